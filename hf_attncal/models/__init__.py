@@ -1,0 +1,1 @@
+"""Everything that travels to the Hub: flat files that import only each other, torch and transformers."""

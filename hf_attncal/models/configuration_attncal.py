@@ -1,0 +1,121 @@
+"""Configurations of the Marian- and BART-style models with calibrated, leaky and Gumbel cross-attention."""
+
+import math
+from dataclasses import dataclass
+
+from huggingface_hub.dataclasses import strict
+from transformers.models.bart.configuration_bart import BartConfig
+from transformers.models.marian.configuration_marian import MarianConfig
+
+CALIBRATIONS = ("fixed", "annealed", "gated")
+MASK_PROJECTIONS = ("model", "head")
+
+
+@dataclass(kw_only=True)
+class AttnCalConfigMixin:
+    """The fields that both configurations share, and their validator.
+
+    Three switches compose and are independent; with all of them off the model is the stock model:
+
+    Args:
+        calibration: `None`, `"fixed"`, `"annealed"` or `"gated"`: how calibrated and plain attention are fused (Lu et
+            al., eqs. 10, 11, 12).
+        leaky: give every cross-attention a learned NULL key and value (Mask-Align, sec. 3.2).
+        gumbel: sample the cross-attention with Gumbel noise in training, take the argmax at inference (Discrete
+            Transformer).
+
+    Args of the calibration:
+        calibration_weight: lambda of eq. 10, used by `"fixed"`.
+        fixed_softmax: apply eq. 10 as printed, `softmax(a + lambda * a_c)`, which is almost uniform; for study.
+        annealing_steps: the 1e5 of eq. 11, in optimiser steps, used by `"annealed"`.
+        mask_projection: what the mask network projects: `"model"` = decoder states and encoder outputs, (d_model,
+            d_model) matrices, as the published code; `"head"` = queries and keys of each head, (d_k, d_k) matrices, as
+            the paper's text.
+        mask_penalty: alpha of eq. 4.
+        renormalize: scale the calibrated weights back to the mass of the plain ones. The mask network then starts with
+            `W^Q = 0`, so that a stock checkpoint loaded with `calibration` set computes what it computed before.
+
+    Args of the others:
+        null_key_std: standard deviation of the initial NULL keys and values; `None` for `d_model ** -0.5`.
+        gumbel_temperature: tau.
+        gumbel_straight_through: one-hot weights already in training, with the gradient of the soft ones.
+        label_smoothing: of both losses, in [0, 1). It belongs here and not in the Trainer, which would take the labels
+            away from the model and with them the mask network's loss.
+
+    Raises:
+        StrictDataclassClassValidationError, StrictDataclassFieldValidationError: a value is outside its range or of
+            another type; the message names the field, the rule and the value.
+    """
+
+    calibration: str | None = None
+    calibration_weight: float | int = 0.1
+    fixed_softmax: bool = False
+    annealing_steps: float | int = 1e5
+    mask_projection: str = "model"
+    mask_penalty: float | int = 0.1
+    renormalize: bool = False
+    leaky: bool = False
+    null_key_std: float | int | None = None
+    gumbel: bool = False
+    gumbel_temperature: float | int = 1.0
+    gumbel_straight_through: bool = False
+    label_smoothing: float | int = 0.0
+
+    def __post_init__(self, **kwargs):
+        # A stock checkpoint's configuration names the stock type; what is built here is ours.
+        stored_type = kwargs.pop("model_type", None)
+        stock_type = self.model_type.removeprefix("attncal_")
+        if stored_type not in (None, self.model_type, stock_type):
+            raise ValueError(
+                f"`model_type` must be '{self.model_type}' or '{stock_type}' to load as {type(self).__name__}, got "
+                f"'{stored_type}'. Use the class of that architecture."
+            )
+        super().__post_init__(**kwargs)
+
+    def validate_attention_calibration(self):
+        """Part of the `@strict` validation of configurations."""
+        if self.calibration is not None and self.calibration not in CALIBRATIONS:
+            raise ValueError(f"`calibration` must be `None` or one of {CALIBRATIONS}, got {self.calibration!r}.")
+        if self.mask_projection not in MASK_PROJECTIONS:
+            raise ValueError(f"`mask_projection` must be one of {MASK_PROJECTIONS}, got {self.mask_projection!r}.")
+        for name in ("calibration_weight", "mask_penalty"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise ValueError(f"`{name}` must be >= 0 and finite, got {getattr(self, name)}.")
+        for name in ("annealing_steps", "gumbel_temperature"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise ValueError(f"`{name}` must be > 0 and finite, got {getattr(self, name)}.")
+        if self.null_key_std is not None and not 0 <= self.null_key_std < math.inf:
+            raise ValueError(f"`null_key_std` must be `None` or >= 0 and finite, got {self.null_key_std}.")
+        if not 0 <= self.label_smoothing < 1:
+            raise ValueError(f"`label_smoothing` must be in [0, 1), got {self.label_smoothing}.")
+        if self.fixed_softmax and self.calibration != "fixed":
+            raise ValueError(
+                '`fixed_softmax` applies to `calibration="fixed"` only, got '
+                f"`calibration={self.calibration!r}`. Set one or unset the other."
+            )
+        if self.fixed_softmax and self.leaky:
+            raise ValueError("`fixed_softmax` gives all mass to real tokens, so `leaky` must be False, got True.")
+        if self.gumbel_straight_through and not self.gumbel:
+            raise ValueError("`gumbel_straight_through` needs `gumbel=True`. Set it or unset the other.")
+        if self.renormalize and self.calibration is None:
+            raise ValueError(f"`renormalize` needs `calibration` to be one of {CALIBRATIONS}, got None.")
+
+
+@strict
+class AttnCalMarianConfig(AttnCalConfigMixin, MarianConfig):
+    __doc__ = (
+        "Configuration of `AttnCalMarianModel` and `AttnCalMarianMTModel`: every field of `MarianConfig`, and:\n\n"
+        f"{AttnCalConfigMixin.__doc__}"
+    )
+
+    model_type = "attncal_marian"
+
+
+@strict
+class AttnCalBartConfig(AttnCalConfigMixin, BartConfig):
+    __doc__ = (
+        "Configuration of `AttnCalBartModel` and `AttnCalBartForConditionalGeneration`: every field of `BartConfig`, "
+        f"and:\n\n{AttnCalConfigMixin.__doc__}"
+    )
+
+    model_type = "attncal_bart"

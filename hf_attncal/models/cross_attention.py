@@ -1,0 +1,345 @@
+"""The cross-attention: one mechanism, three switches, on top of Marian's and BART's own attention class.
+
+scores (with the NULL column) -> softmax or Gumbel -> calibration of the real columns -> values.
+"""
+
+import torch
+from torch import Tensor, nn
+from transformers import initialization as init
+from transformers.cache_utils import Cache, EncoderDecoderCache
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+from .cache import cached_mask_keys, store_mask_keys
+from .functional import (
+    annealed_factor,
+    annealing_gamma,
+    attention_scores,
+    fixed_factor,
+    gated_factor,
+    gumbel_attention,
+    literal_fixed_attention,
+    perturbation_mask,
+    perturbation_penalty,
+    perturbed_attention,
+    real_source_tokens,
+    renormalized,
+    uniform_attention,
+    with_null_scores,
+)
+from .gradients import DetachedParameters
+
+
+class AttentionContext:
+    """What one decoder pass asks of its cross-attentions, and what they report back.
+
+    A plain class on purpose: wrappers that copy dataclasses and containers of tensors leave it alone.
+
+    Args:
+        perturb: this is the second pass: use the perturbed weights and learn the mask.
+        target_mask: boolean (B, T), True on real target steps; asks for the penalty (second pass) or for the means of
+            mask and gate (first pass).
+        record_details: keep attention, mask and NULL weights of every layer.
+    """
+
+    def __init__(self, perturb: bool = False, target_mask: Tensor | None = None, record_details: bool = False):
+        self.perturb = perturb
+        self.target_mask = target_mask
+        self.record_details = record_details
+        self.attentions: list[Tensor] = []
+        self.masks: list[Tensor] = []
+        self.null_attentions: list[Tensor] = []
+        self.penalties: list[Tensor] = []  # one scalar a layer: sum over real target steps, mean over heads
+        self.mask_means: list[Tensor] = []
+        self.gate_means: list[Tensor] = []
+
+    def mean_penalty(self, num_targets: Tensor | int) -> Tensor:
+        """Eq. 5 averaged over layers, heads and `num_targets` target steps."""
+        return torch.stack(self.penalties).mean() / num_targets
+
+    def details(self) -> dict[str, tuple[Tensor, ...] | None]:
+        """The recorded tensors under the names that they have in model outputs."""
+        return {
+            "uncalibrated_cross_attentions": tuple(self.attentions) or None,
+            "calibration_masks": tuple(self.masks) or None,
+            "null_attentions": tuple(self.null_attentions) or None,
+        }
+
+
+class MaskNetwork(nn.Module):
+    """The mask perturbation model of one cross-attention (Lu et al., eq. 3); theta_m = {W^Q, W^K}.
+
+    Args:
+        embed_dim: d_model. num_heads: H.
+        projection: `"model"`: W is (d_model, d_model) and projects decoder states and encoder outputs; `"head"`: W is
+            (H, d_k, d_k) and projects the queries and keys of each head.
+    """
+
+    def __init__(self, embed_dim: int, num_heads: int, projection: str):
+        super().__init__()
+        self.num_heads = num_heads
+        self.head_dim = embed_dim // num_heads
+        self.projection = projection
+        shape = (embed_dim, embed_dim) if projection == "model" else (num_heads, self.head_dim, self.head_dim)
+        self.query_weight = nn.Parameter(torch.empty(shape))  # W^Q
+        self.key_weight = nn.Parameter(torch.empty(shape))  # W^K
+
+    def init_parameters(self, config) -> None:
+        """Initial W^Q and W^K. With W^Q = 0 the mask is constant, so that renormalised calibration is the identity."""
+        init.normal_(self.query_weight, std=0.0 if config.renormalize else config.init_std)
+        init.normal_(self.key_weight, std=config.init_std)
+
+    def _project(self, states: Tensor, heads: Tensor, weight: Tensor) -> Tensor:
+        # A matrix product and not `linear`, which `DetachedParameters` would detach. The transpose matters too:
+        # autocast keeps low-precision copies of parameters, but not of views, and a copy made in the first pass,
+        # without gradient, would cut the second pass off from the parameter.
+        if self.projection == "head":
+            return torch.matmul(heads, weight.transpose(-1, -2))
+        projected = torch.matmul(states, weight.transpose(-1, -2))
+        return projected.view(*states.shape[:-1], self.num_heads, self.head_dim).transpose(1, 2)
+
+    def project_keys(self, encoder_states: Tensor, key: Tensor) -> Tensor:
+        """`K W^K`: encoder_states (B, S, d_model), key (B, H, S, d_k) -> (B, H, S, d_k)."""
+        return self._project(encoder_states, key, self.key_weight)
+
+    def forward(self, decoder_states: Tensor, query: Tensor, mask_key: Tensor) -> Tensor:
+        """m: decoder_states (B, T, d_model), query (B, H, T, d_k), mask_key (B, H, S, d_k) -> (B, H, T, S)."""
+        mask_query = self._project(decoder_states, query, self.query_weight)
+        return perturbation_mask(mask_query, mask_key, self.head_dim**-0.5)
+
+
+class HeadGate(nn.Module):
+    """The gate of eq. 12: `g = sigmoid(q W^g + b^g)`, one weight vector and one bias for each head."""
+
+    def __init__(self, num_heads: int, head_dim: int):
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(num_heads, head_dim))  # W^g
+        self.bias = nn.Parameter(torch.empty(num_heads))  # b^g
+
+    def init_parameters(self, config) -> None:
+        """g = 1/2 everywhere."""
+        init.zeros_(self.weight)
+        init.zeros_(self.bias)
+
+    def forward(self, query: Tensor) -> Tensor:
+        """query (B, H, T, d_k) -> g (B, H, T, 1)."""
+        return torch.sigmoid(torch.matmul(query, self.weight.unsqueeze(-1)) + self.bias[:, None, None])
+
+
+class CrossAttentionMixin:
+    """Adds the three switches to `MarianAttention` or `BartAttention`; goes before it in the bases."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        config = self.config
+        if config.calibration is not None:
+            self.mask_network = MaskNetwork(self.embed_dim, self.num_heads, config.mask_projection)
+        if config.calibration == "gated":
+            self.gate = HeadGate(self.num_heads, self.head_dim)
+        if config.calibration == "annealed":
+            self.register_buffer("annealing_step", torch.zeros((), dtype=torch.long))
+        if config.leaky:
+            self.null_key = nn.Parameter(torch.empty(self.num_heads, self.head_dim))
+            self.null_value = nn.Parameter(torch.empty(self.num_heads, self.head_dim))
+
+    def init_parameters(self, config) -> None:
+        """Initial values of what this module itself owns; its sub-modules have their own."""
+        if config.calibration == "annealed":
+            init.zeros_(self.annealing_step)
+        if config.leaky:
+            std = config.d_model**-0.5 if config.null_key_std is None else config.null_key_std
+            init.normal_(self.null_key, std=std)
+            init.normal_(self.null_value, std=std)
+
+    def forward(
+        self,
+        hidden_states: Tensor,
+        key_value_states: Tensor,
+        past_key_values: Cache | None = None,
+        attention_mask: Tensor | None = None,
+        attention_context: AttentionContext | None = None,
+        **kwargs,
+    ) -> tuple[Tensor, Tensor | None]:
+        """As the stock attention: (B, T, d_model) and (B, S, d_model) -> (B, T, d_model), weights (B, H, T, S)."""
+        config = self.config
+        context = attention_context or AttentionContext()
+        with_weights = context.record_details or kwargs.get("output_attentions", config.output_attentions)
+        with_kernel = config._attn_implementation != "eager" and not with_weights
+        all_off = config.calibration is None and not config.leaky and not config.gumbel
+        if all_off and (with_kernel or not with_weights):
+            return super().forward(hidden_states, key_value_states, past_key_values, attention_mask, **kwargs)
+
+        query = self._split_heads(self.q_proj(hidden_states))
+        key, value, mask_key = self._source_states(key_value_states, past_key_values, context)
+        leaky_only = config.leaky and config.calibration is None and not config.gumbel
+        if leaky_only and with_kernel and past_key_values is None:
+            output, weights = self._leaky_kernel(query, key, value, attention_mask), None
+        else:
+            output, weights = self._attend(hidden_states, query, key, value, mask_key, attention_mask, context)
+        output = output.transpose(1, 2).reshape(*hidden_states.shape[:-1], -1)
+        return self.out_proj(output), weights
+
+    def _split_heads(self, states: Tensor) -> Tensor:
+        return states.view(*states.shape[:-1], self.num_heads, self.head_dim).transpose(1, 2)
+
+    def _source_states(
+        self, encoder_states: Tensor, past_key_values: Cache | None, context: AttentionContext
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Keys, values and the mask network's keys, (B, H, S, d_k) each: projected once per sentence, then cached."""
+        cache = past_key_values
+        if isinstance(past_key_values, EncoderDecoderCache):
+            cache = past_key_values.cross_attention_cache
+            if past_key_values.is_updated.get(self.layer_idx):
+                layer = cache.layers[self.layer_idx]
+                mask_key = None
+                if self.config.calibration is not None:
+                    mask_key = cached_mask_keys(cache, self.layer_idx)
+                    if mask_key is None:  # a kind of cache that cannot hold them
+                        mask_key = self._project_mask_keys(encoder_states, layer.keys, context)
+                return layer.keys, layer.values, mask_key
+
+        key = self._split_heads(self.k_proj(encoder_states))
+        value = self._split_heads(self.v_proj(encoder_states))
+        mask_key = None
+        if self.config.calibration is not None:
+            mask_key = self._project_mask_keys(encoder_states, key, context)
+        if cache is not None:
+            key, value = cache.update(key, value, self.layer_idx)
+            if mask_key is not None:
+                store_mask_keys(cache, self.layer_idx, mask_key)
+            if isinstance(past_key_values, EncoderDecoderCache):
+                past_key_values.is_updated[self.layer_idx] = True
+        return key, value, mask_key
+
+    def _project_mask_keys(self, encoder_states: Tensor, key: Tensor, context: AttentionContext) -> Tensor:
+        with torch.set_grad_enabled(context.perturb and torch.is_grad_enabled()):
+            return self.mask_network.project_keys(encoder_states, key)
+
+    def _null_parameters(self, context: AttentionContext) -> tuple[Tensor, Tensor]:
+        if context.perturb:  # the second pass trains the mask network only
+            return self.null_key.detach(), self.null_value.detach()
+        return self.null_key, self.null_value
+
+    def _leaky_kernel(self, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None) -> Tensor:
+        """Leaky attention by the model's own kernel, NULL as a source token of its own; -> (B, H, T, d_k)."""
+        batch, heads, _, width = key.shape
+        key = torch.cat([self.null_key[:, None].to(key.dtype).expand(batch, heads, 1, width), key], dim=2)
+        value = torch.cat([self.null_value[:, None].to(value.dtype).expand(batch, heads, 1, width), value], dim=2)
+        if attention_mask is not None:
+            attend = True if attention_mask.dtype == torch.bool else 0.0
+            attention_mask = nn.functional.pad(attention_mask, (1, 0), value=attend)
+        kernel = ALL_ATTENTION_FUNCTIONS[self.config._attn_implementation]
+        dropout = self.dropout if self.training else 0.0
+        output, _ = kernel(self, query, key, value, attention_mask, dropout=dropout, scaling=self.scaling)
+        return output.transpose(1, 2)  # kernels return (B, T, H, d_k)
+
+    def _attend(
+        self,
+        hidden_states: Tensor,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        mask_key: Tensor | None,
+        attention_mask: Tensor | None,
+        context: AttentionContext,
+    ) -> tuple[Tensor, Tensor]:
+        """All switches, step by step; -> output (B, H, T, d_k) and the weights over real tokens (B, H, T, S)."""
+        config = self.config
+        real = real_source_tokens(attention_mask)
+        scores = attention_scores(query, key, self.scaling, real)
+        if config.leaky:
+            null_key, null_value = self._null_parameters(context)
+            scores = with_null_scores(scores, query, null_key, self.scaling)
+        if config.gumbel:
+            choices = nn.functional.pad(real, (1, 0), value=True) if config.leaky and real is not None else real
+            attention = gumbel_attention(
+                scores, config.gumbel_temperature, self.training, config.gumbel_straight_through, choices
+            )
+        else:
+            attention = torch.softmax(scores, dim=-1)
+        null_attention = None
+        if config.leaky:
+            null_attention, attention = attention[..., 0], attention[..., 1:]
+
+        weights = attention
+        if config.calibration is not None:
+            weights = self._calibrate(attention, null_attention, hidden_states, query, mask_key, real, context)
+        if context.record_details:
+            context.attentions.append(attention)
+            if null_attention is not None:
+                context.null_attentions.append(null_attention)
+
+        weights = nn.functional.dropout(weights, p=self.dropout, training=self.training)
+        output = torch.matmul(weights, value)
+        if config.leaky:
+            null_weight = nn.functional.dropout(null_attention, p=self.dropout, training=self.training)
+            output = output + null_weight.unsqueeze(-1) * null_value[:, None].to(output.dtype)
+        return output, weights
+
+    def _calibrate(
+        self,
+        attention: Tensor,
+        null_attention: Tensor | None,
+        hidden_states: Tensor,
+        query: Tensor,
+        mask_key: Tensor,
+        real: Tensor | None,
+        context: AttentionContext,
+    ) -> Tensor:
+        """Perturbed weights in the second pass, fused ones otherwise; (B, H, T, S)."""
+        config = self.config
+        # The NMT loss does not train the mask network (Lu et al., eq. 13): the first pass takes m as a constant.
+        with torch.set_grad_enabled(context.perturb and torch.is_grad_enabled()):
+            mask = self.mask_network(hidden_states, query, mask_key)
+        if context.record_details:
+            context.masks.append(mask)
+
+        if context.perturb:
+            uniform = uniform_attention(attention, real, null_attention)
+            if context.target_mask is not None:
+                penalty = perturbation_penalty(mask, real) * context.target_mask[:, None]
+                context.penalties.append(penalty.sum(dtype=_at_least_float32(penalty)) / self.num_heads)
+            return perturbed_attention(attention, mask, uniform)
+
+        gate = self.gate(query) if config.calibration == "gated" else None
+        if context.target_mask is not None:
+            self._report_means(mask, gate, real, context)
+        if config.fixed_softmax:
+            weights = literal_fixed_attention(attention, mask, config.calibration_weight, real)
+        else:
+            weights = attention * self._fusion_factor(mask, gate)
+        return renormalized(weights, attention) if config.renormalize else weights
+
+    def _fusion_factor(self, mask: Tensor, gate: Tensor | None) -> Tensor:
+        if gate is not None:
+            return gated_factor(mask, gate)
+        if self.config.calibration == "annealed":
+            return annealed_factor(mask, annealing_gamma(self.annealing_step, self.config.annealing_steps))
+        return fixed_factor(mask, self.config.calibration_weight)
+
+    @torch.no_grad()
+    def _report_means(self, mask: Tensor, gate: Tensor | None, real: Tensor | None, context: AttentionContext) -> None:
+        steps = context.target_mask[:, None, :, None]  # (B, 1, T, 1)
+        cells = steps.expand(-1, -1, -1, mask.shape[-1]) if real is None else steps & real
+        dtype = _at_least_float32(mask)
+        mask_sum = (mask.sum(dim=1, keepdim=True, dtype=dtype) * cells).sum()
+        context.mask_means.append(mask_sum / (cells.sum() * self.num_heads))
+        if gate is not None:
+            context.gate_means.append((gate.to(dtype) * steps).sum() / (steps.sum() * self.num_heads))
+
+
+def _at_least_float32(tensor: Tensor) -> torch.dtype:
+    return torch.promote_types(tensor.dtype, torch.float32)
+
+
+class DecoderLayerMixin:
+    """Runs a decoder layer with detached parameters in the second pass; goes before the stock layer in the bases.
+
+    It is here, inside the layer, so that gradient checkpointing's recomputation runs under the same mode.
+    """
+
+    def forward(self, *args, attention_context: AttentionContext | None = None, **kwargs) -> Tensor:
+        """As the stock decoder layer."""
+        if attention_context is not None and attention_context.perturb:
+            with DetachedParameters():
+                return super().forward(*args, attention_context=attention_context, **kwargs)
+        return super().forward(*args, attention_context=attention_context, **kwargs)

@@ -1,0 +1,207 @@
+"""The equations of calibrated, leaky and Gumbel attention as pure functions on tensors.
+
+Shapes use B = batch, H = heads, T = target steps, S = source tokens. Attention tensors are (B, H, T, S).
+`real` is a boolean tensor broadcastable to (B, H, T, S), True where the source token is not padding; `None` means that
+every token is real.
+
+Sources: "Attention Analysis and Calibration for Transformer in Natural Language Generation" (Lu et al., TASLP 2022;
+ACL 2021), "Mask-Align: Self-Supervised Neural Word Alignment" (Chen et al., ACL 2021), "Discrete Transformer".
+"""
+
+import torch
+from torch import Tensor
+
+
+def real_source_tokens(attention_mask: Tensor | None) -> Tensor | None:
+    """Where an attention mask lets a query look: True for real source tokens.
+
+    Args:
+        attention_mask: `None`, boolean (True = attend) or additive (0 = attend, very negative = do not), broadcastable
+            to (B, H, T, S).
+
+    Returns:
+        A boolean tensor of the same shape, or `None` if there was no mask.
+    """
+    if attention_mask is None or attention_mask.dtype == torch.bool:
+        return attention_mask
+    return attention_mask > torch.finfo(attention_mask.dtype).min / 2
+
+
+def attention_scores(query: Tensor, key: Tensor, scaling: float, real: Tensor | None = None) -> Tensor:
+    """Scaled dot products `q K^T / sqrt(d_k)`, with padding at the lowest finite value.
+
+    Args:
+        query: (B, H, T, d_k). key: (B, H, S, d_k). scaling: 1 / sqrt(d_k). real: see the module's docstring.
+
+    Returns:
+        (B, H, T, S).
+    """
+    scores = torch.matmul(query, key.transpose(-1, -2)) * scaling
+    return scores if real is None else scores.masked_fill(~real, torch.finfo(scores.dtype).min)
+
+
+def perturbation_mask(mask_query: Tensor, mask_key: Tensor, scaling: float) -> Tensor:
+    """Mask of the perturbation model (Lu et al., eq. 3): `m = sigmoid((q W^Q)(K W^K)^T / sqrt(d_k))`.
+
+    Near 0 means perturbed, that is important; near 1 means left alone.
+
+    Args:
+        mask_query: `q W^Q`, (B, H, T, d_k). mask_key: `K W^K`, (B, H, S, d_k). scaling: 1 / sqrt(d_k).
+
+    Returns:
+        m, (B, H, T, S), in (0, 1).
+    """
+    return torch.sigmoid(torch.matmul(mask_query, mask_key.transpose(-1, -2)) * scaling)
+
+
+def uniform_attention(attention: Tensor, real: Tensor | None = None, null_attention: Tensor | None = None) -> Tensor:
+    """`mu_0` of Lu et al., eq. 2: 1/n over the n real source tokens, 0 on padding.
+
+    With leaky attention the mass that is not on NULL is spread instead of 1. A row without any real token gets 0.
+
+    Args:
+        attention: a, (B, H, T, S); gives shape and dtype. real: see the module's docstring.
+        null_attention: weight of the NULL column, (B, H, T), or `None`.
+
+    Returns:
+        Broadcastable to (B, H, T, S).
+    """
+    if real is None:
+        uniform = attention.new_full((1, 1, 1, 1), 1.0 / attention.shape[-1])
+    else:
+        count = real.sum(dim=-1, keepdim=True).clamp(min=1)  # n
+        uniform = real.to(attention.dtype) / count
+    return uniform if null_attention is None else uniform * (1 - null_attention).unsqueeze(-1)
+
+
+def perturbed_attention(attention: Tensor, mask: Tensor, uniform: Tensor) -> Tensor:
+    """Perturbed weights (Lu et al., eq. 2): `a_p = m * a + (1 - m) * mu_0`.
+
+    Args:
+        attention: a, (B, H, T, S). mask: m, (B, H, T, S). uniform: mu_0, from `uniform_attention`.
+
+    Returns:
+        a_p, (B, H, T, S); its rows sum to what the rows of `a` and `mu_0` sum to only where m is constant.
+    """
+    return uniform + mask * (attention - uniform)
+
+
+def perturbation_penalty(mask: Tensor, real: Tensor | None = None) -> Tensor:
+    """Size of the perturbation (Lu et al., eq. 5): `||1 - m||_2` over the real source tokens of each row.
+
+    Args:
+        mask: m, (B, H, T, S). real: see the module's docstring.
+
+    Returns:
+        (B, H, T). The caller averages over layers, heads and real target steps, so that the penalty depends neither on
+        the batch size nor on padding.
+    """
+    distance = 1 - mask
+    if real is not None:
+        distance = distance * real.to(mask.dtype)
+    return torch.linalg.vector_norm(distance, dim=-1)  # its gradient at 0 is 0, not NaN
+
+
+def contribution(attention: Tensor, mask: Tensor, uniform: Tensor) -> Tensor:
+    """Contribution of each source token (Lu et al., eq. 6): `phi = |a_p - a|`, (B, H, T, S)."""
+    return (perturbed_attention(attention, mask, uniform) - attention).abs()
+
+
+def calibration_factor(mask: Tensor) -> Tensor:
+    """What eq. 9 multiplies attention by: `exp(1 - m)`, between 1 (left alone) and e (fully perturbed)."""
+    return torch.exp(1 - mask)
+
+
+def calibrated_attention(attention: Tensor, mask: Tensor) -> Tensor:
+    """Calibrated weights (Lu et al., eq. 9): `a_c = a * exp(1 - m)`, (B, H, T, S). Rows do not sum to 1."""
+    return attention * calibration_factor(mask)
+
+
+def annealing_gamma(step: Tensor, annealing_steps: float) -> Tensor:
+    """`gamma(s) = exp(-s / annealing_steps)` of eq. 11, in float64 (bfloat16 cannot count to 150,000)."""
+    return torch.exp(-step.to(torch.float64) / annealing_steps)
+
+
+# Each fusion below is `a * factor`: eqs. 10 to 12 are all linear in `a`, and one multiplication of a (B, H, T, S)
+# tensor with gradient is cheaper, in time and in saved memory, than the two or three of the printed form.
+
+
+def fixed_factor(mask: Tensor, weight: float) -> Tensor:
+    """Fixed fusion (eq. 10 without its softmax): `a + lambda * a_c = a * (1 + lambda * exp(1 - m))`."""
+    return 1 + weight * calibration_factor(mask)
+
+
+def annealed_factor(mask: Tensor, gamma: Tensor) -> Tensor:
+    """Annealed fusion (eq. 11): `gamma * a + (1 - gamma) * a_c`; gamma is a scalar tensor."""
+    gamma = gamma.to(mask.dtype)
+    return gamma + (1 - gamma) * calibration_factor(mask)
+
+
+def gated_factor(mask: Tensor, gate: Tensor) -> Tensor:
+    """Gated fusion (eq. 12): `g * a + (1 - g) * a_c`; gate is g, (B, H, T, 1)."""
+    calibrated = calibration_factor(mask)
+    return calibrated + gate * (1 - calibrated)
+
+
+def literal_fixed_attention(attention: Tensor, mask: Tensor, weight: float, real: Tensor | None = None) -> Tensor:
+    """Eq. 10 as printed: `softmax(a + lambda * a_c)` over the real tokens. Almost uniform; kept for study."""
+    scores = attention * fixed_factor(mask, weight)
+    if real is not None:
+        scores = scores.masked_fill(~real, torch.finfo(scores.dtype).min)
+    return torch.softmax(scores, dim=-1)
+
+
+def renormalized(combined: Tensor, attention: Tensor) -> Tensor:
+    """Scale each row of `combined` to the mass of the same row of `attention` (1, or 1 less NULL); (B, H, T, S)."""
+    total = combined.sum(dim=-1, keepdim=True).clamp(min=torch.finfo(combined.dtype).tiny)
+    return combined * (attention.sum(dim=-1, keepdim=True) / total)
+
+
+def with_null_scores(scores: Tensor, query: Tensor, null_key: Tensor, scaling: float) -> Tensor:
+    """Prepend the NULL column of leaky attention (Mask-Align, sec. 3.2): `q [k_NULL; K]^T / sqrt(d_k)`.
+
+    Args:
+        scores: scaled scores over real tokens, (B, H, T, S). query: (B, H, T, d_k). null_key: k_NULL, (H, d_k).
+
+    Returns:
+        (B, H, T, 1 + S), NULL first.
+    """
+    null_scores = torch.matmul(query, null_key.unsqueeze(-1).to(query.dtype)) * scaling  # (B, H, T, 1)
+    return torch.cat([null_scores.to(scores.dtype), scores], dim=-1)
+
+
+def gumbel_attention(
+    scores: Tensor, temperature: float, training: bool, straight_through: bool = False, real: Tensor | None = None
+) -> Tensor:
+    """Gumbel-softmax over scores (Discrete Transformer): `softmax((log a + g) / tau)`, `g = -log(-log U)`.
+
+    `log a` and the scores differ by a constant of the row, which the softmax removes. Outside training the weights are
+    the one-hot argmax.
+
+    Args:
+        scores: (B, H, T, S). temperature: tau > 0. training: sample if True.
+        straight_through: in training, one-hot weights forward and the soft sample's gradient backward.
+        real: see the module's docstring; noise must not lift padding.
+
+    Returns:
+        (B, H, T, S), rows sum to 1.
+    """
+    if training:
+        # In float32 and away from 0: one exact 0 in the exponential would be an infinite score, then NaN.
+        noise_dtype = torch.promote_types(scores.dtype, torch.float32)
+        exponential = torch.empty_like(scores, dtype=noise_dtype).exponential_()  # -log U
+        noise = -exponential.clamp(min=torch.finfo(noise_dtype).tiny).log()
+        noisy = (scores + noise.to(scores.dtype)) / temperature
+        if real is not None:
+            noisy = noisy.masked_fill(~real, torch.finfo(noisy.dtype).min)
+        soft = torch.softmax(noisy, dim=-1)
+        if not straight_through:
+            return soft
+        return one_hot_argmax(soft) + soft - soft.detach()
+    return one_hot_argmax(scores)
+
+
+def one_hot_argmax(scores: Tensor) -> Tensor:
+    """1 at the largest score of each row, 0 elsewhere; the first of equals wins. Same shape and dtype."""
+    index = scores.argmax(dim=-1, keepdim=True)
+    return torch.zeros_like(scores).scatter_(-1, index, 1.0)

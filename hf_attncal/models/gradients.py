@@ -1,0 +1,60 @@
+"""One `backward()` for two objectives: the pieces that keep their gradients apart.
+
+The NMT loss trains the translation model and the gate (Lu et al., eq. 13); the mask loss (eq. 4) trains the mask
+network only. The second decoder pass therefore runs with all parameters detached but those of the mask network, and
+its loss joins the first as a gradient without a value.
+"""
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+from torch.overrides import TorchFunctionMode
+
+
+class DetachedParameters(TorchFunctionMode):
+    """Inside this mode `linear`, `layer_norm` and `embedding` see detached weights; activations keep their graph.
+
+    It must be entered inside whatever gradient checkpointing recomputes. Switching `requires_grad` off instead would
+    be undone before that recomputation, and replacing parameters breaks under sharding.
+    """
+
+    _POSITIONS = {  # argument positions of the parameters
+        nn.functional.linear: {"weight": 1, "bias": 2},
+        nn.functional.layer_norm: {"weight": 2, "bias": 3},
+        nn.functional.embedding: {"weight": 1},
+    }
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        positions = self._POSITIONS.get(func)
+        if positions is not None:
+            indices = positions.values()
+            args = tuple(
+                arg.detach() if i in indices and isinstance(arg, Tensor) else arg for i, arg in enumerate(args)
+            )
+            kwargs = {k: v.detach() if k in positions and isinstance(v, Tensor) else v for k, v in kwargs.items()}
+        return func(*args, **kwargs)
+
+
+class _AttachGradient(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, value: Tensor, attached: Tensor) -> Tensor:
+        ctx.attached_dtype = attached.dtype
+        return value.clone()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad: Tensor):
+        return grad, grad.to(ctx.attached_dtype)
+
+
+def attach_gradient(value: Tensor, attached: Tensor) -> Tensor:
+    """`value`, whose `backward()` also runs `attached.backward()`.
+
+    `value + attached - attached.detach()` would do the same, but would turn the value into NaN when `attached` is
+    infinite.
+
+    Args:
+        value, attached: scalars.
+    """
+    return _AttachGradient.apply(value, attached)

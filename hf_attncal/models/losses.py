@@ -1,0 +1,112 @@
+"""Cross-entropy with label smoothing, over logits and straight from hidden states."""
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+IGNORE_INDEX = -100
+
+
+def _smoothed_terms(logits: Tensor, labels: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
+    """Loss of every row, and the log normaliser; rows with `IGNORE_INDEX` have loss 0. logits (N, V), labels (N,)."""
+    log_normalizer = torch.logsumexp(logits, dim=-1)
+    keep = labels != IGNORE_INDEX
+    picked = logits.gather(-1, labels.clamp(min=0).unsqueeze(-1)).squeeze(-1)
+    loss = log_normalizer - (1 - smoothing) * picked
+    if smoothing > 0:
+        loss = loss - smoothing * logits.mean(dim=-1)
+    return loss * keep, log_normalizer
+
+
+def _smoothed_gradient(logits: Tensor, labels: Tensor, log_normalizer: Tensor, smoothing: float) -> Tensor:
+    """Gradient of the summed loss of `_smoothed_terms` in the logits: `softmax - target distribution`, (N, V)."""
+    grad = (logits - log_normalizer.unsqueeze(-1)).exp_()
+    if smoothing > 0:
+        grad -= smoothing / logits.shape[-1]
+    keep = labels != IGNORE_INDEX
+    grad.scatter_add_(-1, labels.clamp(min=0).unsqueeze(-1), grad.new_full((len(labels), 1), smoothing - 1))
+    grad *= keep.unsqueeze(-1)
+    return grad
+
+
+class _LabelSmoothedCrossEntropy(torch.autograd.Function):
+    """Keeps the logits and one number a row; torch's own keeps log-probabilities besides, a second (N, V) tensor."""
+
+    @staticmethod
+    def forward(ctx, logits: Tensor, labels: Tensor, smoothing: float) -> Tensor:
+        wide = logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
+        loss, log_normalizer = _smoothed_terms(wide, labels, smoothing)
+        ctx.save_for_backward(logits, labels, log_normalizer)
+        ctx.smoothing = smoothing
+        return loss.sum()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad: Tensor):
+        logits, labels, log_normalizer = ctx.saved_tensors
+        wide = logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
+        logits_grad = _smoothed_gradient(wide, labels, log_normalizer, ctx.smoothing)
+        return logits_grad.mul_(grad).to(logits.dtype), None, None
+
+
+class _CrossEntropyFromHidden(torch.autograd.Function):
+    """The summed loss of `hidden @ weight.T + bias`, whose gradient reaches `hidden` only.
+
+    That gradient is known as soon as the logits are, so it is computed in the forward pass, a slice of rows at a time:
+    no (N, V) tensor outlives its slice.
+    """
+
+    @staticmethod
+    def forward(ctx, hidden: Tensor, weight: Tensor, bias: Tensor, labels: Tensor, smoothing: float, rows: int):
+        gradient = torch.empty_like(hidden)
+        total = hidden.new_zeros((), dtype=torch.promote_types(hidden.dtype, torch.float32))
+        for start in range(0, len(hidden), rows):
+            part = slice(start, start + rows)
+            logits = torch.nn.functional.linear(hidden[part], weight, bias)
+            wide = logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
+            loss, log_normalizer = _smoothed_terms(wide, labels[part], smoothing)
+            total += loss.sum()
+            logits_grad = _smoothed_gradient(wide, labels[part], log_normalizer, smoothing)
+            gradient[part] = logits_grad.to(weight.dtype) @ weight
+        ctx.save_for_backward(gradient)
+        return total
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad: Tensor):
+        (gradient,) = ctx.saved_tensors
+        return gradient * grad.to(gradient.dtype), None, None, None, None, None
+
+
+def label_smoothed_cross_entropy(logits: Tensor, labels: Tensor, smoothing: float = 0.0) -> Tensor:
+    """Summed cross-entropy against `(1 - smoothing) * one_hot(label) + smoothing / V`.
+
+    Args:
+        logits: (..., V). labels: (...), `-100` where there is no target. smoothing: in [0, 1).
+
+    Returns:
+        A scalar: the sum over targets, natural logarithm.
+    """
+    return _LabelSmoothedCrossEntropy.apply(logits.reshape(-1, logits.shape[-1]), labels.reshape(-1), smoothing)
+
+
+def cross_entropy_from_hidden(
+    hidden: Tensor, weight: Tensor, bias: Tensor, labels: Tensor, smoothing: float = 0.0, rows: int = 1024
+) -> Tensor:
+    """`label_smoothed_cross_entropy(hidden @ weight.T + bias, ...)` with gradient for `hidden` alone.
+
+    Args:
+        hidden: (..., d). weight: (V, d). bias: (V,). labels: (...). rows: targets handled at a time; the peak
+            memory is about three (rows, V) tensors.
+
+    Returns:
+        A scalar: the sum over targets.
+    """
+    if torch.is_autocast_enabled(hidden.device.type):
+        # A custom function sees tensors as they are: cast as autocast would have cast the output layer's.
+        dtype = torch.get_autocast_dtype(hidden.device.type)
+        hidden, weight, bias = hidden.to(dtype), weight.to(dtype), bias.to(dtype)
+    labels = labels.reshape(-1)
+    return _CrossEntropyFromHidden.apply(
+        hidden.reshape(-1, hidden.shape[-1]), weight.detach(), bias.detach(), labels, smoothing, rows
+    )

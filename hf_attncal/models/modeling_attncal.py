@@ -1,0 +1,270 @@
+"""What the Marian- and BART-style models share: initialisation, extra outputs, the two losses."""
+
+import torch
+from torch import Tensor
+from transformers.cache_utils import Cache
+from transformers.modeling_outputs import BaseModelOutput
+from transformers.utils import can_return_tuple, logging
+
+from .cross_attention import AttentionContext, CrossAttentionMixin, HeadGate, MaskNetwork
+from .gradients import DetachedParameters, attach_gradient
+from .losses import IGNORE_INDEX, cross_entropy_from_hidden, label_smoothed_cross_entropy
+from .outputs import AttnCalSeq2SeqLMOutput, AttnCalSeq2SeqModelOutput
+
+logger = logging.get_logger(__name__)
+
+
+class AttnCalPreTrainedMixin:
+    """Goes before the stock `...PreTrainedModel` in the bases."""
+
+    # Kernels that never form the attention weights cannot calibrate them.
+    _supports_flash_attn = False
+    _supports_flex_attn = False
+
+    @torch.no_grad()
+    def _init_weights(self, module):
+        super()._init_weights(module)
+        # Transformers skips modules of code outside its package that own no parameter, hence one call for each owner.
+        if isinstance(module, (CrossAttentionMixin, HeadGate, MaskNetwork)):
+            module.init_parameters(self.config)
+
+    def gradient_checkpointing_enable(self, gradient_checkpointing_kwargs: dict | None = None, **kwargs):
+        """As in transformers, for non-reentrant checkpointing.
+
+        Raises:
+            ValueError: `use_reentrant=True` on a calibrated model. Its first pass through a layer builds no graph, so
+                the mask penalty would have no gradient, silently.
+        """
+        if (gradient_checkpointing_kwargs or {}).get("use_reentrant") and self.config.calibration is not None:
+            raise ValueError(
+                "`use_reentrant` must be False to train a model with "
+                f"`calibration={self.config.calibration!r}`, got True: reentrant checkpointing loses gradients of the "
+                'mask network. Pass `gradient_checkpointing_kwargs={"use_reentrant": False}`.'
+            )
+        super().gradient_checkpointing_enable(gradient_checkpointing_kwargs, **kwargs)
+
+    def _annealing_buffers(self) -> list[Tensor]:
+        return [buffer for name, buffer in self.named_buffers() if name.rpartition(".")[2] == "annealing_step"]
+
+    def set_annealing_step(self, step: int) -> None:
+        """Set s of Lu et al., eq. 11, the number of optimiser steps done. It is saved with the weights.
+
+        Raises:
+            ValueError: `step` is negative.
+        """
+        if step < 0:
+            raise ValueError(f"`step` must be >= 0, got {step}.")
+        for buffer in self._annealing_buffers():
+            buffer.fill_(step)
+
+    @property
+    def annealing_step(self) -> int | None:
+        """s of Lu et al., eq. 11; `None` unless `calibration="annealed"`."""
+        buffers = self._annealing_buffers()
+        return int(buffers[0]) if buffers else None
+
+
+def _check_source(input_ids: Tensor | None, inputs_embeds: Tensor | None) -> None:
+    source = input_ids if input_ids is not None else inputs_embeds
+    if source is not None and source.shape[1] == 0:
+        name = "input_ids" if input_ids is not None else "inputs_embeds"
+        raise ValueError(
+            f"`{name}` must have at least one source token, got shape {tuple(source.shape)}. Cross-attention over "
+            "nothing is undefined: drop empty sources, or end every source with the end-of-sequence token."
+        )
+
+
+class AttnCalModelMixin:
+    """`forward` of the bare models: the stock one plus the details of the cross-attention."""
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.LongTensor | None = None,
+        attention_mask: Tensor | None = None,
+        decoder_input_ids: torch.LongTensor | None = None,
+        decoder_attention_mask: Tensor | None = None,
+        encoder_outputs: tuple[Tensor] | BaseModelOutput | None = None,
+        past_key_values: Cache | None = None,
+        inputs_embeds: Tensor | None = None,
+        decoder_inputs_embeds: Tensor | None = None,
+        use_cache: bool | None = None,
+        output_attention_details: bool | None = None,
+        attention_context: AttentionContext | None = None,
+        **kwargs,
+    ) -> tuple | AttnCalSeq2SeqModelOutput:
+        """The stock model's forward.
+
+        Args:
+            output_attention_details: also return the weights before calibration, the masks and the weights of NULL.
+            attention_context: given by the language model around this one.
+
+        Raises:
+            ValueError: the source has length 0.
+        """
+        _check_source(input_ids, inputs_embeds)
+        context = attention_context or AttentionContext(record_details=bool(output_attention_details))
+        outputs = super().forward(
+            input_ids=input_ids,
+            attention_mask=attention_mask,
+            decoder_input_ids=decoder_input_ids,
+            decoder_attention_mask=decoder_attention_mask,
+            encoder_outputs=encoder_outputs,
+            past_key_values=past_key_values,
+            inputs_embeds=inputs_embeds,
+            decoder_inputs_embeds=decoder_inputs_embeds,
+            use_cache=use_cache,
+            attention_context=context,
+            return_dict=True,
+            **kwargs,
+        )
+        return AttnCalSeq2SeqModelOutput(**outputs, **context.details())
+
+
+class AttnCalSeq2SeqLMMixin:
+    """`forward` of the models with a language modelling head: logits and the two losses."""
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.LongTensor | None = None,
+        attention_mask: Tensor | None = None,
+        decoder_input_ids: torch.LongTensor | None = None,
+        decoder_attention_mask: Tensor | None = None,
+        encoder_outputs: tuple[Tensor] | BaseModelOutput | None = None,
+        past_key_values: Cache | None = None,
+        inputs_embeds: Tensor | None = None,
+        decoder_inputs_embeds: Tensor | None = None,
+        labels: torch.LongTensor | None = None,
+        use_cache: bool | None = None,
+        output_attention_details: bool | None = None,
+        compute_mask_loss: bool | None = None,
+        num_items_in_batch: Tensor | int | None = None,
+        **kwargs,
+    ) -> tuple | AttnCalSeq2SeqLMOutput:
+        """The stock model's forward, with both objectives of attention calibration in one `loss`.
+
+        Args:
+            labels: (batch, target), `-100` where there is no target.
+            output_attention_details: also return the weights before calibration, the masks and the weights of NULL.
+            compute_mask_loss: run the second decoder pass, which the mask network learns from. `None`: in training
+                mode, if there are labels and the model is calibrated.
+            num_items_in_batch: number of target tokens to divide the losses by, where this batch is a part of a larger
+                one (gradient accumulation, several processes); `None` for those of this batch.
+
+        Raises:
+            ValueError: the source has length 0; `compute_mask_loss=True` without labels or without calibration.
+        """
+        calibrated = self.config.calibration is not None
+        if compute_mask_loss and (labels is None or not calibrated):
+            raise ValueError(
+                "`compute_mask_loss=True` needs `labels` and a model with `calibration`, got "
+                f"`labels`={'None' if labels is None else 'given'}, `calibration`={self.config.calibration!r}."
+            )
+        targets = None
+        if labels is not None:
+            if use_cache:
+                logger.warning_once("`use_cache` is set to `False` because `labels` are given.")
+            use_cache = False
+            if decoder_input_ids is None and decoder_inputs_embeds is None:
+                decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
+            targets = labels != IGNORE_INDEX
+
+        context = AttentionContext(
+            target_mask=targets if calibrated else None, record_details=bool(output_attention_details)
+        )
+        outputs = self.model(
+            input_ids,
+            attention_mask=attention_mask,
+            decoder_input_ids=decoder_input_ids,
+            decoder_attention_mask=decoder_attention_mask,
+            encoder_outputs=encoder_outputs,
+            past_key_values=past_key_values,
+            inputs_embeds=inputs_embeds,
+            decoder_inputs_embeds=decoder_inputs_embeds,
+            use_cache=use_cache,
+            attention_context=context,
+            return_dict=True,
+            **kwargs,
+        )
+        logits = self._logits(outputs.last_hidden_state)
+
+        losses = {}
+        if labels is not None:
+            labels = labels.to(logits.device)
+            num_targets = targets.sum() if num_items_in_batch is None else num_items_in_batch
+            if isinstance(num_targets, Tensor):
+                num_targets = num_targets.to(logits.device)
+            nmt_loss = label_smoothed_cross_entropy(logits, labels, self.config.label_smoothing) / num_targets
+            losses = {"loss": nmt_loss, "nmt_loss": nmt_loss.detach()}
+            if context.mask_means:
+                losses["mask_mean"] = torch.stack(context.mask_means).mean()
+            if context.gate_means:
+                losses["gate_mean"] = torch.stack(context.gate_means).mean()
+            if compute_mask_loss or (compute_mask_loss is None and self.training and calibrated):
+                mask_loss, mask_penalty = self._mask_loss(
+                    outputs.encoder_last_hidden_state,
+                    attention_mask,
+                    decoder_input_ids,
+                    decoder_attention_mask,
+                    decoder_inputs_embeds,
+                    labels,
+                    targets,
+                    num_targets,
+                )
+                losses["loss"] = attach_gradient(nmt_loss, mask_loss)
+                losses["mask_loss"] = mask_loss.detach()
+                losses["mask_penalty"] = mask_penalty.detach()
+
+        return AttnCalSeq2SeqLMOutput(
+            **losses,
+            logits=logits,
+            past_key_values=outputs.past_key_values,
+            decoder_hidden_states=outputs.decoder_hidden_states,
+            decoder_attentions=outputs.decoder_attentions,
+            cross_attentions=outputs.cross_attentions,
+            encoder_last_hidden_state=outputs.encoder_last_hidden_state,
+            encoder_hidden_states=outputs.encoder_hidden_states,
+            encoder_attentions=outputs.encoder_attentions,
+            uncalibrated_cross_attentions=outputs.uncalibrated_cross_attentions,
+            calibration_masks=outputs.calibration_masks,
+            null_attentions=outputs.null_attentions,
+        )
+
+    def _logits(self, hidden_states: Tensor) -> Tensor:
+        logits = self.lm_head(hidden_states)
+        bias = self.final_logits_bias.to(logits.device)
+        # In place where that changes no bit: a (batch, target, vocabulary) tensor less.
+        return logits.add_(bias) if logits.dtype == bias.dtype else logits + bias
+
+    def _mask_loss(
+        self,
+        encoder_states: Tensor,
+        attention_mask: Tensor | None,
+        decoder_input_ids: torch.LongTensor | None,
+        decoder_attention_mask: Tensor | None,
+        decoder_inputs_embeds: Tensor | None,
+        labels: torch.LongTensor,
+        targets: Tensor,
+        num_targets: Tensor | int,
+    ) -> tuple[Tensor, Tensor]:
+        """Lu et al., eqs. 4 and 5: `-L_NMT(a_p) + alpha * L_c`, and L_c; gradients for the mask network only."""
+        context = AttentionContext(perturb=True, target_mask=targets)
+        with DetachedParameters():
+            hidden_states = (
+                self.get_decoder()(
+                    input_ids=decoder_input_ids,
+                    attention_mask=decoder_attention_mask,
+                    encoder_hidden_states=encoder_states.detach(),
+                    encoder_attention_mask=attention_mask,
+                    inputs_embeds=None if decoder_inputs_embeds is None else decoder_inputs_embeds.detach(),
+                    use_cache=False,
+                    attention_context=context,
+                    return_dict=True,
+                )
+            ).last_hidden_state
+        perturbed_loss = cross_entropy_from_hidden(
+            hidden_states, self.lm_head.weight, self.final_logits_bias, labels, self.config.label_smoothing
+        )
+        penalty = context.mean_penalty(num_targets)
+        return -perturbed_loss / num_targets + self.config.mask_penalty * penalty, penalty

@@ -1,0 +1,97 @@
+"""BART with calibrated, leaky and Gumbel cross-attention: the differences from transformers' BART."""
+
+import math
+
+import torch
+from torch import nn
+from transformers.generation import GenerationMixin
+from transformers.models.bart import modeling_bart as hf
+from transformers.utils.output_capturing import OutputRecorder
+
+from .configuration_attncal import AttnCalBartConfig
+from .cross_attention import CrossAttentionMixin, DecoderLayerMixin
+from .modeling_attncal import AttnCalModelMixin, AttnCalPreTrainedMixin, AttnCalSeq2SeqLMMixin
+
+
+class AttnCalBartCrossAttention(CrossAttentionMixin, hf.BartAttention):
+    """`BartAttention` with the three switches."""
+
+
+class AttnCalBartDecoderLayer(DecoderLayerMixin, hf.BartDecoderLayer):
+    """`BartDecoderLayer` with our cross-attention."""
+
+    def __init__(self, config: AttnCalBartConfig, layer_idx: int | None = None):
+        super().__init__(config, layer_idx)
+        self.encoder_attn = AttnCalBartCrossAttention(
+            config.d_model,
+            config.decoder_attention_heads,
+            dropout=config.attention_dropout,
+            is_decoder=True,
+            config=config,
+            layer_idx=layer_idx,
+        )
+
+
+class AttnCalBartPreTrainedModel(AttnCalPreTrainedMixin, hf.BartPreTrainedModel):
+    """Base of the BART-style models; encoder and decoder share it because the nearest one initialises weights."""
+
+    config: AttnCalBartConfig
+    config_class = AttnCalBartConfig
+
+
+class AttnCalBartEncoder(AttnCalBartPreTrainedModel, hf.BartEncoder):
+    """`BartEncoder` under our base class."""
+
+
+class AttnCalBartDecoder(AttnCalBartPreTrainedModel, hf.BartDecoder):
+    """`BartDecoder` built of our layers."""
+
+    _can_record_outputs = {
+        "hidden_states": AttnCalBartDecoderLayer,
+        "attentions": OutputRecorder(hf.BartAttention, index=1, layer_name="self_attn"),
+        "cross_attentions": OutputRecorder(AttnCalBartCrossAttention, index=1, layer_name="encoder_attn"),
+    }
+
+    def __init__(self, config: AttnCalBartConfig):
+        # The stock constructor would build stock layers first, and layers exchanged afterwards miss what it set up.
+        super(hf.BartDecoder, self).__init__(config)
+        self.dropout = config.dropout
+        self.layerdrop = config.decoder_layerdrop
+        self.padding_idx = config.pad_token_id
+        self.max_target_positions = config.max_position_embeddings
+        embed_scale = math.sqrt(config.d_model) if config.scale_embedding else 1.0
+        self.embed_tokens = hf.BartScaledWordEmbedding(
+            config.vocab_size, config.d_model, self.padding_idx, embed_scale=embed_scale
+        )
+        self.embed_positions = hf.BartLearnedPositionalEmbedding(config.max_position_embeddings, config.d_model)
+        self.layers = nn.ModuleList([AttnCalBartDecoderLayer(config, i) for i in range(config.decoder_layers)])
+        self.layernorm_embedding = nn.LayerNorm(config.d_model)
+        self.gradient_checkpointing = False
+        self.post_init()
+
+
+class AttnCalBartModel(AttnCalModelMixin, AttnCalBartPreTrainedModel, hf.BartModel):
+    """`BartModel` with calibrated, leaky and Gumbel cross-attention."""
+
+    def __init__(self, config: AttnCalBartConfig):
+        super(hf.BartModel, self).__init__(config)
+        embed_scale = math.sqrt(config.d_model) if config.scale_embedding else 1.0
+        self.shared = hf.BartScaledWordEmbedding(
+            config.vocab_size, config.d_model, config.pad_token_id, embed_scale=embed_scale
+        )
+        self.encoder = AttnCalBartEncoder(config)
+        self.decoder = AttnCalBartDecoder(config)
+        self.post_init()
+
+
+class AttnCalBartForConditionalGeneration(
+    AttnCalSeq2SeqLMMixin, AttnCalBartPreTrainedModel, hf.BartForConditionalGeneration, GenerationMixin
+):
+    """`BartForConditionalGeneration` with calibrated, leaky and Gumbel cross-attention, and both objectives."""
+
+    def __init__(self, config: AttnCalBartConfig):
+        super(hf.BartForConditionalGeneration, self).__init__(config)
+        self.model = AttnCalBartModel(config)
+        self.register_buffer("final_logits_bias", torch.zeros((1, config.vocab_size)))
+        self.lm_head = nn.Linear(config.d_model, config.vocab_size, bias=False)
+        self.post_init()

@@ -1,0 +1,112 @@
+"""Marian with calibrated, leaky and Gumbel cross-attention: the differences from transformers' Marian."""
+
+import math
+
+import torch
+from torch import nn
+from transformers.generation import GenerationMixin
+from transformers.models.marian import modeling_marian as hf
+from transformers.utils.output_capturing import OutputRecorder
+
+from .configuration_attncal import AttnCalMarianConfig
+from .cross_attention import CrossAttentionMixin, DecoderLayerMixin
+from .modeling_attncal import AttnCalModelMixin, AttnCalPreTrainedMixin, AttnCalSeq2SeqLMMixin
+
+
+class AttnCalMarianCrossAttention(CrossAttentionMixin, hf.MarianAttention):
+    """`MarianAttention` with the three switches."""
+
+
+class AttnCalMarianDecoderLayer(DecoderLayerMixin, hf.MarianDecoderLayer):
+    """`MarianDecoderLayer` with our cross-attention."""
+
+    def __init__(self, config: AttnCalMarianConfig, layer_idx: int | None = None):
+        super().__init__(config, layer_idx)
+        self.encoder_attn = AttnCalMarianCrossAttention(
+            config.d_model,
+            config.decoder_attention_heads,
+            dropout=config.attention_dropout,
+            is_decoder=True,
+            config=config,
+            layer_idx=layer_idx,
+        )
+
+
+class AttnCalMarianPreTrainedModel(AttnCalPreTrainedMixin, hf.MarianPreTrainedModel):
+    """Base of the Marian-style models; encoder and decoder share it because the nearest one initialises weights."""
+
+    config: AttnCalMarianConfig
+    config_class = AttnCalMarianConfig
+
+    @torch.no_grad()
+    def _init_weights(self, module):
+        super()._init_weights(module)
+        if isinstance(module, hf.MarianSinusoidalPositionalEmbedding):
+            # Loading through the meta device makes these fixed tables trainable; unused gradients then stop DDP.
+            module.weight.requires_grad_(False)
+
+
+class AttnCalMarianEncoder(AttnCalMarianPreTrainedModel, hf.MarianEncoder):
+    """`MarianEncoder` under our base class."""
+
+
+class AttnCalMarianDecoder(AttnCalMarianPreTrainedModel, hf.MarianDecoder):
+    """`MarianDecoder` built of our layers."""
+
+    _can_record_outputs = {
+        "hidden_states": AttnCalMarianDecoderLayer,
+        "attentions": OutputRecorder(hf.MarianAttention, index=1, layer_name="self_attn"),
+        "cross_attentions": OutputRecorder(AttnCalMarianCrossAttention, index=1, layer_name="encoder_attn"),
+    }
+
+    def __init__(self, config: AttnCalMarianConfig):
+        # The stock constructor would build stock layers first, and layers exchanged afterwards miss what it set up.
+        super(hf.MarianDecoder, self).__init__(config)
+        self.dropout = config.dropout
+        self.layerdrop = config.decoder_layerdrop
+        self.padding_idx = config.pad_token_id
+        self.max_target_positions = config.max_position_embeddings
+        self.embed_scale = math.sqrt(config.d_model) if config.scale_embedding else 1.0
+        self.embed_tokens = nn.Embedding(config.decoder_vocab_size, config.d_model, self.padding_idx)
+        self.embed_positions = hf.MarianSinusoidalPositionalEmbedding(
+            config.max_position_embeddings, config.d_model, self.padding_idx
+        )
+        self.layers = nn.ModuleList([AttnCalMarianDecoderLayer(config, i) for i in range(config.decoder_layers)])
+        self.gradient_checkpointing = False
+        self.post_init()
+
+
+class AttnCalMarianModel(AttnCalModelMixin, AttnCalMarianPreTrainedModel, hf.MarianModel):
+    """`MarianModel` with calibrated, leaky and Gumbel cross-attention."""
+
+    def __init__(self, config: AttnCalMarianConfig):
+        super(hf.MarianModel, self).__init__(config)
+        self._tied_weights_keys = None
+        if config.share_encoder_decoder_embeddings:
+            self.shared = nn.Embedding(config.vocab_size, config.d_model, config.pad_token_id)
+            self._tied_weights_keys = {
+                "decoder.embed_tokens.weight": "shared.weight",
+                "encoder.embed_tokens.weight": "shared.weight",
+            }
+        self.encoder = AttnCalMarianEncoder(config)
+        self.decoder = AttnCalMarianDecoder(config)
+        self.post_init()
+
+
+class AttnCalMarianMTModel(AttnCalSeq2SeqLMMixin, AttnCalMarianPreTrainedModel, hf.MarianMTModel, GenerationMixin):
+    """`MarianMTModel` with calibrated, leaky and Gumbel cross-attention, and both training objectives in one loss."""
+
+    def __init__(self, config: AttnCalMarianConfig):
+        super(hf.MarianMTModel, self).__init__(config)
+        self.model = AttnCalMarianModel(config)
+        target_vocab_size = config.decoder_vocab_size
+        if config.share_encoder_decoder_embeddings:
+            target_vocab_size = config.vocab_size
+            self._tied_weights_keys = {
+                "lm_head.weight": "model.shared.weight",
+                "model.decoder.embed_tokens.weight": "model.shared.weight",
+                "model.encoder.embed_tokens.weight": "model.shared.weight",
+            }
+        self.register_buffer("final_logits_bias", torch.zeros((1, target_vocab_size)))
+        self.lm_head = nn.Linear(config.d_model, target_vocab_size, bias=False)
+        self.post_init()

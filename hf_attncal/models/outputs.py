@@ -1,0 +1,48 @@
+"""Model outputs: the stock ones, the losses by name, and the inside of the cross-attention."""
+
+from dataclasses import dataclass
+
+import torch
+from transformers.modeling_outputs import Seq2SeqLMOutput, Seq2SeqModelOutput
+
+
+@dataclass
+class AttnCalSeq2SeqModelOutput(Seq2SeqModelOutput):
+    """Output of the bare models.
+
+    Args:
+        uncalibrated_cross_attentions: `a` of every layer, (batch, heads, target, source); without the NULL column.
+        calibration_masks: `m` of every layer (Lu et al., eq. 3), same shape.
+        null_attentions: weight of NULL of every layer, (batch, heads, target).
+
+    The three are tuples over layers, filled with `output_attention_details=True` where the model has them.
+    """
+
+    uncalibrated_cross_attentions: tuple[torch.FloatTensor, ...] | None = None
+    calibration_masks: tuple[torch.FloatTensor, ...] | None = None
+    null_attentions: tuple[torch.FloatTensor, ...] | None = None
+
+
+@dataclass
+class AttnCalSeq2SeqLMOutput(Seq2SeqLMOutput):
+    """Output of the models with a language modelling head.
+
+    Args:
+        loss: what to call `backward()` on. Its value is the NMT loss; its gradient is that of the NMT loss for the
+            translation model and the gate, and that of the mask loss for the mask network.
+        nmt_loss: cross-entropy per target token, with label smoothing (Lu et al., eq. 13).
+        mask_loss: the mask network's objective (eq. 4), where the second decoder pass ran.
+        mask_penalty: size of the perturbation (eq. 5), before alpha, where the second decoder pass ran.
+        mask_mean: mean of `m` over layers, heads, real target steps and real source tokens; with labels.
+        gate_mean: mean of the gate `g` (eq. 12) over layers, heads and real target steps; with labels.
+        uncalibrated_cross_attentions, calibration_masks, null_attentions: as in `AttnCalSeq2SeqModelOutput`.
+    """
+
+    nmt_loss: torch.FloatTensor | None = None
+    mask_loss: torch.FloatTensor | None = None
+    mask_penalty: torch.FloatTensor | None = None
+    mask_mean: torch.FloatTensor | None = None
+    gate_mean: torch.FloatTensor | None = None
+    uncalibrated_cross_attentions: tuple[torch.FloatTensor, ...] | None = None
+    calibration_masks: tuple[torch.FloatTensor, ...] | None = None
+    null_attentions: tuple[torch.FloatTensor, ...] | None = None
