@@ -15,7 +15,7 @@ def _smoothed_terms(logits: Tensor, labels: Tensor, smoothing: float) -> tuple[T
     loss = log_normalizer - (1 - smoothing) * picked
     if smoothing > 0:
         loss = loss - smoothing * logits.mean(dim=-1)
-    return loss * keep, log_normalizer
+    return loss.masked_fill(~keep, 0.0), log_normalizer  # not a product: such rows may hold anything
 
 
 def _smoothed_gradient(logits: Tensor, labels: Tensor, log_normalizer: Tensor, smoothing: float) -> Tensor:
@@ -25,8 +25,7 @@ def _smoothed_gradient(logits: Tensor, labels: Tensor, log_normalizer: Tensor, s
         grad -= smoothing / logits.shape[-1]
     keep = labels != IGNORE_INDEX
     grad.scatter_add_(-1, labels.clamp(min=0).unsqueeze(-1), grad.new_full((len(labels), 1), smoothing - 1))
-    grad *= keep.unsqueeze(-1)
-    return grad
+    return grad.masked_fill_(~keep.unsqueeze(-1), 0.0)
 
 
 class _LabelSmoothedCrossEntropy(torch.autograd.Function):

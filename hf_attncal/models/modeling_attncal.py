@@ -4,7 +4,8 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import Cache
 from transformers.modeling_outputs import BaseModelOutput
-from transformers.utils import can_return_tuple, logging
+from transformers.processing_utils import Unpack
+from transformers.utils import TransformersKwargs, can_return_tuple, logging
 
 from .cross_attention import AttentionContext, CrossAttentionMixin, HeadGate, MaskNetwork
 from .gradients import DetachedParameters, attach_gradient
@@ -28,20 +29,22 @@ class AttnCalPreTrainedMixin:
         if isinstance(module, (CrossAttentionMixin, HeadGate, MaskNetwork)):
             module.init_parameters(self.config)
 
-    def gradient_checkpointing_enable(self, gradient_checkpointing_kwargs: dict | None = None, **kwargs):
-        """As in transformers, for non-reentrant checkpointing.
+    def _set_gradient_checkpointing(self, enable: bool = True, **kwargs):
+        """Where every way of switching checkpointing on ends; refuses the reentrant kind on a calibrated model.
 
         Raises:
-            ValueError: `use_reentrant=True` on a calibrated model. Its first pass through a layer builds no graph, so
-                the mask penalty would have no gradient, silently.
+            ValueError: reentrant checkpointing on a calibrated model. Its first pass through a layer builds no graph,
+                so the mask penalty would have no gradient, silently.
         """
-        if (gradient_checkpointing_kwargs or {}).get("use_reentrant") and self.config.calibration is not None:
+        function = kwargs.get("gradient_checkpointing_func")  # a partial of torch's, whose own default is reentrant
+        reentrant = enable and getattr(function, "keywords", {}).get("use_reentrant", True)
+        if reentrant and self.config.calibration is not None:
             raise ValueError(
                 "`use_reentrant` must be False to train a model with "
                 f"`calibration={self.config.calibration!r}`, got True: reentrant checkpointing loses gradients of the "
                 'mask network. Pass `gradient_checkpointing_kwargs={"use_reentrant": False}`.'
             )
-        super().gradient_checkpointing_enable(gradient_checkpointing_kwargs, **kwargs)
+        super()._set_gradient_checkpointing(enable=enable, **kwargs)
 
     def _annealing_buffers(self) -> list[Tensor]:
         return [buffer for name, buffer in self.named_buffers() if name.rpartition(".")[2] == "annealing_step"]
@@ -91,7 +94,7 @@ class AttnCalModelMixin:
         use_cache: bool | None = None,
         output_attention_details: bool | None = None,
         attention_context: AttentionContext | None = None,
-        **kwargs,
+        **kwargs: Unpack[TransformersKwargs],
     ) -> tuple | AttnCalSeq2SeqModelOutput:
         """The stock model's forward.
 
@@ -140,7 +143,7 @@ class AttnCalSeq2SeqLMMixin:
         output_attention_details: bool | None = None,
         compute_mask_loss: bool | None = None,
         num_items_in_batch: Tensor | int | None = None,
-        **kwargs,
+        **kwargs: Unpack[TransformersKwargs],
     ) -> tuple | AttnCalSeq2SeqLMOutput:
         """The stock model's forward, with both objectives of attention calibration in one `loss`.
 
