@@ -1,0 +1,1 @@
+"""The data room: corpora, tokenizer, batches and the synthetic language pair."""

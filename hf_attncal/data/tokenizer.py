@@ -1,0 +1,76 @@
+"""A joint BPE vocabulary trained from raw text, as a plain `transformers` tokenizer."""
+
+from collections.abc import Iterable
+
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from transformers import PreTrainedTokenizerFast
+
+EOS, UNK, PAD = "</s>", "<unk>", "<pad>"
+SPECIAL_TOKENS = [EOS, UNK, PAD]  # ids 0, 1, 2; Marian checkpoints have eos 0 and unk 1, too
+SPACE = "▁"  # what SentencePiece writes for a space; in front of the first word, too
+# A run of punctuation or symbols, with the space before it, is a unit of its own: "dog." and "dog" share "dog".
+PUNCTUATION = Regex(rf"{SPACE}?(?:\p{{P}}|(?!{SPACE})\p{{S}})+")
+
+
+def train_bpe_tokenizer(
+    lines: Iterable[str], vocab_size: int, model_max_length: int = 512, show_progress: bool = False
+) -> PreTrainedTokenizerFast:
+    """Learn byte-pair merges (Sennrich et al. 2016) over the lines of both languages.
+
+    Text is normalised to NFC, runs of white space become one space and outer white space goes; on such text `decode`
+    gives back exactly what `__call__` was given. A character that is not in the training text becomes `<unk>`: falling
+    back to bytes would add 256 entries whose embeddings a small corpus never trains. `</s>`, `<unk>` and `<pad>`
+    written in the text are ordinary characters, so that no input can end a sentence early.
+
+    The result depends on the text and `vocab_size` only. It is saved by `save_pretrained` and loaded by
+    `AutoTokenizer.from_pretrained`, which does not need this package.
+
+    Args:
+        lines: sentences of all languages that share the vocabulary.
+        vocab_size: number of entries, special tokens included. Text too small for so many merges gives fewer;
+            `len(tokenizer)` tells.
+        model_max_length: written into the tokenizer; nothing is truncated unless asked for.
+        show_progress: progress bars of the trainer.
+
+    Raises:
+        ValueError: no text, or `vocab_size` below the special tokens and the characters of the text.
+    """
+    tokenizer = Tokenizer(models.BPE(unk_token=UNK, fuse_unk=False))
+    tokenizer.normalizer = normalizers.Sequence(
+        [normalizers.NFC(), normalizers.Replace(Regex(r"\s+"), " "), normalizers.Strip()]
+    )
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Metaspace(SPACE, prepend_scheme="always"), pre_tokenizers.Split(PUNCTUATION, "isolated")]
+    )
+    tokenizer.decoder = decoders.Metaspace(SPACE, prepend_scheme="always")
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size, special_tokens=SPECIAL_TOKENS, min_frequency=2, show_progress=show_progress
+    )
+    tokenizer.train_from_iterator(lines, trainer)
+    _check_vocabulary(tokenizer, vocab_size)
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=f"$A {EOS}", pair=f"$A {EOS} $B {EOS}", special_tokens=[(EOS, tokenizer.token_to_id(EOS))]
+    )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        eos_token=EOS,
+        unk_token=UNK,
+        pad_token=PAD,
+        model_max_length=model_max_length,
+        padding_side="right",
+        model_input_names=["input_ids", "attention_mask"],  # no `token_type_ids`: translation models refuse them
+        clean_up_tokenization_spaces=False,  # it would rewrite " ." as "."
+        split_special_tokens=True,
+    )
+
+
+def _check_vocabulary(tokenizer: Tokenizer, vocab_size: int) -> None:
+    """The trainer keeps every character even when that exceeds `vocab_size`; refuse that, and text without words."""
+    size = tokenizer.get_vocab_size()
+    if size <= len(SPECIAL_TOKENS):
+        raise ValueError("The text to train a tokenizer on is empty. Give at least one line with a word.")
+    if size > vocab_size:
+        raise ValueError(
+            f"`vocab_size` must be at least {size} for this text ({size - len(SPECIAL_TOKENS)} characters and "
+            f"{len(SPECIAL_TOKENS)} special tokens), got {vocab_size}. Raise it, or remove lines with rare characters."
+        )

@@ -1,0 +1,144 @@
+"""The joint BPE tokenizer: exact round trips, determinism, and use without this package."""
+
+import subprocess
+import sys
+import unicodedata
+
+import pytest
+from transformers import AutoTokenizer, DataCollatorForSeq2Seq
+
+from hf_attncal.data.tokenizer import train_bpe_tokenizer
+
+LINES = [
+    "Ein Mann läuft durch den Park.",
+    "A man runs through the park .",
+    'Sie sagte: "Das (alte) Haus ist groß!"',
+    "He doesn't like 3,5 % of it ; well-known -- it's e.g. $5 + 1€ ...",
+    "der Hund , die Katze und das Pferd",
+    "the dog and the cat don't run.",
+] * 3
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return train_bpe_tokenizer(LINES, vocab_size=160, model_max_length=77)
+
+
+def decode(tokenizer, text):
+    return tokenizer.decode(tokenizer(text).input_ids, skip_special_tokens=True)
+
+
+@pytest.mark.parametrize("line", LINES[:6])
+def test_decoding_gives_back_the_text(tokenizer, line):
+    assert decode(tokenizer, line) == line
+
+
+@pytest.mark.parametrize(
+    "text", ["parks , man .", "park.man", "( a )", ' " a " ', "...", "a!.d", "- - -", "doesn 't", "it 's", ""]
+)
+def test_decoding_keeps_unusual_spacing(tokenizer, text):
+    assert decode(tokenizer, text) == text.strip()
+
+
+def test_white_space_and_unicode_are_normalised(tokenizer):
+    assert decode(tokenizer, "  der\tHund\u00a0 und \n die  Katze ") == "der Hund und die Katze"
+    decomposed = unicodedata.normalize("NFD", "läuft groß")
+    assert decomposed != "läuft groß"
+    assert tokenizer(decomposed).input_ids == tokenizer("läuft groß").input_ids
+
+
+def test_sentences_end_in_eos_and_have_no_token_types(tokenizer):
+    encoded = tokenizer(["the dog", "the dog and the cat"], padding=True)
+    assert set(encoded) == {"input_ids", "attention_mask"}
+    for ids, mask in zip(encoded["input_ids"], encoded["attention_mask"], strict=True):
+        assert ids[sum(mask) - 1] == tokenizer.eos_token_id
+        assert ids.count(tokenizer.eos_token_id) == 1
+        assert ids[sum(mask) :] == [tokenizer.pad_token_id] * mask.count(0)
+    assert encoded["attention_mask"][0].count(0) > 0
+    assert tokenizer("").input_ids == [tokenizer.eos_token_id]
+
+
+def test_special_tokens(tokenizer):
+    assert (tokenizer.eos_token, tokenizer.unk_token, tokenizer.pad_token) == ("</s>", "<unk>", "<pad>")
+    assert (tokenizer.eos_token_id, tokenizer.unk_token_id, tokenizer.pad_token_id) == (0, 1, 2)
+    assert tokenizer.bos_token is None
+    assert tokenizer.model_max_length == 77
+
+
+def test_unseen_characters_become_unk(tokenizer):
+    ids = tokenizer("the ☃ dog 犬犬").input_ids
+    assert ids.count(tokenizer.unk_token_id) == 3
+    assert decode(tokenizer, "the ☃ dog") == "the  dog"
+
+
+@pytest.mark.parametrize("token", ["</s>", "<pad>", "<unk>"])
+def test_text_cannot_contain_special_tokens(tokenizer, token):
+    """Otherwise a user's line could end the sentence for the encoder."""
+    text = f"the {token} dog"
+    plain = train_bpe_tokenizer([*LINES, "</>"], vocab_size=160)
+    assert plain(text).input_ids[:-1].count(plain.convert_tokens_to_ids(token)) == 0
+    assert decode(plain, text) == text
+    assert tokenizer(text).input_ids[:-1].count(tokenizer.eos_token_id) == 0
+
+
+def test_punctuation_is_not_merged_with_words(tokenizer):
+    """Without that, "park." and "park" would be unrelated entries."""
+    assert tokenizer.tokenize("the park.")[-1] == "."
+    assert not [token for token in tokenizer.get_vocab() if "." in token and any(map(str.isalpha, token))]
+
+
+def test_training_is_deterministic(tokenizer):
+    for _ in range(3):
+        again = train_bpe_tokenizer(iter(LINES), vocab_size=160, model_max_length=77)
+        assert again.backend_tokenizer.to_str() == tokenizer.backend_tokenizer.to_str()
+
+
+def test_vocabulary_size():
+    assert len(train_bpe_tokenizer(LINES, vocab_size=80)) == 80
+    assert len(train_bpe_tokenizer(LINES, vocab_size=5000)) < 500
+
+
+def test_vocabulary_smaller_than_the_alphabet():
+    characters = len({*"".join(LINES)} - {" "}) + 1  # the mark of a space
+    with pytest.raises(
+        ValueError, match=rf"at least {characters + 3} for this text \({characters} characters.*got 20"
+    ):
+        train_bpe_tokenizer(LINES, vocab_size=20)
+    assert len(train_bpe_tokenizer(LINES, vocab_size=characters + 3)) == characters + 3
+
+
+@pytest.mark.parametrize("lines", [[], ["", "  "]])
+def test_no_text(lines):
+    with pytest.raises(ValueError, match="empty"):
+        train_bpe_tokenizer(lines, vocab_size=100)
+
+
+def test_saving_and_loading(tokenizer, tmp_path):
+    tokenizer.save_pretrained(tmp_path)
+    loaded = AutoTokenizer.from_pretrained(tmp_path)
+    for line in [*LINES, "unseen ☃ </s> words", "  spaces  "]:
+        assert loaded(line).data == tokenizer(line).data
+        assert decode(loaded, line) == decode(tokenizer, line)
+    assert loaded.model_max_length == 77
+    assert loaded.pad_token_id == tokenizer.pad_token_id
+
+
+def test_loading_without_this_package(tokenizer, tmp_path):
+    tokenizer.save_pretrained(tmp_path)
+    program = (
+        "import sys; sys.modules['hf_attncal'] = None\n"
+        "from transformers import AutoTokenizer\n"
+        f"tokenizer = AutoTokenizer.from_pretrained({str(tmp_path)!r})\n"
+        f"ids = tokenizer({LINES[2]!r}).input_ids\n"
+        "print(ids); print(tokenizer.decode(ids))\n"
+    )
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert run.stdout.splitlines() == [str(tokenizer(LINES[2]).input_ids), LINES[2] + "</s>"]
+
+
+def test_collation(tokenizer):
+    collate = DataCollatorForSeq2Seq(tokenizer)
+    features = [{"input_ids": tokenizer(s).input_ids, "labels": tokenizer(s).input_ids} for s in LINES[1:3]]
+    batch = collate(features)
+    assert set(batch) == {"input_ids", "attention_mask", "labels"}
+    assert (batch["labels"] == -100).sum() == (batch["input_ids"] == tokenizer.pad_token_id).sum() > 0
