@@ -1,0 +1,112 @@
+"""From attention over subwords to links between words.
+
+Matrices are (target, source) and links are (i source, j target), both counted from 0. A list of word ids says for
+every subword which word it belongs to; `None` marks what belongs to no word (end of sentence, padding).
+"""
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+Link = tuple[int, int]
+WordIds = Sequence[int | None]
+
+
+def subword_word_ids(text: str, offsets: Sequence[tuple[int, int]]) -> list[int | None]:
+    """Which whitespace-separated word of `text` every subword belongs to.
+
+    A fast tokenizer's own `word_ids()` counts pieces of its pre-tokenizer ("don", "'", "t"); word alignments count
+    whitespace-separated words, so the mapping goes through character offsets instead.
+
+    Args:
+        text: the sentence as it was given to the tokenizer.
+        offsets: (start, end) of every subword, from `tokenizer(text, return_offsets_mapping=True)`; special tokens
+            are empty spans.
+
+    Returns:
+        One word index, or `None`, for every subword. A subword that covers only white space counts as the beginning of
+        the word that follows.
+    """
+    word_of_character: list[int | None] = []
+    word = -1
+    for position, character in enumerate(text):
+        if not character.isspace() and (position == 0 or text[position - 1].isspace()):
+            word += 1
+        word_of_character.append(word + 1 if character.isspace() else word)
+    number_of_words = word + 1
+    result: list[int | None] = []
+    for start, end in offsets:
+        # The last character decides: " house" with its leading space belongs to "house".
+        found = word_of_character[end - 1] if end > start else None
+        result.append(found if found is not None and found < number_of_words else None)
+    return result
+
+
+def word_attention(attention: Tensor, source_word_ids: WordIds, target_word_ids: WordIds) -> Tensor:
+    """Attention between words from attention between subwords.
+
+    Weights are summed over the subwords of a source word, which share the mass that the word received, and averaged
+    over the subwords of a target word, each of which distributed a mass of its own. Subwords of no word are left out;
+    rows are not renormalised.
+
+    Args:
+        attention: (target, source) weights of one sentence pair: one head, or a head average.
+        source_word_ids: word of every source subword. What lies beyond its end is padding.
+        target_word_ids: the same for target subwords.
+
+    Returns:
+        (target words, source words). A word without subwords has a row or column of zeros.
+
+    Raises:
+        ValueError: more word ids than the matrix has rows or columns, or another number of dimensions than two.
+    """
+    if attention.dim() != 2:
+        raise ValueError(f"`attention` must be (target, source), got the shape {tuple(attention.shape)}.")
+    rows = _membership(target_word_ids, attention.shape[0], attention)  # (target words, target)
+    columns = _membership(source_word_ids, attention.shape[1], attention)  # (source words, source)
+    mean = rows / rows.sum(dim=1, keepdim=True).clamp(min=1)
+    return mean @ attention @ columns.T
+
+
+def _membership(word_ids: WordIds, length: int, like: Tensor) -> Tensor:
+    """(words, length): 1 where the subword of this column belongs to the word of this row."""
+    if len(word_ids) > length:
+        raise ValueError(f"{len(word_ids)} word ids for {length} subwords of the attention matrix.")
+    words = 1 + max((word for word in word_ids if word is not None), default=-1)
+    membership = like.new_zeros(words, length)
+    for subword, word in enumerate(word_ids):
+        if word is not None:
+            membership[word, subword] = 1
+    return membership
+
+
+def argmax_links(weights: Tensor) -> set[Link]:
+    """Link every target word to the source word with the largest weight, the first of equals.
+
+    Args:
+        weights: (target words, source words), from `word_attention`.
+
+    Returns:
+        Links (i source, j target): one for every target word whose row is not all zero.
+    """
+    if weights.numel() == 0:
+        return set()
+    best, index = weights.max(dim=1)
+    return {(i, j) for j, (i, weight) in enumerate(zip(index.tolist(), best.tolist(), strict=True)) if weight > 0}
+
+
+def extract_links(
+    attention: Tensor, source_word_ids: Sequence[WordIds], target_word_ids: Sequence[WordIds]
+) -> list[set[Link]]:
+    """Word links of a right-padded batch, with `word_attention` and `argmax_links`.
+
+    Args:
+        attention: (batch, target, source), for example the head average of one layer. Row t belongs to the step that
+            *predicts* target token t.
+        source_word_ids: for every sentence the word of every source subword.
+        target_word_ids: the same for target subwords.
+    """
+    return [
+        argmax_links(word_attention(weights, source_ids, target_ids))
+        for weights, source_ids, target_ids in zip(attention, source_word_ids, target_word_ids, strict=True)
+    ]

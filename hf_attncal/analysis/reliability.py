@@ -1,0 +1,122 @@
+"""Is the token with the most attention the one that matters? (Lu et al., TASLP 2022, section III.)
+
+Attention tensors are (batch, heads, target, source). The inputs come from one teacher-forced forward pass with
+`output_attention_details=True`: `outputs.uncalibrated_cross_attentions` (a) and `outputs.calibration_masks` (m), one
+tensor for each layer.
+"""
+
+import torch
+from torch import Tensor
+
+from ..models.functional import contribution, uniform_attention
+
+
+def contributions(
+    attention: Tensor, mask: Tensor, source_mask: Tensor | None = None, null_attention: Tensor | None = None
+) -> Tensor:
+    """What every source token contributes to every step (eq. 6): `phi = |a_p - a|`.
+
+    The perturbed weights are those of eq. 2, `a_p = m * a + (1 - m) * mu_0`.
+
+    Args:
+        attention: a, (batch, heads, target, source).
+        mask: m, the same shape.
+        source_mask: (batch, source), 1 or True for real tokens; `None` means that there is no padding.
+        null_attention: mass on the NULL column of leaky attention, (batch, heads, target).
+
+    Returns:
+        phi, (batch, heads, target, source), 0 on padding.
+
+    Raises:
+        ValueError: shapes that do not fit.
+    """
+    _check_shapes(attention, mask, "mask")
+    real = _real_tokens(attention, source_mask)
+    return contribution(attention, mask, uniform_attention(attention, real, null_attention))
+
+
+def head_average(weights: Tensor) -> Tensor:
+    """(batch, heads, target, source) -> (batch, target, source): the mean over the heads of one layer."""
+    if weights.dim() != 4:
+        raise ValueError(f"Expected (batch, heads, target, source), got the shape {tuple(weights.shape)}.")
+    return weights.mean(dim=1)
+
+
+def attention_entropy(attention: Tensor, source_mask: Tensor | None = None) -> Tensor:
+    """Entropy of each row over the real source tokens, `e(a) = -sum_i a_i log a_i`, natural logarithm.
+
+    Every row is first divided by its sum: calibrated weights (`a_c`, and the fusions of eqs. 10 to 12) do not sum to
+    1, and neither does leaky attention without its NULL column. An attention that already sums to 1 is unchanged.
+
+    Args:
+        attention: (batch, heads, target, source), weights of at least 0.
+        source_mask: (batch, source), 1 or True for real tokens.
+
+    Returns:
+        (batch, heads, target), between 0 and log(number of real tokens). A row without any mass has entropy 0.
+    """
+    real = _real_tokens(attention, source_mask)
+    if real is not None:
+        attention = attention * real.to(attention.dtype)
+    total = attention.sum(dim=-1, keepdim=True).clamp(min=torch.finfo(attention.dtype).tiny)
+    return torch.special.entr(attention / total).sum(dim=-1)  # entr(x) = -x log x, 0 at 0
+
+
+def attention_is_reliable(attention: Tensor, phi: Tensor) -> Tensor:
+    """Where the token that contributes most is the token with the most attention: `i*_t = j*_t` (eqs. 7 and 8).
+
+    Both arguments of the maximum are taken on the head average. Among equal values the first index counts, so a tie is
+    a miss unless both maxima fall on the same index.
+
+    Args:
+        attention: a of one layer, (batch, heads, target, source).
+        phi: contributions of the same layer, the same shape.
+
+    Returns:
+        Boolean, (batch, target).
+    """
+    _check_shapes(attention, phi, "phi")
+    return head_average(phi).argmax(dim=-1) == head_average(attention).argmax(dim=-1)
+
+
+def reliability_level(attention: Tensor, phi: Tensor, target_mask: Tensor | None = None) -> float:
+    """Share of target steps at which attention is reliable (eq. 8), see `attention_is_reliable`.
+
+    For a corpus in several batches, average `attention_is_reliable` over all real steps: the mean of the levels of
+    batches of unequal size is another number.
+
+    Args:
+        attention: a of one layer (the paper's analysis takes the top layer), (batch, heads, target, source).
+        phi: contributions of the same layer, the same shape.
+        target_mask: (batch, target), 1 or True for real steps; `None` counts every step.
+
+    Raises:
+        ValueError: no real step, or shapes that do not fit.
+    """
+    hits = attention_is_reliable(attention, phi)
+    counted = torch.ones_like(hits) if target_mask is None else target_mask.bool()
+    if counted.shape != hits.shape:
+        raise ValueError(f"`target_mask` must be (batch, target) = {tuple(hits.shape)}, got {tuple(counted.shape)}.")
+    if not counted.any():
+        raise ValueError("`target_mask` leaves no step: a share of nothing is not defined.")
+    return hits[counted].double().mean().item()
+
+
+def _check_shapes(attention: Tensor, other: Tensor, name: str) -> None:
+    if attention.dim() != 4 or attention.shape != other.shape:
+        raise ValueError(
+            f"`attention` and `{name}` must both be (batch, heads, target, source), got {tuple(attention.shape)} and "
+            f"{tuple(other.shape)}."
+        )
+
+
+def _real_tokens(attention: Tensor, source_mask: Tensor | None) -> Tensor | None:
+    """(batch, source) -> boolean (batch, 1, 1, source), which broadcasts over heads and steps."""
+    if source_mask is None:
+        return None
+    if source_mask.shape != (attention.shape[0], attention.shape[-1]):
+        raise ValueError(
+            f"`source_mask` must be (batch, source) = {(attention.shape[0], attention.shape[-1])}, "
+            f"got {tuple(source_mask.shape)}."
+        )
+    return source_mask.bool()[:, None, None, :]
