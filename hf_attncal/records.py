@@ -1,0 +1,35 @@
+"""What a results file states besides its numbers, so that they can be checked: software, hardware, data."""
+
+import hashlib
+import os
+import platform
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+PACKAGES = ("hf_attncal", "torch", "transformers", "accelerate", "tokenizers", "datasets", "sacrebleu")
+
+
+def software() -> dict[str, str]:
+    """Versions of Python and of the packages that a result can depend on."""
+    return {"python": platform.python_version(), **{name: version(name) for name in PACKAGES}}
+
+
+def hardware() -> dict[str, Any]:
+    """The processor and its threads, and the GPU where there is one."""
+    described: dict[str, Any] = {
+        "cpu": torch.cpu.get_capabilities().get("cpu_name") or platform.processor() or platform.machine(),
+        "cpu_cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+    }
+    if torch.cuda.is_available():
+        described["gpu"] = torch.cuda.get_device_name()
+    return described
+
+
+def sha256(path: str | Path) -> str:
+    """The SHA-256 of a file's bytes, in hexadecimal."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,275 @@
+"""A thin `Seq2SeqTrainer` for calibrated models.
+
+Plain `Seq2SeqTrainer` trains these models correctly: one `backward()` of `loss` carries the gradients of both objectives.
+This subclass adds what it cannot know:
+
+- the losses of the two objectives are logged by name, exact under gradient accumulation and with several processes;
+- the mask network has a learning rate of its own (Adam divides a constant loss weight away, so the learning rate is
+  the way to set its speed) and its gradients are clipped on their own (one common norm would let the size of one
+  objective's gradient scale the other's);
+- the annealing step (Lu et al. 2021, eq. 11) follows the optimiser steps and is saved with the model;
+- batches are built by length and bounded by a number of tokens.
+"""
+
+import time
+from dataclasses import dataclass, field
+
+import torch
+from accelerate.utils import DistributedType
+from torch.nn.utils import clip_grad_norm_
+from torch.utils.data import DataLoader
+from transformers import Seq2SeqTrainer, Seq2SeqTrainingArguments, TrainerCallback
+from transformers.trainer_pt_utils import nested_gather
+
+from hf_attncal.data.batching import SetEpochCallback, TokenBatchSampler
+
+# Sums over target tokens divided by their number: they add up over micro-batches and processes as `loss` does.
+TOKEN_LOSSES = ("nmt_loss", "mask_loss", "mask_penalty")
+# Means over what one forward pass saw.
+MEANS = ("mask_mean", "gate_mean")
+# Their losses are means over the micro-batch whatever `num_items_in_batch` says (transformers issue 47688).
+IGNORES_NUM_ITEMS = ("marian", "bart")
+
+
+@dataclass
+class AttnCalTrainingArguments(Seq2SeqTrainingArguments):
+    """`Seq2SeqTrainingArguments` with the settings of `AttnCalTrainer`."""
+
+    mask_learning_rate: float | None = field(
+        default=None,
+        metadata={"help": "Learning rate of the mask network; follows the same schedule. None: `learning_rate`."},
+    )
+    max_tokens: int | None = field(
+        default=None,
+        metadata={
+            "help": "Length-bucketed training batches of at most this many tokens (sentences x longest side), per "
+            "process and micro-batch; takes the place of `per_device_train_batch_size`. None: batches of sentences."
+        },
+    )
+
+    def __post_init__(self):
+        if self.label_smoothing_factor > 0:
+            raise ValueError(
+                "`label_smoothing_factor` must be 0: with it the Trainer takes the labels out of the batch, and the "
+                f"mask network silently stops training; got {self.label_smoothing_factor}. Set `label_smoothing` in "
+                "the model's config instead."
+            )
+        if self.mask_learning_rate is not None and self.mask_learning_rate <= 0:
+            raise ValueError(
+                f"`mask_learning_rate` must be > 0, got {self.mask_learning_rate}. Leave it out to use "
+                "`learning_rate`; to keep the mask network fixed set `requires_grad_(False)` on it."
+            )
+        if self.max_tokens is not None:
+            if self.max_tokens < 1:
+                raise ValueError(f"`max_tokens` must be >= 1, got {self.max_tokens}. Leave it out for no limit.")
+            if self.train_sampling_strategy != "random":
+                raise ValueError(
+                    "`max_tokens` decides the order of the training examples, so `train_sampling_strategy` must be "
+                    f"'random', got {self.train_sampling_strategy!r}. Leave one of the two out."
+                )
+            if self.auto_find_batch_size:
+                raise ValueError(
+                    "`auto_find_batch_size` has no effect on batches of `max_tokens` tokens, got both. Leave one of "
+                    "the two out."
+                )
+        super().__post_init__()
+
+
+class AnnealingCallback(TrainerCallback):
+    """Keeps `model.annealing_step` equal to the number of optimiser steps the model has been trained for.
+
+    The step is part of the model's saved state. A model that was trained before (`annealing_step` = n at the start of a
+    new run) goes on from n, so fine-tuning does not change the function it computes; a resumed run finds
+    n + `global_step` in its checkpoint, so the difference is again n. A model without annealing is left alone.
+    """
+
+    def __init__(self):
+        self.steps_before = 0
+
+    def on_train_begin(self, args, state, control, model=None, **kwargs):
+        if is_annealed(model):
+            self.steps_before = max(0, int(model.annealing_step) - state.global_step)
+            model.set_annealing_step(self.steps_before + state.global_step)
+
+    def on_step_end(self, args, state, control, model=None, **kwargs):
+        if is_annealed(model):
+            model.set_annealing_step(self.steps_before + state.global_step)
+
+
+class AttnCalTrainer(Seq2SeqTrainer):
+    """`Seq2SeqTrainer` with named losses, a learning rate for the mask network, annealing and batches by tokens.
+
+    Takes the arguments of `Seq2SeqTrainer`; `args` must be `AttnCalTrainingArguments`. Trains stock Marian and BART
+    models too (nothing is added but the batches), with the mean over micro-batches as their loss: they ignore
+    `num_items_in_batch`, so the Trainer has to divide by the accumulation steps.
+
+    Beside `loss` it logs, averaged since the last log, those of `nmt_loss`, `mask_loss`, `mask_penalty`, `mask_mean` and
+    `gate_mean` that the model returns, `mask_grad_norm` (before clipping), and `target_tokens_per_second`.
+
+    Raises:
+        TypeError: `args` is not an `AttnCalTrainingArguments`.
+        ValueError: reentrant gradient checkpointing with a calibrated model (its gradients would be wrong).
+    """
+
+    def __init__(self, model=None, args: AttnCalTrainingArguments | None = None, **kwargs):
+        if not isinstance(args, AttnCalTrainingArguments):
+            raise TypeError(
+                f"`args` must be an `AttnCalTrainingArguments`, got {type(args).__name__}. It takes every field of "
+                "`Seq2SeqTrainingArguments`."
+            )
+        super().__init__(model=model, args=args, **kwargs)
+        checkpointing = args.gradient_checkpointing_kwargs or {}
+        if checkpointing.get("use_reentrant") and getattr(self.model.config, "calibration", None) is not None:
+            raise ValueError(
+                "`gradient_checkpointing_kwargs` must not ask for `use_reentrant=True` with a calibrated model (the "
+                f"gradients would be wrong), got {checkpointing}. Set `use_reentrant` to False or leave it out."
+            )
+        if self.model.config.model_type in IGNORES_NUM_ITEMS:
+            self.model_accepts_loss_kwargs = False
+        self.add_callback(AnnealingCallback())
+        self._totals: dict[str, torch.Tensor] = {}
+        self._log_time = time.monotonic()
+        self._mask_grad_norm = None
+
+    # ---- named losses ----
+
+    def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+        loss, outputs = super().compute_loss(model, inputs, return_outputs=True, num_items_in_batch=num_items_in_batch)
+        if model.training:
+            self._add_named_losses(loss, outputs, inputs, num_items_in_batch)
+        return (loss, outputs) if return_outputs else loss
+
+    def _add_named_losses(self, loss, outputs, inputs, num_items_in_batch) -> None:
+        """Add one micro-batch to the running totals that `log` divides by the number of optimiser steps."""
+        steps = 1 / getattr(self, "current_gradient_accumulation_steps", self.args.gradient_accumulation_steps)
+        global_mean = num_items_in_batch is not None and self.model_accepts_loss_kwargs
+        weight = 1.0 if global_mean else steps
+        # The sums of every process are divided by the number of tokens of all: as the Trainer does with `loss`, undo
+        # the mean over processes that follows.
+        scale = self.accelerator.num_processes if global_mean and self.args.average_tokens_across_devices else 1
+        for name in TOKEN_LOSSES:
+            value = outputs.get(name)
+            if value is not None:
+                # The Trainer has scaled `loss` in place, and `nmt_loss` may share its memory: read that one from it.
+                value = loss if name == "nmt_loss" else value * scale
+                self._add(name, value * weight)
+        for name in MEANS:
+            if outputs.get(name) is not None:
+                self._add(name, outputs[name] * steps)
+        self._add("steps", torch.tensor(steps, device=loss.device))
+        if "labels" in inputs:
+            self._add("tokens", inputs["labels"].ne(-100).sum())
+
+    def _add(self, name: str, value: torch.Tensor) -> None:
+        # Kept on the device: reading a value at every step would wait for the device at every step.
+        value = value.detach().float().mean()
+        self._totals[name] = self._totals[name] + value if name in self._totals else value
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        if "loss" in logs and self._totals:
+            logs = {**logs, **self._named_losses()}
+        super().log(logs, start_time)
+
+    def _named_losses(self) -> dict[str, float]:
+        """Means since the last call, over optimiser steps and processes; empties the totals. One gather for all."""
+        names = sorted(self._totals)
+        totals = torch.stack([self._totals[name] for name in names])[None]
+        means = nested_gather(totals, self.args.parallel_mode).mean(0).tolist()
+        self._totals = {}
+        means = dict(zip(names, means, strict=True))
+        steps = means.pop("steps")
+        seconds, self._log_time = time.monotonic() - self._log_time, time.monotonic()
+        tokens = means.pop("tokens", 0.0) * self.args.world_size
+        named = {name: value / steps for name, value in means.items()}
+        if self._mask_grad_norm is not None:
+            named["mask_grad_norm"] = float(self._mask_grad_norm)
+        return {**named, "target_tokens_per_second": tokens / seconds}
+
+    # ---- optimiser ----
+
+    def create_optimizer(self, model=None) -> torch.optim.Optimizer:
+        """The stock optimiser; parameters of the mask network then move from each group to a copy of that group."""
+        if self.optimizer is not None:
+            return super().create_optimizer(model)
+        optimizer = super().create_optimizer(model)
+        mask_parameters = {id(p) for p in mask_network_parameters(self.model if model is None else model)}
+        learning_rate = self.args.mask_learning_rate
+        for group in list(optimizer.param_groups):
+            moved = [p for p in group["params"] if id(p) in mask_parameters]
+            if moved:
+                group["params"] = [p for p in group["params"] if id(p) not in mask_parameters]
+                copy = {**group, "params": moved}
+                if learning_rate is not None:
+                    copy["lr"] = learning_rate
+                optimizer.add_param_group(copy)
+        return optimizer
+
+    def _clip_grad_norm(self, model):
+        """Clip the gradients of the two objectives separately; returns the norm without the mask network.
+
+        Where the backend clips the whole model by itself (FSDP version 1, DeepSpeed, XLA, Megatron) the two are
+        clipped jointly as in the stock Trainer.
+        """
+        mask_parameters = mask_network_parameters(model)
+        plain = self.accelerator.distributed_type in (
+            DistributedType.NO,
+            DistributedType.MULTI_CPU,
+            DistributedType.MULTI_GPU,
+        )
+        if not mask_parameters or not plain:
+            return super()._clip_grad_norm(model)
+        self.accelerator.unscale_gradients()
+        of_mask = {id(p) for p in mask_parameters}
+        self._mask_grad_norm = clip_grad_norm_(mask_parameters, self.args.max_grad_norm)
+        return clip_grad_norm_([p for p in model.parameters() if id(p) not in of_mask], self.args.max_grad_norm)
+
+    # ---- data ----
+
+    def get_train_dataloader(self) -> DataLoader:
+        """Length-bucketed batches of at most `max_tokens` tokens; the stock loader where `max_tokens` is None.
+
+        The number of batches of an epoch is a multiple of the batches in one optimiser step (processes x accumulation
+        steps), so that p processes with accumulation k / p see, step by step, what one process sees with k.
+        """
+        if self.args.max_tokens is None:
+            return super().get_train_dataloader()
+        if self.train_dataset is None:
+            raise ValueError("`train_dataset` is needed for training, got None. Pass it to the Trainer.")
+        lengths = _lengths(self.train_dataset)
+        dataset = self._remove_unused_columns(self.train_dataset, description="Training")
+        seed = self.args.seed if self.args.data_seed is None else self.args.data_seed
+        sampler = TokenBatchSampler(
+            lengths,
+            self.args.max_tokens,
+            seed=seed,
+            multiple_of=self.args.world_size * self.args.gradient_accumulation_steps,
+        )
+        self.pop_callback(SetEpochCallback)  # of an earlier call of `train`
+        self.add_callback(SetEpochCallback(sampler))
+        loader = DataLoader(
+            dataset,
+            batch_sampler=sampler,
+            collate_fn=self.data_collator,
+            num_workers=self.args.dataloader_num_workers,
+            pin_memory=self.args.dataloader_pin_memory,
+            persistent_workers=self.args.dataloader_persistent_workers,
+            prefetch_factor=self.args.dataloader_prefetch_factor,
+        )
+        return self.accelerator.prepare(loader)
+
+
+def _lengths(dataset) -> list[int]:
+    """Tokens of the longer side of every example; `tokenize_pairs` leaves them in a column."""
+    if "length" in dataset.column_names:
+        return list(dataset["length"])
+    return [max(map(len, pair)) for pair in zip(dataset["input_ids"], dataset["labels"], strict=True)]
+
+
+def is_annealed(model) -> bool:
+    """Whether the model anneals its calibration (eq. 11), so that it counts optimiser steps."""
+    return getattr(model.config, "calibration", None) == "annealed"
+
+
+def mask_network_parameters(model: torch.nn.Module) -> list[torch.nn.Parameter]:
+    """The trainable parameters of every mask network of the model (theta_m); empty for an uncalibrated model."""
+    return [p for name, p in model.named_parameters() if ".mask_network." in name and p.requires_grad]

@@ -1,0 +1,175 @@
+"""Train a translation model from parallel text: tokenizer, model, checkpoints, averaging, BLEU on dev and test.
+
+    python training/train_translation.py --config configs/multi30k_gated.yaml --data DIR
+
+`--data DIR` is the folder of the files that the config names. Any setting can follow as `section.key=value`:
+
+    python training/train_translation.py --config configs/multi30k_gated.yaml --data DIR \
+        --results results/gated.json training.output_dir=runs/gated training.seed=2 model.mask_penalty=0.05
+
+`--resume` goes on from the last checkpoint in `training.output_dir`. Several processes give the same model:
+
+    accelerate launch --num_processes 2 training/train_translation.py --config configs/multi30k_gated.yaml \
+        --data DIR training.tokens_per_batch=2048
+
+In the end `training.output_dir` holds the model (the mean of the last `average_last` checkpoints) with its tokenizer,
+the translations of the test text, and `results.json`. `configs/reference.yaml` explains every key.
+"""
+
+import argparse
+import json
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from accelerate import PartialState
+from accelerate.utils import gather_object
+from datasets import Dataset
+from tqdm.auto import tqdm
+from transformers import AutoTokenizer, DataCollatorForSeq2Seq, PreTrainedTokenizerBase, TrainerCallback, set_seed
+
+from hf_attncal import records
+from hf_attncal.averaging import average_checkpoints, last_checkpoints
+from hf_attncal.data.corpora import all_lines, load_parallel, tokenize_pairs
+from hf_attncal.data.tokenizer import train_bpe_tokenizer
+from hf_attncal.trainer import AttnCalTrainer, AttnCalTrainingArguments
+from hf_attncal.training_config import SPLITS, TranslationConfig, build_model, load_config, training_arguments
+from hf_attncal.translation import BleuScore, bleu, translate
+
+
+def main(arguments: list[str] | None = None) -> dict[str, Any]:
+    """Run the steps above; returns what `results.json` holds."""
+    options = parse(arguments)
+    config = load_config(options.config, options.settings)
+    if options.data:
+        config.data.root = options.data
+    args = training_arguments(config)
+    output = Path(args.output_dir)
+    if last_checkpoints(output, 1) and not options.resume:
+        raise ValueError(f"{output} holds checkpoints of another run. Pass --resume, or another training.output_dir.")
+    set_seed(args.seed)
+
+    if config.data.train is None:
+        raise ValueError("`data.train` must name the text to train on, got none. See configs/reference.yaml.")
+    splits = {name: load_parallel(config.data.corpus(name)) for name in SPLITS if getattr(config.data, name)}
+    tokenizer = make_tokenizer(config, args, splits["train"])
+    model = build_model(config.model, tokenizer)
+    tokenized, reports = {}, {}
+    for name in [name for name in splits if name != "test"]:
+        tokenized[name], reports[name] = tokenize_pairs(splits[name], tokenizer, config.data.max_length)
+        if args.process_index == 0:
+            print(f"{name}: {reports[name]}")
+    trainer = AttnCalTrainer(
+        model=model,
+        args=args,
+        train_dataset=tokenized["train"],
+        eval_dataset=tokenized.get("valid"),
+        data_collator=DataCollatorForSeq2Seq(tokenizer, model),
+        processing_class=tokenizer,
+        callbacks=[BleuCallback(splits["valid"], tokenizer, config)] if "valid" in splits else [],
+    )
+    started = time.monotonic()
+    trainer.train(resume_from_checkpoint=True if options.resume else None)
+    seconds = time.monotonic() - started
+    trainer.accelerator.wait_for_everyone()  # the first process writes the checkpoints, all read them
+
+    averaged = last_checkpoints(output, config.average_last)
+    weights = average_checkpoints(averaged) if averaged else trainer.model.state_dict()
+    final = type(model).from_pretrained(None, config=model.config, state_dict=weights).to(args.device)
+    final.generation_config.update(
+        num_beams=config.evaluation.num_beams, length_penalty=config.evaluation.length_penalty
+    )
+    scores = {}
+    for name in [name for name in splits if name != "train"]:
+        hypotheses, score = evaluate(final, tokenizer, splits[name], config, progress=args.process_index == 0)
+        scores[name] = {"bleu": score.score, "signature": score.signature}
+        if args.process_index == 0:
+            (output / f"{name}.hypotheses.txt").write_text("\n".join(hypotheses) + "\n", encoding="utf-8")
+            print(f"{name}: BLEU {score.score:.2f}  {score.signature}")
+    results = {
+        "config": config.published(),
+        "software": records.software(),
+        "hardware": {**records.hardware(), "processes": args.world_size, "bf16": args.bf16},
+        "data_sha256": config.data.hashes(),
+        "sentence_pairs": {name: asdict(report) for name, report in reports.items()},
+        "parameters": final.num_parameters(),
+        "steps": trainer.state.global_step,
+        "wall_seconds": seconds,
+        "averaged_checkpoints": [path.name for path in averaged],
+        **scores,
+        "log_history": trainer.state.log_history,
+    }
+    if args.process_index == 0:
+        final.save_pretrained(output)
+        tokenizer.save_pretrained(output)
+        for path in (output / "results.json", *([Path(options.results)] if options.results else [])):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    return results
+
+
+def parse(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
+    parser.add_argument("--config", required=True, help="YAML file")
+    parser.add_argument("--data", help="folder of the data files (data.root)")
+    parser.add_argument("--results", help="write results.json to this file too")
+    parser.add_argument("--resume", action="store_true", help="go on from the last checkpoint")
+    parser.add_argument("settings", nargs="*", help="section.key=value")
+    return parser.parse_intermixed_args(arguments)
+
+
+def make_tokenizer(
+    config: TranslationConfig, args: AttnCalTrainingArguments, train: Dataset
+) -> PreTrainedTokenizerBase:
+    """The named tokenizer, or a joint BPE that the first process trains and every process reads from the output."""
+    pretrained = config.tokenizer.pretrained or config.model.get("init_from")
+    if pretrained:
+        return AutoTokenizer.from_pretrained(pretrained)
+    with args.main_process_first(local=False):
+        if args.process_index == 0 and not last_checkpoints(args.output_dir, 1):
+            trained = train_bpe_tokenizer(all_lines(train), config.tokenizer.vocab_size, show_progress=True)
+            trained.save_pretrained(args.output_dir)
+        return AutoTokenizer.from_pretrained(args.output_dir)
+
+
+def evaluate(model, tokenizer, pairs: Dataset, config: TranslationConfig, **options) -> tuple[list[str], BleuScore]:
+    """Translations of the sources of `pairs`, and their BLEU; every process translates its share, all get the result."""
+    settings, state = config.evaluation, PartialState()
+    options = {"num_beams": settings.num_beams, **options}
+    share = translate(
+        model,
+        tokenizer,
+        pairs["source"][state.process_index :: state.num_processes],
+        batch_size=settings.batch_size,
+        length_penalty=settings.length_penalty,
+        max_new_tokens=settings.max_new_tokens,
+        **options,
+    )
+    hypotheses = [""] * len(pairs)
+    for index, part in enumerate(gather_object([share])):
+        hypotheses[index :: state.num_processes] = part
+    return hypotheses, bleu(hypotheses, pairs["target"], settings.bleu_tokenize)
+
+
+class BleuCallback(TrainerCallback):
+    """Adds BLEU on the first `dev_lines` dev sentences to every evaluation of the Trainer, as `eval_bleu`."""
+
+    def __init__(self, dev: Dataset, tokenizer: PreTrainedTokenizerBase, config: TranslationConfig):
+        self.dev, self.tokenizer, self.config = dev, tokenizer, config
+
+    def on_evaluate(self, args, state, control, model=None, metrics=None, **kwargs):
+        lines = self.config.evaluation.dev_lines
+        dev = self.dev if lines is None else self.dev.select(range(min(lines, len(self.dev))))
+        _, score = evaluate(model, self.tokenizer, dev, self.config, num_beams=self.config.evaluation.dev_beams)
+        metrics["eval_bleu"] = score.score  # `metric_for_best_model` may name it
+        entry = {"eval_bleu": score.score, "eval_bleu_signature": score.signature, "step": state.global_step}
+        state.log_history.append(entry)
+        if state.is_world_process_zero:
+            tqdm.write(str(entry))
+
+
+if __name__ == "__main__":
+    main()
