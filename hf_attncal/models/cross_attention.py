@@ -53,7 +53,9 @@ class AttentionContext:
         self.gate_means: list[Tensor] = []
 
     def mean_penalty(self, num_targets: Tensor | int) -> Tensor:
-        """Eq. 5 averaged over layers, heads and `num_targets` target steps."""
+        """Eq. 5 averaged over layers, heads and `num_targets` target steps; 0 where layer drop left no layer."""
+        if not self.penalties:
+            return torch.zeros((), device=self.target_mask.device)
         return torch.stack(self.penalties).mean() / num_targets
 
     def details(self) -> dict[str, tuple[Tensor, ...] | None]:

@@ -1,0 +1,228 @@
+"""What both benchmarks share: the models, the timing in turn, the environment, tables and JSON files.
+
+A ratio is measured by running the stock model and ours alternately in one process (A B, B A, A B, ...) and dividing
+the two times of each pair: whatever slows the machine down for a while slows both. Reported are the median of the
+ratios and their extremes.
+"""
+
+import argparse
+import gc
+import importlib.metadata
+import json
+import os
+import platform
+import random
+import statistics
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+
+import torch
+from rich.console import Console
+from rich.table import Table
+from transformers import BartConfig, BartForConditionalGeneration, MarianConfig, MarianMTModel, PreTrainedModel
+
+from hf_attncal import (
+    AttnCalBartConfig,
+    AttnCalBartForConditionalGeneration,
+    AttnCalMarianConfig,
+    AttnCalMarianMTModel,
+)
+
+RESULTS = Path(__file__).resolve().parent.parent / "results"
+
+# The stock model is always there, as the other side of every ratio.
+VARIANTS = {
+    "baseline": {},
+    "fixed": {"calibration": "fixed"},
+    "annealed": {"calibration": "annealed"},
+    "gated": {"calibration": "gated"},
+    "gated-head": {"calibration": "gated", "mask_projection": "head"},
+    "leaky": {"leaky": True},
+    "gumbel": {"gumbel": True},
+}
+
+FAMILIES = {
+    "marian": (MarianConfig, MarianMTModel, AttnCalMarianConfig, AttnCalMarianMTModel),
+    "bart": (BartConfig, BartForConditionalGeneration, AttnCalBartConfig, AttnCalBartForConditionalGeneration),
+}
+
+
+def parser(description: str, batch: int, length: int, repeats: int) -> argparse.ArgumentParser:
+    """The options of both benchmarks; the defaults of the sizes are those of the paper's base model."""
+    options = argparse.ArgumentParser(description=description, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    options.add_argument("--variants", nargs="+", choices=VARIANTS, default=list(VARIANTS), metavar="NAME")
+    options.add_argument("--family", choices=FAMILIES, default="marian")
+    options.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    options.add_argument("--threads", type=int, default=torch.get_num_threads(), help="CPU threads")
+    options.add_argument("--batch", type=int, default=batch, help="sentences")
+    options.add_argument("--length", type=int, default=length, help="tokens of each sentence, both sides")
+    options.add_argument("--repeats", type=int, default=repeats, help="timed pairs a variant")
+    options.add_argument("--warmup", type=int, default=2, help="pairs before those")
+    options.add_argument("--bf16", action="store_true", help="bfloat16: autocast in training, weights in generation")
+    options.add_argument("--d-model", type=int, default=512)
+    options.add_argument("--layers", type=int, default=6, help="of the encoder, and of the decoder")
+    options.add_argument("--heads", type=int, default=8)
+    options.add_argument("--ffn", type=int, default=2048)
+    options.add_argument("--vocab", type=int, default=32000)
+    options.add_argument("--seed", type=int, default=1)
+    options.add_argument("--output", type=Path, help="JSON file; by default results/, named for benchmark and device")
+    return options
+
+
+def set_up(args: argparse.Namespace) -> None:
+    """Threads, seeds, and matrix products without TF32, so that every variant computes in the precision it says."""
+    torch.set_num_threads(args.threads)
+    random.seed(args.seed)
+    torch.manual_seed(args.seed)
+
+
+def sizes(args: argparse.Namespace) -> dict:
+    """Configuration of the backbone."""
+    return {
+        "vocab_size": args.vocab,
+        "d_model": args.d_model,
+        "encoder_layers": args.layers,
+        "decoder_layers": args.layers,
+        "encoder_attention_heads": args.heads,
+        "decoder_attention_heads": args.heads,
+        "encoder_ffn_dim": args.ffn,
+        "decoder_ffn_dim": args.ffn,
+        "max_position_embeddings": max(256, 2 * args.length),
+        "activation_function": "relu",
+        "dropout": 0.1,
+        "attention_dropout": 0.0,
+        "activation_dropout": 0.0,
+        "pad_token_id": 1,
+        "bos_token_id": 0,
+        "eos_token_id": 2,
+        "forced_eos_token_id": None,
+        "decoder_start_token_id": 2,
+    }
+
+
+def stock_model(args: argparse.Namespace) -> PreTrainedModel:
+    """The stock model, randomly initialised from the seed."""
+    config_class, model_class, _, _ = FAMILIES[args.family]
+    torch.manual_seed(args.seed)
+    return model_class(config_class(**sizes(args))).to(args.device)
+
+
+def our_model(args: argparse.Namespace, variant: str) -> PreTrainedModel:
+    """Our model of this variant; the parameters that it shares with the stock model have the stock model's values."""
+    _, _, config_class, model_class = FAMILIES[args.family]
+    model = model_class(config_class(**sizes(args), **VARIANTS[variant])).to(args.device)
+    model.load_state_dict(stock_model(args).state_dict(), strict=False)
+    return model
+
+
+def batch(args: argparse.Namespace) -> dict[str, torch.Tensor]:
+    """Random sentences without special tokens. One in four is a quarter shorter, so that padding is there."""
+    generator = torch.Generator().manual_seed(args.seed)
+    shape = (args.batch, args.length)
+    source = torch.randint(3, args.vocab, shape, generator=generator)
+    labels = torch.randint(3, args.vocab, shape, generator=generator)
+    mask = torch.ones(shape, dtype=torch.long)
+    mask[::4, args.length - args.length // 4 :] = 0
+    tensors = {
+        "input_ids": source.masked_fill(mask == 0, 1),
+        "attention_mask": mask,
+        "labels": labels.masked_fill(mask == 0, -100),
+    }
+    return {name: tensor.to(args.device) for name, tensor in tensors.items()}
+
+
+def autocast(args: argparse.Namespace) -> AbstractContextManager:
+    """bfloat16 autocast if asked for."""
+    return torch.autocast(torch.device(args.device).type, torch.bfloat16) if args.bf16 else nullcontext()
+
+
+def synchronize(args: argparse.Namespace) -> None:
+    """Wait for the device, so that a clock read next means something."""
+    if torch.device(args.device).type == "cuda":
+        torch.cuda.synchronize()
+
+
+def in_turn(
+    args: argparse.Namespace, stock: Callable[[], object], ours: Callable[[], object]
+) -> tuple[list[float], list[float]]:
+    """Seconds of every timed run of `stock` and of `ours`, run alternately with the order changed in each pair."""
+    seconds = {stock: [], ours: []}
+    for pair in range(args.warmup + args.repeats):
+        for run in (stock, ours) if pair % 2 == 0 else (ours, stock):
+            synchronize(args)
+            start = time.perf_counter()
+            run()
+            synchronize(args)
+            if pair >= args.warmup:
+                seconds[run].append(time.perf_counter() - start)
+    return seconds[stock], seconds[ours]
+
+
+def spread(values: list[float]) -> dict[str, float]:
+    """Median and extremes."""
+    return {"median": statistics.median(values), "min": min(values), "max": max(values), "n": len(values)}
+
+
+def release(args: argparse.Namespace) -> None:
+    """Give the memory of deleted models back before the next one is built."""
+    gc.collect()
+    if torch.device(args.device).type == "cuda":
+        torch.cuda.empty_cache()
+
+
+def environment(args: argparse.Namespace) -> dict:
+    """Versions and hardware; the load average tells a reader whether the machine was quiet."""
+    packages = ("hf_attncal", "torch", "transformers")
+    cpu = platform.processor()
+    if Path("/proc/cpuinfo").exists():
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                cpu = line.partition(":")[2].strip()
+                break
+    environment = {
+        "versions": {"python": platform.python_version()} | {p: importlib.metadata.version(p) for p in packages},
+        "cpu": cpu,
+        "cpu_capability": torch.backends.cpu.get_cpu_capability(),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "device": args.device,
+        "load_average_at_start": os.getloadavg()[0],
+    }
+    if torch.device(args.device).type == "cuda":
+        environment["gpu"] = torch.cuda.get_device_name(args.device)
+        environment["cuda"] = torch.version.cuda
+    return environment
+
+
+def settings(args: argparse.Namespace) -> dict:
+    """The options of this run as JSON values."""
+    return {name: value for name, value in vars(args).items() if name not in ("output", "measure_memory_of")}
+
+
+def save(args: argparse.Namespace, name: str, result: dict) -> None:
+    """Write `result` as JSON, to `--output` or to `results/<name>_<device>[_bf16].json`."""
+    device = torch.device(args.device).type
+    path = args.output or RESULTS / f"{name}_{device}{'_bf16' if args.bf16 else ''}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    Console().print(f"written: {path}")
+
+
+def show(title: str, columns: list[str], rows: list[list[str]]) -> None:
+    """Print a table whose first column is a name and whose others are numbers."""
+    table = Table(title=title)
+    for i, column in enumerate(columns):
+        table.add_column(column, justify="left" if i == 0 else "right")
+    for row in rows:
+        table.add_row(*row)
+    Console().print(table)
+
+
+def verdict(value: float, limit: float | None, at_most: bool = True) -> str:
+    """A limit and whether `value` keeps it, for the last column of a table."""
+    if limit is None:
+        return "-"
+    kept = value <= limit if at_most else value >= limit
+    return f"{'<=' if at_most else '>='} {limit:g}: {'yes' if kept else '[bold red]no[/]'}"

@@ -1,0 +1,62 @@
+"""What every test runs under: no network, one thread, and transformers' deprecations as errors."""
+
+import logging
+import os
+
+# Read when transformers and the hub's client are first imported, so before any test module is.
+os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ["TOKENIZERS_PARALLELISM"] = "false"
+
+import pytest
+import torch
+from helpers import FAMILIES, tiny_batch
+
+torch.set_num_threads(1)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Deprecation warnings that transformers raises, or that our own code provokes, are errors."""
+    for module in ("transformers", "hf_attncal"):
+        for category in ("DeprecationWarning", "FutureWarning"):
+            config.addinivalue_line("filterwarnings", rf"error::{category}:{module}(\..*)?")
+
+
+class _Deprecations(logging.Handler):
+    """Keeps what transformers logs about deprecated use; much of it is logged and never warned."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.messages: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        message = record.getMessage()
+        if record.levelno >= logging.WARNING and "deprecat" in message.lower():
+            self.messages.append(message)
+
+
+@pytest.fixture(autouse=True)
+def no_logged_deprecations():
+    """Fail a test during which transformers logged that something is deprecated."""
+    handler, logger = _Deprecations(), logging.getLogger("transformers")
+    logger.addHandler(handler)
+    yield
+    logger.removeHandler(handler)
+    assert not handler.messages, f"deprecated use of transformers: {handler.messages}"
+
+
+@pytest.fixture(autouse=True)
+def seeded() -> None:
+    """Every test starts from the same seed, whatever ran before it."""
+    torch.manual_seed(0)
+
+
+@pytest.fixture(params=list(FAMILIES))
+def family(request: pytest.FixtureRequest) -> str:
+    """Each backbone in turn: "marian", "bart"."""
+    return request.param
+
+
+@pytest.fixture
+def batch() -> dict[str, torch.Tensor]:
+    """Two sentence pairs, the second one padded on both sides."""
+    return tiny_batch()

@@ -1,0 +1,173 @@
+"""Tiny models, batches and the comparisons that the tests share; the comparisons are tested in test_functional.py."""
+
+from collections.abc import Callable, Mapping
+
+import reference
+import torch
+from transformers import BartConfig, BartForConditionalGeneration, MarianConfig, MarianMTModel, PreTrainedModel
+
+from hf_attncal import (
+    AttnCalBartConfig,
+    AttnCalBartForConditionalGeneration,
+    AttnCalMarianConfig,
+    AttnCalMarianMTModel,
+)
+
+# stock configuration, stock model, our configuration, our model
+FAMILIES = {
+    "marian": (MarianConfig, MarianMTModel, AttnCalMarianConfig, AttnCalMarianMTModel),
+    "bart": (BartConfig, BartForConditionalGeneration, AttnCalBartConfig, AttnCalBartForConditionalGeneration),
+}
+
+TINY = {
+    "vocab_size": 11,
+    "d_model": 8,
+    "encoder_layers": 2,
+    "decoder_layers": 2,
+    "encoder_attention_heads": 2,
+    "decoder_attention_heads": 2,
+    "encoder_ffn_dim": 12,
+    "decoder_ffn_dim": 12,
+    "max_position_embeddings": 24,
+    "dropout": 0.0,
+    "attention_dropout": 0.0,
+    "activation_dropout": 0.0,
+    "pad_token_id": 1,
+    "bos_token_id": 0,
+    "eos_token_id": 2,
+    "forced_eos_token_id": None,
+    "decoder_start_token_id": 2,
+}
+
+# Every combination of switches that goes another way through the code.
+SWITCHES = {
+    "fixed": {"calibration": "fixed"},
+    "annealed": {"calibration": "annealed", "annealing_steps": 10},
+    "gated": {"calibration": "gated"},
+    "gated, head": {"calibration": "gated", "mask_projection": "head"},
+    "gated, renormalized": {"calibration": "gated", "renormalize": True},
+    "fixed, softmax": {"calibration": "fixed", "fixed_softmax": True},
+    "gated, leaky": {"calibration": "gated", "leaky": True},
+    "annealed, gumbel": {"calibration": "annealed", "annealing_steps": 10, "gumbel": True},
+    "gated, leaky, gumbel, head": {
+        "calibration": "gated",
+        "leaky": True,
+        "gumbel": True,
+        "gumbel_temperature": 0.7,
+        "mask_projection": "head",
+    },
+    "leaky": {"leaky": True},
+    "gumbel": {"gumbel": True},
+    "leaky, gumbel": {"leaky": True, "gumbel": True},
+}
+CALIBRATED = {name: switches for name, switches in SWITCHES.items() if "calibration" in switches}
+
+
+def scatter(model: torch.nn.Module, scale: float = 0.4) -> None:
+    """Give every trainable parameter, also those that start at 0 or 1, random values: no term may vanish by chance."""
+    generator = torch.Generator().manual_seed(7)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.requires_grad:
+                noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
+                parameter.add_(scale * noise.to(parameter.dtype))
+
+
+def tiny_model(family: str, dtype: torch.dtype = torch.float64, **config) -> PreTrainedModel:
+    """A tiny random model of ours with scattered parameters; `config` overrides fields."""
+    _, _, config_class, model_class = FAMILIES[family]
+    torch.manual_seed(3)
+    model = model_class(config_class(**TINY | config)).to(dtype)
+    scatter(model)
+    if model.config.calibration == "annealed":
+        model.set_annealing_step(4)
+    return model
+
+
+def tiny_stock_model(family: str, dtype: torch.dtype = torch.float64, **config) -> PreTrainedModel:
+    """A tiny random stock model with scattered parameters."""
+    config_class, model_class, _, _ = FAMILIES[family]
+    torch.manual_seed(3)
+    model = model_class(config_class(**TINY | config)).to(dtype)
+    scatter(model)
+    return model
+
+
+def slow_twin(model: PreTrainedModel) -> reference.SlowModel:
+    """The same function as `model`, with the same parameters, computed by tests/reference.py."""
+    config_class, model_class, _, _ = FAMILIES[model.config.model_type.removeprefix("attncal_")]
+    fields = config_class().to_dict().keys() - {"model_type", "architectures", "transformers_version"}
+    config = {name: value for name, value in model.config.to_dict().items() if name in fields}
+    stock = model_class(config_class(**config, attn_implementation="eager")).to(model.dtype)
+    names = set(stock.state_dict())
+    stock.load_state_dict({name: tensor for name, tensor in model.state_dict().items() if name in names})
+    added = {name: p.detach().clone() for name, p in model.named_parameters() if name not in names}
+    return reference.SlowModel(stock, added, model.config, getattr(model, "annealing_step", None))
+
+
+def tiny_batch() -> dict[str, torch.Tensor]:
+    """Two pairs: source lengths 5 and 3, target lengths 4 and 2, padded to 5 and 4."""
+    return {
+        "input_ids": torch.tensor([[4, 7, 3, 9, 2], [5, 8, 2, 1, 1]]),
+        "attention_mask": torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]]),
+        "labels": torch.tensor([[6, 10, 4, 2], [9, 2, -100, -100]]),
+    }
+
+
+def is_mask_network(name: str) -> bool:
+    """Whether a parameter of this name belongs to theta_m."""
+    return ".mask_network." in name
+
+
+def gradients(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """Gradients by parameter name, without those that are None."""
+    return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+
+
+def largest_difference(actual: torch.Tensor, expected: torch.Tensor) -> float:
+    """Largest absolute difference; an AssertionError where the two cannot be compared at all."""
+    assert actual.shape == expected.shape, f"shapes {tuple(actual.shape)} and {tuple(expected.shape)}"
+    assert actual.dtype == expected.dtype, f"dtypes {actual.dtype} and {expected.dtype}"
+    assert actual.numel() > 0, "nothing to compare"
+    assert torch.isfinite(actual).all(), "not finite"
+    assert torch.isfinite(expected).all(), "the expected tensor is not finite"
+    return float((actual - expected).detach().abs().max())
+
+
+def assert_close(actual: torch.Tensor, expected: torch.Tensor, tolerance: float = 1e-12, what: str = "tensor") -> None:
+    """Same shape, same dtype, finite, and no value further than `tolerance` from the expected one."""
+    difference = largest_difference(actual, expected)
+    assert difference <= tolerance, f"{what}: largest difference {difference:.3g} > {tolerance:.3g}"
+
+
+def assert_identical(actual: torch.Tensor, expected: torch.Tensor, what: str = "tensor") -> None:
+    """Equal to the bit."""
+    difference = largest_difference(actual, expected)
+    assert torch.equal(actual, expected), f"{what}: not identical, largest difference {difference:.3g}"
+
+
+def assert_gradients_close(
+    actual: Mapping[str, torch.Tensor], expected: Mapping[str, torch.Tensor], tolerance: float = 1e-12
+) -> None:
+    """The same parameters have gradients, the gradients agree, and some of them are not 0."""
+    assert actual.keys() == expected.keys(), f"only one has a gradient: {sorted(actual.keys() ^ expected.keys())}"
+    assert any(gradient.abs().max() > 1e-6 for gradient in expected.values()), "every expected gradient is 0"
+    for name in expected:
+        assert_close(actual[name], expected[name], tolerance, f"gradient of {name}")
+
+
+def assert_functions_agree(
+    fast: Callable[..., torch.Tensor], slow: Callable[..., torch.Tensor], inputs: Mapping[str, torch.Tensor]
+) -> None:
+    """Both functions give the same tensor, and the same gradient in every one of `inputs`, to 1e-12."""
+    outputs, grads = [], []
+    for function in (fast, slow):
+        leaves = {name: tensor.detach().clone().requires_grad_() for name, tensor in inputs.items()}
+        output = function(**leaves)
+        # Any direction would do; this one weighs every cell of the output differently.
+        direction = torch.arange(1, output.numel() + 1, dtype=output.dtype).reshape(output.shape).sin()
+        grad = torch.autograd.grad((output * direction).sum(), list(leaves.values()), allow_unused=True)
+        outputs.append(output.detach())
+        grads.append({name: g for name, g in zip(leaves, grad, strict=True) if g is not None})
+    assert_close(outputs[0], outputs[1], what="output")
+    assert_gradients_close(grads[0], grads[1])

@@ -1,0 +1,408 @@
+"""Slow references: every equation as loops over single cells, straight from the printed formulas.
+
+Nothing here is imported by the package, and nothing here imports it. Each function computes one scalar at a time
+with the formula of the paper, so that a mistake of broadcasting, masking or axis order in the fast version cannot be
+repeated here. autograd runs through the loops, which gives the gradients to compare with.
+
+Axis order: attention tensors are `(batch, heads, target, source)`; queries and keys `(batch, heads, length, d_k)`;
+`real_source` is a boolean `(batch, source)` tensor, True for the tokens that are not padding; `null` is the attention
+that the NULL column received, `(batch, heads, target)`, or None without leaky attention.
+
+Sources: [AC] Lu et al., "Attention Analysis and Calibration for Transformer in Natural Language Generation", TASLP
+2022; [DT] "Discrete Transformer"; [MA] Chen et al., "Mask-Align", ACL 2021.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+
+import torch
+
+
+def cells(shape: Sequence[int], cell: Callable[..., torch.Tensor]) -> torch.Tensor:
+    """The tensor of this `shape` whose value at each index is `cell(*index)`, computed one scalar at a time."""
+    if len(shape) == 1:
+        return torch.stack([cell(i) for i in range(shape[0])])
+    return torch.stack([cells(shape[1:], lambda *rest, i=i: cell(i, *rest)) for i in range(shape[0])])
+
+
+def dot(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """Inner product of two vectors, term by term."""
+    total = x[0] * y[0]
+    for i in range(1, len(x)):
+        total = total + x[i] * y[i]
+    return total
+
+
+def scores(query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
+    """`q K^T / sqrt(d_k)`: `(batch, heads, target, source)` from `(batch, heads, length, d_k)` queries and keys."""
+    shape = (*query.shape[:3], key.shape[2])
+    return cells(shape, lambda b, h, t, s: dot(query[b, h, t], key[b, h, s]) / math.sqrt(query.shape[-1]))
+
+
+def null_scores(query: torch.Tensor, null_key: torch.Tensor) -> torch.Tensor:
+    """[MA] `q k_NULL / sqrt(d_k)`: `(batch, heads, target)` from `null_key` `(heads, d_k)`."""
+    return cells(query.shape[:3], lambda b, h, t: dot(query[b, h, t], null_key[h]) / math.sqrt(query.shape[-1]))
+
+
+def softmax(
+    score: torch.Tensor, real_source: torch.Tensor, null_score: torch.Tensor | None = None
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """[AC] `a = softmax(q K^T / sqrt(d_k))` over the real tokens and, with `null_score`, the NULL column [MA].
+
+    Returns `a` (0 on padding) and the NULL column `(batch, heads, target)` or None.
+    """
+
+    def denominator(b: int, h: int, t: int) -> torch.Tensor:
+        total = sum(torch.exp(score[b, h, t, s]) for s in range(score.shape[-1]) if real_source[b, s])
+        return total if null_score is None else total + torch.exp(null_score[b, h, t])
+
+    def real(b: int, h: int, t: int, s: int) -> torch.Tensor:
+        if not real_source[b, s]:
+            return torch.zeros((), dtype=score.dtype)
+        return torch.exp(score[b, h, t, s]) / denominator(b, h, t)
+
+    attention = cells(score.shape, real)
+    if null_score is None:
+        return attention, None
+    return attention, cells(score.shape[:3], lambda b, h, t: torch.exp(null_score[b, h, t]) / denominator(b, h, t))
+
+
+def gumbel_noise(uniform: torch.Tensor) -> torch.Tensor:
+    """[DT] `g = -log(-log U)`, U uniform in (0, 1); the paper prints `log(log U)`, which has no real value."""
+    flat = [-math.log(-math.log(u)) for u in uniform.flatten().tolist()]
+    return torch.tensor(flat, dtype=torch.float64).reshape(uniform.shape)
+
+
+def gumbel_softmax(
+    attention: torch.Tensor,
+    noise: torch.Tensor,
+    temperature: float,
+    null: torch.Tensor | None = None,
+    null_noise: torch.Tensor | None = None,
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """[DT] `softmax((log a + g) / tau)` over the columns with `a > 0` and the NULL column where there is one."""
+
+    def weight(b: int, h: int, t: int, s: int) -> torch.Tensor:
+        a = attention[b, h, t, s]
+        return torch.exp((torch.log(a) + noise[b, h, t, s]) / temperature) if a > 0 else torch.zeros_like(a)
+
+    def null_weight(b: int, h: int, t: int) -> torch.Tensor:
+        return torch.exp((torch.log(null[b, h, t]) + null_noise[b, h, t]) / temperature)
+
+    def total(b: int, h: int, t: int) -> torch.Tensor:
+        real = sum(weight(b, h, t, s) for s in range(attention.shape[-1]))
+        return real if null is None else real + null_weight(b, h, t)
+
+    sample = cells(attention.shape, lambda b, h, t, s: weight(b, h, t, s) / total(b, h, t))
+    if null is None:
+        return sample, None
+    return sample, cells(null.shape, lambda b, h, t: null_weight(b, h, t) / total(b, h, t))
+
+
+def hard_choice(attention: torch.Tensor, null: torch.Tensor | None = None) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """[DT] One-hot argmax of each row, the NULL column counted as one more candidate (the first of a tie wins)."""
+    choice, null_choice = torch.zeros_like(attention), None if null is None else torch.zeros_like(null)
+    batch, heads, target, source = attention.shape
+    for b in range(batch):
+        for h in range(heads):
+            for t in range(target):
+                best = max(range(source), key=lambda s, row=attention[b, h, t]: (float(row[s]), -s))
+                if null is not None and null[b, h, t] >= attention[b, h, t, best]:
+                    null_choice[b, h, t] = 1.0
+                else:
+                    choice[b, h, t, best] = 1.0
+    return choice, null_choice
+
+
+def mask(mask_query: torch.Tensor, mask_key: torch.Tensor) -> torch.Tensor:
+    """[AC] eq. 3: `m = sigmoid((q W^Q)(K W^K)^T / sqrt(d_k))` from the projected `q W^Q` and `K W^K`."""
+    score = scores(mask_query, mask_key)
+    return cells(score.shape, lambda b, h, t, s: 1 / (1 + torch.exp(-score[b, h, t, s])))
+
+
+def project_model(states: torch.Tensor, weight: torch.Tensor, heads: int) -> torch.Tensor:
+    """[AC, published code] `x W` on the whole hidden state, split into heads: `(batch, heads, length, d_k)`.
+
+    `states` `(batch, length, d_model)`; `weight` `(d_model, d_model)` as `nn.Linear` stores it (output first).
+    """
+    batch, length, width = states.shape
+    d_k = width // heads
+    return cells((batch, heads, length, d_k), lambda b, h, t, d: dot(states[b, t], weight[h * d_k + d]))
+
+
+def project_head(states: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """[AC, text] `q W` per head: `states` `(batch, heads, length, d_k)`; `weight` `(heads, d_k out, d_k in)`."""
+    return cells(states.shape, lambda b, h, t, d: dot(states[b, h, t], weight[h, d]))
+
+
+def uniform(real_source: torch.Tensor, shape: Sequence[int], null: torch.Tensor | None = None) -> torch.Tensor:
+    """`mu_0`: 1/n over the n real tokens; with leaky attention `(1 - a_null) / n`; 0 on padding."""
+
+    def cell(b: int, h: int, t: int, s: int) -> torch.Tensor:
+        if not real_source[b, s]:
+            return torch.zeros((), dtype=torch.float64)
+        n = int(real_source[b].sum())
+        mass = torch.ones((), dtype=torch.float64) if null is None else 1 - null[b, h, t]
+        return mass / n
+
+    return cells(shape, cell)
+
+
+def perturbed(
+    attention: torch.Tensor, mask: torch.Tensor, real_source: torch.Tensor, null: torch.Tensor | None = None
+) -> torch.Tensor:
+    """[AC] eq. 2: `a_p = m * a + (1 - m) * mu_0`."""
+    mu_0 = uniform(real_source, attention.shape, null)
+
+    def cell(*i: int) -> torch.Tensor:
+        return mask[i] * attention[i] + (1 - mask[i]) * mu_0[i]
+
+    return cells(attention.shape, cell)
+
+
+def penalty(masks: Sequence[torch.Tensor], real_source: torch.Tensor, real_target: torch.Tensor) -> torch.Tensor:
+    """[AC] eq. 5: `||1 - m||_2` over the real source tokens of each (layer, head, real target step), then the mean.
+
+    `masks`: one `(batch, heads, target, source)` tensor a layer; `real_target`: boolean `(batch, target)`.
+    """
+    norms = []
+    for m in masks:
+        batch, heads, target, source = m.shape
+        for b in range(batch):
+            for h in range(heads):
+                for t in range(target):
+                    if real_target[b, t]:
+                        squares = sum((1 - m[b, h, t, s]) ** 2 for s in range(source) if real_source[b, s])
+                        norms.append(torch.sqrt(squares))
+    return sum(norms) / len(norms)
+
+
+def contribution(attention: torch.Tensor, perturbed_attention: torch.Tensor) -> torch.Tensor:
+    """[AC] eq. 6: `phi = |a_p - a|`."""
+    return cells(attention.shape, lambda *i: abs(perturbed_attention[i] - attention[i]))
+
+
+def calibrated(attention: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """[AC] eq. 9: `a_c = a * exp(1 - m)`."""
+    return cells(attention.shape, lambda *i: attention[i] * torch.exp(1 - mask[i]))
+
+
+def renormalized(attention: torch.Tensor, total: torch.Tensor) -> torch.Tensor:
+    """`attention` scaled so that each row sums to `total` `(batch, heads, target)`, the mass it had before."""
+
+    def cell(b: int, h: int, t: int, s: int) -> torch.Tensor:
+        return attention[b, h, t, s] * total[b, h, t] / sum(attention[b, h, t])
+
+    return cells(attention.shape, cell)
+
+
+def fixed(attention: torch.Tensor, calibrated: torch.Tensor, weight: float) -> torch.Tensor:
+    """[AC] eq. 10 as the published code has it: `a + lambda * a_c`."""
+    return cells(attention.shape, lambda *i: attention[i] + weight * calibrated[i])
+
+
+def fixed_softmax(
+    attention: torch.Tensor, calibrated: torch.Tensor, weight: float, real_source: torch.Tensor
+) -> torch.Tensor:
+    """[AC] eq. 10 as printed: `softmax(a + lambda * a_c)`, over the real tokens."""
+    return softmax(fixed(attention, calibrated, weight), real_source)[0]
+
+
+def annealing(step: int, steps: float) -> float:
+    """[AC] eq. 11: `gamma(s) = exp(-s / steps)`."""
+    return math.exp(-step / steps)
+
+
+def annealed(attention: torch.Tensor, calibrated: torch.Tensor, gamma: float) -> torch.Tensor:
+    """[AC] eq. 11: `gamma * a + (1 - gamma) * a_c`."""
+    return cells(attention.shape, lambda *i: gamma * attention[i] + (1 - gamma) * calibrated[i])
+
+
+def gate(query: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    """[AC] eq. 12: `g = sigmoid(q W^g + b^g)`, `(batch, heads, target)`; `weight` `(heads, d_k)`, `bias` `(heads)`."""
+    return cells(query.shape[:3], lambda b, h, t: 1 / (1 + torch.exp(-dot(query[b, h, t], weight[h]) - bias[h])))
+
+
+def gated(attention: torch.Tensor, calibrated: torch.Tensor, gate: torch.Tensor) -> torch.Tensor:
+    """[AC] eq. 12: `g * a + (1 - g) * a_c`, one `g` per (batch, head, target)."""
+
+    def cell(b: int, h: int, t: int, s: int) -> torch.Tensor:
+        return gate[b, h, t] * attention[b, h, t, s] + (1 - gate[b, h, t]) * calibrated[b, h, t, s]
+
+    return cells(attention.shape, cell)
+
+
+def read_values(
+    attention: torch.Tensor,
+    value: torch.Tensor,
+    null: torch.Tensor | None = None,
+    null_value: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """`attention V`, with leaky attention over `[v_NULL; V]` [MA]: `(batch, heads, target, d_k)`."""
+
+    def cell(b: int, h: int, t: int, d: int) -> torch.Tensor:
+        total = sum(attention[b, h, t, s] * value[b, h, s, d] for s in range(value.shape[2]))
+        return total if null is None else total + null[b, h, t] * null_value[h, d]
+
+    return cells((*attention.shape[:3], value.shape[-1]), cell)
+
+
+def cross_entropy(
+    logits: torch.Tensor, labels: torch.Tensor, label_smoothing: float = 0.0, num_items: float | None = None
+) -> torch.Tensor:
+    """Label-smoothed cross-entropy: `(1 - eps) * -log p(y) + eps / V * sum_v -log p(v)` for each label but -100.
+
+    `logits` `(batch, target, V)`, `labels` `(batch, target)`; the sum divided by `num_items`, or by the number of
+    labels that count.
+    """
+    batch, target, vocabulary = logits.shape
+    total, count = torch.zeros((), dtype=logits.dtype), 0
+    for b in range(batch):
+        for t in range(target):
+            if labels[b, t] == -100:
+                continue
+            log_z = torch.log(sum(torch.exp(logits[b, t, v]) for v in range(vocabulary)))
+            surprise = [log_z - logits[b, t, v] for v in range(vocabulary)]
+            smooth = sum(surprise) / vocabulary
+            total = total + (1 - label_smoothing) * surprise[int(labels[b, t])] + label_smoothing * smooth
+            count += 1
+    return total / (count if num_items is None else num_items)
+
+
+def split_heads(states: torch.Tensor, heads: int) -> torch.Tensor:
+    """`(batch, length, d_model)` to `(batch, heads, length, d_k)`."""
+    return states.unflatten(-1, (heads, -1)).transpose(1, 2)
+
+
+class SlowModel:
+    """A stock model whose cross-attentions are computed by the loops above: the independent side of the model tests.
+
+    Each objective is one pass with `requires_grad` set by hand, as if the two were trained apart; nothing of the
+    package takes part.
+
+    Args:
+        stock: a stock Marian or BART model with eager attention; holds theta.
+        added: everything that it lacks, under the name of our parameter.
+        config: our configuration.
+        annealing_step: s of eq. 11.
+    """
+
+    def __init__(
+        self,
+        stock: torch.nn.Module,
+        added: dict[str, torch.Tensor],
+        config: object,
+        annealing_step: int | None = None,
+    ) -> None:
+        self.stock, self.added, self.config, self.annealing_step = stock, added, config, annealing_step
+        self.perturbing = False
+        self.real_source = None
+        self.masks: list[torch.Tensor] = []
+        self.attentions: list[torch.Tensor] = []
+        self.weights: list[torch.Tensor] = []
+        self.nulls: list[torch.Tensor | None] = []
+        for i, layer in enumerate(stock.model.decoder.layers):
+            prefix = f"model.decoder.layers.{i}.encoder_attn."
+            layer.encoder_attn.forward = lambda *args, a=layer.encoder_attn, p=prefix, **kw: self._attend(
+                a, p, *args, **kw
+            )
+
+    def train(self, mode: bool = True) -> "SlowModel":
+        """As `nn.Module.train`."""
+        self.stock.train(mode)
+        return self
+
+    def logits(self, batch: dict[str, torch.Tensor], perturbing: bool) -> torch.Tensor:
+        """One pass; the second one (`perturbing`) uses a_p in every layer. Fills `masks`, `attentions`, ..."""
+        self.perturbing, self.real_source = perturbing, batch["attention_mask"].bool()
+        self.masks, self.attentions, self.weights, self.nulls = [], [], [], []
+        inputs = {name: tensor for name, tensor in batch.items() if name != "labels"}
+        decoder_input_ids = self.stock.prepare_decoder_input_ids_from_labels(batch["labels"])
+        return self.stock(**inputs, decoder_input_ids=decoder_input_ids, use_cache=False).logits
+
+    def objective(
+        self, batch: dict[str, torch.Tensor], mask_network: bool
+    ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+        """One objective alone: its value, and the gradients of the parameters that it trains.
+
+        `mask_network` False: the NMT loss, for theta, the gate and the NULL parameters (eq. 13); True: eq. 4 for W^Q
+        and W^K.
+        """
+        trained = {}
+        for name, tensor in [*self.stock.named_parameters(), *self.added.items()]:
+            fixed_table = "embed_positions" in name and self.stock.config.model_type == "marian"
+            tensor.requires_grad_((".mask_network." in name) == mask_network and not fixed_table)
+            if tensor.requires_grad:
+                trained[name] = tensor
+        logits = self.logits(batch, perturbing=mask_network)
+        loss = cross_entropy(logits, batch["labels"], self.config.label_smoothing)
+        if mask_network:
+            loss = -loss + self.config.mask_penalty * self.penalty(batch)
+        gradients = torch.autograd.grad(loss, list(trained.values()))
+        return loss.detach(), dict(zip(trained, gradients, strict=True))
+
+    def penalty(self, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+        """Eq. 5 of the last pass."""
+        return penalty(self.masks, self.real_source, batch["labels"] != -100)
+
+    def _attend(
+        self, attention: torch.nn.Module, prefix: str, hidden_states: torch.Tensor, **kwargs
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        config, encoder_states = self.config, kwargs["key_value_states"]
+        query = split_heads(attention.q_proj(hidden_states), attention.num_heads)
+        key = split_heads(attention.k_proj(encoder_states), attention.num_heads)
+        value = split_heads(attention.v_proj(encoder_states), attention.num_heads)
+        null_score = null_scores(query, self.added[prefix + "null_key"]) if config.leaky else None
+        a, null = softmax(scores(query, key), self.real_source, null_score)
+        if config.gumbel and self.stock.training:
+            a, null = self._sample(a, null)
+        elif config.gumbel:
+            a, null = hard_choice(a, null)
+        weights = a
+        if config.calibration is not None:
+            weights = self._calibrate(prefix, a, null, query, key, hidden_states, encoder_states)
+        self.attentions.append(a)
+        self.weights.append(weights)
+        self.nulls.append(null)
+        heads = read_values(weights, value, null, self.added[prefix + "null_value"] if config.leaky else None)
+        return attention.out_proj(heads.transpose(1, 2).flatten(2)), weights
+
+    def _sample(self, a: torch.Tensor, null: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Gumbel attention with the next numbers of torch's generator: one for each column, NULL first."""
+        columns = a.shape[-1] + (null is not None)
+        noise = gumbel_noise(torch.exp(-torch.empty(*a.shape[:-1], columns, dtype=a.dtype).exponential_()))
+        if null is None:
+            return gumbel_softmax(a, noise, self.config.gumbel_temperature)
+        return gumbel_softmax(a, noise[..., 1:], self.config.gumbel_temperature, null, noise[..., 0])
+
+    def _calibrate(
+        self,
+        prefix: str,
+        a: torch.Tensor,
+        null: torch.Tensor | None,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        hidden_states: torch.Tensor,
+        encoder_states: torch.Tensor,
+    ) -> torch.Tensor:
+        config, heads = self.config, query.shape[1]
+        w_q, w_k = (self.added[f"{prefix}mask_network.{name}_weight"] for name in ("query", "key"))
+        if config.mask_projection == "model":
+            m = mask(project_model(hidden_states, w_q, heads), project_model(encoder_states, w_k, heads))
+        else:
+            m = mask(project_head(query, w_q), project_head(key, w_k))
+        self.masks.append(m)
+        if self.perturbing:
+            return perturbed(a, m, self.real_source, null)
+        m = m.detach()  # eq. 13: the NMT loss takes the mask as given
+        a_c = calibrated(a, m)
+        if config.fixed_softmax:
+            combined = fixed_softmax(a, a_c, config.calibration_weight, self.real_source)
+        elif config.calibration == "fixed":
+            combined = fixed(a, a_c, config.calibration_weight)
+        elif config.calibration == "annealed":
+            combined = annealed(a, a_c, annealing(self.annealing_step, config.annealing_steps))
+        else:
+            g = gate(query, self.added[prefix + "gate.weight"], self.added[prefix + "gate.bias"])
+            combined = gated(a, a_c, g)
+        return renormalized(combined, a.sum(dim=-1)) if config.renormalize else combined

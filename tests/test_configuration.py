@@ -1,0 +1,164 @@
+"""Configurations: defaults, round trips, and one clear error for each value that makes no sense."""
+
+import json
+import re
+
+import pytest
+import torch
+from helpers import FAMILIES, TINY, tiny_model
+from huggingface_hub.errors import StrictDataclassError
+
+BAD_VALUES = [
+    ({"calibration": "anneal"}, "`calibration` must be `None` or one of .*'annealed'.*, got 'anneal'"),
+    ({"calibration": ""}, "`calibration` must be .*, got ''"),
+    ({"mask_projection": "layer"}, "`mask_projection` must be one of .*'head'.*, got 'layer'"),
+    ({"calibration_weight": -0.1}, "`calibration_weight` must be >= 0.*, got -0.1"),
+    ({"calibration_weight": float("nan")}, "`calibration_weight` must be .*, got nan"),
+    ({"calibration_weight": float("inf")}, "`calibration_weight` must be .*finite, got inf"),
+    ({"mask_penalty": -1}, "`mask_penalty` must be >= 0.*, got -1"),
+    ({"mask_penalty": float("nan")}, "`mask_penalty` must be .*, got nan"),
+    ({"annealing_steps": 0}, "`annealing_steps` must be > 0.*, got 0"),
+    ({"annealing_steps": -5.0}, "`annealing_steps` must be > 0.*, got -5.0"),
+    ({"gumbel_temperature": 0}, "`gumbel_temperature` must be > 0.*, got 0"),
+    ({"gumbel_temperature": -1.0}, "`gumbel_temperature` must be > 0.*, got -1.0"),
+    ({"null_key_std": -0.02}, "`null_key_std` must be `None` or >= 0.*, got -0.02"),
+    ({"label_smoothing": 1.0}, r"`label_smoothing` must be in \[0, 1\), got 1.0"),
+    ({"label_smoothing": -0.1}, r"`label_smoothing` must be in \[0, 1\), got -0.1"),
+    ({"label_smoothing": float("nan")}, r"`label_smoothing` must be in \[0, 1\), got nan"),
+    ({"fixed_softmax": True}, '`fixed_softmax` applies to `calibration="fixed"` only, got `calibration=None`'),
+    ({"fixed_softmax": True, "calibration": "gated"}, "`fixed_softmax` applies to .* got `calibration='gated'`"),
+    ({"fixed_softmax": True, "calibration": "fixed", "leaky": True}, "`fixed_softmax` .*`leaky` must be False"),
+    ({"gumbel_straight_through": True}, "`gumbel_straight_through` needs `gumbel=True`"),
+    ({"renormalize": True}, "`renormalize` needs `calibration` to be one of .*, got None"),
+]
+BAD_TYPES = [
+    ("calibration", 3),
+    ("calibration_weight", "0.1"),
+    ("mask_penalty", None),
+    ("leaky", "yes"),
+    ("gumbel", 1),
+    ("renormalize", "no"),
+    ("fixed_softmax", 0),
+    ("annealing_steps", "100k"),
+    ("label_smoothing", [0.1]),
+    ("null_key_std", "small"),
+]
+EVERY_FIELD = {
+    "calibration": "fixed",
+    "calibration_weight": 0.2,
+    "annealing_steps": 70,
+    "fixed_softmax": True,
+    "mask_projection": "head",
+    "mask_penalty": 1,
+    "renormalize": True,
+    "leaky": False,
+    "null_key_std": 0.5,
+    "gumbel": True,
+    "gumbel_temperature": 2,
+    "gumbel_straight_through": True,
+    "label_smoothing": 0.3,
+}
+
+
+@pytest.fixture
+def config_class(family):
+    return FAMILIES[family][2]
+
+
+@pytest.mark.parametrize(("values", "message"), BAD_VALUES, ids=[str(values) for values, _ in BAD_VALUES])
+def test_a_bad_value_is_an_error_that_says_why(config_class, values, message):
+    with pytest.raises(StrictDataclassError, match=message):
+        config_class(**values)
+
+
+@pytest.mark.parametrize(("field", "value"), BAD_TYPES)
+def test_a_bad_type_is_an_error_that_names_the_field(config_class, field, value):
+    with pytest.raises(StrictDataclassError, match=f"(?s)'{field}'.*{re.escape(repr(value))}"):
+        config_class(**{field: value})
+
+
+def test_a_bad_value_in_a_saved_file_is_an_error(config_class, tmp_path):
+    config_class(calibration="gated").save_pretrained(tmp_path)
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"mask_penalty": -2.0}))
+    with pytest.raises(StrictDataclassError, match=r"`mask_penalty` must be >= 0.*, got -2\.0"):
+        config_class.from_pretrained(tmp_path)
+
+
+def test_all_off_by_default(config_class):
+    config = config_class()
+    assert config.calibration is None
+    assert not config.leaky
+    assert not config.gumbel
+    assert config.calibration_weight == 0.1
+    assert config.annealing_steps == 1e5
+    assert config.gumbel_temperature == 1.0
+    assert config.mask_projection == "model"
+
+
+def test_integers_are_numbers(config_class):
+    config = config_class(calibration="annealed", mask_penalty=1, annealing_steps=100, null_key_std=0)
+    assert config.mask_penalty == 1
+    assert config.annealing_steps == 100
+
+
+def test_every_field_survives_saving(config_class, tmp_path):
+    config = config_class(**TINY | EVERY_FIELD)
+    config.save_pretrained(tmp_path)
+    loaded = config_class.from_pretrained(tmp_path)
+    for name, value in EVERY_FIELD.items():
+        assert getattr(loaded, name) == value, name
+    assert loaded.to_dict() == config.to_dict()
+
+
+def test_every_field_of_ours_is_in_this_file(family):
+    stock_class, _, config_class, _ = FAMILIES[family]
+    ours = config_class().to_dict().keys() - stock_class().to_dict().keys()
+    assert ours == EVERY_FIELD.keys()
+
+
+def test_a_stock_configuration_becomes_ours(family):
+    stock_class, _, config_class, _ = FAMILIES[family]
+    config = config_class.from_dict(stock_class(**TINY).to_dict(), calibration="gated")
+    assert config.model_type == f"attncal_{family}"
+    assert config.to_dict()["model_type"] == f"attncal_{family}"
+    assert config.calibration == "gated"
+    assert config.d_model == TINY["d_model"]
+
+
+def test_another_architecture_is_an_error(family):
+    other = "bart" if family == "marian" else "marian"
+    stock_class, _, config_class, _ = FAMILIES[other]
+    for wrong in (stock_class(), config_class()):
+        with pytest.raises(
+            (ValueError, StrictDataclassError), match=f"`model_type` must be 'attncal_{family}'.*{other}"
+        ):
+            FAMILIES[family][2].from_dict(wrong.to_dict())
+
+
+def test_the_parameters_are_those_of_the_switches(family):
+    """One switch, one kind of parameter; all off, none."""
+
+    def added(**switches) -> set[str]:
+        names = {
+            name.split("encoder_attn.")[1]
+            for name in tiny_model(family, **switches).state_dict()
+            if "encoder_attn." in name
+        }
+        stock = {f"{p}_proj.{kind}" for p in ("q", "k", "v", "out") for kind in ("weight", "bias")}
+        return names - stock
+
+    mask_network = {"mask_network.query_weight", "mask_network.key_weight"}
+    assert added() == added(gumbel=True) == set()
+    assert added(calibration="fixed") == mask_network
+    assert added(calibration="annealed") == mask_network | {"annealing_step"}
+    assert added(calibration="gated") == mask_network | {"gate.weight", "gate.bias"}
+    assert added(leaky=True) == {"null_key", "null_value"}
+
+
+@pytest.mark.parametrize(("projection", "shape"), [("model", (8, 8)), ("head", (2, 4, 4))])
+def test_the_two_projections(family, projection, shape):
+    """METHODS, eq. 3: d_model x d_model, or d_k x d_k for each head."""
+    model = tiny_model(family, torch.float32, calibration="fixed", mask_projection=projection)
+    network = model.model.decoder.layers[0].encoder_attn.mask_network
+    assert network.query_weight.shape == network.key_weight.shape == shape

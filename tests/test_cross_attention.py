@@ -1,0 +1,224 @@
+"""The cross-attention inside the models: against the slow model, under padding, under every kernel and mask."""
+
+import pytest
+import torch
+from helpers import SWITCHES, assert_close, assert_gradients_close, assert_identical, gradients, slow_twin, tiny_model
+
+from hf_attncal.models.cross_attention import AttentionContext
+
+DETAILS = ("cross_attentions", "uncalibrated_cross_attentions", "calibration_masks", "null_attentions")
+
+
+def forward(model, batch, **options):
+    with torch.no_grad():
+        return model(**batch, output_attentions=True, output_attention_details=True, **options)
+
+
+@pytest.mark.parametrize("switches", SWITCHES.values(), ids=SWITCHES)
+def test_inference_equals_the_slow_model(family, batch, switches):
+    """Logits and every tensor from the inside, in evaluation mode, eager and sdpa."""
+    model = tiny_model(family, **switches).eval()
+    slow = slow_twin(model).train(False)
+    with torch.no_grad():
+        logits = slow.logits(batch, perturbing=False)
+    expected = {
+        "cross_attentions": slow.weights,
+        "uncalibrated_cross_attentions": slow.attentions,
+        "calibration_masks": slow.masks,
+        "null_attentions": slow.nulls if model.config.leaky else [],
+    }
+    for implementation in ("eager", "sdpa"):
+        model.set_attn_implementation(implementation)
+        outputs = forward(model, batch)
+        assert_close(outputs.logits, logits, what=f"logits, {implementation}")
+        for name in DETAILS:
+            actual = getattr(outputs, name)
+            if not expected[name]:
+                assert actual is None, name
+                continue
+            assert len(actual) == len(expected[name]) == 2
+            for layer in range(2):
+                assert_close(actual[layer], expected[name][layer], what=f"{name}, {implementation}")
+        without_weights = model(**batch).logits.detach()
+        assert_close(without_weights, logits, what=f"logits by the kernel, {implementation}")
+
+
+def test_shapes_are_batch_heads_target_source(family, batch):
+    outputs = forward(tiny_model(family, calibration="gated", leaky=True), batch)
+    for name in DETAILS[:3]:
+        assert [tuple(tensor.shape) for tensor in getattr(outputs, name)] == [(2, 2, 4, 5)] * 2
+    assert [tuple(tensor.shape) for tensor in outputs.null_attentions] == [(2, 2, 4)] * 2
+
+
+def test_each_output_has_its_own_flag(family, batch):
+    model = tiny_model(family, calibration="gated", leaky=True)
+    assert all(getattr(model(**batch), name) is None for name in DETAILS)
+    attentions = model(**batch, output_attentions=True)
+    assert attentions.cross_attentions is not None
+    assert all(getattr(attentions, name) is None for name in DETAILS[1:])
+    details = model(**batch, output_attention_details=True)
+    assert details.cross_attentions is None
+    assert all(getattr(details, name) is not None for name in DETAILS[1:])
+
+
+def test_the_bare_model_gives_the_same_details(family, batch):
+    model = tiny_model(family, calibration="gated", leaky=True).eval()
+    expected = forward(model, batch)
+    inputs = {name: tensor for name, tensor in batch.items() if name != "labels"}
+    decoder_input_ids = model.prepare_decoder_input_ids_from_labels(batch["labels"])
+    outputs = forward(model.model, inputs, decoder_input_ids=decoder_input_ids)
+    for name in DETAILS:
+        for actual, layer in zip(getattr(outputs, name), getattr(expected, name), strict=True):
+            assert_identical(actual, layer, what=name)
+
+
+def test_asking_for_attentions_changes_no_other_kernel(family, batch):
+    """Self-attention stays with sdpa, so the logits of the encoder and of an uncalibrated model barely move."""
+    model = tiny_model(family, calibration="gated").eval()
+    plain, asked = model(**batch), forward(model, batch)
+    assert_identical(asked.encoder_last_hidden_state, plain.encoder_last_hidden_state.detach())
+    assert_identical(asked.logits, plain.logits.detach())
+
+
+@pytest.mark.parametrize("switches", SWITCHES.values(), ids=SWITCHES)
+def test_padding_has_no_influence(family, batch, switches):
+    """Other tokens under the padding change no real output; and cutting the padding off changes only rounding."""
+    model = tiny_model(family, **switches).eval()
+    expected = forward(model, batch)
+    real_source, real_target = batch["attention_mask"].bool(), batch["labels"] != -100
+    assert not real_source.all()
+    assert not real_target.all()
+
+    other = batch | {"input_ids": batch["input_ids"].masked_fill(~real_source, 6)}
+    other["decoder_input_ids"] = model.prepare_decoder_input_ids_from_labels(batch["labels"]).clone()
+    other["decoder_input_ids"][1, 2:] = 7
+    actual = forward(model, other)
+    assert_identical(actual.logits[real_target], expected.logits[real_target], "logits")
+    assert_identical(actual.loss, expected.loss, "loss")
+    if expected.mask_mean is not None:
+        assert_identical(actual.mask_mean, expected.mask_mean, "mask_mean")
+    for attention in expected.cross_attentions:
+        assert (attention[1, :, :, 3:] == 0).all()
+
+    cut = {"input_ids": batch["input_ids"][1:, :3], "labels": batch["labels"][1:, :2]}
+    alone = forward(model, cut | {"attention_mask": batch["attention_mask"][1:, :3]})
+    without_mask = forward(model, cut)
+    for actual in (alone, without_mask):
+        assert_close(actual.logits, expected.logits[1:, :2])
+        for name in DETAILS:
+            for layer, padded in zip(getattr(actual, name) or (), getattr(expected, name) or (), strict=True):
+                assert_close(
+                    layer, padded[1:, :, :2] if name == "null_attentions" else padded[1:, :, :2, :3], what=name
+                )
+
+
+def test_padding_has_no_influence_on_training(family, batch):
+    """Both losses, the penalty and every gradient: a batch padded by three columns more is the same batch."""
+    model = tiny_model(family, calibration="gated", leaky=True, label_smoothing=0.1).train()
+    wider = {
+        "input_ids": torch.nn.functional.pad(batch["input_ids"], (0, 3), value=6),
+        "attention_mask": torch.nn.functional.pad(batch["attention_mask"], (0, 3)),
+        "labels": torch.nn.functional.pad(batch["labels"], (0, 3), value=-100),
+    }
+    results = []
+    for inputs in (batch, wider):
+        model.zero_grad(set_to_none=True)
+        outputs = model(**inputs)
+        outputs.loss.backward()
+        results.append((outputs, gradients(model)))
+    for name in ("loss", "mask_loss", "mask_penalty", "mask_mean", "gate_mean"):
+        assert_close(getattr(results[1][0], name).detach(), getattr(results[0][0], name).detach(), what=name)
+    assert_gradients_close(results[1][1], results[0][1])
+
+
+@pytest.mark.parametrize("switches", SWITCHES.values(), ids=SWITCHES)
+def test_every_kind_of_mask(batch, switches):
+    """None where nothing is padded, boolean and additive masks mean the same."""
+    attention = tiny_model("marian", **switches).eval().model.decoder.layers[0].encoder_attn
+    states, encoder_states = torch.randn(2, 4, 8, dtype=torch.float64), torch.randn(2, 5, 8, dtype=torch.float64)
+    real = batch["attention_mask"].bool()[:, None, None, :].expand(2, 1, 4, 5)
+    additive = torch.zeros(real.shape, dtype=torch.float64).masked_fill(~real, torch.finfo(torch.float64).min)
+    for implementation in ("eager", "sdpa"):
+        attention.config._attn_implementation = implementation
+        for perturb in (False, True):
+            context = AttentionContext(perturb=perturb)
+
+            def attend(mask, context=context):
+                return attention(states, encoder_states, attention_mask=mask, attention_context=context)[0].detach()
+
+            assert_close(attend(real), attend(additive))
+            everything = torch.ones_like(real)
+            assert_close(attend(None), attend(everything))
+            assert (attend(real) - attend(None)).abs().max() > 1e-4
+
+
+@pytest.mark.parametrize("switches", SWITCHES.values(), ids=SWITCHES)
+def test_kernels_agree_in_training(family, batch, switches):
+    """eager and sdpa: loss and gradients. Leaky attention alone runs through the kernel, NULL as a source token."""
+    results = []
+    for implementation in ("eager", "sdpa"):
+        model = tiny_model(family, **switches).train()
+        model.set_attn_implementation(implementation)
+        torch.manual_seed(2)
+        outputs = model(**batch)
+        outputs.loss.backward()
+        results.append((outputs.loss.detach(), gradients(model)))
+    assert_close(results[0][0], results[1][0])
+    assert_gradients_close(results[0][1], results[1][1])
+
+
+def test_gumbel_samples_in_training_and_chooses_at_inference(family, batch):
+    model = tiny_model(family, gumbel=True).train()
+    samples = [forward(model, batch).cross_attentions[0] for _ in range(2)]
+    assert (samples[0] - samples[1]).abs().max() > 0.01
+    chosen = forward(model.eval(), batch).cross_attentions[0]
+    assert ((chosen == 0) | (chosen == 1)).all()
+    assert_identical(chosen.sum(dim=-1), torch.ones(2, 2, 4, dtype=torch.float64))
+    model.train()
+    model.config.gumbel_straight_through = True
+    hard = forward(model, batch).cross_attentions[0]
+    assert_close(hard.max(dim=-1).values, torch.ones(2, 2, 4, dtype=torch.float64))
+
+
+def test_a_source_of_length_zero_is_an_error(family, batch):
+    model = tiny_model(family, calibration="gated")
+    empty = {"input_ids": torch.empty(2, 0, dtype=torch.long), "labels": batch["labels"]}
+    with pytest.raises(ValueError, match=r"`input_ids` must have at least one source token, got shape \(2, 0\)"):
+        model(**empty)
+    embeds = {"inputs_embeds": torch.empty(2, 0, 8, dtype=torch.float64), "labels": batch["labels"]}
+    with pytest.raises(ValueError, match="`inputs_embeds` must have at least one source token"):
+        model(**embeds)
+
+
+def test_a_sentence_that_is_all_padding_gives_finite_numbers(family, batch):
+    """Such a row means nothing, but it must not turn the loss of the rest of its batch into NaN."""
+    mask = batch["attention_mask"].clone()
+    mask[1] = 0
+    for switches in SWITCHES.values():
+        model = tiny_model(family, **switches).train()
+        outputs = model(**batch | {"attention_mask": mask})
+        outputs.loss.backward()
+        assert torch.isfinite(outputs.loss)
+        assert all(torch.isfinite(gradient).all() for gradient in gradients(model).values())
+
+
+def test_mask_loss_that_cannot_be_computed_is_an_error(family, batch):
+    inputs = {"input_ids": batch["input_ids"], "decoder_input_ids": batch["input_ids"]}
+    with pytest.raises(ValueError, match="`compute_mask_loss=True` needs `labels`"):
+        tiny_model(family, calibration="gated")(**inputs, compute_mask_loss=True)
+    with pytest.raises(ValueError, match="`compute_mask_loss=True` needs `labels` and a model with `calibration`"):
+        tiny_model(family)(**batch, compute_mask_loss=True)
+
+
+def test_annealing_step(family, batch):
+    model = tiny_model(family, calibration="annealed", annealing_steps=10).eval()
+    assert model.annealing_step == 4
+    logits = {}
+    for step in (0, 7):
+        model.set_annealing_step(step)
+        assert model.annealing_step == step
+        logits[step] = model(**batch).logits
+    assert (logits[0] - logits[7]).abs().max() > 1e-4
+    with pytest.raises(ValueError, match="`step` must be >= 0, got -1"):
+        model.set_annealing_step(-1)
+    assert tiny_model(family, calibration="gated").annealing_step is None

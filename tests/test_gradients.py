@@ -1,0 +1,283 @@
+"""One `backward()` against two separate ones: the gradients of both objectives, exactly."""
+
+import copy
+
+import pytest
+import torch
+from helpers import (
+    CALIBRATED,
+    SWITCHES,
+    assert_close,
+    assert_gradients_close,
+    gradients,
+    is_mask_network,
+    slow_twin,
+    tiny_batch,
+    tiny_model,
+)
+
+from hf_attncal.models.cross_attention import AttentionContext
+
+
+def one_backward(model, batch, seed: int = 5, **inputs):
+    """Outputs and gradients of a single training step's `backward()`."""
+    model.train()
+    model.zero_grad(set_to_none=True)
+    torch.manual_seed(seed)
+    outputs = model(**batch, **inputs)
+    outputs.loss.backward()
+    return outputs, gradients(model)
+
+
+def enable_checkpointing(model, options: dict | None) -> None:
+    """Under the name that this version of transformers has for it."""
+    enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
+    enable(options)
+
+
+@pytest.mark.parametrize("switches", SWITCHES.values(), ids=SWITCHES)
+def test_one_backward_equals_two_separate_ones(family, batch, switches):
+    """theta, gate, NULL and mask network; also the values of both losses and of the penalty (eqs. 4, 5, 13)."""
+    model = tiny_model(family, label_smoothing=0.1, mask_penalty=0.3, **switches)
+    outputs, actual = one_backward(model, batch)
+
+    slow = slow_twin(model).train()
+    torch.manual_seed(5)  # the passes draw their Gumbel noise in the same order
+    nmt_loss, expected = slow.objective(batch, mask_network=False)
+    assert_close(outputs.loss.detach(), nmt_loss, what="loss")
+    assert_close(outputs.nmt_loss, nmt_loss, what="nmt_loss")
+    if model.config.calibration is None:
+        assert outputs.mask_loss is None
+        assert outputs.mask_penalty is None
+        assert_gradients_close(actual, expected)
+        return
+    mask_loss, mask_gradients = slow.objective(batch, mask_network=True)
+    assert_close(outputs.mask_loss, mask_loss, what="mask_loss")
+    assert_close(outputs.mask_penalty, slow.penalty(batch).detach(), what="mask_penalty")
+    assert len(mask_gradients) == 2 * len(model.model.decoder.layers)
+    for group in (lambda name: not is_mask_network(name), is_mask_network):
+        assert_gradients_close(
+            {name: g for name, g in actual.items() if group(name)},
+            {name: g for name, g in (expected | mask_gradients).items() if group(name)},
+        )
+
+
+@pytest.mark.parametrize("calibration", ["fixed", "annealed", "gated"])
+def test_one_backward_equals_two_of_the_same_model_with_everything_else_frozen(family, batch, calibration):
+    """The same through our own forward: each objective on a copy in which only its parameters require gradients."""
+    model = tiny_model(family, calibration=calibration)
+    _, actual = one_backward(model, batch)
+    expected = {}
+    for mask_network in (False, True):
+        twin = copy.deepcopy(model).train()
+        for name, parameter in twin.named_parameters():
+            parameter.requires_grad_(parameter.requires_grad and is_mask_network(name) == mask_network)
+        twin.zero_grad(set_to_none=True)
+        twin(**batch, compute_mask_loss=mask_network).loss.backward()
+        expected |= gradients(twin)
+    assert_gradients_close(actual, expected)
+
+
+@pytest.mark.parametrize("switches", CALIBRATED.values(), ids=CALIBRATED)
+def test_checkpointing_changes_no_gradient(family, batch, switches):
+    """Non-reentrant, with dropout: the recomputation draws the same numbers and detaches the same parameters."""
+    model = tiny_model(family, dropout=0.2, attention_dropout=0.2, activation_dropout=0.2, **switches)
+    plain, expected = one_backward(model, batch)
+    calls = []
+    hook = model.model.decoder.layers[0].fc1.register_forward_hook(lambda *_: calls.append(1))
+    enable_checkpointing(model, {"use_reentrant": False})
+    checkpointed, actual = one_backward(model, batch)
+    hook.remove()
+    assert len(calls) == 4, "two passes and their recomputations"
+    assert_gradients_close(actual, expected)
+    assert_close(checkpointed.mask_loss, plain.mask_loss)
+    assert_close(checkpointed.mask_penalty, plain.mask_penalty)
+
+
+@pytest.mark.parametrize("options", [{"use_reentrant": True}, {"preserve_rng_state": True}], ids=["said", "unsaid"])
+def test_reentrant_checkpointing_is_an_error(family, options):
+    """Also where it is only torch's default."""
+    model = tiny_model(family, calibration="gated")
+    with pytest.raises(ValueError, match="`use_reentrant` must be False"):
+        enable_checkpointing(model, options)
+    enable_checkpointing(tiny_model(family), options)
+
+
+def test_checkpointing_by_default_is_not_reentrant(family, batch):
+    model = tiny_model(family, calibration="gated")
+    _, expected = one_backward(model, batch)
+    enable_checkpointing(model, None)
+    assert_gradients_close(one_backward(model, batch)[1], expected)
+
+
+@pytest.mark.parametrize("switches", [{}, {"calibration": "gated", "leaky": True}], ids=["baseline", "gated"])
+def test_micro_batches_add_up_to_the_batch(family, switches):
+    """With `num_items_in_batch`, losses and gradients of the parts sum to those of the whole."""
+    model = tiny_model(family, label_smoothing=0.1, **switches)
+    batch = tiny_batch()
+    whole, expected = one_backward(model, batch)
+    num_items = (batch["labels"] != -100).sum()
+    model.zero_grad(set_to_none=True)
+    parts = []
+    for i in range(2):
+        part = {name: tensor[i : i + 1] for name, tensor in batch.items()}
+        # One part is given a tensor, as the Trainer does, the other a plain number.
+        parts.append(model(**part, num_items_in_batch=num_items if i == 0 else int(num_items)))
+        parts[-1].loss.backward()
+    assert_gradients_close(gradients(model), expected)
+    for name in ("loss", "nmt_loss", "mask_loss", "mask_penalty"):
+        if getattr(whole, name) is not None:
+            assert_close(sum(getattr(part, name) for part in parts), getattr(whole, name), what=name)
+
+
+def test_no_mask_loss_outside_training_unless_asked_for(family, batch):
+    model = tiny_model(family, calibration="gated").eval()
+    assert model(**batch).mask_loss is None
+    assert model(**batch).mask_penalty is None
+    asked = model(**batch, compute_mask_loss=True)
+    slow = slow_twin(model).train(False)
+    assert_close(asked.mask_loss, slow.objective(batch, mask_network=True)[0])
+    model.train()
+    assert model(**batch, compute_mask_loss=False).mask_loss is None
+
+
+def test_without_labels_there_is_no_loss(family, batch):
+    model = tiny_model(family, calibration="gated").train()
+    outputs = model(input_ids=batch["input_ids"], decoder_input_ids=batch["input_ids"])
+    assert all(getattr(outputs, name) is None for name in ("loss", "nmt_loss", "mask_loss", "mask_mean", "gate_mean"))
+
+
+def test_means_are_those_of_real_cells(family, batch):
+    model = tiny_model(family, calibration="gated").train()
+    with torch.no_grad():
+        outputs = model(**batch, output_attention_details=True)
+        slow = slow_twin(model).train()
+        slow.logits(batch, perturbing=False)
+    real = (batch["labels"] != -100)[:, None, :, None] & batch["attention_mask"].bool()[:, None, None, :]
+    cells = torch.stack([mask.masked_select(real.expand_as(mask)) for mask in slow.masks])
+    assert_close(outputs.mask_mean, cells.mean())
+    assert 0 < outputs.gate_mean < 1
+
+
+def test_an_infinite_mask_loss_leaves_the_logged_loss_alone(family, batch):
+    """The value is the NMT loss whatever becomes of the second pass."""
+    model = tiny_model(family, calibration="gated", mask_penalty=0.0).train()
+    nmt_loss = model(**batch, compute_mask_loss=False).loss
+    model.config.mask_penalty = float("inf")
+    outputs = model(**batch)
+    assert torch.isinf(outputs.mask_loss)
+    assert_close(outputs.loss.detach(), nmt_loss.detach())
+
+
+def test_gradients_in_directions_by_finite_differences(family, batch):
+    """The gradient of the mask network is the slope of the `mask_loss` that the model itself reports."""
+    model = tiny_model(family, calibration="gated", leaky=True, label_smoothing=0.1).train()
+    _, actual = one_backward(model, batch)
+    step = 1e-6
+    for name, parameter in model.named_parameters():
+        if not is_mask_network(name):
+            continue
+        direction = torch.randn_like(parameter)
+        values = []
+        for sign in (1, -1):
+            with torch.no_grad():
+                parameter.add_(sign * step * direction)
+                values.append(model(**batch, compute_mask_loss=True).mask_loss)
+                parameter.sub_(sign * step * direction)
+        slope = (values[0] - values[1]) / (2 * step)
+        assert_close((actual[name] * direction).sum(), slope, tolerance=1e-7, what=name)
+
+
+class TestLowPrecision:
+    """bfloat16 autocast, judged against a plain implementation of the printed formulas under the same autocast."""
+
+    @staticmethod
+    def plain(attention, hidden_states, encoder_states, perturb: bool):
+        """Equations 1 to 3, 9 and 12 (or 2) as printed, on whole tensors."""
+        heads, scaling = attention.num_heads, attention.head_dim**-0.5
+
+        def split(states):
+            return states.unflatten(-1, (heads, -1)).transpose(1, 2)
+
+        query, key = split(attention.q_proj(hidden_states)), split(attention.k_proj(encoder_states))
+        value = split(attention.v_proj(encoder_states))
+        network = attention.mask_network
+        mask = torch.sigmoid(
+            split(hidden_states @ network.query_weight.T) @ split(encoder_states @ network.key_weight.T).mT * scaling
+        )
+        a = torch.softmax(query @ key.mT * scaling, dim=-1)
+        if perturb:
+            weights = mask * a + (1 - mask) / a.shape[-1]
+        else:
+            mask = mask.detach()
+            g = torch.sigmoid(query @ attention.gate.weight.unsqueeze(-1) + attention.gate.bias[:, None, None])
+            weights = g * a + (1 - g) * a * torch.exp(1 - mask)
+        return attention.out_proj((weights @ value).transpose(1, 2).flatten(2))
+
+    @pytest.mark.parametrize("perturb", [False, True], ids=["calibrated", "perturbed"])
+    def test_error_is_at_most_twice_that_of_a_plain_implementation(self, perturb):
+        config = {"d_model": 64, "encoder_attention_heads": 4, "decoder_attention_heads": 4}
+        model = tiny_model("marian", torch.float32, calibration="gated", **config)
+        attention = model.model.decoder.layers[0].encoder_attn
+        hidden_states, encoder_states = torch.randn(4, 24, 64), torch.randn(4, 32, 64)
+        direction = torch.randn(4, 24, 64)
+
+        def ours(states, encoder_states):
+            return attention(states, encoder_states, attention_context=AttentionContext(perturb=perturb))[0]
+
+        def run(function, precise: bool):
+            attention.zero_grad(set_to_none=True)
+            attention.to(torch.float64 if precise else torch.float32)
+            dtype = torch.float64 if precise else torch.float32
+            with torch.autocast("cpu", torch.bfloat16, enabled=not precise):
+                output = function(hidden_states.to(dtype), encoder_states.to(dtype))
+            (output * direction.to(dtype)).sum().backward()
+            trained = [p for name, p in attention.named_parameters() if ("mask_network" in name) == perturb]
+            return [output.detach(), *(p.grad for p in trained)]
+
+        exact = run(lambda x, y: self.plain(attention, x, y, perturb), precise=True)
+        ours_low = run(ours, precise=False)
+        plain_low = run(lambda x, y: self.plain(attention, x, y, perturb), precise=False)
+        for ours_tensor, plain_tensor, exact_tensor in zip(ours_low, plain_low, exact, strict=True):
+            ours_error = float((ours_tensor.double() - exact_tensor).norm())
+            plain_error = float((plain_tensor.double() - exact_tensor).norm())
+            size = float(exact_tensor.norm())
+            if size < 1e-9:  # a bias of the keys moves no attention: its gradient is 0 but for rounding
+                continue
+            assert 0 < plain_error < 0.1 * size, "the plain implementation is no measure"
+            assert ours_error <= 2 * plain_error
+
+    def test_both_objectives_have_their_gradient_under_autocast(self, family, batch):
+        """The first pass must not leave low-precision copies behind that cut the mask network off."""
+        model = tiny_model(family, torch.float32, calibration="gated", leaky=True)
+        _, expected = one_backward(model, batch)
+        model.zero_grad(set_to_none=True)
+        torch.manual_seed(5)
+        with torch.autocast("cpu", torch.bfloat16):
+            outputs = model(**batch)
+        outputs.loss.backward()
+        actual = gradients(model)
+        assert actual.keys() == expected.keys()
+        for group in (lambda name: not is_mask_network(name), is_mask_network):
+            low, exact = (
+                torch.cat([g.flatten() for name, g in grads.items() if group(name)]) for grads in (actual, expected)
+            )
+            assert torch.isfinite(low).all()
+            assert torch.nn.functional.cosine_similarity(low, exact, dim=0) > 0.98
+
+    @pytest.mark.parametrize("switches", CALIBRATED.values(), ids=CALIBRATED)
+    def test_a_bfloat16_model_runs(self, family, batch, switches):
+        model = tiny_model(family, torch.bfloat16, **switches)
+        outputs, actual = one_backward(model, batch)
+        assert torch.isfinite(outputs.loss)
+        assert all(torch.isfinite(gradient).all() for gradient in actual.values())
+        assert any(is_mask_network(name) for name in actual)
+
+
+def test_a_step_in_which_layer_drop_leaves_no_layer_still_trains(family, batch):
+    """No layer, no penalty: the mask network gets no gradient in that step, and nothing fails."""
+    model = tiny_model(family, calibration="gated", decoder_layerdrop=1.0)
+    outputs, actual = one_backward(model, batch)
+    assert outputs.mask_penalty.item() == 0
+    assert outputs.loss.isfinite()
+    assert not any(is_mask_network(name) and gradient.any() for name, gradient in actual.items())

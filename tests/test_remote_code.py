@@ -1,0 +1,152 @@
+"""A saved folder works where this package is not installed: loads, generates the same tokens, can be saved again."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+from helpers import tiny_batch, tiny_model
+
+# Loads each folder named on the command line in a process that cannot import hf_attncal, prints the tokens that the
+# models generate and what they remember, and saves them again beside the first.
+PROGRAM = """
+import json, sys
+
+class Blocker:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "hf_attncal":
+            raise ImportError(f"{name} is not installed here")
+
+sys.meta_path.insert(0, Blocker())
+try:
+    import hf_attncal
+except ImportError:
+    pass
+else:
+    raise SystemExit("hf_attncal could be imported")
+
+import torch
+from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM
+
+torch.set_num_threads(1)
+request = json.loads(sys.argv[1])
+inputs = {name: torch.tensor(value) for name, value in request["inputs"].items()}
+answers = {}
+for name in request["names"]:
+    folder = f"{request['source']}/{name}"
+    model = AutoModelForSeq2SeqLM.from_pretrained(folder, trust_remote_code=True).eval()
+    labels = torch.tensor(request["labels"])
+    outputs = model.train()(**inputs, labels=labels)
+    outputs.loss.backward()
+    model.eval()
+    answers[name] = {
+        "tokens": model.generate(**inputs, num_beams=2, max_new_tokens=6, min_new_tokens=6).tolist(),
+        "annealing_step": model.annealing_step,
+        "model_type": model.config.model_type,
+        "trained": sorted(n for n, p in model.named_parameters() if p.grad is not None and p.grad.abs().max() > 0),
+        "loss": outputs.loss.item(),
+    }
+    assert type(model).__module__.startswith("transformers_modules."), type(model).__module__
+    model.save_pretrained(f"{request['destination']}/{name}")
+    AutoConfig.from_pretrained(f"{request['destination']}/{name}", trust_remote_code=True)
+bare = AutoModel.from_pretrained(f"{request['source']}/bare", trust_remote_code=True).eval()
+hidden = bare(**inputs, decoder_input_ids=inputs["input_ids"]).last_hidden_state
+answers["bare"] = {"class": type(bare).__name__, "sum": hidden.abs().sum().item()}
+bare.save_pretrained(f"{request['destination']}/bare")
+assert not any(module.partition(".")[0] == "hf_attncal" for module in sys.modules)
+print("ANSWER", json.dumps(answers))
+"""
+
+MODELS = {
+    "marian": {"calibration": "gated", "leaky": True, "gumbel": True},
+    "bart": {"calibration": "annealed", "annealing_steps": 10, "mask_projection": "head", "leaky": True},
+}
+
+
+def in_fresh_process(source, destination, home, batch) -> dict:
+    """Run PROGRAM on the folders in `source`, with an empty module cache, and return what it printed."""
+    request = {
+        "names": list(MODELS),
+        "source": str(source),
+        "destination": str(destination),
+        "inputs": {name: batch[name].tolist() for name in ("input_ids", "attention_mask")},
+        "labels": batch["labels"].tolist(),
+    }
+    environment = {
+        "HF_HOME": str(home),
+        "HF_MODULES_CACHE": str(home / "modules"),
+        "HF_HUB_OFFLINE": "1",
+        "OMP_NUM_THREADS": "1",
+        "PATH": "",
+    }
+    command = [sys.executable, "-W", "error::FutureWarning", "-c", PROGRAM, json.dumps(request)]
+    run = subprocess.run(command, env=environment, cwd=home, capture_output=True, text=True, check=False, timeout=300)
+    assert run.returncode == 0, run.stderr
+    answer = [line for line in run.stdout.splitlines() if line.startswith("ANSWER ")]
+    return json.loads(answer[-1].removeprefix("ANSWER "))
+
+
+@pytest.fixture(scope="module")
+def generations(tmp_path_factory) -> dict:
+    """The models here, loaded where the package is absent, and loaded from what that process saved."""
+    root, batch, answers = tmp_path_factory.mktemp("remote"), tiny_batch(), {}
+    for family, switches in MODELS.items():
+        model = tiny_model(family, torch.float32, **switches).eval()
+        inputs = {name: tensor for name, tensor in batch.items() if name != "labels"}
+        with torch.no_grad():
+            tokens = model.generate(**inputs, num_beams=2, max_new_tokens=6, min_new_tokens=6).tolist()
+        answers[family] = {"tokens": tokens, "annealing_step": model.annealing_step}
+        model.save_pretrained(root / "saved here" / family)
+    bare = tiny_model("marian", torch.float32, **MODELS["marian"]).model.eval()
+    with torch.no_grad():
+        hidden = bare(**inputs, decoder_input_ids=inputs["input_ids"]).last_hidden_state
+    bare.save_pretrained(root / "saved here" / "bare")
+    answers["bare"] = {"class": type(bare).__name__, "sum": hidden.abs().sum().item()}
+    results = {"here": answers, "root": root}
+    for i, (source, destination) in enumerate([("saved here", "saved there"), ("saved there", "saved again")]):
+        home = root / f"home {i}"
+        home.mkdir()
+        results[destination] = in_fresh_process(root / source, root / destination, home, batch)
+    return results
+
+
+@pytest.mark.parametrize("place", ["saved there", "saved again"])
+@pytest.mark.parametrize("family", MODELS)
+class TestWithoutThePackage:
+    def test_the_same_tokens(self, generations, family, place):
+        assert generations[place][family]["tokens"] == generations["here"][family]["tokens"]
+
+    def test_the_annealing_step_is_kept(self, generations, family, place):
+        assert generations[place][family]["annealing_step"] == (4 if family == "bart" else None)
+
+    def test_it_is_ours(self, generations, family, place):
+        assert generations[place][family]["model_type"] == f"attncal_{family}"
+
+    def test_it_trains_both_objectives(self, generations, family, place):
+        trained = generations[place][family]["trained"]
+        assert any(".mask_network." in name for name in trained)
+        assert "model.shared.weight" in trained
+
+
+@pytest.mark.parametrize("place", ["saved here", "saved there", "saved again"])
+@pytest.mark.parametrize("family", MODELS)
+class TestFolder:
+    def test_ships_its_code_and_names_it(self, generations, family, place):
+        folder = generations["root"] / place / family
+        auto_map = json.loads((folder / "config.json").read_text())["auto_map"]
+        assert set(auto_map) >= {"AutoConfig", "AutoModelForSeq2SeqLM"}
+        for reference in auto_map.values():
+            module, _, _ = reference.partition(".")
+            assert (folder / f"{module}.py").is_file()
+
+    def test_ships_no_other_backbone(self, generations, family, place):
+        other = {"marian": "bart", "bart": "marian"}[family]
+        assert not list((generations["root"] / place / family).glob(f"modeling_*_{other}.py"))
+
+
+@pytest.mark.parametrize("place", ["saved there", "saved again"])
+def test_the_bare_model(generations, place):
+    answer = generations[place]["bare"]
+    assert answer["class"] == "AttnCalMarianModel"
+    assert answer["sum"] == pytest.approx(generations["here"]["bare"]["sum"], rel=1e-6)
