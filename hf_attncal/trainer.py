@@ -1,7 +1,7 @@
 """A thin `Seq2SeqTrainer` for calibrated models.
 
-Plain `Seq2SeqTrainer` trains these models correctly: one `backward()` of `loss` carries the gradients of both objectives.
-This subclass adds what it cannot know:
+Plain `Seq2SeqTrainer` trains these models correctly: one `backward()` of `loss` carries the gradients of both
+objectives. This subclass adds what it cannot know:
 
 - the losses of the two objectives are logged by name, exact under gradient accumulation and with several processes;
 - the mask network has a learning rate of its own (Adam divides a constant loss weight away, so the learning rate is
@@ -78,8 +78,8 @@ class AttnCalTrainingArguments(Seq2SeqTrainingArguments):
 class AnnealingCallback(TrainerCallback):
     """Keeps `model.annealing_step` equal to the number of optimiser steps the model has been trained for.
 
-    The step is part of the model's saved state. A model that was trained before (`annealing_step` = n at the start of a
-    new run) goes on from n, so fine-tuning does not change the function it computes; a resumed run finds
+    The step is part of the model's saved state. A model that was trained before (`annealing_step` = n at the start of
+    a new run) goes on from n, so fine-tuning does not change the function it computes; a resumed run finds
     n + `global_step` in its checkpoint, so the difference is again n. A model without annealing is left alone.
     """
 
@@ -103,8 +103,8 @@ class AttnCalTrainer(Seq2SeqTrainer):
     models too (nothing is added but the batches), with the mean over micro-batches as their loss: they ignore
     `num_items_in_batch`, so the Trainer has to divide by the accumulation steps.
 
-    Beside `loss` it logs, averaged since the last log, those of `nmt_loss`, `mask_loss`, `mask_penalty`, `mask_mean` and
-    `gate_mean` that the model returns, `mask_grad_norm` (before clipping), and `target_tokens_per_second`.
+    Beside `loss` it logs, averaged since the last log, those of `nmt_loss`, `mask_loss`, `mask_penalty`, `mask_mean`
+    and `gate_mean` that the model returns, `mask_grad_norm` (before clipping), and `target_tokens_per_second`.
 
     Raises:
         TypeError: `args` is not an `AttnCalTrainingArguments`.
@@ -118,22 +118,26 @@ class AttnCalTrainer(Seq2SeqTrainer):
                 "`Seq2SeqTrainingArguments`."
             )
         super().__init__(model=model, args=args, **kwargs)
-        checkpointing = args.gradient_checkpointing_kwargs or {}
-        if checkpointing.get("use_reentrant") and getattr(self.model.config, "calibration", None) is not None:
+        # `activation_checkpointing_kwargs`, its newer name, is mirrored in this one.
+        reentrant = (args.gradient_checkpointing_kwargs or {}).get("use_reentrant")
+        calibration = getattr(self.model.config, "calibration", None)
+        if reentrant and calibration is not None:
             raise ValueError(
-                "`gradient_checkpointing_kwargs` must not ask for `use_reentrant=True` with a calibrated model (the "
-                f"gradients would be wrong), got {checkpointing}. Set `use_reentrant` to False or leave it out."
+                f"`use_reentrant` must be False to train a model with `calibration={calibration!r}`, got {reentrant}: "
+                "reentrant checkpointing loses gradients of the mask network. Leave it out of the checkpointing kwargs."
             )
         if self.model.config.model_type in IGNORES_NUM_ITEMS:
             self.model_accepts_loss_kwargs = False
         self.add_callback(AnnealingCallback())
         self._totals: dict[str, torch.Tensor] = {}
-        self._log_time = time.monotonic()
+        self._totals_since = 0.0
         self._mask_grad_norm = None
 
     # ---- named losses ----
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+        if model.training and not self._totals:
+            self._totals_since = time.monotonic()  # here and not in `log`: evaluations and saving come after it
         loss, outputs = super().compute_loss(model, inputs, return_outputs=True, num_items_in_batch=num_items_in_batch)
         if model.training:
             self._add_named_losses(loss, outputs, inputs, num_items_in_batch)
@@ -178,7 +182,7 @@ class AttnCalTrainer(Seq2SeqTrainer):
         self._totals = {}
         means = dict(zip(names, means, strict=True))
         steps = means.pop("steps")
-        seconds, self._log_time = time.monotonic() - self._log_time, time.monotonic()
+        seconds = time.monotonic() - self._totals_since
         tokens = means.pop("tokens", 0.0) * self.args.world_size
         named = {name: value / steps for name, value in means.items()}
         if self._mask_grad_norm is not None:

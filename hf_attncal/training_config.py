@@ -1,7 +1,7 @@
 """YAML settings of a training run: reading, inheritance, overrides, and what they mean.
 
 A file states only what differs from the file named by its `base:` key (relative to it), or from the defaults below.
-`configs/reference.yaml` explains every key. A key that does not exist is an error that names the closest one that does.
+`configs/reference.yaml` explains every key. A key that does not exist is an error that names the closest one.
 """
 
 import dataclasses
@@ -31,7 +31,7 @@ TRAINING_DEFAULTS = {
     "prediction_loss_only": True,
     "per_device_eval_batch_size": 64,
     "bf16": "auto",
-    # The Trainer would write its own default, False, into the model's config, and the saved model would generate slowly.
+    # The Trainer would write its own default, False, into the config, and the saved model would generate slowly.
     "use_cache": True,
     "seed": 1,
 }
@@ -213,8 +213,8 @@ def build_model(settings: dict[str, Any], tokenizer: PreTrainedTokenizerBase) ->
 def training_arguments(config: TranslationConfig) -> AttnCalTrainingArguments:
     """The Trainer's arguments: `tokens_per_step`, `bf16: auto` and the number of kept checkpoints are worked out.
 
-    The tokens of one optimiser step are `tokens_per_batch` x processes x accumulation steps, so the same file gives the
-    same training on any number of processes that divides it.
+    The tokens of one optimiser step are `tokens_per_batch` x processes x accumulation steps, so the same file gives
+    the same training on any number of processes that divides it.
     """
     values = dict(config.training)
     per_step, per_batch = (values.pop(name, None) for name in TRAINING_KEYS)
@@ -230,6 +230,9 @@ def training_arguments(config: TranslationConfig) -> AttnCalTrainingArguments:
         values["gradient_accumulation_steps"] = accumulation_steps(per_step, values.get("max_tokens"), processes)
     if values["bf16"] == "auto":
         values["bf16"] = bf16_is_fast()
+    for name in ("eval_strategy", "save_strategy", "logging_strategy"):
+        if values.get(name) is False:  # what YAML makes of `no`
+            values[name] = "no"
     if values.get("save_total_limit") is None:
         values["save_total_limit"] = config.average_last
     elif values["save_total_limit"] < config.average_last:
@@ -258,7 +261,7 @@ def accumulation_steps(tokens_per_step: int, tokens_per_batch: int | None, proce
 
 
 def bf16_is_fast() -> bool:
-    """Whether the hardware multiplies bfloat16 matrices by itself: CUDA from Ampere on, or a CPU with avx512_bf16 or AMX."""
+    """Whether the hardware multiplies bfloat16 matrices: CUDA from Ampere on, a CPU with avx512_bf16 or AMX."""
     if torch.cuda.is_available():
         return torch.cuda.is_bf16_supported(including_emulation=False)
     capabilities = torch.cpu.get_capabilities()
@@ -273,6 +276,7 @@ def _read(path: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
         values = yaml.load(file, _Loader) or {}
     if not isinstance(values, dict):
         raise ValueError(f"{path.name} must hold sections of keys, got {type(values).__name__}.")
+    values = {key: value for key, value in values.items() if value is not None}  # a section left empty
     base = values.pop("base", None)
     if base is None:
         return values
@@ -280,10 +284,10 @@ def _read(path: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
 
 
 def _merge(into: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
-    """Recursive update of `into`, in place; a section that is left empty (None) changes nothing."""
+    """Recursive update of `into`, in place."""
     for key, value in values.items():
-        if isinstance(into.get(key), dict) and (isinstance(value, dict) or value is None):
-            _merge(into[key], value or {})
+        if isinstance(into.get(key), dict) and isinstance(value, dict):
+            _merge(into[key], value)
         else:
             into[key] = value
     return into

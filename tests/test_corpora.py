@@ -7,6 +7,7 @@ import lzma
 import datasets
 import pytest
 from datasets import Dataset
+from tokenizers.processors import TemplateProcessing
 
 from hf_attncal.data.corpora import all_lines, load_parallel, read_lines, read_parallel, tokenize_pairs
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
@@ -162,8 +163,6 @@ def test_max_length_includes_the_end_of_the_sentence(tokenizer):
 
 
 def test_tokenizer_without_trailing_eos_gets_one(tokenizer):
-    from tokenizers.processors import TemplateProcessing
-
     bare = train_bpe_tokenizer(ENGLISH, vocab_size=100)
     bare.backend_tokenizer.post_processor = TemplateProcessing(single="$A", special_tokens=[])
     assert bare("a man").input_ids[-1] != bare.eos_token_id

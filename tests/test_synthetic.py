@@ -34,7 +34,6 @@ PLURALS = {  # nominative, accusative, dative
 CONJUNCTIONS = {german for _, german in lexicon.CONJUNCTIONS} | {"dass"}
 FINITE = {form for lemma in ("sein", "war", "haben", "werden", *lexicon.MODALS.values())
           for form in lexicon.FINITE[lemma]}  # fmt: skip
-ARTICLES = {"der", "die", "das", "den", "dem", "des"}
 
 
 def present_forms(verb):
@@ -43,6 +42,7 @@ def present_forms(verb):
 
 VERBS = [verb for verbs in lexicon.VERBS.values() for verb in verbs]
 PREFIXES = {verb.german_infinitive.split("|")[0] for verb in VERBS if "|" in verb.german_infinitive}
+PREPOSITIONS = {"mit", "an", "auf", "vor", "zu", "ein"}  # prefixes that are also words of their own
 PRESENT = {form for verb in VERBS for form in present_forms(verb)}
 LAST_FORMS = {
     (verb.german_infinitive.split("|")[0] if "|" in verb.german_infinitive else "") + form
@@ -125,19 +125,60 @@ def test_verb_forms():
     assert lexicon.english_verb_form("play", 1) == "plays"
 
 
-EXAMPLES = """
-    They fell asleep . ||| Sie sind eingeschlafen .
-    Did Maria turn it off ? ||| Hat Maria es ausgeschaltet ?
-    Does a teacher fall asleep ? ||| Schläft ein Lehrer ein ?
-"""
+PREDICATES = [  # verb, tense, person, negated, question; English; German in a main clause and in a subordinate one
+    ("call+up", "present", 1, False, False, "calls up", "ruft ... an", "anruft"),
+    ("call+up", "present", 0, False, True, "do ... call up", "rufe ... an", "anrufe"),
+    ("call+up", "past", 1, False, False, "called up", "hat ... angerufen", "angerufen hat"),
+    ("call+up", "past", 2, True, False, "did not ... call up", "haben ... angerufen", "angerufen haben"),
+    ("go", "present", 1, True, False, "does not ... go", "geht", "geht"),
+    ("go", "perfect", 0, False, False, "have ... gone", "bin ... gegangen", "gegangen bin"),
+    ("go", "future", 2, False, True, "will ... go", "werden ... gehen", "gehen werden"),
+    (
+        "fall+asleep",
+        "perfect",
+        1,
+        True,
+        False,
+        "has not ... fallen asleep",
+        "ist ... eingeschlafen",
+        "eingeschlafen ist",
+    ),
+    ("look_for", "past", 1, False, False, "looked for", "hat ... gesucht", "gesucht hat"),
+]
 
 
-@pytest.mark.parametrize("example", EXAMPLES.strip().splitlines())
-def test_hand_written_sentences_are_in_the_language(example):
-    """Sentences written by hand, found among what the grammar draws."""
-    source, target = (tuple(side.split()) for side in example.strip().split(" ||| "))
-    pair = next(pair for pair in generate_pairs(200_000, seed=1) if pair.source == source)
-    assert pair.target == target
+@pytest.mark.parametrize("row", PREDICATES)
+def test_verb_groups(row):
+    base, tense, person, negated, question, english, main, subordinate = row
+    verb = next(verb for verb in VERBS if verb.base == base)
+    group = _Grammar(0).predicate(verb, tense, person, 99 if negated else 0, question)
+    words = [text(group.auxiliaries), text([*group.main, *group.adverb])]
+    assert " ... ".join(filter(None, words)) == english
+    assert " ... ".join(filter(None, [group.finite[0], text(group.end)])) == main
+    assert text(group.last) == subordinate
+    main_meaning = set(group.main[0][1])
+    assert all(set(meanings) == main_meaning for _, meanings in [*group.main, *group.adverb])
+
+
+@pytest.mark.parametrize(
+    ("negated", "question", "expected"),
+    [
+        (False, False, {"can go": "kann gehen", "must go": "muss gehen", "wants to go": "will gehen"}),
+        (False, True, {"may go": "darf gehen", "should go": "sollte gehen", "does want to go": "will gehen"}),
+        (True, False, {"cannot go": "kann gehen", "may not go": "darf gehen", "does not want to go": "will gehen"}),
+    ],
+)
+def test_modal_verbs(negated, question, expected):
+    verb = next(verb for verb in VERBS if verb.base == "go")
+    grammar, seen = _Grammar(0), {}
+    for _ in range(100):
+        group = grammar.predicate(verb, "modal", 1, 99 if negated else 0, question)
+        seen[text([*group.auxiliaries, *group.main])] = text([group.finite, *group.end])
+        if negated:  # "must not" is not "muss nicht"
+            assert group.finite[0] != "muss"
+            assert any(99 in meanings for _, meanings in group.auxiliaries)
+    assert expected.items() <= seen.items()
+    assert len(seen) == (4 if negated else 5)
 
 
 def test_lengths_and_shape(pairs):
@@ -163,7 +204,7 @@ def test_links_join_translations(pairs):
     checked = Counter()
     for pair in pairs:
         for i, word in enumerate(pair.source):
-            if (i or word != "Fish") and (expected := forms.get(word if i else word.lower())):
+            if expected := forms.get(word if i else word.lower()):
                 linked = [pair.target[j] for k, j in pair.links if k == i]
                 assert len(linked) == 1, pair
                 assert linked[0] in expected or linked[0].capitalize() in expected, pair
@@ -172,15 +213,17 @@ def test_links_join_translations(pairs):
 
 
 def test_verbs_link_to_all_their_parts(pairs):
+    """A participle is linked to a form of its verb and to the particle that belongs to it."""
     found = Counter()
     verbs = {verb.german_participle: verb for verb in VERBS}
     for pair in pairs:
         for j, word in enumerate(pair.target):
             if verb := verbs.get(word):
                 linked = {pair.source[i] for i, k in pair.links if k == j}
-                assert set(verb.base.replace("_", "+").split("+")[1:]) <= linked, pair
-                assert linked & {part for form in (verb.base, verb.past, verb.participle) for part in [
-                    form.replace("_", "+").split("+")[0]]}, pair  # fmt: skip
+                forms = [form.replace("_", "+").split("+") for form in (verb.base, verb.past, verb.participle)]
+                heads = {form[0] for form in forms} | {lexicon.english_verb_form(forms[0][0], 1)}
+                assert linked & heads, pair
+                assert linked - heads == set(forms[0][1:]), pair
                 found[word] += 1
     assert len(found) > 20
 
@@ -189,7 +232,7 @@ def test_words_without_counterpart_have_no_links(pairs):
     unlinked = Counter()
     for pair in pairs:
         for i, word in enumerate(pair.source):
-            if word.lower() in {"do", "does", "of"}:
+            if word.lower() in {"do", "does", "of"} and pair.source[i - 1] != "front":  # "in front of" is "vor"
                 assert not any(k == i for k, _ in pair.links), pair
                 unlinked[word.lower()] += 1
         for j, word in enumerate(pair.target):
@@ -232,7 +275,7 @@ def test_subordinate_clauses_end_in_their_verb(pairs):
         for _, words in clauses(pair):
             if words[0].lower() in CONJUNCTIONS:
                 assert words[-1] in FINITE | LAST_FORMS, pair
-                assert not PREFIXES & set(words[2:]) - {"an", "zu"}, pair
+                assert not PREFIXES & set(words) - PREPOSITIONS, pair
                 checked += 1
     assert checked > 1000
 
@@ -269,12 +312,18 @@ def test_nonfinite_forms_end_the_clause(pairs):
     assert checked > 1000
 
 
-def test_contractions_are_made(pairs):
+def test_contractions_are_made_and_carry_two_meanings(pairs):
     seen = Counter()
     for pair in pairs:
         for first, second in zip(pair.target, pair.target[1:], strict=False):
             assert (first.lower(), second) not in lexicon.CONTRACTIONS, pair
         seen.update(word for word in pair.target if word in lexicon.CONTRACTIONS.values())
+        if "'s" not in pair.source:  # "to the man 's house" has no article for the one in "zum Haus des Mannes"
+            for j, word in enumerate(pair.target):
+                if word.lower() in {"im", "ins", "zum", "zur"}:
+                    linked = {pair.source[i].lower() for i, k in pair.links if k == j}
+                    assert len(linked) >= 2, pair
+                    assert "the" in linked, pair
     assert set(seen) == set(lexicon.CONTRACTIONS.values())
 
 
@@ -284,7 +333,7 @@ def test_every_entry_of_the_lexicon_is_used(pairs):
         for form in (verb.base, verb.past, verb.participle):
             assert set(form.lower().replace("_", "+").split("+")) <= words
     assert {noun.singular for nouns in NOUNS.values() for noun in nouns} <= words
-    assert {noun.plural for nouns in NOUNS.values() for noun in nouns} <= words
+    assert {noun.plural for kind, nouns in NOUNS.items() for noun in nouns if kind != "place"} <= words
 
 
 def test_size_of_the_vocabularies(pairs):
@@ -292,11 +341,13 @@ def test_size_of_the_vocabularies(pairs):
         assert 250 < len({word.lower() for pair in pairs for word in pair[side]}) < largest
 
 
-def test_more_than_a_million_sentences():
-    """n draws from N equally likely sentences have about n^2 / 2N repeats; unequal ones have more."""
-    n = 20_000
-    repeats = n - len({pair.source for pair in generate_pairs(n, seed=11)})
-    assert n * n / (2 * repeats) > 1e6
+def test_more_than_a_million_sentences(pairs):
+    """n draws from N equally likely sentences have about n^2 / 2N repeats; with unequal chances they have more, so the
+    estimate of N is a low one. Short sentences, which are few, are left aside."""
+    long = [pair.source for pair in pairs if len(pair.source) >= 6]
+    repeats = len(long) - len(set(long))
+    assert len(long) > 4000
+    assert len(long) ** 2 / 2 / max(repeats, 1) > 1e6
 
 
 def test_seeds(pairs):
@@ -323,4 +374,4 @@ def test_str(pairs):
 def test_speed():
     start = time.process_time()
     generate_pairs(5000, seed=9)
-    assert time.process_time() - start < 1.5
+    assert time.process_time() - start < 2

@@ -1,6 +1,5 @@
 """The joint BPE tokenizer: exact round trips, determinism, and use without this package."""
 
-import subprocess
 import sys
 import unicodedata
 
@@ -96,6 +95,7 @@ def test_training_is_deterministic(tokenizer):
 def test_vocabulary_size():
     assert len(train_bpe_tokenizer(LINES, vocab_size=80)) == 80
     assert len(train_bpe_tokenizer(LINES, vocab_size=5000)) < 500
+    assert len(train_bpe_tokenizer(["abc"], vocab_size=50)) == 3 + 4  # nothing occurs twice, so nothing is merged
 
 
 def test_vocabulary_smaller_than_the_alphabet():
@@ -120,20 +120,18 @@ def test_saving_and_loading(tokenizer, tmp_path):
         assert loaded(line).data == tokenizer(line).data
         assert decode(loaded, line) == decode(tokenizer, line)
     assert loaded.model_max_length == 77
+    assert loaded.clean_up_tokenization_spaces is False
     assert loaded.pad_token_id == tokenizer.pad_token_id
 
 
-def test_loading_without_this_package(tokenizer, tmp_path):
+def test_loading_without_this_package(tokenizer, tmp_path, monkeypatch):
     tokenizer.save_pretrained(tmp_path)
-    program = (
-        "import sys; sys.modules['hf_attncal'] = None\n"
-        "from transformers import AutoTokenizer\n"
-        f"tokenizer = AutoTokenizer.from_pretrained({str(tmp_path)!r})\n"
-        f"ids = tokenizer({LINES[2]!r}).input_ids\n"
-        "print(ids); print(tokenizer.decode(ids))\n"
-    )
-    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert run.stdout.splitlines() == [str(tokenizer(LINES[2]).input_ids), LINES[2] + "</s>"]
+    for name in [name for name in sys.modules if name.split(".")[0] == "hf_attncal"]:
+        monkeypatch.setitem(sys.modules, name, None)  # importing it is an error now
+    loaded = AutoTokenizer.from_pretrained(tmp_path)
+    assert type(loaded).__module__.split(".")[0] == "transformers"
+    assert loaded.decode(loaded(LINES[2]).input_ids) == LINES[2] + "</s>"
+    assert not list(tmp_path.glob("*.py"))
 
 
 def test_collation(tokenizer):

@@ -26,10 +26,19 @@ from typing import Any
 from accelerate import PartialState
 from accelerate.utils import gather_object
 from datasets import Dataset
+from torch.utils.data import DataLoader
 from tqdm.auto import tqdm
-from transformers import AutoTokenizer, DataCollatorForSeq2Seq, PreTrainedTokenizerBase, TrainerCallback, set_seed
+from transformers import (
+    AutoTokenizer,
+    DataCollatorForSeq2Seq,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    TrainerCallback,
+    set_seed,
+)
 
 from hf_attncal import records
+from hf_attncal.analysis.corpus import attention_report
 from hf_attncal.averaging import average_checkpoints, last_checkpoints
 from hf_attncal.data.corpora import all_lines, load_parallel, tokenize_pairs
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
@@ -74,19 +83,7 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     seconds = time.monotonic() - started
     trainer.accelerator.wait_for_everyone()  # the first process writes the checkpoints, all read them
 
-    averaged = last_checkpoints(output, config.average_last)
-    weights = average_checkpoints(averaged) if averaged else trainer.model.state_dict()
-    final = type(model).from_pretrained(None, config=model.config, state_dict=weights).to(args.device)
-    final.generation_config.update(
-        num_beams=config.evaluation.num_beams, length_penalty=config.evaluation.length_penalty
-    )
-    scores = {}
-    for name in [name for name in splits if name != "train"]:
-        hypotheses, score = evaluate(final, tokenizer, splits[name], config, progress=args.process_index == 0)
-        scores[name] = {"bleu": score.score, "signature": score.signature}
-        if args.process_index == 0:
-            (output / f"{name}.hypotheses.txt").write_text("\n".join(hypotheses) + "\n", encoding="utf-8")
-            print(f"{name}: BLEU {score.score:.2f}  {score.signature}")
+    final, averaged = average(trainer, config)
     results = {
         "config": config.published(),
         "software": records.software(),
@@ -96,10 +93,19 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
         "parameters": final.num_parameters(),
         "steps": trainer.state.global_step,
         "wall_seconds": seconds,
-        "averaged_checkpoints": [path.name for path in averaged],
-        **scores,
-        "log_history": trainer.state.log_history,
+        "averaged_checkpoints": averaged,
     }
+    for name in [name for name in splits if name != "train"]:
+        hypotheses, score = evaluate(final, tokenizer, splits[name], config, progress=args.process_index == 0)
+        results[name] = {"bleu": score.score, "signature": score.signature}
+        if args.process_index == 0:
+            (output / f"{name}.hypotheses.txt").write_text("\n".join(hypotheses) + "\n", encoding="utf-8")
+            print(f"{name}: BLEU {score.score:.2f}  {score.signature}")
+    if "valid" in splits and final.config.calibration is not None:
+        dev = tokenized["valid"].select_columns(["input_ids", "labels"])
+        batches = DataLoader(dev, args.per_device_eval_batch_size, collate_fn=trainer.data_collator)
+        results["attention"] = attention_report(final, batches)
+    results["log_history"] = trainer.state.log_history
     if args.process_index == 0:
         final.save_pretrained(output)
         tokenizer.save_pretrained(output)
@@ -135,8 +141,18 @@ def make_tokenizer(
         return AutoTokenizer.from_pretrained(args.output_dir)
 
 
+def average(trainer: AttnCalTrainer, config: TranslationConfig) -> tuple[PreTrainedModel, list[str]]:
+    """The mean of the last checkpoints as a model of its own, and their names; the last weights if none was saved."""
+    paths = last_checkpoints(trainer.args.output_dir, config.average_last)
+    weights = average_checkpoints(paths) if paths else trainer.model.state_dict()
+    model = type(trainer.model).from_pretrained(None, config=trainer.model.config, state_dict=weights)
+    beam = {"num_beams": config.evaluation.num_beams, "length_penalty": config.evaluation.length_penalty}
+    model.generation_config.update(**beam)
+    return model.to(trainer.args.device), [path.name for path in paths]
+
+
 def evaluate(model, tokenizer, pairs: Dataset, config: TranslationConfig, **options) -> tuple[list[str], BleuScore]:
-    """Translations of the sources of `pairs`, and their BLEU; every process translates its share, all get the result."""
+    """Translations of the sources of `pairs` and their BLEU; every process does its share, all get the result."""
     settings, state = config.evaluation, PartialState()
     options = {"num_beams": settings.num_beams, **options}
     share = translate(

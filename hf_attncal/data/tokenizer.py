@@ -59,7 +59,7 @@ def train_bpe_tokenizer(
         model_max_length=model_max_length,
         padding_side="right",
         model_input_names=["input_ids", "attention_mask"],  # no `token_type_ids`: translation models refuse them
-        clean_up_tokenization_spaces=False,  # it would rewrite " ." as "."
+        clean_up_tokenization_spaces=False,  # a reader with transformers 4 would turn " ." into "."
         split_special_tokens=True,
     )
 

@@ -1,0 +1,46 @@
+# `make demo` and `make test` are the only set-up on a fresh machine: they make .venv and install into it.
+# Where Python is called otherwise: make test PYTHON=python3.12
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
+# One process for each core, each with one thread: more threads than cores make every test slower.
+WORKERS ?= $(shell n=$$(nproc 2>/dev/null || sysctl -n hw.ncpu 2>/dev/null || echo 2); [ $$n -gt 8 ] && n=8; echo $$n)
+
+.PHONY: demo test test-all check format bench conformance clean
+
+demo: $(INSTALLED)
+	$(BIN)/attncal demo --output demo
+
+test: conformance
+	$(PYTEST) -n $(WORKERS) -m "not slow"
+
+test-all: conformance
+	$(PYTEST) -n $(WORKERS)
+
+# transformers' own tests of model classes, taken from the source distribution of the installed version.
+conformance: $(INSTALLED)
+	$(BIN)/python tests/conformance/fetch_upstream_tests.py
+
+check: $(INSTALLED)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+format: $(INSTALLED)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(INSTALLED)
+	$(BIN)/python benchmarks/training.py
+	$(BIN)/python benchmarks/generation.py
+
+$(INSTALLED): pyproject.toml constraints.txt
+	@echo "Installing into $(VENV), once; this takes some minutes."
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[test]"
+	touch $@
+
+clean:
+	rm -rf $(VENV) .cache .pytest_cache .ruff_cache build dist demo

@@ -1,0 +1,244 @@
+"""The `attncal` command.
+
+Only argparse is imported at the top: `attncal --help` must not wait for torch.
+"""
+
+import argparse
+import os
+import sys
+from collections.abc import Iterator
+from importlib.metadata import version
+from typing import BinaryIO
+
+# Lines that are read before any is translated, in batches: enough to sort by length, few enough to stay in memory.
+_BATCHES_PER_WINDOW = 16
+
+_BROKEN_PIPE_STATUS = 128 + 13  # what a process killed by SIGPIPE leaves, as `yes | head` does
+_INTERRUPT_STATUS = 128 + 2
+
+
+class CommandError(Exception):
+    """Something the user can mend: the message is printed without a traceback."""
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command and return its exit status; `arguments` are those of the process by default."""
+    options = build_parser().parse_args(arguments)
+    try:
+        return options.run(options) or 0
+    except CommandError as error:
+        print(f"attncal: error: {error}", file=sys.stderr)
+        return 1
+    except BrokenPipeError:
+        # The reader has left (`| head`). Python would complain once more when it flushes stdout at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _BROKEN_PIPE_STATUS
+    except KeyboardInterrupt:
+        return _INTERRUPT_STATUS
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The parser of `attncal` and its sub-commands; `options.run` is the function to call."""
+    parser = argparse.ArgumentParser(prog="attncal", description="Attention that can be trusted.")
+    parser.add_argument("--version", action="version", version=f"%(prog)s {version('hf_attncal')}")
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    _add_translate(commands)
+    _add_demo(commands)
+    return parser
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 1, got {value}")
+    return value
+
+
+# ---- attncal translate ----
+
+
+def _add_translate(commands: argparse._SubParsersAction) -> None:
+    parser = commands.add_parser(
+        "translate",
+        help="translate lines from standard input to standard output",
+        description="Translate standard input to standard output: exactly one line out for each line in, in the same "
+        "order, written as the input arrives. An empty line gives an empty line.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    parser.add_argument("model", metavar="MODEL", help="folder or Hub name of an encoder-decoder checkpoint")
+    parser.add_argument("--batch-size", type=_positive, default=32, help="sentences translated at once")
+    parser.add_argument("--beams", type=_positive, default=4, help="beam size; 1 is greedy")
+    parser.add_argument(
+        "--length-penalty",
+        type=float,
+        default=1.0,
+        help="beam score = log-probability / length ** PENALTY; larger values favour longer translations",
+        metavar="PENALTY",
+    )
+    parser.add_argument(
+        "--max-new-tokens",
+        type=_positive,
+        metavar="N",
+        help="longest translation in tokens; without it, twice the longest source of a batch plus 10",
+    )
+    parser.add_argument(
+        "--too-long",
+        choices=("error", "truncate"),
+        default="error",
+        help="what to do with a line of more tokens than the model has positions",
+    )
+    parser.add_argument("--device", help="such as cpu or cuda:0; without it, a GPU if there is one")
+    parser.add_argument(
+        "--trust-remote-code", action="store_true", help="run the model code that comes with the checkpoint"
+    )
+    parser.add_argument(
+        "--progress",
+        action=argparse.BooleanOptionalAction,
+        help="count lines on standard error; without it, if that is a terminal",
+    )
+    parser.set_defaults(run=_run_translate)
+
+
+def _run_translate(options: argparse.Namespace) -> None:
+    model, tokenizer = load_model(options.model, options.device, options.trust_remote_code)
+    translate_stream(model, tokenizer, sys.stdin.buffer, sys.stdout.buffer, options)
+
+
+def load_model(name: str, device: str | None, trust_remote_code: bool):
+    """Model and tokenizer of an encoder-decoder checkpoint, on `device` (a GPU if there is one, where it is `None`).
+
+    Raises:
+        CommandError: there is no such checkpoint, it is of another kind, or the device cannot be used.
+    """
+    import torch
+    from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer
+
+    import hf_attncal  # noqa: F401 (registers its models with the Auto classes)
+
+    try:
+        # False and not None: asked with None, transformers would read the answer from standard input, our data.
+        config = AutoConfig.from_pretrained(name, trust_remote_code=trust_remote_code)
+        if not config.is_encoder_decoder:
+            raise CommandError(
+                f"{name} holds a model of type {config.model_type!r}, which is no encoder-decoder. Translation needs "
+                "a sequence-to-sequence checkpoint (Marian, BART, T5, ... or one of ours)."
+            )
+        model = AutoModelForSeq2SeqLM.from_pretrained(name, trust_remote_code=trust_remote_code)
+        tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=trust_remote_code)
+    except (ImportError, OSError, ValueError) as error:
+        if "trust_remote_code" in str(error):
+            raise CommandError(
+                f"{name} brings model code of its own. Read it, and pass --trust-remote-code to run it."
+            ) from error
+        raise CommandError(f"{name} cannot be loaded: {str(error).strip().splitlines()[0]}") from error
+
+    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        return model.to(device).eval(), tokenizer
+    except (RuntimeError, AssertionError) as error:
+        raise CommandError(f"--device {device} cannot be used: {str(error).splitlines()[0]}") from error
+
+
+def translate_stream(model, tokenizer, source: BinaryIO, target: BinaryIO, options: argparse.Namespace) -> None:
+    """Translate `source` line by line into `target`, a window of lines at a time.
+
+    Args:
+        model: an encoder-decoder, on its device.
+        tokenizer: its tokenizer.
+        source: UTF-8 bytes; a line ends with a newline and nowhere else.
+        target: gets UTF-8 bytes, flushed after every window.
+        options: the options of `attncal translate`.
+
+    Raises:
+        CommandError: a line that is not UTF-8, or one that is too long; the message names the number of the line. All
+            lines before it have been translated and written.
+    """
+    from tqdm.auto import tqdm
+
+    from hf_attncal.translation import position_limit, translate
+
+    # Someone who types wants each line answered; a pipe wants full batches.
+    window = 1 if source.isatty() else _BATCHES_PER_WINDOW * options.batch_size
+    limit = position_limit(model, tokenizer)
+    disable = None if options.progress is None else not options.progress  # None: disabled unless a terminal
+    with tqdm(desc="translated", unit=" lines", file=sys.stderr, disable=disable) as bar:
+        first = 1
+        for lines, error in read_windows(source, window):
+            if options.too_long == "error" and lines:
+                lines, error = _until_too_long(tokenizer, lines, first, limit, error)
+            translations = translate(
+                model,
+                tokenizer,
+                lines,
+                batch_size=options.batch_size,
+                num_beams=options.beams,
+                length_penalty=options.length_penalty,
+                max_new_tokens=options.max_new_tokens,
+                too_long="truncate",  # lines that were to be an error have been taken out
+            )
+            target.writelines(f"{translation}\n".encode() for translation in translations)
+            target.flush()
+            bar.update(len(lines))
+            if error is not None:
+                raise error
+            first += len(lines)
+
+
+def read_windows(source: BinaryIO, window: int) -> Iterator[tuple[list[str], CommandError | None]]:
+    """Groups of at most `window` lines without line ends.
+
+    With the last group comes what is wrong with the line after it, or `None`.
+    """
+    lines: list[str] = []
+    for number, raw in enumerate(source, start=1):
+        try:
+            lines.append(raw.decode("utf-8").rstrip("\r\n"))
+        except UnicodeDecodeError as error:
+            yield lines, CommandError(f"line {number} of the input is not UTF-8 (byte {error.start + 1}).")
+            return
+        if len(lines) == window:
+            yield lines, None
+            lines = []
+    if lines:
+        yield lines, None
+
+
+def _until_too_long(
+    tokenizer, lines: list[str], first: int, limit: int, error: CommandError | None
+) -> tuple[list[str], CommandError | None]:
+    """The lines before the first that is too long, and the error that names it; all lines if none is."""
+    for index, ids in enumerate(tokenizer(lines, verbose=False)["input_ids"]):
+        if len(ids) > limit:
+            return lines[:index], CommandError(
+                f"line {first + index} of the input has {len(ids)} tokens, the model takes at most {limit}. Split the "
+                "line, or pass --too-long truncate."
+            )
+    return lines, error
+
+
+# ---- attncal demo ----
+
+
+def _add_demo(commands: argparse._SubParsersAction) -> None:
+    parser = commands.add_parser(
+        "demo",
+        help="train a small calibrated model on synthetic English-German and look inside it",
+        description="Train a small gated model on a synthetic English-German language in a few minutes on two cores; "
+        "print BLEU before and after and the alignment error of attention and of contributions; write a heat map and "
+        "a folder for the Hub; load that folder in a process without this package and translate with it.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    parser.add_argument("--output", default="demo", metavar="FOLDER", help="where the heat map and the model go")
+    parser.add_argument("--steps", type=_positive, default=1000, help="optimiser steps")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the model and of the order of the training data")
+    parser.set_defaults(run=_run_demo)
+
+
+def _run_demo(options: argparse.Namespace) -> None:
+    from hf_attncal.demo import run_demo
+
+    run_demo(options.output, steps=options.steps, seed=options.seed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

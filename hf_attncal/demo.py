@@ -1,0 +1,350 @@
+"""`attncal demo`: a small gated model on synthetic English-German, from raw text to a folder for the Hub.
+
+Everything is made on the spot: the sentence pairs with their exact word alignments, the vocabulary and the model.
+"""
+
+import json
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from datasets import Dataset, disable_progress_bars
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from torch import Tensor
+from transformers import DataCollatorForSeq2Seq, PrinterCallback, TrainerCallback, set_seed
+from transformers.utils import logging as transformers_logging
+
+from hf_attncal import AttnCalMarianConfig, AttnCalMarianMTModel, AttnCalTrainer, AttnCalTrainingArguments
+from hf_attncal.alignment import (
+    AlignmentScore,
+    GoldAlignment,
+    alignment_error_rate,
+    argmax_links,
+    subword_word_ids,
+    word_attention,
+)
+from hf_attncal.analysis import attention_is_reliable, contributions, head_average
+from hf_attncal.data.corpora import tokenize_pairs
+from hf_attncal.data.synthetic import AlignedPair, generate_split
+from hf_attncal.data.tokenizer import train_bpe_tokenizer
+from hf_attncal.hub import Result, inspect_folder, translate_in_fresh_process, write_model_card
+from hf_attncal.records import hardware, software
+from hf_attncal.translation import BleuScore, bleu, translate
+
+TRAIN_PAIRS, DEV_PAIRS, TEST_PAIRS = 20_000, 300, 300
+VOCABULARY = 800
+MODEL = {
+    "d_model": 128,
+    "encoder_layers": 2,
+    "decoder_layers": 2,
+    "encoder_attention_heads": 4,
+    "decoder_attention_heads": 4,
+    "encoder_ffn_dim": 256,
+    "decoder_ffn_dim": 256,
+    "max_position_embeddings": 128,
+    "activation_function": "relu",
+    "scale_embedding": True,
+    "init_std": 0.06,
+    "dropout": 0.1,
+    "label_smoothing": 0.1,
+    "calibration": "gated",
+}
+MAX_TOKENS = 2048  # of a batch
+LEARNING_RATE = 4e-3
+BATCH_SIZE = 100  # sentences, outside training
+LONGEST_MAP = 11  # words of the longer side of the sentence in the heat map
+SHOWN = 3  # sentences that the process without the package translates
+
+
+@dataclass(frozen=True)
+class PairDetails:
+    """Head averages of the cross-attention for one sentence pair: (layers, target words, source words).
+
+    `mask` averages over the subwords of a source word; the others sum, as mass does.
+    """
+
+    attention: Tensor
+    mask: Tensor
+    contribution: Tensor
+
+
+def run_demo(output: str | Path, steps: int, seed: int) -> dict:
+    """Train, measure, draw, save, and translate with what was saved; returns what `results.json` holds.
+
+    Args:
+        output: folder for `heat_map.png`, `results.json` and the model in `model/`.
+        steps: optimiser steps.
+        seed: of the model and of the order of training. The data are always the same.
+    """
+    started = time.monotonic()
+    _quiet_libraries()
+    console = Console()
+    output = Path(output)
+    output.mkdir(parents=True, exist_ok=True)
+
+    console.rule("[bold]Data")
+    train, dev, test = generate_split(TRAIN_PAIRS, DEV_PAIRS, TEST_PAIRS)
+    tokenizer = train_bpe_tokenizer(
+        (" ".join(side) for pair in train for side in (pair.source, pair.target)), VOCABULARY
+    )
+    console.print(
+        f"{len(train):,} synthetic English-German pairs to train on, {len(dev)} to choose a layer, "
+        f"{len(test)} to test; {len(tokenizer)} subwords. One pair:\n"
+        f"  {' '.join(test[0].source)}\n  {' '.join(test[0].target)}"
+    )
+
+    console.rule("[bold]Training")
+    set_seed(seed)
+    model = build_model(tokenizer)
+    before = translation_score(model, tokenizer, test)
+    console.print(
+        f"{model.num_parameters():,} parameters, gated calibration. BLEU before training: {before.score:.1f}"
+    )
+    train_model(model, tokenizer, train, steps, seed, console)
+    after = translation_score(model, tokenizer, test)
+    console.print(f"BLEU after training: [bold]{after.score:.1f}[/]  ({after.signature})")
+
+    console.rule("[bold]Attention or contribution: which finds the word that was translated?")
+    dev_details, _ = inspect_pairs(model, tokenizer, dev)
+    details, reliability = inspect_pairs(model, tokenizer, test)
+    scores = {}
+    for name, meaning in (("attention", "attention a"), ("contribution", "contribution phi = |a_p - a|")):
+        by_layer = [layer_score(dev, dev_details, name, layer) for layer in range(model.config.decoder_layers)]
+        layer = min(range(len(by_layer)), key=lambda index: by_layer[index].aer)
+        score = layer_score(test, details, name, layer)
+        scores[name] = {"layer": layer + 1, "reliability": reliability[layer], **vars(score)}
+        console.print(f"AER of {meaning:29} [bold]{100 * score.aer:5.1f}[/]  (layer {layer + 1}, chosen on dev)")
+    signature = scores["attention"]["signature"]
+    console.print(f"  {signature}\n  Every target word is linked to its strongest source word; lower is better.")
+
+    drawn = draw_heat_map(output / "heat_map.png", tokenizer, test, details, scores["contribution"]["layer"])
+    console.print(f"Heat map: {output / 'heat_map.png'}\n  {drawn}", soft_wrap=True)
+
+    console.rule("[bold]A folder for the Hub")
+    folder = output / "model"
+    save(folder, model, tokenizer, test, after, scores)
+    console.print(str(inspect_folder(folder)), soft_wrap=True)
+    console.print("In a new process, where `import hf_attncal` fails:")
+    sentences = [" ".join(pair.source) for pair in test[:SHOWN]]
+    translations = translate_in_fresh_process(folder, sentences)
+    for sentence, translation in zip(sentences, translations, strict=True):
+        console.print(f"  {sentence}\n    [bold]{translation}[/]")
+
+    results = {
+        "steps": steps,
+        "seed": seed,
+        "bleu": {"before": before.score, "after": after.score, "signature": after.signature},
+        "alignment": scores,
+        "translations": dict(zip(sentences, translations, strict=True)),
+        "seconds": round(time.monotonic() - started, 1),
+        "software": software(),
+        "hardware": hardware(),
+    }
+    (output / "results.json").write_text(json.dumps(results, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    console.rule()
+    console.print(f"{results['seconds']:.0f} seconds. All of it is in {output}/.")
+    return results
+
+
+def build_model(tokenizer) -> AttnCalMarianMTModel:
+    """An untrained gated model for the tokenizer's vocabulary."""
+    config = AttnCalMarianConfig(
+        vocab_size=len(tokenizer),
+        pad_token_id=tokenizer.pad_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        bos_token_id=None,
+        forced_eos_token_id=None,
+        decoder_start_token_id=tokenizer.pad_token_id,
+        **MODEL,
+    )
+    return AttnCalMarianMTModel(config)
+
+
+class RichProgress(TrainerCallback):
+    """A progress bar where the output is a terminal, else a line for each log."""
+
+    def __init__(self, console: Console):
+        self.console = console
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        self.progress = Progress(*columns, TimeRemainingColumn(), console=console, disable=not console.is_terminal)
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        self.task = self.progress.add_task("training", total=state.max_steps)
+        self.progress.start()
+
+    def on_step_end(self, args, state, control, **kwargs):
+        self.progress.update(self.task, completed=state.global_step)
+
+    def on_log(self, args, state, control, logs=None, **kwargs):
+        if "nmt_loss" not in logs:
+            return
+        numbers = f"loss {logs['nmt_loss']:.2f}  mean mask {logs['mask_mean']:.2f}  mean gate {logs['gate_mean']:.2f}"
+        self.progress.update(self.task, description=numbers)
+        if not self.console.is_terminal:
+            self.console.print(f"  step {state.global_step:5} of {state.max_steps}  {numbers}")
+
+    def on_train_end(self, args, state, control, **kwargs):
+        self.progress.stop()
+
+
+def train_model(model, tokenizer, pairs: Sequence[AlignedPair], steps: int, seed: int, console: Console) -> None:
+    """Train both objectives jointly with `AttnCalTrainer`; no checkpoint is written."""
+    columns = {
+        "source": [" ".join(pair.source) for pair in pairs],
+        "target": [" ".join(pair.target) for pair in pairs],
+    }
+    dataset, _ = tokenize_pairs(Dataset.from_dict(columns), tokenizer, model.config.max_position_embeddings)
+    arguments = AttnCalTrainingArguments(
+        max_steps=steps,
+        max_tokens=MAX_TOKENS,
+        learning_rate=LEARNING_RATE,
+        warmup_steps=steps // 10,
+        lr_scheduler_type="cosine",
+        adam_beta2=0.98,
+        seed=seed,
+        logging_steps=max(1, steps // 10),
+        save_strategy="no",
+        dataloader_pin_memory=torch.cuda.is_available(),
+        report_to="none",
+        disable_tqdm=True,
+    )
+    trainer = AttnCalTrainer(
+        model=model,
+        args=arguments,
+        train_dataset=dataset,
+        data_collator=DataCollatorForSeq2Seq(tokenizer, model),
+        processing_class=tokenizer,
+        callbacks=[RichProgress(console)],
+    )
+    trainer.remove_callback(PrinterCallback)
+    trainer.train()
+
+
+def translation_score(model, tokenizer, pairs: Sequence[AlignedPair]) -> BleuScore:
+    """BLEU of beam search with 4 beams; the text is tokenised already."""
+    sources = [" ".join(pair.source) for pair in pairs]
+    hypotheses = translate(model, tokenizer, sources, batch_size=BATCH_SIZE, max_new_tokens=48)
+    return bleu(hypotheses, [" ".join(pair.target) for pair in pairs], tokenize="none")
+
+
+@torch.no_grad()
+def inspect_pairs(model, tokenizer, pairs: Sequence[AlignedPair]) -> tuple[list[PairDetails], list[float]]:
+    """Attention, mask and contribution between the words of every pair, from a pass over the correct translations.
+
+    The row of a target word belongs to the steps that predict it.
+
+    Returns:
+        The details of every pair, and the reliability level (eq. 8) of every layer over all target steps.
+    """
+    model.eval()
+    details: list[PairDetails] = []
+    reliable: list[Tensor] = []
+    for start in range(0, len(pairs), BATCH_SIZE):
+        batch = pairs[start : start + BATCH_SIZE]
+        sides = [
+            [" ".join(words) for words in side] for side in zip(*((p.source, p.target) for p in batch), strict=True)
+        ]
+        source, target = (
+            tokenizer(side, padding=True, return_tensors="pt", return_offsets_mapping=True).to(model.device)
+            for side in sides
+        )
+        target_mask = target["attention_mask"].bool()
+        outputs = model(
+            input_ids=source["input_ids"],
+            attention_mask=source["attention_mask"],
+            labels=target["input_ids"].masked_fill(~target_mask, -100),
+            output_attention_details=True,
+        )
+        attention = outputs.uncalibrated_cross_attentions
+        phi = [
+            contributions(a, m, source["attention_mask"])
+            for a, m in zip(attention, outputs.calibration_masks, strict=True)
+        ]
+        reliable.append(
+            torch.stack([attention_is_reliable(a, p)[target_mask] for a, p in zip(attention, phi, strict=True)])
+        )
+        # (layers, batch, target, source) each
+        averages = [
+            torch.stack([head_average(w) for w in all_]) for all_ in (attention, outputs.calibration_masks, phi)
+        ]
+        for row in range(len(batch)):
+            ids = [
+                subword_word_ids(text[row], encoded["offset_mapping"][row].tolist())
+                for text, encoded in zip(sides, (source, target), strict=True)
+            ]
+            a, m, p = (torch.stack([word_attention(w[row], *ids) for w in average]) for average in averages)
+            subwords = word_attention(torch.ones_like(averages[0][0, row]), *ids)  # of each source word
+            details.append(PairDetails(attention=a, mask=m / subwords, contribution=p))
+    return details, torch.cat(reliable, dim=1).double().mean(dim=1).tolist()
+
+
+def layer_score(pairs: Sequence[AlignedPair], details: Sequence[PairDetails], name: str, layer: int) -> AlignmentScore:
+    """AER of linking every target word to the source word with the largest `name` in one layer (from 0)."""
+    gold = [GoldAlignment(sure=pair.links, possible=pair.links) for pair in pairs]
+    return alignment_error_rate(gold, [argmax_links(getattr(detail, name)[layer]) for detail in details])
+
+
+def draw_heat_map(
+    path: Path, tokenizer, pairs: Sequence[AlignedPair], details: Sequence[PairDetails], layer: int
+) -> str:
+    """Attention, mask and contribution of one test pair and one layer (from 1); returns the pair that was drawn.
+
+    The longest pair that fits the page, of those the one with the most words that are one subword: their cells are the
+    model's own numbers.
+    """
+    from hf_attncal.analysis.plots import heat_map
+
+    def preference(index: int) -> tuple[int, int]:
+        pair = pairs[index]
+        words = len(pair.source) + len(pair.target)
+        split = len(tokenizer.tokenize(" ".join(pair.source))) + len(tokenizer.tokenize(" ".join(pair.target))) - words
+        return words, -split
+
+    fitting = [n for n, pair in enumerate(pairs) if max(len(pair.source), len(pair.target)) <= LONGEST_MAP]
+    chosen = max(fitting, key=preference)
+    pair, detail = pairs[chosen], details[chosen]
+    figure = heat_map(
+        {
+            "attention a": detail.attention[layer - 1],
+            "mask m (light = it matters)": detail.mask[layer - 1],
+            "contribution |a_p − a|": detail.contribution[layer - 1],
+        },
+        pair.source,
+        pair.target,
+        links=pair.links,
+        title=f"Decoder layer {layer}, mean of the heads",
+    )
+    figure.savefig(path, dpi=160)
+    return f"{' '.join(pair.source)}  |  {' '.join(pair.target)}"
+
+
+def save(folder: Path, model, tokenizer, test: Sequence[AlignedPair], bleu_score: BleuScore, scores: dict) -> None:
+    """Model, code, tokenizer and model card."""
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    results = [Result("BLEU", bleu_score.score, bleu_score.signature)]
+    results += [
+        Result(f"AER of {name}, layer {score['layer']}", 100 * score["aer"], score["signature"])
+        for name, score in scores.items()
+    ]
+    write_model_card(
+        folder,
+        model_name="attncal-demo",
+        summary="A small English-German model with gated attention calibration, trained by `attncal demo`.",
+        training_data=f"{TRAIN_PAIRS:,} pairs of the synthetic English-German language of `hf_attncal`",
+        example=" ".join(test[0].source),
+        languages=("en", "de"),
+        results=results,
+    )
+
+
+def _quiet_libraries() -> None:
+    """One progress bar is enough, and what the libraries remark about a toy run helps nobody."""
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    disable_progress_bars()
+    transformers_logging.disable_progress_bar()
+    transformers_logging.set_verbosity_error()

@@ -1,0 +1,14 @@
+"""A test that our classes skip has to be one that the stock classes skip too."""
+
+import pytest
+from testers import may_skip
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo):
+    """Turn a skip into a failure where the test case names its `stock_test_case` and that one does run the test."""
+    report = yield
+    if report.skipped and hasattr(getattr(item, "cls", None), "stock_test_case") and not may_skip(item.cls, item.name):
+        report.outcome = "failed"
+        report.longrepr = f"{item.name} is skipped, which {item.cls.__name__} may not: {call.excinfo.value}"
+    return report

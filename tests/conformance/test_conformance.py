@@ -1,0 +1,98 @@
+"""transformers' own conformance suite on our classes: no failure, and no skip that the stock classes do not have.
+
+`conftest.py` turns any further skip into a failure.
+"""
+
+import unittest
+import unittest.mock
+
+import test_stock  # the module and not its classes, which would be collected here once more
+from testers import ConformanceMixin
+from upstream import announce, modeling
+
+from hf_attncal import (
+    AttnCalBartConfig,
+    AttnCalBartForConditionalGeneration,
+    AttnCalBartModel,
+    AttnCalMarianConfig,
+    AttnCalMarianModel,
+    AttnCalMarianMTModel,
+)
+
+announce("attncal_marian", AttnCalMarianModel, AttnCalMarianMTModel)
+announce("attncal_bart", AttnCalBartModel, AttnCalBartForConditionalGeneration)
+
+
+class OursMixin(ConformanceMixin):
+    never_skipped = frozenset({"test_can_init_all_missing_weights"})
+
+    def test_can_init_all_missing_weights(self):
+        """Models from before 2023 are exempt, by the year in their configuration's file; ours shall not be."""
+        new_file = unittest.mock.mock_open(read_data="# Copyright 2026")
+        with unittest.mock.patch.object(modeling, "open", new_file, create=True):
+            super().test_can_init_all_missing_weights()
+        new_file.assert_called_once()
+
+    def test_training_gradient_checkpointing_use_reentrant_true(self):
+        """Reentrant checkpointing loses gradients of the mask network: it has to be refused, not to go wrong."""
+        if self.switches.get("calibration") is None:
+            super().test_training_gradient_checkpointing_use_reentrant_true()
+            return
+        for model_class in self.all_model_classes:
+            model = model_class(self.model_tester.get_config())
+            for options in ({"use_reentrant": True}, {"preserve_rng_state": False}):  # True is torch's default
+                with self.assertRaisesRegex(ValueError, "`use_reentrant` must be False"):
+                    enable = getattr(model, "activation_checkpointing_enable", model.gradient_checkpointing_enable)
+                    enable(options)
+            self.assertFalse(any(getattr(module, "gradient_checkpointing", False) for module in model.modules()))
+
+
+class MarianMixin(OursMixin):
+    stock_test_case = test_stock.StockMarianTest
+    config_class = AttnCalMarianConfig
+    all_model_classes = (AttnCalMarianModel, AttnCalMarianMTModel)
+
+
+class BartMixin(OursMixin):
+    stock_test_case = test_stock.StockBartTest
+    config_class = AttnCalBartConfig
+    all_model_classes = (AttnCalBartModel, AttnCalBartForConditionalGeneration)
+
+
+class OffMarianTest(MarianMixin, unittest.TestCase):
+    switches = {}
+
+
+class OffBartTest(BartMixin, unittest.TestCase):
+    switches = {}
+
+
+class GatedLeakyMarianTest(MarianMixin, unittest.TestCase):
+    switches = {"calibration": "gated", "leaky": True}
+
+
+class GatedLeakyBartTest(BartMixin, unittest.TestCase):
+    switches = {"calibration": "gated", "leaky": True}
+
+
+# The bare models add nothing to these two, and it is the time of the whole suite that grows with every class.
+
+
+class AnnealedHeadMarianTest(MarianMixin, unittest.TestCase):
+    switches = {"calibration": "annealed", "mask_projection": "head"}
+    all_model_classes = (AttnCalMarianMTModel,)
+
+
+class AnnealedHeadBartTest(BartMixin, unittest.TestCase):
+    switches = {"calibration": "annealed", "mask_projection": "head"}
+    all_model_classes = (AttnCalBartForConditionalGeneration,)
+
+
+class GumbelMarianTest(MarianMixin, unittest.TestCase):
+    switches = {"gumbel": True}
+    all_model_classes = (AttnCalMarianMTModel,)
+
+
+class GumbelBartTest(BartMixin, unittest.TestCase):
+    switches = {"gumbel": True}
+    all_model_classes = (AttnCalBartForConditionalGeneration,)

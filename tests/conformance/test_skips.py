@@ -1,0 +1,43 @@
+"""The rule about skipped tests, which `conftest.py` enforces, can fail."""
+
+import unittest
+
+import pytest
+from testers import may_skip, skips
+
+
+class Stock(unittest.TestCase):
+    __test__ = False  # only for the rule to look at
+
+    def test_that_runs(self):
+        pass
+
+    def test_that_skips(self):
+        self.skipTest("not here")
+
+    def test_of_which_a_part_skips(self):
+        with self.subTest():
+            self.skipTest("not here")
+
+    @unittest.skip("needs what is not there")
+    def test_that_is_not_even_set_up(self):
+        raise NotImplementedError
+
+
+class Ours(Stock):
+    stock_test_case = Stock
+    never_skipped = frozenset({"test_that_skips"})
+
+
+@pytest.mark.parametrize(
+    ("name", "skipped", "allowed"),
+    [
+        ("test_that_runs", False, False),
+        ("test_that_skips", True, False),
+        ("test_of_which_a_part_skips", True, True),
+        ("test_that_is_not_even_set_up", True, True),
+    ],
+)
+def test_only_what_the_stock_test_case_skips_may_be_skipped(name: str, skipped: bool, allowed: bool):
+    assert skips(Stock, name) == skipped
+    assert may_skip(Ours, name) == allowed

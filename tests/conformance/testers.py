@@ -1,0 +1,108 @@
+"""What the mixins of `upstream.py` ask a test case for: tiny configurations and inputs."""
+
+import unittest
+from contextlib import contextmanager
+
+import torch
+from transformers.testing_utils import torch_device
+from upstream import ConfigTester, GenerationTesterMixin, ModelTesterMixin
+
+# The names of Marian's and BART's configuration fields are the same.
+TINY = {
+    "vocab_size": 99,
+    "d_model": 16,
+    "encoder_layers": 2,
+    "decoder_layers": 2,
+    "encoder_attention_heads": 4,
+    "decoder_attention_heads": 4,
+    "encoder_ffn_dim": 8,
+    "decoder_ffn_dim": 8,
+    "max_position_embeddings": 50,
+    "bos_token_id": 0,
+    "pad_token_id": 1,
+    "eos_token_id": 2,
+    "decoder_start_token_id": 3,
+}
+
+
+class Seq2SeqModelTester:
+    """The attributes and methods that `ModelTesterMixin` reads; one sentence in two has padding at its end."""
+
+    is_training = True
+    batch_size = 6
+    seq_length = 7
+    num_hidden_layers = TINY["decoder_layers"]
+    num_attention_heads = TINY["decoder_attention_heads"]
+    hidden_size = TINY["d_model"]
+    vocab_size = TINY["vocab_size"]
+    pad_token_id = TINY["pad_token_id"]
+
+    def __init__(self, config_class: type, switches: dict):
+        self.config_class = config_class
+        self.switches = switches
+
+    def get_config(self):
+        return self.config_class(**TINY, **self.switches)
+
+    def prepare_config_and_inputs_for_common(self):
+        shape = (self.batch_size, self.seq_length)
+        input_ids = torch.randint(4, self.vocab_size, shape, device=torch_device)
+        input_ids[:, -1] = TINY["eos_token_id"]
+        input_ids[1::2, -2] = TINY["eos_token_id"]
+        input_ids[1::2, -1] = self.pad_token_id
+        inputs = {
+            "input_ids": input_ids,
+            "attention_mask": input_ids.ne(self.pad_token_id).long(),
+            "decoder_input_ids": torch.randint(4, self.vocab_size, shape, device=torch_device),
+            "decoder_attention_mask": torch.ones(shape, dtype=torch.long, device=torch_device),
+        }
+        return self.get_config(), inputs
+
+
+class ConformanceMixin(ModelTesterMixin, GenerationTesterMixin):
+    """The whole suite for `all_model_classes`, to be joined with `unittest.TestCase`."""
+
+    is_encoder_decoder = True
+    config_class: type
+    switches: dict = {}
+
+    def setUp(self):
+        self.model_tester = Seq2SeqModelTester(self.config_class, self.switches)
+        self.skipped_parts = []
+        # Upstream formats messages with whole tensors for every comparison, also for those that hold.
+        torch.set_printoptions(threshold=1, edgeitems=1)
+        self.addCleanup(torch.set_printoptions, profile="default")
+
+    @contextmanager
+    def subTest(self, message=None, **parameters):
+        """Upstream opens one for each of hundreds of weights, and reporting each takes longer than testing it.
+
+        Here a failed part is a failed test, and a test with a skipped part counts as skipped, in `tearDown`.
+        """
+        try:
+            yield
+        except unittest.SkipTest as skip:
+            self.skipped_parts.append(str(skip))
+        except Exception as error:
+            error.add_note(f"in the part {message or ''} {parameters or ''}")
+            raise
+
+    def tearDown(self):
+        super().tearDown()
+        if self.skipped_parts:
+            self.skipTest("; ".join(self.skipped_parts))
+
+    def test_config(self):
+        ConfigTester(self, config_class=self.config_class, **TINY, **self.switches).run_common_tests()
+
+
+def skips(test_case: type[unittest.TestCase], name: str) -> bool:
+    """Whether test `name` of `test_case`, or a part of it, is skipped; runs it."""
+    result = unittest.TestResult()
+    test_case(name).run(result)
+    return bool(result.skipped)
+
+
+def may_skip(test_case: type[unittest.TestCase], name: str) -> bool:
+    """Whether `test_case` may skip test `name`: its `stock_test_case` does, and it is not one of `never_skipped`."""
+    return name not in test_case.never_skipped and skips(test_case.stock_test_case, name)

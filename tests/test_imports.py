@@ -1,0 +1,214 @@
+"""Imports run one way, what travels to the Hub stands alone, and `import hf_attncal` stays light.
+
+The rules are read off the source: a forbidden import inside a function is found, too.
+"""
+
+import ast
+import re
+import subprocess
+import sys
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+import hf_attncal
+
+PACKAGE = Path(hf_attncal.__file__).parent
+MODELS = PACKAGE / "models"
+
+# A room may import rooms of its own level or below, and no two rooms may import each other. All others are level 1.
+LEVELS = {"models": 0, "hub": 2, "demo": 3, "cli": 4}
+
+# What a shipped file may import: huggingface_hub is where transformers takes `@strict` from, and comes with it.
+SHIPPED = {"torch", "transformers", "huggingface_hub"}
+
+
+@dataclass(frozen=True)
+class Import:
+    """`from <dots><module> import <name>`; `import a.b` has no dots and no name."""
+
+    dots: int
+    module: str
+    name: str | None = None
+
+    def __str__(self) -> str:
+        path = "." * self.dots + self.module
+        return f"import {path}" if self.name is None else f"from {path} import {self.name}"
+
+
+def imports_of(source: str) -> list[Import]:
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            found += [Import(0, alias.name) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            found += [Import(node.level, node.module or "", alias.name) for alias in node.names]
+    return found
+
+
+# ---- what travels to the Hub ----
+
+
+def shipped_problems(source: str) -> list[str]:
+    """What would break a file of the models room once it is loaded with `trust_remote_code=True`."""
+    problems = []
+    for found in imports_of(source):
+        if found.dots == 0:
+            top = found.module.partition(".")[0]
+            if top not in SHIPPED and top not in sys.stdlib_module_names:
+                problems.append(f"{found}: only torch, transformers and the standard library are there")
+        elif found.dots > 1 or not found.module or "." in found.module:
+            problems.append(f"{found}: only `from .name import ...` is copied")
+        elif not (MODELS / f"{found.module}.py").exists():
+            problems.append(f"{found}: there is no such file")
+    # transformers finds what to copy with a regular expression over the text, docstrings included.
+    seen = set(re.findall(r"^\s*from\s+\.(\S+)\s+import", source, re.MULTILINE))
+    problems += [
+        f"the text of a docstring reads like `from .{name} import`"
+        for name in sorted(
+            seen - {"." * (found.dots - 1) + found.module for found in imports_of(source) if found.dots}
+        )
+    ]
+    return problems
+
+
+@pytest.mark.parametrize("path", sorted(MODELS.glob("*.py")), ids=lambda path: path.name)
+def test_a_shipped_file_imports_nothing_that_stays_behind(path):
+    assert shipped_problems(path.read_text(encoding="utf-8")) == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import matplotlib.pyplot",
+        "import hf_attncal",
+        "from hf_attncal.models.functional import perturbation_mask",
+        "from .sub.functional import perturbation_mask",
+        "from ..data import corpora",
+        "from . import functional",
+        "from .no_such_file import x",
+        "def f():\n    import datasets",
+        '"""Use it so:\n\n    from .ghost import x\n"""',
+    ],
+)
+def test_the_check_finds_each_forbidden_import(source):
+    assert len(shipped_problems(source)) == 1
+
+
+def test_the_check_accepts_what_is_allowed():
+    source = "import math\nimport torch\nfrom transformers.models.marian import x\nfrom .functional import y"
+    assert shipped_problems(source) == []
+
+
+def test_the_models_room_is_flat_and_its_init_defines_nothing():
+    assert [path for path in MODELS.iterdir() if path.is_dir() and path.name != "__pycache__"] == []
+    tree = ast.parse((MODELS / "__init__.py").read_text(encoding="utf-8"))
+    assert not [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef | ast.FunctionDef)]
+
+
+# ---- one way ----
+
+
+def room_of(path: Path) -> str:
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def level_of(room: str) -> int:
+    return LEVELS.get(room, 1)
+
+
+SOURCES = sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")
+ROOMS = {room_of(path) for path in SOURCES}
+
+
+def imported_rooms(source: str, path: Path) -> set[str]:
+    """Rooms of this package that a file imports."""
+    parents = ("hf_attncal", *path.relative_to(PACKAGE).parent.parts)
+    rooms = set()
+    for found in imports_of(source):
+        parts = found.module.split(".") if found.module else []
+        if found.dots:
+            parts = [*parents[: len(parents) - found.dots + 1], *parts]
+        if parts[:1] == ["hf_attncal"]:
+            # `from hf_attncal import X` names a room or a public class; the package's own `__init__` is no room.
+            room = parts[1] if len(parts) > 1 else found.name
+            if room in ROOMS:
+                rooms.add(room)
+    return rooms - {room_of(path)}
+
+
+def arrows() -> dict[str, set[str]]:
+    found = defaultdict(set)
+    for path in SOURCES:
+        found[room_of(path)] |= imported_rooms(path.read_text(encoding="utf-8"), path)
+    return found
+
+
+def test_the_levels_name_rooms_that_exist():
+    assert set(LEVELS) <= ROOMS
+
+
+def test_imports_run_one_way():
+    upward = [
+        f"{room} imports {other}"
+        for room, others in arrows().items()
+        for other in others
+        if level_of(other) > level_of(room)
+    ]
+    assert upward == []
+
+
+def test_no_two_rooms_import_each_other():
+    rooms = arrows()
+
+    def reachable(room, seen):
+        for other in rooms[room] - seen:
+            reachable(other, seen | {other})
+            seen |= {other}
+        return seen
+
+    assert [room for room in list(rooms) if room in reachable(room, set())] == []
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("from ..models.functional import x", {"models"}),
+        ("from hf_attncal.hub import x", {"hub"}),
+        ("import hf_attncal.cli", {"cli"}),
+        ("from hf_attncal import demo", {"demo"}),
+        ("from .. import trainer", {"trainer"}),
+        ("from .corpora import x", set()),
+        ("from hf_attncal import AttnCalMarianConfig", set()),
+    ],
+)
+def test_rooms_are_recognised_in_every_spelling(source, expected):
+    assert imported_rooms(source, PACKAGE / "data" / "some_file.py") == expected
+
+
+# ---- light ----
+
+
+def modules_after(statement: str) -> set[str]:
+    code = f"{statement}\nimport sys\nprint(*sys.modules)"
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return set(process.stdout.split())
+
+
+def test_importing_the_package_loads_nothing_heavy_that_models_do_not_need():
+    # accelerate is not in the list: transformers imports it with every model.
+    heavy = {"matplotlib", "datasets", "evaluate", "sacrebleu", "peft", "rich"}
+    assert heavy & modules_after("import hf_attncal") == set()
+
+
+def test_analysis_loads_without_matplotlib():
+    assert "matplotlib" not in modules_after("import hf_attncal.analysis, hf_attncal.alignment")
+
+
+def test_the_command_line_imports_only_the_standard_library_at_its_top():
+    tree = ast.parse((PACKAGE / "cli.py").read_text(encoding="utf-8"))
+    top = [ast.unparse(node) for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
+    modules = {found.module.partition(".")[0] for found in imports_of("\n".join(top))}
+    assert modules <= sys.stdlib_module_names
