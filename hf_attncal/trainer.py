@@ -124,7 +124,7 @@ class AttnCalTrainer(Seq2SeqTrainer):
         if reentrant and calibration is not None:
             raise ValueError(
                 f"`use_reentrant` must be False to train a model with `calibration={calibration!r}`, got {reentrant}: "
-                "reentrant checkpointing loses gradients of the mask network. Leave it out of the checkpointing kwargs."
+                "reentrant checkpointing loses gradients of the mask network. Leave it out of the kwargs."
             )
         if self.model.config.model_type in IGNORES_NUM_ITEMS:
             self.model_accepts_loss_kwargs = False

@@ -47,9 +47,10 @@ def test_six_experiments_differ_in_their_switches_only():
         assert dataclasses.replace(config, model=base.model) == base
     on = {name: {key: value for key, value in chosen.items() if value} for name, chosen in switches.items()}
     assert on["baseline"] == {}
-    for name in ("fixed", "gated"):
-        assert on[name] == {"calibration": name}
-    assert on["annealed"]["calibration"] == "annealed"
+    for name in ("fixed", "annealed", "gated"):
+        assert on[name].pop("calibration") == name
+        # what remains is a number of that fusion
+        assert set(on[name]) <= {"fixed": {"calibration_weight"}, "annealed": {"annealing_steps"}}.get(name, set())
     for name in ("leaky", "gumbel"):
         assert on[name] == {name: True}
 
@@ -136,7 +137,9 @@ def test_inheritance_and_overrides(tmp_path):
     (tmp_path / "deep").mkdir()
     (tmp_path / "base.yaml").write_text("model: {d_model: 8, dropout: 0.2}\ntraining: {learning_rate: 1e-3}\n")
     (tmp_path / "deep" / "mid.yaml").write_text("base: ../base.yaml\nmodel: {dropout: 0.3}\ntokenizer:\n")
-    (tmp_path / "top.yaml").write_text("base: deep/mid.yaml\nmodel: {leaky: true}\ndata: {test: {source: a, target: b}}")
+    (tmp_path / "top.yaml").write_text(
+        "base: deep/mid.yaml\nmodel: {leaky: true}\ndata: {test: {source: a, target: b}}"
+    )
     overrides = ["model.d_model=16", "training.learning_rate=5e-4", "data.test=null", "model.calibration=gated"]
     config = load_config(tmp_path / "top.yaml", overrides)
     assert config.model == {

@@ -56,9 +56,7 @@ def worker(folder: Path) -> None:
     whole = train(folder / "resume", 1, **RESUME, **saving)
     epochs = [(entry["step"], entry["epoch"]) for entry in whole.state.log_history]
     stop = next(step for step, epoch in epochs if epoch > 1 and epoch % 1)
-    resumed = train(
-        folder / "resumed", 1, **RESUME, max_steps=8, resume=str(folder / "resume" / f"checkpoint-{stop}")
-    )
+    resumed = train(folder / "resumed", 1, **RESUME, max_steps=8, resume=str(folder / "resume" / f"checkpoint-{stop}"))
     if whole.is_world_process_zero():
         report = {
             "difference": largest_difference(weights(whole.model), weights(resumed.model)),

@@ -131,9 +131,9 @@ def test_script_learns(corpus, tmp_path):
 
 def test_bad_input(corpus, tmp_path):
     arguments = ["--config", str(settings(tmp_path)), "--data", str(corpus)]
-    with pytest.raises(ValueError, match="`data.train` must name the text to train on"):
+    with pytest.raises(ValueError, match=r"`data.train` must name the text to train on"):
         train_translation.main([*arguments, "data.train=null"])
-    with pytest.raises(ValueError, match="unknown key `model.leeky`"):
+    with pytest.raises(ValueError, match=r"unknown key `model.leeky`"):
         train_translation.main([*arguments, "model.leeky=true"])
     (corpus / "train.de").write_text("ein\n", encoding="utf-8")
     with pytest.raises(ValueError, match="must have the same number of lines"):

@@ -1,4 +1,4 @@
-"""The trainer: equal training however the batch is cut, named losses, parameter groups, annealing, resume, bad input."""
+"""The trainer: the same training however a batch is cut, named losses, parameter groups, annealing, resume, errors."""
 
 import json
 from pathlib import Path
@@ -260,7 +260,9 @@ def test_annealing_step_counts_optimiser_steps(family, tmp_path):
     assert model_class.from_pretrained(tmp_path / "checkpoint-4").annealing_step == 4
 
     resumed = tiny_model(family, calibration="annealed")
-    make_trainer(tmp_path, resumed, max_steps=7, **options).train(resume_from_checkpoint=str(tmp_path / "checkpoint-4"))
+    make_trainer(tmp_path, resumed, max_steps=7, **options).train(
+        resume_from_checkpoint=str(tmp_path / "checkpoint-4")
+    )
     assert resumed.annealing_step == 7
 
     fine_tuned = model_class.from_pretrained(tmp_path / "checkpoint-4")
@@ -272,7 +274,9 @@ def test_annealing_step_counts_optimiser_steps(family, tmp_path):
     assert fine_tuned.annealing_step == 7
 
 
-@pytest.mark.parametrize("batches", [{"max_tokens": 24}, {"per_device_train_batch_size": 3}], ids=["tokens", "sentences"])
+@pytest.mark.parametrize(
+    "batches", [{"max_tokens": 24}, {"per_device_train_batch_size": 3}], ids=["tokens", "sentences"]
+)
 def test_resume_equals_uninterrupted(batches, tmp_path):
     """With dropout: weights, step and log agree when a run stops inside its second epoch and goes on."""
     switches = {"calibration": "annealed", "annealing_steps": 10, "dropout": 0.2}
@@ -299,7 +303,10 @@ def test_resume_equals_uninterrupted(batches, tmp_path):
         ({"label_smoothing_factor": 0.1}, r"`label_smoothing_factor` must be 0.* got 0.1.* `label_smoothing` in the"),
         ({"mask_learning_rate": 0.0}, r"`mask_learning_rate` must be > 0, got 0.0"),
         ({"max_tokens": 0}, r"`max_tokens` must be >= 1, got 0"),
-        ({"max_tokens": 9, "train_sampling_strategy": "group_by_length"}, r"`train_sampling_strategy` must be 'random'"),
+        (
+            {"max_tokens": 9, "train_sampling_strategy": "group_by_length"},
+            r"`train_sampling_strategy` must be 'random'",
+        ),
         ({"max_tokens": 9, "auto_find_batch_size": True}, r"`auto_find_batch_size`"),
     ],
 )

@@ -7,10 +7,11 @@
     python training/train_translation.py --config configs/multi30k_gated.yaml --data DIR \
         --results results/gated.json training.output_dir=runs/gated training.seed=2 model.mask_penalty=0.05
 
-`--resume` goes on from the last checkpoint in `training.output_dir`. Several processes give the same model:
+`--resume` goes on from the last checkpoint in `training.output_dir`. Several processes give the same model (on CPUs
+`torchrun --nproc_per_node 2`, as `accelerate launch` starts one process there):
 
     accelerate launch --num_processes 2 training/train_translation.py --config configs/multi30k_gated.yaml \
-        --data DIR training.tokens_per_batch=2048
+        --data DIR training.tokens_per_batch=768
 
 In the end `training.output_dir` holds the model (the mean of the last `average_last` checkpoints) with its tokenizer,
 the translations of the test text, and `results.json`. `configs/reference.yaml` explains every key.
@@ -105,7 +106,9 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
         dev = tokenized["valid"].select_columns(["input_ids", "labels"])
         batches = DataLoader(dev, args.per_device_eval_batch_size, collate_fn=trainer.data_collator)
         results["attention"] = attention_report(final, batches)
-    results["log_history"] = trainer.state.log_history
+    history = trainer.state.log_history
+    speeds = [entry["target_tokens_per_second"] for entry in history if "target_tokens_per_second" in entry]
+    results |= {"target_tokens_per_second": sum(speeds) / max(1, len(speeds)), "log_history": history}
     if args.process_index == 0:
         final.save_pretrained(output)
         tokenizer.save_pretrained(output)
