@@ -53,8 +53,8 @@ MODEL = {
     "label_smoothing": 0.1,
     "calibration": "gated",
 }
-MAX_TOKENS = 2048  # of a batch
-LEARNING_RATE = 4e-3
+MAX_TOKENS = 1024  # of a batch
+LEARNING_RATE = 3e-3
 BATCH_SIZE = 100  # sentences, outside training
 LONGEST_MAP = 11  # words of the longer side of the sentence in the heat map
 SHOWN = 3  # sentences that the process without the package translates
