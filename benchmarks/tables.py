@@ -95,7 +95,9 @@ def hardware(result: dict) -> str:
     """Where and how a benchmark ran, in a few words."""
     environment = result["environment"]
     device = environment.get("gpu") or f"{environment['cpu']}, {environment['threads']} thread(s)"
-    return f"{device}, {'bf16' if result['settings']['bf16'] else 'float32'}"
+    settings = result["settings"]
+    precision = "bf16" if settings["bf16"] else "float32"
+    return f"{device}, {precision}, {settings['batch']} x {settings['length']} tokens"
 
 
 def ratio(value: dict | float | None) -> str:
