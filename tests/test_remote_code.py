@@ -3,10 +3,14 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 from helpers import tiny_batch, tiny_model
+from huggingface_hub import ModelCard
+from transformers.utils import hub
 
 # Loads each folder named on the command line in a process that cannot import hf_attncal, prints the tokens that the
 # models generate and what they remember, and saves them again beside the first.
@@ -150,3 +154,24 @@ def test_the_bare_model(generations, place):
     answer = generations[place]["bare"]
     assert answer["class"] == "AttnCalMarianModel"
     assert answer["sum"] == pytest.approx(generations["here"]["bare"]["sum"], rel=1e-6)
+
+
+def test_push_to_hub_uploads_what_save_pretrained_writes(family, tmp_path, monkeypatch):
+    """The same code, configuration and weights, byte for byte, and a model card."""
+    model = tiny_model(family, calibration="gated", leaky=True)
+    model.save_pretrained(tmp_path / "saved")
+    uploaded = {}
+
+    def upload(self, working_dir, *args, **kwargs):
+        uploaded.update({path.name: path.read_bytes() for path in Path(working_dir).iterdir()})
+
+    api = SimpleNamespace(create_repo=lambda repo_id, **kwargs: SimpleNamespace(repo_id=repo_id))
+    monkeypatch.setattr(hub, "hf_api", lambda: api)
+    monkeypatch.setattr(hub, "create_and_tag_model_card", lambda *args, **kwargs: ModelCard("# card"))
+    monkeypatch.setattr(hub.PushToHubMixin, "_upload_modified_files", upload)
+    model.push_to_hub("someone/something")
+
+    assert "README.md" in uploaded
+    del uploaded["README.md"]
+    assert uploaded == {path.name: path.read_bytes() for path in (tmp_path / "saved").iterdir()}
+    assert f"modeling_attncal_{family}.py" in uploaded
