@@ -311,7 +311,7 @@ def draw_heat_map(
         {
             "attention a": detail.attention[layer - 1],
             "mask m (light = it matters)": detail.mask[layer - 1],
-            "contribution |a_p − a|": detail.contribution[layer - 1],
+            "contribution φ = |aₚ − a|": detail.contribution[layer - 1],
         },
         pair.source,
         pair.target,

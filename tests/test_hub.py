@@ -91,7 +91,7 @@ def test_the_model_card_says_what_it_is_and_what_was_measured(folder):
     card = ModelCard.load(path)
     assert card.data.language == ["en", "de"]
     assert card.data.library_name == "transformers"
-    assert "| BLEU | 61.2 | `nrefs:1|version:x` |" in card.text
+    assert "| BLEU | 61.2 | `nrefs:1\\|version:x` |" in card.text
     assert "`calibration`: `gated`" in card.text
     assert "leaky" not in card.text
     assert "from_pretrained(name, trust_remote_code=True)" in card.text
