@@ -70,7 +70,8 @@ def heat_map(
         # Above the column labels, flush with the left edge of the grid.
         figure.text(left / width, 1 - (heading - 0.18) / height, name, fontsize=10, weight="bold", **_LABEL)
         for i, j in links:
-            axes.add_patch(Rectangle((i - 0.5, j - 0.5), 1, 1, fill=False, edgecolor=_LINK, linewidth=1.6, zorder=3))
+            outline = Rectangle((i - 0.5, j - 0.5), 1, 1, fill=False, edgecolor=_LINK, linewidth=1.6, zorder=3)
+            axes.add_patch(outline).set_clip_on(False)  # or the edge of the grid would cut the line in half
         bar = figure.add_axes((left / width, (footing - 0.20) / height, grid_width / width, 0.07 / height))
         _draw_scale(figure, image, bar)
 
