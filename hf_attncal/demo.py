@@ -12,8 +12,10 @@ from pathlib import Path
 
 import torch
 from datasets import Dataset, disable_progress_bars
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
 from torch import Tensor
 from transformers import DataCollatorForSeq2Seq, PrinterCallback, TrainerCallback, set_seed
 from transformers.utils import logging as transformers_logging
@@ -28,6 +30,7 @@ from hf_attncal.alignment import (
     word_attention,
 )
 from hf_attncal.analysis import attention_is_reliable, contributions, head_average
+from hf_attncal.analysis.plots import heat_map
 from hf_attncal.data.corpora import tokenize_pairs
 from hf_attncal.data.synthetic import AlignedPair, generate_split
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
@@ -82,7 +85,7 @@ def run_demo(output: str | Path, steps: int, seed: int) -> dict:
     """
     started = time.monotonic()
     _quiet_libraries()
-    console = Console()
+    console = Console(highlight=False)
     output = Path(output)
     output.mkdir(parents=True, exist_ok=True)
 
@@ -109,19 +112,11 @@ def run_demo(output: str | Path, steps: int, seed: int) -> dict:
     console.print(f"BLEU after training: [bold]{after.score:.1f}[/]  ({after.signature})")
 
     console.rule("[bold]Attention or contribution: which finds the word that was translated?")
-    dev_details, _ = inspect_pairs(model, tokenizer, dev)
     details, reliability = inspect_pairs(model, tokenizer, test)
-    scores = {}
-    for name, meaning in (("attention", "attention a"), ("contribution", "contribution phi = |a_p - a|")):
-        by_layer = [layer_score(dev, dev_details, name, layer) for layer in range(model.config.decoder_layers)]
-        layer = min(range(len(by_layer)), key=lambda index: by_layer[index].aer)
-        score = layer_score(test, details, name, layer)
-        scores[name] = {"layer": layer + 1, "reliability": reliability[layer], **vars(score)}
-        console.print(f"AER of {meaning:29} [bold]{100 * score.aer:5.1f}[/]  (layer {layer + 1}, chosen on dev)")
-    signature = scores["attention"]["signature"]
-    console.print(f"  {signature}\n  Every target word is linked to its strongest source word; lower is better.")
-
-    drawn = draw_heat_map(output / "heat_map.png", tokenizer, test, details, scores["contribution"]["layer"])
+    scores = compare_alignments(dev, inspect_pairs(model, tokenizer, dev)[0], test, details)
+    print_alignments(scores, reliability, console)
+    layer = scores["contribution"]["layer"]
+    drawn = draw_heat_map(output / "heat_map.png", tokenizer, test, details, layer)
     console.print(f"Heat map: {output / 'heat_map.png'}\n  {drawn}", soft_wrap=True)
 
     console.rule("[bold]A folder for the Hub")
@@ -139,6 +134,7 @@ def run_demo(output: str | Path, steps: int, seed: int) -> dict:
         "seed": seed,
         "bleu": {"before": before.score, "after": after.score, "signature": after.signature},
         "alignment": scores,
+        "reliability": reliability,
         "translations": dict(zip(sentences, translations, strict=True)),
         "seconds": round(time.monotonic() - started, 1),
         "software": software(),
@@ -282,10 +278,61 @@ def inspect_pairs(model, tokenizer, pairs: Sequence[AlignedPair]) -> tuple[list[
     return details, torch.cat(reliable, dim=1).double().mean(dim=1).tolist()
 
 
-def layer_score(pairs: Sequence[AlignedPair], details: Sequence[PairDetails], name: str, layer: int) -> AlignmentScore:
-    """AER of linking every target word to the source word with the largest `name` in one layer (from 0)."""
-    gold = [GoldAlignment(sure=pair.links, possible=pair.links) for pair in pairs]
-    return alignment_error_rate(gold, [argmax_links(getattr(detail, name)[layer]) for detail in details])
+def compare_alignments(
+    dev: Sequence[AlignedPair],
+    dev_details: Sequence[PairDetails],
+    test: Sequence[AlignedPair],
+    details: Sequence[PairDetails],
+) -> dict[str, dict]:
+    """AER on test of `attention` and of `contribution`, each in the layer (from 1) that is best for it on dev."""
+    scores = {}
+    for name in ("attention", "contribution"):
+        number = len(details[0].attention)
+        layer = min(range(number), key=lambda layer, name=name: layer_score(dev, dev_details, name, layer).aer)
+        scores[name] = {
+            "layer": layer + 1,
+            "all": vars(layer_score(test, details, name, layer)),
+            "without_punctuation": vars(layer_score(test, details, name, layer, punctuation=False)),
+        }
+    return scores
+
+
+def print_alignments(scores: dict[str, dict], reliability: Sequence[float], console: Console) -> None:
+    """What `compare_alignments` found, and how often attention and contribution agree."""
+    table = Table("alignment error rate", box=SIMPLE_HEAD, padding=(0, 2, 0, 0))
+    for heading in ("all words", "without punctuation", "layer"):
+        table.add_column(heading, justify="right")
+    for name, symbols in (("attention", "attention a"), ("contribution", "contribution phi = |a_p - a|")):
+        score = scores[name]
+        rates = (f"[bold]{100 * score[words]['aer']:.1f}" for words in ("all", "without_punctuation"))
+        table.add_row(symbols, *rates, str(score["layer"]))
+    console.print(table)
+    layer = scores["contribution"]["layer"]
+    console.print(
+        "Lower is better. Every target word is linked to its strongest source word, in the layer that is best on\n"
+        "other data. The gold alignment links every full stop, but a decoder may know where a sentence ends without\n"
+        "looking: then no source word contributes.\n"
+        f"In layer {layer} the token with most attention is the one that contributes most in "
+        f"{reliability[layer - 1]:.0%} of the steps.\n"
+        f"{scores['attention']['all']['signature']}",
+        soft_wrap=True,
+    )
+
+
+def layer_score(
+    pairs: Sequence[AlignedPair], details: Sequence[PairDetails], name: str, layer: int, punctuation: bool = True
+) -> AlignmentScore:
+    """AER of linking every target word to the source word with the largest `name` in one layer (from 0).
+
+    Without `punctuation` the links of target words that are no words are left out on both sides.
+    """
+    gold, proposed = [], []
+    for pair, detail in zip(pairs, details, strict=True):
+        counted = {j for j, word in enumerate(pair.target) if punctuation or word.isalnum()}
+        links = frozenset(link for link in pair.links if link[1] in counted)
+        gold.append(GoldAlignment(sure=links, possible=links))
+        proposed.append({link for link in argmax_links(getattr(detail, name)[layer]) if link[1] in counted})
+    return alignment_error_rate(gold, proposed, unit="word" if punctuation else "word without punctuation")
 
 
 def draw_heat_map(
@@ -293,16 +340,13 @@ def draw_heat_map(
 ) -> str:
     """Attention, mask and contribution of one test pair and one layer (from 1); returns the pair that was drawn.
 
-    The longest pair that fits the page, of those the one with the most words that are one subword: their cells are the
-    model's own numbers.
+    Of the pairs that fit the page the one with the most different words, and of those the one with the fewest subwords:
+    where a word is one subword its cells are the model's own numbers.
     """
-    from hf_attncal.analysis.plots import heat_map
 
     def preference(index: int) -> tuple[int, int]:
-        pair = pairs[index]
-        words = len(pair.source) + len(pair.target)
-        split = len(tokenizer.tokenize(" ".join(pair.source))) + len(tokenizer.tokenize(" ".join(pair.target))) - words
-        return words, -split
+        sides = pairs[index].source, pairs[index].target
+        return sum(len(set(side)) for side in sides), -sum(len(tokenizer.tokenize(" ".join(side))) for side in sides)
 
     fitting = [n for n, pair in enumerate(pairs) if max(len(pair.source), len(pair.target)) <= LONGEST_MAP]
     chosen = max(fitting, key=preference)
@@ -328,8 +372,9 @@ def save(folder: Path, model, tokenizer, test: Sequence[AlignedPair], bleu_score
     tokenizer.save_pretrained(folder)
     results = [Result("BLEU", bleu_score.score, bleu_score.signature)]
     results += [
-        Result(f"AER of {name}, layer {score['layer']}", 100 * score["aer"], score["signature"])
+        Result(f"AER of {name}, layer {score['layer']}", 100 * score[words]["aer"], score[words]["signature"])
         for name, score in scores.items()
+        for words in ("all", "without_punctuation")
     ]
     write_model_card(
         folder,

@@ -58,7 +58,7 @@ def test_details_are_the_models_own_numbers(model, tokenizer):
         assert reliability[layer] == pytest.approx(reliability_level(a, phi))
 
 
-def test_attention_on_the_gold_links_has_no_error_where_every_word_has_one(tokenizer):
+def test_attention_on_the_gold_links_has_no_error_where_every_word_has_one():
     pair = demo.AlignedPair(("a", "b"), ("x", "y"), frozenset({(0, 1), (1, 0)}))
     gold = torch.tensor([[[0.1, 0.9], [0.8, 0.2]]])
     details = [demo.PairDetails(attention=gold, mask=gold, contribution=1 - gold)]
@@ -75,6 +75,16 @@ def test_the_heat_map_shows_a_pair_that_fits(model, tokenizer, tmp_path):
     assert max(len(source.split()), len(target.split())) <= demo.LONGEST_MAP
 
 
+def test_punctuation_can_be_left_out():
+    pair = demo.AlignedPair(("a", "."), ("x", "."), frozenset({(0, 0), (1, 1)}))
+    wrong_full_stop = torch.tensor([[[0.9, 0.1], [0.9, 0.1]]])
+    details = [demo.PairDetails(attention=wrong_full_stop, mask=wrong_full_stop, contribution=wrong_full_stop)]
+    assert demo.layer_score([pair], details, "attention", 0).aer == 0.5
+    without = demo.layer_score([pair], details, "attention", 0, punctuation=False)
+    assert without.aer == 0
+    assert "|unit:word without punctuation|" in without.signature
+
+
 @pytest.mark.slow
 def test_the_whole_demo(tmp_path, monkeypatch, capsys):
     for name in ("TRAIN_PAIRS", "DEV_PAIRS", "TEST_PAIRS"):
@@ -83,8 +93,9 @@ def test_the_whole_demo(tmp_path, monkeypatch, capsys):
     results = demo.run_demo(tmp_path, steps=3, seed=0)
     out = capsys.readouterr().out
     assert "BLEU before training" in out
-    assert "AER of attention" in out
-    assert "AER of contribution" in out
+    assert "alignment error rate" in out
+    assert "attention a" in out
+    assert "contribution phi" in out
     assert results == json.loads((tmp_path / "results.json").read_text())
     assert len(results["translations"]) == demo.SHOWN
     assert (tmp_path / "heat_map.png").exists()
