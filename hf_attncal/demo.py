@@ -340,8 +340,8 @@ def draw_heat_map(
 ) -> str:
     """Attention, mask and contribution of one test pair and one layer (from 1); returns the pair that was drawn.
 
-    Of the pairs that fit the page the one with the most different words, and of those the one with the fewest subwords:
-    where a word is one subword its cells are the model's own numbers.
+    Of the pairs that fit the page the one with the most different words, and of those the one with the fewest
+    subwords: where a word is one subword its cells are the model's own numbers.
     """
 
     def preference(index: int) -> tuple[int, int]:
