@@ -112,8 +112,11 @@ def load_model(name: str, device: str | None, trust_remote_code: bool):
     """
     import torch
     from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer
+    from transformers.utils import logging
 
     import hf_attncal  # noqa: F401 (registers its models with the Auto classes)
+
+    logging.disable_progress_bar()  # of the weights: a pipe's standard error is for errors
 
     try:
         # False and not None: asked with None, transformers would read the answer from standard input, our data.
