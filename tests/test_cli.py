@@ -11,7 +11,8 @@ from helpers import TINY, scatter
 from transformers import BertConfig, BertForMaskedLM
 
 from hf_attncal import AttnCalMarianConfig, AttnCalMarianMTModel
-from hf_attncal.cli import main, read_windows
+from hf_attncal.cli import main
+from hf_attncal.cli.common import read_windows
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
 from hf_attncal.translation import translate
 

@@ -1,63 +1,17 @@
-"""The `attncal` command.
-
-Only argparse is imported at the top: `attncal --help` must not wait for torch.
-"""
+"""`attncal translate`: standard input to standard output, one line for each line."""
 
 import argparse
-import os
 import sys
-from collections.abc import Iterator
-from importlib.metadata import version
 from typing import BinaryIO
+
+from .common import CommandError, positive, read_windows
 
 # Lines that are read before any is translated, in batches: enough to sort by length, few enough to stay in memory.
 _BATCHES_PER_WINDOW = 16
 
-_BROKEN_PIPE_STATUS = 128 + 13  # what a process killed by SIGPIPE leaves, as `yes | head` does
-_INTERRUPT_STATUS = 128 + 2
 
-
-class CommandError(Exception):
-    """Something the user can mend: the message is printed without a traceback."""
-
-
-def main(arguments: list[str] | None = None) -> int:
-    """Run the command and return its exit status; `arguments` are those of the process by default."""
-    options = build_parser().parse_args(arguments)
-    try:
-        return options.run(options) or 0
-    except CommandError as error:
-        print(f"attncal: error: {error}", file=sys.stderr)
-        return 1
-    except BrokenPipeError:
-        # The reader has left (`| head`). Python would complain once more when it flushes stdout at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return _BROKEN_PIPE_STATUS
-    except KeyboardInterrupt:
-        return _INTERRUPT_STATUS
-
-
-def build_parser() -> argparse.ArgumentParser:
-    """The parser of `attncal` and its sub-commands; `options.run` is the function to call."""
-    parser = argparse.ArgumentParser(prog="attncal", description="Attention that can be trusted.")
-    parser.add_argument("--version", action="version", version=f"%(prog)s {version('hf_attncal')}")
-    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    _add_translate(commands)
-    _add_demo(commands)
-    return parser
-
-
-def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"must be at least 1, got {value}")
-    return value
-
-
-# ---- attncal translate ----
-
-
-def _add_translate(commands: argparse._SubParsersAction) -> None:
+def add_translate(commands: argparse._SubParsersAction) -> None:
+    """Add the sub-command `translate`."""
     parser = commands.add_parser(
         "translate",
         help="translate lines from standard input to standard output",
@@ -66,8 +20,8 @@ def _add_translate(commands: argparse._SubParsersAction) -> None:
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     parser.add_argument("model", metavar="MODEL", help="folder or Hub name of an encoder-decoder checkpoint")
-    parser.add_argument("--batch-size", type=_positive, default=32, help="sentences translated at once")
-    parser.add_argument("--beams", type=_positive, default=4, help="beam size; 1 is greedy")
+    parser.add_argument("--batch-size", type=positive, default=32, help="sentences translated at once")
+    parser.add_argument("--beams", type=positive, default=4, help="beam size; 1 is greedy")
     parser.add_argument(
         "--length-penalty",
         type=float,
@@ -77,7 +31,7 @@ def _add_translate(commands: argparse._SubParsersAction) -> None:
     )
     parser.add_argument(
         "--max-new-tokens",
-        type=_positive,
+        type=positive,
         metavar="N",
         help="longest translation in tokens; without it, twice the longest source of a batch plus 10",
     )
@@ -187,25 +141,6 @@ def translate_stream(model, tokenizer, source: BinaryIO, target: BinaryIO, optio
             first += len(lines)
 
 
-def read_windows(source: BinaryIO, window: int) -> Iterator[tuple[list[str], CommandError | None]]:
-    """Groups of at most `window` lines without line ends.
-
-    With the last group comes what is wrong with the line after it, or `None`.
-    """
-    lines: list[str] = []
-    for number, raw in enumerate(source, start=1):
-        try:
-            lines.append(raw.decode("utf-8").rstrip("\r\n"))
-        except UnicodeDecodeError as error:
-            yield lines, CommandError(f"line {number} of the input is not UTF-8 (byte {error.start + 1}).")
-            return
-        if len(lines) == window:
-            yield lines, None
-            lines = []
-    if lines:
-        yield lines, None
-
-
 def _until_too_long(
     tokenizer, lines: list[str], first: int, limit: int, error: CommandError | None
 ) -> tuple[list[str], CommandError | None]:
@@ -217,31 +152,3 @@ def _until_too_long(
                 "line, or pass --too-long truncate."
             )
     return lines, error
-
-
-# ---- attncal demo ----
-
-
-def _add_demo(commands: argparse._SubParsersAction) -> None:
-    parser = commands.add_parser(
-        "demo",
-        help="train a small calibrated model on synthetic English-German and look inside it",
-        description="Train a small gated model on a synthetic English-German language in a few minutes on two cores; "
-        "print BLEU before and after and the alignment error of attention and of contributions; write a heat map and "
-        "a folder for the Hub; load that folder in a process without this package and translate with it.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-    )
-    parser.add_argument("--output", default="demo", metavar="FOLDER", help="where the heat map and the model go")
-    parser.add_argument("--steps", type=_positive, default=1000, help="optimiser steps")
-    parser.add_argument("--seed", type=int, default=1, help="seed of the model and of the order of the training data")
-    parser.set_defaults(run=_run_demo)
-
-
-def _run_demo(options: argparse.Namespace) -> None:
-    from hf_attncal.demo import run_demo
-
-    run_demo(options.output, steps=options.steps, seed=options.seed)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

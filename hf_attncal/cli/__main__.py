@@ -1,0 +1,7 @@
+"""`python -m hf_attncal.cli` is `attncal`."""
+
+import sys
+
+from . import main
+
+sys.exit(main())
