@@ -32,19 +32,41 @@ IGNORES_NUM_ITEMS = ("marian", "bart")
 
 
 @dataclass
-class AttnCalTrainingArguments(Seq2SeqTrainingArguments):
-    """`Seq2SeqTrainingArguments` with the settings of `AttnCalTrainer`."""
+class TokenBatchArguments:
+    """The setting of `TokenBatchTrainerMixin`; goes before the stock arguments in the bases."""
 
-    mask_learning_rate: float | None = field(
-        default=None,
-        metadata={"help": "Learning rate of the mask network; follows the same schedule. None: `learning_rate`."},
-    )
     max_tokens: int | None = field(
         default=None,
         metadata={
             "help": "Length-bucketed training batches of at most this many tokens (sentences x longest side), per "
             "process and micro-batch; takes the place of `per_device_train_batch_size`. None: batches of sentences."
         },
+    )
+
+    def __post_init__(self):
+        if self.max_tokens is not None:
+            if self.max_tokens < 1:
+                raise ValueError(f"`max_tokens` must be >= 1, got {self.max_tokens}. Leave it out for no limit.")
+            if self.train_sampling_strategy != "random":
+                raise ValueError(
+                    "`max_tokens` decides the order of the training examples, so `train_sampling_strategy` must be "
+                    f"'random', got {self.train_sampling_strategy!r}. Leave one of the two out."
+                )
+            if self.auto_find_batch_size:
+                raise ValueError(
+                    "`auto_find_batch_size` has no effect on batches of `max_tokens` tokens, got both. Leave one of "
+                    "the two out."
+                )
+        super().__post_init__()
+
+
+@dataclass
+class AttnCalTrainingArguments(TokenBatchArguments, Seq2SeqTrainingArguments):
+    """`Seq2SeqTrainingArguments` with the settings of `AttnCalTrainer`."""
+
+    mask_learning_rate: float | None = field(
+        default=None,
+        metadata={"help": "Learning rate of the mask network; follows the same schedule. None: `learning_rate`."},
     )
 
     def __post_init__(self):
@@ -59,19 +81,6 @@ class AttnCalTrainingArguments(Seq2SeqTrainingArguments):
                 f"`mask_learning_rate` must be > 0, got {self.mask_learning_rate}. Leave it out to use "
                 "`learning_rate`; to keep the mask network fixed set `requires_grad_(False)` on it."
             )
-        if self.max_tokens is not None:
-            if self.max_tokens < 1:
-                raise ValueError(f"`max_tokens` must be >= 1, got {self.max_tokens}. Leave it out for no limit.")
-            if self.train_sampling_strategy != "random":
-                raise ValueError(
-                    "`max_tokens` decides the order of the training examples, so `train_sampling_strategy` must be "
-                    f"'random', got {self.train_sampling_strategy!r}. Leave one of the two out."
-                )
-            if self.auto_find_batch_size:
-                raise ValueError(
-                    "`auto_find_batch_size` has no effect on batches of `max_tokens` tokens, got both. Leave one of "
-                    "the two out."
-                )
         super().__post_init__()
 
 
@@ -96,7 +105,91 @@ class AnnealingCallback(TrainerCallback):
             model.set_annealing_step(self.steps_before + state.global_step)
 
 
-class AttnCalTrainer(Seq2SeqTrainer):
+class TokenBatchTrainerMixin:
+    """Batches by tokens, and losses logged by name; goes before the stock Trainer in the bases.
+
+    A subclass overrides `compute_loss`: it calls `start_totals` first and `add_total` for whatever is to be averaged.
+    The total "steps" is what the others are divided by, "tokens" gives `tokens_name`.
+    """
+
+    tokens_name = "target_tokens_per_second"
+
+    def __init__(self, *args, **kwargs):
+        self._totals: dict[str, torch.Tensor] = {}
+        self._totals_since = 0.0
+        super().__init__(*args, **kwargs)
+
+    # ---- named losses ----
+
+    def start_totals(self) -> None:
+        """Start the clock of a new average; here and not in `log`, as evaluations and saving come after that."""
+        if not self._totals:
+            self._totals_since = time.monotonic()
+
+    def add_total(self, name: str, value: torch.Tensor) -> None:
+        """Add to a running total that the next log divides by the number of optimiser steps."""
+        # Kept on the device: reading a value at every step would wait for the device at every step.
+        value = value.detach().float().mean()
+        self._totals[name] = self._totals[name] + value if name in self._totals else value
+
+    def extra_logs(self) -> dict[str, float]:
+        """Further values to log with the averages."""
+        return {}
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        if "loss" in logs and self._totals:
+            logs = {**logs, **self._named_losses()}
+        super().log(logs, start_time)
+
+    def _named_losses(self) -> dict[str, float]:
+        """Means since the last call, over optimiser steps and processes; empties the totals. One gather for all."""
+        names = sorted(self._totals)
+        totals = torch.stack([self._totals[name] for name in names])[None]
+        means = nested_gather(totals, self.args.parallel_mode).mean(0).tolist()
+        self._totals = {}
+        means = dict(zip(names, means, strict=True))
+        steps = means.pop("steps")
+        seconds = time.monotonic() - self._totals_since
+        tokens = means.pop("tokens", 0.0) * self.args.world_size
+        named = {name: value / steps for name, value in means.items()}
+        return {**named, **self.extra_logs(), self.tokens_name: tokens / seconds}
+
+    # ---- data ----
+
+    def get_train_dataloader(self) -> DataLoader:
+        """Length-bucketed batches of at most `max_tokens` tokens; the stock loader where `max_tokens` is None.
+
+        The number of batches of an epoch is a multiple of the batches in one optimiser step (processes x accumulation
+        steps), so that p processes with accumulation k / p see, step by step, what one process sees with k.
+        """
+        if self.args.max_tokens is None:
+            return super().get_train_dataloader()
+        if self.train_dataset is None:
+            raise ValueError("`train_dataset` is needed for training, got None. Pass it to the Trainer.")
+        lengths = _lengths(self.train_dataset)
+        dataset = self._remove_unused_columns(self.train_dataset, description="Training")
+        seed = self.args.seed if self.args.data_seed is None else self.args.data_seed
+        sampler = TokenBatchSampler(
+            lengths,
+            self.args.max_tokens,
+            seed=seed,
+            multiple_of=self.args.world_size * self.args.gradient_accumulation_steps,
+        )
+        self.pop_callback(SetEpochCallback)  # of an earlier call of `train`
+        self.add_callback(SetEpochCallback(sampler))
+        loader = DataLoader(
+            dataset,
+            batch_sampler=sampler,
+            collate_fn=self.data_collator,
+            num_workers=self.args.dataloader_num_workers,
+            pin_memory=self.args.dataloader_pin_memory,
+            persistent_workers=self.args.dataloader_persistent_workers,
+            prefetch_factor=self.args.dataloader_prefetch_factor,
+        )
+        return self.accelerator.prepare(loader)
+
+
+class AttnCalTrainer(TokenBatchTrainerMixin, Seq2SeqTrainer):
     """`Seq2SeqTrainer` with named losses, a learning rate for the mask network, annealing and batches by tokens.
 
     Takes the arguments of `Seq2SeqTrainer`; `args` must be `AttnCalTrainingArguments`. Trains stock Marian and BART
@@ -129,15 +222,13 @@ class AttnCalTrainer(Seq2SeqTrainer):
         if self.model.config.model_type in IGNORES_NUM_ITEMS:
             self.model_accepts_loss_kwargs = False
         self.add_callback(AnnealingCallback())
-        self._totals: dict[str, torch.Tensor] = {}
-        self._totals_since = 0.0
         self._mask_grad_norm = None
 
     # ---- named losses ----
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
-        if model.training and not self._totals:
-            self._totals_since = time.monotonic()  # here and not in `log`: evaluations and saving come after it
+        if model.training:
+            self.start_totals()
         loss, outputs = super().compute_loss(model, inputs, return_outputs=True, num_items_in_batch=num_items_in_batch)
         if model.training:
             self._add_named_losses(loss, outputs, inputs, num_items_in_batch)
@@ -156,38 +247,16 @@ class AttnCalTrainer(Seq2SeqTrainer):
             if value is not None:
                 # The Trainer has scaled `loss` in place, and `nmt_loss` may share its memory: read that one from it.
                 value = loss if name == "nmt_loss" else value * scale
-                self._add(name, value * weight)
+                self.add_total(name, value * weight)
         for name in MEANS:
             if outputs.get(name) is not None:
-                self._add(name, outputs[name] * steps)
-        self._add("steps", torch.tensor(steps, device=loss.device))
+                self.add_total(name, outputs[name] * steps)
+        self.add_total("steps", torch.tensor(steps, device=loss.device))
         if "labels" in inputs:
-            self._add("tokens", inputs["labels"].ne(-100).sum())
+            self.add_total("tokens", inputs["labels"].ne(-100).sum())
 
-    def _add(self, name: str, value: torch.Tensor) -> None:
-        # Kept on the device: reading a value at every step would wait for the device at every step.
-        value = value.detach().float().mean()
-        self._totals[name] = self._totals[name] + value if name in self._totals else value
-
-    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        if "loss" in logs and self._totals:
-            logs = {**logs, **self._named_losses()}
-        super().log(logs, start_time)
-
-    def _named_losses(self) -> dict[str, float]:
-        """Means since the last call, over optimiser steps and processes; empties the totals. One gather for all."""
-        names = sorted(self._totals)
-        totals = torch.stack([self._totals[name] for name in names])[None]
-        means = nested_gather(totals, self.args.parallel_mode).mean(0).tolist()
-        self._totals = {}
-        means = dict(zip(names, means, strict=True))
-        steps = means.pop("steps")
-        seconds = time.monotonic() - self._totals_since
-        tokens = means.pop("tokens", 0.0) * self.args.world_size
-        named = {name: value / steps for name, value in means.items()}
-        if self._mask_grad_norm is not None:
-            named["mask_grad_norm"] = float(self._mask_grad_norm)
-        return {**named, "target_tokens_per_second": tokens / seconds}
+    def extra_logs(self) -> dict[str, float]:
+        return {} if self._mask_grad_norm is None else {"mask_grad_norm": float(self._mask_grad_norm)}
 
     # ---- optimiser ----
 
@@ -227,46 +296,13 @@ class AttnCalTrainer(Seq2SeqTrainer):
         self._mask_grad_norm = clip_grad_norm_(mask_parameters, self.args.max_grad_norm)
         return clip_grad_norm_([p for p in model.parameters() if id(p) not in of_mask], self.args.max_grad_norm)
 
-    # ---- data ----
-
-    def get_train_dataloader(self) -> DataLoader:
-        """Length-bucketed batches of at most `max_tokens` tokens; the stock loader where `max_tokens` is None.
-
-        The number of batches of an epoch is a multiple of the batches in one optimiser step (processes x accumulation
-        steps), so that p processes with accumulation k / p see, step by step, what one process sees with k.
-        """
-        if self.args.max_tokens is None:
-            return super().get_train_dataloader()
-        if self.train_dataset is None:
-            raise ValueError("`train_dataset` is needed for training, got None. Pass it to the Trainer.")
-        lengths = _lengths(self.train_dataset)
-        dataset = self._remove_unused_columns(self.train_dataset, description="Training")
-        seed = self.args.seed if self.args.data_seed is None else self.args.data_seed
-        sampler = TokenBatchSampler(
-            lengths,
-            self.args.max_tokens,
-            seed=seed,
-            multiple_of=self.args.world_size * self.args.gradient_accumulation_steps,
-        )
-        self.pop_callback(SetEpochCallback)  # of an earlier call of `train`
-        self.add_callback(SetEpochCallback(sampler))
-        loader = DataLoader(
-            dataset,
-            batch_sampler=sampler,
-            collate_fn=self.data_collator,
-            num_workers=self.args.dataloader_num_workers,
-            pin_memory=self.args.dataloader_pin_memory,
-            persistent_workers=self.args.dataloader_persistent_workers,
-            prefetch_factor=self.args.dataloader_prefetch_factor,
-        )
-        return self.accelerator.prepare(loader)
-
 
 def _lengths(dataset) -> list[int]:
     """Tokens of the longer side of every example; `tokenize_pairs` leaves them in a column."""
     if "length" in dataset.column_names:
         return list(dataset["length"])
-    return [max(map(len, pair)) for pair in zip(dataset["input_ids"], dataset["labels"], strict=True)]
+    other = "labels" if "labels" in dataset.column_names else "target_input_ids"
+    return [max(map(len, pair)) for pair in zip(dataset["input_ids"], dataset[other], strict=True)]
 
 
 def is_annealed(model) -> bool:

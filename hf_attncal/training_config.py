@@ -129,6 +129,11 @@ def load_config(path: str | Path, overrides: list[str] | None = None) -> Transla
             `base:` files in a circle.
         FileNotFoundError: the file or one of its bases does not exist.
     """
+    return make_config(read_settings(path, overrides))
+
+
+def read_settings(path: str | Path, overrides: list[str] | None = None) -> dict[str, Any]:
+    """The nested dictionary of a YAML file with all it inherits and `section.key=value` overrides, not yet checked."""
     values = _read(Path(path), ())
     for override in overrides or []:
         key, equals, text = override.partition("=")
@@ -136,12 +141,12 @@ def load_config(path: str | Path, overrides: list[str] | None = None) -> Transla
             raise ValueError(f"an override must read `section.key=value`, got {override!r}.")
         *sections, name = key.split(".")
         _merge(values, _nest(sections, {name: yaml.load(text, _Loader)}))
-    return make_config(values)
+    return values
 
 
 def make_config(values: dict[str, Any]) -> TranslationConfig:
     """The checked settings of a nested dictionary (the content of a YAML file without `base`)."""
-    _check_keys(values, _field_names(TranslationConfig), "")
+    check_keys(values, field_names(TranslationConfig), "")
     sections = {"data": DataConfig, "tokenizer": TokenizerConfig, "evaluation": EvaluationConfig}
     made: dict[str, Any] = {}
     for name, value in values.items():
@@ -151,17 +156,17 @@ def make_config(values: dict[str, Any]) -> TranslationConfig:
         if not isinstance(value, dict):
             raise ValueError(f"`{name}` must be a section of keys, got {value!r}.")
         if name in sections:
-            _check_keys(value, _field_names(sections[name]), name)
+            check_keys(value, field_names(sections[name]), name)
             made[name] = sections[name](**value)
         else:
             made[name] = value
     config = TranslationConfig(**made)
     for split in SPLITS:
-        _check_keys(getattr(config.data, split) or {}, sorted(FILE_KEYS | DATASET_KEYS), f"data.{split}")
+        check_keys(getattr(config.data, split) or {}, sorted(FILE_KEYS | DATASET_KEYS), f"data.{split}")
     config.model = {"backbone": "marian", **config.model}
     config.training = {**TRAINING_DEFAULTS, **config.training}
-    _check_keys(config.model, [*MODEL_KEYS, *_field_names(model_classes(config.model["backbone"])[0])], "model")
-    _check_keys(config.training, [*TRAINING_KEYS, *_field_names(AttnCalTrainingArguments)], "training")
+    check_keys(config.model, [*MODEL_KEYS, *field_names(model_classes(config.model["backbone"])[0])], "model")
+    check_keys(config.training, [*TRAINING_KEYS, *field_names(AttnCalTrainingArguments)], "training")
     if not isinstance(config.average_last, int) or config.average_last < 1:
         raise ValueError(f"`average_last` must be an integer >= 1, got {config.average_last!r}. 1 does not average.")
     return config
@@ -299,11 +304,13 @@ def _nest(sections: list[str], values: dict[str, Any]) -> dict[str, Any]:
     return values
 
 
-def _field_names(cls: type) -> list[str]:
+def field_names(cls: type) -> list[str]:
+    """The fields of a dataclass that can be given."""
     return [f.name for f in dataclasses.fields(cls) if f.init]
 
 
-def _check_keys(values: dict[str, Any], known: list[str], section: str) -> None:
+def check_keys(values: dict[str, Any], known: list[str], section: str) -> None:
+    """Refuse a key that is not known, with the closest that is."""
     prefix = f"{section}." if section else ""
     for key in values:
         if key not in known:

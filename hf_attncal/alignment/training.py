@@ -1,0 +1,474 @@
+"""Training a word aligner from raw text: settings, trainer, validation, and the whole job in one function."""
+
+import dataclasses
+import json
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from datasets import Dataset
+from torch.utils.data import DataLoader
+from transformers import AutoTokenizer, PreTrainedTokenizerBase, Trainer, TrainerCallback, TrainingArguments, set_seed
+
+from hf_attncal import records
+from hf_attncal.averaging import average_checkpoints, last_checkpoints
+from hf_attncal.data.batching import TokenBatchSampler
+from hf_attncal.data.corpora import all_lines, load_parallel, read_lines
+from hf_attncal.data.tokenizer import train_bpe_tokenizer
+from hf_attncal.models.configuration_mask_align import MaskAlignConfig
+from hf_attncal.models.modeling_mask_align import MaskAlignModel
+from hf_attncal.trainer import TokenBatchArguments, TokenBatchTrainerMixin
+from hf_attncal.training_config import TokenizerConfig, bf16_is_fast, check_keys, field_names
+
+from .aer import AlignmentScore, GoldAlignment, alignment_error_rate, parse_alignments
+from .aligner import WordAligner
+from .training_data import AlignmentCollator, lowercased, token_counts, tokenize_for_alignment
+
+NAMED_LOSSES = ("prediction_loss", "agreement_loss", "entropy_loss", "guided_loss", "prediction_accuracy")
+THRESHOLDS = tuple(round(0.05 * step, 2) for step in range(1, 20))
+# What each size is made for. "small": two cores in an hour; "base": the published model, for a GPU.
+SIZES: dict[str, dict[str, dict[str, Any]]] = {
+    "small": {
+        "tokenizer": {"vocab_size": 16000},
+        "model": {
+            "d_model": 256,
+            "encoder_layers": 2,
+            "decoder_layers": 2,
+            "attention_heads": 4,
+            "ffn_dim": 512,
+            "prediction": "mixture",
+            "diagonal_bias": 4.0,
+            "sampled_softmax": True,
+            "agreement_weight": 20.0,
+            "entropy_weight": 0.0,
+            "attn_implementation": "eager",
+        },
+        "training": {
+            "max_tokens": 1500,
+            "learning_rate": 1.5e-3,
+            "warmup_steps": 200,
+            "agreement_warmup_steps": 400,
+            "num_train_epochs": 3,
+        },
+    },
+    "base": {
+        "tokenizer": {"vocab_size": 36000},
+        "model": {
+            "prediction": "mixture",
+            "diagonal_bias": 4.0,
+            "agreement_weight": 20.0,
+            "entropy_weight": 0.0,
+        },
+        "training": {"max_tokens": 18000, "learning_rate": 5e-4, "warmup_steps": 4000, "max_steps": 50000},
+    },
+}
+TRAINING_DEFAULTS = {
+    "output_dir": "runs/aligner",
+    "bf16": "auto",
+    "seed": 1,
+    "lr_scheduler_type": "cosine",
+    "adam_beta2": 0.98,
+    "max_grad_norm": 1.0,
+    "logging_steps": 100,
+    "eval_strategy": "steps",
+    "eval_steps": 500,
+    "save_strategy": "steps",
+    "save_steps": 500,
+    "save_total_limit": 2,
+    "report_to": "none",
+}
+MODEL_KEYS = ("size", "init_from", "attn_implementation")
+TEXT_KEYS = ("source", "target")
+
+
+@dataclass
+class AlignerTrainingArguments(TokenBatchArguments, TrainingArguments):
+    """`TrainingArguments` with `max_tokens`, and a warm-up of the agreement."""
+
+    agreement_warmup_steps: int = field(
+        default=0,
+        metadata={
+            "help": "Optimiser steps over which the weight of the agreement loss rises from 0: early on neither "
+            "direction knows what to agree on."
+        },
+    )
+
+
+@dataclass
+class AlignerDataConfig:
+    """Parallel text; file names are under `root`.
+
+    Args:
+        root: folder of the files.
+        max_length: most tokens of a side in training; longer pairs are left out and counted.
+        lowercase: lower-case the text, and what is aligned later.
+        train: `{source, target}`, files or lists of files, or a Hub dataset (see `data.corpora.load_parallel`), and
+            optionally `guide`: a file of links in Pharaoh format, one line for each pair of all the files.
+        valid: `{source, target}` for the prediction accuracy; without it the last `valid_pairs` pairs of `train` are
+            held out for it.
+        valid_pairs: how many; 0 for none.
+        dev: `{source, target, gold}`: links to measure AER during training and to choose the threshold.
+        test: the same, for the AER of the end.
+    """
+
+    root: str | None = None
+    max_length: int = 128
+    lowercase: bool = False
+    train: dict[str, Any] | None = None
+    valid: dict[str, Any] | None = None
+    valid_pairs: int = 500
+    dev: dict[str, Any] | None = None
+    test: dict[str, Any] | None = None
+
+    def path(self, name: str) -> Path:
+        """A file of the config."""
+        return Path(self.root or "") / name
+
+    def corpus(self, split: str) -> dict[str, Any]:
+        """The text of a split as `load_parallel` takes it."""
+        entry = {key: value for key, value in (getattr(self, split) or {}).items() if key not in ("guide", "gold")}
+        for side in TEXT_KEYS:
+            names = entry.get(side)
+            if names:
+                entry[side] = str(self.path(names)) if isinstance(names, str) else [str(self.path(n)) for n in names]
+        return entry
+
+    def files(self) -> list[str]:
+        """Every file that the config names."""
+        found: list[str] = []
+        for split in ("train", "valid", "dev", "test"):
+            for key in (*TEXT_KEYS, "guide", "gold"):
+                names = (getattr(self, split) or {}).get(key) or []
+                found += [names] if isinstance(names, str) else names
+        return found
+
+
+@dataclass
+class AlignerConfig:
+    """All settings of one run; `model` and `training` are checked against the classes they describe."""
+
+    data: AlignerDataConfig = field(default_factory=AlignerDataConfig)
+    tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
+    model: dict[str, Any] = field(default_factory=dict)
+    training: dict[str, Any] = field(default_factory=dict)
+    average_last: int = 1
+
+    def published(self) -> dict[str, Any]:
+        """The settings as plain data, without the places of this machine."""
+        plain = dataclasses.asdict(self)
+        plain["data"].pop("root")
+        plain["training"].pop("output_dir", None)
+        return plain
+
+
+def make_aligner_config(values: dict[str, Any]) -> AlignerConfig:
+    """The checked settings of a nested dictionary; `model.size` ("small" or "base") sets what is not given.
+
+    Raises:
+        ValueError: an unknown key (with the closest known one) or a value of the wrong kind.
+    """
+    check_keys(values, field_names(AlignerConfig), "")
+    for name in ("data", "tokenizer", "model", "training"):
+        if not isinstance(values.get(name, {}), dict):
+            raise ValueError(f"`{name}` must be a section of keys, got {values[name]!r}.")
+    size = values.get("model", {}).get("size", "small")
+    if size not in SIZES:
+        raise ValueError(f"`model.size` must be one of {tuple(SIZES)}, got {size!r}.")
+    sections = {name: {**SIZES[size].get(name, {}), **values.get(name, {})} for name in ("tokenizer", "model")}
+    defaults = {**TRAINING_DEFAULTS, **SIZES[size]["training"]}
+    given = values.get("training", {})
+    if "max_steps" in given:
+        defaults.pop("num_train_epochs", None)
+    elif "num_train_epochs" in given:
+        defaults.pop("max_steps", None)
+    data = values.get("data", {})
+    check_keys(data, field_names(AlignerDataConfig), "data")
+    check_keys(sections["tokenizer"], field_names(TokenizerConfig), "tokenizer")
+    check_keys(sections["model"], [*MODEL_KEYS, *field_names(MaskAlignConfig)], "model")
+    training = {**defaults, **given}
+    check_keys(training, field_names(AlignerTrainingArguments), "training")
+    config = AlignerConfig(
+        data=AlignerDataConfig(**data),
+        tokenizer=TokenizerConfig(**sections["tokenizer"]),
+        model={"size": size, **sections["model"]},
+        training=training,
+        average_last=values.get("average_last", 1),
+    )
+    if not isinstance(config.average_last, int) or config.average_last < 1:
+        raise ValueError(f"`average_last` must be an integer >= 1, got {config.average_last!r}. 1 does not average.")
+    for split in ("dev", "test"):
+        entry = getattr(config.data, split)
+        if entry is not None and not all(entry.get(key) for key in (*TEXT_KEYS, "gold")):
+            raise ValueError(f"`data.{split}` must name `source`, `target` and `gold`, got {entry}.")
+    return config
+
+
+def aligner_training_arguments(config: AlignerConfig) -> AlignerTrainingArguments:
+    """The Trainer's arguments, with `bf16: auto` and the number of kept checkpoints worked out."""
+    values = dict(config.training)
+    if values["bf16"] == "auto":
+        values["bf16"] = bf16_is_fast()
+    for name in ("eval_strategy", "save_strategy", "logging_strategy"):
+        if values.get(name) is False:  # what YAML makes of `no`
+            values[name] = "no"
+    values["save_total_limit"] = max(values["save_total_limit"] or config.average_last, config.average_last)
+    values.setdefault("use_cpu", not torch.accelerator.is_available())
+    values.setdefault("dataloader_pin_memory", torch.cuda.is_available())
+    return AlignerTrainingArguments(**values)
+
+
+class AlignerTrainer(TokenBatchTrainerMixin, Trainer):
+    """`Trainer` for `MaskAlignModel`: batches by tokens, losses logged by name, validation by prediction accuracy.
+
+    An evaluation gives `eval_loss`, `eval_prediction_accuracy` and the named losses, means over the tokens of the
+    validation text with the whole vocabulary, and `eval_aer` with `gold`.
+
+    Args:
+        gold: (sentence pairs, annotated links) to measure AER on at every evaluation, with the best threshold.
+    """
+
+    tokens_name = "tokens_per_second"  # of both sides: each is predicted once
+
+    def __init__(self, *args, gold: "Gold | None" = None, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.gold = gold
+
+    def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+        self.start_totals()
+        warmup = self.args.agreement_warmup_steps
+        scale = min(1.0, self.state.global_step / warmup) if warmup else 1.0
+        outputs = model(**inputs, agreement_scale=scale)
+        steps = 1 / getattr(self, "current_gradient_accumulation_steps", self.args.gradient_accumulation_steps)
+        for name in NAMED_LOSSES:
+            if outputs.get(name) is not None:
+                self.add_total(name, outputs[name] * steps)
+        self.add_total("steps", torch.tensor(steps, device=outputs["loss"].device))
+        self.add_total("tokens", inputs["attention_mask"].sum() + inputs["target_attention_mask"].sum())
+        return (outputs["loss"], outputs) if return_outputs else outputs["loss"]
+
+    def evaluate(self, eval_dataset=None, ignore_keys=None, metric_key_prefix: str = "eval") -> dict[str, float]:
+        """Means over the validation text, the same in every process, which all read the whole of it."""
+        dataset = self.eval_dataset if eval_dataset is None else eval_dataset
+        metrics: dict[str, float] = {}
+        if dataset is not None:
+            with self.compute_loss_context_manager():
+                metrics |= prediction_metrics(self.model, dataset, self.data_collator, self.args.max_tokens or 4096)
+        if self.gold is not None:
+            threshold, score = tune_threshold(self.model, self.processing_class, self.gold)
+            metrics |= {"aer": score.aer, "threshold": threshold}
+        metrics = {f"{metric_key_prefix}_{name}": value for name, value in metrics.items()}
+        self.log(metrics)
+        self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
+        return metrics
+
+
+@torch.no_grad()
+def prediction_metrics(model: MaskAlignModel, dataset: Dataset, collator, max_tokens: int) -> dict[str, float]:
+    """Losses and prediction accuracy over a text, with the whole vocabulary: means over tokens."""
+    training = model.training
+    model.eval()
+    names = ("loss", *NAMED_LOSSES)
+    totals, tokens = dict.fromkeys(names, 0.0), 0
+    sampler = TokenBatchSampler(dataset["length"], max(max_tokens, max(dataset["length"])), shuffle=False)
+    for batch in DataLoader(dataset, batch_sampler=sampler, collate_fn=collator):
+        batch = {name: value.to(model.device) if torch.is_tensor(value) else value for name, value in batch.items()}
+        count = int(batch["attention_mask"].sum() + batch["target_attention_mask"].sum())
+        outputs = model(**batch)
+        for name in names:
+            if outputs.get(name) is not None:
+                totals[name] += float(outputs[name]) * count
+        tokens += count
+    model.train(training)
+    return {name: total / tokens for name, total in totals.items() if total}
+
+
+@dataclass(frozen=True)
+class Gold:
+    """Sentence pairs with annotated links."""
+
+    pairs: Sequence[tuple[str, str]]
+    links: Sequence[GoldAlignment]
+
+    @classmethod
+    def load(cls, corpus: dict[str, Any], gold: str | Path) -> "Gold":
+        """Read text and links; the number of lines and every index are checked."""
+        text = load_parallel(corpus)
+        links = parse_alignments(read_lines(gold))
+        if len(links) != len(text):
+            raise ValueError(f"{gold} has {len(links)} lines of links for {len(text)} sentence pairs.")
+        return cls(list(zip(text["source"], text["target"], strict=True)), links)
+
+
+def score_aligner(
+    aligner: WordAligner, gold: Gold, threshold: float | None = None, symmetrization: str | None = None
+) -> AlignmentScore:
+    """AER of an aligner on annotated pairs."""
+    aligned = aligner.align(gold.pairs, threshold=threshold, symmetrize=symmetrization)
+    return alignment_error_rate(
+        gold.links,
+        [set(alignment.links) for alignment in aligned],
+        symmetrization=symmetrization or aligned[0].symmetrization,
+    )
+
+
+def tune_threshold(
+    model: MaskAlignModel, tokenizer: PreTrainedTokenizerBase, gold: Gold, thresholds: Iterable[float] = THRESHOLDS
+) -> tuple[float, AlignmentScore]:
+    """The threshold with the lowest AER, the lower of equals, and that score."""
+    training = model.training
+    aligner = WordAligner(model, tokenizer)
+    scores = [(threshold, score_aligner(aligner, gold, threshold)) for threshold in thresholds]
+    model.train(training)
+    return min(scores, key=lambda pair: pair[1].aer)
+
+
+def train_aligner(
+    config: AlignerConfig, resume: bool = False, callbacks: list[TrainerCallback] | None = None
+) -> dict[str, Any]:
+    """Train a word aligner from text: tokenizer, model, threshold; writes the folder `training.output_dir`.
+
+    With several processes (`accelerate launch`, `torchrun`) every one calls this.
+
+    Args:
+        config: from `make_aligner_config`.
+        resume: go on from the last checkpoint of the output folder.
+        callbacks: of the Trainer.
+
+    Returns:
+        What `results.json` in the folder holds: settings, data, software, hardware, speeds, losses, and scores.
+
+    Raises:
+        ValueError: no training text, text and links that do not fit, or a folder with checkpoints of another run.
+    """
+    args = aligner_training_arguments(config)
+    output, main = Path(args.output_dir), args.process_index == 0
+    if last_checkpoints(output, 1) and not resume:
+        raise ValueError(f"{output} holds checkpoints of another run. Resume it, or choose another output folder.")
+    if config.data.train is None:
+        raise ValueError("`data.train` must name the text to train on, got none.")
+    set_seed(args.seed)
+    golds = {
+        name: Gold.load(config.data.corpus(name), config.data.path(getattr(config.data, name)["gold"]))
+        for name in ("dev", "test")
+        if getattr(config.data, name)
+    }
+    train, valid, reports, tokenizer = _read_text(config, args)
+    started = time.monotonic()
+    model = _build_model(config, tokenizer, train)
+    trainer = AlignerTrainer(
+        model=model,
+        args=args,
+        train_dataset=train,
+        eval_dataset=valid,
+        data_collator=AlignmentCollator(tokenizer.pad_token_id),
+        processing_class=tokenizer,
+        callbacks=callbacks,
+        gold=golds.get("dev"),
+    )
+    trainer.train(resume_from_checkpoint=True if resume else None)
+    trainer.accelerator.wait_for_everyone()  # the first process writes the checkpoints, all read them
+    seconds = time.monotonic() - started
+
+    paths = last_checkpoints(output, config.average_last) if config.average_last > 1 else []
+    if paths:
+        model.load_state_dict(average_checkpoints(paths))
+    model.eval()
+    results = {
+        "config": config.published(),
+        "software": records.software(),
+        "hardware": {**records.hardware(), "processes": args.world_size, "bf16": args.bf16},
+        "data_sha256": {name: records.sha256(config.data.path(name)) for name in config.data.files()},
+        "sentence_pairs": reports,
+        "parameters": model.num_parameters(),
+        "steps": trainer.state.global_step,
+        "wall_seconds": seconds,
+        "averaged_checkpoints": [path.name for path in paths],
+    }
+    if "dev" in golds:
+        threshold, score = tune_threshold(model, tokenizer, golds["dev"])
+        model.config.alignment_threshold = threshold
+        results["dev"] = {"threshold": threshold, **_plain(score)}
+    if valid is not None:
+        with trainer.compute_loss_context_manager():
+            results["valid"] = prediction_metrics(model, valid, trainer.data_collator, args.max_tokens or 4096)
+    if "test" in golds:
+        results["test"] = _plain(score_aligner(WordAligner(model, tokenizer), golds["test"]))
+    history = trainer.state.log_history
+    speeds = [entry["tokens_per_second"] for entry in history if "tokens_per_second" in entry]
+    results |= {"tokens_per_second": sum(speeds) / max(1, len(speeds)), "log_history": history}
+    if main:
+        model.save_pretrained(output)
+        tokenizer.save_pretrained(output)
+        (output / "results.json").write_text(
+            json.dumps(results, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
+        )
+    return results
+
+
+def _plain(score: AlignmentScore) -> dict[str, Any]:
+    return {**dataclasses.asdict(score), "f1": score.f1}
+
+
+def _read_text(
+    config: AlignerConfig, args: AlignerTrainingArguments
+) -> tuple[Dataset, Dataset | None, dict[str, Any], PreTrainedTokenizerBase]:
+    """Tokenised training and validation text, the reports about them, and the tokenizer."""
+    data = config.data
+    text = load_parallel(data.corpus("train"))
+    links = None
+    if data.train.get("guide"):
+        links = [pair.possible for pair in parse_alignments(read_lines(data.path(data.train["guide"])))]
+        if len(links) != len(text):
+            raise ValueError(f"`data.train.guide` has {len(links)} lines of links for {len(text)} sentence pairs.")
+    valid = load_parallel(data.corpus("valid")) if data.valid else None
+    if data.lowercase:
+        text, valid = lowercased(text), valid and lowercased(valid)
+    if valid is None and data.valid_pairs:
+        held_out = min(data.valid_pairs, len(text) // 10)
+        if held_out:
+            valid = text.select(range(len(text) - held_out, len(text)))
+            text = text.select(range(len(text) - held_out))
+            links = links and links[: len(text)]
+    tokenizer = _make_tokenizer(config, args, text)
+    reports = {}
+    train, reports["train"] = tokenize_for_alignment(text, tokenizer, data.max_length, links)
+    if valid is not None:
+        valid, reports["valid"] = tokenize_for_alignment(valid, tokenizer, data.max_length)
+    if args.process_index == 0:
+        for name, report in reports.items():
+            print(f"{name}: {report}")
+    return train, valid, {name: dataclasses.asdict(report) for name, report in reports.items()}, tokenizer
+
+
+def _make_tokenizer(config: AlignerConfig, args: AlignerTrainingArguments, text: Dataset) -> PreTrainedTokenizerBase:
+    """The named tokenizer, or a joint BPE that the first process trains and every process reads from the output."""
+    pretrained = config.tokenizer.pretrained or config.model.get("init_from")
+    if pretrained:
+        tokenizer = AutoTokenizer.from_pretrained(pretrained)
+        if tokenizer.pad_token_id is None or not tokenizer.is_fast:
+            raise ValueError(
+                f"`tokenizer.pretrained` must be a fast tokenizer with a padding token, got "
+                f"{type(tokenizer).__name__} with {tokenizer.pad_token!r}."
+            )
+        return tokenizer
+    with args.main_process_first(local=False):
+        if args.process_index == 0 and not last_checkpoints(args.output_dir, 1):
+            trained = train_bpe_tokenizer(all_lines(text), config.tokenizer.vocab_size)
+            trained.save_pretrained(args.output_dir)
+        return AutoTokenizer.from_pretrained(args.output_dir)
+
+
+def _build_model(config: AlignerConfig, tokenizer: PreTrainedTokenizerBase, train: Dataset) -> MaskAlignModel:
+    fields = {name: value for name, value in config.model.items() if name not in MODEL_KEYS}
+    kernel = config.model.get("attn_implementation")
+    fields["lowercase"] = config.data.lowercase
+    if config.model.get("init_from"):
+        given = {name: value for name, value in fields.items() if name not in SIZES[config.model["size"]]["model"]}
+        return MaskAlignModel.from_pretrained(config.model["init_from"], attn_implementation=kernel, **given)
+    fields = {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id, **fields}
+    model = MaskAlignModel(MaskAlignConfig(attn_implementation=kernel, **fields))
+    model.set_token_counts(*token_counts(train, len(tokenizer)))
+    return model

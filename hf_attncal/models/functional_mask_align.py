@@ -1,0 +1,98 @@
+"""The equations of Mask-Align as pure functions on tensors.
+
+Shapes use B = batch, T = tokens of the side that is predicted ("target" of a direction), S = tokens of the side it is
+predicted from. Weights are (B, T, S), without the NULL column, and are not renormalised. `*_real` are boolean, True
+where a token is not padding.
+
+Sources: "Mask-Align: Self-Supervised Neural Word Alignment" (Chen et al., ACL 2021); for the mixture, "Latent
+Alignment and Variational Attention" (Deng et al., NeurIPS 2018) and "Posterior Attention Models for Sequence to
+Sequence Learning" (Shankar and Sarawagi, ICLR 2019).
+"""
+
+import torch
+from torch import Tensor
+
+# The smallest weight that enters a logarithm; below it the gradient would only chase rounding errors.
+_LOG_FLOOR = 1e-9
+
+
+def agreement_loss(forward: Tensor, backward: Tensor, target_real: Tensor, source_real: Tensor) -> Tensor:
+    """`L_a = MSE(W_f, W_b^T)` over real cells (Mask-Align, sec. 3.3).
+
+    Args:
+        forward: W_f, (B, T, S). backward: W_b, (B, S, T). target_real: (B, T). source_real: (B, S).
+
+    Returns:
+        A scalar: the mean over all real cells of the batch, 0 where there is none.
+    """
+    cells = target_real.unsqueeze(2) & source_real.unsqueeze(1)
+    squared = (forward - backward.transpose(1, 2)).square().masked_fill(~cells, 0.0)
+    return squared.sum() / cells.sum().clamp(min=1)
+
+
+def entropy_loss(weights: Tensor, target_real: Tensor, source_real: Tensor, smoothing: float) -> Tensor:
+    """Entropy of the smoothed weights of one direction (Mask-Align, sec. 3.3).
+
+    `W~ = (W + lambda) / sum_j (W + lambda)` over real source tokens, `L_e = -(1/I) sum_i sum_j W~_ij log W~_ij` with I
+    the number of real target tokens.
+
+    Args:
+        weights: W, (B, T, S). target_real: (B, T). source_real: (B, S). smoothing: lambda >= 0.
+
+    Returns:
+        A scalar: the mean over all real target tokens of the batch, 0 where there is none.
+    """
+    smoothed = (weights + smoothing).masked_fill(~source_real.unsqueeze(1), 0.0)
+    smoothed = smoothed / smoothed.sum(dim=-1, keepdim=True).clamp(min=_LOG_FLOOR)
+    entropy = -(smoothed * smoothed.clamp(min=_LOG_FLOOR).log()).sum(dim=-1)
+    return entropy.masked_fill(~target_real, 0.0).sum() / target_real.sum().clamp(min=1)
+
+
+def guided_loss(weights: Tensor, null: Tensor, links: Tensor, target_real: Tensor) -> Tensor:
+    """Cross-entropy of the weights against given links (guided alignment, Chen et al. 2016; Garg et al. 2019).
+
+    A target token with links should spread its weight evenly over them, one without any should give it to NULL.
+
+    Args:
+        weights: W, (B, T, S). null: weight of NULL, (B, T). links: 1 where target t is linked to source s, (B, T, S).
+        target_real: (B, T).
+
+    Returns:
+        A scalar: the mean over all real target tokens of the batch, 0 where there is none.
+    """
+    count = links.sum(dim=-1)
+    linked = (links * weights.clamp(min=_LOG_FLOOR).log()).sum(dim=-1) / count.clamp(min=1)
+    picked = torch.where(count > 0, linked, null.clamp(min=_LOG_FLOOR).log())
+    return -picked.masked_fill(~target_real, 0.0).sum() / target_real.sum().clamp(min=1)
+
+
+def harmonic_mean(forward: Tensor, backward: Tensor) -> Tensor:
+    """`S_ij = 2 W_f,ij W_b,ji / (W_f,ij + W_b,ji)`, 0 where both are 0 (Mask-Align, sec. 3.4).
+
+    Args:
+        forward: W_f, (..., T, S). backward: W_b, (..., S, T).
+
+    Returns:
+        (..., S, T): the source first, as in links.
+    """
+    forward = forward.transpose(-1, -2)
+    total = forward + backward
+    return 2 * forward * backward / total.masked_fill(total == 0, 1.0)
+
+
+def mixture_log_likelihood(weights: Tensor, emissions: Tensor) -> tuple[Tensor, Tensor]:
+    """Prediction of a token as a mixture over what it may be aligned to, and which of them it then came from.
+
+    `p(y_t) = sum_s W_ts p(y_t | s)`, and the posterior `P_ts = W_ts p(y_t | s) / p(y_t)` (Deng et al. 2018, eq. 3;
+    Shankar and Sarawagi 2019, eq. 5). The attention W never sees y_t, the posterior does.
+
+    Args:
+        weights: W, (B, T, S + 1): with its NULL column, rows sum to 1; padding is 0.
+        emissions: log p(y_t | s), same shape.
+
+    Returns:
+        log p(y_t), (B, T), and P, (B, T, S + 1), whose rows sum to 1.
+    """
+    joint = weights.clamp(min=_LOG_FLOOR).log() + emissions
+    joint = joint.masked_fill(weights == 0, torch.finfo(joint.dtype).min)
+    return torch.logsumexp(joint, dim=-1), torch.softmax(joint, dim=-1)
