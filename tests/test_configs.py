@@ -6,9 +6,15 @@ from pathlib import Path
 import pytest
 import yaml
 from helpers import FAMILIES
-from transformers import BartConfig, MarianConfig
+from transformers import BartConfig, MarianConfig, PreTrainedConfig
 
-from hf_attncal import AttnCalMarianConfig
+from hf_attncal import AttnCalMarianConfig, MaskAlignConfig
+from hf_attncal.alignment.training import (
+    MODEL_KEYS,
+    AlignerDataConfig,
+    aligner_training_arguments,
+    make_aligner_config,
+)
 from hf_attncal.training_config import (
     TRAINING_KEYS,
     DataConfig,
@@ -19,11 +25,13 @@ from hf_attncal.training_config import (
     load_config,
     make_config,
     model_classes,
+    read_settings,
     training_arguments,
 )
 
 FOLDER = Path(__file__).parents[1] / "configs"
-FILES = sorted(FOLDER.glob("*.yaml"))
+ALIGNERS = sorted(FOLDER.glob("aligner_*.yaml"))
+FILES = sorted(set(FOLDER.glob("*.yaml")) - set(ALIGNERS))
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
@@ -36,6 +44,32 @@ def test_every_file_is_valid(path, tmp_path):
     model = {name: value for name, value in config.model.items() if name in fields}
     assert config_class(**model).d_model % config.model["decoder_attention_heads"] == 0
     assert config.data.train
+
+
+@pytest.mark.parametrize("path", ALIGNERS, ids=lambda path: path.name)
+def test_every_aligner_file_is_valid(path, tmp_path):
+    config = make_aligner_config(read_settings(path, [f"training.output_dir={tmp_path}"]))
+    assert aligner_training_arguments(config).seed == 1
+    model = {name: value for name, value in config.model.items() if name not in MODEL_KEYS}
+    assert MaskAlignConfig(**model).d_model == config.model["d_model"]
+    assert config.data.train
+
+
+def test_aligner_reference_explains_every_key_and_states_the_defaults():
+    reference = yaml.safe_load((FOLDER / "aligner_reference.yaml").read_text(encoding="utf-8"))
+    assert set(reference["data"]) == {f.name for f in dataclasses.fields(AlignerDataConfig)}
+    assert set(reference["tokenizer"]) == {f.name for f in dataclasses.fields(TokenizerConfig)}
+    stock = {f.name for f in dataclasses.fields(PreTrainedConfig)}
+    filled_in = {"vocab_size", "pad_token_id", "lowercase"}  # from the tokenizer and the data
+    assert {f.name for f in dataclasses.fields(MaskAlignConfig)} - stock - filled_in <= set(reference["model"])
+    stated, default = make_aligner_config(read_settings(FOLDER / "aligner_reference.yaml")), make_aligner_config({})
+    fields = {f.name: f.default for f in dataclasses.fields(MaskAlignConfig)}
+    for name, value in stated.model.items():
+        assert value == default.model.get(name, fields.get(name)), name
+    assert stated.training == default.training
+    assert (stated.tokenizer, stated.average_last) == (default.tokenizer, default.average_last)
+    for name in ("max_length", "lowercase", "valid_pairs"):
+        assert getattr(stated.data, name) == getattr(default.data, name)
 
 
 def test_six_experiments_differ_in_their_switches_only():

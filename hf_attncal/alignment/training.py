@@ -48,9 +48,9 @@ SIZES: dict[str, dict[str, dict[str, Any]]] = {
         },
         "training": {
             "max_tokens": 1500,
-            "learning_rate": 1.5e-3,
+            "learning_rate": 2e-3,
             "warmup_steps": 200,
-            "agreement_warmup_steps": 400,
+            "agreement_warmup_steps": 1000,
             "num_train_epochs": 3,
         },
     },
@@ -62,7 +62,13 @@ SIZES: dict[str, dict[str, dict[str, Any]]] = {
             "agreement_weight": 20.0,
             "entropy_weight": 0.0,
         },
-        "training": {"max_tokens": 18000, "learning_rate": 5e-4, "warmup_steps": 4000, "max_steps": 50000},
+        "training": {
+            "max_tokens": 18000,
+            "learning_rate": 5e-4,
+            "warmup_steps": 4000,
+            "agreement_warmup_steps": 4000,
+            "max_steps": 50000,
+        },
     },
 }
 TRAINING_DEFAULTS = {

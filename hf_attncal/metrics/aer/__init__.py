@@ -1,0 +1,1 @@
+"""The alignment error rate for `evaluate.load`."""
