@@ -6,6 +6,7 @@ every subword which word it belongs to; `None` marks what belongs to no word (en
 
 from collections.abc import Sequence
 
+import torch
 from torch import Tensor
 
 Link = tuple[int, int]
@@ -62,21 +63,47 @@ def word_attention(attention: Tensor, source_word_ids: WordIds, target_word_ids:
     """
     if attention.dim() != 2:
         raise ValueError(f"`attention` must be (target, source), got the shape {tuple(attention.shape)}.")
-    rows = _membership(target_word_ids, attention.shape[0], attention)  # (target words, target)
-    columns = _membership(source_word_ids, attention.shape[1], attention)  # (source words, source)
+    return word_attention_stack(attention, source_word_ids, target_word_ids)
+
+
+def word_attention_stack(
+    attention: Tensor,
+    source_word_ids: WordIds,
+    target_word_ids: WordIds,
+    source_words: int | None = None,
+    target_words: int | None = None,
+) -> Tensor:
+    """`word_attention` for many matrices of one sentence pair at once, such as all heads.
+
+    Args:
+        attention: (..., target, source) weights.
+        source_word_ids: word of every source subword. What lies beyond its end is padding.
+        target_word_ids: the same for target subwords.
+        source_words: number of words of the source; None: up to the last word that has a subword.
+        target_words: the same for the target.
+
+    Returns:
+        (..., target words, source words). A word without subwords has a row or column of zeros.
+
+    Raises:
+        ValueError: more word ids than the matrices have rows or columns.
+    """
+    rows = _membership(target_word_ids, target_words, attention.shape[-2], attention)  # (target words, target)
+    columns = _membership(source_word_ids, source_words, attention.shape[-1], attention)  # (source words, source)
     mean = rows / rows.sum(dim=1, keepdim=True).clamp(min=1)
     return mean @ attention @ columns.T
 
 
-def _membership(word_ids: WordIds, length: int, like: Tensor) -> Tensor:
+def _membership(word_ids: WordIds, words: int | None, length: int, like: Tensor) -> Tensor:
     """(words, length): 1 where the subword of this column belongs to the word of this row."""
     if len(word_ids) > length:
         raise ValueError(f"{len(word_ids)} word ids for {length} subwords of the attention matrix.")
-    words = 1 + max((word for word in word_ids if word is not None), default=-1)
+    cells = [(word, subword) for subword, word in enumerate(word_ids) if word is not None]
+    if words is None:
+        words = 1 + max((word for word, _ in cells), default=-1)
     membership = like.new_zeros(words, length)
-    for subword, word in enumerate(word_ids):
-        if word is not None:
-            membership[word, subword] = 1
+    if cells:
+        membership[tuple(torch.tensor(cells, device=like.device).T)] = 1
     return membership
 
 

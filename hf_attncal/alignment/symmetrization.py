@@ -1,0 +1,185 @@
+"""One alignment from two directions.
+
+The forward direction predicts the target from the source, its weights are (target, source). The backward direction
+predicts the source from the target, its weights are (source, target). Merged scores are (source, target), as links
+are (i source, j target).
+
+Sources: `harmonic` is Mask-Align's (Chen et al. 2021, sec. 3.4); intersection and union are Och and Ney's
+(2003); the grow heuristics are those of Koehn, "Statistical Machine Translation", section 4.5.3, and of Moses.
+"""
+
+from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
+from heapq import heapify, heappop, heappush
+
+import torch
+from torch import Tensor
+
+from hf_attncal.models.configuration_mask_align import SYMMETRIZATIONS
+from hf_attncal.models.functional_mask_align import harmonic_mean
+
+Link = tuple[int, int]
+
+# Sides before corners; (target, source) steps, in the order of the published pseudo-code.
+_NEIGHBOURS = ((-1, 0), (0, -1), (1, 0), (0, 1), (-1, -1), (-1, 1), (1, -1), (1, 1))
+
+
+def harmonic(forward: Tensor, backward: Tensor) -> Tensor:
+    """Harmonic mean of both directions: `S_ij = 2 a b / (a + b)` with `a = W_f[j, i]`, `b = W_b[i, j]`.
+
+    0 where both are 0: what one direction does not see is not linked.
+
+    Args:
+        forward: (..., target, source), not negative.
+        backward: (..., source, target), not negative.
+
+    Returns:
+        (..., source, target).
+
+    Raises:
+        ValueError: the shapes are not each other's transpose.
+    """
+    _facing(forward, backward)
+    return harmonic_mean(forward, backward)
+
+
+def links_above(scores: Tensor, threshold: float) -> set[Link]:
+    """Links (i, j) of the cells of `scores` (source, target) that are greater than `threshold`.
+
+    Raises:
+        ValueError: `scores` has another number of dimensions than two.
+    """
+    if scores.dim() != 2:
+        raise ValueError(f"`scores` must be (source, target), got the shape {tuple(scores.shape)}.")
+    return {(i, j) for i, j in (scores > threshold).nonzero().tolist()}
+
+
+def symmetrize_links(forward: AbstractSet[Link], backward: AbstractSet[Link], method: str) -> set[Link]:
+    """Merge the links of two directions, all given as (i source, j target).
+
+    "grow-diag" starts from the intersection. It goes through the links that it has, by target word, then source word,
+    and adds each of their eight neighbours (target before, source before, target after, source after, then the
+    diagonals in the same order) that is in the union and has a word that is not yet linked; a link that was added
+    counts at once. It repeats this until nothing is added. "grow-diag-final" then goes through the forward links,
+    then through the backward links, in the same order, and adds those of which at least one word is not linked;
+    "grow-diag-final-and" those of which neither is.
+
+    Args:
+        forward: links of the forward direction.
+        backward: links of the backward direction.
+        method: one of `SYMMETRIZATIONS` but "harmonic", which needs weights.
+
+    Raises:
+        ValueError: another `method`.
+    """
+    if method == "forward":
+        return set(forward)
+    if method == "backward":
+        return set(backward)
+    if method == "intersection":
+        return set(forward & backward)
+    if method == "union":
+        return set(forward | backward)
+    if method not in SYMMETRIZATIONS or method == "harmonic":
+        raise ValueError(f"`method` must be one of {SYMMETRIZATIONS[1:]} to merge links, got {method!r}.")
+    growing = _Growing(forward & backward)
+    growing.grow(forward | backward)
+    if method != "grow-diag":
+        for links in (forward, backward):
+            growing.finish(links, both=method == "grow-diag-final-and")
+    return growing.links
+
+
+def symmetrize(
+    forward_weights: Tensor, backward_weights: Tensor | None, method: str = "harmonic", threshold: float = 0.2
+) -> tuple[set[Link], Tensor]:
+    """Links of one sentence pair from the weights of one or two directions.
+
+    "harmonic" links where the harmonic mean is above the threshold. The other methods merge, with `symmetrize_links`,
+    the links of each direction whose weight is above it.
+
+    Args:
+        forward_weights: (target, source).
+        backward_weights: (source, target); may be None with "forward" only.
+        method: one of `SYMMETRIZATIONS`.
+        threshold: a cell must be greater than this.
+
+    Returns:
+        The links, and the scores (source, target) behind them: the harmonic mean; the weights of the direction
+        ("forward", "backward"); the smaller weight ("intersection"); or the larger one ("union" and the grow
+        heuristics, where a link need not be seen by both directions).
+
+    Raises:
+        ValueError: an unknown `method`, no backward weights though the method needs them, or shapes that are not each
+            other's transpose.
+    """
+    if method not in SYMMETRIZATIONS:
+        raise ValueError(f"`method` must be one of {SYMMETRIZATIONS}, got {method!r}.")
+    if method == "forward":
+        scores = forward_weights.transpose(-2, -1)
+        return links_above(scores, threshold), scores
+    if backward_weights is None:
+        raise ValueError(
+            f"`method={method!r}` needs `backward_weights`, got None. Give both directions, or use 'forward'."
+        )
+    forward, backward = _facing(forward_weights, backward_weights)
+    if method == "harmonic":
+        scores = harmonic(forward_weights, backward_weights)
+        return links_above(scores, threshold), scores
+    links = symmetrize_links(links_above(forward, threshold), links_above(backward, threshold), method)
+    if method == "backward":
+        return links, backward
+    merged = torch.minimum if method == "intersection" else torch.maximum
+    return links, merged(forward, backward)
+
+
+def _facing(forward: Tensor, backward: Tensor) -> tuple[Tensor, Tensor]:
+    """Both as (..., source, target)."""
+    transposed = forward.transpose(-2, -1)
+    if transposed.shape != backward.shape:
+        raise ValueError(
+            "The weights of the two directions must be (target, source) and (source, target), got "
+            f"{tuple(forward.shape)} and {tuple(backward.shape)}."
+        )
+    return transposed, backward
+
+
+class _Growing:
+    """A set of links that grows, and the words that it covers."""
+
+    def __init__(self, links: Iterable[Link]):
+        self.links = set(links)
+        self.sources = {i for i, _ in self.links}
+        self.targets = {j for _, j in self.links}
+
+    def _add(self, i: int, j: int) -> None:
+        self.links.add((i, j))
+        self.sources.add(i)
+        self.targets.add(j)
+
+    def grow(self, union: AbstractSet[Link]) -> None:
+        # A neighbour that was refused once is refused for ever (covered words stay covered), so that each link is
+        # looked at once: in this scan where it lies ahead, in the next one where the scan has passed it.
+        scan = [(j, i) for i, j in self.links]
+        while scan:
+            heapify(scan)
+            following: list[Link] = []
+            while scan:
+                j, i = heappop(scan)
+                for target_step, source_step in _NEIGHBOURS:
+                    link = i + source_step, j + target_step
+                    covered = link[0] in self.sources and link[1] in self.targets
+                    if link in union and not covered:
+                        self._add(*link)
+                        place = link[1], link[0]
+                        if place > (j, i):
+                            heappush(scan, place)
+                        else:
+                            following.append(place)
+            scan = following
+
+    def finish(self, links: AbstractSet[Link], both: bool) -> None:
+        for j, i in sorted((j, i) for i, j in links):
+            covered = (i in self.sources) + (j in self.targets)
+            if covered == 0 or (covered == 1 and not both):
+                self._add(i, j)
