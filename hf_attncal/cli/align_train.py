@@ -1,0 +1,130 @@
+"""`attncal align train` and `attncal align select`: what comes before aligning."""
+
+import argparse
+import json
+from pathlib import Path
+
+from .common import CommandError, positive
+
+
+def add_train(actions: argparse._SubParsersAction) -> None:
+    """Add the action `train`."""
+    parser = actions.add_parser(
+        "train",
+        help="train a word aligner from parallel text",
+        description="Train a word aligner (Mask-Align) from parallel text: a tokenizer unless one is given, a model, "
+        "and, with annotated dev links, the threshold. The folder is a checkpoint for `attncal align run`.",
+        epilog="Several processes: `accelerate launch` or `torchrun` with training/train_aligner.py, which takes a "
+        "configuration file with every setting.",
+    )
+    text = parser.add_argument_group("text")
+    text.add_argument("--source", required=True, nargs="+", metavar="FILE", help="source sentences; .gz and .xz too")
+    text.add_argument("--target", required=True, nargs="+", metavar="FILE", help="target sentences, as many lines")
+    text.add_argument("--guide", metavar="FILE", help="links of these pairs in Pharaoh format, from any other aligner")
+    text.add_argument("--lowercase", action="store_true", help="lower-case the text, and what is aligned later")
+    dev = parser.add_argument_group("annotated pairs to choose the threshold with; all three or none")
+    dev.add_argument("--dev-source", metavar="FILE")
+    dev.add_argument("--dev-target", metavar="FILE")
+    dev.add_argument(
+        "--dev-gold", metavar="FILE", help="links in Pharaoh format, counted from 0; `p` or `?`: possible"
+    )
+    model = parser.add_argument_group("model")
+    model.add_argument("--output", required=True, metavar="FOLDER", help="where the model and its checkpoints go")
+    model.add_argument(
+        "--size", choices=("small", "base"), default="small", help="small: a CPU; base: a GPU (default: small)"
+    )
+    model.add_argument(
+        "--tokenizer", metavar="NAME", help="fast tokenizer of a folder or Hub name; default: train one"
+    )
+    model.add_argument("--init-from", metavar="MODEL", help="go on from a trained aligner instead of from nothing")
+    running = parser.add_argument_group("running")
+    length = running.add_mutually_exclusive_group()
+    length.add_argument("--epochs", type=float, help="passes over the text; without it, what the size is made for")
+    length.add_argument("--steps", type=positive, help="optimiser steps")
+    running.add_argument("--seed", type=int, default=1)
+    running.add_argument("--resume", action="store_true", help="go on from the last checkpoint in the output folder")
+    running.add_argument(
+        "settings", nargs="*", metavar="section.key=value", help="any other setting of configs/aligner_reference.yaml"
+    )
+    parser.set_defaults(run=_run_train)
+
+
+def _run_train(options: argparse.Namespace) -> None:
+    from hf_attncal.alignment.training import make_aligner_config, train_aligner
+    from hf_attncal.training_config import apply_overrides
+
+    dev = (options.dev_source, options.dev_target, options.dev_gold)
+    if any(dev) and not all(dev):
+        raise CommandError("--dev-source, --dev-target and --dev-gold belong together: give all three or none.")
+    train = {"source": options.source, "target": options.target}
+    values = {
+        "data": {"lowercase": options.lowercase, "train": train | ({"guide": options.guide} if options.guide else {})},
+        "model": {"size": options.size},
+        "training": {"output_dir": options.output, "seed": options.seed},
+    }
+    if all(dev):
+        values["data"]["dev"] = dict(zip(("source", "target", "gold"), dev, strict=True))
+    if options.tokenizer:
+        values["tokenizer"] = {"pretrained": options.tokenizer}
+    if options.init_from:
+        values["model"]["init_from"] = options.init_from
+    if options.epochs is not None:
+        values["training"]["num_train_epochs"] = options.epochs
+    if options.steps is not None:
+        values["training"]["max_steps"] = options.steps
+    try:
+        results = train_aligner(make_aligner_config(apply_overrides(values, options.settings)), resume=options.resume)
+    except (ValueError, OSError) as error:
+        raise CommandError(str(error)) from error
+    print(f"{options.output}: {results['steps']} steps in {results['wall_seconds'] / 60:.1f} minutes")
+    if "dev" in results:
+        found = results["dev"]
+        print(f"dev: AER {100 * found['aer']:.1f} with threshold {found['threshold']}  {found['signature']}")
+
+
+def add_select(actions: argparse._SubParsersAction) -> None:
+    """Add the action `select`."""
+    parser = actions.add_parser(
+        "select",
+        help="find the attention of an encoder-decoder that aligns best",
+        description="Try every layer of a Marian- or BART-style checkpoint, with all heads, single heads and sets of "
+        "heads, by the step that predicts a token (Naive-Att) and by the one that reads it (Shift-Att), on annotated "
+        "pairs; print the best and write them to alignment.json, which `attncal align run` reads.",
+    )
+    parser.add_argument("model", metavar="MODEL", help="folder or Hub name of an encoder-decoder checkpoint")
+    parser.add_argument("--source", required=True, metavar="FILE")
+    parser.add_argument("--target", required=True, metavar="FILE")
+    parser.add_argument("--gold", required=True, metavar="FILE", help="links in Pharaoh format, counted from 0")
+    parser.add_argument(
+        "--output", metavar="FOLDER", help="where alignment.json goes; without it, MODEL if that is a folder"
+    )
+    parser.add_argument("--top", type=positive, default=10, help="rows to print (default: %(default)s)")
+    parser.add_argument("--lowercase", action="store_true", help="lower-case the text")
+    parser.add_argument("--device", help="such as cpu or cuda:0; without it, a GPU if there is one")
+    parser.add_argument(
+        "--trust-remote-code", action="store_true", help="run the model code that comes with the checkpoint"
+    )
+    parser.set_defaults(run=_run_select)
+
+
+def _run_select(options: argparse.Namespace) -> None:
+    from hf_attncal.alignment import parse_alignments, select_attention
+    from hf_attncal.data.corpora import read_lines, read_parallel
+
+    from .translate import load_model
+
+    output = options.output or options.model
+    if not Path(output).is_dir():
+        raise CommandError(f"{output} is no folder: name one for alignment.json with --output.")
+    try:
+        text, gold = read_parallel(options.source, options.target), parse_alignments(read_lines(options.gold))
+        if len(gold) != len(text):
+            raise CommandError(f"{options.gold} has {len(gold)} lines of links for {len(text)} sentence pairs.")
+        model, tokenizer = load_model(options.model, options.device, options.trust_remote_code)
+        sides = [[line.lower() if options.lowercase else line for line in text[side]] for side in ("source", "target")]
+        ranked = select_attention(model, tokenizer, *sides, gold)
+    except ValueError as error:
+        raise CommandError(str(error)) from error
+    for settings, score in ranked[: options.top]:
+        print(f"{100 * score.aer:5.1f}  {json.dumps(settings.to_dict())}")
+    ranked[0][0].save(output)
