@@ -14,10 +14,39 @@ from pathlib import Path
 from huggingface_hub import ModelCard, ModelCardData
 
 # The card's template is package data and not a file beside the package: an installed package has nothing beside it.
-_TEMPLATE = files("hf_attncal") / "model_cards" / "translation.md.jinja"
+_TEMPLATES = files("hf_attncal") / "model_cards"
 
-# The configuration fields that say which attention a model has, and what matters only once a field is on.
-_SWITCHES = ("calibration", "leaky", "gumbel")
+
+@dataclass(frozen=True)
+class _Kind:
+    """What depends on what a model is for."""
+
+    template: str
+    auto_class: str
+    switches: tuple[str, ...]  # the configuration fields that say which attention it has and how it is used
+    pipeline: str | None
+    tags: tuple[str, ...]
+
+
+_TRANSLATION = _Kind(
+    "translation.md.jinja",
+    "AutoModelForSeq2SeqLM",
+    ("calibration", "leaky", "gumbel"),
+    "translation",
+    ("attention-calibration", "custom_code"),
+)
+_ALIGNER = _Kind(
+    "aligner.md.jinja",
+    "AutoModel",
+    ("prediction", "alignment_threshold", "symmetrization", "lowercase"),
+    None,  # the Hub knows no such task
+    ("word-alignment", "custom_code"),
+)
+
+
+def _kind(config: dict) -> _Kind:
+    return _ALIGNER if config.get("model_type") == "mask_align" else _TRANSLATION
+
 
 # Runs where `import hf_attncal` fails, as on the machine of someone who has only transformers.
 _TRANSLATE_WITHOUT_PACKAGE = """
@@ -90,8 +119,9 @@ def inspect_folder(folder: str | Path) -> HubFolder:
         problems.append("no *.safetensors with the weights")
     if not (folder / "tokenizer_config.json").exists():
         problems.append("no tokenizer (`tokenizer.save_pretrained(folder)` writes it)")
-    if "AutoConfig" not in auto_map or "AutoModelForSeq2SeqLM" not in auto_map:
-        problems.append("`auto_map` of config.json does not name AutoConfig and AutoModelForSeq2SeqLM")
+    auto_class = _kind(config).auto_class
+    if "AutoConfig" not in auto_map or auto_class not in auto_map:
+        problems.append(f"`auto_map` of config.json does not name AutoConfig and {auto_class}")
     # A class stands in the map as "module.Class", or "repository--module.Class" after a download.
     needed = {f"{entry.rpartition('--')[2].partition('.')[0]}.py" for entry in auto_map.values()}
     for name in code_files:
@@ -137,7 +167,7 @@ def write_model_card(
         model_name: the heading, and the name that the example loads.
         summary: one or two sentences on what the model is.
         training_data: what it was trained on.
-        example: a source sentence for the example.
+        example: a source sentence for the example; of an aligner a pair `source ||| target`.
         languages: language codes, source first.
         results: measured numbers. None leaves "Not measured" in the card.
 
@@ -146,14 +176,15 @@ def write_model_card(
     """
     folder = Path(folder)
     config = _read_config(folder)
+    kind = _kind(config)
     data = ModelCardData(
         language=list(languages) or None,
         license="apache-2.0",
         library_name="transformers",
-        pipeline_tag="translation",
-        tags=["attention-calibration", "custom_code"],
+        pipeline_tag=kind.pipeline,
+        tags=list(kind.tags),
     )
-    with as_file(_TEMPLATE) as template:
+    with as_file(_TEMPLATES / kind.template) as template:
         card = ModelCard.from_template(
             data,
             template_path=str(template),
@@ -163,7 +194,7 @@ def write_model_card(
             example=example,
             results=results,
             folder=inspect_folder(folder),
-            switches={name: config[name] for name in _SWITCHES if config.get(name)},
+            switches={name: config[name] for name in kind.switches if config.get(name)},
         )
     path = folder / "README.md"
     card.save(path)

@@ -1,13 +1,16 @@
 """A folder for the Hub: what is found missing, what the model card says, and that it works without the package."""
 
 import json
+import re
 import shutil
+import subprocess
+import sys
 
 import pytest
 from helpers import TINY
 from huggingface_hub import ModelCard
 
-from hf_attncal import AttnCalMarianConfig, AttnCalMarianMTModel
+from hf_attncal import AttnCalMarianConfig, AttnCalMarianMTModel, MaskAlignConfig, MaskAlignModel
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
 from hf_attncal.hub import Result, inspect_folder, translate_in_fresh_process, write_model_card
 from hf_attncal.translation import translate
@@ -118,3 +121,24 @@ def test_code_that_does_not_travel_fails_in_the_fresh_process(folder):
         file.write("import hf_attncal\n")
     with pytest.raises(RuntimeError, match=r"does not work without the package:[\s\S]*hf_attncal"):
         translate_in_fresh_process(folder, ["the"], num_beams=1, max_new_tokens=2)
+
+
+def test_the_card_of_an_aligner(tmp_path):
+    config = MaskAlignConfig(
+        vocab_size=30, d_model=8, encoder_layers=1, decoder_layers=1, attention_heads=2, ffn_dim=8, lowercase=True
+    )
+    MaskAlignModel(config).save_pretrained(tmp_path)
+    train_bpe_tokenizer(["a house", "ein haus"] * 2, vocab_size=30).save_pretrained(tmp_path)
+    assert inspect_folder(tmp_path).problems == ()
+    path = write_model_card(
+        tmp_path, model_name="me/aligner", summary="It aligns.", training_data="Text.", example="a ||| b"
+    )
+    text = path.read_text(encoding="utf-8")
+    assert "word-alignment" in text
+    assert "pipeline_tag" not in text
+    assert "- `lowercase`: `True`" in text
+    assert 'echo "a ||| b" | attncal align run me/aligner' in text
+    (python,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    code = python.replace('"me/aligner"', repr(str(tmp_path))) + "\nprint(output.forward_attention.shape)"
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "torch.Size([1, " in process.stdout
