@@ -8,8 +8,10 @@ import importlib
 from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM
 
 from .models.configuration_attncal import AttnCalBartConfig, AttnCalMarianConfig
+from .models.configuration_mask_align import MaskAlignConfig
 from .models.modeling_attncal_bart import AttnCalBartForConditionalGeneration, AttnCalBartModel
 from .models.modeling_attncal_marian import AttnCalMarianModel, AttnCalMarianMTModel
+from .models.modeling_mask_align import MaskAlignModel
 
 __version__ = "0.1.0"
 
@@ -25,9 +27,15 @@ for _config, _model, _language_model in (
     _model.register_for_auto_class("AutoModel")
     _language_model.register_for_auto_class("AutoModelForSeq2SeqLM")
 
+AutoConfig.register(MaskAlignConfig.model_type, MaskAlignConfig)
+AutoModel.register(MaskAlignConfig, MaskAlignModel)
+MaskAlignConfig.register_for_auto_class()
+MaskAlignModel.register_for_auto_class("AutoModel")
+
 _LAZY = {
     "AttnCalTrainer": "hf_attncal.trainer",
     "AttnCalTrainingArguments": "hf_attncal.trainer",
+    "WordAligner": "hf_attncal.alignment",
 }
 __all__ = [
     "AttnCalBartConfig",
@@ -38,6 +46,9 @@ __all__ = [
     "AttnCalMarianModel",
     "AttnCalTrainer",
     "AttnCalTrainingArguments",
+    "MaskAlignConfig",
+    "MaskAlignModel",
+    "WordAligner",
     "__version__",
 ]
 

@@ -134,8 +134,16 @@ def load_config(path: str | Path, overrides: list[str] | None = None) -> Transla
 
 def read_settings(path: str | Path, overrides: list[str] | None = None) -> dict[str, Any]:
     """The nested dictionary of a YAML file with all it inherits and `section.key=value` overrides, not yet checked."""
-    values = _read(Path(path), ())
-    for override in overrides or []:
+    return apply_overrides(_read(Path(path), ()), overrides or [])
+
+
+def apply_overrides(values: dict[str, Any], overrides: list[str]) -> dict[str, Any]:
+    """The nested dictionary with `section.key=value` settings put in, in place.
+
+    Raises:
+        ValueError: a setting that is not of this form.
+    """
+    for override in overrides:
         key, equals, text = override.partition("=")
         if not equals or not key:
             raise ValueError(f"an override must read `section.key=value`, got {override!r}.")

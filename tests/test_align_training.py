@@ -194,7 +194,7 @@ def test_everything_is_logged_and_saved(corpus, tmp_path):
     log = results["log_history"]
     training = [entry for entry in log if "tokens_per_second" in entry]
     assert len(training) == 2
-    for name in ("prediction_loss", "agreement_loss", "entropy_loss", "guided_loss", "loss"):
+    for name in ("prediction_loss", "agreement_loss", "entropy_loss", "guided_loss", "null_weight", "loss"):
         assert all(entry[name] > 0 for entry in training)
     evaluations = [entry for entry in log if "eval_aer" in entry]
     assert len(evaluations) == 2
@@ -249,6 +249,12 @@ def test_it_learns_to_align(corpus, tmp_path, guide):
     schedule = {"max_steps": 300, "learning_rate": 6e-3, "warmup_steps": 30, "agreement_warmup_steps": 200}
     config = settings(corpus, tmp_path / "run", guide, eval_strategy="no", save_strategy="no", **schedule)
     assert train_aligner(config)["test"]["aer"] < 0.2
+
+
+def test_a_model_that_aligns_nothing_is_named(corpus, tmp_path):
+    schedule = {"max_steps": 60, "learning_rate": 6e-3, "agreement_warmup_steps": 0}
+    with pytest.warns(UserWarning, match=r"NULL takes .*Raise `training.agreement_warmup_steps`"):
+        train_aligner(settings(corpus, tmp_path / "run", eval_strategy="no", save_strategy="no", **schedule))
 
 
 def test_bad_input_is_refused_before_anything_is_written(corpus, tmp_path):

@@ -1,16 +1,46 @@
-"""Word alignment: Pharaoh files, alignment error rate, and links read off attention."""
+"""Word alignment: the `WordAligner`, Pharaoh files, symmetrisation, scores, and links read off attention.
 
-from .aer import AlignmentScore, GoldAlignment, alignment_error_rate, check_index_base, parse_alignments
+Training is in `hf_attncal.alignment.training`.
+"""
+
+from .aer import (
+    AER_METRIC,
+    AlignmentScore,
+    GoldAlignment,
+    alignment_error_rate,
+    check_index_base,
+    paired_bootstrap,
+    parse_alignments,
+    parse_hypotheses,
+)
+from .aligner import WordAligner, WordAlignment
 from .extraction import argmax_links, extract_links, subword_word_ids, word_attention
+from .generated import GeneratedAlignment, align_generated
+from .seq2seq import Seq2SeqAttention, select_attention, seq2seq_weights
+from .symmetrization import SYMMETRIZATIONS, harmonic, symmetrize, symmetrize_links
 
 __all__ = [
+    "AER_METRIC",
+    "SYMMETRIZATIONS",
     "AlignmentScore",
+    "GeneratedAlignment",
     "GoldAlignment",
+    "Seq2SeqAttention",
+    "WordAligner",
+    "WordAlignment",
+    "align_generated",
     "alignment_error_rate",
     "argmax_links",
     "check_index_base",
     "extract_links",
+    "harmonic",
+    "paired_bootstrap",
     "parse_alignments",
+    "parse_hypotheses",
+    "select_attention",
+    "seq2seq_weights",
     "subword_word_ids",
+    "symmetrize",
+    "symmetrize_links",
     "word_attention",
 ]

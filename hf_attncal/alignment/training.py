@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import time
+import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 import torch
 from datasets import Dataset
+from huggingface_hub.errors import StrictDataclassError
 from torch.utils.data import DataLoader
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, Trainer, TrainerCallback, TrainingArguments, set_seed
 
@@ -27,8 +29,17 @@ from .aer import AlignmentScore, GoldAlignment, alignment_error_rate, parse_alig
 from .aligner import WordAligner
 from .training_data import AlignmentCollator, lowercased, token_counts, tokenize_for_alignment
 
-NAMED_LOSSES = ("prediction_loss", "agreement_loss", "entropy_loss", "guided_loss", "prediction_accuracy")
+NAMED_VALUES = (
+    "prediction_loss",
+    "agreement_loss",
+    "entropy_loss",
+    "guided_loss",
+    "prediction_accuracy",
+    "null_weight",
+)
 THRESHOLDS = tuple(round(0.05 * step, 2) for step in range(1, 20))
+# Above this mean weight of NULL a model aligns so little that its training has failed.
+_MOSTLY_NULL = 0.8
 # What each size is made for. "small": two cores in an hour; "base": the published model, for a GPU.
 SIZES: dict[str, dict[str, dict[str, Any]]] = {
     "small": {
@@ -194,6 +205,10 @@ def make_aligner_config(values: dict[str, Any]) -> AlignerConfig:
     check_keys(data, field_names(AlignerDataConfig), "data")
     check_keys(sections["tokenizer"], field_names(TokenizerConfig), "tokenizer")
     check_keys(sections["model"], [*MODEL_KEYS, *field_names(MaskAlignConfig)], "model")
+    try:  # before text is read and a tokenizer trained
+        MaskAlignConfig(**{name: value for name, value in sections["model"].items() if name not in MODEL_KEYS})
+    except StrictDataclassError as error:
+        raise ValueError(f"`model`: {error.__cause__ or error}") from error
     training = {**defaults, **given}
     check_keys(training, field_names(AlignerTrainingArguments), "training")
     config = AlignerConfig(
@@ -248,7 +263,7 @@ class AlignerTrainer(TokenBatchTrainerMixin, Trainer):
         scale = min(1.0, self.state.global_step / warmup) if warmup else 1.0
         outputs = model(**inputs, agreement_scale=scale)
         steps = 1 / getattr(self, "current_gradient_accumulation_steps", self.args.gradient_accumulation_steps)
-        for name in NAMED_LOSSES:
+        for name in NAMED_VALUES:
             if outputs.get(name) is not None:
                 self.add_total(name, outputs[name] * steps)
         self.add_total("steps", torch.tensor(steps, device=outputs["loss"].device))
@@ -276,7 +291,7 @@ def prediction_metrics(model: MaskAlignModel, dataset: Dataset, collator, max_to
     """Losses and prediction accuracy over a text, with the whole vocabulary: means over tokens."""
     training = model.training
     model.eval()
-    names = ("loss", *NAMED_LOSSES)
+    names = ("loss", *NAMED_VALUES)
     totals, tokens = dict.fromkeys(names, 0.0), 0
     sampler = TokenBatchSampler(dataset["length"], max(max_tokens, max(dataset["length"])), shuffle=False)
     for batch in DataLoader(dataset, batch_sampler=sampler, collate_fn=collator):
@@ -309,14 +324,20 @@ class Gold:
 
 
 def score_aligner(
-    aligner: WordAligner, gold: Gold, threshold: float | None = None, symmetrization: str | None = None
+    aligner: WordAligner,
+    gold: Gold,
+    threshold: float | None = None,
+    symmetrization: str | None = None,
+    bootstrap: int = 0,
 ) -> AlignmentScore:
-    """AER of an aligner on annotated pairs."""
+    """AER of an aligner on annotated pairs, with a 95 % interval from `bootstrap` resamples of them."""
     aligned = aligner.align(gold.pairs, threshold=threshold, symmetrize=symmetrization)
     return alignment_error_rate(
         gold.links,
         [set(alignment.links) for alignment in aligned],
         symmetrization=symmetrization or aligned[0].symmetrization,
+        bootstrap=bootstrap,
+        check_indices=False,  # they come from our own words, and an early model may link anything
     )
 
 
@@ -394,14 +415,23 @@ def train_aligner(
         "averaged_checkpoints": [path.name for path in paths],
     }
     if "dev" in golds:
-        threshold, score = tune_threshold(model, tokenizer, golds["dev"])
+        threshold, _ = tune_threshold(model, tokenizer, golds["dev"])
         model.config.alignment_threshold = threshold
-        results["dev"] = {"threshold": threshold, **_plain(score)}
+        score = score_aligner(WordAligner(model, tokenizer), golds["dev"], bootstrap=1000)
+        results["dev"] = {"threshold": threshold, **dataclasses.asdict(score)}
     if valid is not None:
         with trainer.compute_loss_context_manager():
             results["valid"] = prediction_metrics(model, valid, trainer.data_collator, args.max_tokens or 4096)
+        if results["valid"]["null_weight"] > _MOSTLY_NULL:
+            warnings.warn(
+                f"NULL takes {results['valid']['null_weight']:.0%} of all weight, so next to nothing is aligned: the "
+                "two directions agreed on NULL before they had learned anything else. Raise "
+                "`training.agreement_warmup_steps` (and the steps of training), or lower `model.agreement_weight`.",
+                stacklevel=2,
+            )
     if "test" in golds:
-        results["test"] = _plain(score_aligner(WordAligner(model, tokenizer), golds["test"]))
+        score = score_aligner(WordAligner(model, tokenizer), golds["test"], bootstrap=1000)
+        results["test"] = dataclasses.asdict(score)
     history = trainer.state.log_history
     speeds = [entry["tokens_per_second"] for entry in history if "tokens_per_second" in entry]
     results |= {"tokens_per_second": sum(speeds) / max(1, len(speeds)), "log_history": history}
@@ -412,10 +442,6 @@ def train_aligner(
             json.dumps(results, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
         )
     return results
-
-
-def _plain(score: AlignmentScore) -> dict[str, Any]:
-    return {**dataclasses.asdict(score), "f1": score.f1}
 
 
 def _read_text(
@@ -474,7 +500,8 @@ def _build_model(config: AlignerConfig, tokenizer: PreTrainedTokenizerBase, trai
     if config.model.get("init_from"):
         given = {name: value for name, value in fields.items() if name not in SIZES[config.model["size"]]["model"]}
         return MaskAlignModel.from_pretrained(config.model["init_from"], attn_implementation=kernel, **given)
-    fields = {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id, **fields}
+    special = {name: getattr(tokenizer, name) for name in ("pad_token_id", "bos_token_id", "eos_token_id")}
+    fields = {"vocab_size": len(tokenizer), **special, **fields}
     model = MaskAlignModel(MaskAlignConfig(attn_implementation=kernel, **fields))
     model.set_token_counts(*token_counts(train, len(tokenizer)))
     return model

@@ -8,8 +8,10 @@ import os
 import sys
 from importlib.metadata import version
 
+from .align import add_align
 from .common import CommandError
 from .demo import add_demo
+from .score import add_score
 from .translate import add_translate
 
 _BROKEN_PIPE_STATUS = 128 + 13  # what a process killed by SIGPIPE leaves, as `yes | head` does
@@ -37,6 +39,8 @@ def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="attncal", description="Attention that can be trusted.")
     parser.add_argument("--version", action="version", version=f"%(prog)s {version('hf_attncal')}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    add_align(commands)
+    add_score(commands)
     add_translate(commands)
     add_demo(commands)
     return parser

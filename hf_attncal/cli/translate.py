@@ -4,7 +4,7 @@ import argparse
 import sys
 from typing import BinaryIO
 
-from .common import CommandError, positive, read_windows
+from .common import CommandError, choose_device, load_errors, positive, read_windows, write_lines
 
 # Lines that are read before any is translated, in batches: enough to sort by length, few enough to stay in memory.
 _BATCHES_PER_WINDOW = 16
@@ -64,15 +64,11 @@ def load_model(name: str, device: str | None, trust_remote_code: bool):
     Raises:
         CommandError: there is no such checkpoint, it is of another kind, or the device cannot be used.
     """
-    import torch
     from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer
-    from transformers.utils import logging
 
     import hf_attncal  # noqa: F401 (registers its models with the Auto classes)
 
-    logging.disable_progress_bar()  # of the weights: a pipe's standard error is for errors
-
-    try:
+    with load_errors(name):
         # False and not None: asked with None, transformers would read the answer from standard input, our data.
         config = AutoConfig.from_pretrained(name, trust_remote_code=trust_remote_code)
         if not config.is_encoder_decoder:
@@ -82,18 +78,7 @@ def load_model(name: str, device: str | None, trust_remote_code: bool):
             )
         model = AutoModelForSeq2SeqLM.from_pretrained(name, trust_remote_code=trust_remote_code)
         tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=trust_remote_code)
-    except (ImportError, OSError, ValueError) as error:
-        if "trust_remote_code" in str(error):
-            raise CommandError(
-                f"{name} brings model code of its own. Read it, and pass --trust-remote-code to run it."
-            ) from error
-        raise CommandError(f"{name} cannot be loaded: {str(error).strip().splitlines()[0]}") from error
-
-    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        return model.to(device).eval(), tokenizer
-    except (RuntimeError, AssertionError) as error:
-        raise CommandError(f"--device {device} cannot be used: {str(error).splitlines()[0]}") from error
+    return model.to(choose_device(device)).eval(), tokenizer
 
 
 def translate_stream(model, tokenizer, source: BinaryIO, target: BinaryIO, options: argparse.Namespace) -> None:
@@ -133,8 +118,7 @@ def translate_stream(model, tokenizer, source: BinaryIO, target: BinaryIO, optio
                 max_new_tokens=options.max_new_tokens,
                 too_long="truncate",  # lines that were to be an error have been taken out
             )
-            target.writelines(f"{translation}\n".encode() for translation in translations)
-            target.flush()
+            write_lines(target, translations)
             bar.update(len(lines))
             if error is not None:
                 raise error

@@ -1,0 +1,573 @@
+"""The word aligner: words from subwords, batches, windows, and what is refused."""
+
+import json
+import math
+from itertools import pairwise
+from types import SimpleNamespace
+
+import pytest
+import torch
+from helpers import TINY, assert_close, scatter, tiny_stock_model
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
+from transformers import AutoConfig, BertConfig, PreTrainedTokenizerFast
+
+from hf_attncal.alignment import argmax_links, subword_word_ids
+from hf_attncal.alignment.aligner import WordAligner, WordAlignment, largest_over_words, mean_over_words
+from hf_attncal.alignment.seq2seq import Seq2SeqAttention, seq2seq_weights
+from hf_attncal.alignment.symmetrization import SYMMETRIZATIONS, symmetrize
+from hf_attncal.alignment.windows import merge_windows, pair_windows, window_slices
+from hf_attncal.data.tokenizer import train_bpe_tokenizer
+from hf_attncal.models.configuration_mask_align import MaskAlignConfig
+from hf_attncal.models.modeling_mask_align import MaskAlignModel
+
+TEXT = ["the old house is a small house", "das alte Haus ist ein kleines Haus", "東京 に ある Straße é"]
+PAIRS = [
+    ("the old house", "das alte Haus"),
+    ("a", "ein"),
+    ("the small house is old the small house is old", "das kleine Haus"),
+    ("house", "das kleine Haus ist ein kleines altes Haus ist klein"),
+    ("the house is a house", "das Haus ist ein Haus"),
+]
+LIMIT = 40
+
+
+def tiny_mask_align(tokenizer, **config) -> MaskAlignModel:
+    """A small random model whose attention is far from uniform."""
+    torch.manual_seed(5)
+    sizes = {"d_model": 16, "encoder_layers": 1, "decoder_layers": 2, "attention_heads": 2, "ffn_dim": 16}
+    options = {"vocab_size": len(tokenizer), "max_position_embeddings": LIMIT, "pad_token_id": tokenizer.pad_token_id}
+    model = MaskAlignModel(MaskAlignConfig(**sizes | options | config)).eval()
+    scatter(model, 0.3)
+    return model
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return train_bpe_tokenizer(TEXT * 3, vocab_size=70)
+
+
+@pytest.fixture(scope="module")
+def aligner(tokenizer):
+    return WordAligner(tiny_mask_align(tokenizer), tokenizer)
+
+
+class FixedModel(torch.nn.Module):
+    """Stands for a Mask-Align model: weights that a function of the token ids gives."""
+
+    def __init__(self, forward, backward, **config):
+        super().__init__()
+        defaults = {"model_type": "mask_align", "alignment_threshold": 0.2, "symmetrization": "harmonic"}
+        others = {"max_position_embeddings": LIMIT, "lowercase": False, "pad_token_id": 0}
+        self.config = SimpleNamespace(**defaults | others | config)
+        self.weights = forward, backward
+        self.device, self.dtype = torch.device("cpu"), torch.float32
+        self.batches = []
+
+    def alignments(self, input_ids, attention_mask, target_input_ids, target_attention_mask):
+        self.batches.append((input_ids * attention_mask, target_input_ids * target_attention_mask))
+        pair = attention_mask[:, :, None] * target_attention_mask[:, None, :]
+        forward = self.weights[0](input_ids, target_input_ids).transpose(1, 2) * pair.transpose(1, 2)
+        backward = self.weights[1](input_ids, target_input_ids) * pair
+        return SimpleNamespace(
+            forward_attention=forward,
+            backward_attention=backward,
+            forward_null=(1 - forward.sum(2)) * target_attention_mask,
+            backward_null=(1 - backward.sum(2)) * attention_mask,
+        )
+
+
+def slow_alignment(model, tokenizer, source: str, target: str, method: str, threshold: float):
+    """One pair by loops over the definition: ({link: score}, source NULL, target NULL, sentence score)."""
+    ids, words = [], []
+    for text in (source, target):
+        encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
+        ids.append(torch.tensor([encoded["input_ids"]]))
+        words.append(subword_word_ids(text, encoded["offset_mapping"]))
+    ones = [torch.ones_like(side) for side in ids]
+    output = model.alignments(ids[0], ones[0], ids[1], ones[1])
+    forward, backward = output.forward_attention[0], output.backward_attention[0]  # (T, S), (S, T)
+    n, m = len(source.split()), len(target.split())
+    word_forward, word_backward, word_harmonic = torch.zeros(m, n), torch.zeros(n, m), torch.zeros(n, m)
+    for s, i in enumerate(words[0]):
+        for t, j in enumerate(words[1]):
+            a, b = float(forward[t, s]), float(backward[s, t])
+            word_forward[j, i] = max(word_forward[j, i], a)
+            word_backward[i, j] = max(word_backward[i, j], b)
+            word_harmonic[i, j] = max(word_harmonic[i, j], 2 * a * b / (a + b) if a + b else 0)
+    if method == "harmonic":
+        links = {(i, j) for i in range(n) for j in range(m) if word_harmonic[i, j] > threshold}
+        scores = word_harmonic
+    else:
+        links, scores = symmetrize(word_forward, word_backward, method, threshold)
+    nulls = []
+    for side, null, count in ((0, output.backward_null[0], n), (1, output.forward_null[0], m)):
+        of_word = [[float(p) for p, w in zip(null, words[side], strict=True) if w == word] for word in range(count)]
+        nulls.append([sum(values) / len(values) for values in of_word])
+    best = [max(float(scores[i, j]) for j in range(m)) for i in range(n)]
+    best += [max(float(scores[i, j]) for i in range(n)) for j in range(m)]
+    return {link: float(scores[link]) for link in links}, *nulls, sum(best) / len(best)
+
+
+# ---- words ----
+
+
+@pytest.mark.parametrize("method", SYMMETRIZATIONS)
+def test_batches_equal_loops_over_the_definition(method, aligner):
+    found_any = 0
+    for pair, found in zip(PAIRS, aligner.align(PAIRS, symmetrize=method, threshold=0.15), strict=True):
+        links, source_null, target_null, score = slow_alignment(aligner.model, aligner.tokenizer, *pair, method, 0.15)
+        assert found.links == tuple(sorted(links))
+        assert found.scores == pytest.approx([links[link] for link in found.links], abs=1e-5)
+        assert found.source_null == pytest.approx(source_null, abs=1e-5)
+        assert found.target_null == pytest.approx(target_null, abs=1e-5)
+        assert found.score == pytest.approx(score, abs=1e-5)
+        assert (found.symmetrization, found.threshold) == (method, 0.15)
+        found_any += len(found.links)
+    assert found_any > 3  # not two empty results that agree
+
+
+def test_two_words_are_linked_if_any_of_their_subwords_are():
+    pieces = Tokenizer(models.WordPiece({"[UNK]": 0, "z": 1, "##y": 2, "##x": 3, "b": 4}, unk_token="[UNK]"))
+    pieces.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=pieces, unk_token="[UNK]")
+
+    def weights(source, target):
+        weights = torch.zeros(len(source), source.shape[1], target.shape[1])
+        weights[:, 1, 2] = 0.6  # "##y" of the source, "##x" of the target
+        weights[:, 0, 1] = 0.1  # "z", "##y"
+        return weights
+
+    aligner = WordAligner(FixedModel(weights, weights), tokenizer)
+    (found,) = aligner.align([("zy b", "zyx b")])
+    assert found.links == ((0, 0),)
+    assert found.scores == pytest.approx((0.6,))
+    assert found.source_null == pytest.approx(((0.9 + 0.4) / 2, 1.0))  # of "z" and "##y", of "b"
+    assert found.target_null == pytest.approx(((1.0 + 0.9 + 0.4) / 3, 1.0))
+    assert found.score == pytest.approx((0.6 + 0 + 0.6 + 0) / 4)
+
+
+def test_pooling_equals_loops():
+    weights, rows, columns = torch.rand(2, 5, 4), torch.tensor([[0, 0, 2, 3, 1], [2, 1, 0, 0, 0]]), torch.zeros(2, 4)
+    columns = torch.tensor([[1, 1, 0, 2], [2, 2, 2, 2]])  # 3 rows and 2 columns; 3 and 2 belong to no word
+    expected = torch.zeros(2, 3, 2)
+    for b in range(2):
+        for r, i in enumerate(rows[b].tolist()):
+            for c, j in enumerate(columns[b].tolist()):
+                if i < 3 and j < 2:
+                    expected[b, i, j] = max(expected[b, i, j], weights[b, r, c])
+    assert_close(largest_over_words(weights, rows, columns, 3, 2), expected)
+    mean = mean_over_words(torch.tensor([[0.2, 0.4, 0.9]]), torch.tensor([[0, 0, 2]]), 2)
+    assert_close(mean, torch.tensor([[0.3, 1.0]]), 1e-7)
+
+
+def test_every_symmetrization_gives_scores_between_0_and_1(aligner):
+    for method in SYMMETRIZATIONS:
+        for found in aligner.align(PAIRS, symmetrize=method, threshold=0):
+            values = [*found.scores, *found.source_null, *found.target_null, found.score]
+            assert all(0 <= value <= 1 for value in values)
+
+
+def test_the_models_own_threshold_and_symmetrization_are_the_defaults(tokenizer):
+    model = tiny_mask_align(tokenizer, alignment_threshold=0.05, symmetrization="union")
+    aligner = WordAligner(model, tokenizer)
+    assert aligner.align(PAIRS) == aligner.align(PAIRS, threshold=0.05, symmetrize="union")
+    assert aligner.align(PAIRS) != aligner.align(PAIRS, threshold=0.5)
+
+
+def test_text_is_lower_cased_where_the_model_is(tokenizer):
+    aligner = WordAligner(tiny_mask_align(tokenizer, lowercase=True), tokenizer)
+    lower, upper = aligner.align([("the old house", "is a house"), ("THE OLD HOUSE", "IS A HOUSE")], threshold=0)
+    assert lower == upper
+    assert WordAligner(tiny_mask_align(tokenizer), tokenizer).align([("THE", "A")]) != aligner.align([("THE", "A")])
+    # "İ".lower() is longer than "İ": the words behind it must not shift.
+    (found,) = aligner.align([("İİİİ a İstanbul house", "a house")], threshold=0)
+    (expected,) = aligner.align([("i̇i̇i̇i̇ a i̇stanbul house", "a house")], threshold=0)
+    assert found == expected
+    assert len(found.source_null) == 4
+
+
+# ---- tokenizers ----
+
+
+def byte_level_tokenizer(prefix: bool, trim: bool) -> PreTrainedTokenizerFast:
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=prefix, trim_offsets=trim)
+    tokenizer.post_processor = processors.ByteLevel(trim_offsets=trim)
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    tokenizer.train_from_iterator(
+        TEXT, trainers.BpeTrainer(vocab_size=270, initial_alphabet=alphabet, show_progress=False)
+    )
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="!")
+
+
+def word_piece_tokenizer() -> PreTrainedTokenizerFast:
+    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    trainer = trainers.WordPieceTrainer(vocab_size=60, special_tokens=["[PAD]", "[UNK]"], show_progress=False)
+    tokenizer.train_from_iterator(TEXT, trainer)
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="[UNK]", pad_token="[PAD]")
+
+
+TOKENIZERS = {
+    "bpe": lambda: train_bpe_tokenizer(TEXT * 3, vocab_size=70),
+    "byte-level": lambda: byte_level_tokenizer(False, True),
+    "byte-level, space in front": lambda: byte_level_tokenizer(True, True),
+    "byte-level, untrimmed": lambda: byte_level_tokenizer(True, False),
+    "word pieces": word_piece_tokenizer,
+}
+SENTENCES = [
+    "the old house",
+    "",
+    "\x07",
+    "a \x07 b",
+    "don't! stop 東京 😀 x",
+    "İstanbul ﬁne e\u0301 ü",
+    "\u200b a \u200b",
+    "</s> <unk> [PAD] ▁ ▁▁",
+    "العربية हिन्दी ไทย",
+]
+
+
+@pytest.mark.parametrize("name", TOKENIZERS)
+def test_words_of_tokens_equal_those_found_text_by_text(name):
+    tokenizer = TOKENIZERS[name]()
+    aligner = WordAligner(FixedModel(None, None), tokenizer)
+    sides = aligner._tokenize([sentence.split() for sentence in SENTENCES])
+    checked = 0
+    for sentence, side in zip(SENTENCES, sides, strict=True):
+        text = " ".join(sentence.split())
+        encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
+        assert side.ids.tolist() == encoded["input_ids"]
+        assert side.words == len(sentence.split())
+        expected = subword_word_ids(text, encoded["offset_mapping"])
+        for found, word, (start, end) in zip(side.word_ids.tolist(), expected, encoded["offset_mapping"], strict=True):
+            if start < end:
+                assert found == (side.words if word is None else word)
+                checked += 1
+            else:  # covers nothing: of the word that follows
+                following = len(text[:start].split()) if start < len(text) else side.words
+                assert found == following
+    assert checked > 20
+
+
+@pytest.mark.parametrize("name", TOKENIZERS)
+def test_any_fast_tokenizer_and_script(name):
+    tokenizer = TOKENIZERS[name]()
+    aligner = WordAligner(tiny_mask_align(tokenizer, max_position_embeddings=200), tokenizer)
+    pairs = [(a, b) for a in SENTENCES for b in SENTENCES]
+    for (source, target), found in zip(pairs, aligner.align(pairs, threshold=0.01), strict=True):
+        n, m = len(source.split()), len(target.split())
+        assert (len(found.source_null), len(found.target_null)) == (n, m)
+        assert all(0 <= i < n and 0 <= j < m for i, j in found.links)
+        assert (found.score is None) == (not n or not m)
+
+
+def test_a_word_of_which_the_tokenizer_leaves_nothing_has_no_link():
+    tokenizer = word_piece_tokenizer()
+    aligner = WordAligner(tiny_mask_align(tokenizer), tokenizer)
+    with_it, without = aligner.align([("the \x07 house", "das Haus"), ("the house", "das Haus")], threshold=0.01)
+    assert with_it.links == tuple((2 * i, j) for i, j in without.links)
+    assert len(without.links) > 0
+    assert with_it.source_null[1] == 1
+    assert with_it.target_null == without.target_null
+    (nothing,) = aligner.align([("\x07", "das Haus")])
+    assert (nothing.links, nothing.source_null, nothing.target_null, nothing.score) == ((), (1,), (1, 1), 0)
+
+
+def test_words_are_what_split_gives(aligner):
+    odd, plain = aligner.align([("\tthe\u00a0old\u3000 house \n", "das  Haus"), ("the old house", "das Haus")])
+    assert odd == plain
+    assert len(odd.source_null) == 3
+
+
+def test_words_may_come_as_lists(aligner):
+    assert aligner.align([(source.split(), target.split()) for source, target in PAIRS]) == aligner.align(PAIRS)
+    assert aligner.align(iter(PAIRS)) == aligner.align(PAIRS)
+
+
+@pytest.mark.parametrize("word", ["old house", "", " a", "a\u3000b"])
+def test_a_word_of_a_list_with_white_space_is_refused(word, aligner):
+    with pytest.raises(ValueError, match=r"`pairs\[1\]\[0\]` has the word .* must not be empty or hold white space"):
+        aligner.align([("a", "b"), (["the", word], ["das"])])
+
+
+def test_what_is_no_pair_is_refused(aligner):
+    with pytest.raises(ValueError, match=r"`pairs\[0\]` must be a source and a target, got 'ab'"):
+        aligner.align(["ab"])
+
+
+def test_a_slow_tokenizer_is_refused(tokenizer):
+    slow = SimpleNamespace(is_fast=False)
+    with pytest.raises(ValueError, match="Mask-Align needs a fast tokenizer, got SimpleNamespace"):
+        WordAligner(tiny_mask_align(tokenizer), slow)
+
+
+# ---- batches ----
+
+
+def test_a_pair_alone_equals_the_pair_in_a_batch(aligner):
+    alone = [aligner.align([pair], threshold=0.01)[0] for pair in PAIRS]
+    for together in (
+        aligner.align(PAIRS, threshold=0.01),
+        aligner.align(PAIRS, threshold=0.01, batch_size=2),
+        aligner.align(PAIRS, threshold=0.01, batch_tokens=1),
+    ):
+        for one, other in zip(alone, together, strict=True):
+            assert one.links == other.links
+            for field in ("scores", "source_null", "target_null"):
+                assert getattr(one, field) == pytest.approx(getattr(other, field), abs=1e-6)
+            assert one.score == pytest.approx(other.score, abs=1e-6)
+
+
+def test_batches_hold_no_more_than_asked_for(tokenizer):
+    model = FixedModel(*[lambda s, t: torch.zeros(len(s), s.shape[1], t.shape[1])] * 2)
+    pairs = PAIRS * 4
+    aligner = WordAligner(model, tokenizer)
+    aligner.align(pairs, batch_size=3)
+    assert max(len(source) for source, _ in model.batches) == 3
+    assert sum(len(source) for source, _ in model.batches) == len(pairs)
+    model.batches.clear()
+    aligner.align(pairs, batch_tokens=100)
+    sizes = [(len(source), source.shape[1] + target.shape[1]) for source, target in model.batches]
+    assert all(pairs * tokens <= 100 or pairs == 1 for pairs, tokens in sizes)
+    assert max(pairs for pairs, _ in sizes) > 1
+    assert sum(pairs for pairs, _ in sizes) == len(pairs)
+
+
+def test_no_pairs_and_empty_sides(aligner):
+    assert aligner.align([]) == []
+    both, source, target, full = aligner.align([("", " "), ("a b", ""), ([], ["das"]), ("a", "das")])
+    assert both == WordAlignment((), (), (), (), None, "harmonic", 0.2)
+    assert source == WordAlignment((), (), (1.0, 1.0), (), None, "harmonic", 0.2)
+    assert target == WordAlignment((), (), (), (1.0,), None, "harmonic", 0.2)
+    assert full.score is not None
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"batch_size": 0}, "`batch_size` must be >= 1, got 0"),
+        ({"batch_tokens": 0}, "`batch_tokens` must be >= 1, got 0"),
+        ({"threshold": 1.5}, "`threshold` must be from 0 to 1, got 1.5"),
+        ({"symmetrize": "grow"}, r"`symmetrize` must be one of .*harmonic.*, got 'grow'"),
+    ],
+)
+def test_settings_out_of_range_are_refused(options, message, aligner):
+    with pytest.raises(ValueError, match=message):
+        aligner.align(PAIRS, **options)
+
+
+def test_weights_that_are_not_finite_are_an_error(tokenizer):
+    broken = FixedModel(*[lambda s, t: torch.full((len(s), s.shape[1], t.shape[1]), math.nan)] * 2)
+    with pytest.raises(ValueError, match=r"not finite in torch\.float32"):
+        WordAligner(broken, tokenizer).align(PAIRS)
+
+
+# ---- windows ----
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 7, 16])
+@pytest.mark.parametrize("length", [1, 2, 7, 16, 17, 40, 129])
+def test_windows_cover_a_sentence_and_overlap(length, size):
+    windows = window_slices(length, size)
+    assert (windows[0].start, windows[-1].stop) == (0, length)
+    assert all(0 < window.stop - window.start <= size for window in windows)
+    assert (len(windows) == 1) == (length <= size)
+    for window, following in pairwise(windows):
+        assert window.start < following.start
+        shared = window.stop - following.start
+        assert shared >= (size / 4 if size > 1 else 0)
+
+
+@pytest.mark.parametrize(("source", "target"), [(40, 40), (41, 41), (200, 200), (200, 90), (13, 300), (300, 1)])
+def test_windows_cover_what_lies_near_the_diagonal(source, target):
+    windows = pair_windows(source, target, 40)
+    covered = torch.zeros(source, target, dtype=torch.bool)
+    for s, t in windows:
+        covered[s, t] = True
+    assert covered.any(0).all()
+    assert covered.any(1).all()
+    scale = max(source, target)
+    for i in range(source):
+        for j in range(target):
+            if abs((i + 0.5) / source - (j + 0.5) / target) * scale <= 20:
+                assert covered[i, j], (i, j)
+    # As many windows as the length asks for, not its square.
+    assert len(windows) <= 3 * (scale // 30 + 1)
+
+
+def test_merged_weights_equal_loops():
+    generator = torch.Generator().manual_seed(1)
+    slices = [(slice(0, 4), slice(0, 3)), (slice(0, 4), slice(2, 5)), (slice(2, 6), slice(2, 5))]
+    windows = []
+    for rows, columns in slices:
+        both = torch.rand(rows.stop - rows.start, columns.stop - columns.start + 1, generator=generator).softmax(1)
+        windows.append((rows, columns, both[:, 1:], both[:, 0]))
+    weights, null = merge_windows(windows, 6, 5)
+    for row in range(6):
+        inside = [(r, c, w, n) for r, c, w, n in windows if r.start <= row < r.stop]
+        cells = []
+        for column in range(5):
+            values = [float(w[row - r.start, column - c.start]) for r, c, w, _ in inside if c.start <= column < c.stop]
+            cells.append(sum(values) / len(values) if values else 0.0)
+        nothing = sum(float(n[row - r.start]) for r, _, _, n in inside) / len(inside)
+        total = max(1.0, sum(cells) + nothing)
+        assert weights[row].tolist() == pytest.approx([cell / total for cell in cells])
+        assert float(null[row]) == pytest.approx(nothing / total)
+    assert_close(weights.sum(1) + null, torch.ones(6), 1e-6)
+    assert weights[0, 4] > 0
+    assert weights[5, 0] == 0  # in no window
+
+
+def test_one_window_is_merged_to_itself():
+    weights, null = torch.rand(3, 2) / 4, torch.rand(3) / 2
+    merged = merge_windows([(slice(0, 3), slice(0, 2), weights, null)], 3, 2)
+    assert_close(merged[0], weights)
+    assert_close(merged[1], null)
+
+
+def test_a_sentence_at_the_limit_is_read_at_once_and_one_above_is_not(tokenizer):
+    def same(source, target):
+        return (source[:, :, None] == target[:, None, :]).float() / 4
+
+    one_token = next(word for word in ("a", "is", "the") if len(tokenizer.tokenize(word)) == 1)
+    model = FixedModel(same, same)
+    aligner = WordAligner(model, tokenizer)
+    aligner.align([(" ".join([one_token] * LIMIT), one_token)])
+    assert [source.shape[1] for source, _ in model.batches] == [LIMIT]
+    model.batches.clear()
+    aligner.align([(" ".join([one_token] * (LIMIT + 1)), one_token)])
+    assert [tuple(source.shape) for source, _ in model.batches] == [(2, LIMIT)]
+
+
+def identity_aligner(limit: int):
+    """Links words that are equal, in both directions; the words are single tokens with ids of their own."""
+    words = {f"w{n}": n + 2 for n in range(300)}
+    plain = Tokenizer(models.WordLevel({"[PAD]": 0, "[UNK]": 1, **words}, unk_token="[UNK]"))
+    plain.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=plain, pad_token="[PAD]", unk_token="[UNK]")
+
+    def equal(source, target):
+        return 0.9 * (source[:, :, None] == target[:, None, :]).float()
+
+    return WordAligner(FixedModel(equal, equal, max_position_embeddings=limit), tokenizer)
+
+
+@pytest.mark.parametrize("length", [16, 17, 23, 100])
+def test_long_pairs_are_aligned_to_their_ends(length):
+    aligner = identity_aligner(limit=16)
+    source = [f"w{n}" for n in range(length)]
+    target = [word for pair in zip(source[1::2], source[::2], strict=False) for word in pair]  # neighbours swapped
+    for batch_tokens in (8192, 40):
+        (found,) = aligner.align([(source, target)], batch_tokens=batch_tokens)
+        assert set(found.links) == {(int(word[1:]), j) for j, word in enumerate(target)}
+        # Where windows overlap a word has its partner in some windows and NULL in others: never more than all.
+        assert all(0.4 < score <= 0.9 + 1e-6 for score in found.scores)
+        assert all(0 <= p < 0.6 for p, word in zip(found.source_null, source, strict=True) if word in target)
+
+
+def test_long_pairs_among_short_ones(aligner):
+    long_source = "the small house is old " * 12
+    pairs = [PAIRS[0], (long_source, "das Haus"), PAIRS[1], ("a house", "das kleine Haus " * 20), PAIRS[2]]
+    found = aligner.align(pairs, threshold=0.01)
+    assert found[::2] == aligner.align(pairs[::2], threshold=0.01)
+    assert len(found[1].source_null) == 60
+    assert len(found[3].target_null) == 60
+    for long in (found[1], found[3]):
+        assert max(len(long.source_null), len(long.target_null)) == 60
+        assert all(0 <= value <= 1 for value in (*long.scores, *long.source_null, *long.target_null))
+    assert {j for _, j in found[3].links} & set(range(40, 60))
+
+
+# ---- results ----
+
+
+def test_results_as_text_and_as_plain_data():
+    alignment = WordAlignment(((0, 0), (2, 1)), (0.93, 0.25001), (0.0, 1.0, 0.5), (0.1, 0.2), 0.5, "harmonic", 0.2)
+    assert alignment.pharaoh() == "0-0 2-1"
+    assert alignment.pharaoh(scores=True) == "0-0:0.9300 2-1:0.2500"
+    plain = json.loads(json.dumps(alignment.to_dict()))
+    assert plain["links"] == [[0, 0], [2, 1]]
+    assert list(plain) == ["links", "scores", "source_null", "target_null", "score", "symmetrization", "threshold"]
+    with pytest.raises(AttributeError):
+        alignment.score = 1.0
+
+
+# ---- checkpoints ----
+
+
+def test_a_saved_mask_align_model_is_loaded(aligner, tmp_path):
+    aligner.model.save_pretrained(tmp_path)
+    aligner.tokenizer.save_pretrained(tmp_path)
+    for name in (tmp_path, str(tmp_path)):
+        loaded = WordAligner.from_pretrained(name, device="cpu")
+        assert loaded.align(PAIRS) == aligner.align(PAIRS)
+    half = WordAligner.from_pretrained(tmp_path, device="cpu", dtype="bfloat16")
+    assert half.model.dtype == torch.bfloat16
+    for one, other in zip(half.align(PAIRS), aligner.align(PAIRS), strict=True):
+        assert one.source_null == pytest.approx(other.source_null, abs=0.1)
+    with pytest.raises(ValueError, match="`settings` choose the attention of an encoder-decoder"):
+        WordAligner.from_pretrained(tmp_path, settings=Seq2SeqAttention(0))
+
+
+@pytest.fixture(scope="module")
+def seq2seq(tmp_path_factory, tokenizer):
+    """A folder with a tiny random stock Marian model, and the model."""
+    special = {"pad_token_id": tokenizer.pad_token_id, "eos_token_id": tokenizer.eos_token_id}
+    special |= {"decoder_start_token_id": tokenizer.pad_token_id, "bos_token_id": tokenizer.eos_token_id}
+    model = tiny_stock_model("marian", torch.float32, vocab_size=len(tokenizer), **special)
+    folder = tmp_path_factory.mktemp("seq2seq")
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return SimpleNamespace(folder=folder, model=model)
+
+
+def test_an_encoder_decoder_links_each_target_word_to_its_best_source_word(seq2seq, tokenizer):
+    settings = Seq2SeqAttention(1, (0,), shift=False)
+    aligner = WordAligner.from_pretrained(seq2seq.folder, device="cpu", settings=settings)
+    pairs = [pair for pair in PAIRS if len(" ".join(pair)) < 40] + [("", "das")]
+    sources, targets = zip(*pairs, strict=True)
+    expected = seq2seq_weights(seq2seq.model, tokenizer, sources, targets, settings)
+    for found, weights in zip(aligner.align(pairs), expected, strict=True):
+        assert found.links == tuple(sorted(argmax_links(weights)))
+        assert found.scores == pytest.approx([float(weights[j, i]) for i, j in found.links], abs=1e-6)
+        assert (found.symmetrization, found.threshold) == ("forward", None)
+        assert found.source_null is found.target_null is None
+    assert aligner.align(pairs)[-1].score is None
+    for found, weights in zip(aligner.align(pairs, threshold=0.3), expected, strict=True):
+        assert found.links == tuple(sorted((i, j) for j, i in (weights > 0.3).nonzero().tolist()))
+        assert found.threshold == 0.3
+
+
+def test_settings_saved_beside_an_encoder_decoder_are_used(seq2seq, tmp_path, tokenizer):
+    assert WordAligner.from_pretrained(seq2seq.folder, device="cpu").settings is None
+    seq2seq.model.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    Seq2SeqAttention(1, (1,), shift=True).save(tmp_path)
+    assert WordAligner.from_pretrained(tmp_path, device="cpu").settings == Seq2SeqAttention(1, (1,), shift=True)
+
+
+def test_an_encoder_decoder_has_one_direction(seq2seq):
+    aligner = WordAligner.from_pretrained(seq2seq.folder, device="cpu")
+    assert aligner.align(PAIRS[:2], symmetrize="forward") == aligner.align(PAIRS[:2])
+    with pytest.raises(ValueError, match=r"must be 'forward' for an encoder-decoder.* got 'harmonic'"):
+        aligner.align(PAIRS[:2], symmetrize="harmonic")
+
+
+def test_a_pair_that_is_too_long_for_an_encoder_decoder_is_an_error(seq2seq):
+    aligner = WordAligner.from_pretrained(seq2seq.folder, device="cpu")
+    with pytest.raises(ValueError, match=f"the model takes at most {TINY['max_position_embeddings']}"):
+        aligner.align([("a " * 60, "das")])
+
+
+def test_a_model_of_another_kind_is_refused(tmp_path):
+    BertConfig(vocab_size=10).save_pretrained(tmp_path)
+    assert AutoConfig.from_pretrained(tmp_path).model_type == "bert"
+    with pytest.raises(ValueError, match=r"is of type 'bert'\. Alignment needs a Mask-Align checkpoint or an"):
+        WordAligner.from_pretrained(tmp_path)
+
+
+def test_a_checkpoint_that_is_not_there(tmp_path):
+    with pytest.raises(OSError, match="nothing"):
+        WordAligner.from_pretrained(str(tmp_path / "nothing"))
