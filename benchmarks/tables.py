@@ -119,12 +119,80 @@ def benchmark(name: str, columns: dict[str, str]) -> str:
     return markdown(["attention", *columns, "hardware"], rows) if rows else f"{NOT_RUN}\n"
 
 
+def aligning() -> str:
+    """Speed of the word aligner against the encoder, of training, and the memory of `attncal align run`."""
+    rows, notes = [], []
+    for path in sorted(RESULTS.glob("benchmark_aligning*.json")):
+        result = json.loads(path.read_text(encoding="utf-8"))
+        environment, settings, encoder = result["environment"], result["settings"], result["encoder"]
+        device = environment.get("gpu") or f"{environment['cpu']}, {environment['threads']} thread(s)"
+        device += f", {settings['dtype']}"
+        name = f"encoder, {encoder['config']['num_hidden_layers']} layers"
+        rows.append([name, f"{encoder['pairs_per_second']['median']:.1f}", "1", "-", "-", "-", device])
+        for size, measured in result["aligners"].items():
+            training = result.get("training", {}).get(size)
+            row = [size]
+            for part in (measured["forward"], measured["text_to_links"]):
+                row += [f"{part['pairs_per_second']['median']:.1f}", ratio(part["ratio_to_encoder"])]
+            speed = NOT_RUN
+            if training is not None:
+                precision = "bf16" if training["bf16"] else "float32"
+                speed = f"{training['tokens_per_second']['median']:.0f} ({precision})"
+            rows.append([*row, speed, device])
+        memory = result.get("memory")
+        if memory is not None:
+            peaks = ", ".join(
+                f"{run['peak_bytes'] / 2**20:.0f} MB for {run['lines']:,} lines" for run in memory["runs"]
+            )
+            notes.append(f"Peak memory of `attncal align run` ({memory['model']}; {device}): {peaks}.")
+    if not rows:
+        return f"{NOT_RUN}\n"
+    header = ["", "forward, pairs/s", "times encoder", "text to links, pairs/s", "times encoder", "training tokens/s"]
+    return markdown([*header, "hardware"], rows) + "".join(f"\n{note}\n" for note in notes)
+
+
+def aligners() -> str:
+    """Alignment error rates of our checkpoints and of other aligners, one table for all pairs of languages."""
+    rows, signatures = [], {}
+    for path in sorted(RESULTS.glob("aligners_*.json")):
+        result = json.loads(path.read_text(encoding="utf-8"))
+        for name, row in result["systems"].items():
+            scored = row.get("test")
+            minutes = (row["seconds"] + row.get("training_seconds", 0)) / 60
+            rows.append(
+                [
+                    f"{name}, {result['pair']}",
+                    f"{100 * row['dev']['aer']:.1f}",
+                    NOT_RUN if scored is None else percent_with_interval(scored["aer"], scored["interval"]),
+                    "-" if scored is None else f"{100 * scored['precision']:.1f}",
+                    "-" if scored is None else f"{100 * scored['recall']:.1f}",
+                    row["symmetrization"],
+                    f"{minutes:.1f}",
+                ]
+            )
+            if scored is not None:
+                signatures[re.sub(r"symm:[^|]*", "symm:*", scored["signature"])] = None
+    if not rows:
+        return f"{NOT_RUN}\n"
+    header = ["aligner", "dev AER", "test AER (95 %)", "precision", "recall", "symmetrisation", "minutes"]
+    return markdown(header, rows) + "".join(f"\n`{signature}`\n" for signature in signatures)
+
+
+def percent_with_interval(value: float, interval: list[float] | None) -> str:
+    """`8.1 (7.2 to 9.0)`, in percent."""
+    if interval is None:
+        return f"{100 * value:.1f}"
+    return f"{100 * value:.1f} ({100 * interval[0]:.1f} to {100 * interval[1]:.1f})"
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "multi30k": multi30k,
     "alpha": lambda: sweep("multi30k/alpha_*.json", "mask_penalty", "alpha"),
     "lambda": lambda: sweep("multi30k/lambda_*.json", "calibration_weight", "lambda"),
     "training": lambda: benchmark("training", {"training step": "time_ratio", "peak memory": "memory_ratio"}),
     "generation": lambda: benchmark("generation", {"tokens per second, 4 beams": "speed_ratio"}),
+    "aligning": aligning,
+    "aligners": aligners,
 }
 
 

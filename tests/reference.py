@@ -406,3 +406,336 @@ class SlowModel:
             g = gate(query, self.added[prefix + "gate.weight"], self.added[prefix + "gate.bias"])
             combined = gated(a, a_c, g)
         return renormalized(combined, a.sum(dim=-1)) if config.renormalize else combined
+
+
+# ---- Mask-Align ----
+# Weights here are (batch, target, source) or, for one pair, (target, source); NULL is the first column where there is
+# one. `real_target` is as `real_source`.
+
+
+def agreement(
+    forward: torch.Tensor, backward: torch.Tensor, real_target: torch.Tensor, real_source: torch.Tensor
+) -> torch.Tensor:
+    """[MA] sec. 3.3: `MSE(W_f, W_b^T)` over the real cells of a batch; `backward` (batch, source, target)."""
+    total, count = torch.zeros((), dtype=forward.dtype), 0
+    for b in range(len(forward)):
+        for t in range(forward.shape[1]):
+            for s in range(forward.shape[2]):
+                if real_target[b, t] and real_source[b, s]:
+                    total, count = total + (forward[b, t, s] - backward[b, s, t]) ** 2, count + 1
+    return total / max(count, 1)
+
+
+def smoothed_entropy(
+    weights: torch.Tensor, real_target: torch.Tensor, real_source: torch.Tensor, smoothing: float
+) -> torch.Tensor:
+    """[MA] sec. 3.3: `-(1/I) sum_i sum_j W~_ij log W~_ij`, `W~ = (W + lambda) / sum_j (W + lambda)`; 0 log 0 = 0."""
+    total, count = torch.zeros((), dtype=weights.dtype), 0
+    for b in range(len(weights)):
+        real = [s for s in range(weights.shape[2]) if real_source[b, s]]
+        for t in range(weights.shape[1]):
+            if not real_target[b, t]:
+                continue
+            count += 1
+            mass = sum((weights[b, t, s] + smoothing for s in real), torch.zeros((), dtype=weights.dtype))
+            for s in real:
+                if mass > 0 and weights[b, t, s] + smoothing > 0:
+                    share = (weights[b, t, s] + smoothing) / mass
+                    total = total - share * torch.log(share)
+    return total / max(count, 1)
+
+
+def guided(weights: torch.Tensor, null: torch.Tensor, links: torch.Tensor, real_target: torch.Tensor) -> torch.Tensor:
+    """Cross-entropy of the weights against given links, mean over real target tokens.
+
+    A token with links: `-(1/n) sum over its n links of log W`; without: `-log W_NULL` (`null`, (batch, target)).
+    """
+    total, count = torch.zeros((), dtype=weights.dtype), 0
+    for b in range(len(weights)):
+        for t in range(weights.shape[1]):
+            if not real_target[b, t]:
+                continue
+            count += 1
+            linked = [s for s in range(weights.shape[2]) if links[b, t, s]]
+            for s in linked:
+                total = total - torch.log(weights[b, t, s]) / len(linked)
+            if not linked:
+                total = total - torch.log(null[b, t])
+    return total / max(count, 1)
+
+
+def harmonic(forward: torch.Tensor, backward: torch.Tensor) -> torch.Tensor:
+    """[MA] sec. 3.4: `S_ij = 2 W_f W_b / (W_f + W_b)` (0 where both are 0), (batch, source, target)."""
+
+    def cell(b: int, s: int, t: int) -> torch.Tensor:
+        f, g = forward[b, t, s], backward[b, s, t]
+        return 2 * f * g / (f + g) if f + g > 0 else torch.zeros((), dtype=forward.dtype)
+
+    return cells(backward.shape, cell)
+
+
+def mixture(weights: torch.Tensor, emissions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """`log p(y_t) = log sum_s W_ts p(y_t | s)`, and `P_ts = W_ts p(y_t | s) / p(y_t)`.
+
+    `emissions`: log p(y_t | s), (batch, target, NULL and source), as the weights W.
+    """
+
+    def joint(b: int, t: int, s: int) -> torch.Tensor:
+        return weights[b, t, s] * torch.exp(emissions[b, t, s])
+
+    def total(b: int, t: int) -> torch.Tensor:
+        return sum(joint(b, t, s) for s in range(weights.shape[2]))
+
+    likelihood = cells(weights.shape[:2], lambda b, t: torch.log(total(b, t)))
+    return likelihood, cells(weights.shape, lambda b, t, s: joint(b, t, s) / total(b, t))
+
+
+class SlowMaskAlign:
+    """[MA] One sentence pair at a time, one position at a time: no batch, no padding, no mask exists here.
+
+    Args:
+        parameters: of the model under test, by name.
+        config: its configuration.
+        frequencies: relative frequency of each vocabulary entry, (source, target); for `sampled_softmax`.
+    """
+
+    def __init__(
+        self,
+        parameters: dict[str, torch.Tensor],
+        config: object,
+        frequencies: tuple[torch.Tensor, torch.Tensor] | None = None,
+    ) -> None:
+        self.parameters, self.config, self.frequencies = parameters, config, frequencies
+
+    def linear(self, name: str, x: torch.Tensor) -> torch.Tensor:
+        """`W x + b` of one vector."""
+        return self.parameters[f"{name}.weight"] @ x + self.parameters[f"{name}.bias"]
+
+    def layer_norm(self, name: str, x: torch.Tensor) -> torch.Tensor:
+        """Of one vector."""
+        mean = x.sum() / len(x)
+        variance = ((x - mean) ** 2).sum() / len(x)
+        normal = (x - mean) / torch.sqrt(variance + 1e-5)
+        return normal * self.parameters[f"{name}.weight"] + self.parameters[f"{name}.bias"]
+
+    def feed_forward(self, name: str, x: torch.Tensor) -> torch.Tensor:
+        """`W_2 relu(W_1 x + b_1) + b_2`."""
+        inner = self.linear(f"{name}.fc1", x)
+        return self.linear(f"{name}.fc2", torch.where(inner > 0, inner, torch.zeros_like(inner)))
+
+    def head(self, x: torch.Tensor, h: int) -> torch.Tensor:
+        """Part h of a vector, d_k values."""
+        d_k = self.config.d_model // self.config.attention_heads
+        return x[h * d_k : (h + 1) * d_k]
+
+    def position(self, p: int) -> torch.Tensor:
+        """Vaswani et al.: sines of `p / 10000^(2k / d_model)` for k < d_model / 2, then the cosines."""
+        angles = [p / 10000 ** (2 * k / self.config.d_model) for k in range(self.config.d_model // 2)]
+        return torch.tensor([math.sin(a) for a in angles] + [math.cos(a) for a in angles], dtype=torch.float64)
+
+    def table(self, side: str) -> torch.Tensor:
+        """Embeddings of the "source" or the "target" language."""
+        return self.parameters[f"{'source' if self.config.share_embeddings else side}_embeddings.weight"]
+
+    def embed(self, side: str, ids: Sequence[int]) -> list[torch.Tensor]:
+        """`x_i sqrt(d_model) + p_i`."""
+        root = math.sqrt(self.config.d_model)
+        return [self.table(side)[token] * root + self.position(p) for p, token in enumerate(ids)]
+
+    def keys_and_values(self, name: str, states: Sequence[torch.Tensor]) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        """Of each state."""
+        return [(self.linear(f"{name}.k_proj", state), self.linear(f"{name}.v_proj", state)) for state in states]
+
+    def attend(self, name: str, query: torch.Tensor, seen: list[tuple[torch.Tensor, torch.Tensor]]) -> torch.Tensor:
+        """One query over the keys and values that it may see; with none, over those of one state of zeros."""
+        seen = seen or self.keys_and_values(name, [torch.zeros_like(query)])
+        query = self.linear(f"{name}.q_proj", query)
+        read = []
+        for h in range(self.config.attention_heads):
+            q = self.head(query, h)
+            e = [torch.exp(q @ self.head(key, h) / math.sqrt(len(q))) for key, _ in seen]
+            read.append(sum(e[j] / sum(e) * self.head(value, h) for j, (_, value) in enumerate(seen)))
+        return self.linear(f"{name}.out_proj", torch.cat(read))
+
+    def encode(self, direction: str, x: list[torch.Tensor]) -> list[torch.Tensor]:
+        """Every position sees every position; norms before the sub-layers, and one at the end."""
+        for n in range(self.config.encoder_layers):
+            layer = f"{direction}.encoder_layers.{n}"
+            normal = [self.layer_norm(f"{layer}.self_attn_layer_norm", state) for state in x]
+            seen = self.keys_and_values(f"{layer}.self_attn", normal)
+            x = [x[i] + self.attend(f"{layer}.self_attn", normal[i], seen) for i in range(len(x))]
+            x = [s + self.feed_forward(f"{layer}.ffn", self.layer_norm(f"{layer}.ffn_layer_norm", s)) for s in x]
+        return [self.layer_norm(f"{direction}.encoder_layer_norm", state) for state in x]
+
+    def decode(self, direction: str, x: list[torch.Tensor]) -> list[torch.Tensor]:
+        """Static KV: query i starts from `p_i`; the keys and values of every layer are those of x, without x_i."""
+        hidden = self.config.mask_diagonal
+        queries = [self.position(i) if hidden else x[i] for i in range(len(x))]
+        for n in range(self.config.decoder_layers):
+            layer = f"{direction}.decoder_layers.{n}"
+            all_seen = self.keys_and_values(f"{layer}.self_attn", x)
+            for i, query in enumerate(queries):
+                seen = [both for j, both in enumerate(all_seen) if j != i or not hidden]
+                normal = self.layer_norm(f"{layer}.self_attn_layer_norm", query)
+                query = query + self.attend(f"{layer}.self_attn", normal, seen)
+                normal = self.layer_norm(f"{layer}.ffn_layer_norm", query)
+                queries[i] = query + self.feed_forward(f"{layer}.ffn", normal)
+        return queries
+
+    def cross_weights(self, direction: str, queries: list[torch.Tensor], states: list[torch.Tensor]) -> list:
+        """`softmax(q [k_NULL; K]^T / sqrt(d_k))`, [head][target][NULL, source...]; NULL is 0 without `leaky`."""
+        name = f"{direction}.cross_attn"
+        queries = [self.linear(f"{name}.q_proj", self.layer_norm(f"{name}_layer_norm", query)) for query in queries]
+        keys = [self.linear(f"{name}.k_proj", state) for state in states]
+        weights = []
+        for h in range(self.config.attention_heads):
+            rows = []
+            for t, query in enumerate(queries):
+                q = self.head(query, h)
+                e = [torch.zeros((), dtype=q.dtype)]
+                if self.config.leaky:
+                    e = [torch.exp(q @ self.parameters[f"{name}.null_key"][h] / math.sqrt(len(q)))]
+                for s, key in enumerate(keys):
+                    score = q @ self.head(key, h) / math.sqrt(len(q))
+                    if self.config.diagonal_bias is not None:
+                        distance = abs((t + 0.5) / len(queries) - (s + 0.5) / len(keys))
+                        score = score - self.parameters[f"{name}.diagonal_bias"][h] * distance
+                    e.append(torch.exp(score))
+                rows.append([value / sum(e) for value in e])
+            weights.append(rows)
+        return weights
+
+    def context(self, direction: str, weights: list, t: int, states: list[torch.Tensor]) -> torch.Tensor:
+        """What position t reads from `[v_NULL; V]`."""
+        name = f"{direction}.cross_attn"
+        values = [self.linear(f"{name}.v_proj", state) for state in states]
+        read = []
+        for h in range(self.config.attention_heads):
+            total = sum(weights[h][t][1 + s] * self.head(value, h) for s, value in enumerate(values))
+            if self.config.leaky:
+                total = total + weights[h][t][0] * self.parameters[f"{name}.null_value"][h]
+            read.append(total)
+        return self.linear(f"{name}.out_proj", torch.cat(read))
+
+    def emissions(self, direction: str, states: list[torch.Tensor]) -> list[torch.Tensor]:
+        """What NULL and each source token predict, as vectors to compare with embeddings."""
+        null = self.parameters[f"{direction}.null_emission"] if self.config.leaky else torch.zeros_like(states[0])
+        tokens = [self.linear(f"{direction}.emission", state) for state in states]
+        return [null, *(self.layer_norm(f"{direction}.output_layer_norm", token) for token in tokens)]
+
+    def align(self, direction: str, source: Sequence[int], target: Sequence[int]) -> dict:
+        """States, queries, weights of each head, and their mean (target, 1 + source), of one pair and direction.
+
+        `source` is what the direction reads, `target` what it predicts.
+        """
+        sides = ("source", "target") if direction == "forward_direction" else ("target", "source")
+        states = self.encode(direction, self.embed(sides[0], source))
+        queries = self.decode(direction, self.embed(sides[1], target))
+        heads = self.cross_weights(direction, queries, states)
+        mean = cells((len(target), 1 + len(source)), lambda t, s: sum(head[t][s] for head in heads) / len(heads))
+        return {"states": states, "queries": queries, "heads": heads, "mean": mean}
+
+    def inference(self, direction: str, source: Sequence[int], target: Sequence[int]) -> torch.Tensor:
+        """The weights that align, (target, 1 + source): for the mixture with every normaliser taken as equal."""
+        found = self.align(direction, source, target)
+        if self.config.prediction == "attention":
+            return found["mean"]
+        table = self.table("target" if direction == "forward_direction" else "source")
+        vectors = self.emissions(direction, found["states"])
+        scores = cells((len(target), 1 + len(source)), lambda t, s: table[target[t]] @ vectors[s])
+        return mixture(found["mean"].unsqueeze(0), scores.unsqueeze(0))[1][0]
+
+    def candidates(self, side: str, sentences: Sequence[Sequence[int]], sampling: bool) -> dict[int, float]:
+        """The vocabulary entries that a prediction chooses from, each with the log of its chance to be among them."""
+        if not sampling:
+            return dict.fromkeys(range(self.config.vocab_size), 0.0)
+        frequency = self.frequencies[0 if side == "source" else 1]
+        tokens = [token for sentence in sentences for token in sentence]
+        return {v: math.log(1 - (1 - float(frequency[v])) ** len(tokens)) for v in sorted(set(tokens))}
+
+    def predict(self, direction: str, pairs: Sequence[tuple[Sequence[int], Sequence[int]]], training: bool) -> dict:
+        """Loss per token and the aligning weights of each pair; `pairs` of (what is read, what is predicted)."""
+        config, side = self.config, "target" if direction == "forward_direction" else "source"
+        chosen = self.candidates(side, [target for _, target in pairs], training and config.sampled_softmax)
+        table, bias = self.table(side), self.parameters[f"{direction}.output_bias"]
+        smoothing = config.label_smoothing if training else 0.0
+
+        def log_probabilities(vector: torch.Tensor) -> tuple[dict[int, torch.Tensor], torch.Tensor]:
+            logits = {v: table[v] @ vector + bias[v] - chosen[v] for v in chosen}
+            normalizer = torch.log(sum(torch.exp(logit) for logit in logits.values()))
+            return {v: logit - normalizer for v, logit in logits.items()}, normalizer
+
+        losses, weights, penalties, correct = [], [], [], []
+        for source, target in pairs:
+            found = self.align(direction, source, target)
+            if config.prediction == "mixture":
+                emitted = [log_probabilities(vector) for vector in self.emissions(direction, found["states"])]
+                penalties += [normalizer**2 for _, normalizer in emitted[0 if config.leaky else 1 :]]
+                rows = [[emitted[s][0][token] for s in range(1 + len(source))] for token in target]
+                given = torch.stack([torch.stack(row) for row in rows]).unsqueeze(0)
+                likelihood, posterior = mixture(found["mean"].unsqueeze(0), given)
+                losses += [-value for value in likelihood[0]]
+                weights.append(posterior[0])
+                for t, token in enumerate(target):
+                    mixed = {
+                        v: sum(found["mean"][t, s] * torch.exp(emitted[s][0][v]) for s in range(1 + len(source)))
+                        for v in chosen
+                    }
+                    correct.append(max(mixed, key=mixed.get) == token)
+                continue
+            weights.append(found["mean"])
+            for t, token in enumerate(target):
+                hidden = found["queries"][t] + self.context(direction, found["heads"], t, found["states"])
+                inner = self.layer_norm(f"{direction}.ffn_layer_norm", hidden)
+                hidden = hidden + self.feed_forward(f"{direction}.ffn", inner)
+                logs, _ = log_probabilities(self.layer_norm(f"{direction}.output_layer_norm", hidden))
+                even = sum(logs.values()) / len(logs)
+                losses.append(-(1 - smoothing) * logs[token] - smoothing * even)
+                correct.append(max(logs, key=logs.get) == token)
+        found = {"loss": sum(losses) / len(losses), "weights": weights, "accuracy": sum(correct) / len(correct)}
+        return found | ({"penalty": sum(penalties) / len(penalties)} if penalties else {})
+
+    def losses(
+        self,
+        pairs: Sequence[tuple[Sequence[int], Sequence[int]]],
+        training: bool = True,
+        links: Sequence[torch.Tensor] | None = None,
+        agreement_scale: float = 1.0,
+    ) -> dict:
+        """Every loss of a batch of pairs of token ids, and the weights; `links` (target, source) of each pair.
+
+        Means are over the tokens, or the cells, of all pairs together.
+        """
+        config = self.config
+        forward = self.predict("forward_direction", pairs, training)
+        backward = self.predict("backward_direction", [(target, source) for source, target in pairs], training)
+        sums, cell_count, entropies, guides = 0.0, 0, [0.0, 0.0], [0.0, 0.0]
+        counts = [sum(len(target) for _, target in pairs), sum(len(source) for source, _ in pairs)]
+        for n, (source, target) in enumerate(pairs):
+            f, b = forward["weights"][n].unsqueeze(0), backward["weights"][n].unsqueeze(0)
+            t, s = torch.ones(1, len(target), dtype=torch.bool), torch.ones(1, len(source), dtype=torch.bool)
+            sums = sums + agreement(f[..., 1:], b[..., 1:], t, s) * len(source) * len(target)
+            cell_count += len(source) * len(target)
+            for side, (weights, predicted, read) in enumerate(((f, t, s), (b, s, t))):
+                entropy = smoothed_entropy(weights[..., 1:], predicted, read, config.entropy_smoothing)
+                entropies[side] = entropies[side] + entropy * predicted.sum() / counts[side]
+                if links is not None:
+                    given = links[n].unsqueeze(0) if side == 0 else links[n].T.unsqueeze(0)
+                    loss = guided(weights[..., 1:], weights[..., 0], given, predicted)
+                    guides[side] = guides[side] + loss * predicted.sum() / counts[side]
+        found = {
+            "prediction_loss": 0.5 * (forward["loss"] + backward["loss"]),
+            "agreement_loss": sums / cell_count,
+            "entropy_loss": entropies[0] + entropies[1],
+            "prediction_accuracy": 0.5 * (forward["accuracy"] + backward["accuracy"]),
+            "forward": forward["weights"],
+            "backward": backward["weights"],
+        }
+        loss = found["prediction_loss"] + agreement_scale * config.agreement_weight * found["agreement_loss"]
+        loss = loss + config.entropy_weight * found["entropy_loss"]
+        if "penalty" in forward:
+            loss = loss + config.normalizer_penalty * 0.5 * (forward["penalty"] + backward["penalty"])
+        if links is not None:
+            found["guided_loss"] = 0.5 * (guides[0] + guides[1])
+            loss = loss + config.guide_weight * found["guided_loss"]
+        return found | {"loss": loss}

@@ -8,9 +8,11 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from helpers import tiny_batch, tiny_model
+from helpers import scatter, tiny_batch, tiny_model
 from huggingface_hub import ModelCard
 from transformers.utils import hub
+
+from hf_attncal import MaskAlignConfig, MaskAlignModel
 
 # Loads each folder named on the command line in a process that cannot import hf_attncal, prints the tokens that the
 # models generate and what they remember, and saves them again beside the first.
@@ -58,6 +60,18 @@ bare = AutoModel.from_pretrained(f"{request['source']}/bare", trust_remote_code=
 hidden = bare(**inputs, decoder_input_ids=inputs["input_ids"]).last_hidden_state
 answers["bare"] = {"class": type(bare).__name__, "sum": hidden.abs().sum().item()}
 bare.save_pretrained(f"{request['destination']}/bare")
+aligner = AutoModel.from_pretrained(f"{request['source']}/aligner", trust_remote_code=True)
+assert type(aligner).__module__.startswith("transformers_modules."), type(aligner).__module__
+target = {"target_input_ids": labels.clamp(min=0), "target_attention_mask": labels.ne(-100)}
+aligned, outputs = aligner.alignments(**inputs, **target), aligner.train()(**inputs, **target, return_loss=True)
+outputs.loss.backward()
+answers["aligner"] = {
+    "class": type(aligner).__name__,
+    "weights": aligned.forward_attention.tolist(),
+    "loss": outputs.loss.item(),
+    "untrained": [n for n, p in aligner.named_parameters() if p.grad is None],
+}
+aligner.save_pretrained(f"{request['destination']}/aligner")
 assert not any(module.partition(".")[0] == "hf_attncal" for module in sys.modules)
 print("ANSWER", json.dumps(answers))
 """
@@ -65,6 +79,19 @@ print("ANSWER", json.dumps(answers))
 MODELS = {
     "marian": {"calibration": "gated", "leaky": True, "gumbel": True},
     "bart": {"calibration": "annealed", "annealing_steps": 10, "mask_projection": "head", "leaky": True},
+}
+
+ALIGNER = {
+    "vocab_size": 11,
+    "d_model": 8,
+    "encoder_layers": 1,
+    "decoder_layers": 1,
+    "attention_heads": 2,
+    "ffn_dim": 8,
+    "dropout": 0.0,
+    "prediction": "mixture",
+    "diagonal_bias": 1.0,
+    "sampled_softmax": True,
 }
 
 
@@ -107,6 +134,16 @@ def generations(tmp_path_factory) -> dict:
         hidden = bare(**inputs, decoder_input_ids=inputs["input_ids"]).last_hidden_state
     bare.save_pretrained(root / "saved here" / "bare")
     answers["bare"] = {"class": type(bare).__name__, "sum": hidden.abs().sum().item()}
+    target = {"target_input_ids": batch["labels"].clamp(min=0), "target_attention_mask": batch["labels"].ne(-100)}
+    torch.manual_seed(3)
+    aligner = MaskAlignModel(MaskAlignConfig(**ALIGNER)).eval()
+    aligner.set_token_counts(torch.arange(11), torch.arange(11).flip(0))
+    scatter(aligner)
+    answers["aligner"] = {
+        "weights": aligner.alignments(**inputs, **target).forward_attention.tolist(),
+        "loss": aligner.train()(**inputs, **target, return_loss=True).loss.item(),
+    }
+    aligner.save_pretrained(root / "saved here" / "aligner")
     results = {"here": answers, "root": root}
     for i, (source, destination) in enumerate([("saved here", "saved there"), ("saved there", "saved again")]):
         home = root / f"home {i}"
@@ -154,6 +191,32 @@ def test_the_bare_model(generations, place):
     answer = generations[place]["bare"]
     assert answer["class"] == "AttnCalMarianModel"
     assert answer["sum"] == pytest.approx(generations["here"]["bare"]["sum"], rel=1e-6)
+
+
+@pytest.mark.parametrize("place", ["saved there", "saved again"])
+def test_the_word_aligner(generations, place):
+    answer, expected = generations[place]["aligner"], generations["here"]["aligner"]
+    assert answer["class"] == "MaskAlignModel"
+    assert torch.tensor(answer["weights"]).allclose(torch.tensor(expected["weights"]), atol=1e-6)
+    assert answer["loss"] == pytest.approx(expected["loss"], rel=1e-5)  # the token frequencies count, too
+    assert answer["untrained"] == []
+
+
+@pytest.mark.parametrize("place", ["saved here", "saved there", "saved again"])
+def test_the_folder_of_the_word_aligner(generations, place):
+    folder = generations["root"] / place / "aligner"
+    auto_map = json.loads((folder / "config.json").read_text())["auto_map"]
+    assert {name: reference.rpartition("--")[2] for name, reference in auto_map.items()} == {
+        "AutoConfig": "configuration_mask_align.MaskAlignConfig",
+        "AutoModel": "modeling_mask_align.MaskAlignModel",
+    }
+    assert {path.name for path in folder.glob("*.py")} == {
+        "configuration_mask_align.py",
+        "functional.py",
+        "functional_mask_align.py",
+        "losses.py",
+        "modeling_mask_align.py",
+    }
 
 
 def test_push_to_hub_uploads_what_save_pretrained_writes(family, tmp_path, monkeypatch):

@@ -1,6 +1,7 @@
 """The tables of README.md and docs/ are what `benchmarks/tables.py` makes of results/*.json."""
 
 import importlib.util
+import json
 from pathlib import Path
 
 import pytest
@@ -34,3 +35,62 @@ def test_a_result_that_is_missing_reads_not_run(tables, tmp_path, monkeypatch):
     monkeypatch.setattr(tables, "RESULTS", tmp_path)
     assert tables.multi30k().count(f"| {tables.NOT_RUN} |") > 0
     assert tables.benchmark("training", {}) == f"{tables.NOT_RUN}\n"
+    assert tables.aligning() == tables.aligners() == f"{tables.NOT_RUN}\n"
+
+
+def spread(median: float) -> dict:
+    return {"median": median, "min": median - 1, "max": median + 1, "n": 3}
+
+
+def test_speed_of_the_aligner(tables, tmp_path, monkeypatch):
+    monkeypatch.setattr(tables, "RESULTS", tmp_path)
+    parts = {
+        "forward": {"pairs_per_second": spread(50.26), "ratio_to_encoder": spread(5.0)},
+        "text_to_links": {"pairs_per_second": spread(40), "ratio_to_encoder": spread(4.0)},
+    }
+    result = {
+        "environment": {"cpu": "a processor", "threads": 2},
+        "settings": {"dtype": "float32"},
+        "encoder": {"config": {"num_hidden_layers": 12}, "pairs_per_second": spread(10)},
+        "aligners": {"small": parts, "base": parts},
+        "training": {"small": {"bf16": True, "tokens_per_second": spread(900)}},
+        "memory": {"model": "small", "runs": [{"lines": n, "peak_bytes": 2**20 * n} for n in (500, 1000)]},
+    }
+    (tmp_path / "benchmark_aligning_cpu.json").write_text(json.dumps(result))
+    lines = tables.aligning().splitlines()
+    where = "a processor, 2 thread(s), float32"
+    assert lines[2] == f"| encoder, 12 layers | 10.0 | 1 | - | - | - | {where} |"
+    row = "50.3 | 5.00 (4.00 to 6.00) | 40.0 | 4.00 (3.00 to 5.00)"
+    assert lines[3] == f"| small | {row} | 900 (bf16) | {where} |"
+    assert lines[4] == f"| base | {row} | not run | {where} |"
+    peaks = "500 MB for 500 lines, 1000 MB for 1,000 lines"
+    assert lines[-1] == f"Peak memory of `attncal align run` (small; {where}): {peaks}."
+
+
+def test_error_rates_of_aligners(tables, tmp_path, monkeypatch):
+    monkeypatch.setattr(tables, "RESULTS", tmp_path)
+    test = {"aer": 0.0812, "interval": [0.07, 0.095], "precision": 0.93, "recall": 0.9}
+    systems = {
+        "peer": {
+            "dev": {"aer": 0.1},
+            "test": test | {"signature": "AER|base:0|symm:union|n:3"},
+            "symmetrization": "union",
+            "seconds": 90,
+        },
+        "ours": {
+            "dev": {"aer": 0.09},
+            "test": test | {"interval": None, "signature": "AER|base:0|symm:harmonic|n:3"},
+            "symmetrization": "harmonic",
+            "seconds": 6,
+            "training_seconds": 60,
+        },
+        "untested": {"dev": {"aer": 0.2}, "symmetrization": "harmonic", "seconds": 6},
+    }
+    (tmp_path / "aligners_de-en.json").write_text(json.dumps({"pair": "de-en", "systems": systems}))
+    assert tables.aligners().splitlines()[2:] == [
+        "| peer, de-en | 10.0 | 8.1 (7.0 to 9.5) | 93.0 | 90.0 | union | 1.5 |",
+        "| ours, de-en | 9.0 | 8.1 | 93.0 | 90.0 | harmonic | 1.1 |",
+        "| untested, de-en | 20.0 | not run | - | - | harmonic | 0.1 |",
+        "",
+        "`AER|base:0|symm:*|n:3`",
+    ]

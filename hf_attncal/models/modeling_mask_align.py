@@ -35,10 +35,11 @@ class MaskAlignOutput(ModelOutput):
             heads, without the NULL column, not renormalised; 0 at padding. For `prediction="mixture"` the posterior.
         backward_attention: the same of the direction that predicts the source, (B, S, T).
         forward_null, backward_null: weight of NULL, (B, T) and (B, S); zeros without `leaky`.
-        prediction_loss: negative log-likelihood per token, the mean of the two directions (0.5 of METHODS' sum).
+        prediction_loss: negative log-likelihood per token, the mean of the two directions.
         agreement_loss, entropy_loss, guided_loss: before their weights; the entropy's is the sum of both directions,
             the guided one's the mean.
         prediction_accuracy: share of hidden tokens that would have been predicted, mean of both directions.
+        null_weight: mean weight of NULL over real tokens, mean of both directions; near 1 nothing is aligned.
     """
 
     loss: torch.FloatTensor | None = None
@@ -51,6 +52,7 @@ class MaskAlignOutput(ModelOutput):
     entropy_loss: torch.FloatTensor | None = None
     guided_loss: torch.FloatTensor | None = None
     prediction_accuracy: torch.FloatTensor | None = None
+    null_weight: torch.FloatTensor | None = None
 
 
 def eager_attention_forward(
@@ -66,16 +68,21 @@ def eager_attention_forward(
     scores = torch.matmul(query, key.transpose(2, 3)) * scaling
     if attention_mask is not None:
         scores = scores + attention_mask
-    weights = torch.softmax(scores, dim=-1, dtype=torch.float32).to(query.dtype)
+    weights = torch.softmax(scores, dim=-1, dtype=_at_least_float32(scores)).to(query.dtype)
     return torch.matmul(weights, value).transpose(1, 2), weights
 
 
 def sinusoidal_positions(length: int, d_model: int, device=None, dtype=None) -> Tensor:
     """Position embeddings of Vaswani et al. (2017, sec. 3.5), sines first: (length, d_model)."""
-    position = torch.arange(length, device=device, dtype=torch.float32).unsqueeze(1)
+    precise = torch.promote_types(dtype or torch.float32, torch.float32)
+    position = torch.arange(length, device=device, dtype=precise).unsqueeze(1)
     half = d_model // 2
-    rate = torch.exp(torch.arange(half, device=device, dtype=torch.float32) * (-math.log(10000.0) / half))
+    rate = torch.exp(torch.arange(half, device=device, dtype=precise) * (-math.log(10000.0) / half))
     return torch.cat([torch.sin(position * rate), torch.cos(position * rate)], dim=1).to(dtype)
+
+
+def _at_least_float32(tensor: Tensor) -> torch.dtype:
+    return torch.promote_types(tensor.dtype, torch.float32)
 
 
 class MaskAlignAttention(nn.Module):
@@ -136,11 +143,12 @@ class MaskAlignCrossAttention(MaskAlignAttention):
             nn.init.constant_(self.diagonal_bias, config.diagonal_bias)
 
     def weights(self, query: Tensor, states: Tensor, source_real: Tensor, target_real: Tensor) -> Tensor:
-        """Weights of each head in float32, (B, H, T, 1 + S) with NULL first; without `leaky` NULL's are 0."""
+        """Weights of each head in float32 or wider, (B, H, T, 1 + S), NULL first; without `leaky` NULL's are 0."""
         query = self.heads(self.q_proj(query))
-        scores = attention_scores(query, self.heads(self.k_proj(states)), self.scaling).float()
+        scores = attention_scores(query, self.heads(self.k_proj(states)), self.scaling)
+        scores = scores.to(_at_least_float32(scores))
         if hasattr(self, "diagonal_bias"):
-            distance = relative_distance(target_real, source_real).unsqueeze(1)
+            distance = relative_distance(target_real, source_real, scores.dtype).unsqueeze(1)
             scores = scores - self.diagonal_bias.view(-1, 1, 1) * distance
         scores = scores.masked_fill(~source_real[:, None, None, :], torch.finfo(scores.dtype).min)
         if not self.config.leaky:
@@ -156,11 +164,11 @@ class MaskAlignCrossAttention(MaskAlignAttention):
         return self.out_proj(context.transpose(1, 2).flatten(2))
 
 
-def relative_distance(target_real: Tensor, source_real: Tensor) -> Tensor:
+def relative_distance(target_real: Tensor, source_real: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
     """`|(t + 1/2) / T - (s + 1/2) / S|` with the numbers of real tokens T and S of each pair, (B, T, S)."""
     places = []
     for real in (target_real, source_real):
-        index = torch.arange(real.shape[1], device=real.device) + 0.5
+        index = torch.arange(real.shape[1], device=real.device, dtype=dtype) + 0.5
         places.append(index / real.sum(dim=1, keepdim=True).clamp(min=1))
     return (places[0].unsqueeze(2) - places[1].unsqueeze(1)).abs()
 
@@ -268,6 +276,9 @@ class MaskAlignDirection(nn.Module):
         if self.config.mask_diagonal:
             diagonal = torch.eye(target.shape[1], dtype=torch.bool, device=target.device)
             mask = mask.masked_fill(diagonal, _HIDDEN)
+            # Where all is hidden a softmax shows it all the same: the only token of a side reads zeros, not itself.
+            alone = target_real.sum(dim=1) < 2
+            target = target.masked_fill(alone[:, None, None], 0.0)
             query = self.dropout(positions.to(target.dtype)).expand_as(target)
         else:
             query = target
@@ -289,8 +300,8 @@ class MaskAlignDirection(nn.Module):
             weights: means over heads, (B, T, 1 + S). states: (B, S, d_model). output_embeddings: of the target tokens,
             (B, T, d_model). Their biases are the same for every source token and cancel.
         """
-        logits = torch.matmul(output_embeddings, self.emissions(states).transpose(1, 2)).float()
-        return mixture_log_likelihood(weights, logits)[1]
+        logits = torch.matmul(output_embeddings, self.emissions(states).transpose(1, 2))
+        return mixture_log_likelihood(weights, logits.to(_at_least_float32(logits)))[1]
 
     def predict(
         self,
@@ -305,7 +316,8 @@ class MaskAlignDirection(nn.Module):
     ) -> _Prediction:
         """Losses of predicting every real target token, and the weights that align, (B, T, 1 + S)."""
         vocabulary = candidates.take(embeddings)
-        bias = candidates.take(self.output_bias).float() - candidates.log_probability
+        bias = candidates.take(self.output_bias)
+        bias = bias.to(_at_least_float32(bias)) - candidates.log_probability
         labels = candidates.positions[target_ids]
         mean_weights = weights.mean(dim=1)
         count = target_real.sum().clamp(min=1)
@@ -314,13 +326,13 @@ class MaskAlignDirection(nn.Module):
             hidden = query + context
             hidden = self.output_layer_norm(hidden + self.dropout(self.ffn(self.ffn_layer_norm(hidden))))
             labels = labels[target_real]
-            logits = F.linear(hidden[target_real], vocabulary).float() + bias
+            logits = F.linear(hidden[target_real], vocabulary).to(bias.dtype) + bias
             smoothing = self.config.label_smoothing if self.training else 0.0
             loss = label_smoothed_cross_entropy(logits, labels, smoothing) / count
             accuracy = (logits.detach().argmax(dim=-1) == labels).float().sum() / count
             return _Prediction(loss, mean_weights, accuracy)
 
-        logits = F.linear(self.emissions(states), vocabulary).float() + bias  # (B, 1 + S, candidates)
+        logits = F.linear(self.emissions(states), vocabulary).to(bias.dtype) + bias  # (B, 1 + S, candidates)
         normalizer = torch.logsumexp(logits, dim=-1)
         picked = logits.gather(2, labels.unsqueeze(1).expand(-1, logits.shape[1], -1)) - normalizer.unsqueeze(2)
         likelihood, posterior = mixture_log_likelihood(mean_weights, picked.transpose(1, 2))
@@ -329,7 +341,7 @@ class MaskAlignDirection(nn.Module):
         if not self.training:  # a product as large as the output layer, over each pair of positions
             mixed = torch.matmul(mean_weights, (logits - normalizer.unsqueeze(2)).exp())
             accuracy = ((mixed.argmax(dim=-1) == labels) & target_real).float().sum() / count
-        real = F.pad(source_real, (1, 0), value=True)
+        real = F.pad(source_real, (1, 0), value=self.config.leaky)
         penalty = normalizer.square().masked_fill(~real, 0.0).sum() / real.sum()
         return _Prediction(loss, posterior, accuracy, penalty)
 
@@ -368,8 +380,8 @@ class Candidates:
         positions = torch.zeros(len(frequency), dtype=torch.long, device=ids.device)
         positions[types] = torch.arange(len(types), device=ids.device)
         missing = len(ids) * torch.log1p(-frequency[types].double().clamp(max=1 - 1e-9))
-        log_probability = torch.log(-torch.expm1(missing).clamp(max=-1e-9)).float()
-        return cls(types, positions, log_probability)
+        log_probability = torch.log(-torch.expm1(missing).clamp(max=-1e-9))
+        return cls(types, positions, log_probability.to(_at_least_float32(frequency)))
 
 
 def additive_mask(real: Tensor) -> Tensor:
@@ -438,6 +450,14 @@ class MaskAlignModel(MaskAlignPreTrainedModel):
     def get_target_embeddings(self) -> nn.Embedding:
         """The table of target tokens: the source's with `share_embeddings`."""
         return self.source_embeddings if self.config.share_embeddings else self.target_embeddings
+
+    def resize_token_embeddings(self, *args, **kwargs):
+        """Refused: `output_bias` and the token frequencies have an entry for each token, too.
+
+        Raises:
+            NotImplementedError: always.
+        """
+        raise NotImplementedError("The vocabulary of a trained aligner is fixed: train one with the new `vocab_size`.")
 
     @torch.no_grad()
     def set_token_counts(self, source_counts: Tensor, target_counts: Tensor) -> None:
@@ -594,5 +614,9 @@ class MaskAlignModel(MaskAlignPreTrainedModel):
             loss = loss + config.guide_weight * output.guided_loss
         if forward.accuracy is not None:
             output.prediction_accuracy = 0.5 * (forward.accuracy + backward.accuracy)
+        output.null_weight = 0.5 * (
+            output.forward_null.detach().sum() / target_real.sum()
+            + output.backward_null.detach().sum() / source_real.sum()
+        )
         output.loss = loss
-        return output
+        return MaskAlignOutput(**output)  # once more, in the order of its fields: the loss is first in a tuple

@@ -4,11 +4,10 @@
 """
 
 import unittest
-import unittest.mock
 
 import test_stock  # the module and not its classes, which would be collected here once more
-from testers import ConformanceMixin
-from upstream import announce, modeling
+from testers import ConformanceMixin, NewModelMixin
+from upstream import announce
 
 from hf_attncal import (
     AttnCalBartConfig,
@@ -23,16 +22,7 @@ announce("attncal_marian", AttnCalMarianModel, AttnCalMarianMTModel)
 announce("attncal_bart", AttnCalBartModel, AttnCalBartForConditionalGeneration)
 
 
-class OursMixin(ConformanceMixin):
-    never_skipped = frozenset({"test_can_init_all_missing_weights"})
-
-    def test_can_init_all_missing_weights(self):
-        """Models from before 2023 are exempt, by the year in their configuration's file; ours shall not be."""
-        new_file = unittest.mock.mock_open(read_data="# Copyright 2026")
-        with unittest.mock.patch.object(modeling, "open", new_file, create=True):
-            super().test_can_init_all_missing_weights()
-        new_file.assert_called_once()
-
+class OursMixin(NewModelMixin, ConformanceMixin):
     def test_training_gradient_checkpointing_use_reentrant_true(self):
         """Reentrant checkpointing loses gradients of the mask network: it has to be refused, not to go wrong."""
         if self.switches.get("calibration") is None:

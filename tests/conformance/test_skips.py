@@ -29,6 +29,10 @@ class Ours(Stock):
     never_skipped = frozenset({"test_that_skips"})
 
 
+class Different(Ours):
+    own_skips = {"test_that_runs": "a reason", "test_that_skips": "a reason", "test_of_many": "a reason"}
+
+
 @pytest.mark.parametrize(
     ("name", "skipped", "allowed"),
     [
@@ -41,3 +45,11 @@ class Ours(Stock):
 def test_only_what_the_stock_test_case_skips_may_be_skipped(name: str, skipped: bool, allowed: bool):
     assert skips(Stock, name) == skipped
     assert may_skip(Ours, name) == allowed
+
+
+@pytest.mark.parametrize(
+    ("name", "allowed"),
+    [("test_that_runs", True), ("test_that_skips", False), ("test_of_many_07_float", True), ("test_of_many_3", True)],
+)
+def test_or_what_has_a_reason(name: str, allowed: bool):
+    assert may_skip(Different, name) == allowed
