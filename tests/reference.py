@@ -577,9 +577,11 @@ class SlowMaskAlign:
             for i, query in enumerate(queries):
                 seen = [both for j, both in enumerate(all_seen) if j != i or not hidden]
                 normal = self.layer_norm(f"{layer}.self_attn_layer_norm", query)
-                query = query + self.attend(f"{layer}.self_attn", normal, seen)
-                normal = self.layer_norm(f"{layer}.ffn_layer_norm", query)
-                queries[i] = query + self.feed_forward(f"{layer}.ffn", normal)
+                queries[i] = query + self.attend(f"{layer}.self_attn", normal, seen)
+                # The paper's last layer looks at the source between its self-attention and its feed-forward network.
+                if n < self.config.decoder_layers - 1 or self.config.prediction == "mixture":
+                    normal = self.layer_norm(f"{layer}.ffn_layer_norm", queries[i])
+                    queries[i] = queries[i] + self.feed_forward(f"{layer}.ffn", normal)
         return queries
 
     def cross_weights(self, direction: str, queries: list[torch.Tensor], states: list[torch.Tensor]) -> list:

@@ -209,10 +209,21 @@ class MaskAlignDecoderLayer(MaskAlignEncoderLayer):
 
     Keys and values are computed from the input embeddings in every layer, each with its own matrices, and never from
     updated states: what a query may not see it cannot see at second hand either.
+
+    Args:
+        feed_forward: False in the last layer of `prediction="attention"`, where the cross-attention comes first and
+            `MaskAlignDirection` has the feed-forward network that follows: aligning does not need it.
     """
+
+    def __init__(self, config: MaskAlignConfig, feed_forward: bool = True):
+        super().__init__(config)
+        if not feed_forward:
+            del self.ffn, self.ffn_layer_norm
 
     def forward(self, states: Tensor, embeddings: Tensor, mask: Tensor) -> Tensor:
         states = states + self.dropout(self.self_attn(self.self_attn_layer_norm(states), embeddings, mask))
+        if not hasattr(self, "ffn"):
+            return states
         return states + self.dropout(self.ffn(self.ffn_layer_norm(states)))
 
 
@@ -234,7 +245,10 @@ class MaskAlignDirection(nn.Module):
         self.config = config
         self.encoder_layers = nn.ModuleList(MaskAlignEncoderLayer(config) for _ in range(config.encoder_layers))
         self.encoder_layer_norm = nn.LayerNorm(config.d_model)
-        self.decoder_layers = nn.ModuleList(MaskAlignDecoderLayer(config) for _ in range(config.decoder_layers))
+        self.decoder_layers = nn.ModuleList(
+            MaskAlignDecoderLayer(config, layer < config.decoder_layers - 1 or config.prediction == "mixture")
+            for layer in range(config.decoder_layers)
+        )
         self.cross_attn = MaskAlignCrossAttention(config)
         self.cross_attn_layer_norm = nn.LayerNorm(config.d_model)
         self.output_layer_norm = nn.LayerNorm(config.d_model)
