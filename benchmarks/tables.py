@@ -172,6 +172,11 @@ def aligners() -> str:
             )
             if scored is not None:
                 signatures[re.sub(r"symm:[^|]*", "symm:*", scored["signature"])] = None
+        for row in (read("reported_aligners") or {"rows": []})["rows"]:
+            if row["pair"] == result["pair"]:
+                where = "measured elsewhere on these files" if row["same_files"] else "published, whole test set"
+                name = f"{row['name']}, {row['pair']} ({where})"
+                rows.append([name, "-", f"{row['aer']:.1f}", "-", "-", "-", "-"])
     if not rows:
         return f"{NOT_RUN}\n"
     header = ["aligner", "dev AER", "test AER (95 %)", "precision", "recall", "symmetrisation", "minutes"]

@@ -619,8 +619,11 @@ class SlowMaskAlign:
             read.append(total)
         return self.linear(f"{name}.out_proj", torch.cat(read))
 
-    def emissions(self, direction: str, states: list[torch.Tensor]) -> list[torch.Tensor]:
+    def emissions(self, direction: str, source: Sequence[int], states: list[torch.Tensor]) -> list[torch.Tensor]:
         """What NULL and each source token predict, as vectors to compare with embeddings."""
+        if self.config.emission == "embeddings":
+            table = self.table("source" if direction == "forward_direction" else "target")
+            states = [table[token] for token in source]
         null = self.parameters[f"{direction}.null_emission"] if self.config.leaky else torch.zeros_like(states[0])
         tokens = [self.linear(f"{direction}.emission", state) for state in states]
         return [null, *(self.layer_norm(f"{direction}.output_layer_norm", token) for token in tokens)]
@@ -643,7 +646,7 @@ class SlowMaskAlign:
         if self.config.prediction == "attention":
             return found["mean"]
         table = self.table("target" if direction == "forward_direction" else "source")
-        vectors = self.emissions(direction, found["states"])
+        vectors = self.emissions(direction, source, found["states"])
         scores = cells((len(target), 1 + len(source)), lambda t, s: table[target[t]] @ vectors[s])
         return mixture(found["mean"].unsqueeze(0), scores.unsqueeze(0))[1][0]
 
@@ -671,7 +674,7 @@ class SlowMaskAlign:
         for source, target in pairs:
             found = self.align(direction, source, target)
             if config.prediction == "mixture":
-                emitted = [log_probabilities(vector) for vector in self.emissions(direction, found["states"])]
+                emitted = [log_probabilities(vector) for vector in self.emissions(direction, source, found["states"])]
                 penalties += [normalizer**2 for _, normalizer in emitted[0 if config.leaky else 1 :]]
                 rows = [[emitted[s][0][token] for s in range(1 + len(source))] for token in target]
                 given = torch.stack([torch.stack(row) for row in rows]).unsqueeze(0)

@@ -40,6 +40,7 @@ SWITCHES = {
     "attention, sampled": {"sampled_softmax": True, "leaky": False},
     "mixture": {"prediction": "mixture"},
     "mixture, diagonal": {"prediction": "mixture", "diagonal_bias": 2, "sampled_softmax": True},
+    "mixture, embeddings": {"prediction": "mixture", "emission": "embeddings", "diagonal_bias": 2},
     "mixture, bare": {"prediction": "mixture", "leaky": False, "mask_diagonal": False},
     "mixture, shared": {"prediction": "mixture", "share_embeddings": True, "leaky": False},
 }
@@ -487,6 +488,7 @@ BAD_VALUES = [
     ({"max_position_embeddings": 0}, "`max_position_embeddings` must be >= 1, got 0"),
     ({"d_model": 12, "attention_heads": 4}, "`d_model` must be a multiple of twice `attention_heads`, got 12 and 4"),
     ({"prediction": "copy"}, "`prediction` must be one of .*'mixture'.*, got 'copy'"),
+    ({"emission": "none"}, "`emission` must be one of .*'embeddings'.*, got 'none'"),
     ({"symmetrization": "grow"}, "`symmetrization` must be one of .*'grow-diag'.*, got 'grow'"),
     *(
         ({name: value}, f"`{name}` must be >= 0 and finite, got {value}")

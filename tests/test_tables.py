@@ -87,10 +87,18 @@ def test_error_rates_of_aligners(tables, tmp_path, monkeypatch):
         "untested": {"dev": {"aer": 0.2}, "symmetrization": "harmonic", "seconds": 6},
     }
     (tmp_path / "aligners_de-en.json").write_text(json.dumps({"pair": "de-en", "systems": systems}))
+    reported = [
+        {"pair": "de-en", "name": "old", "aer": 17.8, "same_files": False},
+        {"pair": "de-en", "name": "fast", "aer": 20.0, "same_files": True},
+        {"pair": "xx-en", "name": "other", "aer": 1.0, "same_files": True},
+    ]
+    (tmp_path / "reported_aligners.json").write_text(json.dumps({"rows": reported}))
     assert tables.aligners().splitlines()[2:] == [
         "| peer, de-en | 10.0 | 8.1 (7.0 to 9.5) | 93.0 | 90.0 | union | 1.5 |",
         "| ours, de-en | 9.0 | 8.1 | 93.0 | 90.0 | harmonic | 1.1 |",
         "| untested, de-en | 20.0 | not run | - | - | harmonic | 0.1 |",
+        "| old, de-en (published, whole test set) | - | 17.8 | - | - | - | - |",
+        "| fast, de-en (measured elsewhere on these files) | - | 20.0 | - | - | - | - |",
         "",
         "`AER|base:0|symm:*|n:3`",
     ]

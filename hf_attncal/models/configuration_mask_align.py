@@ -6,6 +6,7 @@ from huggingface_hub.dataclasses import strict
 from transformers.configuration_utils import PreTrainedConfig
 
 PREDICTIONS = ("attention", "mixture")
+EMISSIONS = ("states", "embeddings")
 SYMMETRIZATIONS = (
     "harmonic",
     "intersection",
@@ -38,6 +39,9 @@ class MaskAlignConfig(PreTrainedConfig):
             it (the paper). `"mixture"`: a token is predicted by each source token apart, the predictions are mixed by
             the attention, and the posterior of the mixture aligns it: the attention says where the hidden token may
             come from, the posterior has seen the token. It learns from far less text.
+        emission: what a source token predicts from in a `"mixture"`: `"states"`, the encoder's, which know its
+            context, or `"embeddings"`, its own embedding alone. With states a token can learn to predict what its
+            neighbour translates to.
         normalizer_penalty: weight of `mean(log Z ** 2)` over source tokens for `"mixture"`, with Z the normaliser of a
             source token's predictions. It keeps Z near 1, so that aligning needs no sum over the vocabulary.
         diagonal_bias: initial strength of a learned preference for equal relative positions, one number a head:
@@ -80,6 +84,7 @@ class MaskAlignConfig(PreTrainedConfig):
     leaky: bool = True
     null_key_std: float | int | None = None
     prediction: str = "attention"
+    emission: str = "states"
     normalizer_penalty: float | int = 0.1
     diagonal_bias: float | int | None = None
     sampled_softmax: bool = False
@@ -107,6 +112,8 @@ class MaskAlignConfig(PreTrainedConfig):
             )
         if self.prediction not in PREDICTIONS:
             raise ValueError(f"`prediction` must be one of {PREDICTIONS}, got {self.prediction!r}.")
+        if self.emission not in EMISSIONS:
+            raise ValueError(f"`emission` must be one of {EMISSIONS}, got {self.emission!r}.")
         if self.symmetrization not in SYMMETRIZATIONS:
             raise ValueError(f"`symmetrization` must be one of {SYMMETRIZATIONS}, got {self.symmetrization!r}.")
         weights = "agreement_weight", "entropy_weight", "entropy_smoothing", "guide_weight", "normalizer_penalty"

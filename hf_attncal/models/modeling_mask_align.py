@@ -528,6 +528,8 @@ class MaskAlignModel(MaskAlignPreTrainedModel):
         f, b = self.forward_direction, self.backward_direction
         f_states, f_query, f_weights = f(source, target, positions[: target.shape[1]], source_real, target_real)
         b_states, b_query, b_weights = b(target, source, positions[: source.shape[1]], target_real, source_real)
+        if self.config.prediction == "mixture" and self.config.emission == "embeddings":
+            f_states, b_states = source_tokens, target_tokens
         if not return_loss:
             f_weights, b_weights = f_weights.mean(dim=1), b_weights.mean(dim=1)
             if self.config.prediction == "mixture":
