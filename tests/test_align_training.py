@@ -257,6 +257,12 @@ def test_a_model_that_aligns_nothing_is_named(corpus, tmp_path):
         train_aligner(settings(corpus, tmp_path / "run", eval_strategy="no", save_strategy="no", **schedule))
 
 
+def test_without_null_nothing_goes_to_it(corpus, tmp_path):
+    config = settings(corpus, tmp_path / "run", eval_strategy="no", save_strategy="no", max_steps=2)
+    config.model["leaky"] = False
+    assert train_aligner(config)["valid"]["null_weight"] == 0
+
+
 def test_bad_input_is_refused_before_anything_is_written(corpus, tmp_path):
     config = settings(corpus, tmp_path / "run")
     config.data.train = None
@@ -269,5 +275,10 @@ def test_bad_input_is_refused_before_anything_is_written(corpus, tmp_path):
     config = settings(corpus, tmp_path / "run")
     config.data.dev = {**config.data.dev, "gold": "test.align"}
     with pytest.raises(ValueError, match="60 lines of links for 20 sentence pairs"):
+        train_aligner(config)
+    outside = (corpus / "dev.align").read_text(encoding="utf-8").replace("0-0", "90-90")
+    (corpus / "outside.align").write_text(outside, encoding="utf-8")
+    config.data.dev = {**config.data.dev, "gold": "outside.align"}
+    with pytest.raises(ValueError, match="link 90-90"):
         train_aligner(config)
     assert not (tmp_path / "run").exists()

@@ -25,7 +25,7 @@ from hf_attncal.models.modeling_mask_align import MaskAlignModel
 from hf_attncal.trainer import TokenBatchArguments, TokenBatchTrainerMixin
 from hf_attncal.training_config import TokenizerConfig, bf16_is_fast, check_keys, field_names
 
-from .aer import AlignmentScore, GoldAlignment, alignment_error_rate, parse_alignments
+from .aer import AlignmentScore, GoldAlignment, alignment_error_rate, check_index_base, parse_alignments
 from .aligner import WordAligner
 from .training_data import AlignmentCollator, lowercased, token_counts, tokenize_for_alignment
 
@@ -38,6 +38,7 @@ NAMED_VALUES = (
     "null_weight",
 )
 THRESHOLDS = tuple(round(0.05 * step, 2) for step in range(1, 20))
+_EVALUATION_TOKENS = 1500
 # Above this mean weight of NULL a model aligns so little that its training has failed.
 _MOSTLY_NULL = 0.8
 # What each size is made for. "small": two cores in an hour; "base": the published model, for a GPU.
@@ -276,7 +277,7 @@ class AlignerTrainer(TokenBatchTrainerMixin, Trainer):
         metrics: dict[str, float] = {}
         if dataset is not None:
             with self.compute_loss_context_manager():
-                metrics |= prediction_metrics(self.model, dataset, self.data_collator, self.args.max_tokens or 4096)
+                metrics |= prediction_metrics(self.model, dataset, self.data_collator)
         if self.gold is not None:
             threshold, score = tune_threshold(self.model, self.processing_class, self.gold)
             metrics |= {"aer": score.aer, "threshold": threshold}
@@ -287,23 +288,24 @@ class AlignerTrainer(TokenBatchTrainerMixin, Trainer):
 
 
 @torch.no_grad()
-def prediction_metrics(model: MaskAlignModel, dataset: Dataset, collator, max_tokens: int) -> dict[str, float]:
+def prediction_metrics(model: MaskAlignModel, dataset: Dataset, collator) -> dict[str, float]:
     """Losses and prediction accuracy over a text, with the whole vocabulary: means over tokens."""
     training = model.training
     model.eval()
-    names = ("loss", *NAMED_VALUES)
-    totals, tokens = dict.fromkeys(names, 0.0), 0
-    sampler = TokenBatchSampler(dataset["length"], max(max_tokens, max(dataset["length"])), shuffle=False)
+    totals: dict[str, float] = {}
+    tokens = 0
+    # With the whole vocabulary a batch is some tokens x vocabulary large, so it stays small.
+    sampler = TokenBatchSampler(dataset["length"], max(_EVALUATION_TOKENS, *dataset["length"]), shuffle=False)
     for batch in DataLoader(dataset, batch_sampler=sampler, collate_fn=collator):
         batch = {name: value.to(model.device) if torch.is_tensor(value) else value for name, value in batch.items()}
         count = int(batch["attention_mask"].sum() + batch["target_attention_mask"].sum())
         outputs = model(**batch)
-        for name in names:
+        for name in ("loss", *NAMED_VALUES):
             if outputs.get(name) is not None:
-                totals[name] += float(outputs[name]) * count
+                totals[name] = totals.get(name, 0.0) + float(outputs[name]) * count
         tokens += count
     model.train(training)
-    return {name: total / tokens for name, total in totals.items() if total}
+    return {name: total / tokens for name, total in totals.items()}
 
 
 @dataclass(frozen=True)
@@ -320,7 +322,9 @@ class Gold:
         links = parse_alignments(read_lines(gold))
         if len(links) != len(text):
             raise ValueError(f"{gold} has {len(links)} lines of links for {len(text)} sentence pairs.")
-        return cls(list(zip(text["source"], text["target"], strict=True)), links)
+        pairs = list(zip(text["source"], text["target"], strict=True))
+        check_index_base(links, [(len(source.split()), len(target.split())) for source, target in pairs])
+        return cls(pairs, links)
 
 
 def score_aligner(
@@ -421,7 +425,7 @@ def train_aligner(
         results["dev"] = {"threshold": threshold, **dataclasses.asdict(score)}
     if valid is not None:
         with trainer.compute_loss_context_manager():
-            results["valid"] = prediction_metrics(model, valid, trainer.data_collator, args.max_tokens or 4096)
+            results["valid"] = prediction_metrics(model, valid, trainer.data_collator)
         if results["valid"]["null_weight"] > _MOSTLY_NULL:
             warnings.warn(
                 f"NULL takes {results['valid']['null_weight']:.0%} of all weight, so next to nothing is aligned: the "
