@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from itertools import product
 
 import pytest
 import torch
@@ -14,7 +15,7 @@ from hf_attncal.alignment.training import (
     make_aligner_config,
     score_aligner,
     train_aligner,
-    tune_threshold,
+    tune_links,
 )
 from hf_attncal.alignment.training_data import (
     AlignmentCollator,
@@ -231,17 +232,28 @@ def test_resumed_training_gives_the_same_model(corpus, tmp_path):
     assert all(torch.equal(expected[name], found[name]) for name in expected)
 
 
-def test_threshold_is_the_best_of_those_tried(corpus, tmp_path):
-    config = settings(corpus, tmp_path / "run")
-    train_aligner(config)
+def test_symmetrization_and_threshold_are_the_best_of_those_tried(corpus, tmp_path):
+    config = settings(corpus, tmp_path / "run", max_steps=60, learning_rate=6e-3, agreement_warmup_steps=60)
+    results = train_aligner(config)
     aligner = WordAligner.from_pretrained(tmp_path / "run", device="cpu")
     gold = Gold.load({"source": str(corpus / "dev.en"), "target": str(corpus / "dev.de")}, corpus / "dev.align")
+    assert score_aligner(aligner, gold).aer == results["dev"]["aer"]
+    assert aligner.model.config.symmetrization == results["dev"]["symmetrization"]
+
     aligner.model.train()
-    threshold, score = tune_threshold(aligner.model, aligner.tokenizer, gold, (0.1, 0.3, 0.9))
+    tried = list(product(("harmonic", "union"), (0.1, 0.3, 0.9)))
+    name, threshold, score = tune_links(aligner.model, aligner.tokenizer, gold, ("harmonic", "union"), (0.1, 0.3, 0.9))
     assert aligner.model.training
     aligner.model.eval()
-    scores = {tau: score_aligner(aligner, gold, tau).aer for tau in (0.1, 0.3, 0.9)}
-    assert scores[threshold] == min(scores.values()) == score.aer
+    scores = {(name, tau): score_aligner(aligner, gold, tau, name).aer for name, tau in tried}
+    assert scores[name, threshold] == min(scores.values()) == score.aer
+    assert len(set(scores.values())) > 1
+
+
+def test_a_symmetrization_that_was_asked_for_is_kept(corpus, tmp_path):
+    config = settings(corpus, tmp_path / "run", max_steps=2, eval_strategy="no", save_strategy="no")
+    config.model["symmetrization"] = "union"
+    assert train_aligner(config)["dev"]["symmetrization"] == "union"
 
 
 @pytest.mark.parametrize("guide", [False, True])

@@ -6,6 +6,7 @@ import time
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,8 @@ NAMED_VALUES = (
     "prediction_accuracy",
     "null_weight",
 )
+# What is tried on dev gold where no symmetrisation is asked for.
+TUNED = ("harmonic", "intersection", "grow-diag", "grow-diag-final-and")
 THRESHOLDS = tuple(round(0.05 * step, 2) for step in range(1, 20))
 _EVALUATION_TOKENS = 1500
 # Above this mean weight of NULL a model aligns so little that its training has failed.
@@ -279,7 +282,7 @@ class AlignerTrainer(TokenBatchTrainerMixin, Trainer):
             with self.compute_loss_context_manager():
                 metrics |= prediction_metrics(self.model, dataset, self.data_collator)
         if self.gold is not None:
-            threshold, score = tune_threshold(self.model, self.processing_class, self.gold)
+            _, threshold, score = tune_links(self.model, self.processing_class, self.gold)
             metrics |= {"aer": score.aer, "threshold": threshold}
         metrics = {f"{metric_key_prefix}_{name}": value for name, value in metrics.items()}
         self.log(metrics)
@@ -345,15 +348,27 @@ def score_aligner(
     )
 
 
-def tune_threshold(
-    model: MaskAlignModel, tokenizer: PreTrainedTokenizerBase, gold: Gold, thresholds: Iterable[float] = THRESHOLDS
-) -> tuple[float, AlignmentScore]:
-    """The threshold with the lowest AER, the lower of equals, and that score."""
+def tune_links(
+    model: MaskAlignModel,
+    tokenizer: PreTrainedTokenizerBase,
+    gold: Gold,
+    symmetrizations: Iterable[str] | None = None,
+    thresholds: Iterable[float] = THRESHOLDS,
+) -> tuple[str, float, AlignmentScore]:
+    """The symmetrisation and threshold with the lowest AER, the earlier of equals, and that score.
+
+    Args:
+        model, tokenizer: the aligner; `model` keeps its mode.
+        gold: annotated pairs. Use other pairs than those that are reported on.
+        symmetrizations: names to try; None for the model's own alone.
+        thresholds: thresholds to try.
+    """
     training = model.training
     aligner = WordAligner(model, tokenizer)
-    scores = [(threshold, score_aligner(aligner, gold, threshold)) for threshold in thresholds]
+    tried = product(symmetrizations or (model.config.symmetrization,), thresholds)
+    scores = [(name, tau, score_aligner(aligner, gold, tau, name)) for name, tau in tried]
     model.train(training)
-    return min(scores, key=lambda pair: pair[1].aer)
+    return min(scores, key=lambda entry: entry[2].aer)
 
 
 def train_aligner(
@@ -419,10 +434,11 @@ def train_aligner(
         "averaged_checkpoints": [path.name for path in paths],
     }
     if "dev" in golds:
-        threshold, _ = tune_threshold(model, tokenizer, golds["dev"])
-        model.config.alignment_threshold = threshold
+        asked = config.model.get("symmetrization")
+        name, threshold, _ = tune_links(model, tokenizer, golds["dev"], TUNED if asked is None else [asked])
+        model.config.symmetrization, model.config.alignment_threshold = name, threshold
         score = score_aligner(WordAligner(model, tokenizer), golds["dev"], bootstrap=1000)
-        results["dev"] = {"threshold": threshold, **dataclasses.asdict(score)}
+        results["dev"] = {"symmetrization": name, "threshold": threshold, **dataclasses.asdict(score)}
     if valid is not None:
         with trainer.compute_loss_context_manager():
             results["valid"] = prediction_metrics(model, valid, trainer.data_collator)

@@ -13,7 +13,8 @@ def add_train(actions: argparse._SubParsersAction) -> None:
         "train",
         help="train a word aligner from parallel text",
         description="Train a word aligner (Mask-Align) from parallel text: a tokenizer unless one is given, a model, "
-        "and, with annotated dev links, the threshold. The folder is a checkpoint for `attncal align run`.",
+        "and, with annotated dev links, the symmetrisation and the threshold. The folder is a checkpoint for "
+        "`attncal align run`.",
         epilog="Several processes: `accelerate launch` or `torchrun` with training/train_aligner.py, which takes a "
         "configuration file with every setting.",
     )
@@ -79,7 +80,8 @@ def _run_train(options: argparse.Namespace) -> None:
     print(f"{options.output}: {results['steps']} steps in {results['wall_seconds'] / 60:.1f} minutes")
     if "dev" in results:
         found = results["dev"]
-        print(f"dev: AER {100 * found['aer']:.1f} with threshold {found['threshold']}  {found['signature']}")
+        how = f"{found['symmetrization']} above {found['threshold']}"
+        print(f"dev: AER {100 * found['aer']:.1f} with {how}  {found['signature']}")
 
 
 def add_select(actions: argparse._SubParsersAction) -> None:
