@@ -14,7 +14,7 @@ import platform
 import random
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
@@ -49,10 +49,12 @@ FAMILIES = {
 }
 
 
-def parser(description: str, batch: int, length: int, repeats: int) -> argparse.ArgumentParser:
-    """The options of both benchmarks; the defaults of the sizes are those of the paper's base model."""
+def parser(
+    description: str, batch: int, length: int, repeats: int, variants: Collection[str] = tuple(VARIANTS)
+) -> argparse.ArgumentParser:
+    """The options of every benchmark; the defaults of the sizes are those of the paper's base model."""
     options = argparse.ArgumentParser(description=description, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
-    options.add_argument("--variants", nargs="+", choices=VARIANTS, default=list(VARIANTS), metavar="NAME")
+    options.add_argument("--variants", nargs="+", choices=variants, default=list(variants), metavar="NAME")
     options.add_argument("--family", choices=FAMILIES, default="marian")
     options.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     options.add_argument("--threads", type=int, default=torch.get_num_threads(), help="CPU threads")

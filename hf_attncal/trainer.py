@@ -21,6 +21,7 @@ from torch.utils.data import DataLoader
 from transformers import Seq2SeqTrainer, Seq2SeqTrainingArguments, TrainerCallback
 from transformers.trainer_pt_utils import nested_gather
 
+from hf_attncal.adapters.layers import active_settings
 from hf_attncal.data.batching import SetEpochCallback, TokenBatchSampler
 
 # Sums over target tokens divided by their number: they add up over micro-batches and processes as `loss` does.
@@ -28,7 +29,7 @@ TOKEN_LOSSES = ("nmt_loss", "mask_loss", "mask_penalty")
 # Means over what one forward pass saw.
 MEANS = ("mask_mean", "gate_mean")
 # Their losses are means over the micro-batch whatever `num_items_in_batch` says (transformers issue 47688).
-IGNORES_NUM_ITEMS = ("marian", "bart")
+IGNORES_NUM_ITEMS = ("marian", "bart", "mbart", "pegasus", "m2m_100")
 
 
 @dataclass
@@ -90,19 +91,26 @@ class AnnealingCallback(TrainerCallback):
     The step is part of the model's saved state. A model that was trained before (`annealing_step` = n at the start of
     a new run) goes on from n, so fine-tuning does not change the function it computes; a resumed run finds
     n + `global_step` in its checkpoint, so the difference is again n. A model without annealing is left alone.
+
+    The same for a model whose active adapter is annealed. A plain `Seq2SeqTrainer` needs this callback for it.
     """
 
     def __init__(self):
         self.steps_before = 0
+        self.counters: list[torch.nn.Module] = []
 
     def on_train_begin(self, args, state, control, model=None, **kwargs):
-        if is_annealed(model):
-            self.steps_before = max(0, int(model.annealing_step) - state.global_step)
-            model.set_annealing_step(self.steps_before + state.global_step)
+        self.counters = annealed_modules(model)
+        if self.counters:
+            self.steps_before = max(0, int(self.counters[0].annealing_step) - state.global_step)
+        self._set(state.global_step)
 
-    def on_step_end(self, args, state, control, model=None, **kwargs):
-        if is_annealed(model):
-            model.set_annealing_step(self.steps_before + state.global_step)
+    def on_step_end(self, args, state, control, **kwargs):
+        self._set(state.global_step)
+
+    def _set(self, step: int) -> None:
+        for module in self.counters:
+            module.set_annealing_step(self.steps_before + step)
 
 
 class TokenBatchTrainerMixin:
@@ -192,9 +200,10 @@ class TokenBatchTrainerMixin:
 class AttnCalTrainer(TokenBatchTrainerMixin, Seq2SeqTrainer):
     """`Seq2SeqTrainer` with named losses, a learning rate for the mask network, annealing and batches by tokens.
 
-    Takes the arguments of `Seq2SeqTrainer`; `args` must be `AttnCalTrainingArguments`. Trains stock Marian and BART
-    models too (nothing is added but the batches), with the mean over micro-batches as their loss: they ignore
-    `num_items_in_batch`, so the Trainer has to divide by the accumulation steps.
+    Takes the arguments of `Seq2SeqTrainer`; `args` must be `AttnCalTrainingArguments`. Trains models with an adapter
+    of `hf_attncal.adapters`, too. Trains stock models and their LoRAs (nothing is added but the batches), with the
+    mean over micro-batches as their loss: they ignore `num_items_in_batch`, so the Trainer has to divide by the
+    accumulation steps.
 
     Beside `loss` it logs, averaged since the last log, those of `nmt_loss`, `mask_loss`, `mask_penalty`, `mask_mean`
     and `gate_mean` that the model returns, `mask_grad_norm` (before clipping), and `target_tokens_per_second`.
@@ -213,13 +222,13 @@ class AttnCalTrainer(TokenBatchTrainerMixin, Seq2SeqTrainer):
         super().__init__(model=model, args=args, **kwargs)
         # `activation_checkpointing_kwargs`, its newer name, is mirrored in this one.
         reentrant = (args.gradient_checkpointing_kwargs or {}).get("use_reentrant")
-        calibration = getattr(self.model.config, "calibration", None)
+        calibration = calibration_of(self.model)
         if reentrant and calibration is not None:
             raise ValueError(
                 f"`use_reentrant` must be False to train a model with `calibration={calibration!r}`, got {reentrant}: "
                 "reentrant checkpointing loses gradients of the mask network. Leave it out of the kwargs."
             )
-        if self.model.config.model_type in IGNORES_NUM_ITEMS:
+        if self.model.config.model_type in IGNORES_NUM_ITEMS and active_settings(self.model) is None:
             self.model_accepts_loss_kwargs = False
         self.add_callback(AnnealingCallback())
         self._mask_grad_norm = None
@@ -305,11 +314,20 @@ def _lengths(dataset) -> list[int]:
     return [max(map(len, pair)) for pair in zip(dataset["input_ids"], dataset[other], strict=True)]
 
 
-def is_annealed(model) -> bool:
-    """Whether the model anneals its calibration (eq. 11), so that it counts optimiser steps."""
-    return getattr(model.config, "calibration", None) == "annealed"
+def calibration_of(model: torch.nn.Module) -> str | None:
+    """How the model's cross-attention is calibrated, by its own configuration or by its active adapter."""
+    own = getattr(model.config, "calibration", None)
+    settings = active_settings(model)
+    return own if settings is None else settings.calibration
+
+
+def annealed_modules(model: torch.nn.Module) -> list[torch.nn.Module]:
+    """The modules that count optimiser steps for an annealed calibration (eq. 11): models of ours, adapter layers."""
+    counting = [module for module in model.modules() if hasattr(module, "set_annealing_step")]
+    return [module for module in counting if module.annealing_step is not None]
 
 
 def mask_network_parameters(model: torch.nn.Module) -> list[torch.nn.Parameter]:
     """The trainable parameters of every mask network of the model (theta_m); empty for an uncalibrated model."""
-    return [p for name, p in model.named_parameters() if ".mask_network." in name and p.requires_grad]
+    # A module `mask_network` in models of ours, `attncal_mask_network` in adapters.
+    return [p for name, p in model.named_parameters() if "mask_network." in name and p.requires_grad]

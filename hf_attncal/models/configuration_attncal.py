@@ -37,6 +37,8 @@ class AttnCalConfigMixin:
 
     Args of the others:
         null_key_std: standard deviation of the initial NULL keys and values; `None` for `d_model ** -0.5`.
+        null_bias: initial value of a learned bias on the score of NULL, one for each head; `None` for no bias, as the
+            paper. A negative one lets a trained model start with little weight on NULL.
         gumbel_temperature: tau.
         gumbel_straight_through: one-hot weights already in training, with the gradient of the soft ones.
         label_smoothing: of both losses, in [0, 1). It belongs here and not in the Trainer, which would take the labels
@@ -56,6 +58,7 @@ class AttnCalConfigMixin:
     renormalize: bool = False
     leaky: bool = False
     null_key_std: float | int | None = None
+    null_bias: float | int | None = None
     gumbel: bool = False
     gumbel_temperature: float | int = 1.0
     gumbel_straight_through: bool = False
@@ -86,6 +89,8 @@ class AttnCalConfigMixin:
                 raise ValueError(f"`{name}` must be > 0 and finite, got {getattr(self, name)}.")
         if self.null_key_std is not None and not 0 <= self.null_key_std < math.inf:
             raise ValueError(f"`null_key_std` must be `None` or >= 0 and finite, got {self.null_key_std}.")
+        if self.null_bias is not None and not math.isfinite(self.null_bias):
+            raise ValueError(f"`null_bias` must be `None` or finite, got {self.null_bias}.")
         if not 0 <= self.label_smoothing < 1:
             raise ValueError(f"`label_smoothing` must be in [0, 1), got {self.label_smoothing}.")
         if self.fixed_softmax and self.calibration != "fixed":

@@ -95,18 +95,23 @@ class MaskNetwork(nn.Module):
         # autocast keeps low-precision copies of parameters, but not of views, and a copy made in the first pass,
         # without gradient, would cut the second pass off from the parameter.
         if self.projection == "head":
-            return torch.matmul(heads, weight.transpose(-1, -2))
-        projected = torch.matmul(states, weight.transpose(-1, -2))
-        return projected.view(*states.shape[:-1], self.num_heads, self.head_dim).transpose(1, 2)
+            return torch.matmul(heads, weight.transpose(-1, -2).to(heads.dtype))
+        return self._split_heads(torch.matmul(states, weight.transpose(-1, -2).to(states.dtype)))
+
+    def _split_heads(self, projected: Tensor) -> Tensor:
+        return projected.view(*projected.shape[:-1], self.num_heads, self.head_dim).transpose(1, 2)
 
     def project_keys(self, encoder_states: Tensor, key: Tensor) -> Tensor:
         """`K W^K`: encoder_states (B, S, d_model), key (B, H, S, d_k) -> (B, H, S, d_k)."""
         return self._project(encoder_states, key, self.key_weight)
 
+    def project_queries(self, decoder_states: Tensor, query: Tensor) -> Tensor:
+        """`q W^Q`: decoder_states (B, T, d_model), query (B, H, T, d_k) -> (B, H, T, d_k)."""
+        return self._project(decoder_states, query, self.query_weight)
+
     def forward(self, decoder_states: Tensor, query: Tensor, mask_key: Tensor) -> Tensor:
         """m: decoder_states (B, T, d_model), query (B, H, T, d_k), mask_key (B, H, S, d_k) -> (B, H, T, S)."""
-        mask_query = self._project(decoder_states, query, self.query_weight)
-        return perturbation_mask(mask_query, mask_key, self.head_dim**-0.5)
+        return perturbation_mask(self.project_queries(decoder_states, query), mask_key, self.head_dim**-0.5)
 
 
 class HeadGate(nn.Module):
@@ -124,15 +129,20 @@ class HeadGate(nn.Module):
 
     def forward(self, query: Tensor) -> Tensor:
         """query (B, H, T, d_k) -> g (B, H, T, 1)."""
-        return torch.sigmoid(torch.matmul(query, self.weight.unsqueeze(-1)) + self.bias[:, None, None])
+        scores = torch.matmul(query, self.weight.unsqueeze(-1).to(query.dtype))
+        return torch.sigmoid(scores + self.bias[:, None, None])
 
 
 class CrossAttentionMixin:
-    """Adds the three switches to `MarianAttention` or `BartAttention`; goes before it in the bases."""
+    """Adds the three switches to `MarianAttention` or `BartAttention`; goes before it in the bases.
+
+    `switches` says which are on, and their numbers: the model's config, here; `config` is read for what is the
+    backbone's.
+    """
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
-        config = self.config
+        config = self.switches = self.config
         if config.calibration is not None:
             self.mask_network = MaskNetwork(self.embed_dim, self.num_heads, config.mask_projection)
         if config.calibration == "gated":
@@ -142,6 +152,8 @@ class CrossAttentionMixin:
         if config.leaky:
             self.null_key = nn.Parameter(torch.empty(self.num_heads, self.head_dim))
             self.null_value = nn.Parameter(torch.empty(self.num_heads, self.head_dim))
+            has_bias = config.null_bias is not None
+            self.null_bias = nn.Parameter(torch.empty(self.num_heads)) if has_bias else None
 
     def init_parameters(self, config) -> None:
         """Initial values of what this module itself owns; its sub-modules have their own."""
@@ -151,6 +163,8 @@ class CrossAttentionMixin:
             std = config.d_model**-0.5 if config.null_key_std is None else config.null_key_std
             init.normal_(self.null_key, std=std)
             init.normal_(self.null_value, std=std)
+            if self.null_bias is not None:
+                init.constant_(self.null_bias, config.null_bias)
 
     def forward(
         self,
@@ -162,18 +176,19 @@ class CrossAttentionMixin:
         **kwargs,
     ) -> tuple[Tensor, Tensor | None]:
         """As the stock attention: (B, T, d_model) and (B, S, d_model) -> (B, T, d_model), weights (B, H, T, S)."""
-        config = self.config
+        config, switches = self.config, self.switches
         context = attention_context or AttentionContext()
         with_weights = context.record_details or kwargs.get("output_attentions", config.output_attentions)
         with_kernel = config._attn_implementation != "eager" and not with_weights
-        all_off = config.calibration is None and not config.leaky and not config.gumbel
+        all_off = switches.calibration is None and not switches.leaky and not switches.gumbel
         if all_off and (with_kernel or not with_weights):
             return super().forward(hidden_states, key_value_states, past_key_values, attention_mask, **kwargs)
 
         query = self._split_heads(self.q_proj(hidden_states))
         key, value, mask_key = self._source_states(key_value_states, past_key_values, context)
-        leaky_only = config.leaky and config.calibration is None and not config.gumbel
-        if leaky_only and with_kernel and past_key_values is None:
+        leaky_only = switches.leaky and switches.calibration is None and not switches.gumbel
+        # Kernels have no place for a learned bias.
+        if leaky_only and self.null_bias is None and with_kernel and past_key_values is None:
             output, weights = self._leaky_kernel(query, key, value, attention_mask), None
         else:
             output, weights = self._attend(hidden_states, query, key, value, mask_key, attention_mask, context)
@@ -193,7 +208,7 @@ class CrossAttentionMixin:
             if past_key_values.is_updated.get(self.layer_idx):
                 layer = cache.layers[self.layer_idx]
                 mask_key = None
-                if self.config.calibration is not None:
+                if self.switches.calibration is not None:
                     mask_key = cached_mask_keys(cache, self.layer_idx)
                     if mask_key is None:  # a kind of cache that cannot hold them
                         mask_key = self._project_mask_keys(encoder_states, layer.keys, context)
@@ -202,7 +217,7 @@ class CrossAttentionMixin:
         key = self._split_heads(self.k_proj(encoder_states))
         value = self._split_heads(self.v_proj(encoder_states))
         mask_key = None
-        if self.config.calibration is not None:
+        if self.switches.calibration is not None:
             mask_key = self._project_mask_keys(encoder_states, key, context)
         if cache is not None:
             key, value = cache.update(key, value, self.layer_idx)
@@ -216,10 +231,11 @@ class CrossAttentionMixin:
         with torch.set_grad_enabled(context.perturb and torch.is_grad_enabled()):
             return self.mask_network.project_keys(encoder_states, key)
 
-    def _null_parameters(self, context: AttentionContext) -> tuple[Tensor, Tensor]:
+    def _null_parameters(self, context: AttentionContext) -> tuple[Tensor, Tensor, Tensor | None]:
+        parameters = self.null_key, self.null_value, self.null_bias
         if context.perturb:  # the second pass trains the mask network only
-            return self.null_key.detach(), self.null_value.detach()
-        return self.null_key, self.null_value
+            parameters = tuple(None if p is None else p.detach() for p in parameters)
+        return parameters
 
     def _leaky_kernel(self, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None) -> Tensor:
         """Leaky attention by the model's own kernel, NULL as a source token of its own; -> (B, H, T, d_k)."""
@@ -245,25 +261,25 @@ class CrossAttentionMixin:
         context: AttentionContext,
     ) -> tuple[Tensor, Tensor]:
         """All switches, step by step; -> output (B, H, T, d_k) and the weights over real tokens (B, H, T, S)."""
-        config = self.config
+        switches = self.switches
         real = real_source_tokens(attention_mask)
         scores = attention_scores(query, key, self.scaling, real)
-        if config.leaky:
-            null_key, null_value = self._null_parameters(context)
-            scores = with_null_scores(scores, query, null_key, self.scaling)
-        if config.gumbel:
-            choices = nn.functional.pad(real, (1, 0), value=True) if config.leaky and real is not None else real
+        if switches.leaky:
+            null_key, null_value, null_bias = self._null_parameters(context)
+            scores = with_null_scores(scores, query, null_key, self.scaling, null_bias)
+        if switches.gumbel:
+            choices = nn.functional.pad(real, (1, 0), value=True) if switches.leaky and real is not None else real
             attention = gumbel_attention(
-                scores, config.gumbel_temperature, self.training, config.gumbel_straight_through, choices
+                scores, switches.gumbel_temperature, self.training, switches.gumbel_straight_through, choices
             )
         else:
             attention = torch.softmax(scores, dim=-1)
         null_attention = None
-        if config.leaky:
+        if switches.leaky:
             null_attention, attention = attention[..., 0], attention[..., 1:]
 
         weights = attention
-        if config.calibration is not None:
+        if switches.calibration is not None:
             weights = self._calibrate(attention, null_attention, hidden_states, query, mask_key, real, context)
         if context.record_details:
             context.attentions.append(attention)
@@ -272,7 +288,7 @@ class CrossAttentionMixin:
 
         weights = nn.functional.dropout(weights, p=self.dropout, training=self.training)
         output = torch.matmul(weights, value)
-        if config.leaky:
+        if switches.leaky:
             null_weight = nn.functional.dropout(null_attention, p=self.dropout, training=self.training)
             output = output + null_weight.unsqueeze(-1) * null_value[:, None].to(output.dtype)
         return output, weights
@@ -288,7 +304,7 @@ class CrossAttentionMixin:
         context: AttentionContext,
     ) -> Tensor:
         """Perturbed weights in the second pass, fused ones otherwise; (B, H, T, S)."""
-        config = self.config
+        switches = self.switches
         # The NMT loss does not train the mask network (Lu et al., eq. 13): the first pass takes m as a constant.
         with torch.set_grad_enabled(context.perturb and torch.is_grad_enabled()):
             mask = self.mask_network(hidden_states, query, mask_key)
@@ -302,21 +318,21 @@ class CrossAttentionMixin:
                 context.penalties.append(penalty.sum(dtype=_at_least_float32(penalty)) / self.num_heads)
             return perturbed_attention(attention, mask, uniform)
 
-        gate = self.gate(query) if config.calibration == "gated" else None
+        gate = self.gate(query) if switches.calibration == "gated" else None
         if context.target_mask is not None:
             self._report_means(mask, gate, real, context)
-        if config.fixed_softmax:
-            weights = literal_fixed_attention(attention, mask, config.calibration_weight, real)
+        if switches.fixed_softmax:
+            weights = literal_fixed_attention(attention, mask, switches.calibration_weight, real)
         else:
-            weights = attention * self._fusion_factor(mask, gate)
-        return renormalized(weights, attention) if config.renormalize else weights
+            weights = attention * self._fusion_factor(mask, gate).to(attention.dtype)
+        return renormalized(weights, attention) if switches.renormalize else weights
 
     def _fusion_factor(self, mask: Tensor, gate: Tensor | None) -> Tensor:
         if gate is not None:
             return gated_factor(mask, gate)
-        if self.config.calibration == "annealed":
-            return annealed_factor(mask, annealing_gamma(self.annealing_step, self.config.annealing_steps))
-        return fixed_factor(mask, self.config.calibration_weight)
+        if self.switches.calibration == "annealed":
+            return annealed_factor(mask, annealing_gamma(self.annealing_step, self.switches.annealing_steps))
+        return fixed_factor(mask, self.switches.calibration_weight)
 
     @torch.no_grad()
     def _report_means(self, mask: Tensor, gate: Tensor | None, real: Tensor | None, context: AttentionContext) -> None:

@@ -157,16 +157,21 @@ def renormalized(combined: Tensor, attention: Tensor) -> Tensor:
     return combined * (attention.sum(dim=-1, keepdim=True) / total)
 
 
-def with_null_scores(scores: Tensor, query: Tensor, null_key: Tensor, scaling: float) -> Tensor:
+def with_null_scores(
+    scores: Tensor, query: Tensor, null_key: Tensor, scaling: float, null_bias: Tensor | None = None
+) -> Tensor:
     """Prepend the NULL column of leaky attention (Mask-Align, sec. 3.2): `q [k_NULL; K]^T / sqrt(d_k)`.
 
     Args:
         scores: scaled scores over real tokens, (B, H, T, S). query: (B, H, T, d_k). null_key: k_NULL, (H, d_k).
+        null_bias: added to the scores of NULL, (H,); not in the paper.
 
     Returns:
         (B, H, T, 1 + S), NULL first.
     """
     null_scores = torch.matmul(query, null_key.unsqueeze(-1).to(query.dtype)) * scaling  # (B, H, T, 1)
+    if null_bias is not None:
+        null_scores = null_scores + null_bias[:, None, None].to(null_scores.dtype)
     return torch.cat([null_scores.to(scores.dtype), scores], dim=-1)
 
 

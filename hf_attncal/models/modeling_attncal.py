@@ -1,7 +1,11 @@
 """What the Marian- and BART-style models share: initialisation, extra outputs, the two losses."""
 
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from transformers.cache_utils import Cache
 from transformers.modeling_outputs import BaseModelOutput
 from transformers.processing_utils import Unpack
@@ -75,6 +79,63 @@ def _check_source(input_ids: Tensor | None, inputs_embeds: Tensor | None) -> Non
             f"`{name}` must have at least one source token, got shape {tuple(source.shape)}. Cross-attention over "
             "nothing is undefined: drop empty sources, or end every source with the end-of-sequence token."
         )
+
+
+def perturbed_pass(decoder: nn.Module, inputs: dict[str, Any], targets: Tensor) -> tuple[Tensor, Tensor]:
+    """The second pass of a decoder: perturbed weights, and gradients for the mask networks only.
+
+    Args:
+        inputs: keyword arguments of the decoder. targets: boolean (B, T), True on real target steps.
+
+    Returns:
+        The decoder's last hidden states, (B, T, d_model), and the penalty of Lu et al., eq. 5, summed over
+        target steps.
+    """
+    context = AttentionContext(perturb=True, target_mask=targets)
+    detached = {
+        name: inputs[name].detach()
+        for name in ("encoder_hidden_states", "inputs_embeds")
+        if inputs.get(name) is not None
+    }
+    with DetachedParameters():
+        outputs = decoder(
+            **{**inputs, **detached, "use_cache": False, "attention_context": context, "return_dict": True}
+        )
+    return outputs.last_hidden_state, context.mean_penalty(1)
+
+
+def named_losses(
+    logits: Tensor,
+    labels: torch.LongTensor,
+    num_items_in_batch: Tensor | int | None,
+    label_smoothing: float,
+    context: AttentionContext,
+    second_pass: Callable[[Tensor | int], tuple[Tensor, Tensor]] | None,
+) -> dict[str, Tensor]:
+    """The losses of `AttnCalSeq2SeqLMOutput` by name.
+
+    Args:
+        logits: (B, T, V) of the first pass. labels: (B, T), `-100` where there is no target.
+        num_items_in_batch: what to divide the losses by; `None` for the number of targets.
+        context: what the cross-attentions of the first pass reported.
+        second_pass: takes that divisor and returns the mask loss and its penalty; `None` for no second pass.
+    """
+    labels = labels.to(logits.device)
+    num_targets = (labels != IGNORE_INDEX).sum() if num_items_in_batch is None else num_items_in_batch
+    if isinstance(num_targets, Tensor):
+        num_targets = num_targets.to(logits.device)
+    nmt_loss = label_smoothed_cross_entropy(logits, labels, label_smoothing) / num_targets
+    losses = {"loss": nmt_loss, "nmt_loss": nmt_loss.detach()}
+    if context.mask_means:
+        losses["mask_mean"] = torch.stack(context.mask_means).mean()
+    if context.gate_means:
+        losses["gate_mean"] = torch.stack(context.gate_means).mean()
+    if second_pass is not None:
+        mask_loss, mask_penalty = second_pass(num_targets)
+        losses["loss"] = attach_gradient(nmt_loss, mask_loss)
+        losses["mask_loss"] = mask_loss.detach()
+        losses["mask_penalty"] = mask_penalty.detach()
+    return losses
 
 
 class AttnCalModelMixin:
@@ -194,30 +255,19 @@ class AttnCalSeq2SeqLMMixin:
 
         losses = {}
         if labels is not None:
-            labels = labels.to(logits.device)
-            num_targets = targets.sum() if num_items_in_batch is None else num_items_in_batch
-            if isinstance(num_targets, Tensor):
-                num_targets = num_targets.to(logits.device)
-            nmt_loss = label_smoothed_cross_entropy(logits, labels, self.config.label_smoothing) / num_targets
-            losses = {"loss": nmt_loss, "nmt_loss": nmt_loss.detach()}
-            if context.mask_means:
-                losses["mask_mean"] = torch.stack(context.mask_means).mean()
-            if context.gate_means:
-                losses["gate_mean"] = torch.stack(context.gate_means).mean()
+            second_pass = None
             if compute_mask_loss or (compute_mask_loss is None and self.training and calibrated):
-                mask_loss, mask_penalty = self._mask_loss(
-                    outputs.encoder_last_hidden_state,
-                    attention_mask,
-                    decoder_input_ids,
-                    decoder_attention_mask,
-                    decoder_inputs_embeds,
-                    labels,
-                    targets,
-                    num_targets,
-                )
-                losses["loss"] = attach_gradient(nmt_loss, mask_loss)
-                losses["mask_loss"] = mask_loss.detach()
-                losses["mask_penalty"] = mask_penalty.detach()
+                decoder_inputs = {
+                    "input_ids": decoder_input_ids,
+                    "attention_mask": decoder_attention_mask,
+                    "encoder_hidden_states": outputs.encoder_last_hidden_state,
+                    "encoder_attention_mask": attention_mask,
+                    "inputs_embeds": decoder_inputs_embeds,
+                }
+                second_pass = partial(self._mask_loss, decoder_inputs, labels.to(logits.device), targets)
+            losses = named_losses(
+                logits, labels, num_items_in_batch, self.config.label_smoothing, context, second_pass
+            )
 
         return AttnCalSeq2SeqLMOutput(
             **losses,
@@ -242,32 +292,15 @@ class AttnCalSeq2SeqLMMixin:
 
     def _mask_loss(
         self,
-        encoder_states: Tensor,
-        attention_mask: Tensor | None,
-        decoder_input_ids: torch.LongTensor | None,
-        decoder_attention_mask: Tensor | None,
-        decoder_inputs_embeds: Tensor | None,
+        decoder_inputs: dict[str, Any],
         labels: torch.LongTensor,
         targets: Tensor,
         num_targets: Tensor | int,
     ) -> tuple[Tensor, Tensor]:
         """Lu et al., eqs. 4 and 5: `-L_NMT(a_p) + alpha * L_c`, and L_c; gradients for the mask network only."""
-        context = AttentionContext(perturb=True, target_mask=targets)
-        with DetachedParameters():
-            hidden_states = (
-                self.get_decoder()(
-                    input_ids=decoder_input_ids,
-                    attention_mask=decoder_attention_mask,
-                    encoder_hidden_states=encoder_states.detach(),
-                    encoder_attention_mask=attention_mask,
-                    inputs_embeds=None if decoder_inputs_embeds is None else decoder_inputs_embeds.detach(),
-                    use_cache=False,
-                    attention_context=context,
-                    return_dict=True,
-                )
-            ).last_hidden_state
+        hidden_states, penalty_sum = perturbed_pass(self.get_decoder(), decoder_inputs, targets)
         perturbed_loss = cross_entropy_from_hidden(
             hidden_states, self.lm_head.weight, self.final_logits_bias, labels, self.config.label_smoothing
         )
-        penalty = context.mean_penalty(num_targets)
+        penalty = penalty_sum / num_targets
         return -perturbed_loss / num_targets + self.config.mask_penalty * penalty, penalty

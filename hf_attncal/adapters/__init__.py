@@ -1,0 +1,19 @@
+"""Attention calibration and leaky attention as an adapter on a frozen checkpoint: a PEFT method.
+
+Importing this room registers the method with PEFT; nothing else is needed to load such an adapter.
+"""
+
+from .configuration import AttentionCalibrationConfig
+from .export import export_calibrated, save_adapter
+from .layers import adapter_layers
+from .tuner import AttentionCalibrationModel, register
+
+register()
+
+__all__ = [
+    "AttentionCalibrationConfig",
+    "AttentionCalibrationModel",
+    "adapter_layers",
+    "export_calibrated",
+    "save_adapter",
+]

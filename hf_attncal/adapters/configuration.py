@@ -1,0 +1,166 @@
+"""Configuration of an attention-calibration adapter, and what is added to the card of a saved one."""
+
+import dataclasses
+import enum
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import ClassVar
+
+from peft import PeftConfig, TaskType
+
+from ..models.configuration_attncal import CALIBRATIONS, MASK_PROJECTIONS
+
+
+class AdapterType(enum.StrEnum):
+    """The method's name in PEFT's tables and in `adapter_config.json`.
+
+    PEFT has no place where a method that it does not know could leave a message: where this package is not imported,
+    all that it says is `KeyError:` and this value. So the value says what to do.
+    """
+
+    ATTNCAL = "ATTNCAL: `pip install hf_attncal`, then `import hf_attncal.adapters`"
+
+
+CARD_START, CARD_END = "<!-- hf_attncal: written at each save -->", "<!-- hf_attncal: end -->"
+
+
+@dataclass
+class AttentionCalibrationConfig(PeftConfig):
+    """Calibrated or leaky cross-attention, or both, for a seq2seq model whose own weights stay as they are.
+
+    Used like any configuration of PEFT: `get_peft_model(model, AttentionCalibrationConfig(calibration="gated"))`.
+
+    Args:
+        calibration: `"fixed"`, `"annealed"`, `"gated"` (Lu et al., eqs. 10, 11, 12) or `None`.
+        leaky: a learned NULL key and value in every adapted cross-attention (Mask-Align, sec. 3.2).
+        layers: numbers of the decoder layers to adapt, from 0; `None` for all.
+        mask_projection: what the mask network projects, `"model"` = decoder states and encoder outputs with (d_model,
+            d_model) matrices, or `"head"` = queries and keys of each head with (d_k, d_k) matrices.
+        mask_rank: rank of the (d_model, d_model) matrices, each then a product of two; `None` for full matrices.
+        renormalize: scale the calibrated weights back to the mass of the plain ones. With it (the default) a fresh
+            adapter computes the base model's function; without it, it multiplies attention from the first step.
+        calibration_weight: lambda of eq. 10, used by `"fixed"`.
+        annealing_steps: the 1e5 of eq. 11, in optimiser steps, used by `"annealed"`.
+        mask_penalty: alpha of eq. 4.
+        label_smoothing: of both losses, in [0, 1). The Trainer's `label_smoothing_factor` must stay 0.
+        null_key_std: standard deviation of the initial NULL keys and values; `None` for `d_model ** -0.5`.
+        null_bias: initial value of the learned bias on the score of NULL, one for each head. A fresh leaky adapter
+            gives NULL about `exp(null_bias) / sum(exp(scores))` of the weight: near nothing and not nothing, as a
+            weight of 0 would have no gradient.
+        base_model_type, base_d_model: of the model that the adapter was made for; filled in and checked.
+
+    Raises:
+        ValueError: a value is outside its range; the message names the field, the rule and the value.
+    """
+
+    calibration: str | None = "fixed"
+    leaky: bool = False
+    layers: list[int] | None = None
+    mask_projection: str = "model"
+    mask_rank: int | None = None
+    renormalize: bool = True
+    calibration_weight: float = 0.1
+    annealing_steps: float = 1e5
+    mask_penalty: float = 0.1
+    label_smoothing: float = 0.0
+    null_key_std: float | None = None
+    null_bias: float = -4.0
+    base_model_type: str | None = field(default=None, repr=False)
+    base_d_model: int | None = field(default=None, repr=False)
+
+    # What the cross-attention reads beside the fields: switches that an adapter does not have.
+    gumbel: ClassVar[bool] = False
+    fixed_softmax: ClassVar[bool] = False
+    # PEFT looks at this when it injects; the tuner decides itself.
+    target_modules: ClassVar[tuple[str, ...]] = ("encoder_attn",)
+
+    def __post_init__(self):
+        super().__post_init__()
+        self.peft_type = AdapterType.ATTNCAL
+        if self.task_type is None:
+            self.task_type = TaskType.SEQ_2_SEQ_LM
+        if self.calibration is None and not self.leaky:
+            raise ValueError(
+                f"an adapter without a switch does nothing: set `calibration` to one of {CALIBRATIONS}, `leaky=True`, "
+                "or both."
+            )
+        if self.calibration is not None and self.calibration not in CALIBRATIONS:
+            raise ValueError(f"`calibration` must be `None` or one of {CALIBRATIONS}, got {self.calibration!r}.")
+        if self.mask_projection not in MASK_PROJECTIONS:
+            raise ValueError(f"`mask_projection` must be one of {MASK_PROJECTIONS}, got {self.mask_projection!r}.")
+        if self.mask_rank is not None and (not _is_integer(self.mask_rank) or self.mask_rank < 1):
+            raise ValueError(f"`mask_rank` must be `None` or an integer >= 1, got {self.mask_rank!r}.")
+        if self.mask_rank is not None and self.mask_projection != "model":
+            raise ValueError(
+                f'`mask_rank` applies to `mask_projection="model"` only, got {self.mask_projection!r}: the matrices '
+                "of single heads are small. Leave one of the two out."
+            )
+        if self.layers is not None:
+            self.layers = list(self.layers)
+            wrong = [layer for layer in self.layers if not _is_integer(layer) or layer < 0]
+            if wrong or not self.layers or len(set(self.layers)) < len(self.layers):
+                raise ValueError(
+                    f"`layers` must be `None` or different integers >= 0, at least one, got {self.layers}."
+                )
+        for name in ("calibration_weight", "mask_penalty"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise ValueError(f"`{name}` must be >= 0 and finite, got {getattr(self, name)}.")
+        if not 0 < self.annealing_steps < math.inf:
+            raise ValueError(f"`annealing_steps` must be > 0 and finite, got {self.annealing_steps}.")
+        if not 0 <= self.label_smoothing < 1:
+            raise ValueError(f"`label_smoothing` must be in [0, 1), got {self.label_smoothing}.")
+        if self.null_key_std is not None and not 0 <= self.null_key_std < math.inf:
+            raise ValueError(f"`null_key_std` must be `None` or >= 0 and finite, got {self.null_key_std}.")
+        if not math.isfinite(self.null_bias):
+            raise ValueError(f"`null_bias` must be finite, got {self.null_bias}.")
+
+    def save_pretrained(self, save_directory: str, **kwargs) -> None:
+        """Write `adapter_config.json`, and into the card what the adapter is and what it was trained on.
+
+        PEFT and transformers both end here when they save an adapter, after they wrote a card of their own.
+        """
+        super().save_pretrained(save_directory, **kwargs)
+        _update_card(Path(save_directory) / "README.md", self)
+
+
+def _is_integer(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _update_card(path: Path, config: AttentionCalibrationConfig) -> None:
+    """Put our section into a model card, in the place of the one of an earlier save; the rest stays as it is."""
+    text = path.read_text(encoding="utf-8") if path.exists() else "---\nlibrary_name: peft\n---\n"
+    before, start, rest = text.partition(CARD_START)
+    after = rest.partition(CARD_END)[2] if start else ""
+    section = f"{CARD_START}\n{_card_section(config)}\n{CARD_END}"
+    path.write_text(f"{before.rstrip()}\n\n{section}\n{after.lstrip()}", encoding="utf-8")
+
+
+def _card_section(config: AttentionCalibrationConfig) -> str:
+    base = config.base_model_name_or_path or "not named"
+    revision = config.revision or "not known (it did not come from the Hub, or its commit was not recorded)"
+    stock = {f.name: f.default for f in dataclasses.fields(AttentionCalibrationConfig)}
+    own = set(AttentionCalibrationConfig.__annotations__) - {"base_model_type", "base_d_model"}
+    changed = [
+        f"- `{name}`: `{getattr(config, name)}`"
+        for name in stock
+        if name in own and (name == "calibration" or getattr(config, name) != stock[name])
+    ]
+    return "\n".join(
+        [
+            "## Attention-calibration adapter",
+            "",
+            f"- Base model: `{base}` (`{config.base_model_type}`, d_model {config.base_d_model})",
+            f"- Revision of the base model: {revision}",
+            *changed,
+            "",
+            "```python",
+            "# pip install hf_attncal",
+            "import hf_attncal.adapters  # tells PEFT about this kind of adapter",
+            "from peft import AutoPeftModelForSeq2SeqLM",
+            "",
+            'model = AutoPeftModelForSeq2SeqLM.from_pretrained("the name or folder of this adapter")',
+            "```",
+        ]
+    )

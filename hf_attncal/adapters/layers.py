@@ -1,0 +1,320 @@
+"""What an adapter puts into a cross-attention: one child module, and a class that asks it.
+
+The attention stays the module that it was, with its weights under their names, so that a LoRA on the same projections
+and the recording of attentions go on as before. Its class becomes a subclass of its own class whose `forward` hands
+over to the child while an adapter is active, and is the stock one otherwise.
+"""
+
+import functools
+from types import SimpleNamespace
+
+import torch
+from peft.tuners.tuners_utils import BaseTunerLayer
+from torch import Tensor, nn
+from transformers import initialization as init
+
+from ..models.cross_attention import CrossAttentionMixin, DecoderLayerMixin, HeadGate, MaskNetwork
+from .configuration import AttentionCalibrationConfig
+
+# The child's name in the attention. It must not contain the prefix: PEFT skips what does when it deletes adapters.
+CHILD = "calibration"
+PREFIX = "attncal_"
+# What an attention must have: all attentions of transformers that go back to BART's.
+_NEEDED = (
+    *("q_proj", "k_proj", "v_proj", "out_proj"),
+    *("embed_dim", "num_heads", "head_dim", "scaling", "dropout", "layer_idx", "config"),
+)
+
+
+class LowRankMaskNetwork(MaskNetwork):
+    """A mask network whose two (d_model, d_model) matrices are products of a (d_model, r) and an (r, d_model) one."""
+
+    def __init__(self, embed_dim: int, num_heads: int, rank: int):
+        nn.Module.__init__(self)  # the full matrices of the parent are what is not wanted
+        self.num_heads = num_heads
+        self.head_dim = embed_dim // num_heads
+        self.projection = "model"
+        self.rank = rank
+        self.query_down = nn.Parameter(torch.empty(rank, embed_dim))
+        self.query_up = nn.Parameter(torch.empty(embed_dim, rank))
+        self.key_down = nn.Parameter(torch.empty(rank, embed_dim))
+        self.key_up = nn.Parameter(torch.empty(embed_dim, rank))
+
+    def init_parameters(self, config) -> None:
+        """As with full matrices: the products have the same standard deviation, and W^Q starts at 0 likewise."""
+        width = self.query_down.shape[1]
+        up_std = config.init_std * (width / self.rank) ** 0.5
+        for down in (self.query_down, self.key_down):
+            init.normal_(down, std=width**-0.5)
+        init.normal_(self.query_up, std=0.0 if config.renormalize else up_std)
+        init.normal_(self.key_up, std=up_std)
+
+    @property
+    def query_weight(self) -> Tensor:
+        """W^Q, (d_model, d_model)."""
+        return self.query_up @ self.query_down
+
+    @property
+    def key_weight(self) -> Tensor:
+        """W^K, (d_model, d_model)."""
+        return self.key_up @ self.key_down
+
+    def project_keys(self, encoder_states: Tensor, key: Tensor) -> Tensor:
+        return self._project_twice(encoder_states, self.key_down, self.key_up)
+
+    def project_queries(self, decoder_states: Tensor, query: Tensor) -> Tensor:
+        return self._project_twice(decoder_states, self.query_down, self.query_up)
+
+    def _project_twice(self, states: Tensor, down: Tensor, up: Tensor) -> Tensor:
+        # Transposed views, for the reason given in `MaskNetwork._project`.
+        for weight in (down, up):
+            states = torch.matmul(states, weight.transpose(-1, -2).to(states.dtype))
+        return self._split_heads(states)
+
+
+class NullToken(nn.Module):
+    """NULL of leaky attention: a key and a value for each head, (H, d_k), and a bias on its score, (H,)."""
+
+    def __init__(self, num_heads: int, head_dim: int):
+        super().__init__()
+        self.key = nn.Parameter(torch.empty(num_heads, head_dim))
+        self.value = nn.Parameter(torch.empty(num_heads, head_dim))
+        self.bias = nn.Parameter(torch.empty(num_heads))
+
+    def init_parameters(self, std: float, bias: float) -> None:
+        init.normal_(self.key, std=std)
+        init.normal_(self.value, std=std)
+        init.constant_(self.bias, bias)
+
+
+class StepCount(nn.Module):
+    """s of Lu et al., eq. 11: the optimiser steps that an annealed adapter was trained for."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("annealing_step", torch.zeros((), dtype=torch.long))
+
+
+def _of_attention(name: str) -> property:
+    return property(lambda layer: getattr(layer.get_base_layer(), name), doc=f"`{name}` of the attention.")
+
+
+class AdapterLayer(CrossAttentionMixin, nn.Module, BaseTunerLayer):
+    """The adapters of one cross-attention, by name; a child of that attention.
+
+    `CrossAttentionMixin` does the work. It finds the projections and sizes in the attention, and the mask network, the
+    gate and NULL in the adapter that is active.
+
+    Args:
+        attention: the cross-attention that this becomes a child of.
+    """
+
+    adapter_layer_names = ("attncal_mask_network", "attncal_gate", "attncal_null", "attncal_annealing")
+    other_param_names = ("settings",)
+
+    def __init__(self, attention: nn.Module):
+        nn.Module.__init__(self)
+        self._attention = (attention,)  # in a tuple, so that it is not a child of its child
+        self.settings: dict[str, AttentionCalibrationConfig] = {}
+        for name in self.adapter_layer_names:
+            setattr(self, name, nn.ModuleDict())
+        self._disable_adapters = False
+        self._active_adapter = []
+        self.merged_adapters = []
+        self.counts_steps = False
+
+    # ---- adapters ----
+
+    def add_adapter(self, name: str, config: AttentionCalibrationConfig, base_config) -> None:
+        """A fresh adapter; `base_config` is the configuration of the whole model."""
+        attention = self._attention[0]
+        parts = {}
+        if config.calibration is not None:
+            if config.mask_rank is None:
+                mask_network = MaskNetwork(attention.embed_dim, attention.num_heads, config.mask_projection)
+            else:
+                mask_network = LowRankMaskNetwork(attention.embed_dim, attention.num_heads, config.mask_rank)
+            std = getattr(base_config, "init_std", 0.02)
+            mask_network.init_parameters(SimpleNamespace(renormalize=config.renormalize, init_std=std))
+            parts["attncal_mask_network"] = mask_network
+        if config.calibration == "gated":
+            parts["attncal_gate"] = HeadGate(attention.num_heads, attention.head_dim)
+            parts["attncal_gate"].init_parameters(base_config)
+        if config.calibration == "annealed":
+            parts["attncal_annealing"] = StepCount()
+        if config.leaky:
+            std = attention.embed_dim**-0.5 if config.null_key_std is None else config.null_key_std
+            parts["attncal_null"] = NullToken(attention.num_heads, attention.head_dim)
+            parts["attncal_null"].init_parameters(std, config.null_bias)
+        weight = next(attention.out_proj.parameters())
+        dtype = weight.dtype if weight.dtype.is_floating_point else torch.get_default_dtype()
+        for part, module in parts.items():
+            on_meta = any(parameter.is_meta for parameter in module.parameters())
+            getattr(self, part)[name] = module if on_meta else module.to(weight.device, dtype)
+        self.settings[name] = config
+
+    def get_base_layer(self) -> nn.Module:
+        return self._attention[0]
+
+    def _get_base_layer_device_and_dtype(self, base_layer):
+        weight = next(base_layer.out_proj.parameters())
+        return weight.device, weight.dtype
+
+    def _get_available_adapters(self) -> set[str]:
+        return set(self.settings)
+
+    def set_adapter(self, adapter_names: str | list[str], inference_mode: bool = False) -> None:
+        """Activate the one of `adapter_names` that this layer has, if it has one.
+
+        Raises:
+            ValueError: it has more than one of them.
+        """
+        names = [adapter_names] if isinstance(adapter_names, str) else list(adapter_names)
+        ours = [name for name in names if name in self.settings]
+        if len(ours) > 1:
+            raise ValueError(
+                f"one attention-calibration adapter can be active at a time, got {ours}: their masks do not add up. "
+                "Set one of them; adapters of other methods may be active beside it."
+            )
+        super().set_adapter(names, inference_mode=inference_mode)
+
+    @property
+    def active_name(self) -> str | None:
+        """The adapter in use; `None` if there is none, or adapters are disabled."""
+        if self._disable_adapters:
+            return None
+        return next((name for name in self.active_adapters if name in self.settings), None)
+
+    # ---- what CrossAttentionMixin reads ----
+
+    config = _of_attention("config")
+    q_proj, k_proj = _of_attention("q_proj"), _of_attention("k_proj")
+    v_proj, out_proj = _of_attention("v_proj"), _of_attention("out_proj")
+    num_heads, head_dim = _of_attention("num_heads"), _of_attention("head_dim")
+    scaling, dropout = _of_attention("scaling"), _of_attention("dropout")
+    layer_idx = _of_attention("layer_idx")
+
+    @property
+    def switches(self) -> AttentionCalibrationConfig:
+        return self.settings[self.active_name]
+
+    @property
+    def mask_network(self) -> MaskNetwork:
+        return self.attncal_mask_network[self.active_name]
+
+    @property
+    def gate(self) -> HeadGate:
+        return self.attncal_gate[self.active_name]
+
+    @property
+    def null_key(self) -> Tensor:
+        return self.attncal_null[self.active_name].key
+
+    @property
+    def null_value(self) -> Tensor:
+        return self.attncal_null[self.active_name].value
+
+    @property
+    def null_bias(self) -> Tensor:
+        return self.attncal_null[self.active_name].bias
+
+    # ---- annealing ----
+
+    @property
+    def annealing_step(self) -> Tensor | None:
+        """s of the active adapter; `None` unless it is annealed."""
+        name = self.active_name
+        return self.attncal_annealing[name].annealing_step if name in self.attncal_annealing else None
+
+    def set_annealing_step(self, step: int) -> None:
+        """Set s of the active adapter, which must be annealed; it is saved with the adapter."""
+        if step < 0:
+            raise ValueError(f"`step` must be >= 0, got {step}.")
+        self.counts_steps = True
+        self.annealing_step.fill_(step)
+
+
+class AdaptedAttentionMixin:
+    """Goes before the class of an attention that has an `AdapterLayer`."""
+
+    def forward(self, *args, attention_context=None, **kwargs):
+        """As the stock attention; to the bit where no adapter is active."""
+        layer = getattr(self, CHILD)
+        if layer.active_name is None:
+            return super().forward(*args, **kwargs)
+        return layer(*args, attention_context=attention_context, **kwargs)
+
+
+@functools.cache
+def _subclass(mixin: type, cls: type) -> type:
+    """A class of the same name, so that whatever knows modules by their class' name still does."""
+    return type(cls.__name__, (mixin, cls), {"__module__": cls.__module__, "__doc__": cls.__doc__})
+
+
+def _mix_in(module: nn.Module, mixin: type) -> None:
+    if not isinstance(module, mixin):
+        module.__class__ = _subclass(mixin, type(module))
+
+
+def _mix_out(module: nn.Module, mixin: type) -> None:
+    if isinstance(module, mixin) and type(module).__bases__[0] is mixin:
+        module.__class__ = type(module).__bases__[1]
+
+
+def decoder_of(model: nn.Module) -> nn.Module | None:
+    """The decoder of a transformers model; `None` if it has none."""
+    get_decoder = getattr(model, "get_decoder", None)
+    decoder = get_decoder() if get_decoder is not None else None
+    return decoder if isinstance(decoder, nn.Module) else None
+
+
+def cross_attentions(model: nn.Module) -> dict[int, tuple[str, nn.Module]]:
+    """Name and module of every BART-shaped cross-attention, by the number of its decoder layer; may be empty."""
+    decoder = decoder_of(model)
+    layers = getattr(decoder, "layers", None)
+    if not isinstance(layers, nn.ModuleList):
+        return {}
+    names = {id(module): name for name, module in model.named_modules()}
+    found = {}
+    for number, layer in enumerate(layers):
+        attention = getattr(layer, "encoder_attn", None)
+        if attention is not None and all(hasattr(attention, name) for name in _NEEDED):
+            found[number] = (names[id(attention)], attention)
+    return found
+
+
+def adapter_layers(model: nn.Module) -> list[AdapterLayer]:
+    """The adapter layers in a model, first decoder layer first; empty if it has no attention-calibration adapter."""
+    return [module for module in model.modules() if isinstance(module, AdapterLayer)]
+
+
+def active_settings(model: nn.Module) -> AttentionCalibrationConfig | None:
+    """The configuration of the attention-calibration adapter in use; `None` if there is none."""
+    for layer in adapter_layers(model):
+        if layer.active_name is not None:
+            return layer.switches
+    return None
+
+
+def attach(attention: nn.Module) -> AdapterLayer:
+    """The adapter layer of an attention; made if it has none."""
+    if not isinstance(attention, AdaptedAttentionMixin):
+        setattr(attention, CHILD, AdapterLayer(attention))
+        _mix_in(attention, AdaptedAttentionMixin)
+    return getattr(attention, CHILD)
+
+
+def prepare_decoder_layers(model: nn.Module) -> None:
+    """Let every decoder layer run with detached parameters in the second pass, checkpointed or not."""
+    for layer in decoder_of(model).layers:
+        _mix_in(layer, DecoderLayerMixin)
+
+
+def detach_all(model: nn.Module) -> None:
+    """Take every adapter layer out: the model is what it was before."""
+    for _, attention in cross_attentions(model).values():
+        if isinstance(attention, AdaptedAttentionMixin):
+            delattr(attention, CHILD)
+            _mix_out(attention, AdaptedAttentionMixin)
+    for layer in decoder_of(model).layers:
+        _mix_out(layer, DecoderLayerMixin)

@@ -1,0 +1,196 @@
+"""The two objectives of an adapted model in its one `loss`, whoever calls it: three hooks on the base model.
+
+A PEFT model, a model with `add_adapter` and a Trainer around either call the base model's `forward`. Hooks on it see
+the labels before it does and the logits after it, and a hook on its decoder sees what the second pass has to repeat.
+"""
+
+import sys
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers.modeling_outputs import Seq2SeqLMOutput
+from transformers.utils import logging
+
+from ..models.cross_attention import AttentionContext
+from ..models.gradients import DetachedParameters
+from ..models.losses import IGNORE_INDEX, cross_entropy_from_hidden, label_smoothed_cross_entropy
+from ..models.modeling_attncal import named_losses, perturbed_pass
+from ..models.outputs import AttnCalSeq2SeqLMOutput
+from .configuration import AttentionCalibrationConfig
+from .layers import active_settings, adapter_layers, decoder_of
+
+logger = logging.get_logger(__name__)
+
+
+class ObjectiveContext(AttentionContext):
+    """What the hooks of one forward pass know."""
+
+    def __init__(
+        self,
+        settings: AttentionCalibrationConfig,
+        labels: torch.LongTensor | None,
+        num_items_in_batch: Tensor | int | None,
+        record_details: bool,
+        as_tuple: bool,
+    ):
+        targets = None if labels is None else labels != IGNORE_INDEX
+        super().__init__(
+            target_mask=targets if settings.calibration is not None else None, record_details=record_details
+        )
+        self.settings = settings
+        self.labels = labels
+        self.targets = targets
+        self.num_items_in_batch = num_items_in_batch
+        self.as_tuple = as_tuple
+        self.decoder_inputs: dict[str, Any] | None = None
+
+
+def install_hooks(model: nn.Module) -> None:
+    """Install the hooks on a model with a language modelling head; once."""
+    if _before in model._forward_pre_hooks.values() or model.get_output_embeddings() is None:
+        return
+    model.register_forward_pre_hook(_before, with_kwargs=True)
+    model.register_forward_hook(_after, with_kwargs=True)
+    decoder_of(model).register_forward_pre_hook(_record_decoder_inputs, with_kwargs=True)
+
+
+def remove_hooks(model: nn.Module) -> None:
+    """Remove them; by function, as the handles belong to the model that they were made for and not to its copies."""
+    for module in (model, decoder_of(model)):
+        for hooks in (module._forward_pre_hooks, module._forward_hooks):
+            for number in [n for n, hook in hooks.items() if hook in (_before, _after, _record_decoder_inputs)]:
+                del hooks[number]
+                module._forward_pre_hooks_with_kwargs.pop(number, None)
+                module._forward_hooks_with_kwargs.pop(number, None)
+
+
+def _before(model: nn.Module, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]] | None:
+    """Take the labels, so that the losses are computed once and with all that the base model would ignore."""
+    details = bool(kwargs.pop("output_attention_details", False))
+    training = model.training and torch.is_grad_enabled()
+    if not (details or training or args or kwargs.get("labels") is not None):
+        return args, kwargs  # a step of generation
+    settings = active_settings(model)
+    if settings is None:
+        return args, kwargs
+    kwargs = {**dict(zip(_argument_names(model), args, strict=False)), **kwargs}
+    labels = kwargs.get("labels")
+    if training:
+        _check_training(model, settings, labels)
+    if labels is None and not details:
+        return (), kwargs
+    num_items = kwargs.pop("num_items_in_batch", None)
+    context = ObjectiveContext(settings, labels, num_items, details, kwargs.get("return_dict") is False)
+    if labels is not None:
+        kwargs["use_cache"] = False
+        if kwargs.get("decoder_input_ids") is None and kwargs.get("decoder_inputs_embeds") is None:
+            kwargs["decoder_input_ids"] = _decoder_input_ids(model, labels)
+        del kwargs["labels"]
+    return (), {**kwargs, "return_dict": True, "attention_context": context}
+
+
+def _record_decoder_inputs(decoder: nn.Module, args: tuple, kwargs: dict[str, Any]) -> None:
+    context = kwargs.get("attention_context")
+    if isinstance(context, ObjectiveContext):
+        context.decoder_inputs = {**dict(zip(_argument_names(decoder), args, strict=False)), **kwargs}
+
+
+def _after(model: nn.Module, args: tuple, kwargs: dict[str, Any], outputs):
+    context = kwargs.get("attention_context")
+    if not isinstance(context, ObjectiveContext):
+        return None
+    if type(outputs) is not Seq2SeqLMOutput:
+        raise TypeError(
+            f"the losses of attention calibration need a model that returns `Seq2SeqLMOutput`, got "
+            f"{type(outputs).__name__} from {type(model).__name__}."
+        )
+    inputs, context.decoder_inputs = context.decoder_inputs, None
+    losses = {}
+    if context.labels is not None:
+        with_mask_loss = model.training and context.settings.calibration is not None
+
+        def second_pass(num_targets: Tensor | int) -> tuple[Tensor, Tensor]:
+            return _mask_loss(model, inputs, context, num_targets)
+
+        losses = named_losses(
+            outputs.logits,
+            context.labels,
+            context.num_items_in_batch,
+            context.settings.label_smoothing,
+            context,
+            second_pass if with_mask_loss else None,
+        )
+    outputs = AttnCalSeq2SeqLMOutput(**{**outputs, **losses}, **context.details())
+    return outputs.to_tuple() if context.as_tuple else outputs
+
+
+def _mask_loss(
+    model: nn.Module, inputs: dict[str, Any], context: ObjectiveContext, num_targets: Tensor | int
+) -> tuple[Tensor, Tensor]:
+    """Lu et al., eqs. 4 and 5, as `AttnCalSeq2SeqLMMixin._mask_loss`, for a base model of any architecture."""
+    settings = context.settings
+    hidden_states, penalty_sum = perturbed_pass(decoder_of(model), inputs, context.targets)
+    head = model.get_output_embeddings()
+    bias = getattr(model, "final_logits_bias", None)  # none in M2M100
+    labels = context.labels.to(hidden_states.device)
+    if type(head) is nn.Linear and head.bias is None:
+        bias = head.weight.new_zeros(1) if bias is None else bias
+        loss = cross_entropy_from_hidden(hidden_states, head.weight, bias, labels, settings.label_smoothing)
+    else:  # something was injected into the output layer, too
+        with DetachedParameters():
+            logits = head(hidden_states)
+        logits = logits if bias is None else logits + bias
+        loss = label_smoothed_cross_entropy(logits, labels, settings.label_smoothing)
+    penalty = penalty_sum / num_targets
+    return -loss / num_targets + settings.mask_penalty * penalty, penalty
+
+
+def _check_training(model: nn.Module, settings: AttentionCalibrationConfig, labels: Tensor | None) -> None:
+    """Refuse what would silently train something else."""
+    if settings.calibration is None:
+        return
+    if labels is None:
+        raise ValueError(
+            "`labels` are needed to train a calibrated adapter, got none: without them the mask network would "
+            "silently not train. The Trainer takes them away if its `label_smoothing_factor` is not 0: leave that at "
+            "0 and set `label_smoothing` of AttentionCalibrationConfig. For a forward pass without training call "
+            "`model.eval()`."
+        )
+    layer = decoder_of(model).layers[0]
+    function = getattr(layer, "_gradient_checkpointing_func", None)
+    if getattr(layer, "gradient_checkpointing", False) and getattr(function, "keywords", {}).get(
+        "use_reentrant", True
+    ):
+        raise ValueError(
+            f"`use_reentrant` must be False to train an adapter with `calibration={settings.calibration!r}`, got "
+            "True: reentrant checkpointing loses gradients of the mask network."
+        )
+    if settings.calibration == "annealed" and not any(layer.counts_steps for layer in adapter_layers(model)):
+        logger.warning_once(
+            '`calibration="annealed"` follows the optimiser steps, and nothing counts them: the calibration stays '
+            "off. Use `AttnCalTrainer`, or pass `callbacks=[hf_attncal.trainer.AnnealingCallback()]` to the Trainer."
+        )
+
+
+def _argument_names(module: nn.Module) -> list[str]:
+    """Names of the positional arguments of `forward`; those of a decorated function are the wrapped one's."""
+    function = type(module).forward
+    while hasattr(function, "__wrapped__"):
+        function = function.__wrapped__
+    code = function.__code__
+    return list(code.co_varnames[1 : code.co_argcount])
+
+
+def _decoder_input_ids(model: nn.Module, labels: torch.LongTensor) -> torch.LongTensor:
+    """The labels shifted right, as the base model itself would shift them."""
+    prepare = getattr(model, "prepare_decoder_input_ids_from_labels", None)
+    if prepare is not None:
+        return prepare(labels)
+    shift = getattr(sys.modules[type(model).__module__], "shift_tokens_right", None)
+    if shift is None:
+        raise ValueError(
+            f"`decoder_input_ids` are needed with `labels` for {type(model).__name__}, which does not say how it "
+            "shifts labels. Pass them."
+        )
+    return shift(labels, model.config.pad_token_id, model.config.decoder_start_token_id)

@@ -1,0 +1,199 @@
+"""The adapter as a method of PEFT: injection, checks, removal, and its entry in PEFT's tables."""
+
+from peft.mapping import (
+    PEFT_TYPE_TO_CONFIG_MAPPING,
+    PEFT_TYPE_TO_PREFIX_MAPPING,
+    PEFT_TYPE_TO_TUNER_MAPPING,
+)
+from peft.tuners.tuners_utils import BaseTuner
+from torch import nn
+
+from .configuration import AdapterType, AttentionCalibrationConfig
+from .layers import (
+    PREFIX,
+    AdapterLayer,
+    adapter_layers,
+    attach,
+    cross_attentions,
+    detach_all,
+    prepare_decoder_layers,
+)
+from .objective import install_hooks, remove_hooks
+
+# Kernels that never form the attention weights cannot calibrate them, and take another kind of mask.
+_KERNELS = ("eager", "sdpa")
+
+
+class AttentionCalibrationModel(BaseTuner):
+    """PEFT's tuner for `AttentionCalibrationConfig`; `get_peft_model` makes it."""
+
+    prefix = PREFIX
+    tuner_layer_cls = AdapterLayer
+    target_module_mapping = {}
+
+    # ---- injection ----
+
+    def inject_adapter(self, model: nn.Module, adapter_name: str, *args, **kwargs) -> None:
+        """As PEFT's; afterwards the model's own `loss` carries both objectives."""
+        had_layers = bool(adapter_layers(model))
+        try:
+            super().inject_adapter(model, adapter_name, *args, **kwargs)
+        except Exception:
+            # PEFT notes the configuration before it injects, and a second attempt would find it.
+            self.peft_config.pop(adapter_name, None)
+            if not had_layers and cross_attentions(model):
+                detach_all(model)
+            raise
+        prepare_decoder_layers(model)
+        install_hooks(model)
+
+    def _prepare_adapter_config(self, peft_config, model_config: dict):
+        return peft_config
+
+    def _prepare_model(self, peft_config: AttentionCalibrationConfig, model: nn.Module) -> None:
+        """Check that the model is one that the adapter can be put into, and was made for; note which it is."""
+        model_type = model.config.model_type if hasattr(model, "config") else type(model).__name__
+        attentions = cross_attentions(model)
+        if not attentions:
+            raise ValueError(
+                f"the model must have a decoder with cross-attention as in BART, got {type(model).__name__} "
+                f"(model_type '{model_type}'). Models that work: Marian, BART, mBART, Pegasus, M2M100, NLLB and "
+                "others whose decoder layers have an `encoder_attn`. T5 and its relatives have unscaled scores with "
+                "position biases, encoder-only and decoder-only models have no cross-attention; they do not work."
+            )
+        if model_type.startswith("attncal_"):
+            raise ValueError(
+                f"the model must be a stock one, got model_type '{model_type}', whose cross-attention is calibrated "
+                "or leaky by its own configuration. Train it itself, or put the adapter on the stock checkpoint."
+            )
+        d_model = next(attention.embed_dim for _, attention in attentions.values())
+        if peft_config.base_model_type not in (None, model_type):
+            raise ValueError(
+                f"this adapter was trained on a model of `model_type` '{peft_config.base_model_type}', got "
+                f"'{model_type}'. Load it on {peft_config.base_model_name_or_path or 'its own base model'}."
+            )
+        if peft_config.base_d_model not in (None, d_model):
+            raise ValueError(
+                f"this adapter was trained on a model with `d_model` {peft_config.base_d_model}, got {d_model}. Load "
+                f"it on {peft_config.base_model_name_or_path or 'its own base model'}."
+            )
+        beyond = [layer for layer in peft_config.layers or [] if layer not in attentions]
+        if beyond:
+            raise ValueError(
+                f"`layers` must be decoder layers of the model, 0 to {max(attentions)}, got {beyond} among them."
+            )
+        if peft_config.mask_rank is not None and peft_config.mask_rank > d_model:
+            raise ValueError(f"`mask_rank` must be at most d_model, {d_model}, got {peft_config.mask_rank}.")
+        kernel = model.config._attn_implementation
+        if kernel not in _KERNELS:
+            raise ValueError(
+                f"`attn_implementation` must be one of {_KERNELS}, got {kernel!r}, which does not form the attention "
+                'weights. Load the model with `attn_implementation="sdpa"`.'
+            )
+        peft_config.base_model_type, peft_config.base_d_model = model_type, d_model
+        if peft_config.revision is None:
+            peft_config.revision = getattr(model.config, "_commit_hash", None)
+        wanted = attentions if peft_config.layers is None else peft_config.layers
+        self._wanted = {attentions[number][0] for number in wanted}
+        self._base_config = model.config
+
+    def _check_target_module_exists(self, peft_config, key: str) -> bool:
+        return key in self._wanted
+
+    def _create_and_replace(
+        self, peft_config, adapter_name, target, target_name, parent, current_key, parameter_name=None
+    ) -> None:
+        attach(target).add_adapter(adapter_name, peft_config, self._base_config)
+
+    def _check_target_module_compatiblity(self, peft_config, model: nn.Module, target_name: str) -> None:
+        pass  # sic; PEFT asks here about state-space models
+
+    # ---- state ----
+
+    @classmethod
+    def _remap_adapter_state_dict_for_load(cls, model, config, adapter_name: str, state_dict: dict) -> dict:
+        """PEFT's mapping of keys, after a check that the file holds this adapter: all of it, and nothing else.
+
+        Raises:
+            ValueError: keys are missing or unexpected, or a tensor has another shape.
+        """
+        mapped = super()._remap_adapter_state_dict_for_load(model, config, adapter_name, state_dict)
+        own = model.state_dict()
+        marker = f".{adapter_name}."
+        expected = {name for name in own if f".{PREFIX}" in name and marker in name}
+        missing, unexpected = sorted(expected - mapped.keys()), sorted(mapped.keys() - expected)
+        if missing or unexpected:
+            raise ValueError(
+                f"the file does not hold the adapter that its configuration describes: {_some('missing', missing)}, "
+                f"{_some('unexpected', unexpected)}. It was damaged, or belongs to another `adapter_config.json`."
+            )
+        for name, tensor in mapped.items():
+            if tensor.shape != own[name].shape:
+                raise ValueError(
+                    f"`{name}` must have shape {tuple(own[name].shape)} in this model, got {tuple(tensor.shape)}: the "
+                    "adapter was made for a model of other sizes."
+                )
+        return mapped
+
+    # ---- removal ----
+
+    def delete_adapter(self, adapter_name: str) -> None:
+        """As PEFT's, which asks the first layer which adapter comes next; that layer may have had this one only."""
+        super().delete_adapter(adapter_name)
+        if not self.active_adapters and self.peft_config:
+            self.set_adapter(next(iter(self.peft_config)))
+
+    def _unload_and_optionally_merge(
+        self, merge: bool = True, progressbar: bool = False, safe_merge: bool = False, adapter_names=None
+    ) -> nn.Module:
+        if merge:
+            raise NotImplementedError(_NO_MERGE)
+        remove_hooks(self.model)
+        detach_all(self.model)
+        names = [name for name, config in self.peft_config.items() if config.peft_type == AdapterType.ATTNCAL]
+        for name in names:
+            del self.peft_config[name]
+        if not self.peft_config and hasattr(self.model, "peft_config"):
+            del self.model.peft_config
+        return self.model
+
+    def merge_adapter(self, adapter_names=None, safe_merge: bool = False) -> None:
+        raise NotImplementedError(_NO_MERGE)
+
+    # ---- annealing ----
+
+    @property
+    def annealing_step(self) -> int | None:
+        """s of Lu et al., eq. 11, of the active adapter; `None` unless it is annealed."""
+        steps = [layer.annealing_step for layer in adapter_layers(self.model)]
+        steps = [step for step in steps if step is not None]
+        return int(steps[0]) if steps else None
+
+    def set_annealing_step(self, step: int) -> None:
+        """Set s of the active adapter, the number of optimiser steps done. It is saved with the adapter.
+
+        Raises:
+            ValueError: `step` is negative.
+        """
+        for layer in adapter_layers(self.model):
+            if layer.annealing_step is not None:
+                layer.set_annealing_step(step)
+
+
+_NO_MERGE = (
+    "calibrated attention is not a change of weights, so it cannot be merged into them. "
+    "`hf_attncal.adapters.export_calibrated(model)` makes a full model of the base model and the adapter; "
+    "`unload()` gives the base model back."
+)
+
+
+def _some(what: str, names: list[str], shown: int = 3) -> str:
+    more = f" and {len(names) - shown} more" if len(names) > shown else ""
+    return f"{what}: {', '.join(names[:shown]) or 'none'}{more}"
+
+
+def register() -> None:
+    """Tell PEFT about the method. Its own table of types is closed, so the type is a one-member table of ours."""
+    PEFT_TYPE_TO_CONFIG_MAPPING[AdapterType.ATTNCAL] = AttentionCalibrationConfig
+    PEFT_TYPE_TO_TUNER_MAPPING[AdapterType.ATTNCAL] = AttentionCalibrationModel
+    PEFT_TYPE_TO_PREFIX_MAPPING[AdapterType.ATTNCAL] = PREFIX

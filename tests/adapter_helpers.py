@@ -1,0 +1,88 @@
+"""Tiny base models on disk and adapters on them, for the tests of adapters."""
+
+from pathlib import Path
+
+import torch
+from helpers import TINY, scatter
+from peft import PeftModel, get_peft_model
+from transformers import (
+    BartConfig,
+    BartForConditionalGeneration,
+    M2M100Config,
+    M2M100ForConditionalGeneration,
+    MarianConfig,
+    MarianMTModel,
+    MBartConfig,
+    MBartForConditionalGeneration,
+    PegasusConfig,
+    PegasusForConditionalGeneration,
+    PreTrainedModel,
+)
+
+from hf_attncal.adapters import AttentionCalibrationConfig
+
+BACKBONES = {
+    "marian": (MarianConfig, MarianMTModel),
+    "bart": (BartConfig, BartForConditionalGeneration),
+    "mbart": (MBartConfig, MBartForConditionalGeneration),
+    "pegasus": (PegasusConfig, PegasusForConditionalGeneration),
+    "m2m_100": (M2M100Config, M2M100ForConditionalGeneration),
+}
+CALIBRATED = {
+    "fixed": {"calibration": "fixed"},
+    "annealed": {"calibration": "annealed", "annealing_steps": 10},
+    "gated": {"calibration": "gated"},
+    "gated, head": {"calibration": "gated", "mask_projection": "head"},
+    "gated, rank 2": {"calibration": "gated", "mask_rank": 2},
+    "fixed, layer 1": {"calibration": "fixed", "layers": [1], "calibration_weight": 0.5},
+    "gated, not renormalized": {"calibration": "gated", "renormalize": False},
+}
+LEAKY = {
+    "leaky": {"calibration": None, "leaky": True},
+    "gated, leaky": {"calibration": "gated", "leaky": True},
+    "annealed, leaky, layer 0": {"calibration": "annealed", "annealing_steps": 10, "leaky": True, "layers": [0]},
+}
+SETTINGS = CALIBRATED | LEAKY
+
+
+def save_base(folder: Path, backbone: str, dtype: torch.dtype = torch.float64, **config) -> Path:
+    """A folder with a tiny random base model."""
+    config_class, model_class = BACKBONES[backbone]
+    torch.manual_seed(3)
+    no_chance = {"encoder_layerdrop": 0.0, "decoder_layerdrop": 0.0}  # not 0 by default in M2M100
+    model = model_class(config_class(**TINY | no_chance | config)).to(dtype)
+    scatter(model)
+    model.save_pretrained(folder / backbone)
+    return folder / backbone
+
+
+def load_base(folder: Path) -> PreTrainedModel:
+    """The base model of that folder, in evaluation mode."""
+    return BACKBONES[folder.name][1].from_pretrained(folder).eval()
+
+
+def adapter_parameters(model: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
+    return {name: p for name, p in model.named_parameters() if ".attncal_" in name}
+
+
+def scatter_adapter(model: torch.nn.Module, seed: int = 7) -> None:
+    """Random values for the parameters of the adapters, and 4 steps of annealing: no term may vanish by chance."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in adapter_parameters(model).values():
+            parameter.copy_(0.4 * torch.randn(parameter.shape, generator=generator, dtype=torch.float64))
+        for name, buffer in model.named_buffers():
+            if name.endswith("annealing_step"):
+                buffer.fill_(4)
+
+
+def adapted(folder: Path, **settings) -> PeftModel:
+    """The base model of a folder with a scattered adapter on it, in evaluation mode."""
+    model = get_peft_model(load_base(folder), AttentionCalibrationConfig(**settings))
+    scatter_adapter(model)
+    return model.eval()
+
+
+def logits(model, batch) -> torch.Tensor:
+    with torch.no_grad():
+        return model(**batch).logits

@@ -1,0 +1,536 @@
+"""Adapters: the matrix of backbones, settings and operations; what is refused."""
+
+import itertools
+import json
+
+import pytest
+import torch
+from adapter_helpers import (
+    BACKBONES,
+    CALIBRATED,
+    LEAKY,
+    SETTINGS,
+    adapted,
+    adapter_parameters,
+    load_base,
+    logits,
+    save_base,
+    scatter_adapter,
+)
+from helpers import TINY, assert_close, assert_identical, largest_difference, tiny_model
+from peft import AutoPeftModelForSeq2SeqLM, LoraConfig, PeftModel, get_peft_model
+from peft.mapping import PEFT_TYPE_TO_CONFIG_MAPPING
+from safetensors.torch import load_file, save_file
+from transformers import (
+    AutoModelForSeq2SeqLM,
+    BertConfig,
+    BertModel,
+    GPT2Config,
+    GPT2LMHeadModel,
+    MarianConfig,
+    MarianMTModel,
+    T5Config,
+    T5ForConditionalGeneration,
+)
+
+from hf_attncal.adapters import AttentionCalibrationConfig, adapter_layers, save_adapter
+from hf_attncal.adapters.configuration import AdapterType
+
+# PEFT itself asks for this attribute, which transformers has renamed.
+pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")
+
+
+# Every backbone, and every setting: the rest of the product would go the same ways through the code again.
+PAIRS = [
+    pytest.param(backbone, values, id=f"{backbone}, {name}")
+    for number, backbone in enumerate(BACKBONES)
+    for index, (name, values) in enumerate(SETTINGS.items())
+    if backbone == "marian" or (index + number) % 5 == 0
+]
+
+
+@pytest.fixture(scope="module")
+def bases(tmp_path_factory) -> dict:
+    """The folder of a tiny base model, by backbone."""
+    root = tmp_path_factory.mktemp("bases")
+    return {backbone: save_base(root, backbone) for backbone in BACKBONES}
+
+
+def sources(batch: dict) -> dict:
+    return {name: tensor for name, tensor in batch.items() if name != "labels"}
+
+
+def beams(model, batch, **options) -> torch.Tensor:
+    options = {"num_beams": 3, "max_new_tokens": 6, "min_new_tokens": 6, **options}
+    return model.generate(**sources(batch), **options)
+
+
+# ---- what a fresh adapter computes ----
+
+
+@pytest.mark.parametrize(
+    ("backbone", "settings"),
+    [
+        *[("marian", settings) for settings in CALIBRATED.values() if settings.get("renormalize", True)],
+        *[(backbone, CALIBRATED["gated"]) for backbone in BACKBONES if backbone != "marian"],
+    ],
+    ids=str,
+)
+def test_a_fresh_calibration_is_the_base_model(bases, backbone, settings, batch):
+    base = load_base(bases[backbone])
+    expected = logits(base, batch)
+    model = get_peft_model(base, AttentionCalibrationConfig(**settings)).eval()
+    assert_close(logits(model, batch), expected, 1e-12)
+    scatter_adapter(model)
+    assert largest_difference(logits(model, batch), expected) > 1e-4  # it can compute something else
+
+
+def test_without_renormalization_a_fresh_adapter_is_not_the_base_model(bases, batch):
+    base = load_base(bases["marian"])
+    expected = logits(base, batch)
+    model = get_peft_model(base, AttentionCalibrationConfig(renormalize=False)).eval()
+    assert largest_difference(logits(model, batch), expected) > 1e-3
+
+
+@pytest.mark.parametrize("backbone", BACKBONES)
+def test_a_fresh_leaky_adapter_puts_almost_nothing_on_null(bases, backbone, batch):
+    base = load_base(bases[backbone])
+    expected = logits(base, batch)
+    model = get_peft_model(base, AttentionCalibrationConfig(calibration=None, leaky=True)).eval()
+    with torch.no_grad():
+        outputs = model(**batch, output_attention_details=True)
+    assert len(outputs.null_attentions) == TINY["decoder_layers"]
+    for null in outputs.null_attentions:
+        assert null.min() > 0
+        assert null.mean() < 0.03
+    assert 0 < largest_difference(outputs.logits, expected) < 0.3
+
+
+def attention_by_hand(attention, layer, states, encoder_states, lengths) -> torch.Tensor:
+    """One adapted cross-attention, one target step and one head at a time, from the formulas."""
+    heads, width = attention.num_heads, attention.head_dim
+    query, key, value = (
+        project(source).unflatten(-1, (heads, width))
+        for project, source in (
+            (attention.q_proj, states),
+            (attention.k_proj, encoder_states),
+            (attention.v_proj, encoder_states),
+        )
+    )
+    network, null = layer.attncal_mask_network["default"], layer.attncal_null["default"]
+    w_query, w_key = network.query_up @ network.query_down, network.key_up @ network.key_down
+    gate = layer.attncal_gate["default"]
+    rows = torch.zeros_like(states)
+    for b, t in itertools.product(range(states.shape[0]), range(states.shape[1])):
+        for h in range(heads):
+            part = slice(h * width, (h + 1) * width)
+            q = query[b, t, h]
+            scores = [q @ null.key[h] / width**0.5 + null.bias[h]]
+            scores += [q @ key[b, s, h] / width**0.5 for s in range(lengths[b])]
+            weights = torch.stack(scores).exp()
+            weights = weights / weights.sum()
+            masks = [
+                torch.sigmoid((w_query @ states[b, t])[part] @ (w_key @ encoder_states[b, s])[part] / width**0.5)
+                for s in range(lengths[b])
+            ]
+            g = torch.sigmoid(gate.weight[h] @ q + gate.bias[h])
+            fused = torch.stack([a * (g + (1 - g) * (1 - m).exp()) for a, m in zip(weights[1:], masks, strict=True)])
+            fused = fused * weights[1:].sum() / fused.sum()
+            output = weights[0] * null.value[h]
+            for s in range(lengths[b]):
+                output = output + fused[s] * value[b, s, h]
+            rows[b, t, part] = output
+    return attention.out_proj(rows)
+
+
+@torch.no_grad()
+def test_one_layer_by_hand(bases):
+    """NULL with its bias, masks of low rank, the gate, renormalisation, padding."""
+    model = adapted(bases["marian"], calibration="gated", leaky=True, mask_rank=2)
+    attention = model.get_decoder().layers[1].encoder_attn
+    states, encoder_states = torch.randn(2, 3, 8, dtype=torch.float64), torch.randn(2, 4, 8, dtype=torch.float64)
+    lengths = (4, 2)
+    real = torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0]], dtype=torch.bool)[:, None, None]
+    actual, _ = attention(states, encoder_states, attention_mask=real)
+    expected = attention_by_hand(attention, adapter_layers(model)[1], states, encoder_states, lengths)
+    assert_close(actual, expected, 1e-12)
+
+
+# ---- disabling, switching, deleting, unloading ----
+
+
+@pytest.mark.parametrize(("backbone", "settings"), PAIRS)
+def test_disabled_is_the_base_model_to_the_bit(bases, backbone, settings, batch):
+    base = load_base(bases[backbone])
+    expected, tokens = logits(base, batch), beams(base, batch)
+    model = adapted(bases[backbone], **settings)
+    changed = logits(model, batch)
+    assert largest_difference(changed, expected) > 1e-4
+    with model.disable_adapter():
+        assert_identical(logits(model, batch), expected)
+        assert torch.equal(beams(model, batch), tokens)
+    assert_identical(logits(model, batch), changed)
+
+
+@pytest.mark.parametrize("backbone", BACKBONES)
+def test_switch_delete_unload(bases, backbone, batch):
+    base = load_base(bases[backbone])
+    expected, names = logits(base, batch), set(base.state_dict())
+    classes = [type(module) for module in base.modules()]
+    model = get_peft_model(base, AttentionCalibrationConfig(calibration="gated"), adapter_name="one")
+    model.add_adapter("two", AttentionCalibrationConfig(calibration=None, leaky=True, layers=[1]))
+    scatter_adapter(model)
+    model.eval()
+    one = logits(model, batch)
+    assert all(".one." in name for name, p in adapter_parameters(model).items() if p.requires_grad)
+    model.set_adapter("two")
+    two = logits(model, batch)
+    assert all(".two." in name for name, p in model.named_parameters() if p.requires_grad)
+    assert largest_difference(one, two) > 1e-3
+    model.set_adapter("one")
+    assert_identical(logits(model, batch), one)
+
+    model.delete_adapter("one")
+    assert_identical(logits(model, batch), two)
+    assert not any(".one." in name for name in model.state_dict())
+    unloaded = model.unload()
+    assert unloaded is base
+    assert_identical(logits(unloaded, batch), expected)
+    assert set(unloaded.state_dict()) == names
+    assert [type(module) for module in unloaded.modules()] == classes
+    assert not hasattr(unloaded, "peft_config")
+    assert not unloaded._forward_hooks
+    assert not unloaded._forward_pre_hooks
+
+
+def test_two_of_ours_at_once_are_refused(bases):
+    gated = AttentionCalibrationConfig(calibration="gated")
+    model = get_peft_model(load_base(bases["bart"]), gated, adapter_name="one")
+    model.add_adapter("two", AttentionCalibrationConfig(calibration="fixed"))
+    with pytest.raises(ValueError, match=r"one attention-calibration adapter .* at a time, got \['one', 'two'\]"):
+        model.base_model.set_adapter(["one", "two"])
+
+
+@pytest.mark.parametrize("merge", ["merge_and_unload", "merge_adapter"])
+def test_merging_is_refused_and_names_the_export(bases, merge):
+    model = adapted(bases["marian"], calibration="gated")
+    with pytest.raises(NotImplementedError, match=r"cannot be merged.*export_calibrated"):
+        getattr(model, merge)()
+
+
+# ---- saving and loading ----
+
+
+@pytest.mark.parametrize(("backbone", "settings"), PAIRS)
+def test_saved_and_loaded(bases, backbone, settings, batch, tmp_path):
+    """By PEFT, by AutoPeft, by transformers: the same function; the file holds adapter weights and nothing else."""
+    model = adapted(bases[backbone], **settings)
+    expected = logits(model, batch)
+    model.save_pretrained(tmp_path)
+    stored = load_file(tmp_path / "adapter_model.safetensors")
+    assert all(".attncal_" in name for name in stored)
+    assert sum(t.numel() for t in stored.values() if t.is_floating_point()) == sum(
+        p.numel() for p in adapter_parameters(model).values()
+    )
+    loaded = [
+        PeftModel.from_pretrained(load_base(bases[backbone]), tmp_path),
+        AutoPeftModelForSeq2SeqLM.from_pretrained(tmp_path, dtype=torch.float64),
+        AutoModelForSeq2SeqLM.from_pretrained(tmp_path, dtype=torch.float64),
+    ]
+    injected = load_base(bases[backbone])
+    injected.load_adapter(str(tmp_path), adapter_name="mine")
+    for other in (*loaded, injected):
+        assert_identical(logits(other.eval(), batch), expected)
+        assert not any(p.requires_grad for p in adapter_parameters(other).values())
+
+
+def test_loaded_without_materialising_twice(bases, batch, tmp_path):
+    model = adapted(bases["marian"], calibration="annealed", leaky=True)
+    model.save_pretrained(tmp_path)
+    loaded = PeftModel.from_pretrained(load_base(bases["marian"]), tmp_path, low_cpu_mem_usage=True)
+    assert_identical(logits(loaded.eval(), batch), logits(model, batch))
+
+
+def test_save_adapter_in_half_the_bytes(bases, batch, tmp_path):
+    model = adapted(bases["marian"], calibration="annealed", annealing_steps=10)
+    save_adapter(model, tmp_path / "half", dtype=torch.bfloat16)
+    stored = load_file(tmp_path / "half" / "adapter_model.safetensors")
+    assert {t.dtype for t in stored.values()} == {torch.bfloat16, torch.int64}
+    loaded = PeftModel.from_pretrained(load_base(bases["marian"]), tmp_path / "half").eval()
+    assert 0 < largest_difference(logits(loaded, batch), logits(model, batch)) < 0.01
+    save_adapter(model, tmp_path / "whole")
+    whole = PeftModel.from_pretrained(load_base(bases["marian"]), tmp_path / "whole").eval()
+    assert_identical(logits(whole, batch), logits(model, batch))
+    with pytest.raises(ValueError, match=r"`adapter_name` must be one of .*\['default'\], got 'other'"):
+        save_adapter(model, tmp_path, adapter_name="other")
+
+
+@pytest.mark.parametrize(
+    ("settings", "dtype", "limit"),
+    [
+        ({"calibration": "gated", "leaky": True}, torch.float32, 13_000_000),
+        ({"calibration": "gated", "leaky": True}, torch.bfloat16, 7_000_000),
+        ({"calibration": "gated", "leaky": True, "mask_rank": 16}, torch.float32, 1_000_000),
+    ],
+    ids=str,
+)
+def test_size_at_the_opus_mt_shape(settings, dtype, limit, tmp_path):
+    """d_model 512 with 6 decoder layers; neither the vocabulary nor the encoder matters."""
+    sizes = {"d_model": 512, "encoder_layers": 1, "decoder_layers": 6, "decoder_attention_heads": 8}
+    model = get_peft_model(MarianMTModel(MarianConfig(**TINY | sizes)), AttentionCalibrationConfig(**settings))
+    save_adapter(model, tmp_path, dtype=dtype)
+    assert limit / 2 < (tmp_path / "adapter_model.safetensors").stat().st_size <= limit
+
+
+def test_the_card_names_the_base_and_its_revision(bases, tmp_path):
+    base = load_base(bases["marian"])
+    base.config._commit_hash = "0123abc"
+    model = get_peft_model(base, AttentionCalibrationConfig(calibration="gated", mask_rank=2))
+    for _ in range(2):  # saving again replaces the section
+        model.save_pretrained(tmp_path)
+    card = (tmp_path / "README.md").read_text(encoding="utf-8")
+    assert card.count("## Attention-calibration adapter") == 1
+    assert f"`{bases['marian']}` (`marian`, d_model 8)" in card
+    assert "Revision of the base model: 0123abc" in card
+    assert "- `mask_rank`: `2`" in card
+    assert "import hf_attncal.adapters" in card
+    assert json.loads((tmp_path / "adapter_config.json").read_text())["revision"] == "0123abc"
+
+
+# ---- in transformers, and with a LoRA ----
+
+
+def lora(**options) -> LoraConfig:
+    return LoraConfig(r=2, target_modules=["q_proj", "v_proj"], init_lora_weights=False, **options)
+
+
+@pytest.mark.parametrize("backbone", BACKBONES)
+def test_together_with_a_lora(bases, backbone, batch, tmp_path):
+    """In either order: the same names, the same function, saved and loaded one by one; each can be switched off."""
+    answers = []
+    for order in (("lora", "cal"), ("cal", "lora")):
+        model = load_base(bases[backbone])
+        for name in order:
+            config = lora() if name == "lora" else AttentionCalibrationConfig(calibration="gated")
+            model.add_adapter(config, adapter_name=name)
+        generator = torch.Generator().manual_seed(5)
+        with torch.no_grad():
+            for _, parameter in sorted(item for item in model.named_parameters() if "lora_" in item[0]):
+                parameter.copy_(0.3 * torch.randn(parameter.shape, generator=generator, dtype=torch.float64))
+        scatter_adapter(model)
+        model.set_adapter(["lora", "cal"])
+        answers.append(logits(model.eval(), batch))
+        for name in order:
+            model.set_adapter(name)
+            model.save_pretrained(tmp_path / name)
+    assert_identical(answers[0], answers[1])
+    stored = load_file(tmp_path / "lora" / "adapter_model.safetensors")
+    assert len(stored) == 2 * 2 * 6  # A and B of queries and values of the 6 attentions
+    assert not any("attncal" in name for name in stored)
+
+    loaded = load_base(bases[backbone])
+    loaded.load_adapter(str(tmp_path / "cal"), adapter_name="cal")
+    loaded.load_adapter(str(tmp_path / "lora"), adapter_name="lora")
+    loaded.set_adapter(["lora", "cal"])
+    assert_identical(logits(loaded.eval(), batch), answers[0])
+    loaded.set_adapter("lora")
+    only_lora = logits(loaded, batch)
+    assert largest_difference(only_lora, answers[0]) > 1e-3
+    loaded.delete_adapter("cal")
+    assert_identical(logits(loaded, batch), only_lora)
+    loaded.disable_adapters()
+    assert_identical(logits(loaded, batch), logits(load_base(bases[backbone]), batch))
+
+
+# ---- generation ----
+
+
+GENERATION = {
+    "greedy": {"num_beams": 1},
+    "beams": {"num_beams": 3},
+    "sampling": {"num_beams": 1, "do_sample": True},
+    "static cache": {"num_beams": 1, "cache_implementation": "static"},
+}
+
+
+@pytest.mark.parametrize("backbone", BACKBONES)
+@pytest.mark.parametrize("options", GENERATION.values(), ids=GENERATION)
+def test_generation_with_and_without_a_cache(bases, backbone, options, batch):
+    if backbone == "m2m_100" and options["num_beams"] > 1:
+        pytest.skip("M2M100 itself gives a beam that has emitted padding other positions with a cache than without")
+    model = adapted(bases[backbone], calibration="gated", mask_rank=2, leaky=True)
+    tokens = []
+    for use_cache in (True, False):
+        torch.manual_seed(1)
+        chosen = options if use_cache else {k: v for k, v in options.items() if k != "cache_implementation"}
+        tokens.append(beams(model, batch, use_cache=use_cache, **chosen))
+    assert torch.equal(*tokens)
+
+
+def test_mask_keys_are_projected_once_a_sentence(bases, batch, monkeypatch):
+    model = adapted(bases["marian"], calibration="gated")
+    calls = []
+    network = adapter_layers(model)[0].mask_network
+    project = network.project_keys
+    monkeypatch.setattr(network, "project_keys", lambda *args: calls.append(1) or project(*args))
+    beams(model, batch)
+    assert len(calls) == 1
+
+
+# ---- outputs ----
+
+
+def test_details_and_attentions(bases, batch):
+    model = adapted(bases["bart"], calibration="gated", leaky=True)
+    with torch.no_grad():
+        outputs = model(**batch, output_attentions=True, output_attention_details=True)
+        plain = model(**batch, output_attentions=True)
+    assert len(outputs.cross_attentions) == len(plain.cross_attentions) == 2
+    for layer in range(2):
+        shape = outputs.cross_attentions[layer].shape
+        assert outputs.uncalibrated_cross_attentions[layer].shape == outputs.calibration_masks[layer].shape == shape
+        mass = outputs.cross_attentions[layer].sum(-1) + outputs.null_attentions[layer]
+        assert_close(mass, torch.ones_like(mass), 1e-12)
+        assert largest_difference(outputs.cross_attentions[layer], outputs.uncalibrated_cross_attentions[layer]) > 1e-4
+    assert_identical(plain.logits, outputs.logits)
+    with torch.no_grad():
+        as_tuple = model(**batch, return_dict=False)
+    assert isinstance(as_tuple, tuple)
+    assert_identical(as_tuple[1], outputs.logits)
+
+
+@pytest.mark.parametrize("settings", [CALIBRATED["gated"], LEAKY["gated, leaky"]], ids=str)
+def test_padding_changes_nothing(bases, settings, batch):
+    model = adapted(bases["marian"], **settings)
+    longer = {
+        "input_ids": torch.nn.functional.pad(batch["input_ids"], (0, 3), value=7),
+        "attention_mask": torch.nn.functional.pad(batch["attention_mask"], (0, 3)),
+        "labels": batch["labels"],
+    }
+    assert_close(logits(model, longer), logits(model, batch), 1e-12)
+
+
+@pytest.mark.parametrize("settings", [CALIBRATED["gated"], LEAKY["gated, leaky"]], ids=str)
+def test_a_bfloat16_base_with_float32_adapter_weights(tmp_path, settings, batch):
+    """PEFT keeps adapter weights in float32 over a low-precision base."""
+    folder = save_base(tmp_path, "marian", torch.bfloat16)
+    model = adapted(folder, **settings)
+    assert {p.dtype for p in adapter_parameters(model).values()} == {torch.float32}
+    outputs = logits(model, batch)
+    assert outputs.dtype == torch.bfloat16
+    wide = adapted(folder, **settings).float()
+    assert largest_difference(outputs.float(), logits(wide, batch)) < 0.2
+    model.train()(**batch).loss.backward()
+    assert all(torch.isfinite(p.grad).all() for p in adapter_parameters(model).values())
+
+
+# ---- what is refused ----
+
+TINY_T5 = T5Config(vocab_size=11, d_model=8, d_kv=4, d_ff=8, num_layers=1, num_heads=2)
+TINY_BERT = BertConfig(vocab_size=11, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8)
+TINY_GPT = GPT2Config(vocab_size=11, n_embd=8, n_layer=1, n_head=2, bos_token_id=0, eos_token_id=2)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [lambda: T5ForConditionalGeneration(TINY_T5), lambda: BertModel(TINY_BERT), lambda: GPT2LMHeadModel(TINY_GPT)],
+    ids=["t5", "bert", "gpt2"],
+)
+def test_models_without_such_a_cross_attention(make):
+    model = make()
+    with pytest.raises(ValueError, match=rf"cross-attention as in BART, got {type(model).__name__} \(model_type"):
+        get_peft_model(model, AttentionCalibrationConfig())
+
+
+def test_a_calibrated_model_is_refused():
+    with pytest.raises(ValueError, match=r"must be a stock one, got model_type 'attncal_marian'"):
+        get_peft_model(tiny_model("marian", calibration="gated"), AttentionCalibrationConfig())
+
+
+def test_another_architecture_or_size(bases, tmp_path):
+    adapted(bases["marian"], calibration="gated").save_pretrained(tmp_path / "adapter")
+    with pytest.raises(ValueError, match=r"trained on a model of `model_type` 'marian', got 'bart'"):
+        PeftModel.from_pretrained(load_base(bases["bart"]), tmp_path / "adapter")
+    wider = load_base(save_base(tmp_path, "marian", d_model=12))
+    with pytest.raises(ValueError, match=r"trained on a model with `d_model` 8, got 12"):
+        PeftModel.from_pretrained(wider, tmp_path / "adapter")
+    with pytest.raises(ValueError, match=r"`d_model` 8, got 12"):
+        wider.load_adapter(str(tmp_path / "adapter"))
+    more_heads = load_base(save_base(tmp_path / "heads", "marian", decoder_attention_heads=4))
+    with pytest.raises(ValueError, match=r"gate.default.bias` must have shape \(4,\) in this model, got \(2,\)"):
+        PeftModel.from_pretrained(more_heads, tmp_path / "adapter")
+
+
+@pytest.mark.parametrize("damage", ["missing", "unexpected"])
+def test_a_file_with_missing_or_unexpected_keys(bases, damage, tmp_path):
+    adapted(bases["bart"], calibration="gated").save_pretrained(tmp_path)
+    path = tmp_path / "adapter_model.safetensors"
+    stored = load_file(path)
+    name = sorted(stored)[0]
+    if damage == "missing":
+        del stored[name]
+    else:
+        stored[name.replace("layers.0", "layers.9")] = stored[name].clone()
+    save_file(stored, path)
+    with pytest.raises(ValueError, match=rf"does not hold the adapter .* {damage}: base_model.model.model.decoder"):
+        PeftModel.from_pretrained(load_base(bases["bart"]), tmp_path)
+
+
+def test_a_refused_adapter_leaves_the_model_as_it_was(bases, batch):
+    base = load_base(bases["marian"])
+    expected = logits(base, batch)
+    with pytest.raises(ValueError, match=r"`layers` must be decoder layers of the model, 0 to 1, got \[5\]"):
+        get_peft_model(base, AttentionCalibrationConfig(calibration="gated", layers=[0, 5]))
+    assert not adapter_layers(base)
+    assert_identical(logits(base, batch), expected)
+    model = get_peft_model(base, AttentionCalibrationConfig(calibration="gated"))
+    with pytest.raises(ValueError, match=r"`mask_rank` must be at most d_model, 8, got 9"):
+        model.add_adapter("other", AttentionCalibrationConfig(calibration="gated", mask_rank=9))
+    assert list(model.peft_config) == ["default"]
+    model.add_adapter("other", AttentionCalibrationConfig(calibration="gated", mask_rank=8))
+
+
+def test_a_kernel_without_weights_is_refused(bases):
+    base = load_base(bases["marian"])
+    base.config._attn_implementation_internal = "flash_attention_2"
+    with pytest.raises(ValueError, match=r"`attn_implementation` must be one of .*got 'flash_attention_2'"):
+        get_peft_model(base, AttentionCalibrationConfig())
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"calibration": None}, r"an adapter without a switch does nothing: set `calibration`"),
+        ({"calibration": "gate"}, r"`calibration` must be `None` or one of .*got 'gate'"),
+        ({"mask_projection": "both"}, r"`mask_projection` must be one of .*got 'both'"),
+        ({"mask_rank": 0}, r"`mask_rank` must be `None` or an integer >= 1, got 0"),
+        ({"mask_rank": 2.5}, r"`mask_rank` must be `None` or an integer >= 1, got 2.5"),
+        ({"mask_rank": 2, "mask_projection": "head"}, r"`mask_rank` applies to `mask_projection=\"model\"` only"),
+        ({"layers": []}, r"`layers` must be .* at least one, got \[\]"),
+        ({"layers": [0, 0]}, r"`layers` must be .*different integers.*got \[0, 0\]"),
+        ({"layers": [-1]}, r"`layers` must be .*>= 0.*got \[-1\]"),
+        ({"calibration_weight": -1.0}, r"`calibration_weight` must be >= 0 and finite, got -1.0"),
+        ({"mask_penalty": float("nan")}, r"`mask_penalty` must be >= 0 and finite, got nan"),
+        ({"annealing_steps": 0}, r"`annealing_steps` must be > 0 and finite, got 0"),
+        ({"label_smoothing": 1.0}, r"`label_smoothing` must be in \[0, 1\), got 1.0"),
+        ({"null_key_std": -1.0}, r"`null_key_std` must be `None` or >= 0 and finite, got -1.0"),
+        ({"null_bias": float("inf")}, r"`null_bias` must be finite, got inf"),
+    ],
+)
+def test_wrong_settings_are_named(values, message):
+    with pytest.raises(ValueError, match=message):
+        AttentionCalibrationConfig(**values)
+
+
+def test_without_the_package_the_message_says_what_to_install(bases, monkeypatch, tmp_path):
+    """PEFT alone knows nothing of us; what it prints is our type's value."""
+    adapted(bases["marian"], calibration="gated").save_pretrained(tmp_path)
+    base = load_base(bases["marian"])
+    monkeypatch.delitem(PEFT_TYPE_TO_CONFIG_MAPPING, AdapterType.ATTNCAL)
+    for load in (
+        lambda: PeftModel.from_pretrained(base, tmp_path),
+        lambda: AutoPeftModelForSeq2SeqLM.from_pretrained(tmp_path),
+        lambda: base.load_adapter(str(tmp_path)),
+    ):
+        with pytest.raises(KeyError, match=r"`pip install hf_attncal`, then `import hf_attncal.adapters`"):
+            load()

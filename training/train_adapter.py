@@ -1,0 +1,261 @@
+"""Train an adapter on a finished translation model, or what it is compared with: a LoRA, or all of the weights.
+
+    python training/train_adapter.py --config configs/adapter_gated.yaml --data DIR model.checkpoint=FOLDER
+
+`model.checkpoint` is a folder or Hub id of a Marian, BART, mBART, Pegasus or M2M100 model. A model that
+`train_translation.py` trained without any switch is such a model, too: a stock copy of it goes to the output folder.
+Any setting can follow as `section.key=value`:
+
+    python training/train_adapter.py --config configs/adapter_gated.yaml --data DIR --results results/gated.json \
+        model.checkpoint=runs/multi30k training.output_dir=runs/gated training.seed=2 adapter.mask_rank=16
+
+`--resume` goes on from the last checkpoint in `training.output_dir`. Several processes: `accelerate launch` on GPUs,
+`torchrun --nproc_per_node 2` on CPUs. In the end `training.output_dir` holds the adapter (or the model) with its
+tokenizer, the translations, and `results.json` with BLEU before and after. `configs/adapter_base.yaml` explains the
+keys that are not in `configs/reference.yaml`.
+"""
+
+import argparse
+import json
+import time
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from peft import LoraConfig, PeftModel, TaskType, get_peft_model
+from torch.utils.data import DataLoader
+from train_translation import BleuCallback, evaluate
+from transformers import (
+    AutoConfig,
+    AutoModelForSeq2SeqLM,
+    AutoTokenizer,
+    BartConfig,
+    BartForConditionalGeneration,
+    DataCollatorForSeq2Seq,
+    MarianConfig,
+    MarianMTModel,
+    PreTrainedModel,
+    set_seed,
+)
+
+from hf_attncal import records
+from hf_attncal.adapters import AttentionCalibrationConfig, export_calibrated
+from hf_attncal.analysis.corpus import attention_report
+from hf_attncal.averaging import last_checkpoints
+from hf_attncal.data.corpora import load_parallel, tokenize_pairs
+from hf_attncal.trainer import AttnCalTrainer
+from hf_attncal.training_config import (
+    SPLITS,
+    TranslationConfig,
+    check_keys,
+    field_names,
+    make_config,
+    model_classes,
+    read_settings,
+    training_arguments,
+)
+
+METHODS = {"attncal": AttentionCalibrationConfig, "lora": LoraConfig, "full": None}
+SECTIONS = ("data", "model", "adapter", "training", "evaluation")
+STOCK = {"marian": (MarianConfig, MarianMTModel), "bart": (BartConfig, BartForConditionalGeneration)}
+# Set by the script, or with `model.label_smoothing`, for every method in the same way.
+_NOT_IN_FILES = {"label_smoothing", "base_model_type", "base_d_model", "task_type", "peft_type", "inference_mode"}
+
+
+@dataclass
+class BaseModelConfig:
+    """The model to adapt; `label_smoothing` is that of training."""
+
+    checkpoint: str | None = None
+    revision: str | None = None
+    attn_implementation: str | None = None
+    label_smoothing: float = 0.0
+
+
+@dataclass
+class AdapterRun:
+    """All settings of one run: `common` as of any translation model, `adapter` = the fields of the method's config."""
+
+    common: TranslationConfig
+    model: BaseModelConfig
+    method: str = "attncal"
+    adapter: dict[str, Any] = field(default_factory=dict)
+
+    def published(self) -> dict[str, Any]:
+        """What a results file records: no places of this machine."""
+        common = self.common.published()
+        model = {name: value for name, value in vars(self.model).items() if name != "checkpoint"}
+        model["checkpoint"] = Path(self.model.checkpoint or "").name
+        sections = {name: common[name] for name in ("data", "training", "evaluation")}
+        return {**sections, "model": model, "adapter": {"method": self.method, **self.adapter}}
+
+
+def make_run(values: dict[str, Any]) -> AdapterRun:
+    """The checked settings of a nested dictionary.
+
+    Raises:
+        ValueError: an unknown key (with the closest known one) or method.
+    """
+    check_keys(values, list(SECTIONS), "")
+    common = make_config({name: values[name] for name in ("data", "training", "evaluation") if name in values})
+    check_keys(values.get("model", {}), field_names(BaseModelConfig), "model")
+    adapter = dict(values.get("adapter", {}))
+    method = adapter.pop("method", "attncal")
+    if method not in METHODS:
+        raise ValueError(f"`adapter.method` must be one of {tuple(METHODS)}, got {method!r}.")
+    known = set(field_names(METHODS[method])) - _NOT_IN_FILES if METHODS[method] else set()
+    check_keys(adapter, ["method", *sorted(known)], "adapter")
+    return AdapterRun(common, BaseModelConfig(**values.get("model", {})), method, adapter)
+
+
+def main(arguments: list[str] | None = None) -> dict[str, Any]:
+    """Run the job; returns what `results.json` holds."""
+    options = parse(arguments)
+    run = make_run(read_settings(options.config, options.settings))
+    config = run.common
+    if options.data:
+        config.data.root = options.data
+    args = training_arguments(config)
+    output = Path(args.output_dir)
+    if last_checkpoints(output, 1) and not options.resume:
+        raise ValueError(f"{output} holds checkpoints of another run. Pass --resume, or another training.output_dir.")
+    set_seed(args.seed)
+    if run.model.checkpoint is None:
+        raise ValueError("`model.checkpoint` must name the model to adapt, got none. Add `model.checkpoint=FOLDER`.")
+    if config.data.train is None:
+        raise ValueError("`data.train` must name the text to train on, got none. See configs/reference.yaml.")
+
+    tokenizer = AutoTokenizer.from_pretrained(run.model.checkpoint, revision=run.model.revision)
+    with args.main_process_first(local=False):
+        checkpoint = stock_checkpoint(run.model, output / "base")
+    model = build(run, checkpoint)
+    splits = {name: load_parallel(config.data.corpus(name)) for name in SPLITS if getattr(config.data, name)}
+    tokenized, reports = {}, {}
+    for name in [name for name in splits if name != "test"]:
+        tokenized[name], reports[name] = tokenize_pairs(splits[name], tokenizer, config.data.max_length)
+    trainer = AttnCalTrainer(
+        model=model,
+        args=args,
+        train_dataset=tokenized["train"],
+        eval_dataset=tokenized.get("valid"),
+        data_collator=DataCollatorForSeq2Seq(tokenizer, model),
+        processing_class=tokenizer,
+        callbacks=[BleuCallback(splits["valid"], tokenizer, config)] if "valid" in splits else [],
+    )
+    started = time.monotonic()
+    trainer.train(resume_from_checkpoint=True if options.resume else None)
+    seconds = time.monotonic() - started
+
+    results = {
+        "config": run.published(),
+        "software": records.software(),
+        "hardware": {**records.hardware(), "processes": args.world_size, "bf16": args.bf16},
+        "data_sha256": config.data.hashes(),
+        "parameters": sum(p.numel() for p in model.parameters()),
+        "trained_parameters": sum(p.numel() for p in model.parameters() if p.requires_grad),
+        "steps": trainer.state.global_step,
+        "wall_seconds": seconds,
+    }
+    for name in [name for name in splits if name != "train"]:
+        results[name] = {}
+        for what, context in states(model).items():
+            with context:
+                hypotheses, score = evaluate(model, tokenizer, splits[name], config)
+            results[name][what] = {"bleu": score.score, "signature": score.signature}
+            if args.process_index == 0:
+                (output / f"{name}.{what}.hypotheses.txt").write_text("\n".join(hypotheses) + "\n", encoding="utf-8")
+                print(f"{name}, {what}: BLEU {score.score:.2f}  {score.signature}")
+    calibrated = run.method == "attncal" and model.active_peft_config.calibration is not None
+    if "valid" in splits and calibrated and model.config.model_type in STOCK:
+        dev = tokenized["valid"].select_columns(["input_ids", "labels"])
+        batches = DataLoader(dev, args.per_device_eval_batch_size, collate_fn=trainer.data_collator)
+        results["attention"] = attention_report(export_calibrated(model), batches)
+    results["log_history"] = trainer.state.log_history
+    if args.process_index == 0:
+        model.save_pretrained(output)
+        tokenizer.save_pretrained(output)
+        results["adapter_bytes"] = sum(path.stat().st_size for path in output.glob("adapter_model.safetensors"))
+        for path in (output / "results.json", *([Path(options.results)] if options.results else [])):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    return results
+
+
+def parse(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
+    parser.add_argument("--config", required=True, help="YAML file")
+    parser.add_argument("--data", help="folder of the data files (data.root)")
+    parser.add_argument("--results", help="write results.json to this file too")
+    parser.add_argument("--resume", action="store_true", help="go on from the last checkpoint")
+    parser.add_argument("settings", nargs="*", help="section.key=value")
+    return parser.parse_intermixed_args(arguments)
+
+
+def stock_checkpoint(settings: BaseModelConfig, folder: Path) -> str:
+    """The checkpoint itself, or a stock copy in `folder` of a model of ours without any switch.
+
+    Raises:
+        ValueError: a model of ours with a switch.
+    """
+    config = AutoConfig.from_pretrained(settings.checkpoint, revision=settings.revision)
+    kind = config.model_type.removeprefix("attncal_")
+    if kind == config.model_type:
+        return settings.checkpoint
+    if config.calibration is not None or config.leaky or config.gumbel:
+        raise ValueError(
+            f"`model.checkpoint` must be a stock model, or one of ours with every switch off; {settings.checkpoint} "
+            f"has `calibration={config.calibration!r}`, `leaky={config.leaky}`, `gumbel={config.gumbel}`."
+        )
+    if not (folder / "config.json").exists():
+        config_class, model_class = STOCK[kind]
+        ours = AutoModelForSeq2SeqLM.from_pretrained(settings.checkpoint, revision=settings.revision)
+        known = set(field_names(config_class)) - {"architectures", "model_type", "auto_map"}
+        stock = config_class(**{name: value for name, value in config.to_dict().items() if name in known})
+        stock = model_class.from_pretrained(None, config=stock, state_dict=ours.state_dict())
+        stock.generation_config = ours.generation_config
+        stock.save_pretrained(folder)
+    return str(folder)
+
+
+def build(run: AdapterRun, checkpoint: str) -> PreTrainedModel | PeftModel:
+    """The model to train: a frozen base with an adapter, or a model of which all is trained.
+
+    A stock model has no label smoothing of its own and ignores how many tokens a step has; so LoRA and full training
+    of Marian and BART use our class with every switch off, which is the stock model with both.
+    """
+    common = {"revision": run.model.revision if checkpoint == run.model.checkpoint else None}
+    if run.model.attn_implementation is not None:
+        common["attn_implementation"] = run.model.attn_implementation
+    smoothing = run.model.label_smoothing
+    if run.method == "attncal":
+        model = AutoModelForSeq2SeqLM.from_pretrained(checkpoint, **common)
+        config = AttentionCalibrationConfig(**run.adapter, label_smoothing=smoothing)
+        return get_peft_model(model, config, revision=common["revision"])
+    kind = AutoConfig.from_pretrained(checkpoint, revision=common["revision"]).model_type
+    if kind in STOCK:
+        model = model_classes(kind)[1].from_pretrained(checkpoint, label_smoothing=smoothing, **common)
+    elif smoothing == 0:
+        model = AutoModelForSeq2SeqLM.from_pretrained(checkpoint, **common)
+    else:
+        raise ValueError(
+            f"`model.label_smoothing` with `adapter.method={run.method}` needs one of {tuple(STOCK)}, got {kind!r}. "
+            "Set it to 0."
+        )
+    if run.method == "full":
+        return model
+    return get_peft_model(model, LoraConfig(task_type=TaskType.SEQ_2_SEQ_LM, **run.adapter))
+
+
+def states(model: PreTrainedModel | PeftModel) -> dict[str, Any]:
+    """What is scored: the model as trained and, where the base is still there, the base."""
+    states: dict[str, Any] = {"trained": nullcontext()}
+    if isinstance(model, PeftModel):
+        states["base"] = model.disable_adapter()
+    return states
+
+
+if __name__ == "__main__":
+    main()
