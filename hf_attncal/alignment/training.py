@@ -55,6 +55,7 @@ SIZES: dict[str, dict[str, dict[str, Any]]] = {
             "attention_heads": 4,
             "ffn_dim": 512,
             "prediction": "mixture",
+            "emission": "embeddings",
             "diagonal_bias": 4.0,
             "sampled_softmax": True,
             "agreement_weight": 20.0,
@@ -66,13 +67,14 @@ SIZES: dict[str, dict[str, dict[str, Any]]] = {
             "learning_rate": 2e-3,
             "warmup_steps": 200,
             "agreement_warmup_steps": 1000,
-            "num_train_epochs": 3,
+            "num_train_epochs": 2,
         },
     },
     "base": {
         "tokenizer": {"vocab_size": 36000},
         "model": {
             "prediction": "mixture",
+            "emission": "embeddings",
             "diagonal_bias": 4.0,
             "agreement_weight": 20.0,
             "entropy_weight": 0.0,
