@@ -183,6 +183,28 @@ def aligners() -> str:
     return markdown(header, rows) + "".join(f"\n`{signature}`\n" for signature in signatures)
 
 
+def ablation() -> str:
+    """Mask-Align's parts switched off: AER on dev and test, and without what words put on end punctuation."""
+    result = read("aligner_ablation")
+    if result is None:
+        return f"{NOT_RUN}\n"
+    rows = []
+    for row in result["rows"]:
+        parts = [name for name in ("masked", "leaky", "agreement") if row[name]]
+        plain, without = row["with_end_punctuation"], row["without_end_punctuation"]
+        rows.append(
+            [
+                " + ".join(parts) or "none",
+                f"{100 * plain['dev']:.1f}",
+                percent_with_interval(plain["test"], plain["interval"]),
+                f"{100 * without['test']:.1f}",
+                f"{100 * row['valid']['prediction_accuracy']:.1f}",
+            ]
+        )
+    header = ["parts", "dev AER", "test AER (95 %)", "without end punctuation", "prediction accuracy"]
+    return markdown(header, rows)
+
+
 def percent_with_interval(value: float, interval: list[float] | None) -> str:
     """`8.1 (7.2 to 9.0)`, in percent."""
     if interval is None:
@@ -198,6 +220,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "generation": lambda: benchmark("generation", {"tokens per second, 4 beams": "speed_ratio"}),
     "aligning": aligning,
     "aligners": aligners,
+    "ablation": ablation,
 }
 
 

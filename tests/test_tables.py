@@ -102,3 +102,23 @@ def test_error_rates_of_aligners(tables, tmp_path, monkeypatch):
         "",
         "`AER|base:0|symm:*|n:3`",
     ]
+
+
+def test_ablation(tables, tmp_path, monkeypatch):
+    monkeypatch.setattr(tables, "RESULTS", tmp_path)
+    assert tables.ablation() == "not run\n"
+    scored = {"dev": 0.5, "test": 0.25, "interval": [0.2, 0.3]}
+    row = {
+        "masked": True,
+        "leaky": False,
+        "agreement": True,
+        "with_end_punctuation": scored,
+        "without_end_punctuation": scored | {"test": 0.35},
+        "valid": {"prediction_accuracy": 0.125},
+    }
+    rows = [row, row | {"masked": False, "agreement": False}]
+    (tmp_path / "aligner_ablation.json").write_text(json.dumps({"rows": rows}))
+    assert tables.ablation().splitlines()[2:] == [
+        "| masked + agreement | 50.0 | 25.0 (20.0 to 30.0) | 35.0 | 12.5 |",
+        "| none | 50.0 | 25.0 (20.0 to 30.0) | 35.0 | 12.5 |",
+    ]
