@@ -1,6 +1,7 @@
 """What a results file states besides its numbers, so that they can be checked: software, hardware, data."""
 
 import hashlib
+import json
 import os
 import platform
 from importlib.metadata import version
@@ -33,3 +34,10 @@ def sha256(path: str | Path) -> str:
     """The SHA-256 of a file's bytes, in hexadecimal."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def write(results: dict[str, Any], *paths: str | Path) -> None:
+    """Write results as JSON to every path; folders that are missing are made."""
+    for path in map(Path, paths):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

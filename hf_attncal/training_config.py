@@ -4,6 +4,7 @@ A file states only what differs from the file named by its `base:` key (relative
 `configs/reference.yaml` explains every key. A key that does not exist is an error that names the closest one.
 """
 
+import argparse
 import dataclasses
 import difflib
 import os
@@ -14,9 +15,12 @@ from typing import Any
 
 import torch
 import yaml
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from datasets import Dataset
+from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase, TrainingArguments
 
-from hf_attncal.data.corpora import DATASET_KEYS, FILE_KEYS
+from hf_attncal.averaging import last_checkpoints
+from hf_attncal.data.corpora import DATASET_KEYS, FILE_KEYS, all_lines
+from hf_attncal.data.tokenizer import train_bpe_tokenizer
 from hf_attncal.records import sha256
 from hf_attncal.trainer import AttnCalTrainingArguments
 
@@ -189,6 +193,37 @@ def model_classes(backbone: str) -> tuple[type, type]:
     if backbone == "marian":
         return hf_attncal.AttnCalMarianConfig, hf_attncal.AttnCalMarianMTModel
     return hf_attncal.AttnCalBartConfig, hf_attncal.AttnCalBartForConditionalGeneration
+
+
+def parse_arguments(description: str | None, arguments: list[str] | None) -> argparse.Namespace:
+    """The command line of the training scripts: `--config`, `--data`, `--results`, `--resume` and settings."""
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
+    parser.add_argument("--config", required=True, help="YAML file")
+    parser.add_argument("--data", help="folder of the data files (data.root)")
+    parser.add_argument("--results", help="write results.json to this file too")
+    parser.add_argument("--resume", action="store_true", help="go on from the last checkpoint")
+    parser.add_argument("settings", nargs="*", help="section.key=value")
+    return parser.parse_intermixed_args(arguments)
+
+
+def build_tokenizer(
+    settings: TokenizerConfig, init_from: str | None, args: TrainingArguments, text: Dataset
+) -> PreTrainedTokenizerBase:
+    """The tokenizer of a run: the named one, that of `init_from`, or a joint BPE of the training text.
+
+    The BPE is trained by the first process and read from the output folder by every one; a run that goes on finds it
+    there.
+    """
+    pretrained = settings.pretrained or init_from
+    if pretrained:
+        return AutoTokenizer.from_pretrained(pretrained)
+    with args.main_process_first(local=False):
+        if args.process_index == 0 and not last_checkpoints(args.output_dir, 1):
+            trained = train_bpe_tokenizer(all_lines(text), settings.vocab_size, show_progress=not args.disable_tqdm)
+            trained.save_pretrained(args.output_dir)
+        return AutoTokenizer.from_pretrained(args.output_dir)
 
 
 def build_model(settings: dict[str, Any], tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:

@@ -1,5 +1,6 @@
 """Training of the word aligner: data, batches, validation, resuming, and that it learns to align."""
 
+import dataclasses
 import json
 import shutil
 from itertools import product
@@ -248,6 +249,20 @@ def test_symmetrization_and_threshold_are_the_best_of_those_tried(corpus, tmp_pa
     scores = {(name, tau): score_aligner(aligner, gold, tau, name).aer for name, tau in tried}
     assert scores[name, threshold] == min(scores.values()) == score.aer
     assert len(set(scores.values())) > 1
+
+
+def test_going_on_from_an_aligner_keeps_its_fields_but_those_given(corpus, tmp_path):
+    quiet = {"max_steps": 2, "eval_strategy": "no", "save_strategy": "no"}
+    train_aligner(settings(corpus, tmp_path / "first", **quiet))
+    config = settings(corpus, tmp_path / "second", **quiet)
+    values = {"init_from": str(tmp_path / "first"), "agreement_weight": 3.0}
+    config = make_aligner_config(
+        {"data": dataclasses.asdict(config.data), "model": values, "training": config.training}
+    )
+    train_aligner(config)
+    first, second = (MaskAlignModel.from_pretrained(tmp_path / name).config for name in ("first", "second"))
+    assert (second.agreement_weight, first.agreement_weight) == (3.0, 20.0)
+    assert (second.d_model, second.prediction) == (first.d_model, first.prediction) == (64, "mixture")
 
 
 def test_a_symmetrization_that_was_asked_for_is_kept(corpus, tmp_path):

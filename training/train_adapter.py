@@ -15,8 +15,6 @@ tokenizer, the translations, and `results.json` with BLEU before and after. `con
 keys that are not in `configs/reference.yaml`.
 """
 
-import argparse
-import json
 import time
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -52,6 +50,7 @@ from hf_attncal.training_config import (
     field_names,
     make_config,
     model_classes,
+    parse_arguments,
     read_settings,
     training_arguments,
 )
@@ -111,7 +110,7 @@ def make_run(values: dict[str, Any]) -> AdapterRun:
 
 def main(arguments: list[str] | None = None) -> dict[str, Any]:
     """Run the job; returns what `results.json` holds."""
-    options = parse(arguments)
+    options = parse_arguments(__doc__, arguments)
     run = make_run(read_settings(options.config, options.settings))
     config = run.common
     if options.data:
@@ -176,22 +175,8 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
         model.save_pretrained(output)
         tokenizer.save_pretrained(output)
         results["adapter_bytes"] = sum(path.stat().st_size for path in output.glob("adapter_model.safetensors"))
-        for path in (output / "results.json", *([Path(options.results)] if options.results else [])):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        records.write(results, output / "results.json", *filter(None, [options.results]))
     return results
-
-
-def parse(arguments: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
-    )
-    parser.add_argument("--config", required=True, help="YAML file")
-    parser.add_argument("--data", help="folder of the data files (data.root)")
-    parser.add_argument("--results", help="write results.json to this file too")
-    parser.add_argument("--resume", action="store_true", help="go on from the last checkpoint")
-    parser.add_argument("settings", nargs="*", help="section.key=value")
-    return parser.parse_intermixed_args(arguments)
 
 
 def stock_checkpoint(settings: BaseModelConfig, folder: Path) -> str:

@@ -11,34 +11,24 @@
 `torchrun --nproc_per_node 2` on CPUs. `attncal align train` is the same job without a configuration file.
 """
 
-import argparse
-import json
-from pathlib import Path
 from typing import Any
 
+from accelerate import PartialState
+
+from hf_attncal import records
 from hf_attncal.alignment.training import make_aligner_config, train_aligner
-from hf_attncal.training_config import read_settings
+from hf_attncal.training_config import parse_arguments, read_settings
 
 
 def main(arguments: list[str] | None = None) -> dict[str, Any]:
     """Run the job; returns what `results.json` holds."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
-    )
-    parser.add_argument("--config", required=True, help="YAML file")
-    parser.add_argument("--data", help="folder of the data files (data.root)")
-    parser.add_argument("--results", help="write results.json to this file too")
-    parser.add_argument("--resume", action="store_true", help="go on from the last checkpoint")
-    parser.add_argument("settings", nargs="*", help="section.key=value")
-    options = parser.parse_intermixed_args(arguments)
+    options = parse_arguments(__doc__, arguments)
     config = make_aligner_config(read_settings(options.config, options.settings))
     if options.data:
         config.data.root = options.data
     results = train_aligner(config, resume=options.resume)
-    if options.results:
-        path = Path(options.results)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    if options.results and PartialState().is_main_process:
+        records.write(results, options.results)
     return results
 
 

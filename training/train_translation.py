@@ -17,8 +17,6 @@ In the end `training.output_dir` holds the model (the mean of the last `average_
 the translations of the test text, and `results.json`. `configs/reference.yaml` explains every key.
 """
 
-import argparse
-import json
 import time
 from dataclasses import asdict
 from pathlib import Path
@@ -30,7 +28,6 @@ from datasets import Dataset
 from torch.utils.data import DataLoader
 from tqdm.auto import tqdm
 from transformers import (
-    AutoTokenizer,
     DataCollatorForSeq2Seq,
     PreTrainedModel,
     PreTrainedTokenizerBase,
@@ -41,16 +38,23 @@ from transformers import (
 from hf_attncal import records
 from hf_attncal.analysis.corpus import attention_report
 from hf_attncal.averaging import average_checkpoints, last_checkpoints
-from hf_attncal.data.corpora import all_lines, load_parallel, tokenize_pairs
-from hf_attncal.data.tokenizer import train_bpe_tokenizer
-from hf_attncal.trainer import AttnCalTrainer, AttnCalTrainingArguments
-from hf_attncal.training_config import SPLITS, TranslationConfig, build_model, load_config, training_arguments
+from hf_attncal.data.corpora import load_parallel, tokenize_pairs
+from hf_attncal.trainer import AttnCalTrainer
+from hf_attncal.training_config import (
+    SPLITS,
+    TranslationConfig,
+    build_model,
+    build_tokenizer,
+    load_config,
+    parse_arguments,
+    training_arguments,
+)
 from hf_attncal.translation import BleuScore, bleu, translate
 
 
 def main(arguments: list[str] | None = None) -> dict[str, Any]:
     """Run the steps above; returns what `results.json` holds."""
-    options = parse(arguments)
+    options = parse_arguments(__doc__, arguments)
     config = load_config(options.config, options.settings)
     if options.data:
         config.data.root = options.data
@@ -63,7 +67,7 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     if config.data.train is None:
         raise ValueError("`data.train` must name the text to train on, got none. See configs/reference.yaml.")
     splits = {name: load_parallel(config.data.corpus(name)) for name in SPLITS if getattr(config.data, name)}
-    tokenizer = make_tokenizer(config, args, splits["train"])
+    tokenizer = build_tokenizer(config.tokenizer, config.model.get("init_from"), args, splits["train"])
     model = build_model(config.model, tokenizer)
     tokenized, reports = {}, {}
     for name in [name for name in splits if name != "test"]:
@@ -112,36 +116,8 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     if args.process_index == 0:
         final.save_pretrained(output)
         tokenizer.save_pretrained(output)
-        for path in (output / "results.json", *([Path(options.results)] if options.results else [])):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        records.write(results, output / "results.json", *filter(None, [options.results]))
     return results
-
-
-def parse(arguments: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
-    )
-    parser.add_argument("--config", required=True, help="YAML file")
-    parser.add_argument("--data", help="folder of the data files (data.root)")
-    parser.add_argument("--results", help="write results.json to this file too")
-    parser.add_argument("--resume", action="store_true", help="go on from the last checkpoint")
-    parser.add_argument("settings", nargs="*", help="section.key=value")
-    return parser.parse_intermixed_args(arguments)
-
-
-def make_tokenizer(
-    config: TranslationConfig, args: AttnCalTrainingArguments, train: Dataset
-) -> PreTrainedTokenizerBase:
-    """The named tokenizer, or a joint BPE that the first process trains and every process reads from the output."""
-    pretrained = config.tokenizer.pretrained or config.model.get("init_from")
-    if pretrained:
-        return AutoTokenizer.from_pretrained(pretrained)
-    with args.main_process_first(local=False):
-        if args.process_index == 0 and not last_checkpoints(args.output_dir, 1):
-            trained = train_bpe_tokenizer(all_lines(train), config.tokenizer.vocab_size, show_progress=True)
-            trained.save_pretrained(args.output_dir)
-        return AutoTokenizer.from_pretrained(args.output_dir)
 
 
 def average(trainer: AttnCalTrainer, config: TranslationConfig) -> tuple[PreTrainedModel, list[str]]:

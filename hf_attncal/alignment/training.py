@@ -1,12 +1,10 @@
 """Training a word aligner from raw text: settings, trainer, validation, and the whole job in one function."""
 
 import dataclasses
-import json
 import time
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -14,21 +12,20 @@ import torch
 from datasets import Dataset
 from huggingface_hub.errors import StrictDataclassError
 from torch.utils.data import DataLoader
-from transformers import AutoTokenizer, PreTrainedTokenizerBase, Trainer, TrainerCallback, TrainingArguments, set_seed
+from transformers import PreTrainedTokenizerBase, Trainer, TrainerCallback, TrainingArguments, set_seed
 
 from hf_attncal import records
 from hf_attncal.averaging import average_checkpoints, last_checkpoints
 from hf_attncal.data.batching import TokenBatchSampler
-from hf_attncal.data.corpora import all_lines, load_parallel, read_lines
-from hf_attncal.data.tokenizer import train_bpe_tokenizer
+from hf_attncal.data.corpora import load_parallel, read_lines
 from hf_attncal.models.configuration_mask_align import MaskAlignConfig
 from hf_attncal.models.modeling_mask_align import MaskAlignModel
 from hf_attncal.trainer import TokenBatchArguments, TokenBatchTrainerMixin
-from hf_attncal.training_config import TokenizerConfig, bf16_is_fast, check_keys, field_names
+from hf_attncal.training_config import TokenizerConfig, bf16_is_fast, build_tokenizer, check_keys, field_names
 
 from .aer import AlignmentScore, GoldAlignment, alignment_error_rate, check_index_base, parse_alignments
 from .aligner import WordAligner
-from .training_data import AlignmentCollator, lowercased, token_counts, tokenize_for_alignment
+from .training_data import AlignmentCollator, Link, lowercased, token_counts, tokenize_for_alignment
 
 NAMED_VALUES = (
     "prediction_loss",
@@ -201,6 +198,8 @@ def make_aligner_config(values: dict[str, Any]) -> AlignerConfig:
     if size not in SIZES:
         raise ValueError(f"`model.size` must be one of {tuple(SIZES)}, got {size!r}.")
     sections = {name: {**SIZES[size].get(name, {}), **values.get(name, {})} for name in ("tokenizer", "model")}
+    if sections["model"].get("init_from"):  # its own fields hold, but for those that are given
+        sections["model"] = values["model"]
     defaults = {**TRAINING_DEFAULTS, **SIZES[size]["training"]}
     given = values.get("training", {})
     if "max_steps" in given:
@@ -341,12 +340,13 @@ def score_aligner(
 ) -> AlignmentScore:
     """AER of an aligner on annotated pairs, with a 95 % interval from `bootstrap` resamples of them."""
     aligned = aligner.align(gold.pairs, threshold=threshold, symmetrize=symmetrization)
+    return _score(gold, [set(a.links) for a in aligned], aligned[0].symmetrization, bootstrap)
+
+
+def _score(gold: Gold, links: list[set[Link]], symmetrization: str, bootstrap: int = 0) -> AlignmentScore:
+    # No check of indices: they come from our own words, and an early model may link anything.
     return alignment_error_rate(
-        gold.links,
-        [set(alignment.links) for alignment in aligned],
-        symmetrization=symmetrization or aligned[0].symmetrization,
-        bootstrap=bootstrap,
-        check_indices=False,  # they come from our own words, and an early model may link anything
+        gold.links, links, symmetrization=symmetrization, bootstrap=bootstrap, check_indices=False
     )
 
 
@@ -367,8 +367,17 @@ def tune_links(
     """
     training = model.training
     aligner = WordAligner(model, tokenizer)
-    tried = product(symmetrizations or (model.config.symmetrization,), thresholds)
-    scores = [(name, tau, score_aligner(aligner, gold, tau, name)) for name, tau in tried]
+    scores = []
+    for name in symmetrizations or (model.config.symmetrization,):
+        # What grows from links depends on the threshold; of the others a higher one only takes links away.
+        whole = None if name.startswith("grow") else aligner.align(gold.pairs, threshold=0.0, symmetrize=name)
+        for tau in thresholds:
+            aligned = whole or aligner.align(gold.pairs, threshold=tau, symmetrize=name)
+            links = [
+                {link for link, score in zip(a.links, a.scores, strict=True) if whole is None or score > tau}
+                for a in aligned
+            ]
+            scores.append((name, tau, _score(gold, links, name)))
     model.train(training)
     return min(scores, key=lambda entry: entry[2].aer)
 
@@ -460,9 +469,7 @@ def train_aligner(
     if main:
         model.save_pretrained(output)
         tokenizer.save_pretrained(output)
-        (output / "results.json").write_text(
-            json.dumps(results, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
-        )
+        records.write(results, output / "results.json")
     return results
 
 
@@ -486,7 +493,12 @@ def _read_text(
             valid = text.select(range(len(text) - held_out, len(text)))
             text = text.select(range(len(text) - held_out))
             links = links and links[: len(text)]
-    tokenizer = _make_tokenizer(config, args, text)
+    tokenizer = build_tokenizer(config.tokenizer, config.model.get("init_from"), args, text)
+    if tokenizer.pad_token_id is None or not tokenizer.is_fast:
+        raise ValueError(
+            f"`tokenizer.pretrained` must be a fast tokenizer with a padding token, got {type(tokenizer).__name__} "
+            f"with {tokenizer.pad_token!r}."
+        )
     reports = {}
     train, reports["train"] = tokenize_for_alignment(text, tokenizer, data.max_length, links)
     if valid is not None:
@@ -497,31 +509,12 @@ def _read_text(
     return train, valid, {name: dataclasses.asdict(report) for name, report in reports.items()}, tokenizer
 
 
-def _make_tokenizer(config: AlignerConfig, args: AlignerTrainingArguments, text: Dataset) -> PreTrainedTokenizerBase:
-    """The named tokenizer, or a joint BPE that the first process trains and every process reads from the output."""
-    pretrained = config.tokenizer.pretrained or config.model.get("init_from")
-    if pretrained:
-        tokenizer = AutoTokenizer.from_pretrained(pretrained)
-        if tokenizer.pad_token_id is None or not tokenizer.is_fast:
-            raise ValueError(
-                f"`tokenizer.pretrained` must be a fast tokenizer with a padding token, got "
-                f"{type(tokenizer).__name__} with {tokenizer.pad_token!r}."
-            )
-        return tokenizer
-    with args.main_process_first(local=False):
-        if args.process_index == 0 and not last_checkpoints(args.output_dir, 1):
-            trained = train_bpe_tokenizer(all_lines(text), config.tokenizer.vocab_size)
-            trained.save_pretrained(args.output_dir)
-        return AutoTokenizer.from_pretrained(args.output_dir)
-
-
 def _build_model(config: AlignerConfig, tokenizer: PreTrainedTokenizerBase, train: Dataset) -> MaskAlignModel:
     fields = {name: value for name, value in config.model.items() if name not in MODEL_KEYS}
     kernel = config.model.get("attn_implementation")
     fields["lowercase"] = config.data.lowercase
     if config.model.get("init_from"):
-        given = {name: value for name, value in fields.items() if name not in SIZES[config.model["size"]]["model"]}
-        return MaskAlignModel.from_pretrained(config.model["init_from"], attn_implementation=kernel, **given)
+        return MaskAlignModel.from_pretrained(config.model["init_from"], attn_implementation=kernel, **fields)
     special = {name: getattr(tokenizer, name) for name in ("pad_token_id", "bos_token_id", "eos_token_id")}
     fields = {"vocab_size": len(tokenizer), **special, **fields}
     model = MaskAlignModel(MaskAlignConfig(attn_implementation=kernel, **fields))
