@@ -19,6 +19,8 @@ def pytest_configure(config: pytest.Config) -> None:
     for module in ("transformers", "hf_attncal"):
         for category in ("DeprecationWarning", "FutureWarning"):
             config.addinivalue_line("filterwarnings", rf"error::{category}:{module}(\..*)?")
+    # PEFT itself asks for this attribute, which transformers has renamed.
+    config.addinivalue_line("filterwarnings", "ignore:`is_gradient_checkpointing`:FutureWarning")
 
 
 class _Deprecations(logging.Handler):

@@ -36,10 +36,6 @@ from transformers import (
 from hf_attncal.adapters import AttentionCalibrationConfig, adapter_layers, save_adapter
 from hf_attncal.adapters.configuration import AdapterType
 
-# PEFT itself asks for this attribute, which transformers has renamed.
-pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")
-
-
 # Every backbone, and every setting: the rest of the product would go the same ways through the code again.
 PAIRS = [
     pytest.param(backbone, values, id=f"{backbone}, {name}")

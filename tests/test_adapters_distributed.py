@@ -14,10 +14,7 @@ from adapter_helpers import adapted, save_base
 from peft import PeftModel
 from test_trainer import largest_difference, logged, make_trainer, toy_dataset, weights
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning"),
-]
+pytestmark = pytest.mark.slow
 SETTINGS = {
     "gated, leaky": {"calibration": "gated", "leaky": True},
     "annealed, rank 2": {"calibration": "annealed", "annealing_steps": 10, "mask_rank": 2},

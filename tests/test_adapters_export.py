@@ -14,8 +14,6 @@ from peft import LoraConfig, get_peft_model
 from hf_attncal import AttnCalBartForConditionalGeneration, hub
 from hf_attncal.adapters import AttentionCalibrationConfig, export_calibrated
 
-pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")
-
 EXPORTED = ["marian", "bart"]
 
 

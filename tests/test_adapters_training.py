@@ -22,8 +22,6 @@ from hf_attncal import AttnCalTrainer, AttnCalTrainingArguments
 from hf_attncal.adapters import AttentionCalibrationConfig, adapter_layers, export_calibrated, objective
 from hf_attncal.trainer import AnnealingCallback, mask_network_parameters
 
-pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")
-
 
 @pytest.fixture(scope="module")
 def bases(tmp_path_factory) -> dict:

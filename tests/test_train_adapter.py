@@ -19,7 +19,6 @@ from hf_attncal.translation import bleu, translate
 sys.path.insert(0, str(ROOT / "training"))
 import train_adapter
 
-pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")
 CONFIGS = sorted((ROOT / "configs").glob("adapter_*.yaml"))
 SIZES = {
     "d_model": 16,

@@ -12,8 +12,10 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
-from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM, AutoTokenizer
+from transformers import AutoModel, AutoTokenizer
 from transformers.utils import cached_file
+
+from hf_attncal.loading import load_config, load_seq2seq
 
 from .extraction import argmax_links
 from .seq2seq import SETTINGS_FILE, Seq2SeqAttention, seq2seq_weights
@@ -112,7 +114,8 @@ class WordAligner:
         """Load a checkpoint with its tokenizer.
 
         Args:
-            name: folder or Hub name of a Mask-Align checkpoint, or of any encoder-decoder (Marian, BART, ours, ...).
+            name: folder or Hub name of a Mask-Align checkpoint, of any encoder-decoder (Marian, BART, ours, ...), or
+                of an adapter for one.
             device: None for a GPU if there is one.
             dtype: None for the one that the checkpoint is saved in.
             trust_remote_code: run the model code that comes with the checkpoint.
@@ -125,13 +128,12 @@ class WordAligner:
             ValueError: it is of another kind, or see the class.
         """
         options = {"trust_remote_code": trust_remote_code, "revision": revision}
-        config = AutoConfig.from_pretrained(name, **options)
-        is_mask_align = _check_kind(config, name)
-        model_class = AutoModel if is_mask_align else AutoModelForSeq2SeqLM
-        model = model_class.from_pretrained(name, dtype=dtype or "auto", **options)
-        tokenizer = AutoTokenizer.from_pretrained(name, **options)
-        if settings is None and not is_mask_align:
-            settings = _saved_settings(name, revision)
+        if _check_kind(load_config(name, **options), name):
+            model = AutoModel.from_pretrained(name, dtype=dtype or "auto", **options)
+            tokenizer = AutoTokenizer.from_pretrained(name, **options)
+        else:
+            model, tokenizer = load_seq2seq(name, dtype=dtype, **options)
+            settings = settings or _saved_settings(name, revision)
         device = device or ("cuda" if torch.cuda.is_available() else "cpu")
         return cls(model.to(device), tokenizer, settings)
 

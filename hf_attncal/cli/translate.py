@@ -19,7 +19,9 @@ def add_translate(commands: argparse._SubParsersAction) -> None:
         "order, written as the input arrives. An empty line gives an empty line.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
-    parser.add_argument("model", metavar="MODEL", help="folder or Hub name of an encoder-decoder checkpoint")
+    parser.add_argument(
+        "model", metavar="MODEL", help="folder or Hub name of an encoder-decoder, or of an adapter"
+    )
     parser.add_argument("--batch-size", type=positive, default=32, help="sentences translated at once")
     parser.add_argument("--beams", type=positive, default=4, help="beam size; 1 is greedy")
     parser.add_argument(
@@ -64,20 +66,17 @@ def load_model(name: str, device: str | None, trust_remote_code: bool):
     Raises:
         CommandError: there is no such checkpoint, it is of another kind, or the device cannot be used.
     """
-    from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer
-
-    import hf_attncal  # noqa: F401 (registers its models with the Auto classes)
+    from hf_attncal.loading import load_config, load_seq2seq
 
     with load_errors(name):
         # False and not None: asked with None, transformers would read the answer from standard input, our data.
-        config = AutoConfig.from_pretrained(name, trust_remote_code=trust_remote_code)
+        config = load_config(name, trust_remote_code=trust_remote_code)
         if not config.is_encoder_decoder:
             raise CommandError(
                 f"{name} holds a model of type {config.model_type!r}, which is no encoder-decoder. Translation needs "
                 "a sequence-to-sequence checkpoint (Marian, BART, T5, ... or one of ours)."
             )
-        model = AutoModelForSeq2SeqLM.from_pretrained(name, trust_remote_code=trust_remote_code)
-        tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=trust_remote_code)
+        model, tokenizer = load_seq2seq(name, trust_remote_code=trust_remote_code)
     return model.to(choose_device(device)).eval(), tokenizer
 
 
