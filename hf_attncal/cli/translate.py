@@ -19,9 +19,7 @@ def add_translate(commands: argparse._SubParsersAction) -> None:
         "order, written as the input arrives. An empty line gives an empty line.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
-    parser.add_argument(
-        "model", metavar="MODEL", help="folder or Hub name of an encoder-decoder, or of an adapter"
-    )
+    parser.add_argument("model", metavar="MODEL", help="folder or Hub name of an encoder-decoder, or of an adapter")
     parser.add_argument("--batch-size", type=positive, default=32, help="sentences translated at once")
     parser.add_argument("--beams", type=positive, default=4, help="beam size; 1 is greedy")
     parser.add_argument(
