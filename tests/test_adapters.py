@@ -33,7 +33,7 @@ from transformers import (
     T5ForConditionalGeneration,
 )
 
-from hf_attncal.adapters import AttentionCalibrationConfig, adapter_layers, save_adapter
+from hf_attncal.adapters import AttentionCalibrationConfig, adapter_layers, save_adapter, set_null_mass
 from hf_attncal.adapters.configuration import AdapterType
 
 # Every backbone, and every setting: the rest of the product would go the same ways through the code again.
@@ -100,6 +100,37 @@ def test_a_fresh_leaky_adapter_puts_almost_nothing_on_null(bases, backbone, batc
         assert null.min() > 0
         assert null.mean() < 0.03
     assert 0 < largest_difference(outputs.logits, expected) < 0.3
+
+
+@pytest.mark.parametrize("settings", ["leaky", "gated, leaky", "annealed, leaky, layer 0"])
+@pytest.mark.parametrize("mass", [0.02, 0.5])
+def test_the_mass_of_null_can_be_set(bases, batch, settings, mass):
+    model = adapted(bases["marian"], **SETTINGS[settings])
+    labels = batch["labels"] if "labels" in batch else torch.tensor([[5, 6, 7, -100], [8, 9, 2, 2]])
+    inputs = {name: batch[name] for name in ("input_ids", "attention_mask")} | {"labels": labels}
+    model.train()
+    layers = [layer for layer in adapter_layers(model) if layer.active_name is not None]
+    layers[0].null_bias.data += 12  # so that later layers see another model while the first is measured
+    for _ in range(3):  # the biases of lower layers change the scores of higher ones a little
+        biases = set_null_mass(model, inputs, mass)
+    assert model.training
+    assert all(torch.equal(bias, layer.null_bias) for bias, layer in zip(biases, layers, strict=True))
+    with torch.no_grad():
+        nulls = model.eval()(**inputs, output_attention_details=True).null_attentions
+    for null in nulls:
+        means = null.transpose(0, 1)[:, labels != -100].mean(dim=1)
+        assert (means / mass - 1).abs().max() < 0.05
+
+
+def test_the_mass_of_null_has_clear_errors(bases, batch):
+    leaky = adapted(bases["marian"], calibration=None, leaky=True)
+    inputs = {**batch, "labels": torch.full((2, 3), -100)}
+    with pytest.raises(ValueError, match="`mass` must be between 0 and 1, got 0"):
+        set_null_mass(leaky, inputs, 0)
+    with pytest.raises(ValueError, match="at least one target step"):
+        set_null_mass(leaky, inputs)
+    with pytest.raises(ValueError, match="`leaky=True`"):
+        set_null_mass(adapted(bases["marian"], calibration="fixed"), inputs)
 
 
 def attention_by_hand(attention, layer, states, encoder_states, lengths) -> torch.Tensor:

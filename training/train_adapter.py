@@ -34,11 +34,12 @@ from transformers import (
     MarianConfig,
     MarianMTModel,
     PreTrainedModel,
+    PreTrainedTokenizerBase,
     set_seed,
 )
 
 from hf_attncal import records
-from hf_attncal.adapters import AttentionCalibrationConfig, export_calibrated
+from hf_attncal.adapters import AttentionCalibrationConfig, export_calibrated, set_null_mass
 from hf_attncal.analysis.corpus import attention_report
 from hf_attncal.averaging import last_checkpoints
 from hf_attncal.data.corpora import load_parallel, tokenize_pairs
@@ -74,12 +75,16 @@ class BaseModelConfig:
 
 @dataclass
 class AdapterRun:
-    """All settings of one run: `common` as of any translation model, `adapter` = the fields of the method's config."""
+    """All settings of one run: `common` as of any translation model, `adapter` = the fields of the method's config.
+
+    `null_mass` is what `set_null_mass` gives NULL before training; None leaves it to `null_bias`.
+    """
 
     common: TranslationConfig
     model: BaseModelConfig
     method: str = "attncal"
     adapter: dict[str, Any] = field(default_factory=dict)
+    null_mass: float | None = None
 
     def published(self) -> dict[str, Any]:
         """What a results file records: no places of this machine."""
@@ -87,7 +92,10 @@ class AdapterRun:
         model = {name: value for name, value in vars(self.model).items() if name != "checkpoint"}
         model["checkpoint"] = Path(self.model.checkpoint or "").name
         sections = {name: common[name] for name in ("data", "training", "evaluation")}
-        return {**sections, "model": model, "adapter": {"method": self.method, **self.adapter}}
+        adapter = {"method": self.method, **self.adapter}
+        if self.null_mass is not None:
+            adapter["null_mass"] = self.null_mass
+        return {**sections, "model": model, "adapter": adapter}
 
 
 def make_run(values: dict[str, Any]) -> AdapterRun:
@@ -104,8 +112,10 @@ def make_run(values: dict[str, Any]) -> AdapterRun:
     if method not in METHODS:
         raise ValueError(f"`adapter.method` must be one of {tuple(METHODS)}, got {method!r}.")
     known = set(field_names(METHODS[method])) - _NOT_IN_FILES if METHODS[method] else set()
-    check_keys(adapter, ["method", *sorted(known)], "adapter")
-    return AdapterRun(common, BaseModelConfig(**values.get("model", {})), method, adapter)
+    own = ["null_mass"] if adapter.get("leaky") else []
+    check_keys(adapter, ["method", *own, *sorted(known)], "adapter")
+    null_mass = adapter.pop("null_mass", None)
+    return AdapterRun(common, BaseModelConfig(**values.get("model", {})), method, adapter, null_mass)
 
 
 def main(arguments: list[str] | None = None) -> dict[str, Any]:
@@ -127,7 +137,7 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
 
     tokenizer = AutoTokenizer.from_pretrained(run.model.checkpoint, revision=run.model.revision)
     with args.main_process_first(local=False):
-        checkpoint = stock_checkpoint(run.model, output / "base")
+        checkpoint = stock_checkpoint(run.model, tokenizer, output / "base")
     model = build(run, checkpoint)
     splits = {name: load_parallel(config.data.corpus(name)) for name in SPLITS if getattr(config.data, name)}
     tokenized, reports = {}, {}
@@ -142,6 +152,9 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
         processing_class=tokenizer,
         callbacks=[BleuCallback(splits["valid"], tokenizer, config)] if "valid" in splits else [],
     )
+    if run.null_mass is not None:
+        few = trainer.data_collator([tokenized["train"][n] for n in range(min(64, len(tokenized["train"])))])
+        set_null_mass(model, few, run.null_mass)
     started = time.monotonic()
     trainer.train(resume_from_checkpoint=True if options.resume else None)
     seconds = time.monotonic() - started
@@ -179,8 +192,8 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     return results
 
 
-def stock_checkpoint(settings: BaseModelConfig, folder: Path) -> str:
-    """The checkpoint itself, or a stock copy in `folder` of a model of ours without any switch.
+def stock_checkpoint(settings: BaseModelConfig, tokenizer: PreTrainedTokenizerBase, folder: Path) -> str:
+    """The checkpoint itself, or a stock copy in `folder`, with its tokenizer, of a model of ours without a switch.
 
     Raises:
         ValueError: a model of ours with a switch.
@@ -202,6 +215,7 @@ def stock_checkpoint(settings: BaseModelConfig, folder: Path) -> str:
         stock = model_class.from_pretrained(None, config=stock, state_dict=ours.state_dict())
         stock.generation_config = ours.generation_config
         stock.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
     return str(folder)
 
 

@@ -6,6 +6,7 @@ Importing this room registers the method with PEFT; nothing else is needed to lo
 from .configuration import AttentionCalibrationConfig
 from .export import export_calibrated, save_adapter
 from .layers import adapter_layers
+from .null_mass import set_null_mass
 from .tuner import AttentionCalibrationModel, register
 
 register()
@@ -16,4 +17,5 @@ __all__ = [
     "adapter_layers",
     "export_calibrated",
     "save_adapter",
+    "set_null_mass",
 ]

@@ -47,7 +47,7 @@ class AttentionCalibrationConfig(PeftConfig):
         null_key_std: standard deviation of the initial NULL keys and values; `None` for `d_model ** -0.5`.
         null_bias: initial value of the learned bias on the score of NULL, one for each head. A fresh leaky adapter
             gives NULL about `exp(null_bias) / sum(exp(scores))` of the weight: near nothing and not nothing, as a
-            weight of 0 would have no gradient.
+            weight of 0 would have no gradient. `set_null_mass` sets the biases by a weight that it should get.
         base_model_type, base_d_model: of the model that the adapter was made for; filled in and checked.
 
     Raises:
