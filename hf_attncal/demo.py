@@ -29,7 +29,8 @@ from hf_attncal.alignment import (
     subword_word_ids,
     word_attention,
 )
-from hf_attncal.analysis import attention_is_reliable, contributions, head_average
+from hf_attncal.analysis import attention_is_reliable, head_average
+from hf_attncal.analysis.corpus import layer_contributions
 from hf_attncal.analysis.plots import heat_map
 from hf_attncal.data.corpora import tokenize_pairs
 from hf_attncal.data.synthetic import AlignedPair, generate_split
@@ -256,10 +257,7 @@ def inspect_pairs(model, tokenizer, pairs: Sequence[AlignedPair]) -> tuple[list[
             output_attention_details=True,
         )
         attention = outputs.uncalibrated_cross_attentions
-        phi = [
-            contributions(a, m, source["attention_mask"])
-            for a, m in zip(attention, outputs.calibration_masks, strict=True)
-        ]
+        phi = layer_contributions(outputs, source["attention_mask"])
         reliable.append(
             torch.stack([attention_is_reliable(a, p)[target_mask] for a, p in zip(attention, phi, strict=True)])
         )

@@ -23,6 +23,7 @@ from transformers.trainer_pt_utils import nested_gather
 
 from hf_attncal.adapters.layers import active_settings
 from hf_attncal.data.batching import SetEpochCallback, TokenBatchSampler
+from hf_attncal.models.cross_attention import calibration_of
 
 # Sums over target tokens divided by their number: they add up over micro-batches and processes as `loss` does.
 TOKEN_LOSSES = ("nmt_loss", "mask_loss", "mask_penalty")
@@ -312,13 +313,6 @@ def _lengths(dataset) -> list[int]:
         return list(dataset["length"])
     other = "labels" if "labels" in dataset.column_names else "target_input_ids"
     return [max(map(len, pair)) for pair in zip(dataset["input_ids"], dataset[other], strict=True)]
-
-
-def calibration_of(model: torch.nn.Module) -> str | None:
-    """How the model's cross-attention is calibrated, by its own configuration or by its active adapter."""
-    own = getattr(model.config, "calibration", None)
-    settings = active_settings(model)
-    return own if settings is None else settings.calibration
 
 
 def annealed_modules(model: torch.nn.Module) -> list[torch.nn.Module]:

@@ -39,10 +39,11 @@ from transformers import (
 )
 
 from hf_attncal import records
-from hf_attncal.adapters import AttentionCalibrationConfig, export_calibrated, set_null_mass
+from hf_attncal.adapters import AttentionCalibrationConfig, set_null_mass
 from hf_attncal.analysis.corpus import attention_report
 from hf_attncal.averaging import last_checkpoints
 from hf_attncal.data.corpora import load_parallel, tokenize_pairs
+from hf_attncal.models.cross_attention import calibration_of
 from hf_attncal.trainer import AttnCalTrainer
 from hf_attncal.training_config import (
     SPLITS,
@@ -178,11 +179,10 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
             if args.process_index == 0:
                 (output / f"{name}.{what}.hypotheses.txt").write_text("\n".join(hypotheses) + "\n", encoding="utf-8")
                 print(f"{name}, {what}: BLEU {score.score:.2f}  {score.signature}")
-    calibrated = run.method == "attncal" and model.active_peft_config.calibration is not None
-    if "valid" in splits and calibrated and model.config.model_type in STOCK:
+    if "valid" in splits and calibration_of(model) is not None:
         dev = tokenized["valid"].select_columns(["input_ids", "labels"])
         batches = DataLoader(dev, args.per_device_eval_batch_size, collate_fn=trainer.data_collator)
-        results["attention"] = attention_report(export_calibrated(model), batches)
+        results["attention"] = attention_report(model, batches)
     results["log_history"] = trainer.state.log_history
     if args.process_index == 0:
         model.save_pretrained(output)

@@ -195,8 +195,8 @@ class AdapterLayer(CrossAttentionMixin, nn.Module, BaseTunerLayer):
     layer_idx = _of_attention("layer_idx")
 
     @property
-    def switches(self) -> AttentionCalibrationConfig:
-        return self.settings[self.active_name]
+    def switches(self) -> AttentionCalibrationConfig | None:
+        return self.settings.get(self.active_name)
 
     @property
     def mask_network(self) -> MaskNetwork:
@@ -290,10 +290,7 @@ def adapter_layers(model: nn.Module) -> list[AdapterLayer]:
 
 def active_settings(model: nn.Module) -> AttentionCalibrationConfig | None:
     """The configuration of the attention-calibration adapter in use; `None` if there is none."""
-    for layer in adapter_layers(model):
-        if layer.active_name is not None:
-            return layer.switches
-    return None
+    return next((layer.switches for layer in adapter_layers(model) if layer.switches is not None), None)
 
 
 def attach(attention: nn.Module) -> AdapterLayer:

@@ -21,10 +21,15 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from hf_attncal.analysis.corpus import layer_contributions
+from hf_attncal.models.cross_attention import calibration_of
+
 from .aer import AlignmentScore, GoldAlignment, alignment_error_rate, check_index_base
 from .extraction import argmax_links, subword_word_ids, word_attention_stack
 
 SETTINGS_FILE = "alignment.json"  # beside the weights of a checkpoint
+# What of a cross-attention is read: the weights that are used, or what each token contributes (Lu et al., eq. 6).
+WEIGHTS = ("attention", "contribution")
 _IGNORE_INDEX = -100
 
 
@@ -40,6 +45,8 @@ class Seq2SeqAttention:
         heads: the heads that are averaged, from 0; None for all.
         shift: Shift-Att if True, Naive-Att if False.
         source_prefix: what the model wants in front of every source (">>deu<< ", "translate English to German: ").
+        weights: `"attention"`, or `"contribution"` (Lu et al., eq. 6) for a model or adapter with `calibration`, whose
+            masks say what each source token contributes.
 
     Raises:
         ValueError: a value of the wrong kind, no head, a negative head, or a head named twice.
@@ -49,8 +56,10 @@ class Seq2SeqAttention:
     heads: tuple[int, ...] | None = None
     shift: bool = True
     source_prefix: str = ""
+    weights: str = "attention"
 
     def __post_init__(self):
+        check_weights(self.weights)
         if not _is_index(self.layer):
             raise ValueError(f"`layer` must be a whole number, got {self.layer!r}.")
         if not isinstance(self.shift, bool):
@@ -131,6 +140,12 @@ class Seq2SeqAttention:
             return cls.from_dict(json.loads(path.read_text(encoding="utf-8")))
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from error
+
+
+def check_weights(weights: object) -> None:
+    """Raises ValueError unless `weights` is one of `WEIGHTS`."""
+    if weights not in WEIGHTS:
+        raise ValueError(f"`weights` must be one of {WEIGHTS}, got {weights!r}.")
 
 
 def _is_index(value: object) -> bool:
@@ -220,7 +235,14 @@ def _matched_words(expected: list[int], words: list[int], tokens: list[int]) -> 
 
 
 def teacher_forced_attention(
-    model, tokenizer, sources: Sequence[str], targets: Sequence[str], *, batch_size: int = 32, source_prefix: str = ""
+    model,
+    tokenizer,
+    sources: Sequence[str],
+    targets: Sequence[str],
+    *,
+    batch_size: int = 32,
+    source_prefix: str = "",
+    weights: str = "attention",
 ) -> list[Tensor]:
     """Cross-attention of every layer and head while the model is given the targets.
 
@@ -231,7 +253,7 @@ def teacher_forced_attention(
         sources: source sentences.
         targets: their translations.
         batch_size: most pairs at once. Pairs are batched by length.
-        source_prefix: see `Seq2SeqAttention`.
+        source_prefix, weights: see `Seq2SeqAttention`.
 
     Returns:
         For every pair (layers, heads, steps, source tokens) on the CPU, without padding. Step t predicts target token
@@ -240,10 +262,14 @@ def teacher_forced_attention(
 
     Raises:
         ValueError: unequal numbers of sources and targets, a pair with more tokens than the model has positions (the
-            message names its index), or a model that returns no cross-attention.
+            message names its index), a model that returns no cross-attention, or contributions of a model that is not
+            calibrated.
     """
+    check_weights(weights)
     result = [torch.zeros(0, 0, 0, 0)] * len(sources)
-    for index, layers, _, _ in _attention_of_pairs(model, tokenizer, sources, targets, batch_size, source_prefix):
+    for index, layers, _, _ in _attention_of_pairs(
+        model, tokenizer, sources, targets, batch_size, source_prefix, weights
+    ):
         result[index] = torch.stack([_on_cpu(layer) for layer in layers])
     return result
 
@@ -284,8 +310,8 @@ def seq2seq_weights(
         ValueError: see `teacher_forced_attention`; also a layer or head that the model does not have.
     """
     result = [torch.zeros(len(t.split()), len(s.split())) for s, t in zip(sources, targets, strict=False)]
-    prefix = settings.source_prefix if settings else ""
-    for index, layers, source, target in _attention_of_pairs(model, tokenizer, sources, targets, batch_size, prefix):
+    read = (settings.source_prefix, settings.weights) if settings else ("", WEIGHTS[0])
+    for index, layers, source, target in _attention_of_pairs(model, tokenizer, sources, targets, batch_size, *read):
         settings = settings or Seq2SeqAttention.default(len(layers))
         result[index] = _between_words(_on_cpu(settings.pick(layers)), source, target, settings.shift)
     return result
@@ -300,6 +326,7 @@ def select_attention(
     *,
     batch_size: int = 32,
     source_prefix: str = "",
+    weights: str = "attention",
 ) -> list[tuple[Seq2SeqAttention, AlignmentScore]]:
     """Try every layer, both Naive-Att and Shift-Att, and several sets of heads on annotated pairs.
 
@@ -310,7 +337,7 @@ def select_attention(
     Args:
         model, tokenizer, sources, targets, batch_size: see `teacher_forced_attention`.
         gold: annotated links of every pair. Use other pairs than those that are reported on.
-        source_prefix: see `Seq2SeqAttention`.
+        source_prefix, weights: see `Seq2SeqAttention`.
 
     Returns:
         Settings and their score, the lowest alignment error rate first; of equals lower layers, Naive-Att and larger
@@ -319,10 +346,11 @@ def select_attention(
     Raises:
         ValueError: see `teacher_forced_attention`; also annotations that do not fit the pairs, or no pair with words.
     """
+    check_weights(weights)
     check_index_base(gold, [(len(s.split()), len(t.split())) for s, t in zip(sources, targets, strict=False)])
     words: list[Tensor | None] = [None] * len(sources)  # (2, layers, heads, target words, source words)
     for index, layers, source, target in _attention_of_pairs(
-        model, tokenizer, sources, targets, batch_size, source_prefix
+        model, tokenizer, sources, targets, batch_size, source_prefix, weights
     ):
         steps = torch.stack([_on_cpu(layer) for layer in layers])
         words[index] = torch.stack([_between_words(steps, source, target, shift) for shift in (False, True)])
@@ -352,7 +380,7 @@ def select_attention(
                 best = lowest
             # What the greedy search tried and left behind is not listed.
             for chosen in dict.fromkeys((everything, best, *((h,) for h in everything))):
-                setting = Seq2SeqAttention(layer, chosen, shift, source_prefix)
+                setting = Seq2SeqAttention(layer, chosen, shift, source_prefix, weights)
                 ranked.append((replace(setting, heads=None) if chosen == everything else setting, found[chosen]))
     return sorted(ranked, key=lambda entry: entry[1].aer)
 
@@ -374,6 +402,7 @@ def _attention_of_pairs(
     targets: Sequence[str],
     batch_size: int,
     source_prefix: str,
+    weights: str,
 ) -> Iterator[tuple[int, list[Tensor], WordTokens, WordTokens]]:
     """Index, (heads, steps, source tokens) of each layer, and tokens, of every pair with words on both sides."""
     if len(sources) != len(targets):
@@ -398,7 +427,7 @@ def _attention_of_pairs(
         for start in range(0, len(indices), batch_size):
             batch = indices[start : start + batch_size]
             layers = _cross_attentions(
-                model, tokenizer, [source_tokens[n] for n in batch], [target_tokens[n] for n in batch]
+                model, tokenizer, [source_tokens[n] for n in batch], [target_tokens[n] for n in batch], weights
             )
             for row, n in enumerate(batch):
                 source, target = source_tokens[n], target_tokens[n]
@@ -443,7 +472,9 @@ def _weights_can_be_read(model) -> Iterator[None]:
 
 
 @torch.no_grad()
-def _cross_attentions(model, tokenizer, sources: list[WordTokens], targets: list[WordTokens]) -> list[Tensor]:
+def _cross_attentions(
+    model, tokenizer, sources: list[WordTokens], targets: list[WordTokens], weights: str
+) -> list[Tensor]:
     """(batch, heads, steps, source) of every layer, right-padded."""
     config = model.config
     padding = tokenizer.pad_token_id or config.pad_token_id or 0
@@ -457,23 +488,30 @@ def _cross_attentions(model, tokenizer, sources: list[WordTokens], targets: list
         start = labels.new_full((len(labels), 1), config.decoder_start_token_id)
         decoder_input_ids = torch.cat([start, labels[:, :-1]], dim=1)
         decoder_input_ids = decoder_input_ids.masked_fill(decoder_input_ids == _IGNORE_INDEX, padding)
+    inputs = {
+        "input_ids": input_ids,
+        "attention_mask": attention_mask,
+        "decoder_input_ids": decoder_input_ids,
+        "use_cache": False,
+        "return_dict": True,
+    }
+    if weights == "contribution":
+        if calibration_of(model) is None:
+            raise ValueError(
+                "`weights='contribution'` needs a model or an active adapter with `calibration`, got None: without "
+                "masks there are no contributions."
+            )
+        return layer_contributions(model(**inputs, output_attention_details=True), attention_mask)
     # Without the layer of the vocabulary, which costs as much as many others.
-    outputs = model.base_model(
-        input_ids=input_ids,
-        attention_mask=attention_mask,
-        decoder_input_ids=decoder_input_ids,
-        output_attentions=True,
-        use_cache=False,
-        return_dict=True,
-    )
-    weights = getattr(outputs, "cross_attentions", None)
-    if not weights or any(layer is None for layer in weights):
+    outputs = model.base_model(**inputs, output_attentions=True)
+    attentions = getattr(outputs, "cross_attentions", None)
+    if not attentions or any(layer is None for layer in attentions):
         raise ValueError(
             f"A model of type {config.model_type!r} returned no cross-attention with "
             f"attn_implementation={config._attn_implementation!r}. Load an encoder-decoder, with "
             "`attn_implementation='eager'`."
         )
-    return list(weights)
+    return list(attentions)
 
 
 def _padded(rows: list[list[int]], value: int, device: torch.device) -> Tensor:

@@ -5,6 +5,8 @@ from collections.abc import Iterable, Mapping
 import torch
 from torch import Tensor
 
+from hf_attncal.models.cross_attention import calibration_of
+
 from .reliability import attention_entropy, attention_is_reliable, contributions
 
 
@@ -15,7 +17,7 @@ def attention_report(model, batches: Iterable[Mapping[str, Tensor]]) -> dict[str
     Teacher-forced on the given targets; the model is put into evaluation mode and back.
 
     Args:
-        model: an encoder-decoder of this package with `calibration`.
+        model: an encoder-decoder of this package with `calibration`, or a model with an active adapter that has it.
         batches: `input_ids` and `attention_mask` (batch, source), `labels` (batch, target) with -100 where there is no
             target; on any device.
 
@@ -27,8 +29,11 @@ def attention_report(model, batches: Iterable[Mapping[str, Tensor]]) -> dict[str
     Raises:
         ValueError: the model is not calibrated, or there is no target step.
     """
-    if getattr(model.config, "calibration", None) is None:
-        raise ValueError("`model` must have `calibration`, got None: without masks there are no contributions.")
+    if calibration_of(model) is None:
+        raise ValueError(
+            "`model` must have `calibration`, or an active adapter with it, got None: without masks there are no "
+            "contributions."
+        )
     was_training = model.training
     model.eval()
     totals, steps = 0, 0
@@ -37,8 +42,12 @@ def attention_report(model, batches: Iterable[Mapping[str, Tensor]]) -> dict[str
             batch = {name: tensor.to(model.device) for name, tensor in batch.items()}
             outputs = model(**batch, output_attention_details=True)
             source, targets = batch["attention_mask"], batch["labels"] != -100
-            nulls = outputs.null_attentions or [None] * len(outputs.calibration_masks)
-            layers = zip(outputs.uncalibrated_cross_attentions, outputs.calibration_masks, nulls, strict=True)
+            layers = zip(
+                outputs.uncalibrated_cross_attentions,
+                outputs.calibration_masks,
+                layer_contributions(outputs, source),
+                strict=True,
+            )
             totals = totals + torch.stack([_layer_sums(*layer, source, targets) for layer in layers])
             steps += int(targets.sum())
     finally:
@@ -49,11 +58,22 @@ def attention_report(model, batches: Iterable[Mapping[str, Tensor]]) -> dict[str
     return {name: (totals[:, i] / steps).tolist() for i, name in enumerate(names)}
 
 
-def _layer_sums(
-    attention: Tensor, mask: Tensor, null_attention: Tensor | None, source: Tensor, targets: Tensor
-) -> Tensor:
+def layer_contributions(outputs, source_mask: Tensor) -> list[Tensor]:
+    """phi of eq. 6 for every calibrated layer, (batch, heads, target, source).
+
+    Args:
+        outputs: of a calibrated model, with `output_attention_details=True`.
+        source_mask: (batch, source), 1 or True for real tokens.
+    """
+    masks = outputs.calibration_masks
+    layers = zip(
+        outputs.uncalibrated_cross_attentions, masks, outputs.null_attentions or [None] * len(masks), strict=True
+    )
+    return [contributions(attention, mask, source_mask, null) for attention, mask, null in layers]
+
+
+def _layer_sums(attention: Tensor, mask: Tensor, phi: Tensor, source: Tensor, targets: Tensor) -> Tensor:
     """Sums over real target steps of what `attention_report` returns, for one layer: (3,), float64."""
-    phi = contributions(attention, mask, source, null_attention)
     real = source[:, None, None].to(mask.dtype)
     rows = (
         attention_is_reliable(attention, phi),

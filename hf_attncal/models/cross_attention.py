@@ -361,3 +361,10 @@ class DecoderLayerMixin:
             with DetachedParameters():
                 return super().forward(*args, attention_context=attention_context, **kwargs)
         return super().forward(*args, attention_context=attention_context, **kwargs)
+
+
+def calibration_of(model: nn.Module) -> str | None:
+    """How the cross-attention of a model is calibrated, by its own configuration or by an active adapter."""
+    # By attribute and not by class: a model loaded as remote code has a class of its own.
+    switches = (getattr(module, "switches", None) for module in model.modules())
+    return next((s.calibration for s in switches if s is not None), None)
