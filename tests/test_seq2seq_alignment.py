@@ -7,6 +7,7 @@ import functools
 import itertools
 import json
 import re
+from dataclasses import replace
 
 import pytest
 import torch
@@ -139,6 +140,47 @@ def test_attention_of_a_padded_batch_is_that_of_every_step_on_its_own(model):
         assert_close(attention, expected, 1e-10)
     assert kernel == "sdpa" == model.config._attn_implementation
     assert model.training
+
+
+def test_contributions_are_those_of_the_equation(family):
+    """phi = |m a + (1 - m) mu - a|, of every pair on its own; NULL takes its share out of the mean."""
+    model = text_model(family, "ours")
+    found = teacher_forced_attention(model, bpe_tokenizer(), SOURCES, TARGETS, batch_size=4, weights="contribution")
+    model.eval()
+    for source, target, pair in zip(SOURCES, TARGETS, found, strict=True):
+        inputs = bpe_tokenizer()([source], return_tensors="pt")
+        labels = bpe_tokenizer()(text_target=[target], return_tensors="pt")["input_ids"]
+        with torch.no_grad():
+            outputs = model(**inputs, labels=labels, output_attention_details=True)
+        for layer, (a, m, null) in enumerate(
+            zip(
+                outputs.uncalibrated_cross_attentions,
+                outputs.calibration_masks,
+                outputs.null_attentions,
+                strict=True,
+            )
+        ):
+            mean = ((1 - null) / a.shape[-1])[..., None]
+            assert_close(pair[layer], ((m * a + (1 - m) * mean) - a).abs()[0])
+    model.train()
+
+
+def test_contributions_need_masks(family):
+    stock = text_model(family, "stock")
+    with pytest.raises(ValueError, match="needs a model or an active adapter with `calibration`"):
+        teacher_forced_attention(stock, bpe_tokenizer(), SOURCES, TARGETS, weights="contribution")
+    assert stock.training
+
+
+def test_the_search_and_the_weights_read_contributions(family):
+    model = text_model(family, "ours")
+    gold = [GoldAlignment(frozenset(pair.links), frozenset(pair.links)) for pair in PAIRS]
+    settings, score = select_attention(model, bpe_tokenizer(), SOURCES, TARGETS, gold, weights="contribution")[0]
+    assert settings.weights == "contribution"
+    weights = seq2seq_weights(model, bpe_tokenizer(), SOURCES, TARGETS, settings)
+    assert alignment_error_rate(gold, [argmax_links(pair) for pair in weights]).aer == score.aer
+    plain = seq2seq_weights(model, bpe_tokenizer(), SOURCES, TARGETS, replace(settings, weights="attention"))
+    assert not torch.allclose(weights[0], plain[0])
 
 
 def test_the_model_is_put_back_after_an_error(model, monkeypatch):
@@ -333,6 +375,7 @@ def test_a_file_with_other_content_is_named(tmp_path, text):
         ({"layer": 0, "heads": (-1,)}, r"`heads` .*got \(-1,\)"),
         ({"layer": 0, "heads": 2}, "`heads` .*got 2"),
         ({"layer": 0, "shift": 1}, "`shift` must be True or False, got 1"),
+        ({"layer": 0, "weights": "masks"}, "`weights` must be one of .*, got 'masks'"),
         ({"layer": 0, "source_prefix": None}, "`source_prefix` must be text, got None"),
     ],
 )
@@ -668,6 +711,14 @@ def test_sources_padded_on_the_left(monkeypatch):
     found = align_generated(model, output, tokenizer=tokenizer, sources=SOURCES)
     for alignment, same in zip(found, expected, strict=True):
         assert torch.equal(alignment.attention, same.attention)
+
+
+def test_generation_records_no_contributions():
+    model = generating_model("marian", "ours")
+    batch, output = generate(model)
+    settings = Seq2SeqAttention(layer=0, weights="contribution")
+    with pytest.raises(ValueError, match=r"`settings.weights` must be 'attention', got 'contribution'"):
+        align_generated(model, output, attention_mask=batch["attention_mask"], settings=settings)
 
 
 def test_a_generated_text_without_words():

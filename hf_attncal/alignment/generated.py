@@ -67,10 +67,15 @@ def align_generated(
 
     Raises:
         ValueError: `output` has no cross-attention, the inputs are unknown or do not fit it, or the model does not
-            have the layer or heads of `settings`.
+            have the layer or heads of `settings`, or they ask for contributions.
     """
     steps = _steps(model, output)
     settings = settings or Seq2SeqAttention.default(len(steps[0]))
+    if settings.weights != "attention":
+        raise ValueError(
+            f"`settings.weights` must be 'attention', got {settings.weights!r}: generation records nothing else. For "
+            "contributions, align the source with the generated text (`WordAligner`)."
+        )
     tokenized = None
     if sources is not None:
         if tokenizer is None:

@@ -108,6 +108,11 @@ def _add_run(actions: argparse._SubParsersAction) -> None:
         help="align a target token by the step that reads it, or by the step that predicts it",
     )
     attention.add_argument("--source-prefix", metavar="TEXT", help="what the model wants in front of every source")
+    attention.add_argument(
+        "--weights",
+        choices=("attention", "contribution"),
+        help="read attention, or what each source word contributes (calibrated models and adapters)",
+    )
     running = parser.add_argument_group("running")
     running.add_argument(
         "--batch-size", type=positive, default=256, help="most sentence pairs at once (default: %(default)s)"
@@ -203,7 +208,7 @@ def load_aligner(options: argparse.Namespace):
         aligner = WordAligner.from_pretrained(
             options.model, device=device, dtype=options.dtype, trust_remote_code=options.trust_remote_code
         )
-    names = ("layer", "heads", "shift", "source_prefix")
+    names = ("layer", "heads", "shift", "source_prefix", "weights")
     chosen = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
     if aligner.is_mask_align:
         if chosen:

@@ -102,6 +102,12 @@ def add_select(actions: argparse._SubParsersAction) -> None:
     )
     parser.add_argument("--top", type=positive, default=10, help="rows to print (default: %(default)s)")
     parser.add_argument("--lowercase", action="store_true", help="lower-case the text")
+    parser.add_argument(
+        "--weights",
+        choices=("attention", "contribution"),
+        default="attention",
+        help="what to read; contributions need a calibrated model or adapter (default: %(default)s)",
+    )
     parser.add_argument("--device", help="such as cpu or cuda:0; without it, a GPU if there is one")
     parser.add_argument(
         "--trust-remote-code", action="store_true", help="run the model code that comes with the checkpoint"
@@ -124,7 +130,7 @@ def _run_select(options: argparse.Namespace) -> None:
             raise CommandError(f"{options.gold} has {len(gold)} lines of links for {len(text)} sentence pairs.")
         model, tokenizer = load_model(options.model, options.device, options.trust_remote_code)
         sides = [[line.lower() if options.lowercase else line for line in text[side]] for side in ("source", "target")]
-        ranked = select_attention(model, tokenizer, *sides, gold)
+        ranked = select_attention(model, tokenizer, *sides, gold, weights=options.weights)
     except ValueError as error:
         raise CommandError(str(error)) from error
     for settings, score in ranked[: options.top]:
