@@ -13,14 +13,17 @@ objectives. This subclass adds what it cannot know:
 
 import time
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import torch
 from accelerate.utils import DistributedType
 from torch.nn.utils import clip_grad_norm_
 from torch.utils.data import DataLoader
 from transformers import Seq2SeqTrainer, Seq2SeqTrainingArguments, TrainerCallback
+from transformers.trainer import TRAINING_ARGS_NAME
 from transformers.trainer_pt_utils import nested_gather
 
+from hf_attncal.adapters.export import restore_adapter, save_adapter
 from hf_attncal.adapters.layers import active_settings
 from hf_attncal.data.batching import SetEpochCallback, TokenBatchSampler
 from hf_attncal.models.cross_attention import calibration_of
@@ -268,6 +271,30 @@ class AttnCalTrainer(TokenBatchTrainerMixin, Seq2SeqTrainer):
     def extra_logs(self) -> dict[str, float]:
         return {} if self._mask_grad_norm is None else {"mask_grad_norm": float(self._mask_grad_norm)}
 
+    # ---- adapters beside each other ----
+
+    def _save(self, output_dir: str | None = None, state_dict: dict | None = None) -> None:
+        """As the stock Trainer; several active adapters, which transformers does not save, each in a folder."""
+        names = injected_adapters(self.model)
+        if len(names) < 2 or not self.args.should_save:
+            super()._save(output_dir, state_dict)
+            return
+        folder = Path(output_dir or self.args.output_dir)
+        for name in names:
+            save_adapter(self.model, folder / name, adapter_name=name)
+        if self.processing_class is not None:
+            self.processing_class.save_pretrained(folder)
+        torch.save(self.args, folder / TRAINING_ARGS_NAME)
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model=None) -> None:
+        """As the stock Trainer, which knows the adapters of PEFT's models and not those of transformers' interface."""
+        names = injected_adapters(self.model)
+        for name in names:
+            folder = Path(resume_from_checkpoint)
+            restore_adapter(self.model, folder if len(names) == 1 else folder / name, name)
+        if not names:
+            super()._load_from_checkpoint(resume_from_checkpoint, model)
+
     # ---- optimiser ----
 
     def create_optimizer(self, model=None) -> torch.optim.Optimizer:
@@ -313,6 +340,11 @@ def _lengths(dataset) -> list[int]:
         return list(dataset["length"])
     other = "labels" if "labels" in dataset.column_names else "target_input_ids"
     return [max(map(len, pair)) for pair in zip(dataset["input_ids"], dataset[other], strict=True)]
+
+
+def injected_adapters(model: torch.nn.Module) -> list[str]:
+    """The active adapters of a model that has them by transformers' `add_adapter` or `load_adapter`; else none."""
+    return list(model.active_adapters()) if getattr(model, "_hf_peft_config_loaded", False) else []
 
 
 def annealed_modules(model: torch.nn.Module) -> list[torch.nn.Module]:

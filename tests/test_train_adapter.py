@@ -144,6 +144,43 @@ def test_what_it_is_compared_with(base, method):
         assert not same_weights(run, base)
 
 
+def test_with_a_lora(base):
+    """Two adapters and a full model of both, which is what was scored; the base is scored with neither; a resume."""
+    arguments = settings(
+        base, calibration="fixed", leaky=True, null_mass=0.1, lora={"r": 2, "target_modules": ["q_proj"]}
+    )
+    results = train_adapter.main([*arguments, "training.save_total_limit=1"])
+    run = base.parent / "run"
+    tokenizer = AutoTokenizer.from_pretrained(run / "full")
+    full = AutoModelForSeq2SeqLM.from_pretrained(run / "full")
+    lines = (base.parent / "data" / "test.en").read_text(encoding="utf-8").splitlines()
+    for model, what in ((full, "trained"), (AutoModelForSeq2SeqLM.from_pretrained(base), "base")):
+        score = bleu(translate(model, tokenizer, lines, num_beams=2), list(map(german, lines)), "none").score
+        assert score == pytest.approx(results["test"][what]["bleu"])
+    assert full.config.calibration == "fixed"
+    assert results["config"]["adapter"]["lora"]["r"] == 2
+    files = [run / name / "adapter_model.safetensors" for name in ("calibration", "lora")]
+    assert results["adapter_bytes"] == sum(file.stat().st_size for file in files)
+    assert train_adapter.main([*arguments, "--resume", "training.max_steps=5"])["steps"] == 5
+
+
+def test_null_starts_where_it_is_told_to(base):
+    """The first step changes little; `null_mass` belongs to leaky adapters."""
+    arguments = settings(base, calibration=None, leaky=True, null_mass=0.2)
+    train_adapter.main([*arguments, "training.max_steps=1", "training.learning_rate=1e-9", "data.test=null"])
+    model = AutoPeftModelForSeq2SeqLM.from_pretrained(base.parent / "run").eval()
+    tokenizer = AutoTokenizer.from_pretrained(base)
+    lines = {side: (base.parent / "data" / f"train.{side}").read_text().splitlines()[:64] for side in ("en", "de")}
+    batch = tokenizer(lines["en"], text_target=lines["de"], padding=True, return_tensors="pt")
+    real = batch["labels"] != tokenizer.pad_token_id
+    with torch.no_grad():
+        nulls = model(**batch, output_attention_details=True).null_attentions
+    for null in nulls:
+        assert null.transpose(0, 1)[:, real].mean().item() == pytest.approx(0.2, rel=0.1)
+    with pytest.raises(ValueError, match="null_mass"):
+        train_adapter.make_run({"adapter": {"calibration": "fixed", "null_mass": 0.2}})
+
+
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.name)
 def test_every_file_is_valid(path, tmp_path):
     run = train_adapter.make_run(read_settings(path, [f"training.output_dir={tmp_path}"]))

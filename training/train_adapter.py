@@ -11,12 +11,14 @@ Any setting can follow as `section.key=value`:
 
 `--resume` goes on from the last checkpoint in `training.output_dir`. Several processes: `accelerate launch` on GPUs,
 `torchrun --nproc_per_node 2` on CPUs. In the end `training.output_dir` holds the adapter (or the model) with its
-tokenizer, the translations, and `results.json` with BLEU before and after. `configs/adapter_base.yaml` explains the
-keys that are not in `configs/reference.yaml`.
+tokenizer, the translations, and `results.json` with BLEU before and after. With `adapter.lora` there are two adapters,
+each in a folder of its own, and `full`, a model with both in it (Marian and BART). `configs/adapter_base.yaml`
+explains the keys that are not in `configs/reference.yaml`.
 """
 
 import time
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -39,12 +41,12 @@ from transformers import (
 )
 
 from hf_attncal import records
-from hf_attncal.adapters import AttentionCalibrationConfig, set_null_mass
+from hf_attncal.adapters import AttentionCalibrationConfig, export_calibrated, save_adapter, set_null_mass
 from hf_attncal.analysis.corpus import attention_report
 from hf_attncal.averaging import last_checkpoints
 from hf_attncal.data.corpora import load_parallel, tokenize_pairs
 from hf_attncal.models.cross_attention import calibration_of
-from hf_attncal.trainer import AttnCalTrainer
+from hf_attncal.trainer import AttnCalTrainer, injected_adapters
 from hf_attncal.training_config import (
     SPLITS,
     TranslationConfig,
@@ -78,7 +80,8 @@ class BaseModelConfig:
 class AdapterRun:
     """All settings of one run: `common` as of any translation model, `adapter` = the fields of the method's config.
 
-    `null_mass` is what `set_null_mass` gives NULL before training; None leaves it to `null_bias`.
+    `null_mass` is what `set_null_mass` gives NULL before training; None leaves it to `null_bias`. `lora` holds fields
+    of `LoraConfig` for a LoRA that is trained together with an attention-calibration adapter.
     """
 
     common: TranslationConfig
@@ -86,6 +89,7 @@ class AdapterRun:
     method: str = "attncal"
     adapter: dict[str, Any] = field(default_factory=dict)
     null_mass: float | None = None
+    lora: dict[str, Any] | None = None
 
     def published(self) -> dict[str, Any]:
         """What a results file records: no places of this machine."""
@@ -94,8 +98,7 @@ class AdapterRun:
         model["checkpoint"] = Path(self.model.checkpoint or "").name
         sections = {name: common[name] for name in ("data", "training", "evaluation")}
         adapter = {"method": self.method, **self.adapter}
-        if self.null_mass is not None:
-            adapter["null_mass"] = self.null_mass
+        adapter |= {n: getattr(self, n) for n in ("null_mass", "lora") if getattr(self, n) is not None}
         return {**sections, "model": model, "adapter": adapter}
 
 
@@ -112,11 +115,18 @@ def make_run(values: dict[str, Any]) -> AdapterRun:
     method = adapter.pop("method", "attncal")
     if method not in METHODS:
         raise ValueError(f"`adapter.method` must be one of {tuple(METHODS)}, got {method!r}.")
-    known = set(field_names(METHODS[method])) - _NOT_IN_FILES if METHODS[method] else set()
-    own = ["null_mass"] if adapter.get("leaky") else []
-    check_keys(adapter, ["method", *own, *sorted(known)], "adapter")
-    null_mass = adapter.pop("null_mass", None)
-    return AdapterRun(common, BaseModelConfig(**values.get("model", {})), method, adapter, null_mass)
+    own = ["lora"] if method == "attncal" else []
+    own += ["null_mass"] if adapter.get("leaky") else []
+    check_keys(adapter, ["method", *own, *_fields(METHODS[method])], "adapter")
+    beside = {name: adapter.pop(name, None) for name in ("null_mass", "lora")}
+    if beside["lora"] is not None:
+        check_keys(beside["lora"], _fields(LoraConfig), "adapter.lora")
+    return AdapterRun(common, BaseModelConfig(**values.get("model", {})), method, adapter, **beside)
+
+
+def _fields(config_class: type | None) -> list[str]:
+    """The fields of a method's configuration that a file may set."""
+    return sorted(set(field_names(config_class)) - _NOT_IN_FILES) if config_class else []
 
 
 def main(arguments: list[str] | None = None) -> dict[str, Any]:
@@ -185,9 +195,18 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
         results["attention"] = attention_report(model, batches)
     results["log_history"] = trainer.state.log_history
     if args.process_index == 0:
-        model.save_pretrained(output)
-        tokenizer.save_pretrained(output)
-        results["adapter_bytes"] = sum(path.stat().st_size for path in output.glob("adapter_model.safetensors"))
+        names = injected_adapters(model)
+        if names:
+            for name in names:
+                save_adapter(model, output / name, adapter_name=name)
+            if model.config.model_type in STOCK:
+                export_calibrated(model).save_pretrained(output / "full")
+                tokenizer.save_pretrained(output / "full")
+        else:
+            model.save_pretrained(output)
+            tokenizer.save_pretrained(output)
+        files = [output / name / "adapter_model.safetensors" for name in names or [""]]
+        results["adapter_bytes"] = sum(file.stat().st_size for file in files if file.exists())
         records.write(results, output / "results.json", *filter(None, [options.results]))
     return results
 
@@ -232,7 +251,13 @@ def build(run: AdapterRun, checkpoint: str) -> PreTrainedModel | PeftModel:
     if run.method == "attncal":
         model = AutoModelForSeq2SeqLM.from_pretrained(checkpoint, **common)
         config = AttentionCalibrationConfig(**run.adapter, label_smoothing=smoothing)
-        return get_peft_model(model, config, revision=common["revision"])
+        if run.lora is None:
+            return get_peft_model(model, config, revision=common["revision"])
+        config.revision = common["revision"]  # PEFT's models hold one method; transformers' interface holds several
+        model.add_adapter(config, "calibration")
+        model.add_adapter(LoraConfig(**run.lora), "lora")
+        model.set_adapter(["calibration", "lora"])
+        return model
     kind = AutoConfig.from_pretrained(checkpoint, revision=common["revision"]).model_type
     if kind in STOCK:
         model = model_classes(kind)[1].from_pretrained(checkpoint, label_smoothing=smoothing, **common)
@@ -253,7 +278,16 @@ def states(model: PreTrainedModel | PeftModel) -> dict[str, Any]:
     states: dict[str, Any] = {"trained": nullcontext()}
     if isinstance(model, PeftModel):
         states["base"] = model.disable_adapter()
+    elif injected_adapters(model):
+        states["base"] = _disabled_adapters(model)
     return states
+
+
+@contextmanager
+def _disabled_adapters(model: PreTrainedModel) -> Iterator[None]:
+    model.disable_adapters()
+    yield
+    model.enable_adapters()
 
 
 if __name__ == "__main__":

@@ -4,23 +4,24 @@ import copy
 from pathlib import Path
 
 import torch
-from peft import PeftModel, get_peft_model_state_dict
+from peft import PeftModel, get_peft_model_state_dict, set_peft_model_state_dict
 from peft.tuners.tuners_utils import BaseTunerLayer
+from peft.utils import SAFETENSORS_WEIGHTS_NAME
 from peft.utils.other import AuxiliaryTrainingWrapper
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from ..models.configuration_attncal import AttnCalBartConfig, AttnCalMarianConfig
 from ..models.modeling_attncal_bart import AttnCalBartForConditionalGeneration
 from ..models.modeling_attncal_marian import AttnCalMarianMTModel
-from .configuration import AdapterType
 from .layers import CHILD, AdapterLayer, active_settings, adapter_layers, cross_attentions
 
 _FULL_MODELS = {
     "marian": (AttnCalMarianConfig, AttnCalMarianMTModel),
     "bart": (AttnCalBartConfig, AttnCalBartForConditionalGeneration),
 }
+_PREFIX = "base_model.model."  # of the weights in every adapter file
 # A score of NULL that leaves it no weight at all, in every floating-point type.
 _NO_NULL = -1e4
 
@@ -158,7 +159,7 @@ def save_adapter(
 
     Args:
         model: a PEFT model, or a transformers model with `add_adapter` / `load_adapter`.
-        adapter_name: `None` for the active attention-calibration adapter.
+        adapter_name: an adapter of any method; `None` for the active attention-calibration adapter.
         dtype: `None` to keep each tensor's. Counters stay integers.
 
     Returns:
@@ -167,27 +168,45 @@ def save_adapter(
     Raises:
         ValueError: there is no such adapter.
     """
-    configs = {n: c for n, c in getattr(model, "peft_config", {}).items() if c.peft_type == AdapterType.ATTNCAL}
+    configs = getattr(model, "peft_config", {})
     if adapter_name is None:
         active = {layer.active_name for layer in adapter_layers(model)} - {None}
         adapter_name = next(iter(active), None)
     if adapter_name not in configs:
-        raise ValueError(
-            f"`adapter_name` must be one of the attention-calibration adapters {sorted(configs)}, got "
-            f"{adapter_name!r}."
-        )
+        raise ValueError(f"`adapter_name` must be one of the adapters {sorted(configs)}, got {adapter_name!r}.")
     state = get_peft_model_state_dict(model, adapter_name=adapter_name, save_embedding_layers=False)
     if dtype is not None:
         state = {name: t.to(dtype) if t.is_floating_point() else t for name, t in state.items()}
-    state = {name if name.startswith("base_model.") else f"base_model.model.{name}": t for name, t in state.items()}
+    state = {f"{_PREFIX}{name.removeprefix(_PREFIX)}": t for name, t in state.items()}
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     config = copy.copy(configs[adapter_name])
     config.inference_mode = True
+    if config.base_model_name_or_path is None:
+        config.base_model_name_or_path = getattr(model, "name_or_path", None) or None
     save_file(
         {name: tensor.detach().contiguous().cpu() for name, tensor in state.items()},
-        folder / "adapter_model.safetensors",
+        folder / SAFETENSORS_WEIGHTS_NAME,
         metadata={"format": "pt"},
     )
     config.save_pretrained(str(folder))
     return folder
+
+
+def restore_adapter(model: nn.Module, folder: str | Path, adapter_name: str) -> None:
+    """Fill an adapter that the model already has with the weights that `save_adapter` or PEFT wrote.
+
+    Raises:
+        ValueError: the file does not hold exactly this adapter's weights.
+        OSError: there is no such file.
+    """
+    state = load_file(Path(folder) / SAFETENSORS_WEIGHTS_NAME)
+    state = {name.removeprefix(_PREFIX): tensor for name, tensor in state.items()}
+    own = get_peft_model_state_dict(model, adapter_name=adapter_name, save_embedding_layers=False)
+    own = {name.removeprefix(_PREFIX) for name in own}
+    if own != state.keys():
+        raise ValueError(
+            f"{folder} does not hold the adapter {adapter_name!r} of this model: {len(own - state.keys())} weights "
+            f"are missing, {len(state.keys() - own)} are unexpected."
+        )
+    set_peft_model_state_dict(model, state, adapter_name=adapter_name)
