@@ -16,9 +16,11 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "results"
-DOCUMENTS = ("README.md", "docs/experiments.md")
+DOCUMENTS = ("README.md", "docs/adapters.md", "docs/experiments.md")
 BLOCK = re.compile(r"(<!-- table: (?P<name>[\w-]+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
 NOT_RUN = "not run"
+# "fixed_lora" is one run of two adapters.
+ADAPTERS = ("probe", "fixed", "annealed", "gated", "leaky", "lora", "fixed_lora", "full")
 VARIANTS = ("baseline", "fixed", "annealed", "gated", "leaky", "gumbel")
 
 
@@ -212,6 +214,85 @@ def percent_with_interval(value: float, interval: list[float] | None) -> str:
     return f"{100 * value:.1f} ({100 * interval[0]:.1f} to {100 * interval[1]:.1f})"
 
 
+def adapters(folder: str) -> str:
+    """BLEU of adapters on one base model for each seed, of what they are compared with, and of the base itself."""
+    rows, signature = [], ""
+    bases: dict[int, dict] = {}
+    for method in ADAPTERS:
+        runs = [json.loads(p.read_text()) for p in sorted(RESULTS.glob(f"{folder}/{method}_seed*.json"))]
+        if not runs:
+            rows.append([method.replace("_", " + "), *[NOT_RUN] * 6])
+            continue
+        signature = runs[0]["test"]["trained"]["signature"]
+        seeds = {run["config"]["training"]["seed"]: run for run in runs}
+        bases |= {seed: run for seed, run in seeds.items() if "base" in run["test"]}
+        gains = [run["test"]["trained"]["bleu"] - bases[seed]["test"]["base"]["bleu"] for seed, run in seeds.items()]
+        reliability = [run["attention"]["reliability_level"][-1] for run in runs if "attention" in run]
+        rows.append(
+            [
+                method.replace("_", " + "),
+                f"{runs[0]['trained_parameters']:,}",
+                *(mean_and_spread([run[split]["trained"]["bleu"] for run in runs]) for split in ("valid", "test")),
+                f"{statistics.fmean(gains):+.2f} ({min(gains):+.2f} to {max(gains):+.2f})",
+                f"{statistics.fmean(reliability):.3f}" if reliability else "-",
+                f"{statistics.fmean(run['wall_seconds'] for run in runs) / 60:.1f}",
+            ]
+        )
+    scores = {split: [run[split]["base"]["bleu"] for run in bases.values()] for split in ("valid", "test")}
+    rows.insert(0, ["base", "-", *map(mean_and_spread, scores.values()), "-", "-", "-"])
+    header = [
+        "trained",
+        "parameters",
+        "dev BLEU",
+        "test BLEU",
+        "test, to its base",
+        "reliability, top layer",
+        "minutes",
+    ]
+    return markdown(header, rows) + f"\nsacreBLEU `{signature}`\n"
+
+
+def adapter_attention() -> str:
+    """AER of attention and of contributions, before and after an adapter."""
+    result = read("adapters/wpt03/attention")
+    if result is None:
+        return f"{NOT_RUN}\n"
+    rows = []
+    for name, measured in result["models"].items():
+        for weights, row in measured.items():
+            chosen = row["settings"]
+            step = "Shift-Att" if chosen["shift"] else "Naive-Att"
+            heads = (
+                "all heads" if chosen["heads"] is None else f"heads {', '.join(str(h + 1) for h in chosen['heads'])}"
+            )
+            test = percent_with_interval(row["test"]["aer"], row["test"]["interval"])
+            place = f"layer {chosen['layer'] + 1}, {heads}, {step}"
+            rows.append([f"{name.replace('_', ' + ')}, {weights}", f"{100 * row['dev']['aer']:.1f}", test, place])
+    return markdown(["model", "dev AER", "test AER (95 %)", "chosen on dev"], rows)
+
+
+def adapter_cost() -> str:
+    """Size, speed of generation and time of a training step of adapters at the opus-mt shape."""
+    rows = []
+    for path in sorted(RESULTS.glob("benchmark_adapters_*.json")):
+        result = json.loads(path.read_text(encoding="utf-8"))
+        for variant, measured in result["variants"].items():
+            sizes = measured["megabytes"]
+            rows.append(
+                [
+                    variant,
+                    f"{sizes['float32']:.2f}",
+                    f"{sizes['bfloat16']:.2f}",
+                    ratio(measured["speed_ratio"]),
+                    ratio(measured["step_ratio_to_lora"]),
+                    ratio(measured["step_ratio_to_full"]),
+                    hardware(result),
+                ]
+            )
+    header = ["adapter", "MB, float32", "MB, bf16", "generation, times base", "step, times LoRA", "step, times full"]
+    return markdown([*header, "hardware"], rows) if rows else f"{NOT_RUN}\n"
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "multi30k": multi30k,
     "alpha": lambda: sweep("multi30k/alpha_*.json", "mask_penalty", "alpha"),
@@ -221,6 +302,10 @@ TABLES: dict[str, Callable[[], str]] = {
     "aligning": aligning,
     "aligners": aligners,
     "ablation": ablation,
+    "adapters": lambda: adapters("adapters/multi30k"),
+    "adapters-wpt03": lambda: adapters("adapters/wpt03"),
+    "adapter-attention": adapter_attention,
+    "adapter-cost": adapter_cost,
 }
 
 

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 import torch
 from helpers import TINY, scatter
 from peft import PeftModel, get_peft_model
@@ -43,6 +44,18 @@ LEAKY = {
     "annealed, leaky, layer 0": {"calibration": "annealed", "annealing_steps": 10, "leaky": True, "layers": [0]},
 }
 SETTINGS = CALIBRATED | LEAKY
+# Every backbone with every setting. The usual run takes each of both, as the rest of the product goes the same ways
+# through the code again.
+PAIRS = [
+    pytest.param(
+        backbone,
+        values,
+        id=f"{backbone}, {name}",
+        marks=() if backbone == "marian" or (index + number) % 5 == 0 else pytest.mark.slow,
+    )
+    for number, backbone in enumerate(BACKBONES)
+    for index, (name, values) in enumerate(SETTINGS.items())
+]
 
 
 def save_base(folder: Path, backbone: str, dtype: torch.dtype = torch.float64, **config) -> Path:

@@ -8,6 +8,7 @@ import torch
 from transformers import MarianConfig, MarianMTModel
 
 from hf_attncal import AttnCalMarianMTModel
+from hf_attncal.cli import main
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
 
 DOCS = Path(__file__).parents[1] / "docs" / "adapters.md"
@@ -36,7 +37,7 @@ def test_the_examples_run(tmp_path, monkeypatch):
     MarianMTModel(config).save_pretrained("base")
     tokenizer.save_pretrained("base")
     examples = re.findall(r"```python\n(.*?)```", DOCS.read_text(encoding="utf-8"), re.DOTALL)
-    assert len(examples) == 6
+    assert len(examples) == 7
     namespace: dict = {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -46,3 +47,11 @@ def test_the_examples_run(tmp_path, monkeypatch):
     sizes = [(tmp_path / name / "adapter_model.safetensors").stat().st_size for name in ("small", "adapter")]
     assert sizes[0] < 0.7 * sizes[1]  # the header of the file does not shrink
     assert isinstance(namespace["full"], AttnCalMarianMTModel)
+
+    Path("source.txt").write_text("a dog runs .\n", encoding="utf-8")
+    Path("target.txt").write_text("ein hund läuft .\n", encoding="utf-8")
+    (line,) = re.findall(r"^attncal (align run .*)$", DOCS.read_text(encoding="utf-8"), re.MULTILINE)
+    assert main([*line.split(), "--output", "links.txt"]) == 0
+    links = [tuple(map(int, link.split("-"))) for link in Path("links.txt").read_text().split()]
+    assert links
+    assert all(i < 4 and j < 4 for i, j in links)

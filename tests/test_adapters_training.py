@@ -6,6 +6,7 @@ import pytest
 import torch
 from adapter_helpers import (
     BACKBONES,
+    PAIRS,
     SETTINGS,
     adapted,
     adapter_parameters,
@@ -205,14 +206,14 @@ def test_plain_trainer_trains_the_adapter_and_nothing_else(bases, backbone, sett
         assert torch.equal(tensor, before[name]) == (".attncal_" not in name), name
 
 
-@pytest.mark.parametrize("settings", [SETTINGS["annealed, leaky, layer 0"], SETTINGS["gated, rank 2"]], ids=str)
+@pytest.mark.parametrize(("backbone", "settings"), PAIRS)
 @pytest.mark.parametrize("own", [False, True], ids=["plain", "own"])
-def test_resume_equals_uninterrupted(bases, settings, own, tmp_path):
+def test_resume_equals_uninterrupted(bases, backbone, settings, own, tmp_path):
     """With dropout, to the bit; the counter of steps included."""
 
     def fresh():
         torch.manual_seed(0)
-        model = get_peft_model(load_base(bases["marian"]), AttentionCalibrationConfig(**settings))
+        model = get_peft_model(load_base(bases[backbone]), AttentionCalibrationConfig(**settings))
         for module in model.modules():
             if "dropout" in vars(module):
                 module.dropout = 0.2
