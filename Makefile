@@ -35,6 +35,7 @@ format: $(INSTALLED)
 bench: $(INSTALLED)
 	$(BIN)/python benchmarks/training.py
 	$(BIN)/python benchmarks/generation.py
+	$(BIN)/python benchmarks/adapters.py
 
 $(INSTALLED): pyproject.toml constraints.txt
 	@echo "Installing into $(VENV), once; this takes some minutes."

@@ -219,7 +219,10 @@ def show(title: str, columns: list[str], rows: list[list[str]]) -> None:
         table.add_column(column, justify="left" if i == 0 else "right")
     for row in rows:
         table.add_row(*row)
-    Console().print(table)
+    console = Console()
+    if not console.is_terminal:  # a file or a pipe is as wide as the table
+        console.width = 200
+    console.print(table)
 
 
 def verdict(value: float, limit: float | None, at_most: bool = True) -> str:
