@@ -80,8 +80,9 @@ def main() -> None:
         result["models"][name] = measure(model.to(device), tokenizer, gold, args.bootstrap)
         for weights, row in result["models"][name].items():
             chosen = row["settings"]
+            heads = ", ".join(str(head + 1) for head in chosen["heads"] or []) or "all"
             step = "Shift-Att" if chosen["shift"] else "Naive-Att"
-            place = f"layer {chosen['layer'] + 1}, heads {chosen['heads'] or 'all'}, {step}"
+            place = f"layer {chosen['layer'] + 1}, heads {heads}, {step}"
             rows.append([name, weights, *(f"{100 * row[split]['aer']:.1f}" for split in SPLITS), place])
     common.show(f"AER, {args.pair}", ["model", "weights", *SPLITS, "chosen on dev"], rows)
     records.write(result, args.output)

@@ -70,7 +70,8 @@ def _adapter_config(name: str | Path, revision: str | None):
     """The PEFT configuration in a folder or repository; None where it holds a model.
 
     Raises:
-        ValueError: an adapter that does not say what it was trained on, or names a folder that is not there.
+        ValueError: an adapter that does not say what it was trained on, names a folder that is not there, or is a
+            prompt.
     """
     if find_adapter_config_file(str(name), revision=revision) is None:
         return None
@@ -80,6 +81,11 @@ def _adapter_config(name: str | Path, revision: str | None):
     import hf_attncal.adapters  # noqa: F401 (tells PEFT about our kind)
 
     config = PeftConfig.from_pretrained(str(name), revision=revision)
+    if config.is_prompt_learning:
+        raise ValueError(
+            f"{name} is an adapter of the kind {config.peft_type.value}, which lives outside the model: load it with "
+            "PEFT. Adapters inside the model (LoRA, ours, ...) can be used here."
+        )
     base = config.base_model_name_or_path
     if base is None:
         raise ValueError(f"{name} is an adapter whose `base_model_name_or_path` is empty: it names no model.")

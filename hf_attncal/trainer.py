@@ -288,12 +288,20 @@ class AttnCalTrainer(TokenBatchTrainerMixin, Seq2SeqTrainer):
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model=None) -> None:
         """As the stock Trainer, which knows the adapters of PEFT's models and not those of transformers' interface."""
+        if not self._restore_adapters(resume_from_checkpoint):
+            super()._load_from_checkpoint(resume_from_checkpoint, model)
+
+    def _load_best_model(self) -> None:
+        """As the stock Trainer, with the same exception."""
+        if not self._restore_adapters(self.state.best_model_checkpoint):
+            super()._load_best_model()
+
+    def _restore_adapters(self, checkpoint: str) -> bool:
+        """Fill the adapters of transformers' interface from a checkpoint; False if the model has none."""
         names = injected_adapters(self.model)
         for name in names:
-            folder = Path(resume_from_checkpoint)
-            restore_adapter(self.model, folder if len(names) == 1 else folder / name, name)
-        if not names:
-            super()._load_from_checkpoint(resume_from_checkpoint, model)
+            restore_adapter(self.model, Path(checkpoint) / (name if len(names) > 1 else ""), name)
+        return bool(names)
 
     # ---- optimiser ----
 

@@ -115,6 +115,37 @@ def test_the_mass_of_null_can_be_set(bases, batch, settings, mass):
         assert (means / mass - 1).abs().max() < 0.05
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("shift", [-25.0, 15.0])
+def test_the_mass_of_null_is_found_from_afar(tmp_path, batch, dtype, shift):
+    """A shift of all scores is nothing to the base model, and leaves NULL everything or nothing at first."""
+    model = get_peft_model(
+        load_base(save_base(tmp_path, "bart", dtype=dtype)), AttentionCalibrationConfig(calibration=None, leaky=True)
+    ).eval()
+    for layer in adapter_layers(model):
+        attention = layer.get_base_layer()
+        attention.k_proj.bias.data.zero_()
+        attention.q_proj.weight.data.zero_()  # every score is now that of the biases alone
+        attention.k_proj.bias.data[0] = shift / attention.scaling
+        attention.q_proj.bias.data.zero_()
+        attention.q_proj.bias.data[0] = 1.0
+    inputs = {**batch, "labels": torch.tensor([[5, 6, 7], [8, 9, 2]])}
+    set_null_mass(model, inputs, 0.1)
+    with torch.no_grad():
+        nulls = model(**inputs, output_attention_details=True).null_attentions
+    for null in nulls:
+        assert null.float().transpose(0, 1).flatten(1).mean(1).sub(0.1).abs().max() < 0.03
+
+
+def test_a_mass_that_no_bias_gives_changes_nothing(bases, batch):
+    model = adapted(bases["marian"], calibration=None, leaky=True)
+    before = [layer.null_bias.clone() for layer in adapter_layers(model)]
+    adapter_layers(model)[0].get_base_layer().k_proj.weight.data.fill_(float("nan"))
+    with pytest.raises(ValueError, match=r"no bias gives NULL a weight of 0\.1"):
+        set_null_mass(model, {**batch, "labels": torch.tensor([[5, 6, 7], [8, 9, 2]])}, 0.1)
+    assert all(map(torch.equal, before, (layer.null_bias for layer in adapter_layers(model))))
+
+
 def test_the_mass_of_null_has_clear_errors(bases, batch):
     leaky = adapted(bases["marian"], calibration=None, leaky=True)
     inputs = {**batch, "labels": torch.full((2, 3), -100)}
@@ -262,6 +293,49 @@ def test_saved_and_loaded(bases, backbone, settings, batch, tmp_path):
     for other in (*loaded, injected):
         assert_identical(logits(other.eval(), batch), expected)
         assert not any(p.requires_grad for p in adapter_parameters(other).values())
+
+
+def test_names_that_hide_each_other(bases, batch, tmp_path):
+    """PEFT leaves keys with another adapter's name out: no such name may be in all keys."""
+    model = get_peft_model(load_base(bases["marian"]), AttentionCalibrationConfig(), adapter_name="calibration")
+    model.add_adapter("second", AttentionCalibrationConfig(calibration="gated"))
+    scatter_adapter(model)
+    model.save_pretrained(tmp_path)
+    loaded = PeftModel.from_pretrained(load_base(bases["marian"]), tmp_path / "second", adapter_name="second")
+    loaded.load_adapter(tmp_path / "calibration", "calibration")
+    for name in ("calibration", "second"):
+        model.set_adapter(name)
+        loaded.set_adapter(name)
+        assert_identical(logits(loaded.eval(), batch), logits(model.eval(), batch))
+    with pytest.raises(ValueError, match="must not be the name of a part of the model, got 'decoder'"):
+        model.add_adapter("decoder", AttentionCalibrationConfig())
+    assert "decoder" not in model.peft_config
+
+
+def test_pickled_and_unpickled(bases, batch, tmp_path):
+    model = adapted(bases["marian"], calibration="gated", leaky=True)
+    torch.save(model, tmp_path / "model.pt")
+    again = torch.load(tmp_path / "model.pt", weights_only=False)
+    assert_identical(logits(again, batch), logits(model, batch))
+    assert_identical(logits(again.unload(), batch), logits(load_base(bases["marian"]), batch))
+
+
+def test_a_replica_uses_its_own_projections(bases, batch):
+    """As `nn.DataParallel` makes them: copies of modules that share what is not a parameter."""
+    model = adapted(bases["marian"], calibration="gated")
+    attention = adapter_layers(model)[0].get_base_layer()
+    replica, child = attention._replicate_for_data_parallel(), adapter_layers(model)[0]._replicate_for_data_parallel()
+    replica.attention_adapters = child
+    states = torch.randn(1, 3, attention.embed_dim, dtype=torch.float64)
+    replica(states, key_value_states=states)
+    assert child.get_base_layer() is replica
+    assert adapter_layers(model)[0].get_base_layer() is attention
+
+
+def test_a_batch_of_several_adapters_is_refused(bases, batch):
+    model = adapted(bases["marian"], calibration="gated")
+    with pytest.raises(ValueError, match="`adapter_names` must be None"):
+        model(**batch, adapter_names=["default", "__base__"])
 
 
 def test_loaded_without_materialising_twice(bases, batch, tmp_path):
@@ -533,6 +607,11 @@ def test_a_kernel_without_weights_is_refused(bases):
         ({"mask_penalty": float("nan")}, r"`mask_penalty` must be >= 0 and finite, got nan"),
         ({"annealing_steps": 0}, r"`annealing_steps` must be > 0 and finite, got 0"),
         ({"label_smoothing": 1.0}, r"`label_smoothing` must be in \[0, 1\), got 1.0"),
+        ({"leaky": "no"}, "`leaky` must be True or False, got 'no'"),
+        ({"renormalize": 1}, "`renormalize` must be True or False, got 1"),
+        ({"calibration_weight": "0.1"}, "`calibration_weight` must be a number, got '0.1'"),
+        ({"mask_penalty": True}, "`mask_penalty` must be a number, got True"),
+        ({"layers": 3}, "`layers` must be `None` or a list of integers, got 3"),
         ({"null_key_std": -1.0}, r"`null_key_std` must be `None` or >= 0 and finite, got -1.0"),
         ({"null_bias": float("inf")}, r"`null_bias` must be finite, got inf"),
     ],

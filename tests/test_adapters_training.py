@@ -15,7 +15,8 @@ from adapter_helpers import (
     scatter_adapter,
 )
 from helpers import assert_close, assert_identical, gradients
-from peft import LoraConfig, get_peft_model
+from peft import IA3Config, LoraConfig, get_peft_model, get_peft_model_state_dict
+from safetensors.torch import load_file
 from test_trainer import collate, toy_dataset
 from transformers import Seq2SeqTrainer, Seq2SeqTrainingArguments
 
@@ -68,7 +69,7 @@ def test_losses_and_gradients_are_those_of_the_full_model(bases, backbone, setti
             assert_close(ours[name].detach(), theirs[name].detach(), 1e-12, name)
     assert own.keys() == adapter_parameters(model).keys()
     for name, gradient in own.items():
-        name = name.removeprefix("base_model.model.").replace("calibration.", "").replace(".default", "")
+        name = name.removeprefix("base_model.model.").replace("attention_adapters.", "").replace(".default", "")
         name = name.replace("attncal_mask_network", "mask_network").replace("attncal_gate", "gate")
         name = name.replace("attncal_null.", "null_")
         assert_close(gradient, expected[name], 1e-12, name)
@@ -83,7 +84,7 @@ def test_low_rank_gradients_are_those_of_the_product(bases, batch):
     for number, layer in enumerate(adapter_layers(model)):
         network = layer.mask_network
         of_product = expected[f"model.decoder.layers.{number}.encoder_attn.mask_network.query_weight"]
-        prefix = f"base_model.model.model.decoder.layers.{number}.encoder_attn.calibration.attncal_mask_network"
+        prefix = f"base_model.model.model.decoder.layers.{number}.encoder_attn.attention_adapters.attncal_mask_network"
         assert_close(own[f"{prefix}.default.query_up"], of_product @ network.query_down.T.detach(), 1e-12)
         assert_close(own[f"{prefix}.default.query_down"], network.query_up.T.detach() @ of_product, 1e-12)
 
@@ -162,7 +163,9 @@ def test_a_lora_learns_from_the_main_loss_only(bases, batch, monkeypatch):
 # ---- trainers ----
 
 
-def train(folder: Path, model, own: bool = False, resume: str | None = None, callbacks=(), **arguments):
+def train(
+    folder: Path, model, own: bool = False, resume: str | None = None, callbacks=(), evaluated=False, **arguments
+):
     """A run of a plain `Seq2SeqTrainer` (or of ours), on the CPU, that logs every step."""
     defaults = {
         "output_dir": str(folder),
@@ -179,7 +182,12 @@ def train(folder: Path, model, own: bool = False, resume: str | None = None, cal
     arguments_class = AttnCalTrainingArguments if own else Seq2SeqTrainingArguments
     args = arguments_class(**defaults | arguments)
     trainer = (AttnCalTrainer if own else Seq2SeqTrainer)(
-        model=model, args=args, train_dataset=toy_dataset(), data_collator=collate, callbacks=list(callbacks)
+        model=model,
+        args=args,
+        train_dataset=toy_dataset(),
+        data_collator=collate,
+        callbacks=list(callbacks),
+        eval_dataset=toy_dataset() if evaluated else None,
     )
     trainer.train(resume_from_checkpoint=resume)
     return trainer
@@ -273,6 +281,41 @@ def test_adapters_of_transformers_interface_resume_too(bases, with_lora, tmp_pat
         assert torch.equal(tensor, tensors(loaded)[name]), name
     with pytest.raises(ValueError, match=r"does not hold the adapter 'cal' of this model: \d"):
         restore_adapter(fresh_of_another_kind(bases), folders["cal"], "cal")
+
+
+def test_the_best_of_several_adapters_is_loaded_in_the_end(bases, tmp_path):
+    """The worst is said to be the best here, as it is another than the last."""
+    model = load_base(bases["marian"])
+    model.add_adapter(AttentionCalibrationConfig(calibration="gated"), "cal")
+    model.add_adapter(LoraConfig(r=2, target_modules=["q_proj", "fc1"]), "lora")
+    model.set_adapter(["cal", "lora"])
+    options = {"eval_strategy": "steps", "eval_steps": 1, "save_strategy": "steps", "save_steps": 1}
+    options |= {"load_best_model_at_end": True, "metric_for_best_model": "eval_loss", "greater_is_better": True}
+    trainer = train(tmp_path, model, own=True, max_steps=3, learning_rate=3.0, evaluated=True, **options)
+    best = Path(trainer.state.best_model_checkpoint)
+    assert best.name != "checkpoint-3"
+    for name in ("cal", "lora"):
+        stored = load_file(best / name / "adapter_model.safetensors")
+        own = get_peft_model_state_dict(model, adapter_name=name)
+        assert all(torch.equal(own[key.removeprefix("base_model.model.")], tensor) for key, tensor in stored.items())
+
+
+@pytest.mark.parametrize(
+    ("config", "part"),
+    [
+        (LoraConfig(r=2, target_modules=["q_proj"], use_dora=True), "lora_magnitude_vector"),
+        (LoraConfig(r=2, target_modules=["embed_tokens"]), "lora_embedding_A"),
+        (IA3Config(target_modules=["k_proj"], feedforward_modules=[]), "ia3_l"),
+    ],
+    ids=["DoRA", "embedding", "IA3"],
+)
+def test_what_the_mask_loss_would_reach_is_refused(bases, batch, config, part):
+    model = load_base(bases["marian"])
+    model.add_adapter(config, "other")
+    model.add_adapter(AttentionCalibrationConfig(calibration="gated"), "cal")
+    model.set_adapter(["cal", "other"])
+    with pytest.raises(ValueError, match=f"`{part}` of another adapter cannot be trained beside"):
+        model.train()(**batch)
 
 
 def fresh_of_another_kind(bases):

@@ -7,7 +7,7 @@ import pytest
 import torch
 from adapter_helpers import adapted, save_base
 from helpers import assert_identical
-from peft import LoraConfig, get_peft_model
+from peft import LoraConfig, PromptTuningConfig, get_peft_model
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from hf_attncal.alignment.aligner import WordAligner
@@ -81,6 +81,26 @@ def test_the_command_line_takes_an_adapter(folders, tmp_path, capfd):
     status = main(["align", "run", str(folders["adapter"]), *files])
     assert status == 0, capfd.readouterr().err
     assert (tmp_path / "links").read_text().strip()
+
+
+def test_a_prompt_is_refused(folders, tmp_path):
+    config = PromptTuningConfig(task_type="SEQ_2_SEQ_LM", num_virtual_tokens=2)
+    get_peft_model(AutoModelForSeq2SeqLM.from_pretrained(folders["base"]), config).save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match="PROMPT_TUNING, which lives outside the model"):
+        load_seq2seq(tmp_path)
+
+
+def test_contributions_without_a_chosen_layer(folders, tmp_path, capfd):
+    """Of three layers' masks where only one has them: by the decoder's numbers, and an error for the others."""
+    adapted(folders["base"], calibration="gated", layers=[1]).save_pretrained(tmp_path / "one")
+    text = tmp_path / "text"
+    text.write_text(TEXT + "\n", encoding="utf-8")
+    files = ["--source", str(text), "--target", str(text), "--output", str(tmp_path / "links")]
+    run = ["align", "run", str(tmp_path / "one"), *files, "--weights", "contribution"]
+    assert main([*run, "--layer", "1"]) == 0
+    assert (tmp_path / "links").read_text().strip()
+    assert main(run) != 0  # the default is layer 0
+    assert "`layer` must be one with masks, [1], to read contributions, got 0" in capfd.readouterr().err
 
 
 def test_an_adapter_whose_base_model_is_gone_says_so(folders, tmp_path, capfd):

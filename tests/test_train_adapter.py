@@ -181,6 +181,25 @@ def test_null_starts_where_it_is_told_to(base):
         train_adapter.make_run({"adapter": {"calibration": "fixed", "null_mass": 0.2}})
 
 
+@pytest.mark.parametrize(
+    ("adapter", "message"),
+    [
+        ({"calibration": "fixd"}, "`calibration` must be `None` or one of"),
+        ({"leaky": True, "null_mass": 2}, "`adapter.null_mass` must be between 0 and 1, got 2"),
+        ({"lora": 16}, "`adapter.lora` must be fields of LoraConfig"),
+        ({"lora": {"r": 2}}, "with `target_modules`, got"),
+        ({"lora": {"target_modules": ["q_proj"], "use_dora": True}}, "`adapter.lora.use_dora` must be left out"),
+        ({"lora": {"target_modules": ["q_proj"], "init_lora_weights": "pissa"}}, "must be left out, got 'pissa'"),
+        ({"lora": {"target_modules": ["q_proj"], "bias": "all"}}, "`adapter.lora.bias` must be left out, got 'all'"),
+        ({"lora": {"target_modules": ["q_proj"]}, "layers": [0], "renormalize": False}, "needs `renormalize: true`"),
+    ],
+    ids=str,
+)
+def test_wrong_settings_are_named_before_text_is_read(adapter, message):
+    with pytest.raises(ValueError, match=message):
+        train_adapter.make_run({"adapter": adapter})
+
+
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.name)
 def test_every_file_is_valid(path, tmp_path):
     run = train_adapter.make_run(read_settings(path, [f"training.output_dir={tmp_path}"]))

@@ -16,10 +16,11 @@ each in a folder of its own, and `full`, a model with both in it (Marian and BAR
 explains the keys that are not in `configs/reference.yaml`.
 """
 
+import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,10 @@ STOCK = {"marian": (MarianConfig, MarianMTModel), "bart": (BartConfig, BartForCo
 _NOT_IN_FILES = {"label_smoothing", "base_model_type", "base_d_model", "task_type", "peft_type", "inference_mode"}
 
 
+# Of a LoRA beside a calibration: what would change the base model, or be reached by the mask network's loss.
+_ONLY_PLAIN = {"bias", "init_lora_weights", "modules_to_save", "trainable_token_indices", "use_dora"}
+
+
 @dataclass
 class BaseModelConfig:
     """The model to adapt; `label_smoothing` is that of training."""
@@ -106,7 +111,7 @@ def make_run(values: dict[str, Any]) -> AdapterRun:
     """The checked settings of a nested dictionary.
 
     Raises:
-        ValueError: an unknown key (with the closest known one) or method.
+        ValueError: an unknown key (with the closest known one) or method, or a value that a method refuses.
     """
     check_keys(values, list(SECTIONS), "")
     common = make_config({name: values[name] for name in ("data", "training", "evaluation") if name in values})
@@ -119,14 +124,36 @@ def make_run(values: dict[str, Any]) -> AdapterRun:
     own += ["null_mass"] if adapter.get("leaky") else []
     check_keys(adapter, ["method", *own, *_fields(METHODS[method])], "adapter")
     beside = {name: adapter.pop(name, None) for name in ("null_mass", "lora")}
+    if method == "attncal":
+        AttentionCalibrationConfig(**adapter)  # says what is wrong before text is read
+    if beside["null_mass"] is not None and not 0 < beside["null_mass"] < 1:
+        raise ValueError(f"`adapter.null_mass` must be between 0 and 1, got {beside['null_mass']!r}.")
     if beside["lora"] is not None:
-        check_keys(beside["lora"], _fields(LoraConfig), "adapter.lora")
+        _check_lora(beside["lora"])
+        if adapter.get("layers") is not None and not adapter.get("renormalize", True):
+            raise ValueError(
+                "`adapter.lora` with `layers` needs `renormalize: true`, got false: the two are exported as one model."
+            )
     return AdapterRun(common, BaseModelConfig(**values.get("model", {})), method, adapter, **beside)
 
 
 def _fields(config_class: type | None) -> list[str]:
     """The fields of a method's configuration that a file may set."""
     return sorted(set(field_names(config_class)) - _NOT_IN_FILES) if config_class else []
+
+
+def _check_lora(lora: Any) -> None:
+    """A LoRA beside a calibration: on named linear layers, and the base is the base when it is off."""
+    if not isinstance(lora, dict) or not lora.get("target_modules"):
+        raise ValueError(f"`adapter.lora` must be fields of LoraConfig with `target_modules`, got {lora!r}.")
+    check_keys(lora, _fields(LoraConfig), "adapter.lora")
+    plain = {field.name: field.default for field in fields(LoraConfig) if field.name in _ONLY_PLAIN}
+    for name in _ONLY_PLAIN & lora.keys():
+        if lora[name] != plain[name] and lora[name] not in (None, False):
+            raise ValueError(
+                f"`adapter.lora.{name}` must be left out, got {lora[name]!r}: beside a calibration the base model has "
+                "to stay what it is, and nothing but linear layers can be adapted."
+            )
 
 
 def main(arguments: list[str] | None = None) -> dict[str, Any]:
@@ -148,7 +175,8 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
 
     tokenizer = AutoTokenizer.from_pretrained(run.model.checkpoint, revision=run.model.revision)
     with args.main_process_first(local=False):
-        checkpoint = stock_checkpoint(run.model, tokenizer, output / "base")
+        writes = args.process_index == 0 and not options.resume
+        checkpoint = stock_checkpoint(run.model, tokenizer, output / "base", writes)
     model = build(run, checkpoint)
     splits = {name: load_parallel(config.data.corpus(name)) for name in SPLITS if getattr(config.data, name)}
     tokenized, reports = {}, {}
@@ -196,23 +224,26 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     results["log_history"] = trainer.state.log_history
     if args.process_index == 0:
         names = injected_adapters(model)
-        if names:
-            for name in names:
-                save_adapter(model, output / name, adapter_name=name)
-            if model.config.model_type in STOCK:
-                export_calibrated(model).save_pretrained(output / "full")
-                tokenizer.save_pretrained(output / "full")
-        else:
+        for name in names:
+            save_adapter(model, output / name, adapter_name=name)
+        if not names:
             model.save_pretrained(output)
             tokenizer.save_pretrained(output)
         files = [output / name / "adapter_model.safetensors" for name in names or [""]]
         results["adapter_bytes"] = sum(file.stat().st_size for file in files if file.exists())
         records.write(results, output / "results.json", *filter(None, [options.results]))
+        if names and model.config.model_type in STOCK:
+            export_calibrated(model).save_pretrained(output / "full")
+            tokenizer.save_pretrained(output / "full")
     return results
 
 
-def stock_checkpoint(settings: BaseModelConfig, tokenizer: PreTrainedTokenizerBase, folder: Path) -> str:
+def stock_checkpoint(
+    settings: BaseModelConfig, tokenizer: PreTrainedTokenizerBase, folder: Path, write: bool = True
+) -> str:
     """The checkpoint itself, or a stock copy in `folder`, with its tokenizer, of a model of ours without a switch.
+
+    The copy is written anew with `write`, or where there is none.
 
     Raises:
         ValueError: a model of ours with a switch.
@@ -226,15 +257,18 @@ def stock_checkpoint(settings: BaseModelConfig, tokenizer: PreTrainedTokenizerBa
             f"`model.checkpoint` must be a stock model, or one of ours with every switch off; {settings.checkpoint} "
             f"has `calibration={config.calibration!r}`, `leaky={config.leaky}`, `gumbel={config.gumbel}`."
         )
-    if not (folder / "config.json").exists():
+    if write or not folder.exists():
         config_class, model_class = STOCK[kind]
         ours = AutoModelForSeq2SeqLM.from_pretrained(settings.checkpoint, revision=settings.revision)
         known = set(field_names(config_class)) - {"architectures", "model_type", "auto_map"}
         stock = config_class(**{name: value for name, value in config.to_dict().items() if name in known})
         stock = model_class.from_pretrained(None, config=stock, state_dict=ours.state_dict())
         stock.generation_config = ours.generation_config
-        stock.save_pretrained(folder)
-        tokenizer.save_pretrained(folder)
+        partial = folder.with_name(f"{folder.name}.partial")  # half a copy must not be taken for one
+        stock.save_pretrained(partial)
+        tokenizer.save_pretrained(partial)
+        shutil.rmtree(folder, ignore_errors=True)
+        partial.rename(folder)
     return str(folder)
 
 
@@ -255,8 +289,11 @@ def build(run: AdapterRun, checkpoint: str) -> PreTrainedModel | PeftModel:
             return get_peft_model(model, config, revision=common["revision"])
         config.revision = common["revision"]  # PEFT's models hold one method; transformers' interface holds several
         model.add_adapter(config, "calibration")
-        model.add_adapter(LoraConfig(**run.lora), "lora")
+        model.add_adapter(LoraConfig(task_type=TaskType.SEQ_2_SEQ_LM, **run.lora), "lora")
         model.set_adapter(["calibration", "lora"])
+        for parameter in model.parameters():  # as `get_peft_model` does
+            if parameter.requires_grad:
+                parameter.data = parameter.data.float()
         return model
     kind = AutoConfig.from_pretrained(checkpoint, revision=common["revision"]).model_type
     if kind in STOCK:
@@ -286,8 +323,10 @@ def states(model: PreTrainedModel | PeftModel) -> dict[str, Any]:
 @contextmanager
 def _disabled_adapters(model: PreTrainedModel) -> Iterator[None]:
     model.disable_adapters()
-    yield
-    model.enable_adapters()
+    try:
+        yield
+    finally:
+        model.enable_adapters()
 
 
 if __name__ == "__main__":

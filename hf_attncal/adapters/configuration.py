@@ -80,6 +80,14 @@ class AttentionCalibrationConfig(PeftConfig):
         self.peft_type = AdapterType.ATTNCAL
         if self.task_type is None:
             self.task_type = TaskType.SEQ_2_SEQ_LM
+        for name in ("leaky", "renormalize"):
+            if not isinstance(getattr(self, name), bool):
+                raise ValueError(f"`{name}` must be True or False, got {getattr(self, name)!r}.")
+        numbers = ("calibration_weight", "annealing_steps", "mask_penalty", "label_smoothing", "null_bias")
+        for name in (*numbers, *(["null_key_std"] if self.null_key_std is not None else [])):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                raise ValueError(f"`{name}` must be a number, got {value!r}.")
         if self.calibration is None and not self.leaky:
             raise ValueError(
                 f"an adapter without a switch does nothing: set `calibration` to one of {CALIBRATIONS}, `leaky=True`, "
@@ -97,6 +105,8 @@ class AttentionCalibrationConfig(PeftConfig):
                 "of single heads are small. Leave one of the two out."
             )
         if self.layers is not None:
+            if not isinstance(self.layers, list | tuple):
+                raise ValueError(f"`layers` must be `None` or a list of integers, got {self.layers!r}.")
             self.layers = list(self.layers)
             wrong = [layer for layer in self.layers if not _is_integer(layer) or layer < 0]
             if wrong or not self.layers or len(set(self.layers)) < len(self.layers):
@@ -131,8 +141,9 @@ def _is_integer(value: object) -> bool:
 def _update_card(path: Path, config: AttentionCalibrationConfig) -> None:
     """Put our section into a model card, in the place of the one of an earlier save; the rest stays as it is."""
     text = path.read_text(encoding="utf-8") if path.exists() else "---\nlibrary_name: peft\n---\n"
-    before, start, rest = text.partition(CARD_START)
-    after = rest.partition(CARD_END)[2] if start else ""
+    before, _, rest = text.partition(CARD_START)
+    _, end, after = rest.partition(CARD_END)
+    after = after if end else rest  # the mark was edited away: rather an old section twice than words lost
     section = f"{CARD_START}\n{_card_section(config)}\n{CARD_END}"
     path.write_text(f"{before.rstrip()}\n\n{section}\n{after.lstrip()}", encoding="utf-8")
 

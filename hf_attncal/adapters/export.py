@@ -175,6 +175,8 @@ def save_adapter(
     if adapter_name not in configs:
         raise ValueError(f"`adapter_name` must be one of the adapters {sorted(configs)}, got {adapter_name!r}.")
     state = get_peft_model_state_dict(model, adapter_name=adapter_name, save_embedding_layers=False)
+    if not state:
+        raise ValueError(f"the adapter {adapter_name!r} has no weights under its name: rename it.")
     if dtype is not None:
         state = {name: t.to(dtype) if t.is_floating_point() else t for name, t in state.items()}
     state = {f"{_PREFIX}{name.removeprefix(_PREFIX)}": t for name, t in state.items()}

@@ -16,8 +16,9 @@ from transformers import initialization as init
 from ..models.cross_attention import CrossAttentionMixin, DecoderLayerMixin, HeadGate, MaskNetwork
 from .configuration import AttentionCalibrationConfig
 
-# The child's name in the attention. It must not contain the prefix: PEFT skips what does when it deletes adapters.
-CHILD = "calibration"
+# The child's name in the attention. It must not contain the prefix: PEFT skips what does when it deletes adapters. Nor
+# may it be what somebody calls an adapter: PEFT drops keys with the name of another adapter in them when it saves one.
+CHILD = "attention_adapters"
 PREFIX = "attncal_"
 # What an attention must have: all attentions of transformers that go back to BART's.
 _NEEDED = (
@@ -156,6 +157,11 @@ class AdapterLayer(CrossAttentionMixin, nn.Module, BaseTunerLayer):
     def get_base_layer(self) -> nn.Module:
         return self._attention[0]
 
+    def belongs_to(self, attention: nn.Module) -> None:
+        """Take the projections from `attention`: in a replica of `nn.DataParallel` they are not the original's."""
+        if self._attention[0] is not attention:
+            self._attention = (attention,)
+
     def _get_base_layer_device_and_dtype(self, base_layer):
         weight = next(base_layer.out_proj.parameters())
         return weight.device, weight.dtype
@@ -240,6 +246,7 @@ class AdaptedAttentionMixin:
     def forward(self, *args, attention_context=None, **kwargs):
         """As the stock attention; to the bit where no adapter is active."""
         layer = getattr(self, CHILD)
+        layer.belongs_to(self)
         if layer.active_name is None:
             return super().forward(*args, **kwargs)
         return layer(*args, attention_context=attention_context, **kwargs)
@@ -248,7 +255,19 @@ class AdaptedAttentionMixin:
 @functools.cache
 def _subclass(mixin: type, cls: type) -> type:
     """A class of the same name, so that whatever knows modules by their class' name still does."""
-    return type(cls.__name__, (mixin, cls), {"__module__": cls.__module__, "__doc__": cls.__doc__})
+    members = {"__module__": cls.__module__, "__doc__": cls.__doc__, "__reduce_ex__": _reduce}
+    return type(cls.__name__, (mixin, cls), members)
+
+
+def _reduce(module: nn.Module, protocol) -> tuple:
+    """How a module of such a class is copied and pickled: its class cannot be found by name."""
+    mixin, cls = type(module).__bases__
+    return _empty, (mixin, cls), module.__getstate__()
+
+
+def _empty(mixin: type, cls: type) -> nn.Module:
+    made = _subclass(mixin, cls)
+    return made.__new__(made)
 
 
 def _mix_in(module: nn.Module, mixin: type) -> None:
@@ -281,6 +300,16 @@ def cross_attentions(model: nn.Module) -> dict[int, tuple[str, nn.Module]]:
         if attention is not None and all(hasattr(attention, name) for name in _NEEDED):
             found[number] = (names[id(attention)], attention)
     return found
+
+
+def lacking(model: nn.Module) -> str:
+    """For a message: what keeps the `encoder_attn` of a decoder from being such an attention, if it has one."""
+    for layer in getattr(decoder_of(model), "layers", None) or []:
+        attention = getattr(layer, "encoder_attn", None)
+        missing = [name for name in _NEEDED if attention is not None and not hasattr(attention, name)]
+        if missing:
+            return f", whose {type(attention).__name__} has no `{missing[0]}`"
+    return ""
 
 
 def adapter_layers(model: nn.Module) -> list[AdapterLayer]:

@@ -8,6 +8,11 @@ from torch import Tensor, nn
 from ..models.losses import IGNORE_INDEX
 from .layers import active_settings, adapter_layers
 
+# Where a weight of NULL was rounded to 0 or 1 it does not tell its score: what is nearer counts as this near.
+_NEAREST = 1e-4
+_ROUNDS = 200
+_TOLERANCE = 0.02  # of the mass that was asked for
+
 
 @torch.no_grad()
 def set_null_mass(model: nn.Module, batch: Mapping[str, Tensor], mass: float = 0.02) -> list[Tensor]:
@@ -26,7 +31,8 @@ def set_null_mass(model: nn.Module, batch: Mapping[str, Tensor], mass: float = 0
         The new biases of each adapted layer, (heads,).
 
     Raises:
-        ValueError: no active leaky adapter, a batch without a target step, or `mass` out of range.
+        ValueError: no active leaky adapter, a batch without a target step, `mass` out of range, or no bias was found
+            (scores that are not finite); the biases are then what they were.
     """
     if not 0 < mass < 1:
         raise ValueError(f"`mass` must be between 0 and 1, got {mass}.")
@@ -39,19 +45,33 @@ def set_null_mass(model: nn.Module, batch: Mapping[str, Tensor], mass: float = 0
     batch = {name: tensor.to(device) for name, tensor in batch.items()}
     targets = batch["labels"] != IGNORE_INDEX
     layers = [layer for layer in adapter_layers(model) if layer.active_name is not None]
+    before = [layer.null_bias.clone() for layer in layers]
     modes = {module: module.training for module in model.modules()}
     model.eval()
     try:
-        weights = model(**batch, output_attention_details=True).null_attentions
+        # Again and again: a weight near 0 or 1 tells the way and not how far, and lower layers change higher ones.
+        for _ in range(_ROUNDS):
+            outputs = model(**batch, output_attention_details=True)
+            moved = False
+            for layer, weight in zip(layers, outputs.null_attentions, strict=True):
+                steps = weight.double().transpose(0, 1)[:, targets]  # (heads, real target steps)
+                bias = layer.null_bias.double()
+                # As near as a bias among scores of this precision can be.
+                tolerance = _TOLERANCE + 2 * torch.finfo(weight.dtype).eps * bias.abs()
+                if bool(((steps.mean(dim=1) / mass - 1).abs() <= tolerance).all()):
+                    continue
+                # Without its bias, the score of NULL beside the log-sum-exp of the others is the logit of its weight.
+                logits = torch.logit(steps, eps=_NEAREST) - bias[:, None]
+                layer.null_bias.copy_(_bias_for(logits, mass))
+                moved = True
+            if not moved:
+                return [layer.null_bias.detach().clone() for layer in layers]
     finally:
         for module, training in modes.items():
             module.training = training
-    # Without its bias, the score of NULL beside the log-sum-exp of the others is the logit of its weight.
-    for layer, weight in zip(layers, weights, strict=True):
-        steps = weight.double().transpose(0, 1)[:, targets]  # (heads, real target steps)
-        logits = torch.logit(steps, eps=1e-300) - layer.null_bias[:, None].double()
-        layer.null_bias.copy_(_bias_for(logits, mass))
-    return [layer.null_bias.detach().clone() for layer in layers]
+    for layer, bias in zip(layers, before, strict=True):
+        layer.null_bias.copy_(bias)
+    raise ValueError(f"no bias gives NULL a weight of {mass} in every head: are the scores of the base model finite?")
 
 
 def _bias_for(logits: Tensor, mass: float) -> Tensor:

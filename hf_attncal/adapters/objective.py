@@ -8,6 +8,7 @@ import sys
 from typing import Any
 
 import torch
+from peft.tuners.tuners_utils import BaseTunerLayer
 from torch import Tensor, nn
 from transformers.modeling_outputs import Seq2SeqLMOutput
 from transformers.utils import logging
@@ -18,7 +19,7 @@ from ..models.losses import IGNORE_INDEX, cross_entropy_from_hidden, label_smoot
 from ..models.modeling_attncal import named_losses, perturbed_pass
 from ..models.outputs import AttnCalSeq2SeqLMOutput
 from .configuration import AttentionCalibrationConfig
-from .layers import active_settings, adapter_layers, decoder_of
+from .layers import AdapterLayer, active_settings, adapter_layers, decoder_of
 
 logger = logging.get_logger(__name__)
 
@@ -157,6 +158,7 @@ def _check_training(model: nn.Module, settings: AttentionCalibrationConfig, labe
             "0 and set `label_smoothing` of AttentionCalibrationConfig. For a forward pass without training call "
             "`model.eval()`."
         )
+    _check_other_adapters(model)
     layer = decoder_of(model).layers[0]
     function = getattr(layer, "_gradient_checkpointing_func", None)
     if getattr(layer, "gradient_checkpointing", False) and getattr(function, "keywords", {}).get(
@@ -171,6 +173,21 @@ def _check_training(model: nn.Module, settings: AttentionCalibrationConfig, labe
             '`calibration="annealed"` follows the optimiser steps, and nothing counts them: the calibration stays '
             "off. Use `AttnCalTrainer`, or pass `callbacks=[hf_attncal.trainer.AnnealingCallback()]` to the Trainer."
         )
+
+
+def _check_other_adapters(model: nn.Module) -> None:
+    """Parameters that the second pass cannot detach (see `DetachedParameters`) must not be trained beside it."""
+    for module in model.modules():
+        if isinstance(module, BaseTunerLayer) and not isinstance(module, AdapterLayer):
+            for name, parameter in module.named_parameters():
+                part = name.partition(".")[0]
+                known = part in ("lora_A", "lora_B") or part.startswith("hada_")
+                if parameter.requires_grad and part in module.adapter_layer_names and not known:
+                    raise ValueError(
+                        f"`{part}` of another adapter cannot be trained beside a calibration: the mask network's loss "
+                        "would train it, too. Train a LoRA on linear layers (no DoRA, no embeddings) or a LoHa beside "
+                        "it, or train the two one after the other."
+                    )
 
 
 def _argument_names(module: nn.Module) -> list[str]:

@@ -1,5 +1,8 @@
 """The adapter as a method of PEFT: injection, checks, removal, and its entry in PEFT's tables."""
 
+import re
+from contextlib import contextmanager
+
 from peft.mapping import (
     PEFT_TYPE_TO_CONFIG_MAPPING,
     PEFT_TYPE_TO_PREFIX_MAPPING,
@@ -16,6 +19,7 @@ from .layers import (
     attach,
     cross_attentions,
     detach_all,
+    lacking,
     prepare_decoder_layers,
 )
 from .objective import install_hooks, remove_hooks
@@ -35,6 +39,12 @@ class AttentionCalibrationModel(BaseTuner):
 
     def inject_adapter(self, model: nn.Module, adapter_name: str, *args, **kwargs) -> None:
         """As PEFT's; afterwards the model's own `loss` carries both objectives."""
+        taken = {part for name, _ in model.named_modules() for part in name.split(".")}
+        if adapter_name in taken:
+            raise ValueError(
+                f"`adapter_name` must not be the name of a part of the model, got {adapter_name!r}: PEFT finds "
+                "weights by name and would take all of that part for the adapter's. Choose another."
+            )
         had_layers = bool(adapter_layers(model))
         try:
             super().inject_adapter(model, adapter_name, *args, **kwargs)
@@ -57,9 +67,10 @@ class AttentionCalibrationModel(BaseTuner):
         if not attentions:
             raise ValueError(
                 f"the model must have a decoder with cross-attention as in BART, got {type(model).__name__} "
-                f"(model_type '{model_type}'). Models that work: Marian, BART, mBART, Pegasus, M2M100, NLLB and "
-                "others whose decoder layers have an `encoder_attn`. T5 and its relatives have unscaled scores with "
-                "position biases, encoder-only and decoder-only models have no cross-attention; they do not work."
+                f"(model_type '{model_type}'{lacking(model)}). Models that work: Marian, BART, mBART, Pegasus, "
+                "M2M100, NLLB, Blenderbot, PLBart, BigBird-Pegasus, Pegasus-X, Whisper. T5 and its relatives have "
+                "unscaled scores with position biases, encoder-only and decoder-only models have no cross-attention; "
+                "they do not work."
             )
         if model_type.startswith("attncal_"):
             raise ValueError(
@@ -108,6 +119,17 @@ class AttentionCalibrationModel(BaseTuner):
     def _check_target_module_compatiblity(self, peft_config, model: nn.Module, target_name: str) -> None:
         pass  # sic; PEFT asks here about state-space models
 
+    # ---- running ----
+
+    @contextmanager
+    def _enable_peft_forward_hooks(self, *args, **kwargs):
+        if kwargs.get("adapter_names") is not None:
+            raise ValueError(
+                f"`adapter_names` must be None, got {kwargs['adapter_names']}: a batch of several adapters is not "
+                "possible with attention calibration. `set_adapter` one, and run its sentences."
+            )
+        yield
+
     # ---- state ----
 
     @classmethod
@@ -119,8 +141,8 @@ class AttentionCalibrationModel(BaseTuner):
         """
         mapped = super()._remap_adapter_state_dict_for_load(model, config, adapter_name, state_dict)
         own = model.state_dict()
-        marker = f".{adapter_name}."
-        expected = {name for name in own if f".{PREFIX}" in name and marker in name}
+        ours = re.compile(rf"\.{PREFIX}\w+\.{re.escape(adapter_name)}\.")
+        expected = {name for name in own if ours.search(name)}
         missing, unexpected = sorted(expected - mapped.keys()), sorted(mapped.keys() - expected)
         if missing or unexpected:
             raise ValueError(

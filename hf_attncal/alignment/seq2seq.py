@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from hf_attncal.analysis.corpus import layer_contributions
-from hf_attncal.models.cross_attention import calibration_of
+from hf_attncal.models.cross_attention import calibrated_layers
 
 from .aer import AlignmentScore, GoldAlignment, alignment_error_rate, check_index_base
 from .extraction import argmax_links, subword_word_ids, word_attention_stack
@@ -94,11 +94,17 @@ class Seq2SeqAttention:
                 f"`heads` must be from 0 to {heads - 1} (each layer has {heads} heads), got {self.heads}."
             )
 
-    def pick(self, layers: Sequence[Tensor]) -> Tensor:
+    def pick(self, layers: Sequence[Tensor | None]) -> Tensor:
         """The average of the chosen heads of the chosen layer: layers of (..., heads, steps, source) -> (..., steps,
-        source). Raises ValueError where there is no such layer or head."""
-        self.check(len(layers), layers[0].shape[-3])
+        source). Raises ValueError where there is no such layer or head, or the layer has no contributions (None)."""
+        present = {number: layer for number, layer in enumerate(layers) if layer is not None}
+        self.check(len(layers), next(iter(present.values())).shape[-3])
         layer = layers[self.layer]
+        if layer is None:
+            raise ValueError(
+                f"`layer` must be one with masks, {list(present)}, to read contributions, got {self.layer}: the "
+                "adapter leaves the others as they are."
+            )
         return (layer if self.heads is None else layer[..., list(self.heads), :, :]).mean(dim=-3)
 
     def to_dict(self) -> dict:
@@ -257,8 +263,8 @@ def teacher_forced_attention(
 
     Returns:
         For every pair (layers, heads, steps, source tokens) on the CPU, without padding. Step t predicts target token
-        t; see `token_rows`. Empty where a side has no word. For many pairs this is a lot of memory: `seq2seq_weights`
-        keeps only what it needs.
+        t; see `token_rows`. Empty where a side has no word; contributions are 0 in layers without masks. For many
+        pairs this is a lot of memory: `seq2seq_weights` keeps only what it needs.
 
     Raises:
         ValueError: unequal numbers of sources and targets, a pair with more tokens than the model has positions (the
@@ -270,7 +276,7 @@ def teacher_forced_attention(
     for index, layers, _, _ in _attention_of_pairs(
         model, tokenizer, sources, targets, batch_size, source_prefix, weights
     ):
-        result[index] = torch.stack([_on_cpu(layer) for layer in layers])
+        result[index] = _stacked(layers)
     return result
 
 
@@ -348,14 +354,16 @@ def select_attention(
     """
     check_weights(weights)
     check_index_base(gold, [(len(s.split()), len(t.split())) for s, t in zip(sources, targets, strict=False)])
+    readable: list[int] = []
     words: list[Tensor | None] = [None] * len(sources)  # (2, layers, heads, target words, source words)
     for index, layers, source, target in _attention_of_pairs(
         model, tokenizer, sources, targets, batch_size, source_prefix, weights
     ):
-        steps = torch.stack([_on_cpu(layer) for layer in layers])
+        readable = [number for number, layer in enumerate(layers) if layer is not None]
+        steps = _stacked(layers)
         words[index] = torch.stack([_between_words(steps, source, target, shift) for shift in (False, True)])
-    number, heads = next((pair.shape[1:3] for pair in words if pair is not None), (0, 0))
-    if not number:
+    heads = next((pair.shape[2] for pair in words if pair is not None), 0)
+    if not heads:
         raise ValueError("`sources` and `targets` must have at least one pair with words on both sides, got none.")
 
     def score(layer: int, chosen: tuple[int, ...], shift: bool) -> AlignmentScore:
@@ -364,7 +372,7 @@ def select_attention(
 
     ranked = []
     everything = tuple(range(heads))
-    for layer in range(number):
+    for layer in readable:
         for shift in (False, True):
             found = {chosen: score(layer, chosen, shift) for chosen in (everything, *((h,) for h in everything))}
             best = min(((h,) for h in everything), key=lambda chosen, found=found: found[chosen].aer)
@@ -391,6 +399,12 @@ def _between_words(steps: Tensor, source: WordTokens, target: WordTokens, shift:
     return word_attention_stack(rows, source.word_ids, target.word_ids, source.words, target.words)
 
 
+def _stacked(layers: Sequence[Tensor | None]) -> Tensor:
+    """(heads, steps, source) of each layer -> (layers, heads, steps, source) on the CPU; 0 for layers without."""
+    nothing = torch.zeros_like(next(layer for layer in layers if layer is not None))
+    return torch.stack([_on_cpu(nothing if layer is None else layer) for layer in layers])
+
+
 def _on_cpu(weights: Tensor) -> Tensor:
     return weights.to("cpu", torch.promote_types(weights.dtype, torch.float32))
 
@@ -403,7 +417,7 @@ def _attention_of_pairs(
     batch_size: int,
     source_prefix: str,
     weights: str,
-) -> Iterator[tuple[int, list[Tensor], WordTokens, WordTokens]]:
+) -> Iterator[tuple[int, list[Tensor | None], WordTokens, WordTokens]]:
     """Index, (heads, steps, source tokens) of each layer, and tokens, of every pair with words on both sides."""
     if len(sources) != len(targets):
         raise ValueError(f"`sources` and `targets` must be pairs, got {len(sources)} and {len(targets)} sentences.")
@@ -431,7 +445,8 @@ def _attention_of_pairs(
             )
             for row, n in enumerate(batch):
                 source, target = source_tokens[n], target_tokens[n]
-                real = [layer[row, :, : len(target.ids), : len(source.ids)] for layer in layers]
+                size = (row, slice(None), slice(len(target.ids)), slice(len(source.ids)))
+                real = [None if layer is None else layer[size] for layer in layers]
                 yield n, real, source, target
 
 
@@ -474,8 +489,8 @@ def _weights_can_be_read(model) -> Iterator[None]:
 @torch.no_grad()
 def _cross_attentions(
     model, tokenizer, sources: list[WordTokens], targets: list[WordTokens], weights: str
-) -> list[Tensor]:
-    """(batch, heads, steps, source) of every layer, right-padded."""
+) -> list[Tensor | None]:
+    """(batch, heads, steps, source) of every layer, right-padded; None for a layer without contributions."""
     config = model.config
     padding = tokenizer.pad_token_id or config.pad_token_id or 0
     input_ids = _padded([source.ids for source in sources], padding, model.device)
@@ -496,12 +511,14 @@ def _cross_attentions(
         "return_dict": True,
     }
     if weights == "contribution":
-        if calibration_of(model) is None:
+        numbers = calibrated_layers(model)
+        if not numbers:
             raise ValueError(
                 "`weights='contribution'` needs a model or an active adapter with `calibration`, got None: without "
                 "masks there are no contributions."
             )
-        return layer_contributions(model(**inputs, output_attention_details=True), attention_mask)
+        found = layer_contributions(model(**inputs, output_attention_details=True), attention_mask)
+        return [found[numbers.index(n)] if n in numbers else None for n in range(config.decoder_layers)]
     # Without the layer of the vocabulary, which costs as much as many others.
     outputs = model.base_model(**inputs, output_attentions=True)
     attentions = getattr(outputs, "cross_attentions", None)

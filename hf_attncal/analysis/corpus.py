@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 import torch
 from torch import Tensor
 
-from hf_attncal.models.cross_attention import calibration_of
+from hf_attncal.models.cross_attention import calibrated_layers
 
 from .reliability import attention_entropy, attention_is_reliable, contributions
 
@@ -22,14 +22,16 @@ def attention_report(model, batches: Iterable[Mapping[str, Tensor]]) -> dict[str
             target; on any device.
 
     Returns:
-        Lists over layers, each a mean over all real target steps: `reliability_level` (Lu et al., eq. 8, on the head
+        Lists over calibrated layers: `layers`, their numbers from 0, and means over all real target steps:
+        `reliability_level` (Lu et al., eq. 8, on the head
         average), `entropy` of plain attention (natural logarithm, mean over heads) and `mask_mean` over real source
         tokens and heads.
 
     Raises:
         ValueError: the model is not calibrated, or there is no target step.
     """
-    if calibration_of(model) is None:
+    numbers = calibrated_layers(model)
+    if not numbers:
         raise ValueError(
             "`model` must have `calibration`, or an active adapter with it, got None: without masks there are no "
             "contributions."
@@ -55,7 +57,7 @@ def attention_report(model, batches: Iterable[Mapping[str, Tensor]]) -> dict[str
     if steps == 0:
         raise ValueError("`batches` must have at least one target step, got none.")
     names = ("reliability_level", "entropy", "mask_mean")
-    return {name: (totals[:, i] / steps).tolist() for i, name in enumerate(names)}
+    return {"layers": numbers, **{name: (totals[:, i] / steps).tolist() for i, name in enumerate(names)}}
 
 
 def layer_contributions(outputs, source_mask: Tensor) -> list[Tensor]:

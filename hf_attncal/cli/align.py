@@ -218,8 +218,9 @@ def load_aligner(options: argparse.Namespace):
         raise CommandError(f"--null needs a Mask-Align model: {options.model} is an encoder-decoder, without NULL.")
     try:
         if chosen:
-            saved = {} if aligner.settings is None else aligner.settings.to_dict()
-            aligner.settings = Seq2SeqAttention.from_dict(saved | chosen)
+            layers = getattr(aligner.model.config, "decoder_layers", None)  # T5 calls it otherwise: --layer is needed
+            saved = aligner.settings or (Seq2SeqAttention.default(layers) if layers else None)
+            aligner.settings = Seq2SeqAttention.from_dict((saved.to_dict() if saved else {}) | chosen)
         # Options that do not suit the model shall not be blamed on the first line of the input.
         aligner.align([("a", "a")], threshold=options.threshold, symmetrize=options.symmetrize)
     except ValueError as error:

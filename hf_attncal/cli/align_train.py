@@ -93,7 +93,7 @@ def add_select(actions: argparse._SubParsersAction) -> None:
         "heads, by the step that predicts a token (Naive-Att) and by the one that reads it (Shift-Att), on annotated "
         "pairs; print the best and write them to alignment.json, which `attncal align run` reads.",
     )
-    parser.add_argument("model", metavar="MODEL", help="folder or Hub name of an encoder-decoder checkpoint")
+    parser.add_argument("model", metavar="MODEL", help="folder or Hub name of an encoder-decoder, or of an adapter")
     parser.add_argument("--source", required=True, metavar="FILE")
     parser.add_argument("--target", required=True, metavar="FILE")
     parser.add_argument("--gold", required=True, metavar="FILE", help="links in Pharaoh format, counted from 0")

@@ -3,6 +3,8 @@
 scores (with the NULL column) -> softmax or Gumbel -> calibration of the real columns -> values.
 """
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor, nn
 from transformers import initialization as init
@@ -365,6 +367,17 @@ class DecoderLayerMixin:
 
 def calibration_of(model: nn.Module) -> str | None:
     """How the cross-attention of a model is calibrated, by its own configuration or by an active adapter."""
+    return next((module.switches.calibration for module in _calibrated(model)), None)
+
+
+def calibrated_layers(model: nn.Module) -> list[int]:
+    """Numbers of the decoder layers with masks, from 0: all of a model, those that an active adapter has."""
+    return [module.layer_idx for module in _calibrated(model)]
+
+
+def _calibrated(model: nn.Module) -> Iterator[nn.Module]:
     # By attribute and not by class: a model loaded as remote code has a class of its own.
-    switches = (getattr(module, "switches", None) for module in model.modules())
-    return next((s.calibration for s in switches if s is not None), None)
+    for module in model.modules():
+        switches = getattr(module, "switches", None)
+        if switches is not None and switches.calibration is not None:
+            yield module
