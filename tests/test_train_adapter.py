@@ -164,6 +164,33 @@ def test_with_a_lora(base):
     assert train_adapter.main([*arguments, "--resume", "training.max_steps=5"])["steps"] == 5
 
 
+@pytest.mark.parametrize(
+    "adapter",
+    [
+        {"method": "full"},
+        {"calibration": "fixed", "calibration_weight": 2.0, "lora": {"r": 2, "target_modules": ["q_proj"]}},
+    ],
+    ids=["full", "fixed + lora"],
+)
+def test_scored_in_the_precision_of_the_weights(base, adapter, monkeypatch):
+    """Under bfloat16 autocast in training, and not after it."""
+    seen = []
+
+    def evaluate(model, *_, **__):
+        model.eval()
+        layer = model.get_encoder().layers[0].fc1
+        handle = layer.register_forward_hook(lambda module, inputs, output: seen.append(output.dtype))
+        model(torch.tensor([[3]]), decoder_input_ids=torch.tensor([[3]]))
+        handle.remove()
+        return [], bleu(["a"], ["a"], "none")
+
+    monkeypatch.setattr(train_adapter, "evaluate", evaluate)
+    train_adapter.main(
+        [*settings(base, **adapter), "training.bf16=true", "training.eval_strategy=no", "data.test=null"]
+    )
+    assert set(seen) == {torch.float32}
+
+
 def test_null_starts_where_it_is_told_to(base):
     """The first step changes little; `null_mass` belongs to leaky adapters."""
     arguments = settings(base, calibration=None, leaky=True, null_mass=0.2)

@@ -197,6 +197,9 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     started = time.monotonic()
     trainer.train(resume_from_checkpoint=True if options.resume else None)
     seconds = time.monotonic() - started
+    # Accelerate leaves autocast around the forward of what it was given: of a whole model that is the one that
+    # `generate` calls, of PEFT's it is not. Every method is scored in the precision of its weights.
+    trainer.accelerator.unwrap_model(model, keep_fp32_wrapper=False)
 
     results = {
         "config": run.published(),
