@@ -19,8 +19,8 @@ RESULTS = ROOT / "results"
 DOCUMENTS = ("README.md", "docs/adapters.md", "docs/experiments.md")
 BLOCK = re.compile(r"(<!-- table: (?P<name>[\w-]+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
 NOT_RUN = "not run"
-# "fixed_lora" is one run of two adapters.
-ADAPTERS = ("probe", "fixed", "annealed", "gated", "leaky", "lora", "fixed_lora", "full")
+ADAPTERS = ("probe", "fixed", "fixed_strong", "annealed", "gated", "leaky", "lora", "fixed_lora", "full")
+LABELS = {"fixed_strong": "fixed, lambda 2", "fixed_lora": "fixed + LoRA", "lora": "LoRA", "full": "all weights"}
 VARIANTS = ("baseline", "fixed", "annealed", "gated", "leaky", "gumbel")
 
 
@@ -221,7 +221,7 @@ def adapters(folder: str) -> str:
     for method in ADAPTERS:
         runs = [json.loads(p.read_text()) for p in sorted(RESULTS.glob(f"{folder}/{method}_seed*.json"))]
         if not runs:
-            rows.append([method.replace("_", " + "), *[NOT_RUN] * 6])
+            rows.append([LABELS.get(method, method), *[NOT_RUN] * 6])
             continue
         signature = runs[0]["test"]["trained"]["signature"]
         seeds = {run["config"]["training"]["seed"]: run for run in runs}
@@ -230,7 +230,7 @@ def adapters(folder: str) -> str:
         reliability = [run["attention"]["reliability_level"][-1] for run in runs if "attention" in run]
         rows.append(
             [
-                method.replace("_", " + "),
+                LABELS.get(method, method),
                 f"{runs[0]['trained_parameters']:,}",
                 *(mean_and_spread([run[split]["trained"]["bleu"] for run in runs]) for split in ("valid", "test")),
                 f"{statistics.fmean(gains):+.2f} ({min(gains):+.2f} to {max(gains):+.2f})",
@@ -267,7 +267,7 @@ def adapter_attention() -> str:
             )
             test = percent_with_interval(row["test"]["aer"], row["test"]["interval"])
             place = f"layer {chosen['layer'] + 1}, {heads}, {step}"
-            rows.append([f"{name.replace('_', ' + ')}, {weights}", f"{100 * row['dev']['aer']:.1f}", test, place])
+            rows.append([f"{LABELS.get(name, name)}, {weights}", f"{100 * row['dev']['aer']:.1f}", test, place])
     return markdown(["model", "dev AER", "test AER (95 %)", "chosen on dev"], rows)
 
 

@@ -356,7 +356,7 @@ def test_options_change_saved_settings_one_by_one(run, seq2seq, monkeypatch):
         ("checkpoint", ["--source-prefix", "x"], "--source-prefix is for an encoder-decoder"),
         ("seq2seq", ["--null"], "--null needs a Mask-Align model"),
         ("seq2seq", ["--layer", "9"], "`layer` must be from -2 to 1"),
-        ("seq2seq", ["--heads", "0"], "must have the key `layer`"),
+        ("seq2seq", ["--heads", "0"], "Give --layer, too"),
         ("seq2seq", ["--symmetrize", "union"], "`symmetrize` must be 'forward' for an encoder-decoder"),
     ],
 )

@@ -36,6 +36,34 @@ def test_a_result_that_is_missing_reads_not_run(tables, tmp_path, monkeypatch):
     assert tables.multi30k().count(f"| {tables.NOT_RUN} |") > 0
     assert tables.benchmark("training", {}) == f"{tables.NOT_RUN}\n"
     assert tables.aligning() == tables.aligners() == f"{tables.NOT_RUN}\n"
+    assert tables.adapter_attention() == tables.adapter_cost() == f"{tables.NOT_RUN}\n"
+    assert tables.adapters("nowhere").count(f"| {tables.NOT_RUN} |") > 0
+
+
+def test_adapters_against_their_bases(tables, tmp_path, monkeypatch):
+    """Each seed has a base of its own; all weights have none and take that of the same seed."""
+    monkeypatch.setattr(tables, "RESULTS", tmp_path)
+    scores = {"fixed": {1: (31.0, 30.0), 2: (33.0, 34.0)}, "full": {1: (36.0, None)}}
+    for method, runs in scores.items():
+        for seed, (trained, base) in runs.items():
+            bleu = {"trained": {"bleu": trained, "signature": "S"}} | ({"base": {"bleu": base}} if base else {})
+            run = {
+                "config": {"training": {"seed": seed}},
+                "trained_parameters": 1000,
+                "valid": bleu,
+                "test": bleu,
+                "wall_seconds": 90,
+            }
+            if method == "fixed":
+                run["attention"] = {"reliability_level": [0.1, 0.5]}
+            (tmp_path / f"{method}_seed{seed}.json").write_text(json.dumps(run))
+    lines = tables.adapters(".").splitlines()
+    assert lines[2].startswith("| base | - | 32.00 ± 2.00 (2 seeds) | 32.00 ± 2.00 (2 seeds) | -")
+    fixed = next(line for line in lines if line.startswith("| fixed |"))
+    assert fixed.endswith("| 32.00 ± 1.00 (2 seeds) | +0.00 (-1.00 to +1.00) | 0.500 | 1.5 |")
+    full = next(line for line in lines if line.startswith("| all weights |"))
+    assert full.endswith("| 36.00 | +6.00 (+6.00 to +6.00) | - | 1.5 |")
+    assert lines[-1] == "sacreBLEU `S`"
 
 
 def spread(median: float) -> dict:

@@ -218,9 +218,13 @@ def load_aligner(options: argparse.Namespace):
         raise CommandError(f"--null needs a Mask-Align model: {options.model} is an encoder-decoder, without NULL.")
     try:
         if chosen:
-            layers = getattr(aligner.model.config, "decoder_layers", None)  # T5 calls it otherwise: --layer is needed
-            saved = aligner.settings or (Seq2SeqAttention.default(layers) if layers else None)
-            aligner.settings = Seq2SeqAttention.from_dict((saved.to_dict() if saved else {}) | chosen)
+            saved = {} if aligner.settings is None else aligner.settings.to_dict()
+            if "layer" not in saved | chosen:
+                layers = getattr(aligner.model.config, "decoder_layers", None)
+                if layers is None or "heads" in chosen:
+                    raise CommandError("Give --layer, too: what is asked for is that of one layer.")
+                saved = Seq2SeqAttention.default(layers).to_dict()
+            aligner.settings = Seq2SeqAttention.from_dict(saved | chosen)
         # Options that do not suit the model shall not be blamed on the first line of the input.
         aligner.align([("a", "a")], threshold=options.threshold, symmetrize=options.symmetrize)
     except ValueError as error:
