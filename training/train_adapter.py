@@ -199,7 +199,8 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     seconds = time.monotonic() - started
     # Accelerate leaves autocast around the forward of what it was given: of a whole model that is the one that
     # `generate` calls, of PEFT's it is not. Every method is scored in the precision of its weights.
-    trainer.accelerator.unwrap_model(model, keep_fp32_wrapper=False)
+    # (Its `unwrap_model` would take transformers' own decorators off, too.)
+    vars(model).pop("forward", None)
 
     results = {
         "config": run.published(),
