@@ -214,11 +214,11 @@ def percent_with_interval(value: float, interval: list[float] | None) -> str:
     return f"{100 * value:.1f} ({100 * interval[0]:.1f} to {100 * interval[1]:.1f})"
 
 
-def adapters(folder: str) -> str:
+def adapters(folder: str, methods: tuple[str, ...] = ADAPTERS) -> str:
     """BLEU of adapters on one base model for each seed, of what they are compared with, and of the base itself."""
     rows, signature = [], ""
     bases: dict[int, dict] = {}
-    for method in ADAPTERS:
+    for method in methods:
         runs = [json.loads(p.read_text()) for p in sorted(RESULTS.glob(f"{folder}/{method}_seed*.json"))]
         if not runs:
             rows.append([LABELS.get(method, method), *[NOT_RUN] * 6])
@@ -303,7 +303,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "aligners": aligners,
     "ablation": ablation,
     "adapters": lambda: adapters("adapters/multi30k"),
-    "adapters-wpt03": lambda: adapters("adapters/wpt03"),
+    "adapters-wpt03": lambda: adapters("adapters/wpt03", ("probe", "fixed", "gated", "leaky", "lora")),
     "adapter-attention": adapter_attention,
     "adapter-cost": adapter_cost,
 }
