@@ -20,34 +20,31 @@ import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from peft import LoraConfig, PeftModel, TaskType, get_peft_model
 from torch.utils.data import DataLoader
-from train_translation import BleuCallback, evaluate
+from train_translation import evaluate, make_trainer, start
 from transformers import (
     AutoConfig,
     AutoModelForSeq2SeqLM,
     AutoTokenizer,
     BartConfig,
     BartForConditionalGeneration,
-    DataCollatorForSeq2Seq,
     MarianConfig,
     MarianMTModel,
     PreTrainedModel,
     PreTrainedTokenizerBase,
-    set_seed,
 )
 
 from hf_attncal import records
 from hf_attncal.adapters import AttentionCalibrationConfig, export_calibrated, save_adapter, set_null_mass
 from hf_attncal.analysis.corpus import attention_report
-from hf_attncal.averaging import last_checkpoints
-from hf_attncal.data.corpora import load_parallel, tokenize_pairs
+from hf_attncal.data.corpora import load_parallel
 from hf_attncal.models.cross_attention import calibration_of
-from hf_attncal.trainer import AttnCalTrainer, injected_adapters
+from hf_attncal.trainer import injected_adapters
 from hf_attncal.training_config import (
     SPLITS,
     TranslationConfig,
@@ -57,7 +54,6 @@ from hf_attncal.training_config import (
     model_classes,
     parse_arguments,
     read_settings,
-    training_arguments,
 )
 
 METHODS = {"attncal": AttentionCalibrationConfig, "lora": LoraConfig, "full": None}
@@ -161,38 +157,19 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     options = parse_arguments(__doc__, arguments)
     run = make_run(read_settings(options.config, options.settings))
     config = run.common
-    if options.data:
-        config.data.root = options.data
-    args = training_arguments(config)
-    output = Path(args.output_dir)
-    if last_checkpoints(output, 1) and not options.resume:
-        raise ValueError(f"{output} holds checkpoints of another run. Pass --resume, or another training.output_dir.")
-    set_seed(args.seed)
     if run.model.checkpoint is None:
         raise ValueError("`model.checkpoint` must name the model to adapt, got none. Add `model.checkpoint=FOLDER`.")
-    if config.data.train is None:
-        raise ValueError("`data.train` must name the text to train on, got none. See configs/reference.yaml.")
-
+    args, output = start(options, config)
     tokenizer = AutoTokenizer.from_pretrained(run.model.checkpoint, revision=run.model.revision)
     with args.main_process_first(local=False):
         writes = args.process_index == 0 and not options.resume
         checkpoint = stock_checkpoint(run.model, tokenizer, output / "base", writes)
     model = build(run, checkpoint)
     splits = {name: load_parallel(config.data.corpus(name)) for name in SPLITS if getattr(config.data, name)}
-    tokenized, reports = {}, {}
-    for name in [name for name in splits if name != "test"]:
-        tokenized[name], reports[name] = tokenize_pairs(splits[name], tokenizer, config.data.max_length)
-    trainer = AttnCalTrainer(
-        model=model,
-        args=args,
-        train_dataset=tokenized["train"],
-        eval_dataset=tokenized.get("valid"),
-        data_collator=DataCollatorForSeq2Seq(tokenizer, model),
-        processing_class=tokenizer,
-        callbacks=[BleuCallback(splits["valid"], tokenizer, config)] if "valid" in splits else [],
-    )
+    trainer, reports = make_trainer(model, tokenizer, splits, config, args)
     if run.null_mass is not None:
-        few = trainer.data_collator([tokenized["train"][n] for n in range(min(64, len(tokenized["train"])))])
+        text = trainer.train_dataset
+        few = trainer.data_collator([text[n] for n in range(min(64, len(text)))])
         set_null_mass(model, few, run.null_mass)
     started = time.monotonic()
     trainer.train(resume_from_checkpoint=True if options.resume else None)
@@ -207,6 +184,7 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
         "software": records.software(),
         "hardware": {**records.hardware(), "processes": args.world_size, "bf16": args.bf16},
         "data_sha256": config.data.hashes(),
+        "sentence_pairs": {name: asdict(report) for name, report in reports.items()},
         "parameters": sum(p.numel() for p in model.parameters()),
         "trained_parameters": sum(p.numel() for p in model.parameters() if p.requires_grad),
         "steps": trainer.state.global_step,
@@ -222,7 +200,7 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
                 (output / f"{name}.{what}.hypotheses.txt").write_text("\n".join(hypotheses) + "\n", encoding="utf-8")
                 print(f"{name}, {what}: BLEU {score.score:.2f}  {score.signature}")
     if "valid" in splits and calibration_of(model) is not None:
-        dev = tokenized["valid"].select_columns(["input_ids", "labels"])
+        dev = trainer.eval_dataset.select_columns(["input_ids", "labels"])
         batches = DataLoader(dev, args.per_device_eval_batch_size, collate_fn=trainer.data_collator)
         results["attention"] = attention_report(model, batches)
     results["log_history"] = trainer.state.log_history

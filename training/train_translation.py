@@ -17,6 +17,7 @@ In the end `training.output_dir` holds the model (the mean of the last `average_
 the translations of the test text, and `results.json`. `configs/reference.yaml` explains every key.
 """
 
+import argparse
 import time
 from dataclasses import asdict
 from pathlib import Path
@@ -39,7 +40,7 @@ from hf_attncal import records
 from hf_attncal.analysis.corpus import attention_report
 from hf_attncal.averaging import average_checkpoints, last_checkpoints
 from hf_attncal.data.corpora import load_parallel, tokenize_pairs
-from hf_attncal.trainer import AttnCalTrainer
+from hf_attncal.trainer import AttnCalTrainer, AttnCalTrainingArguments
 from hf_attncal.training_config import (
     SPLITS,
     TranslationConfig,
@@ -56,33 +57,11 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     """Run the steps above; returns what `results.json` holds."""
     options = parse_arguments(__doc__, arguments)
     config = load_config(options.config, options.settings)
-    if options.data:
-        config.data.root = options.data
-    args = training_arguments(config)
-    output = Path(args.output_dir)
-    if last_checkpoints(output, 1) and not options.resume:
-        raise ValueError(f"{output} holds checkpoints of another run. Pass --resume, or another training.output_dir.")
-    set_seed(args.seed)
-
-    if config.data.train is None:
-        raise ValueError("`data.train` must name the text to train on, got none. See configs/reference.yaml.")
+    args, output = start(options, config)
     splits = {name: load_parallel(config.data.corpus(name)) for name in SPLITS if getattr(config.data, name)}
     tokenizer = build_tokenizer(config.tokenizer, config.model.get("init_from"), args, splits["train"])
     model = build_model(config.model, tokenizer)
-    tokenized, reports = {}, {}
-    for name in [name for name in splits if name != "test"]:
-        tokenized[name], reports[name] = tokenize_pairs(splits[name], tokenizer, config.data.max_length)
-        if args.process_index == 0:
-            print(f"{name}: {reports[name]}")
-    trainer = AttnCalTrainer(
-        model=model,
-        args=args,
-        train_dataset=tokenized["train"],
-        eval_dataset=tokenized.get("valid"),
-        data_collator=DataCollatorForSeq2Seq(tokenizer, model),
-        processing_class=tokenizer,
-        callbacks=[BleuCallback(splits["valid"], tokenizer, config)] if "valid" in splits else [],
-    )
+    trainer, reports = make_trainer(model, tokenizer, splits, config, args)
     started = time.monotonic()
     trainer.train(resume_from_checkpoint=True if options.resume else None)
     seconds = time.monotonic() - started
@@ -107,7 +86,7 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
             (output / f"{name}.hypotheses.txt").write_text("\n".join(hypotheses) + "\n", encoding="utf-8")
             print(f"{name}: BLEU {score.score:.2f}  {score.signature}")
     if "valid" in splits and final.config.calibration is not None:
-        dev = tokenized["valid"].select_columns(["input_ids", "labels"])
+        dev = trainer.eval_dataset.select_columns(["input_ids", "labels"])
         batches = DataLoader(dev, args.per_device_eval_batch_size, collate_fn=trainer.data_collator)
         results["attention"] = attention_report(final, batches)
     history = trainer.state.log_history
@@ -118,6 +97,49 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
         tokenizer.save_pretrained(output)
         records.write(results, output / "results.json", *filter(None, [options.results]))
     return results
+
+
+def start(options: argparse.Namespace, config: TranslationConfig) -> tuple[AttnCalTrainingArguments, Path]:
+    """The Trainer's arguments and the output folder, checked; the seed is set, the data are where `--data` says.
+
+    Raises:
+        ValueError: no text to train on, or a folder with checkpoints of another run.
+    """
+    if options.data:
+        config.data.root = options.data
+    args = training_arguments(config)
+    output = Path(args.output_dir)
+    if last_checkpoints(output, 1) and not options.resume:
+        raise ValueError(f"{output} holds checkpoints of another run. Pass --resume, or another training.output_dir.")
+    if config.data.train is None:
+        raise ValueError("`data.train` must name the text to train on, got none. See configs/reference.yaml.")
+    set_seed(args.seed)
+    return args, output
+
+
+def make_trainer(
+    model,
+    tokenizer: PreTrainedTokenizerBase,
+    splits: dict[str, Dataset],
+    config: TranslationConfig,
+    args: AttnCalTrainingArguments,
+) -> tuple[AttnCalTrainer, dict[str, Any]]:
+    """The Trainer on the tokenised training and dev text, with BLEU on dev; and which pairs were kept."""
+    tokenized, reports = {}, {}
+    for name in [name for name in splits if name != "test"]:
+        tokenized[name], reports[name] = tokenize_pairs(splits[name], tokenizer, config.data.max_length)
+        if args.process_index == 0:
+            print(f"{name}: {reports[name]}")
+    trainer = AttnCalTrainer(
+        model=model,
+        args=args,
+        train_dataset=tokenized["train"],
+        eval_dataset=tokenized.get("valid"),
+        data_collator=DataCollatorForSeq2Seq(tokenizer, model),
+        processing_class=tokenizer,
+        callbacks=[BleuCallback(splits["valid"], tokenizer, config)] if "valid" in splits else [],
+    )
+    return trainer, reports
 
 
 def average(trainer: AttnCalTrainer, config: TranslationConfig) -> tuple[PreTrainedModel, list[str]]:
