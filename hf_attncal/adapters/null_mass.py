@@ -19,7 +19,7 @@ def set_null_mass(model: nn.Module, batch: Mapping[str, Tensor], mass: float = 0
     """Set the bias of NULL so that every head of the active adapter gives it `mass` on average.
 
     How much weight a bias is depends on the scores of the base model, which differ between models by orders of
-    magnitude: at the same bias of -4 NULL may get a hundredth or a ten-thousandth, which would hardly be trained. The
+    magnitude: at the same bias of -4 NULL may get a thousandth or a ten-thousandth, which would hardly be trained. The
     mean is over the real target steps of one batch of text, some dozens of sentences of the kind to train on.
 
     Args:

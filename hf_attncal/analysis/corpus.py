@@ -22,10 +22,9 @@ def attention_report(model, batches: Iterable[Mapping[str, Tensor]]) -> dict[str
             target; on any device.
 
     Returns:
-        Lists over calibrated layers: `layers`, their numbers from 0, and means over all real target steps:
-        `reliability_level` (Lu et al., eq. 8, on the head
-        average), `entropy` of plain attention (natural logarithm, mean over heads) and `mask_mean` over real source
-        tokens and heads.
+        Lists over calibrated layers: `layers`, their numbers from 0, and means over all real target steps of
+        `reliability_level` (Lu et al., eq. 8, on the head average), `entropy` of plain attention (natural logarithm,
+        mean over heads) and `mask_mean` over real source tokens and heads.
 
     Raises:
         ValueError: the model is not calibrated, or there is no target step.
