@@ -42,12 +42,12 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
 from hf_attncal.alignment.aligner import WordAligner
-from hf_attncal.alignment.training import SIZES
-from hf_attncal.alignment.training_data import AlignmentCollator
 from hf_attncal.data.batching import TokenBatchSampler
+from hf_attncal.data.word_alignment import AlignmentCollator
 from hf_attncal.models.configuration_mask_align import MaskAlignConfig
 from hf_attncal.models.modeling_mask_align import MaskAlignModel
-from hf_attncal.training_config import bf16_is_fast
+from hf_attncal.training.settings import bf16_is_fast
+from hf_attncal.training.word_alignment import SIZES
 
 # The published size of BERT-base, with the vocabulary of mBERT.
 ENCODER = {

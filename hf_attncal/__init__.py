@@ -1,56 +1,26 @@
 """hf_attncal: attention that can be trusted, in the cross-attention of Marian- and BART-style models.
 
-Importing the package registers its models with the Auto classes, and their code for saving next to the weights.
+Importing the package registers its models with the Auto classes; what it exports is imported when it is used.
 """
 
 import importlib
 
-from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM
-
-from .models.configuration_attncal import AttnCalBartConfig, AttnCalMarianConfig
-from .models.configuration_mask_align import MaskAlignConfig
-from .models.modeling_attncal_bart import AttnCalBartForConditionalGeneration, AttnCalBartModel
-from .models.modeling_attncal_marian import AttnCalMarianModel, AttnCalMarianMTModel
-from .models.modeling_mask_align import MaskAlignModel
+from hf_attncal.families import FAMILIES, register_with_auto_classes
 
 __version__ = "0.1.0"
 
-for _config, _model, _language_model in (
-    (AttnCalMarianConfig, AttnCalMarianModel, AttnCalMarianMTModel),
-    (AttnCalBartConfig, AttnCalBartModel, AttnCalBartForConditionalGeneration),
-):
-    AutoConfig.register(_config.model_type, _config)
-    AutoModel.register(_config, _model)
-    AutoModelForSeq2SeqLM.register(_config, _language_model)
-    # Without these, a model loaded from a repository and saved again would name code that is not there.
-    _config.register_for_auto_class()
-    _model.register_for_auto_class("AutoModel")
-    _language_model.register_for_auto_class("AutoModelForSeq2SeqLM")
-
-AutoConfig.register(MaskAlignConfig.model_type, MaskAlignConfig)
-AutoModel.register(MaskAlignConfig, MaskAlignModel)
-MaskAlignConfig.register_for_auto_class()
-MaskAlignModel.register_for_auto_class("AutoModel")
-
 _LAZY = {
-    "AttnCalTrainer": "hf_attncal.trainer",
-    "AttnCalTrainingArguments": "hf_attncal.trainer",
+    "AnnealingCallback": "hf_attncal.training.calibrated",
+    "AttnCalTrainer": "hf_attncal.training.calibrated",
+    "AttnCalTrainingArguments": "hf_attncal.training.arguments",
     "WordAligner": "hf_attncal.alignment",
 }
-__all__ = [
-    "AttnCalBartConfig",
-    "AttnCalBartForConditionalGeneration",
-    "AttnCalBartModel",
-    "AttnCalMarianConfig",
-    "AttnCalMarianMTModel",
-    "AttnCalMarianModel",
-    "AttnCalTrainer",
-    "AttnCalTrainingArguments",
-    "MaskAlignConfig",
-    "MaskAlignModel",
-    "WordAligner",
-    "__version__",
-]
+for _family in FAMILIES.values():
+    _LAZY[_family.config] = f"hf_attncal.models.{_family.modules[0]}"
+    for _name in filter(None, (_family.bare, _family.model)):
+        _LAZY[_name] = f"hf_attncal.models.{_family.modules[1]}"
+
+__all__ = [*sorted(_LAZY), "__version__"]
 
 
 def __getattr__(name: str):
@@ -61,3 +31,6 @@ def __getattr__(name: str):
 
 def __dir__() -> list[str]:
     return __all__
+
+
+register_with_auto_classes()

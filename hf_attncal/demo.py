@@ -33,11 +33,12 @@ from hf_attncal.analysis import attention_is_reliable, head_average
 from hf_attncal.analysis.corpus import layer_contributions
 from hf_attncal.analysis.plots import heat_map
 from hf_attncal.data.corpora import tokenize_pairs
-from hf_attncal.data.synthetic import AlignedPair, generate_split
+from hf_attncal.data.synthetic.english_german import AlignedPair, generate_split
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
 from hf_attncal.hub import Result, inspect_folder, translate_in_fresh_process, write_model_card
-from hf_attncal.records import hardware, software
-from hf_attncal.translation import BleuScore, bleu, translate
+from hf_attncal.inference.translation import translate
+from hf_attncal.metrics.bleu import BleuScore, bleu
+from hf_attncal.metrics.records import hardware, software
 
 TRAIN_PAIRS, DEV_PAIRS, TEST_PAIRS = 20_000, 300, 300
 VOCABULARY = 800

@@ -1,19 +1,19 @@
 """Train an adapter on a finished translation model, or what it is compared with: a LoRA, or all of the weights.
 
-    python training/train_adapter.py --config configs/adapter_gated.yaml --data DIR model.checkpoint=FOLDER
+    python training/train_adapter.py --config configs/adapter/gated.yaml --data DIR model.checkpoint=FOLDER
 
 `model.checkpoint` is a folder or Hub id of a Marian, BART, mBART, Pegasus or M2M100 model. A model that
 `train_translation.py` trained without any switch is such a model, too: a stock copy of it goes to the output folder.
 Any setting can follow as `section.key=value`:
 
-    python training/train_adapter.py --config configs/adapter_gated.yaml --data DIR --results results/gated.json \
+    python training/train_adapter.py --config configs/adapter/gated.yaml --data DIR --results results/gated.json \
         model.checkpoint=runs/multi30k training.output_dir=runs/gated training.seed=2 adapter.mask_rank=16
 
 `--resume` goes on from the last checkpoint in `training.output_dir`. Several processes: `accelerate launch` on GPUs,
 `torchrun --nproc_per_node 2` on CPUs. In the end `training.output_dir` holds the adapter (or the model) with its
 tokenizer, the translations, and `results.json` with BLEU before and after. With `adapter.lora` there are two adapters,
-each in a folder of its own, and `full`, a model with both in it (Marian and BART). `configs/adapter_base.yaml`
-explains the keys that are not in `configs/reference.yaml`.
+each in a folder of its own, and `full`, a model with both in it (Marian and BART). `configs/adapter/base.yaml`
+explains the keys that are not in `configs/reference_translation.yaml`.
 """
 
 import shutil
@@ -39,13 +39,13 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from hf_attncal import records
 from hf_attncal.adapters import AttentionCalibrationConfig, export_calibrated, save_adapter, set_null_mass
 from hf_attncal.analysis.corpus import attention_report
 from hf_attncal.data.corpora import load_parallel
+from hf_attncal.metrics import records
 from hf_attncal.models.cross_attention import calibration_of
-from hf_attncal.trainer import injected_adapters
-from hf_attncal.training_config import (
+from hf_attncal.training.calibrated import injected_adapters
+from hf_attncal.training.settings import (
     SPLITS,
     TranslationConfig,
     check_keys,

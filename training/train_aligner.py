@@ -1,10 +1,10 @@
 """Train a word aligner from parallel text: tokenizer, model, threshold, AER on dev and test.
 
-    python training/train_aligner.py --config configs/aligner_wpt03.yaml --data DIR
+    python training/train_aligner.py --config configs/aligner/wpt03.yaml --data DIR
 
 `--data DIR` is the folder of the files that the config names. Any setting can follow as `section.key=value`:
 
-    python training/train_aligner.py --config configs/aligner_wpt03.yaml --data DIR \
+    python training/train_aligner.py --config configs/aligner/wpt03.yaml --data DIR \
         --results results/aligner.json training.output_dir=runs/aligner data.train.guide=links.pharaoh
 
 `--resume` goes on from the last checkpoint in `training.output_dir`. Several processes: `accelerate launch` on GPUs,
@@ -15,9 +15,9 @@ from typing import Any
 
 from accelerate import PartialState
 
-from hf_attncal import records
-from hf_attncal.alignment.training import make_aligner_config, train_aligner
-from hf_attncal.training_config import parse_arguments, read_settings
+from hf_attncal.metrics import records
+from hf_attncal.training.settings import parse_arguments, read_settings
+from hf_attncal.training.word_alignment import make_aligner_config, train_aligner
 
 
 def main(arguments: list[str] | None = None) -> dict[str, Any]:

@@ -1,20 +1,20 @@
 """Train a translation model from parallel text: tokenizer, model, checkpoints, averaging, BLEU on dev and test.
 
-    python training/train_translation.py --config configs/multi30k_gated.yaml --data DIR
+    python training/train_translation.py --config configs/translation/multi30k_gated.yaml --data DIR
 
 `--data DIR` is the folder of the files that the config names. Any setting can follow as `section.key=value`:
 
-    python training/train_translation.py --config configs/multi30k_gated.yaml --data DIR \
+    python training/train_translation.py --config configs/translation/multi30k_gated.yaml --data DIR \
         --results results/gated.json training.output_dir=runs/gated training.seed=2 model.mask_penalty=0.05
 
 `--resume` goes on from the last checkpoint in `training.output_dir`. Several processes give the same model (on CPUs
 `torchrun --nproc_per_node 2`, as `accelerate launch` starts one process there):
 
-    accelerate launch --num_processes 2 training/train_translation.py --config configs/multi30k_gated.yaml \
-        --data DIR training.tokens_per_batch=768
+    accelerate launch --num_processes 2 training/train_translation.py \
+        --config configs/translation/multi30k_gated.yaml --data DIR training.tokens_per_batch=768
 
 In the end `training.output_dir` holds the model (the mean of the last `average_last` checkpoints) with its tokenizer,
-the translations of the test text, and `results.json`. `configs/reference.yaml` explains every key.
+the translations of the test text, and `results.json`. `configs/reference_translation.yaml` explains every key.
 """
 
 import argparse
@@ -36,12 +36,15 @@ from transformers import (
     set_seed,
 )
 
-from hf_attncal import records
 from hf_attncal.analysis.corpus import attention_report
-from hf_attncal.averaging import average_checkpoints, last_checkpoints
 from hf_attncal.data.corpora import load_parallel, tokenize_pairs
-from hf_attncal.trainer import AttnCalTrainer, AttnCalTrainingArguments
-from hf_attncal.training_config import (
+from hf_attncal.inference.translation import translate
+from hf_attncal.metrics import records
+from hf_attncal.metrics.bleu import BleuScore, bleu
+from hf_attncal.training.arguments import AttnCalTrainingArguments
+from hf_attncal.training.averaging import average_checkpoints, last_checkpoints
+from hf_attncal.training.calibrated import AttnCalTrainer
+from hf_attncal.training.settings import (
     SPLITS,
     TranslationConfig,
     build_model,
@@ -50,7 +53,6 @@ from hf_attncal.training_config import (
     parse_arguments,
     training_arguments,
 )
-from hf_attncal.translation import BleuScore, bleu, translate
 
 
 def main(arguments: list[str] | None = None) -> dict[str, Any]:
@@ -112,7 +114,7 @@ def start(options: argparse.Namespace, config: TranslationConfig) -> tuple[AttnC
     if last_checkpoints(output, 1) and not options.resume:
         raise ValueError(f"{output} holds checkpoints of another run. Pass --resume, or another training.output_dir.")
     if config.data.train is None:
-        raise ValueError("`data.train` must name the text to train on, got none. See configs/reference.yaml.")
+        raise ValueError("`data.train` must name the text to train on, got none.")
     set_seed(args.seed)
     return args, output
 

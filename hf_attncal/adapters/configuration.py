@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from peft import PeftConfig, TaskType
 
-from ..models.configuration_attncal import CALIBRATIONS, MASK_PROJECTIONS
+from hf_attncal.models.configuration_attncal import CALIBRATIONS, MASK_PROJECTIONS
 
 
 class AdapterType(enum.StrEnum):

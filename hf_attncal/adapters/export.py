@@ -12,9 +12,10 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from ..models.configuration_attncal import AttnCalBartConfig, AttnCalMarianConfig
-from ..models.modeling_attncal_bart import AttnCalBartForConditionalGeneration
-from ..models.modeling_attncal_marian import AttnCalMarianMTModel
+from hf_attncal.models.configuration_attncal import AttnCalBartConfig, AttnCalMarianConfig
+from hf_attncal.models.modeling_attncal_bart import AttnCalBartForConditionalGeneration
+from hf_attncal.models.modeling_attncal_marian import AttnCalMarianMTModel
+
 from .layers import CHILD, AdapterLayer, active_settings, adapter_layers, cross_attentions
 
 _FULL_MODELS = {

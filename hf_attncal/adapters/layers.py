@@ -13,7 +13,8 @@ from peft.tuners.tuners_utils import BaseTunerLayer
 from torch import Tensor, nn
 from transformers import initialization as init
 
-from ..models.cross_attention import CrossAttentionMixin, DecoderLayerMixin, HeadGate, MaskNetwork
+from hf_attncal.models.cross_attention import CrossAttentionMixin, DecoderLayerMixin, HeadGate, MaskNetwork
+
 from .configuration import AttentionCalibrationConfig
 
 # The child's name in the attention. It must not contain the prefix: PEFT skips what does when it deletes adapters. Nor

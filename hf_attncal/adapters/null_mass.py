@@ -5,7 +5,8 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from ..models.losses import IGNORE_INDEX
+from hf_attncal.models.losses import IGNORE_INDEX
+
 from .layers import active_settings, adapter_layers
 
 # Where a weight of NULL was rounded to 0 or 1 it does not tell its score: what is nearer counts as this near.

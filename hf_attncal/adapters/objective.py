@@ -13,11 +13,12 @@ from torch import Tensor, nn
 from transformers.modeling_outputs import Seq2SeqLMOutput
 from transformers.utils import logging
 
-from ..models.cross_attention import AttentionContext
-from ..models.gradients import DetachedParameters
-from ..models.losses import IGNORE_INDEX, cross_entropy_from_hidden, label_smoothed_cross_entropy
-from ..models.modeling_attncal import named_losses, perturbed_pass
-from ..models.outputs import AttnCalSeq2SeqLMOutput
+from hf_attncal.models.cross_attention import AttentionContext
+from hf_attncal.models.gradients import DetachedParameters
+from hf_attncal.models.losses import IGNORE_INDEX, cross_entropy_from_hidden, label_smoothed_cross_entropy
+from hf_attncal.models.modeling_attncal import named_losses, perturbed_pass
+from hf_attncal.models.outputs import AttnCalSeq2SeqLMOutput
+
 from .configuration import AttentionCalibrationConfig
 from .layers import AdapterLayer, active_settings, adapter_layers, decoder_of
 
@@ -171,7 +172,7 @@ def _check_training(model: nn.Module, settings: AttentionCalibrationConfig, labe
     if settings.calibration == "annealed" and not any(layer.counts_steps for layer in adapter_layers(model)):
         logger.warning_once(
             '`calibration="annealed"` follows the optimiser steps, and nothing counts them: the calibration stays '
-            "off. Use `AttnCalTrainer`, or pass `callbacks=[hf_attncal.trainer.AnnealingCallback()]` to the Trainer."
+            "off. Use `AttnCalTrainer`, or pass `callbacks=[hf_attncal.AnnealingCallback()]` to the Trainer."
         )
 
 

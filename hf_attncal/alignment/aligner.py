@@ -15,9 +15,9 @@ from torch import Tensor
 from transformers import AutoModel, AutoTokenizer
 from transformers.utils import cached_file
 
-from hf_attncal.loading import load_config, load_seq2seq
+from hf_attncal.inference.loading import load_config, load_seq2seq
 
-from .extraction import argmax_links
+from .links import argmax_links
 from .seq2seq import SETTINGS_FILE, Seq2SeqAttention, seq2seq_weights
 from .symmetrization import SYMMETRIZATIONS, harmonic
 from .symmetrization import symmetrize as symmetrize_weights

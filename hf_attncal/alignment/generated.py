@@ -11,7 +11,9 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from .extraction import Link, argmax_links, word_attention_stack
+from hf_attncal.data.pharaoh import Link
+
+from .links import argmax_links, word_attention_stack
 from .seq2seq import Seq2SeqAttention, WordTokens, token_rows, tokenize_words
 
 

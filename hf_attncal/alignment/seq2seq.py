@@ -22,10 +22,12 @@ import torch
 from torch import Tensor
 
 from hf_attncal.analysis.corpus import layer_contributions
+from hf_attncal.data.pharaoh import GoldAlignment, check_index_base
+from hf_attncal.data.words import subword_word_ids
+from hf_attncal.metrics.aer import AlignmentScore, alignment_error_rate
 from hf_attncal.models.cross_attention import calibrated_layers
 
-from .aer import AlignmentScore, GoldAlignment, alignment_error_rate, check_index_base
-from .extraction import argmax_links, subword_word_ids, word_attention_stack
+from .links import argmax_links, word_attention_stack
 
 SETTINGS_FILE = "alignment.json"  # beside the weights of a checkpoint
 # What of a cross-attention is read: the weights that are used, or what each token contributes (Lu et al., eq. 6).

@@ -8,7 +8,7 @@ tensor for each layer.
 import torch
 from torch import Tensor
 
-from ..models.functional import contribution, uniform_attention
+from hf_attncal.models.functional import contribution, uniform_attention
 
 
 def contributions(

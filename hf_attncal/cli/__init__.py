@@ -8,7 +8,7 @@ import os
 import sys
 from importlib.metadata import version
 
-from .align import add_align
+from .align_run import add_align
 from .common import CommandError
 from .demo import add_demo
 from .score import add_score

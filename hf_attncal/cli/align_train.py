@@ -1,8 +1,6 @@
 """`attncal align train` and `attncal align select`: what comes before aligning."""
 
 import argparse
-import json
-from pathlib import Path
 
 from .common import CommandError, positive
 
@@ -45,14 +43,14 @@ def add_train(actions: argparse._SubParsersAction) -> None:
     running.add_argument("--seed", type=int, default=1)
     running.add_argument("--resume", action="store_true", help="go on from the last checkpoint in the output folder")
     running.add_argument(
-        "settings", nargs="*", metavar="section.key=value", help="any other setting of configs/aligner_reference.yaml"
+        "settings", nargs="*", metavar="section.key=value", help="any other setting of configs/reference_aligner.yaml"
     )
     parser.set_defaults(run=_run_train)
 
 
 def _run_train(options: argparse.Namespace) -> None:
-    from hf_attncal.alignment.training import make_aligner_config, train_aligner
-    from hf_attncal.training_config import apply_overrides
+    from hf_attncal.training.settings import apply_overrides
+    from hf_attncal.training.word_alignment import make_aligner_config, train_aligner
 
     dev = (options.dev_source, options.dev_target, options.dev_gold)
     if any(dev) and not all(dev):
@@ -82,57 +80,3 @@ def _run_train(options: argparse.Namespace) -> None:
         found = results["dev"]
         how = f"{found['symmetrization']} above {found['threshold']}"
         print(f"dev: AER {100 * found['aer']:.1f} with {how}  {found['signature']}")
-
-
-def add_select(actions: argparse._SubParsersAction) -> None:
-    """Add the action `select`."""
-    parser = actions.add_parser(
-        "select",
-        help="find the attention of an encoder-decoder that aligns best",
-        description="Try every layer of a Marian- or BART-style checkpoint, with all heads, single heads and sets of "
-        "heads, by the step that predicts a token (Naive-Att) and by the one that reads it (Shift-Att), on annotated "
-        "pairs; print the best and write them to alignment.json, which `attncal align run` reads.",
-    )
-    parser.add_argument("model", metavar="MODEL", help="folder or Hub name of an encoder-decoder, or of an adapter")
-    parser.add_argument("--source", required=True, metavar="FILE")
-    parser.add_argument("--target", required=True, metavar="FILE")
-    parser.add_argument("--gold", required=True, metavar="FILE", help="links in Pharaoh format, counted from 0")
-    parser.add_argument(
-        "--output", metavar="FOLDER", help="where alignment.json goes; without it, MODEL if that is a folder"
-    )
-    parser.add_argument("--top", type=positive, default=10, help="rows to print (default: %(default)s)")
-    parser.add_argument("--lowercase", action="store_true", help="lower-case the text")
-    parser.add_argument(
-        "--weights",
-        choices=("attention", "contribution"),
-        default="attention",
-        help="what to read; contributions need a calibrated model or adapter (default: %(default)s)",
-    )
-    parser.add_argument("--device", help="such as cpu or cuda:0; without it, a GPU if there is one")
-    parser.add_argument(
-        "--trust-remote-code", action="store_true", help="run the model code that comes with the checkpoint"
-    )
-    parser.set_defaults(run=_run_select)
-
-
-def _run_select(options: argparse.Namespace) -> None:
-    from hf_attncal.alignment import parse_alignments, select_attention
-    from hf_attncal.data.corpora import read_lines, read_parallel
-
-    from .translate import load_model
-
-    output = options.output or options.model
-    if not Path(output).is_dir():
-        raise CommandError(f"{output} is no folder: name one for alignment.json with --output.")
-    try:
-        text, gold = read_parallel(options.source, options.target), parse_alignments(read_lines(options.gold))
-        if len(gold) != len(text):
-            raise CommandError(f"{options.gold} has {len(gold)} lines of links for {len(text)} sentence pairs.")
-        model, tokenizer = load_model(options.model, options.device, options.trust_remote_code)
-        sides = [[line.lower() if options.lowercase else line for line in text[side]] for side in ("source", "target")]
-        ranked = select_attention(model, tokenizer, *sides, gold, weights=options.weights)
-    except ValueError as error:
-        raise CommandError(str(error)) from error
-    for settings, score in ranked[: options.top]:
-        print(f"{100 * score.aer:5.1f}  {json.dumps(settings.to_dict())}")
-    ranked[0][0].save(output)

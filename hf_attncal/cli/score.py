@@ -77,7 +77,7 @@ def _not_negative(text: str) -> int:
 
 
 def _run_score(options: argparse.Namespace) -> None:
-    from hf_attncal.alignment.aer import parse_alignments, parse_hypotheses
+    from hf_attncal.data.pharaoh import parse_alignments, parse_hypotheses
 
     if bool(options.source) != bool(options.target):
         raise CommandError("--source and --target belong together: pass both or neither.")
@@ -119,7 +119,7 @@ def score_rows(
     Raises:
         CommandError: indices of a hypothesis seem to be shifted or exchanged, or the signature cannot hold an option.
     """
-    from hf_attncal.alignment.aer import alignment_error_rate, find_index_mismatch, paired_bootstrap
+    from hf_attncal.metrics.aer import alignment_error_rate, find_index_mismatch, paired_bootstrap
 
     counted = {
         "ignore_possible": options.ignore_possible,
@@ -152,7 +152,7 @@ def _read_links(
     name: str, parse: Callable[..., list], base: str, reverse: bool, option: str, check: bool
 ) -> tuple[list, str]:
     """Links of a file, counted from 0, and the index base that the signature states."""
-    from hf_attncal.alignment.aer import detect_index_base
+    from hf_attncal.data.pharaoh import detect_index_base
 
     lines = _read_lines(name)
     try:
@@ -183,7 +183,7 @@ def _read_lines(name: str) -> list[str]:
     Raises:
         CommandError: it cannot be read, or is empty.
     """
-    from hf_attncal.data.corpora import read_lines
+    from hf_attncal.data.text import read_lines
 
     if name != STANDARD_INPUT:
         try:
@@ -214,7 +214,7 @@ def _read_sentences(options: argparse.Namespace, pairs: int) -> list[tuple[list[
 
 
 def _check_inside(name: str, links: list, sentences: list | None, option: str) -> None:
-    from hf_attncal.alignment.aer import check_inside_sentences
+    from hf_attncal.data.pharaoh import check_inside_sentences
 
     if sentences is None:
         return

@@ -64,7 +64,7 @@ def load_model(name: str, device: str | None, trust_remote_code: bool):
     Raises:
         CommandError: there is no such checkpoint, it is of another kind, or the device cannot be used.
     """
-    from hf_attncal.loading import load_config, load_seq2seq
+    from hf_attncal.inference.loading import load_config, load_seq2seq
 
     with load_errors(name):
         # False and not None: asked with None, transformers would read the answer from standard input, our data.
@@ -94,7 +94,7 @@ def translate_stream(model, tokenizer, source: BinaryIO, target: BinaryIO, optio
     """
     from tqdm.auto import tqdm
 
-    from hf_attncal.translation import position_limit, translate
+    from hf_attncal.inference.translation import position_limit, translate
 
     # Someone who types wants each line answered; a pipe wants full batches.
     window = 1 if source.isatty() else _BATCHES_PER_WINDOW * options.batch_size

@@ -4,8 +4,6 @@ Nothing is repaired in silence: a file that cannot be what the caller thinks it 
 cannot be trained on are dropped, counted and reported, never truncated (a cut sentence pair is a wrong translation).
 """
 
-import gzip
-import lzma
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -17,6 +15,8 @@ from datasets import Dataset, Features, Value, concatenate_datasets, load_datase
 from datasets.fingerprint import generate_random_fingerprint
 from transformers import PreTrainedTokenizerBase
 
+from hf_attncal.data.text import read_lines
+
 try:
     from datasets import List
 except ImportError:  # datasets < 4 calls the same feature `Sequence`
@@ -24,44 +24,6 @@ except ImportError:  # datasets < 4 calls the same feature `Sequence`
 
 FILE_KEYS = {"source", "target"}
 DATASET_KEYS = {"dataset", "config", "split", "source_field", "target_field"}
-
-
-def read_lines(path: str | Path) -> list[str]:
-    """The lines of a UTF-8 text file, without line ends; `.gz` and `.xz` files are decompressed.
-
-    Only LF and CRLF end a line. Unicode separators such as U+2028 and the form feed do not: text that contains them
-    would otherwise shift every later line against the other language.
-
-    Raises:
-        ValueError: the file is missing, cannot be decompressed, is not UTF-8 (with the line number), or has no text.
-    """
-    path = Path(path)
-    if not path.is_file():
-        problem = "is a directory" if path.is_dir() else "does not exist"
-        raise ValueError(f"Text file `{path}` {problem}. Give the path of a plain, .gz or .xz text file.")
-    opener = {".gz": gzip.open, ".xz": lzma.open}.get(path.suffix, open)
-    try:
-        with opener(path, "rb") as file:
-            data = file.read()
-    except (gzip.BadGzipFile, lzma.LZMAError, EOFError) as error:
-        raise ValueError(
-            f"Text file `{path}` cannot be decompressed ({error}). It is damaged or not a {path.suffix} file: "
-            "fetch it again, or rename it if it is plain text."
-        ) from error
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        raise ValueError(
-            f"Text file `{path}` is not UTF-8: byte 0x{data[error.start]:02x} in line {line}. "
-            "Convert it to UTF-8 first, for example with `iconv -f latin1 -t utf-8`."
-        ) from error
-    if not text.strip():
-        raise ValueError(f"Text file `{path}` is empty ({len(data)} bytes without text). Give a file with sentences.")
-    lines = text.split("\n")
-    if not lines[-1]:
-        lines.pop()
-    return [line.removesuffix("\r") for line in lines]
 
 
 def read_parallel(source: str | Path, target: str | Path) -> Dataset:

@@ -114,6 +114,7 @@ class AttnCalMarianConfig(AttnCalConfigMixin, MarianConfig):
     )
 
     model_type = "attncal_marian"
+    _auto_class = "AutoConfig"  # of a saved model: its code travels with it
 
 
 @strict
@@ -124,3 +125,4 @@ class AttnCalBartConfig(AttnCalConfigMixin, BartConfig):
     )
 
     model_type = "attncal_bart"
+    _auto_class = "AutoConfig"

@@ -64,6 +64,7 @@ class MaskAlignConfig(PreTrainedConfig):
     """
 
     model_type = "mask_align"
+    _auto_class = "AutoConfig"
     attribute_map = {
         "hidden_size": "d_model",
         "num_attention_heads": "attention_heads",

@@ -73,6 +73,8 @@ class AttnCalBartDecoder(AttnCalBartPreTrainedModel, hf.BartDecoder):
 class AttnCalBartModel(AttnCalModelMixin, AttnCalBartPreTrainedModel, hf.BartModel):
     """`BartModel` with calibrated, leaky and Gumbel cross-attention."""
 
+    _auto_class = "AutoModel"
+
     def __init__(self, config: AttnCalBartConfig):
         super(hf.BartModel, self).__init__(config)
         embed_scale = math.sqrt(config.d_model) if config.scale_embedding else 1.0
@@ -88,6 +90,8 @@ class AttnCalBartForConditionalGeneration(
     AttnCalSeq2SeqLMMixin, AttnCalBartPreTrainedModel, hf.BartForConditionalGeneration, GenerationMixin
 ):
     """`BartForConditionalGeneration` with calibrated, leaky and Gumbel cross-attention, and both objectives."""
+
+    _auto_class = "AutoModelForSeq2SeqLM"
 
     def __init__(self, config: AttnCalBartConfig):
         super(hf.BartForConditionalGeneration, self).__init__(config)

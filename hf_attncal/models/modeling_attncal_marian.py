@@ -79,6 +79,8 @@ class AttnCalMarianDecoder(AttnCalMarianPreTrainedModel, hf.MarianDecoder):
 class AttnCalMarianModel(AttnCalModelMixin, AttnCalMarianPreTrainedModel, hf.MarianModel):
     """`MarianModel` with calibrated, leaky and Gumbel cross-attention."""
 
+    _auto_class = "AutoModel"
+
     def __init__(self, config: AttnCalMarianConfig):
         super(hf.MarianModel, self).__init__(config)
         self._tied_weights_keys = None
@@ -95,6 +97,8 @@ class AttnCalMarianModel(AttnCalModelMixin, AttnCalMarianPreTrainedModel, hf.Mar
 
 class AttnCalMarianMTModel(AttnCalSeq2SeqLMMixin, AttnCalMarianPreTrainedModel, hf.MarianMTModel, GenerationMixin):
     """`MarianMTModel` with calibrated, leaky and Gumbel cross-attention, and both training objectives in one loss."""
+
+    _auto_class = "AutoModelForSeq2SeqLM"
 
     def __init__(self, config: AttnCalMarianConfig):
         super(hf.MarianMTModel, self).__init__(config)

@@ -442,6 +442,8 @@ class MaskAlignPreTrainedModel(PreTrainedModel):
 class MaskAlignModel(MaskAlignPreTrainedModel):
     """Two masked translation models, one for each direction, with shared embeddings."""
 
+    _auto_class = "AutoModel"
+
     def __init__(self, config: MaskAlignConfig):
         super().__init__(config)
         self.source_embeddings = nn.Embedding(config.vocab_size, config.d_model)

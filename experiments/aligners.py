@@ -1,0 +1,508 @@
+"""Alignment error rate of our checkpoints and of other word aligners, on the same files.
+
+    python experiments/aligners.py --data DIR --pair wpt03-enfr --model small=runs/aligner_wpt03
+    python experiments/aligners.py --data DIR --pair dermit-derm --eflomal PATH --fast-align PATH --atools PATH
+    python experiments/aligners.py --data DIR --lowercase --train-source FILE ... --test-gold FILE --output FILE
+    python experiments/aligners.py ... --systems eflomal --guide-output FILE --guide-symmetrization intersection
+
+The other aligners are commands that are found in PATH or named: eflomal (`eflomal-align`) and fast_align. They learn
+from the text that they align and are given training, dev and test text together (never a gold link). Their two
+directions are merged in every way that is known, by `hf_attncal` or, with `--atools`, by fast_align's own tool; one
+way is chosen by its error rate on dev, and only that one is scored on test. Our checkpoints are scored with the
+symmetrisation and the threshold that they are saved with, and do not learn from what they align.
+
+`--guide-output` writes what one of them links in the training text, a line for each pair: the guide of `attncal align
+train --guide`. It has learned from the text of dev and test too, unless `--no-test` leaves the latter out.
+"""
+
+import argparse
+import dataclasses
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import chain, islice
+from pathlib import Path
+
+import common
+
+from hf_attncal.alignment.aligner import WordAligner
+from hf_attncal.alignment.symmetrization import SYMMETRIZATIONS, symmetrize_links
+from hf_attncal.data.corpora import load_parallel
+from hf_attncal.data.pharaoh import parse_hypotheses
+from hf_attncal.metrics import records
+from hf_attncal.metrics.aer import AlignmentScore, alignment_error_rate
+from hf_attncal.training.word_alignment import Gold
+
+Link = tuple[int, int]
+Pair = tuple[list[str], list[str]]
+
+# What merges links; the harmonic mean needs weights.
+MERGES = tuple(name for name in SYMMETRIZATIONS if name != "harmonic")
+# What fast_align's `atools -c` calls them; the two directions need no tool.
+ATOOLS = {
+    "intersection": "intersect",
+    "union": "union",
+    "grow-diag": "grow-diag",
+    "grow-diag-final": "grow-diag-final",
+    "grow-diag-final-and": "grow-diag-final-and",
+}
+PEERS = {"eflomal": "eflomal-align", "fast_align": "fast_align"}
+# Files of known pairs, under --data.
+FILES = {
+    "wpt03-enfr": {"train": "train.100k.{}.gz", "source": "en", "target": "fr", "lowercase": True},
+    "dermit-derm": {"train": "train.{}.gz", "source": "de", "target": "rm", "lowercase": True},
+}
+SPLITS = ("dev", "test")
+
+
+@dataclass(frozen=True)
+class Data:
+    """Text as words, and gold links.
+
+    Args:
+        train: pairs without links.
+        gold: "dev", and "test" where it is scored.
+        lowercase: what the other aligners are given is in lower case; our checkpoints know themselves.
+        hashes: of every file, by its name.
+    """
+
+    train: list[tuple[str, str]]
+    gold: dict[str, Gold]
+    lowercase: bool
+    hashes: dict[str, str]
+
+    def words(self) -> Iterator[Pair]:
+        """All pairs as the other aligners get them: training text, then that of each split."""
+        for source, target in chain(self.train, *(gold.pairs for gold in self.gold.values())):
+            if self.lowercase:
+                source, target = source.lower(), target.lower()
+            yield source.split(), target.split()
+
+    def rows(self, split: str) -> tuple[int, int]:
+        """Where the pairs of "train" or of a split begin and end in `words`."""
+        begin, lengths = 0, {"train": len(self.train)} | {name: len(gold.pairs) for name, gold in self.gold.items()}
+        for name, length in lengths.items():
+            if name == split:
+                return begin, begin + length
+            begin += length
+        raise KeyError(split)
+
+
+# ---- the other aligners ----
+
+
+@dataclass(frozen=True)
+class PeerRun:
+    """Links of two directions that a command wrote, source index first.
+
+    Args:
+        command: that was run, without the names of files.
+        forward: file with one source word for each target word; a line for each pair that has words on both sides.
+        backward: the same with one target word for each source word.
+        real: for every pair that was to be aligned whether it has words on both sides.
+        seconds: that both directions took.
+        atools: command that merges them, or None for `symmetrize_links`.
+    """
+
+    command: str
+    forward: Path
+    backward: Path
+    real: list[bool]
+    seconds: float
+    atools: str | None = None
+
+    def links(self, method: str, begin: int, end: int) -> Iterator[frozenset[Link]]:
+        """Merged links of the pairs from `begin` to `end`; none where a side is empty."""
+        first, last = sum(self.real[:begin]), sum(self.real[:end])
+        if self.atools and method in ATOOLS:
+            merged = _read_links(self._merged(method), first, last)
+        else:
+            directions = (_read_links(path, first, last) for path in (self.forward, self.backward))
+            merged = (frozenset(symmetrize_links(*both, method)) for both in zip(*directions, strict=True))
+        for real in self.real[begin:end]:
+            yield next(merged) if real else frozenset()
+
+    def _merged(self, method: str) -> Path:
+        path = self.forward.with_name(f"merged.{method}")
+        if not path.exists():
+            command = [self.atools, "-i", str(self.forward), "-j", str(self.backward), "-c", ATOOLS[method]]
+            _run(command, stdout=path)
+            _check_lines(path, sum(self.real))
+        return path
+
+
+def run_eflomal(command: str, pairs: Iterable[Pair], folder: Path) -> PeerRun:
+    """Align `pairs` with eflomal, files in `folder`. It samples without a seed: runs differ a little."""
+    sides, links = (folder / "source", folder / "target"), (folder / "forward", folder / "backward")
+    real: list[bool] = []
+    with sides[0].open("w", encoding="utf-8") as sources, sides[1].open("w", encoding="utf-8") as targets:
+        for source, target in _with_words(pairs, real):
+            sources.write(" ".join(source) + "\n")
+            targets.write(" ".join(target) + "\n")
+    start = time.perf_counter()
+    options = zip(("-s", "-t", "-f", "-r"), sides + links, strict=True)
+    _run([command, *(str(part) for option in options for part in option)])
+    seconds = time.perf_counter() - start
+    return _checked(PeerRun("eflomal-align -s -t -f -r", *links, real, seconds))
+
+
+def run_fast_align(command: str, pairs: Iterable[Pair], folder: Path, atools: str | None = None) -> PeerRun:
+    """Align `pairs` with fast_align and the options that its authors recommend, one direction after the other."""
+    text, forward, backward = (folder / name for name in ("text", "forward", "backward"))
+    real: list[bool] = []
+    with text.open("w", encoding="utf-8") as file:
+        for pair in _with_words(pairs, real):
+            # A word that looks like the separator is given as another one.
+            file.write(" ||| ".join(" ".join(side).replace("|||", "//") for side in pair) + "\n")
+    start = time.perf_counter()
+    _run([command, "-i", str(text), "-d", "-o", "-v"], stdout=forward)
+    _run([command, "-i", str(text), "-d", "-o", "-v", "-r"], stdout=backward)
+    seconds = time.perf_counter() - start
+    return _checked(PeerRun("fast_align -d -o -v [-r]", forward, backward, real, seconds, atools))
+
+
+def _with_words(pairs: Iterable[Pair], real: list[bool]) -> Iterator[Pair]:
+    """The pairs with words on both sides; `real` gets an entry for every pair."""
+    for pair in pairs:
+        real.append(all(pair))
+        if real[-1]:
+            yield pair
+
+
+def _run(command: list[str], stdout: Path | None = None) -> None:
+    """Run a command, its output in a file.
+
+    Raises:
+        RuntimeError: it failed; with the end of what it said.
+    """
+    name = Path(command[0]).name
+    # A command that is installed in a folder of its own finds its companions there.
+    environment = os.environ | {"PATH": os.pathsep.join([str(Path(command[0]).parent), os.environ.get("PATH", "")])}
+    with open(stdout or os.devnull, "wb") as output:
+        run = subprocess.run(command, stdout=output, stderr=subprocess.PIPE, env=environment, check=False)
+    if run.returncode:
+        said = run.stderr.decode(errors="replace").strip().splitlines()[-5:]
+        raise RuntimeError(f"`{name}` failed with status {run.returncode}:\n" + "\n".join(said))
+
+
+def _checked(run: PeerRun) -> PeerRun:
+    for path in (run.forward, run.backward):
+        _check_lines(path, sum(run.real))
+    return run
+
+
+def _check_lines(path: Path, expected: int) -> None:
+    with path.open("rb") as file:
+        lines = sum(1 for _ in file)
+    if lines != expected:
+        raise RuntimeError(f"{path.name} links: {lines} lines for {expected} sentence pairs.")
+
+
+def _read_links(path: Path, begin: int, end: int) -> Iterator[frozenset[Link]]:
+    with path.open(encoding="utf-8") as file:
+        for line in islice(file, begin, end):
+            yield parse_hypotheses([line])[0]
+
+
+# ---- scoring ----
+
+
+def measure_peer(run: PeerRun, data: Data, bootstrap: int, seed: int) -> tuple[dict, dict[str, list[frozenset[Link]]]]:
+    """The row of the symmetrisation with the lowest AER on dev (the first of equals), and its links of each split."""
+
+    def links(method: str, split: str) -> list[frozenset[Link]]:
+        return list(run.links(method, *data.rows(split)))
+
+    dev = {method: score(data.gold["dev"], links(method, "dev"), method).aer for method in MERGES}
+    chosen = min(dev, key=dev.__getitem__)
+    found = {split: links(chosen, split) for split in data.gold}
+    merged_by = "atools" if run.atools and chosen in ATOOLS else "hf_attncal"
+    row = {"command": run.command, "symmetrization": chosen, "merged_by": merged_by}
+    row |= {"dev_aer": dev, "seconds": run.seconds}
+    return row | scores(data, found, chosen, bootstrap, seed), found
+
+
+def measure_model(
+    folder: str, data: Data, bootstrap: int, seed: int, device: str
+) -> tuple[dict, dict[str, list[frozenset[Link]]]]:
+    """The row of a checkpoint of ours, with the time of its training if `results.json` is there; and its links."""
+    aligner = WordAligner.from_pretrained(folder, device=device)
+    start = time.perf_counter()
+    aligned = {split: aligner.align(gold.pairs) for split, gold in data.gold.items()}
+    seconds = time.perf_counter() - start
+    found = {split: [frozenset(alignment.links) for alignment in aligned[split]] for split in aligned}
+    first = aligned["dev"][0]
+    row = {"symmetrization": first.symmetrization, "threshold": first.threshold, "seconds": seconds}
+    results = Path(folder, "results.json")
+    if results.exists():
+        trained = json.loads(results.read_text(encoding="utf-8"))
+        row["training_seconds"] = trained["wall_seconds"]
+        row["training_hardware"] = trained["hardware"]
+    row["parameters"] = aligner.model.num_parameters()
+    return row | scores(data, found, first.symmetrization, bootstrap, seed), found
+
+
+def scores(
+    data: Data, found: dict[str, list[frozenset[Link]]], symmetrization: str, bootstrap: int, seed: int
+) -> dict[str, dict]:
+    """Scores of each split as plain data."""
+    return {
+        split: dataclasses.asdict(score(data.gold[split], links, symmetrization, bootstrap, seed))
+        for split, links in found.items()
+    }
+
+
+def score(
+    gold: Gold, links: list[frozenset[Link]], symmetrization: str, bootstrap: int = 0, seed: int = 0
+) -> AlignmentScore:
+    """The score of links, which must lie inside their sentences."""
+    sentences = [(source.split(), target.split()) for source, target in gold.pairs]
+    return alignment_error_rate(
+        gold.links, links, symmetrization=symmetrization, sentences=sentences, bootstrap=bootstrap, seed=seed
+    )
+
+
+# ---- files ----
+
+
+def read_data(args: argparse.Namespace) -> Data:
+    """Text and gold links of `--pair` or of the named files.
+
+    Raises:
+        ValueError: a file that is missing or does not fit the others.
+    """
+    names = file_names(args)
+    hashes = {name: records.sha256(path) for name, path in names.items() if Path(path).is_file()}
+    text = load_parallel({"source": names["train_source"], "target": names["train_target"]})
+    if args.train_pairs is not None:
+        text = text.select(range(min(args.train_pairs, len(text))))
+    gold = {
+        split: Gold.load(
+            {"source": names[f"{split}_source"], "target": names[f"{split}_target"]}, names[f"{split}_gold"]
+        )
+        for split in SPLITS
+        if f"{split}_gold" in names
+    }
+    lowercase = args.lowercase or (args.pair is not None and FILES[args.pair]["lowercase"])
+    return Data(list(zip(text["source"], text["target"], strict=True)), gold, lowercase, hashes)
+
+
+def file_names(args: argparse.Namespace) -> dict[str, str]:
+    """The path of each of "train_source", ..., "test_gold"; those of test only where it is to be scored.
+
+    Raises:
+        ValueError: a file is neither named nor known from `--pair`.
+    """
+    names = {}
+    if args.pair is not None:
+        known = FILES[args.pair]
+        for side in ("source", "target"):
+            names[f"train_{side}"] = known["train"].format(known[side])
+            names |= {f"{split}_{side}": f"{split}.{known[side]}" for split in SPLITS}
+        names |= {f"{split}_gold": f"{split}.align" for split in SPLITS}
+    names |= {name: value for name in file_options() if (value := getattr(args, name)) is not None}
+    wanted = [name for name in file_options() if args.test or not name.startswith("test")]
+    if missing := [name for name in wanted if name not in names]:
+        raise ValueError(
+            f"--{missing[0].replace('_', '-')} is missing: name all files, or a known --pair of {list(FILES)}; "
+            "--no-test leaves the test files out."
+        )
+    return {name: str(Path(args.data or "", names[name])) for name in wanted}
+
+
+def file_options() -> list[str]:
+    """The names of all files."""
+    return [f"train_{side}" for side in ("source", "target")] + [
+        f"{split}_{kind}" for split in SPLITS for kind in ("source", "target", "gold")
+    ]
+
+
+def write_links(path: Path, links: Iterator[frozenset[Link]]) -> None:
+    """A line `i-j i-j ...` for each pair, whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(path.name + ".partial")
+    with partial.open("w", encoding="utf-8") as file:
+        file.writelines(" ".join(f"{i}-{j}" for i, j in sorted(pair)) + "\n" for pair in links)
+    partial.replace(path)
+
+
+# ---- the job ----
+
+
+def find_peers(args: argparse.Namespace) -> tuple[dict[str, str], dict[str, str]]:
+    """Commands by name, and why the others are left out.
+
+    Raises:
+        ValueError: a command that was asked for is not there.
+    """
+    found, skipped = {}, {}
+    for name, command in PEERS.items():
+        given = getattr(args, name)
+        path = shutil.which(given or command)
+        if args.systems is not None and name not in args.systems:
+            skipped[name] = "not asked for"
+        elif path is not None:
+            found[name] = path
+        elif given is not None or args.systems is not None:
+            raise ValueError(f"--{name.replace('_', '-')}: there is no command {given or command}.")
+        else:
+            skipped[name] = f"no command {command} in PATH"
+    return found, skipped
+
+
+def measure(args: argparse.Namespace) -> dict:
+    """Run every system; returns what the JSON file holds.
+
+    Raises:
+        ValueError: files, commands or names that are not there or do not fit.
+    """
+    commands, skipped = find_peers(args)
+    atools = shutil.which(args.atools or "atools")
+    if args.atools is not None and atools is None:
+        raise ValueError(f"--atools: there is no command {args.atools}.")
+    models = _named_models(args.model)
+    if taken := models.keys() & PEERS:
+        raise ValueError(f"--model: {sorted(taken)[0]} is the name of another aligner.")
+    if args.guide_output is not None and args.guide_system not in commands:
+        raise ValueError(f"--guide-output needs {args.guide_system}: {skipped[args.guide_system]}.")
+    if not commands and not models:
+        raise ValueError("Nothing to score: give --model NAME=FOLDER, --eflomal or --fast-align.")
+    for name, reason in skipped.items():
+        print(f"{name} is left out: {reason}", file=sys.stderr)
+    data = read_data(args)
+    systems = {}
+    for name, command in commands.items():
+        with tempfile.TemporaryDirectory() as folder:
+            if name == "eflomal":
+                run = run_eflomal(command, data.words(), Path(folder))
+            else:
+                run = run_fast_align(command, data.words(), Path(folder), atools)
+            systems[name], found = measure_peer(run, data, args.bootstrap, args.seed)
+            _keep(args, name, found)
+            if args.guide_output is not None and name == args.guide_system:
+                write_links(args.guide_output, run.links(args.guide_symmetrization, *data.rows("train")))
+    for name, folder in models.items():
+        systems[name], found = measure_model(folder, data, args.bootstrap, args.seed, args.device)
+        _keep(args, name, found)
+    return {
+        "benchmark": "aligners",
+        "pair": args.pair or args.output.stem,
+        "software": records.software(),
+        "hardware": records.hardware(),
+        "settings": {
+            "lowercase": data.lowercase,
+            "train_pairs": len(data.train),
+            "bootstrap": args.bootstrap,
+            "seed": args.seed,
+            "text_of_other_aligners": ["train", *data.gold],
+        },
+        "data_sha256": data.hashes,
+        "systems": systems,
+        "skipped": skipped,
+    }
+
+
+def _named_models(values: list[str]) -> dict[str, str]:
+    models = {}
+    for value in values:
+        name, _, folder = value.partition("=")
+        if not name or not folder:
+            raise ValueError(f"--model must be NAME=FOLDER, got {value!r}.")
+        if name in models:
+            raise ValueError(f"--model: the name {name!r} is given twice.")
+        models[name] = folder
+    return models
+
+
+def _keep(args: argparse.Namespace, name: str, found: dict[str, list[frozenset[Link]]]) -> None:
+    if args.keep is not None:
+        for split, links in found.items():
+            write_links(args.keep / f"{name}.{split}.links", iter(links))
+
+
+def report(result: dict) -> None:
+    """Print a row for each system."""
+
+    def cells(score: dict | None) -> list[str]:
+        if score is None:
+            return ["-"] * 4
+        interval = (
+            "-" if score["interval"] is None else "{:.1f} - {:.1f}".format(*(100 * b for b in score["interval"]))
+        )
+        return [f"{100 * score['aer']:.1f}", interval, *(f"{100 * score[n]:.1f}" for n in ("precision", "recall"))]
+
+    rows = [
+        [
+            name,
+            f"{100 * row['dev']['aer']:.1f}",
+            *cells(row.get("test")),
+            row["symmetrization"],
+            f"{row.get('training_seconds', 0) + row['seconds']:.0f}",
+        ]
+        for name, row in result["systems"].items()
+    ]
+    columns = ["", "dev AER", "test AER", "95 %", "precision", "recall", "symmetrisation", "seconds"]
+    common.show(f"Alignment error rate, {result['pair']}", columns, rows)
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The options."""
+    parser = argparse.ArgumentParser(
+        description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter, allow_abbrev=False
+    )
+    files = parser.add_argument_group("files")
+    files.add_argument("--data", metavar="DIR", help="folder that the files are in")
+    files.add_argument("--pair", choices=FILES, help="known files in that folder")
+    for name in file_options():
+        files.add_argument(f"--{name.replace('_', '-')}", metavar="FILE", help=argparse.SUPPRESS)
+    files.add_argument("--lowercase", action="store_true", help="lower-case the text of the other aligners")
+    files.add_argument("--train-pairs", type=int, metavar="N", help="only the first training pairs")
+    files.add_argument("--no-test", dest="test", action="store_false", help="do not read the test files")
+    systems = parser.add_argument_group("systems")
+    systems.add_argument("--model", action="append", default=[], metavar="NAME=FOLDER", help="a checkpoint of ours")
+    systems.add_argument("--device", default="cpu", help="of our checkpoints")
+    systems.add_argument("--systems", nargs="*", choices=PEERS, help="other aligners; without it, all that are there")
+    systems.add_argument("--eflomal", metavar="PATH", help="the command eflomal-align; without it, looked for in PATH")
+    systems.add_argument("--fast-align", metavar="PATH", help="the command fast_align")
+    systems.add_argument("--atools", metavar="PATH", help="the command atools of fast_align")
+    scoring = parser.add_argument_group("scores")
+    scoring.add_argument("--bootstrap", type=int, default=1000, help="resamples for the 95 %% interval")
+    scoring.add_argument("--seed", type=int, default=0, help="of the resamples")
+    output = parser.add_argument_group("output")
+    output.add_argument("--output", type=Path, help="JSON file; without it, results/aligners_PAIR.json")
+    output.add_argument("--keep", type=Path, metavar="DIR", help="write the links of each system, NAME.SPLIT.links")
+    output.add_argument("--guide-output", type=Path, metavar="FILE", help="write links of the training pairs")
+    output.add_argument("--guide-system", choices=PEERS, default="eflomal", help="whose")
+    output.add_argument("--guide-symmetrization", choices=MERGES, default="intersection", help="merged how")
+    return parser
+
+
+def main(arguments: list[str] | None = None) -> dict:
+    parser = make_parser()
+    args = parser.parse_args(arguments)
+    if args.train_pairs is not None and args.train_pairs < 1:
+        parser.error(f"--train-pairs must be at least 1, got {args.train_pairs}")
+    if args.output is None and args.pair is None:
+        parser.error("--output FILE is needed without --pair")
+    try:
+        result = measure(args)
+    except ValueError as error:
+        parser.error(str(error))
+    except RuntimeError as error:
+        sys.exit(f"{error}")
+    report(result)
+    path = args.output or common.RESULTS / f"aligners_{result['pair']}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    print(f"written: {path}")
+    return result
+
+
+if __name__ == "__main__":
+    main()

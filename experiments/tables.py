@@ -1,0 +1,336 @@
+"""Write the tables of README.md and docs/ from results/*.json.
+
+    python experiments/tables.py            # rewrite them
+    python experiments/tables.py --check    # exit with 1 if one is out of date
+
+A table stands between `<!-- table: NAME -->` and `<!-- end of table -->`. A result that is not there reads "not run".
+"""
+
+import argparse
+import json
+import re
+import statistics
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "results"
+DOCUMENTS = ("README.md", "docs/adapters.md", "docs/experiments.md")
+BLOCK = re.compile(r"(<!-- table: (?P<name>[\w-]+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
+NOT_RUN = "not run"
+ADAPTERS = ("probe", "fixed", "fixed_strong", "annealed", "gated", "leaky", "lora", "fixed_lora", "full")
+LABELS = {"fixed_strong": "fixed, lambda 2", "fixed_lora": "fixed + LoRA", "lora": "LoRA", "full": "all weights"}
+VARIANTS = ("baseline", "fixed", "annealed", "gated", "leaky", "gumbel")
+
+
+def read(name: str) -> dict | None:
+    """The content of `results/<name>.json`, or `None`."""
+    path = RESULTS / f"{name}.json"
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+
+
+def markdown(header: list[str], rows: list[list[str]]) -> str:
+    """A Markdown table whose first column is a name and whose others are numbers."""
+    lines = [header, ["---"] + ["---:"] * (len(header) - 1), *rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def mean_and_spread(values: list[float]) -> str:
+    """`35.12`, or `35.12 ± 0.20 (2 seeds)` with half the range."""
+    if not values:
+        return NOT_RUN
+    mean = f"{statistics.fmean(values):.2f}"
+    return mean if len(values) == 1 else f"{mean} ± {(max(values) - min(values)) / 2:.2f} ({len(values)} seeds)"
+
+
+def last_logged(run: dict, name: str) -> str:
+    """The last value of a named loss in the log of a run."""
+    values = [entry[name] for entry in run["log_history"] if name in entry]
+    return f"{values[-1]:.3f}" if values else "-"
+
+
+def multi30k() -> str:
+    """BLEU of the six settings, and what the mask network and the gate had come to."""
+    rows = []
+    signature = ""
+    for variant in VARIANTS:
+        runs = [json.loads(p.read_text()) for p in sorted(RESULTS.glob(f"multi30k/{variant}_seed*.json"))]
+        if not runs:
+            rows.append([variant, *[NOT_RUN] * 6])
+            continue
+        signature = runs[0]["test"]["signature"]
+        reliability = runs[0].get("attention", {}).get("reliability_level")
+        rows.append(
+            [
+                variant,
+                mean_and_spread([run["valid"]["bleu"] for run in runs]),
+                mean_and_spread([run["test"]["bleu"] for run in runs]),
+                last_logged(runs[0], "mask_mean"),
+                last_logged(runs[0], "gate_mean"),
+                f"{reliability[-1]:.3f}" if reliability else "-",
+                f"{statistics.fmean(run['wall_seconds'] for run in runs) / 60:.0f}",
+            ]
+        )
+    header = ["attention", "dev BLEU", "test BLEU", "mean mask", "mean gate", "reliability, top layer", "minutes"]
+    return markdown(header, rows) + f"\nsacreBLEU `{signature}`\n"
+
+
+def sweep(pattern: str, field: str, title: str) -> str:
+    """Dev BLEU and the state of the mask network of short runs that differ in one setting."""
+    runs = [json.loads(path.read_text()) for path in RESULTS.glob(pattern)]
+    rows = [
+        [
+            f"{run['config']['model'][field]:g}",
+            f"{run['valid']['bleu']:.2f}",
+            last_logged(run, "mask_mean"),
+            last_logged(run, "mask_penalty"),
+            f"{run['attention']['reliability_level'][-1]:.3f}" if "attention" in run else "-",
+        ]
+        for run in sorted(runs, key=lambda run: run["config"]["model"][field])
+    ]
+    header = [title, "dev BLEU", "mean mask", "penalty", "reliability, top layer"]
+    return markdown(header, rows) if rows else f"{NOT_RUN}\n"
+
+
+def hardware(result: dict) -> str:
+    """Where and how a benchmark ran, in a few words."""
+    environment = result["environment"]
+    device = environment.get("gpu") or f"{environment['cpu']}, {environment['threads']} thread(s)"
+    settings = result["settings"]
+    precision = "bf16" if settings["bf16"] else "float32"
+    return f"{device}, {precision}, {settings['batch']} x {settings['length']} tokens"
+
+
+def ratio(value: dict | float | None) -> str:
+    """`1.40 (1.38 to 1.44)` of a median with extremes, `1.21` of a number."""
+    if value is None:
+        return "-"
+    if isinstance(value, dict):
+        return f"{value['median']:.2f} ({value['min']:.2f} to {value['max']:.2f})"
+    return f"{value:.2f}"
+
+
+def benchmark(name: str, columns: dict[str, str]) -> str:
+    """Ratios to the stock model for every committed device; `columns` gives the key of each heading's number."""
+    rows = []
+    for path in sorted(RESULTS.glob(f"benchmark_{name}_*.json")):
+        result = json.loads(path.read_text(encoding="utf-8"))
+        for variant, measured in result["variants"].items():
+            rows.append([variant, *(ratio(measured.get(key)) for key in columns.values()), hardware(result)])
+    return markdown(["attention", *columns, "hardware"], rows) if rows else f"{NOT_RUN}\n"
+
+
+def aligning() -> str:
+    """Speed of the word aligner against the encoder, of training, and the memory of `attncal align run`."""
+    rows, notes = [], []
+    for path in sorted(RESULTS.glob("benchmark_aligning*.json")):
+        result = json.loads(path.read_text(encoding="utf-8"))
+        environment, settings, encoder = result["environment"], result["settings"], result["encoder"]
+        device = environment.get("gpu") or f"{environment['cpu']}, {environment['threads']} thread(s)"
+        device += f", {settings['dtype']}"
+        name = f"encoder, {encoder['config']['num_hidden_layers']} layers"
+        rows.append([name, f"{encoder['pairs_per_second']['median']:.1f}", "1", "-", "-", "-", device])
+        for size, measured in result["aligners"].items():
+            training = result.get("training", {}).get(size)
+            row = [size]
+            for part in (measured["forward"], measured["text_to_links"]):
+                row += [f"{part['pairs_per_second']['median']:.1f}", ratio(part["ratio_to_encoder"])]
+            speed = NOT_RUN
+            if training is not None:
+                precision = "bf16" if training["bf16"] else "float32"
+                speed = f"{training['tokens_per_second']['median']:.0f} ({precision})"
+            rows.append([*row, speed, device])
+        memory = result.get("memory")
+        if memory is not None:
+            peaks = ", ".join(
+                f"{run['peak_bytes'] / 2**20:.0f} MB for {run['lines']:,} lines" for run in memory["runs"]
+            )
+            notes.append(f"Peak memory of `attncal align run` ({memory['model']}; {device}): {peaks}.")
+    if not rows:
+        return f"{NOT_RUN}\n"
+    header = ["", "forward, pairs/s", "times encoder", "text to links, pairs/s", "times encoder", "training tokens/s"]
+    return markdown([*header, "hardware"], rows) + "".join(f"\n{note}\n" for note in notes)
+
+
+def aligners() -> str:
+    """Alignment error rates of our checkpoints and of other aligners, one table for all pairs of languages."""
+    rows, signatures = [], {}
+    for path in sorted(RESULTS.glob("aligners_*.json")):
+        result = json.loads(path.read_text(encoding="utf-8"))
+        for name, row in result["systems"].items():
+            scored = row.get("test")
+            minutes = (row["seconds"] + row.get("training_seconds", 0)) / 60
+            rows.append(
+                [
+                    f"{name}, {result['pair']}",
+                    f"{100 * row['dev']['aer']:.1f}",
+                    NOT_RUN if scored is None else percent_with_interval(scored["aer"], scored["interval"]),
+                    "-" if scored is None else f"{100 * scored['precision']:.1f}",
+                    "-" if scored is None else f"{100 * scored['recall']:.1f}",
+                    row["symmetrization"],
+                    f"{minutes:.1f}",
+                ]
+            )
+            if scored is not None:
+                signatures[re.sub(r"symm:[^|]*", "symm:*", scored["signature"])] = None
+        for row in (read("reported_aligners") or {"rows": []})["rows"]:
+            if row["pair"] == result["pair"]:
+                where = "measured elsewhere on these files" if row["same_files"] else "published, whole test set"
+                name = f"{row['name']}, {row['pair']} ({where})"
+                rows.append([name, "-", f"{row['aer']:.1f}", "-", "-", "-", "-"])
+    if not rows:
+        return f"{NOT_RUN}\n"
+    header = ["aligner", "dev AER", "test AER (95 %)", "precision", "recall", "symmetrisation", "minutes"]
+    return markdown(header, rows) + "".join(f"\n`{signature}`\n" for signature in signatures)
+
+
+def ablation() -> str:
+    """Mask-Align's parts switched off: AER on dev and test, and without what words put on end punctuation."""
+    result = read("aligner_ablation")
+    if result is None:
+        return f"{NOT_RUN}\n"
+    rows = []
+    for row in result["rows"]:
+        parts = [name for name in ("masked", "leaky", "agreement") if row[name]]
+        plain, without = row["with_end_punctuation"], row["without_end_punctuation"]
+        rows.append(
+            [
+                " + ".join(parts) or "none",
+                f"{100 * plain['dev']:.1f}",
+                percent_with_interval(plain["test"], plain["interval"]),
+                f"{100 * without['test']:.1f}",
+                f"{100 * row['valid']['prediction_accuracy']:.1f}",
+            ]
+        )
+    header = ["parts", "dev AER", "test AER (95 %)", "without end punctuation", "prediction accuracy"]
+    return markdown(header, rows)
+
+
+def percent_with_interval(value: float, interval: list[float] | None) -> str:
+    """`8.1 (7.2 to 9.0)`, in percent."""
+    if interval is None:
+        return f"{100 * value:.1f}"
+    return f"{100 * value:.1f} ({100 * interval[0]:.1f} to {100 * interval[1]:.1f})"
+
+
+def adapters(folder: str, methods: tuple[str, ...] = ADAPTERS) -> str:
+    """BLEU of adapters on one base model for each seed, of what they are compared with, and of the base itself."""
+    rows, signature = [], ""
+    bases: dict[int, dict] = {}
+    for method in methods:
+        runs = [json.loads(p.read_text()) for p in sorted(RESULTS.glob(f"{folder}/{method}_seed*.json"))]
+        if not runs:
+            rows.append([LABELS.get(method, method), *[NOT_RUN] * 6])
+            continue
+        signature = runs[0]["test"]["trained"]["signature"]
+        seeds = {run["config"]["training"]["seed"]: run for run in runs}
+        bases |= {seed: run for seed, run in seeds.items() if "base" in run["test"]}
+        gains = [run["test"]["trained"]["bleu"] - bases[seed]["test"]["base"]["bleu"] for seed, run in seeds.items()]
+        reliability = [run["attention"]["reliability_level"][-1] for run in runs if "attention" in run]
+        rows.append(
+            [
+                LABELS.get(method, method),
+                f"{runs[0]['trained_parameters']:,}",
+                *(mean_and_spread([run[split]["trained"]["bleu"] for run in runs]) for split in ("valid", "test")),
+                f"{statistics.fmean(gains):+.2f} ({min(gains):+.2f} to {max(gains):+.2f})",
+                f"{statistics.fmean(reliability):.3f}" if reliability else "-",
+                f"{statistics.fmean(run['wall_seconds'] for run in runs) / 60:.1f}",
+            ]
+        )
+    scores = {split: [run[split]["base"]["bleu"] for run in bases.values()] for split in ("valid", "test")}
+    rows.insert(0, ["base", "-", *map(mean_and_spread, scores.values()), "-", "-", "-"])
+    header = [
+        "trained",
+        "parameters",
+        "dev BLEU",
+        "test BLEU",
+        "test, to its base",
+        "reliability, top layer",
+        "minutes",
+    ]
+    return markdown(header, rows) + f"\nsacreBLEU `{signature}`\n"
+
+
+def adapter_attention() -> str:
+    """AER of attention and of contributions, before and after an adapter."""
+    result = read("adapters/wpt03/attention")
+    if result is None:
+        return f"{NOT_RUN}\n"
+    rows = []
+    for name, measured in result["models"].items():
+        for weights, row in measured.items():
+            chosen = row["settings"]
+            step = "Shift-Att" if chosen["shift"] else "Naive-Att"
+            heads = (
+                "all heads" if chosen["heads"] is None else f"heads {', '.join(str(h + 1) for h in chosen['heads'])}"
+            )
+            test = percent_with_interval(row["test"]["aer"], row["test"]["interval"])
+            place = f"layer {chosen['layer'] + 1}, {heads}, {step}"
+            rows.append([f"{LABELS.get(name, name)}, {weights}", f"{100 * row['dev']['aer']:.1f}", test, place])
+    return markdown(["model", "dev AER", "test AER (95 %)", "chosen on dev"], rows)
+
+
+def adapter_cost() -> str:
+    """Size, speed of generation and time of a training step of adapters at the opus-mt shape."""
+    rows = []
+    for path in sorted(RESULTS.glob("benchmark_adapters_*.json")):
+        result = json.loads(path.read_text(encoding="utf-8"))
+        for variant, measured in result["variants"].items():
+            sizes = measured["megabytes"]
+            rows.append(
+                [
+                    variant,
+                    f"{sizes['float32']:.2f}",
+                    f"{sizes['bfloat16']:.2f}",
+                    ratio(measured["speed_ratio"]),
+                    ratio(measured["step_ratio_to_lora"]),
+                    ratio(measured["step_ratio_to_full"]),
+                    hardware(result),
+                ]
+            )
+    header = ["adapter", "MB, float32", "MB, bf16", "generation, times base", "step, times LoRA", "step, times full"]
+    return markdown([*header, "hardware"], rows) if rows else f"{NOT_RUN}\n"
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    "multi30k": multi30k,
+    "alpha": lambda: sweep("multi30k/alpha_*.json", "mask_penalty", "alpha"),
+    "lambda": lambda: sweep("multi30k/lambda_*.json", "calibration_weight", "lambda"),
+    "training": lambda: benchmark("training", {"training step": "time_ratio", "peak memory": "memory_ratio"}),
+    "generation": lambda: benchmark("generation", {"tokens per second, 4 beams": "speed_ratio"}),
+    "aligning": aligning,
+    "aligners": aligners,
+    "ablation": ablation,
+    "adapters": lambda: adapters("adapters/multi30k"),
+    "adapters-wpt03": lambda: adapters("adapters/wpt03", ("probe", "fixed", "gated", "leaky", "lora")),
+    "adapter-attention": adapter_attention,
+    "adapter-cost": adapter_cost,
+}
+
+
+def fill(text: str) -> str:
+    """`text` with every table in it written anew."""
+    return BLOCK.sub(lambda block: f"{block[1]}{TABLES[block['name']]()}{block[3]}", text)
+
+
+def main() -> int:
+    """Rewrite or check the documents; the number of those out of date is the exit status of a check."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="change nothing")
+    check = parser.parse_args().check
+    stale = []
+    for name in DOCUMENTS:
+        path = ROOT / name
+        text = path.read_text(encoding="utf-8")
+        filled = fill(text)
+        if filled != text:
+            stale.append(name)
+            if not check:
+                path.write_text(filled, encoding="utf-8")
+    print(f"{'out of date' if check else 'rewritten'}: {', '.join(stale) or 'none'}")
+    return len(stale) if check else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

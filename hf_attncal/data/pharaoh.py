@@ -1,0 +1,160 @@
+"""Word alignments in Pharaoh format: reading links and annotations, and what is wrong with their indices.
+
+A link is a pair (i, j): source word i, target word j, both counted from 0.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+
+Link = tuple[int, int]
+
+
+# `3-4` is a sure link, `3p4` and `3?4` are possible ones.
+_GOLD_LINK = re.compile(r"(?P<first>\d+)(?P<kind>[-p?])(?P<second>\d+)")
+
+
+# `3-4`, or with a score `3-4:0.93`. Possible links are recognised only to be refused with a better message.
+_PROPOSED_LINK = re.compile(r"(?P<first>\d+)(?P<kind>[-p?])(?P<second>\d+)(:[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?)?")
+
+
+# With links in fewer sentence pairs than this, that no first word has any may well be a coincidence.
+_PAIRS_FOR_BASE_CHECK = 10
+
+
+@dataclass(frozen=True)
+class GoldAlignment:
+    """Annotated links of one sentence pair. `possible` includes every link of `sure` (P includes S)."""
+
+    sure: frozenset[Link]
+    possible: frozenset[Link]
+
+
+def parse_alignments(lines: Iterable[str], base: int = 0, reverse: bool = False) -> list[GoldAlignment]:
+    """Read annotated Pharaoh lines, one sentence pair a line: `i-j` is a sure link, `ipj` or `i?j` a possible one.
+
+    Args:
+        lines: text lines; an empty one is a pair without links.
+        base: index of the first word in the file, 0 or 1. The links that are returned count from 0.
+        reverse: the file has the target index first.
+
+    Raises:
+        ValueError: a token that is no link or an index below `base`, with the number and the text of the line.
+    """
+    _check_base(base)
+    pairs = []
+    for number, line in enumerate(lines, start=1):
+        sure: set[Link] = set()
+        possible: set[Link] = set()
+        for match, link in _parse_line(line, number, base, reverse, _GOLD_LINK):
+            (sure if match["kind"] == "-" else possible).add(link)
+        pairs.append(GoldAlignment(sure=frozenset(sure), possible=frozenset(sure | possible)))
+    return pairs
+
+
+def parse_hypotheses(lines: Iterable[str], base: int = 0, reverse: bool = False) -> list[frozenset[Link]]:
+    """Read proposed links, one sentence pair a line: `i-j`, or `i-j:0.93` with a score, which is ignored.
+
+    Args and errors are those of `parse_alignments`; a possible link is an error, too.
+    """
+    _check_base(base)
+    pairs = []
+    for number, line in enumerate(lines, start=1):
+        links = set()
+        for match, link in _parse_line(line, number, base, reverse, _PROPOSED_LINK):
+            if match["kind"] != "-":
+                raise ValueError(
+                    f"line {number}: {match[0]!r} is a possible link, and a hypothesis has none: a link is proposed "
+                    "(`i-j`) or not. Is this a gold file?"
+                )
+            links.add(link)
+        pairs.append(frozenset(links))
+    return pairs
+
+
+def _check_base(base: int) -> None:
+    if base not in (0, 1):
+        raise ValueError(f"`base` must be 0 or 1, the index of the first word, got {base!r}.")
+
+
+def _parse_line(
+    line: str, number: int, base: int, reverse: bool, pattern: re.Pattern
+) -> Iterator[tuple[re.Match, Link]]:
+    """Every token of a line as a match of `pattern` and as a link that counts from 0, source first."""
+    for token in line.split():
+        match = pattern.fullmatch(token)
+        if match is None:
+            expected = "`i-j` (sure), `ipj` or `i?j` (possible)" if pattern is _GOLD_LINK else "`i-j` or `i-j:score`"
+            raise ValueError(f"line {number}: {token!r} is not a link; expected {expected} in {line.strip()!r}")
+        first, second = int(match["first"]) - base, int(match["second"]) - base
+        if min(first, second) < 0:
+            raise ValueError(
+                f"line {number}: {token!r} has an index below the base {base} in {line.strip()!r}: "
+                "read the file with the base 0."
+            )
+        yield match, (second, first) if reverse else (first, second)
+
+
+def detect_index_base(pairs: Sequence[GoldAlignment | AbstractSet[Link]]) -> int | None:
+    """From what number links that were read as 0-based seem to count.
+
+    Returns:
+        0 if any index is 0; 1 if none is, though ten or more sentence pairs have links; `None` if too few have.
+    """
+    linked = [links for links in map(_all_links, pairs) if links]
+    if any(0 in link for links in linked for link in links):
+        return 0
+    return 1 if len(linked) >= _PAIRS_FOR_BASE_CHECK else None
+
+
+def check_index_base(
+    pairs: Sequence[GoldAlignment | AbstractSet[Link]],
+    lengths: Sequence[tuple[int, int]] | None = None,
+    remedy: str = "read it with `base=1`",
+) -> None:
+    """Refuse links that do not count from 0: a 1-based file read as 0-based gives an error rate near 70 %.
+
+    Args:
+        pairs: annotated or proposed links of every sentence pair, as they were read.
+        lengths: (source words, target words) of every pair, where known.
+        remedy: what the message advises for a 1-based file.
+
+    Raises:
+        ValueError: an index that lies outside its sentence, or a corpus in which no first word has any link.
+    """
+    if lengths is not None:
+        check_inside_sentences(pairs, lengths, remedy)
+    if detect_index_base(pairs) == 1:
+        raise ValueError(_one_based(remedy))
+
+
+def check_inside_sentences(
+    pairs: Sequence[GoldAlignment | AbstractSet[Link]],
+    lengths: Sequence[tuple[int, int]],
+    remedy: str = "read it with `base=1`",
+) -> None:
+    """Refuse links of words that do not exist. Arguments are those of `check_index_base`.
+
+    Raises:
+        ValueError: an index that lies outside its sentence, or not one length for every sentence pair.
+    """
+    links = [link for pair in pairs for link in _all_links(pair)]
+    advice = " " + _one_based(remedy) if links and not any(0 in link for link in links) else ""
+    if len(lengths) != len(pairs):
+        raise ValueError(f"{len(pairs)} lines of links for {len(lengths)} sentence pairs.{advice}")
+    for number, (pair, (source_length, target_length)) in enumerate(zip(pairs, lengths, strict=True), start=1):
+        for i, j in sorted(_all_links(pair)):
+            if i >= source_length or j >= target_length:
+                raise ValueError(
+                    f"line {number}: link {i}-{j} lies outside a pair of {source_length} source and "
+                    f"{target_length} target words (indices count from 0).{advice}"
+                )
+
+
+def _all_links(pair: GoldAlignment | AbstractSet[Link]) -> AbstractSet[Link]:
+    return pair.possible if isinstance(pair, GoldAlignment) else pair
+
+
+def _one_based(remedy: str) -> str:
+    return f"No link of the whole file has an index 0: it looks 1-based, {remedy}."

@@ -1,0 +1,1 @@
+"""Data that are generated on the spot, with what is true of them."""

@@ -1,0 +1,400 @@
+"""A synthetic language pair: real English and German sentences with exact word alignments.
+
+A synchronous grammar builds both sides of a sentence at once. Every word carries the numbers of the meanings that it
+expresses ("the", "old" and "man" have one each; German "im" has two, that of "in" and that of "the"), and two words
+are linked if and only if they share one. A word that expresses nothing on the other side has no link: English "do",
+"of", "to" and "'s"; German particles ("ja", "doch"), some commas, and the auxiliary of a perfect that English puts in
+the past tense.
+
+What makes the pair hard for an aligner is what makes German hard: agreement in gender, case and number; the verb
+second in main clauses, first in questions, last in subordinate clauses; participles and infinitives at the end;
+separable verbs ("ruft ... an"); adverbs in front, with the subject after the verb; "nicht" late and "kein" fused with
+the article. Text is tokenised (spaces between words and punctuation) and capitalised as usual.
+"""
+
+import random
+from collections import defaultdict
+from collections.abc import Iterator
+from itertools import islice
+from typing import NamedTuple
+
+from . import lexicon
+from .lexicon import DETERMINERS, FINITE, KEIN, NOUNS, THE, A, Determiner, Noun, Verb
+
+MIN_WORDS, MAX_WORDS = 3, 16
+CASES = ("nom", "acc", "dat")
+TENSES = {"present": 30, "past": 25, "perfect": 12, "future": 11, "modal": 22}  # with weights
+
+Word = tuple[str, tuple[int, ...]]  # text and the meanings that it expresses
+
+
+class AlignedPair(NamedTuple):
+    """A sentence pair: English words, German words, and the links (index of source word, index of target word)."""
+
+    source: tuple[str, ...]
+    target: tuple[str, ...]
+    links: frozenset[tuple[int, int]]
+
+    def __str__(self) -> str:
+        links = " ".join(f"{i}-{j}" for i, j in sorted(self.links))
+        return f"{' '.join(self.source)} ||| {' '.join(self.target)} ||| {links}"
+
+
+class SyntheticSplit(NamedTuple):
+    train: list[AlignedPair]
+    valid: list[AlignedPair]
+    test: list[AlignedPair]
+
+
+def generate_pairs(n: int, seed: int = 0) -> list[AlignedPair]:
+    """`n` sentence pairs of 3 to 16 words a side. A seed always gives the same pairs, a larger `n` more of them."""
+    return list(islice(_sentences(seed), n))
+
+
+def generate_split(train: int, valid: int, test: int, seed: int = 0) -> SyntheticSplit:
+    """Three sets without any English or German sentence in common, nor twice in one of them."""
+    seen: set[tuple[str, ...]] = set()
+
+    def is_new(pair: AlignedPair) -> bool:
+        if pair.source in seen or pair.target in seen:
+            return False
+        seen.update((pair.source, pair.target))
+        return True
+
+    pairs = list(islice(filter(is_new, _sentences(seed)), train + valid + test))
+    return SyntheticSplit(pairs[:train], pairs[train : train + valid], pairs[train + valid :])
+
+
+class _Phrase(NamedTuple):
+    """A constituent in both languages. `person` indexes verb forms; `negated`: its "kein" has already said "nicht"."""
+
+    english: list[Word]
+    german: list[Word]
+    person: int = 1
+    pronoun: bool = False
+    negated: bool = False
+
+
+_NOTHING = _Phrase([], [])
+
+
+class _Predicate(NamedTuple):
+    """A verb group. English: `auxiliaries` (with "not"), `main`, and an `adverb`, which follows a pronoun object.
+    German: the `finite` verb, what stands at the `end` of a main clause, and both as a subordinate clause has them.
+    """
+
+    auxiliaries: list[Word]
+    main: list[Word]
+    adverb: list[Word]
+    finite: Word
+    end: list[Word]
+    last: list[Word]
+
+
+class _Objects(NamedTuple):
+    """The objects of a verb, in German those that are pronouns apart. `pronoun`: so is the first of the English."""
+
+    english: list[Word]
+    pronouns: list[Word]
+    nouns: list[Word]
+    pronoun: bool = False
+    negated: bool = False
+
+
+class _Grammar:
+    """Draws constituents. Every method that builds words gives new numbers to the meanings it introduces."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = random.Random(seed)
+        self.last_meaning = 0
+
+    def meaning(self) -> int:
+        self.last_meaning += 1
+        return self.last_meaning
+
+    def chance(self, probability: float) -> bool:
+        return self.rng.random() < probability
+
+    def sentence(self) -> _Phrase:
+        """A main clause, a question, or a main and a subordinate clause in either order, with the final mark."""
+        shape = self.rng.choices(("main", "question", "before", "after", "that"), (55, 10, 10, 10, 15))[0]
+        join, comma = (self.meaning(),), (",", (self.meaning(),))
+        if shape in {"main", "question"}:
+            english, german, *_ = self.clause("second" if shape == "main" else "first")
+        elif shape == "that":
+            base, infinitive, first, third = self.rng.choice(lexicon.MATRIX_VERBS)
+            subject, verb = self.noun_phrase("nom", ("person",), ("speaker", "person")), (self.meaning(),)
+            content = self.clause("last")
+            said = [("that", join)] if self.chance(0.7) else []
+            form = (first, third, infinitive)[subject.person]
+            english = [*subject.english, (lexicon.english_verb_form(base, subject.person), verb), *said]
+            english += content.english
+            german = [*subject.german, (form, verb), (",", ()), ("dass", join), *content.german]
+        else:
+            word, german_word = self.rng.choice(lexicon.CONJUNCTIONS)
+            content = self.clause("last")
+            english = [*((text, join) for text in word.split("_")), *content.english]
+            german = [(german_word, join), *content.german]
+            # a clause in front is the first position of the German sentence: the verb comes next
+            main = self.clause("first", question=False) if shape == "before" else self.clause("second")
+            if shape == "before":
+                english, german = [*english, comma, *main.english], [*german, comma, *main.german]
+            else:
+                english, german = [*main.english, *english], [*main.german, (",", ()), *german]
+        mark = [("?" if shape == "question" else ".", (self.meaning(),))]
+        return _Phrase(_capitalised(english) + mark, _capitalised(german) + mark)
+
+    def clause(self, order: str, question: bool = True) -> _Phrase:
+        """Subject, verb group, objects and adverbials.
+
+        Args:
+            order: where the German finite verb stands, "first", "second" or "last".
+            question: whether "first" means a question, or else what follows a subordinate clause.
+        """
+        question = question and order == "first"
+        frame = self.rng.choices(list(lexicon.FRAME_WEIGHTS), list(lexicon.FRAME_WEIGHTS.values()))[0]
+        negation = self.meaning() if not question and self.chance(0.18) else 0
+        animate = frame != "copula" or self.chance(0.5)
+        kinds = ("person", "person", "animal") if frame in {"intransitive", "motion"} else ("person",)
+        groups = ("speaker", "person")
+        if not animate:
+            kinds, groups = ("thing", "machine", "opening", "place"), ("thing",)
+        subject = self.noun_phrase("nom", kinds, groups, plain=bool(negation))
+        # nobody sees himself: that would take a reflexive pronoun
+        others = ("person",) if subject.german[0][0] in {"ich", "wir"} else ("speaker", "person")
+        if frame == "copula":
+            tense = self.rng.choice(("present", "present", "past"))
+            predicate = self.copula("person" if animate else "thing", tense, subject.person, negation)
+            objects, place = _Objects([], [], []), _NOTHING
+        else:
+            verb = self.rng.choice(lexicon.VERBS[frame])
+            tense = self.rng.choices(list(TENSES), list(TENSES.values()))[0]
+            predicate = self.predicate(verb, tense, subject.person, negation, question)
+            objects = self.objects(frame, verb, others, negation)
+            place = _NOTHING
+            if frame == "motion":
+                place = self.place(direction=True)
+            elif self.chance(0.3):
+                place = self.adjunct()
+        time = self.time(tense) if self.chance(0.4) else _NOTHING
+
+        verb_and_objects = [*predicate.adverb, *objects.english]
+        if objects.pronoun:
+            verb_and_objects = [objects.english[0], *predicate.adverb, *objects.english[1:]]
+        english = [*predicate.main, *verb_and_objects, *place.english]
+        if question:
+            english = [*predicate.auxiliaries, *subject.english, *english, *time.english]
+        elif order != "last" and self.chance(0.35):
+            english = [*time.english, *subject.english, *predicate.auxiliaries, *english]
+        else:
+            english = [*subject.english, *predicate.auxiliaries, *english, *time.english]
+
+        front, when, where = subject.german, time.german, place.german
+        inverted = front if order == "first" else []
+        if order == "second" and self.chance(0.45):
+            if when and (self.chance(0.6) or not where):
+                front, when, inverted = when, [], front
+            elif where and frame != "motion":
+                front, where, inverted = where, [], front
+        particle = [(self.rng.choice(lexicon.PARTICLES), ())] if not question and self.chance(0.1) else []
+        nicht = [("nicht", (negation,))] if negation and not objects.negated else []
+        german = [*inverted, *objects.pronouns, *particle, *when, *objects.nouns, *nicht, *where]
+        if order == "first":
+            german = [predicate.finite, *german, *predicate.end]
+        elif order == "second":
+            german = [*front, predicate.finite, *german, *predicate.end]
+        else:
+            german = [*front, *german, *predicate.last]
+        return _Phrase(english, german)
+
+    def objects(self, frame: str, verb: Verb, pronouns: tuple[str, ...], negation: int) -> _Objects:
+        """German: pronouns first, accusative before dative; of nouns the dative first. English: as it likes."""
+        recipient = patient = None
+        plain = bool(negation)
+        if frame in {"dat", "ditransitive"}:
+            kinds = ("person",) if frame == "ditransitive" else verb.kinds
+            recipient = self.noun_phrase("dat", kinds, pronouns, plain)
+        if frame in {"acc", "ditransitive"}:
+            animate = "person" in verb.kinds
+            patient = self.noun_phrase("acc", verb.kinds, pronouns if animate else ("thing",), plain, negation)
+        given = [phrase for phrase in (recipient, patient) if phrase]
+        english = [word for phrase in given for word in phrase.english]
+        if recipient and patient and (patient.pronoun or self.chance(0.4)):
+            english = [*patient.english, ("to", ()), *recipient.english]
+        return _Objects(
+            english,
+            [word for phrase in reversed(given) if phrase.pronoun for word in phrase.german],
+            [word for phrase in given if not phrase.pronoun for word in phrase.german],
+            pronoun=len(given) == 1 and given[0].pronoun,
+            negated=bool(patient and patient.negated),
+        )
+
+    def predicate(self, verb: Verb, tense: str, person: int, negation: int, question: bool) -> _Predicate:
+        """The verb group in a tense; English takes "do" where it asks or denies without another auxiliary."""
+        content, helper = (self.meaning(),), (self.meaning(),)
+        modal = self.rng.choice([word for word in lexicon.MODALS if not (negation and word == "must")])
+        wants = tense == "modal" and modal == "want"
+        needs_auxiliary = question or bool(negation)
+
+        auxiliaries: list[Word] = []
+        before: list[Word] = []
+        lexical = verb.participle if tense == "perfect" else verb.base
+        if tense == "past":
+            auxiliaries = [("did", helper)] if needs_auxiliary else []
+            lexical = verb.base if needs_auxiliary else verb.past
+        elif tense == "present" or wants:
+            auxiliaries = [(FINITE["do"][person], ())] if needs_auxiliary else []
+            if wants:
+                before = [("want" if needs_auxiliary else FINITE["want"][person], helper), ("to", ())]
+        else:
+            text = {"perfect": FINITE["have"][person], "future": "will", "modal": modal}[tense]
+            auxiliaries = [(text, helper)]
+        head, *adverb = lexical.split("+")
+        head, *preposition = head.split("_")
+        if tense == "present" and not needs_auxiliary:
+            head = lexicon.english_verb_form(head, person)
+        main = [*before, *((text, content) for text in (head, *preposition))]
+        if negation and auxiliaries[0][0] == "can":
+            auxiliaries = [("cannot", (*helper, negation))]
+        elif negation:
+            auxiliaries.append(("not", (negation,)))
+
+        *prefix, _ = verb.german_infinitive.split("|")
+        if tense == "present":
+            form = lexicon.verb_form(verb.german_infinitive, verb.german_third, person)
+            finite, end = (form, content), [(text, content) for text in prefix]
+            last = [("".join((*prefix, form)), content)]
+        else:
+            infinitive = tense in {"future", "modal"}
+            lemma = {"future": "werden", "modal": lexicon.MODALS[modal]}.get(tense, verb.auxiliary)
+            nonfinite = verb.german_infinitive.replace("|", "") if infinitive else verb.german_participle
+            finite, end = (FINITE[lemma][person], helper), [(nonfinite, content)]
+            last = [*end, finite]
+        return _Predicate(auxiliaries, main, [(text, content) for text in adverb], finite, end, last)
+
+    def copula(self, kind: str, tense: str, person: int, negation: int) -> _Predicate:
+        """The copula and an adjective: "is old", "ist alt"."""
+        english, *german = self.rng.choice(lexicon.ADJECTIVES[kind])
+        content, quality = (self.meaning(),), (self.meaning(),)
+        be, sein = ("was", "war") if tense == "past" else ("be", "sein")
+        auxiliaries = [(FINITE[be][person], content)] + ([("not", (negation,))] if negation else [])
+        finite, end = (FINITE[sein][person], content), [(german[-1], quality)]
+        return _Predicate(auxiliaries, [(english, quality)], [], finite, end, [*end, finite])
+
+    def noun_phrase(
+        self, case: str, kinds: tuple[str, ...], pronouns: tuple[str, ...], plain: bool = False, negation: int = 0
+    ) -> _Phrase:
+        """A pronoun, a name, or a noun with what belongs to it.
+
+        Args:
+            kinds: of `NOUNS`. pronouns: groups of `PRONOUNS`.
+            plain: only determiners that suit a negated clause.
+            negation: the meaning of "not" where an indefinite phrase is to take it in as "kein"; else 0.
+        """
+        kind = self.rng.choice(kinds)
+        if self.chance(0.25):
+            row = self.rng.choice([row for group in pronouns for row in lexicon.PRONOUNS[group]])
+            meanings = (self.meaning(),)
+            german = (row[2 + CASES.index(case)], meanings)
+            return _Phrase([(row[0 if case == "nom" else 1], meanings)], [german], int(row[5]), pronoun=True)
+        if kind == "person" and self.chance(0.12):
+            name = (self.rng.choice(lexicon.NAMES), (self.meaning(),))
+            return _Phrase([name], [name])
+        plural = self.chance(0.25)
+        determiners = DETERMINERS["plural" if plural else "singular"]
+        if plain:
+            determiners = determiners[: lexicon.PLAIN_DETERMINERS + (2 if negation else 0)]
+        return self.noun_group(self.rng.choice(NOUNS[kind]), case, self.rng.choice(determiners), plural, negation)
+
+    def noun_group(
+        self, noun: Noun, case: str, determiner: Determiner, plural: bool = False, negation: int = 0
+    ) -> _Phrase:
+        """Determiner, adjective, noun, and its owner: "the old book of the man" or "the man 's old book"."""
+        gender, person = ("p", 2) if plural else (noun.gender, 1)
+        article, quality, head = ((self.meaning(),) for _ in range(3))
+        negated = bool(negation) and determiner.english in {"a", "-"}
+        german_determiner = KEIN if negated else determiner
+        english = [(noun.plural if plural else noun.singular, head)]
+        german = [(lexicon.noun_form(noun, case, plural), head)]
+        owned = determiner == THE and case != "gen" and self.chance(0.12)
+        if owned and self.chance(0.25):
+            owner, name = (self.meaning(),), self.rng.choice(lexicon.NAMES)
+            return _Phrase([(name, owner), ("'s", owner), *english], [(name + "s", owner), *german], person)
+        if self.chance(0.3):
+            row = self.rng.choice(lexicon.ADJECTIVES["person" if noun.kind in {"person", "animal"} else "thing"])
+            english.insert(0, (row[0], quality))
+            german.insert(0, (lexicon.adjective_form(row[1], german_determiner, case, gender), quality))
+        if german_determiner.stem != "-":
+            text = lexicon.determiner_form(german_determiner, case, gender)
+            german.insert(0, (text, (negation, *article) if negated else article))
+        owner = self.noun_group(self.rng.choice(NOUNS["person"]), "gen", THE) if owned else _NOTHING
+        if owned and self.chance(0.5):
+            return _Phrase([*owner.english, ("'s", ()), *english], german + owner.german, person)
+        if determiner.english != "-":
+            before_vowel = determiner.english == "a" and english[0][0][0] in "aeiou"
+            english.insert(0, ("an" if before_vowel else determiner.english, article))
+        if owned:
+            english = [*english, ("of", ()), *owner.english]
+        return _Phrase(english, german + owner.german, person, negated=negated)
+
+    def prepositional(self, english: str, german: str, phrase: _Phrase) -> _Phrase:
+        """Preposition and noun phrase; German contracts "in dem" to "im"."""
+        meanings, words = (self.meaning(),), phrase.german
+        if contraction := lexicon.CONTRACTIONS.get((german, words[0][0])):
+            words = [(contraction, meanings + words[0][1]), *words[1:]]
+        else:
+            words = [(german, meanings), *words]
+        return _Phrase([*((text, meanings) for text in english.split("_")), *phrase.english], words)
+
+    def place(self, direction: bool) -> _Phrase:
+        """Where ("im Park", dative) or where to ("in den Park", accusative; "zur Brücke")."""
+        noun = self.rng.choice(NOUNS["place"])
+        determiner = self.rng.choice((THE, THE, THE, A, *DETERMINERS["singular"][1:3]))
+        if not direction:
+            near = self.rng.choice(lexicon.NEAR) if self.chance(0.2) else (noun.preposition, noun.german_preposition)
+            return self.prepositional(*near, self.noun_group(noun, "dat", determiner))
+        if noun.german_preposition == "in":
+            return self.prepositional("to", "in", self.noun_group(noun, "acc", determiner))
+        return self.prepositional("to", "zu", self.noun_group(noun, "dat", determiner))
+
+    def adjunct(self) -> _Phrase:
+        """A place or company."""
+        if self.chance(0.65):
+            return self.place(direction=False)
+        english, german, case = self.rng.choice(lexicon.COMPANY)
+        return self.prepositional(english, german, self.noun_phrase(case, ("person",), ("person",)))
+
+    def time(self, tense: str) -> _Phrase:
+        """An adverb of time that suits the tense; its words are linked as the table says."""
+        adverb = self.rng.choice(lexicon.ADVERBS[tense])
+        meanings = [[self.meaning() for _ in indices] for indices in adverb.links]
+        german = [
+            (text, tuple(own[row.index(j)] for own, row in zip(meanings, adverb.links, strict=True) if j in row))
+            for j, text in enumerate(adverb.german)
+        ]
+        return _Phrase([(text, tuple(own)) for text, own in zip(adverb.english, meanings, strict=True)], german)
+
+
+def _capitalised(words: list[Word]) -> list[Word]:
+    (text, meanings), *rest = words
+    return [(text[0].upper() + text[1:], meanings), *rest]
+
+
+def _aligned(sentence: _Phrase) -> AlignedPair:
+    """Link the words that share a meaning."""
+    expressed = defaultdict(list)
+    for j, (_, meanings) in enumerate(sentence.german):
+        for meaning in meanings:
+            expressed[meaning].append(j)
+    links = {(i, j) for i, (_, meanings) in enumerate(sentence.english) for m in meanings for j in expressed[m]}
+    source, target = (tuple(text for text, _ in words) for words in (sentence.english, sentence.german))
+    return AlignedPair(source, target, frozenset(links))
+
+
+def _sentences(seed: int) -> Iterator[AlignedPair]:
+    """Sentences without end; those that are too short or too long are left out."""
+    grammar = _Grammar(seed)
+    while True:
+        sentence = grammar.sentence()
+        if all(MIN_WORDS <= len(words) <= MAX_WORDS for words in (sentence.english, sentence.german)):
+            yield _aligned(sentence)

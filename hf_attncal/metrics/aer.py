@@ -1,0 +1,306 @@
+"""Word alignments in Pharaoh format, and the alignment error rate (Och and Ney, 2003, "A Systematic Comparison of
+Various Statistical Alignment Models").
+
+A link is a pair (i, j): source word i, target word j, both counted from 0.
+"""
+
+import html
+import unicodedata
+import warnings
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy as np
+
+from hf_attncal.data.pharaoh import (
+    _PAIRS_FOR_BASE_CHECK,
+    GoldAlignment,
+    Link,
+    _all_links,
+    check_index_base,
+    check_inside_sentences,
+)
+
+# Source and target words of a sentence pair.
+WordPair = tuple[Sequence[str], Sequence[str]]
+
+# The folder to give to `evaluate.load`.
+AER_METRIC = str(Path(__file__).parent / "evaluate_modules" / "aer")
+
+
+# An error rate above the first, of which less than the second part is left with other indices, is no coincidence. (Of
+# Hansards with their many possible links, links that are off by one get no more than about 40 %.)
+_SUSPICIOUS_AER, _SUSPICIOUS_PART = 0.3, 0.5
+
+
+@dataclass(frozen=True)
+class AlignmentScore:
+    """Scores of a whole corpus, as fractions between 0 and 1 (a lower `aer` is better), and how they were computed.
+
+    `f1` is the harmonic mean of `precision` (against possible links) and `recall` (against sure links).
+    """
+
+    aer: float
+    precision: float
+    recall: float
+    f1: float
+    signature: str
+    sentences: int
+    sure: int  # |S|
+    possible: int  # |P|, sure links included
+    proposed: int  # |A|
+    sure_hits: int  # |A & S|
+    possible_hits: int  # |A & P|
+    interval: tuple[float, float] | None = None  # 95 % confidence interval of `aer`
+
+    def __str__(self) -> str:
+        interval = (
+            "" if self.interval is None else " [{:.1f}, {:.1f}]".format(*(100 * bound for bound in self.interval))
+        )
+        return (
+            f"AER {100 * self.aer:.1f}{interval} (precision {100 * self.precision:.1f}, "
+            f"recall {100 * self.recall:.1f}, F1 {100 * self.f1:.1f}) {self.signature}"
+        )
+
+
+# ---- reading ----
+
+
+# ---- wrong indices ----
+
+
+def find_index_mismatch(gold: Sequence[GoldAlignment], hypotheses: Sequence[AbstractSet[Link]]) -> str | None:
+    """What seems wrong with the indices of a hypothesis, found by scoring it with others.
+
+    Where AER is above 30 %, it is computed again with every index raised or lowered by 1 and with source and target
+    exchanged. If less than half of it is left, gold and hypothesis do not mean the same words.
+
+    Returns:
+        A sentence that says so, or `None`: nothing found, or links in fewer than ten sentence pairs on either side.
+    """
+    linked = [sum(bool(links) for links in map(_all_links, pairs)) for pairs in (gold, hypotheses)]
+    aer = _aer(_count(gold, hypotheses).sum(axis=0))
+    if min(linked) < _PAIRS_FOR_BASE_CHECK or aer <= _SUSPICIOUS_AER:
+        return None
+    variants = {
+        "raised by 1: the gold alignment looks 1-based and the hypothesis 0-based": lambda i, j: (i + 1, j + 1),
+        "lowered by 1: the hypothesis looks 1-based and the gold alignment 0-based": lambda i, j: (i - 1, j - 1),
+        "exchanged between source and target: one of the two has the target index first": lambda i, j: (j, i),
+    }
+    scores = {}
+    for name, change in variants.items():
+        changed = [{change(*link) for link in links} for links in hypotheses]
+        scores[name] = _aer(_count(gold, changed).sum(axis=0))
+    best = min(scores, key=scores.__getitem__)
+    if scores[best] >= _SUSPICIOUS_PART * aer:
+        return None
+    return f"AER is {100 * aer:.1f} %, but {100 * scores[best]:.1f} % with all indices of the hypothesis {best}."
+
+
+# ---- scoring ----
+
+
+def alignment_error_rate(
+    gold: Sequence[GoldAlignment],
+    hypotheses: Sequence[AbstractSet[Link]],
+    *,
+    unit: str = "word",
+    symmetrization: str = "none",
+    base: str = "0",
+    ignore_possible: bool = False,
+    sentences: Sequence[WordPair] | None = None,
+    punctuation: bool = True,
+    bootstrap: int = 0,
+    seed: int = 0,
+    check_indices: bool = True,
+) -> AlignmentScore:
+    """AER, precision, recall and F1 over a whole corpus.
+
+    With sure links S, possible links P (P includes S) and hypothesis A, counted over all pairs:
+    `AER = 1 - (|A & S| + |A & P|) / (|A| + |S|)`, precision `|A & P| / |A|`, recall `|A & S| / |S|`.
+    Where a denominator is 0 nothing was asked or nothing was claimed, and no error was made: precision and recall are
+    1, AER is 0.
+
+    Args:
+        gold: annotated links of every pair.
+        hypotheses: proposed links of every pair, in the same order.
+        unit: what the indices count, "word" or "subword"; only stated in the signature.
+        symmetrization: how two directions were merged ("none" for one direction); only stated in the signature.
+        base: how the files counted words before they were read; only stated in the signature.
+        ignore_possible: count only sure links (P = S).
+        sentences: source and target words of every pair, where known; links must lie inside.
+        punctuation: False: links of which either word is only punctuation are left out of `gold` and `hypotheses`.
+            Needs `sentences`.
+        bootstrap: number of resamples of the sentence pairs for the 95 % confidence interval of AER (its 2.5th and
+            97.5th percentiles); 0 for no interval. A corpus without pairs has none.
+        seed: of the resamples. The same number of pairs and the same seed give the same resamples.
+        check_indices: refuse an annotation that looks 1-based, and warn of what `find_index_mismatch` finds.
+
+    Warns:
+        UserWarning: gold and hypothesis seem not to count the same words.
+
+    Raises:
+        ValueError: unequal numbers of pairs, an annotation that looks 1-based, a link outside of its sentence,
+            `punctuation=False` without `sentences`, a negative `bootstrap`, or a `|` in what the signature states.
+    """
+    if bootstrap < 0:
+        raise ValueError(f"`bootstrap` must be >= 0 (a number of resamples, 0 for none), got {bootstrap}.")
+    signature = _signature(
+        base=base,
+        possible="ignored" if ignore_possible else "used",
+        **({} if punctuation else {"punct": "excluded"}),
+        unit=unit,
+        symm=symmetrization,
+        n=str(len(gold)),
+        version=version("hf_attncal"),
+    )
+    _check_pairs(gold, hypotheses)
+    if check_indices:
+        check_index_base(gold)
+        if problem := find_index_mismatch(gold, hypotheses):
+            warnings.warn(problem, stacklevel=2)
+    gold, hypotheses = _select(gold, hypotheses, ignore_possible, sentences, punctuation)
+    counts = _count(gold, hypotheses)
+    proposed, sure, sure_hits, possible_hits = counts.sum(axis=0).tolist()
+    precision, recall = _ratio(possible_hits, proposed), _ratio(sure_hits, sure)
+    interval = None
+    if bootstrap and gold:
+        low, high = np.quantile(_resampled_aer(counts, bootstrap, seed), [0.025, 0.975]).tolist()
+        interval = low, high
+    return AlignmentScore(
+        aer=1 - _ratio(sure_hits + possible_hits, proposed + sure),
+        precision=precision,
+        recall=recall,
+        f1=2 * precision * recall / (precision + recall) if precision + recall else 0.0,
+        signature=signature,
+        sentences=len(gold),
+        sure=sure,
+        possible=sum(len(pair.possible) for pair in gold),
+        proposed=proposed,
+        sure_hits=sure_hits,
+        possible_hits=possible_hits,
+        interval=interval,
+    )
+
+
+def paired_bootstrap(
+    gold: Sequence[GoldAlignment],
+    first: Sequence[AbstractSet[Link]],
+    second: Sequence[AbstractSet[Link]],
+    *,
+    ignore_possible: bool = False,
+    sentences: Sequence[WordPair] | None = None,
+    punctuation: bool = True,
+    bootstrap: int = 1000,
+    seed: int = 0,
+) -> float:
+    """Share of resamples of the sentence pairs in which the AER of `second` is lower than that of `first`.
+
+    Both are scored on the same resamples (paired bootstrap: Koehn, 2004, "Statistical Significance Tests for Machine
+    Translation Evaluation"). 1 minus the share is the p-value of the one-sided test that `second` is better; ties
+    count against it.
+
+    Args and errors are those of `alignment_error_rate`; `bootstrap` must be at least 1, and there must be a pair.
+    """
+    if bootstrap < 1 or not gold:
+        raise ValueError(
+            f"A paired bootstrap needs `bootstrap` >= 1 and a sentence pair, got {bootstrap} resamples of "
+            f"{len(gold)} pairs."
+        )
+    rates = []
+    for hypotheses in (first, second):
+        _check_pairs(gold, hypotheses)
+        counts = _count(*_select(gold, hypotheses, ignore_possible, sentences, punctuation))
+        rates.append(_resampled_aer(counts, bootstrap, seed))
+    return float(np.mean(rates[1] < rates[0]))
+
+
+def is_punctuation(word: str) -> bool:
+    """Whether a word is only punctuation (Unicode category P) or accents used as quotes, also escaped (`&quot;`).
+
+    Currency and mathematical signs are words.
+    """
+    text = html.unescape(word)
+    return bool(text) and all(unicodedata.category(character)[0] == "P" or character in "`´^¨" for character in text)
+
+
+def _check_pairs(gold: Sequence[GoldAlignment], hypotheses: Sequence[AbstractSet[Link]]) -> None:
+    if len(gold) != len(hypotheses):
+        raise ValueError(f"{len(gold)} annotated sentence pairs, but {len(hypotheses)} proposed alignments.")
+
+
+def _signature(**fields: str) -> str:
+    """`AER|name:value|...`, in the given order."""
+    for name, value in fields.items():
+        if not value or "|" in value or not value.isprintable():
+            raise ValueError(f"`{name}` of the signature must be one line of text without `|`, got {value!r}.")
+    return "|".join(["AER", *(f"{name}:{value}" for name, value in fields.items())])
+
+
+def _select(
+    gold: Sequence[GoldAlignment],
+    hypotheses: Sequence[AbstractSet[Link]],
+    ignore_possible: bool,
+    sentences: Sequence[WordPair] | None,
+    punctuation: bool,
+) -> tuple[Sequence[GoldAlignment], Sequence[AbstractSet[Link]]]:
+    """The links that count, after a check that they lie inside `sentences`."""
+    if ignore_possible:
+        gold = [GoldAlignment(sure=pair.sure, possible=pair.sure) for pair in gold]
+    if sentences is not None:
+        lengths = [(len(source), len(target)) for source, target in sentences]
+        for name, pairs in (("gold alignment", gold), ("hypothesis", hypotheses)):
+            try:
+                check_inside_sentences(pairs, lengths)
+            except ValueError as error:
+                raise ValueError(f"The {name}: {error}") from error
+    if punctuation:
+        return gold, hypotheses
+    if sentences is None:
+        raise ValueError("`punctuation=False` needs `sentences`: without the words, punctuation cannot be told.")
+    excluded = [tuple([is_punctuation(word) for word in side] for side in pair) for pair in sentences]
+
+    def keep(links: AbstractSet[Link], source: list[bool], target: list[bool]) -> frozenset[Link]:
+        return frozenset((i, j) for i, j in links if not (source[i] or target[j]))
+
+    return (
+        [
+            GoldAlignment(sure=keep(pair.sure, *marks), possible=keep(pair.possible, *marks))
+            for pair, marks in zip(gold, excluded, strict=True)
+        ],
+        [keep(links, *marks) for links, marks in zip(hypotheses, excluded, strict=True)],
+    )
+
+
+def _count(gold: Sequence[GoldAlignment], hypotheses: Sequence[AbstractSet[Link]]) -> np.ndarray:
+    """(pairs, 4): |A|, |S|, |A & S| and |A & P| of every pair. All scores are functions of sums of these."""
+    rows = [
+        (len(links), len(pair.sure), len(links & pair.sure), len(links & pair.possible))
+        for pair, links in zip(gold, hypotheses, strict=True)
+    ]
+    return np.array(rows, dtype=np.int64).reshape(-1, 4)
+
+
+def _aer(counts: np.ndarray) -> np.ndarray:
+    """AER from summed counts, (..., 4) to (...)."""
+    proposed, sure, sure_hits, possible_hits = np.moveaxis(counts, -1, 0)
+    total = proposed + sure
+    return 1 - np.where(total > 0, sure_hits + possible_hits, 1) / np.maximum(total, 1)
+
+
+def _resampled_aer(counts: np.ndarray, resamples: int, seed: int) -> np.ndarray:
+    """(resamples,) error rates. Resample r has the pairs of the r-th call of `integers(pairs, size=pairs)`.
+
+    A pair that is drawn k times counts k times, so the sums are products of how often with `counts` (pairs, 4).
+    """
+    generator = np.random.default_rng(seed)
+    pairs = len(counts)
+    draws = (generator.integers(pairs, size=pairs) for _ in range(resamples))
+    return _aer(np.stack([np.bincount(draw, minlength=pairs) @ counts for draw in draws]))
+
+
+def _ratio(numerator: int, denominator: int) -> float:
+    return numerator / denominator if denominator else 1.0

@@ -1,0 +1,33 @@
+"""BLEU by sacreBLEU, with the signature that says how it was computed."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sacrebleu.metrics import BLEU
+
+
+@dataclass(frozen=True)
+class BleuScore:
+    """Corpus BLEU (0 to 100, not rounded) and the sacreBLEU signature that says how it was computed."""
+
+    score: float
+    signature: str
+
+
+def bleu(hypotheses: Sequence[str], references: Sequence[str], tokenize: str = "13a") -> BleuScore:
+    """Corpus BLEU of one reference per line, by sacreBLEU.
+
+    `tokenize` is sacreBLEU's: "13a" for plain text, "none" for text that is already split into tokens.
+
+    Raises:
+        ValueError: no lines, or not as many hypotheses as references.
+    """
+    if len(hypotheses) != len(references) or not references:
+        raise ValueError(
+            "`hypotheses` and `references` must have the same number of lines, at least one, got "
+            f"{len(hypotheses)} and {len(references)}. Give one translation per reference."
+        )
+    # `force` only silences the remark that the text looks tokenised, which "none" declares.
+    metric = BLEU(tokenize=tokenize, force=tokenize == "none")
+    score = metric.corpus_score(list(hypotheses), [list(references)])
+    return BleuScore(score.score, str(metric.get_signature()))

@@ -1,0 +1,1 @@
+"""Modules for `evaluate.load`; each folder is one."""

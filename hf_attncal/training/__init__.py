@@ -1,0 +1,1 @@
+"""Training runs: settings, arguments, Trainers, and a job for each task."""

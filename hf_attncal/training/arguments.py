@@ -1,0 +1,58 @@
+"""Training arguments: those of transformers, and what our Trainers add."""
+
+from dataclasses import dataclass, field
+
+from transformers import Seq2SeqTrainingArguments
+
+
+@dataclass
+class TokenBatchArguments:
+    """The setting of `TokenBatchTrainerMixin`; goes before the stock arguments in the bases."""
+
+    max_tokens: int | None = field(
+        default=None,
+        metadata={
+            "help": "Length-bucketed training batches of at most this many tokens (sentences x longest side), per "
+            "process and micro-batch; takes the place of `per_device_train_batch_size`. None: batches of sentences."
+        },
+    )
+
+    def __post_init__(self):
+        if self.max_tokens is not None:
+            if self.max_tokens < 1:
+                raise ValueError(f"`max_tokens` must be >= 1, got {self.max_tokens}. Leave it out for no limit.")
+            if self.train_sampling_strategy != "random":
+                raise ValueError(
+                    "`max_tokens` decides the order of the training examples, so `train_sampling_strategy` must be "
+                    f"'random', got {self.train_sampling_strategy!r}. Leave one of the two out."
+                )
+            if self.auto_find_batch_size:
+                raise ValueError(
+                    "`auto_find_batch_size` has no effect on batches of `max_tokens` tokens, got both. Leave one of "
+                    "the two out."
+                )
+        super().__post_init__()
+
+
+@dataclass
+class AttnCalTrainingArguments(TokenBatchArguments, Seq2SeqTrainingArguments):
+    """`Seq2SeqTrainingArguments` with the settings of `AttnCalTrainer`."""
+
+    mask_learning_rate: float | None = field(
+        default=None,
+        metadata={"help": "Learning rate of the mask network; follows the same schedule. None: `learning_rate`."},
+    )
+
+    def __post_init__(self):
+        if self.label_smoothing_factor > 0:
+            raise ValueError(
+                "`label_smoothing_factor` must be 0: with it the Trainer takes the labels out of the batch, and the "
+                f"mask network silently stops training; got {self.label_smoothing_factor}. Set `label_smoothing` in "
+                "the model's config instead."
+            )
+        if self.mask_learning_rate is not None and self.mask_learning_rate <= 0:
+            raise ValueError(
+                f"`mask_learning_rate` must be > 0, got {self.mask_learning_rate}. Leave it out to use "
+                "`learning_rate`; to keep the mask network fixed set `requires_grad_(False)` on it."
+            )
+        super().__post_init__()

@@ -1,0 +1,219 @@
+"""A thin `Seq2SeqTrainer` for calibrated models.
+
+Plain `Seq2SeqTrainer` trains these models correctly: one `backward()` of `loss` carries the gradients of both
+objectives. This subclass adds what it cannot know:
+
+- the losses of the two objectives are logged by name, exact under gradient accumulation and with several processes;
+- the mask network has a learning rate of its own (Adam divides a constant loss weight away, so the learning rate is
+  the way to set its speed) and its gradients are clipped on their own (one common norm would let the size of one
+  objective's gradient scale the other's);
+- the annealing step (Lu et al. 2021, eq. 11) follows the optimiser steps and is saved with the model;
+- batches are built by length and bounded by a number of tokens.
+"""
+
+from pathlib import Path
+
+import torch
+from accelerate.utils import DistributedType
+from torch.nn.utils import clip_grad_norm_
+from transformers import Seq2SeqTrainer, TrainerCallback
+from transformers.trainer import TRAINING_ARGS_NAME
+
+from hf_attncal.adapters.export import restore_adapter, save_adapter
+from hf_attncal.adapters.layers import active_settings
+from hf_attncal.models.cross_attention import calibration_of
+from hf_attncal.training.arguments import AttnCalTrainingArguments
+from hf_attncal.training.token_batches import TokenBatchTrainerMixin
+
+# Sums over target tokens divided by their number: they add up over micro-batches and processes as `loss` does.
+TOKEN_LOSSES = ("nmt_loss", "mask_loss", "mask_penalty")
+# Means over what one forward pass saw.
+MEANS = ("mask_mean", "gate_mean")
+# Their losses are means over the micro-batch whatever `num_items_in_batch` says (transformers issue 47688).
+IGNORES_NUM_ITEMS = ("marian", "bart", "mbart", "pegasus", "m2m_100")
+
+
+class AnnealingCallback(TrainerCallback):
+    """Keeps `model.annealing_step` equal to the number of optimiser steps the model has been trained for.
+
+    The step is part of the model's saved state. A model that was trained before (`annealing_step` = n at the start of
+    a new run) goes on from n, so fine-tuning does not change the function it computes; a resumed run finds
+    n + `global_step` in its checkpoint, so the difference is again n. A model without annealing is left alone.
+
+    The same for a model whose active adapter is annealed. A plain `Seq2SeqTrainer` needs this callback for it.
+    """
+
+    def __init__(self):
+        self.steps_before = 0
+        self.counters: list[torch.nn.Module] = []
+
+    def on_train_begin(self, args, state, control, model=None, **kwargs):
+        self.counters = annealed_modules(model)
+        if self.counters:
+            self.steps_before = max(0, int(self.counters[0].annealing_step) - state.global_step)
+        self._set(state.global_step)
+
+    def on_step_end(self, args, state, control, **kwargs):
+        self._set(state.global_step)
+
+    def _set(self, step: int) -> None:
+        for module in self.counters:
+            module.set_annealing_step(self.steps_before + step)
+
+
+class AttnCalTrainer(TokenBatchTrainerMixin, Seq2SeqTrainer):
+    """`Seq2SeqTrainer` with named losses, a learning rate for the mask network, annealing and batches by tokens.
+
+    Takes the arguments of `Seq2SeqTrainer`; `args` must be `AttnCalTrainingArguments`. Trains models with an adapter
+    of `hf_attncal.adapters`, too. Trains stock models and their LoRAs (nothing is added but the batches), with the
+    mean over micro-batches as their loss: they ignore `num_items_in_batch`, so the Trainer has to divide by the
+    accumulation steps.
+
+    Beside `loss` it logs, averaged since the last log, those of `nmt_loss`, `mask_loss`, `mask_penalty`, `mask_mean`
+    and `gate_mean` that the model returns, `mask_grad_norm` (before clipping), and `target_tokens_per_second`.
+
+    Raises:
+        TypeError: `args` is not an `AttnCalTrainingArguments`.
+        ValueError: reentrant gradient checkpointing with a calibrated model (its gradients would be wrong).
+    """
+
+    def __init__(self, model=None, args: AttnCalTrainingArguments | None = None, **kwargs):
+        if not isinstance(args, AttnCalTrainingArguments):
+            raise TypeError(
+                f"`args` must be an `AttnCalTrainingArguments`, got {type(args).__name__}. It takes every field of "
+                "`Seq2SeqTrainingArguments`."
+            )
+        super().__init__(model=model, args=args, **kwargs)
+        # `activation_checkpointing_kwargs`, its newer name, is mirrored in this one.
+        reentrant = (args.gradient_checkpointing_kwargs or {}).get("use_reentrant")
+        calibration = calibration_of(self.model)
+        if reentrant and calibration is not None:
+            raise ValueError(
+                f"`use_reentrant` must be False to train a model with `calibration={calibration!r}`, got {reentrant}: "
+                "reentrant checkpointing loses gradients of the mask network. Leave it out of the kwargs."
+            )
+        if self.model.config.model_type in IGNORES_NUM_ITEMS and active_settings(self.model) is None:
+            self.model_accepts_loss_kwargs = False
+        self.add_callback(AnnealingCallback())
+        self._mask_grad_norm = None
+
+    # ---- named losses ----
+
+    def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+        if model.training:
+            self.start_totals()
+        loss, outputs = super().compute_loss(model, inputs, return_outputs=True, num_items_in_batch=num_items_in_batch)
+        if model.training:
+            self._add_named_losses(loss, outputs, inputs, num_items_in_batch)
+        return (loss, outputs) if return_outputs else loss
+
+    def _add_named_losses(self, loss, outputs, inputs, num_items_in_batch) -> None:
+        """Add one micro-batch to the running totals that `log` divides by the number of optimiser steps."""
+        steps = 1 / getattr(self, "current_gradient_accumulation_steps", self.args.gradient_accumulation_steps)
+        global_mean = num_items_in_batch is not None and self.model_accepts_loss_kwargs
+        weight = 1.0 if global_mean else steps
+        # The sums of every process are divided by the number of tokens of all: as the Trainer does with `loss`, undo
+        # the mean over processes that follows.
+        scale = self.accelerator.num_processes if global_mean and self.args.average_tokens_across_devices else 1
+        for name in TOKEN_LOSSES:
+            value = outputs.get(name)
+            if value is not None:
+                # The Trainer has scaled `loss` in place, and `nmt_loss` may share its memory: read that one from it.
+                value = loss if name == "nmt_loss" else value * scale
+                self.add_total(name, value * weight)
+        for name in MEANS:
+            if outputs.get(name) is not None:
+                self.add_total(name, outputs[name] * steps)
+        self.add_total("steps", torch.tensor(steps, device=loss.device))
+        if "labels" in inputs:
+            self.add_total("tokens", inputs["labels"].ne(-100).sum())
+
+    def extra_logs(self) -> dict[str, float]:
+        return {} if self._mask_grad_norm is None else {"mask_grad_norm": float(self._mask_grad_norm)}
+
+    # ---- adapters beside each other ----
+
+    def _save(self, output_dir: str | None = None, state_dict: dict | None = None) -> None:
+        """As the stock Trainer; several active adapters, which transformers does not save, each in a folder."""
+        names = injected_adapters(self.model)
+        if len(names) < 2 or not self.args.should_save:
+            super()._save(output_dir, state_dict)
+            return
+        folder = Path(output_dir or self.args.output_dir)
+        for name in names:
+            save_adapter(self.model, folder / name, adapter_name=name)
+        if self.processing_class is not None:
+            self.processing_class.save_pretrained(folder)
+        torch.save(self.args, folder / TRAINING_ARGS_NAME)
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model=None) -> None:
+        """As the stock Trainer, which knows the adapters of PEFT's models and not those of transformers' interface."""
+        if not self._restore_adapters(resume_from_checkpoint):
+            super()._load_from_checkpoint(resume_from_checkpoint, model)
+
+    def _load_best_model(self) -> None:
+        """As the stock Trainer, with the same exception."""
+        if not self._restore_adapters(self.state.best_model_checkpoint):
+            super()._load_best_model()
+
+    def _restore_adapters(self, checkpoint: str) -> bool:
+        """Fill the adapters of transformers' interface from a checkpoint; False if the model has none."""
+        names = injected_adapters(self.model)
+        for name in names:
+            restore_adapter(self.model, Path(checkpoint) / (name if len(names) > 1 else ""), name)
+        return bool(names)
+
+    # ---- optimiser ----
+
+    def create_optimizer(self, model=None) -> torch.optim.Optimizer:
+        """The stock optimiser; parameters of the mask network then move from each group to a copy of that group."""
+        if self.optimizer is not None:
+            return super().create_optimizer(model)
+        optimizer = super().create_optimizer(model)
+        mask_parameters = {id(p) for p in mask_network_parameters(self.model if model is None else model)}
+        learning_rate = self.args.mask_learning_rate
+        for group in list(optimizer.param_groups):
+            moved = [p for p in group["params"] if id(p) in mask_parameters]
+            if moved:
+                group["params"] = [p for p in group["params"] if id(p) not in mask_parameters]
+                copy = {**group, "params": moved}
+                if learning_rate is not None:
+                    copy["lr"] = learning_rate
+                optimizer.add_param_group(copy)
+        return optimizer
+
+    def _clip_grad_norm(self, model):
+        """Clip the gradients of the two objectives separately; returns the norm without the mask network.
+
+        Where the backend clips the whole model by itself (FSDP version 1, DeepSpeed, XLA, Megatron) the two are
+        clipped jointly as in the stock Trainer.
+        """
+        mask_parameters = mask_network_parameters(model)
+        plain = self.accelerator.distributed_type in (
+            DistributedType.NO,
+            DistributedType.MULTI_CPU,
+            DistributedType.MULTI_GPU,
+        )
+        if not mask_parameters or not plain:
+            return super()._clip_grad_norm(model)
+        self.accelerator.unscale_gradients()
+        of_mask = {id(p) for p in mask_parameters}
+        self._mask_grad_norm = clip_grad_norm_(mask_parameters, self.args.max_grad_norm)
+        return clip_grad_norm_([p for p in model.parameters() if id(p) not in of_mask], self.args.max_grad_norm)
+
+
+def injected_adapters(model: torch.nn.Module) -> list[str]:
+    """The active adapters of a model that has them by transformers' `add_adapter` or `load_adapter`; else none."""
+    return list(model.active_adapters()) if getattr(model, "_hf_peft_config_loaded", False) else []
+
+
+def annealed_modules(model: torch.nn.Module) -> list[torch.nn.Module]:
+    """The modules that count optimiser steps for an annealed calibration (eq. 11): models of ours, adapter layers."""
+    counting = [module for module in model.modules() if hasattr(module, "set_annealing_step")]
+    return [module for module in counting if module.annealing_step is not None]
+
+
+def mask_network_parameters(model: torch.nn.Module) -> list[torch.nn.Parameter]:
+    """The trainable parameters of every mask network of the model (theta_m); empty for an uncalibrated model."""
+    # A module `mask_network` in models of ours, `attncal_mask_network` in adapters.
+    return [p for name, p in model.named_parameters() if "mask_network." in name and p.requires_grad]

@@ -1,0 +1,101 @@
+"""Batches by tokens and losses logged by name, for any Trainer."""
+
+import time
+
+import torch
+from torch.utils.data import DataLoader
+from transformers.trainer_pt_utils import nested_gather
+
+from hf_attncal.data.batching import SetEpochCallback, TokenBatchSampler
+
+
+class TokenBatchTrainerMixin:
+    """Batches by tokens, and losses logged by name; goes before the stock Trainer in the bases.
+
+    A subclass overrides `compute_loss`: it calls `start_totals` first and `add_total` for whatever is to be averaged.
+    The total "steps" is what the others are divided by, "tokens" gives `tokens_name`.
+    """
+
+    tokens_name = "target_tokens_per_second"
+
+    def __init__(self, *args, **kwargs):
+        self._totals: dict[str, torch.Tensor] = {}
+        self._totals_since = 0.0
+        super().__init__(*args, **kwargs)
+
+    # ---- named losses ----
+
+    def start_totals(self) -> None:
+        """Start the clock of a new average; here and not in `log`, as evaluations and saving come after that."""
+        if not self._totals:
+            self._totals_since = time.monotonic()
+
+    def add_total(self, name: str, value: torch.Tensor) -> None:
+        """Add to a running total that the next log divides by the number of optimiser steps."""
+        # Kept on the device: reading a value at every step would wait for the device at every step.
+        value = value.detach().float().mean()
+        self._totals[name] = self._totals[name] + value if name in self._totals else value
+
+    def extra_logs(self) -> dict[str, float]:
+        """Further values to log with the averages."""
+        return {}
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        if "loss" in logs and self._totals:
+            logs = {**logs, **self._named_losses()}
+        super().log(logs, start_time)
+
+    def _named_losses(self) -> dict[str, float]:
+        """Means since the last call, over optimiser steps and processes; empties the totals. One gather for all."""
+        names = sorted(self._totals)
+        totals = torch.stack([self._totals[name] for name in names])[None]
+        means = nested_gather(totals, self.args.parallel_mode).mean(0).tolist()
+        self._totals = {}
+        means = dict(zip(names, means, strict=True))
+        steps = means.pop("steps")
+        seconds = time.monotonic() - self._totals_since
+        tokens = means.pop("tokens", 0.0) * self.args.world_size
+        named = {name: value / steps for name, value in means.items()}
+        return {**named, **self.extra_logs(), self.tokens_name: tokens / seconds}
+
+    # ---- data ----
+
+    def get_train_dataloader(self) -> DataLoader:
+        """Length-bucketed batches of at most `max_tokens` tokens; the stock loader where `max_tokens` is None.
+
+        The number of batches of an epoch is a multiple of the batches in one optimiser step (processes x accumulation
+        steps), so that p processes with accumulation k / p see, step by step, what one process sees with k.
+        """
+        if self.args.max_tokens is None:
+            return super().get_train_dataloader()
+        if self.train_dataset is None:
+            raise ValueError("`train_dataset` is needed for training, got None. Pass it to the Trainer.")
+        lengths = _lengths(self.train_dataset)
+        dataset = self._remove_unused_columns(self.train_dataset, description="Training")
+        seed = self.args.seed if self.args.data_seed is None else self.args.data_seed
+        sampler = TokenBatchSampler(
+            lengths,
+            self.args.max_tokens,
+            seed=seed,
+            multiple_of=self.args.world_size * self.args.gradient_accumulation_steps,
+        )
+        self.pop_callback(SetEpochCallback)  # of an earlier call of `train`
+        self.add_callback(SetEpochCallback(sampler))
+        loader = DataLoader(
+            dataset,
+            batch_sampler=sampler,
+            collate_fn=self.data_collator,
+            num_workers=self.args.dataloader_num_workers,
+            pin_memory=self.args.dataloader_pin_memory,
+            persistent_workers=self.args.dataloader_persistent_workers,
+            prefetch_factor=self.args.dataloader_prefetch_factor,
+        )
+        return self.accelerator.prepare(loader)
+
+
+def _lengths(dataset) -> list[int]:
+    """Tokens of the longer side of every example; `tokenize_pairs` leaves them in a column."""
+    if "length" in dataset.column_names:
+        return list(dataset["length"])
+    other = "labels" if "labels" in dataset.column_names else "target_input_ids"
+    return [max(map(len, pair)) for pair in zip(dataset["input_ids"], dataset[other], strict=True)]

@@ -1,0 +1,449 @@
+"""Training adapters: gradients of both objectives, a base that stays frozen, plain and own Trainer, resume, LoRA."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from adapter_helpers import (
+    BACKBONES,
+    PAIRS,
+    SETTINGS,
+    adapted,
+    adapter_parameters,
+    load_base,
+    save_base,
+    scatter_adapter,
+)
+from helpers import assert_close, assert_identical, gradients
+from peft import IA3Config, LoraConfig, get_peft_model, get_peft_model_state_dict
+from safetensors.torch import load_file
+from test_trainer import collate, toy_dataset
+from transformers import Seq2SeqTrainer, Seq2SeqTrainingArguments
+
+from hf_attncal import AttnCalTrainer, AttnCalTrainingArguments
+from hf_attncal.adapters import AttentionCalibrationConfig, adapter_layers, export_calibrated, objective
+from hf_attncal.adapters.export import restore_adapter
+from hf_attncal.training.calibrated import AnnealingCallback, mask_network_parameters
+
+
+@pytest.fixture(scope="module")
+def bases(tmp_path_factory) -> dict:
+    root = tmp_path_factory.mktemp("bases")
+    return {backbone: save_base(root, backbone) for backbone in BACKBONES}
+
+
+def joint(model, batch, **options):
+    """A training pass and its gradients, by name."""
+    model.train()
+    model.zero_grad(set_to_none=True)
+    outputs = model(**batch, **options)
+    outputs.loss.backward()
+    return outputs, gradients(model)
+
+
+# ---- the objective ----
+
+
+@pytest.mark.parametrize("backbone", ["marian", "bart"])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"calibration": "gated"},
+        {"calibration": "annealed", "annealing_steps": 10, "mask_projection": "head"},
+        {"calibration": "fixed", "leaky": True},
+        {"calibration": "gated", "leaky": True, "renormalize": False},
+        {"calibration": None, "leaky": True},
+    ],
+    ids=str,
+)
+def test_losses_and_gradients_are_those_of_the_full_model(bases, backbone, settings, batch):
+    """The full model, whose gradients are tested against a loop reference, has the same parameters."""
+    settings = {**settings, "label_smoothing": 0.1, "mask_penalty": 0.3}
+    model = adapted(bases[backbone], **settings)
+    full = export_calibrated(model)
+    ours, own = joint(model, batch, num_items_in_batch=torch.tensor(7))
+    theirs, expected = joint(full, batch, num_items_in_batch=torch.tensor(7))
+    for name in ("loss", "nmt_loss", "mask_loss", "mask_penalty", "mask_mean", "gate_mean"):
+        assert (ours.get(name) is None) == (theirs.get(name) is None), name
+        if ours.get(name) is not None:
+            assert_close(ours[name].detach(), theirs[name].detach(), 1e-12, name)
+    assert own.keys() == adapter_parameters(model).keys()
+    for name, gradient in own.items():
+        name = name.removeprefix("base_model.model.").replace("attention_adapters.", "").replace(".default", "")
+        name = name.replace("attncal_mask_network", "mask_network").replace("attncal_gate", "gate")
+        name = name.replace("attncal_null.", "null_")
+        assert_close(gradient, expected[name], 1e-12, name)
+    assert any(gradient.abs().max() > 1e-5 for gradient in own.values())
+
+
+def test_low_rank_gradients_are_those_of_the_product(bases, batch):
+    model = adapted(bases["marian"], calibration="gated", mask_rank=2)
+    full = export_calibrated(model)
+    _, own = joint(model, batch)
+    _, expected = joint(full, batch)
+    for number, layer in enumerate(adapter_layers(model)):
+        network = layer.mask_network
+        of_product = expected[f"model.decoder.layers.{number}.encoder_attn.mask_network.query_weight"]
+        prefix = f"base_model.model.model.decoder.layers.{number}.encoder_attn.attention_adapters.attncal_mask_network"
+        assert_close(own[f"{prefix}.default.query_up"], of_product @ network.query_down.T.detach(), 1e-12)
+        assert_close(own[f"{prefix}.default.query_down"], network.query_up.T.detach() @ of_product, 1e-12)
+
+
+def without_mask_loss(monkeypatch) -> None:
+    """From here on the second pass has no gradient."""
+
+    def nothing(model, inputs, context, num_targets):
+        return torch.zeros((), requires_grad=True), torch.zeros(())
+
+    monkeypatch.setattr(objective, "_mask_loss", nothing)
+
+
+@pytest.mark.parametrize("backbone", BACKBONES)
+def test_each_objective_reaches_its_own_parameters(bases, backbone, batch, monkeypatch):
+    model = adapted(bases[backbone], calibration="gated", leaky=True)
+    _, both = joint(model, batch)
+    of_mask = {name for name in both if "mask_network" in name}
+    assert both.keys() == adapter_parameters(model).keys()
+    assert all(gradient.abs().max() > 0 for gradient in both.values())
+    without_mask_loss(monkeypatch)
+    _, main = joint(model, batch)
+    assert main.keys() == both.keys() - of_mask
+    for name in main:
+        assert_identical(main[name], both[name], name)
+
+
+def test_given_decoder_inputs_are_used(bases, batch):
+    """As data collators prepare them."""
+    model = adapted(bases["m2m_100"], calibration="gated")
+    outputs, own = joint(model, batch)
+    start, pad = model.config.decoder_start_token_id, model.config.pad_token_id
+    shifted = torch.cat([torch.full((2, 1), start), batch["labels"][:, :-1]], dim=1)
+    given, other = joint(model, {**batch, "decoder_input_ids": shifted.masked_fill(shifted == -100, pad)})
+    assert_identical(outputs.loss, given.loss)
+    assert all(torch.equal(own[name], other[name]) for name in own)
+
+
+def test_evaluation_has_no_second_pass(bases, batch):
+    model = adapted(bases["marian"], calibration="gated", label_smoothing=0.1)
+    with torch.no_grad():
+        outputs = model(**batch)
+    assert outputs.mask_loss is None
+    model.train()
+    trained = model(**batch)
+    assert_close(outputs.loss, trained.loss.detach(), 1e-12)
+
+
+def test_a_lora_learns_from_the_main_loss_only(bases, batch, monkeypatch):
+    """Both are trained: the LoRA's gradient is what it is without a mask loss, with and without checkpointing."""
+    grads = []
+    for checkpointing in (False, True):
+        model = load_base(bases["bart"])
+        model.add_adapter(LoraConfig(r=2, target_modules=["q_proj", "fc1"], init_lora_weights=False), "lora")
+        generator = torch.Generator().manual_seed(5)
+        with torch.no_grad():
+            for _, parameter in sorted(item for item in model.named_parameters() if "lora_" in item[0]):
+                parameter.copy_(0.3 * torch.randn(parameter.shape, generator=generator, dtype=torch.float64))
+        model.add_adapter(AttentionCalibrationConfig(calibration="gated"), "cal")
+        model.set_adapter(["lora", "cal"])
+        scatter_adapter(model)
+        if checkpointing:
+            model.activation_checkpointing_enable({"use_reentrant": False})
+        _, both = joint(model, batch)
+        grads.append(both)
+    assert grads[0].keys() == grads[1].keys()
+    for name in grads[0]:
+        assert_close(grads[1][name], grads[0][name], 1e-12, name)
+    without_mask_loss(monkeypatch)
+    _, main = joint(model, batch)
+    assert len([name for name in main if "lora_" in name]) > 10
+    for name, gradient in main.items():
+        assert_close(grads[0][name], gradient, 1e-12, name)
+
+
+# ---- trainers ----
+
+
+def train(
+    folder: Path, model, own: bool = False, resume: str | None = None, callbacks=(), evaluated=False, **arguments
+):
+    """A run of a plain `Seq2SeqTrainer` (or of ours), on the CPU, that logs every step."""
+    defaults = {
+        "output_dir": str(folder),
+        "use_cpu": True,
+        "max_steps": 4,
+        "per_device_train_batch_size": 4,
+        "learning_rate": 0.02,
+        "logging_steps": 1,
+        "save_strategy": "no",
+        "disable_tqdm": True,
+        "report_to": "none",
+        "dataloader_pin_memory": False,
+    }
+    arguments_class = AttnCalTrainingArguments if own else Seq2SeqTrainingArguments
+    args = arguments_class(**defaults | arguments)
+    trainer = (AttnCalTrainer if own else Seq2SeqTrainer)(
+        model=model,
+        args=args,
+        train_dataset=toy_dataset(),
+        data_collator=collate,
+        callbacks=list(callbacks),
+        eval_dataset=toy_dataset() if evaluated else None,
+    )
+    trainer.train(resume_from_checkpoint=resume)
+    return trainer
+
+
+def tensors(model) -> dict[str, torch.Tensor]:
+    return {name: tensor.clone() for name, tensor in model.state_dict().items()}
+
+
+@pytest.mark.parametrize(
+    ("backbone", "settings"),
+    [
+        *[("marian", SETTINGS[name]) for name in ("fixed", "gated, rank 2", "leaky", "annealed, leaky, layer 0")],
+        *[(backbone, SETTINGS["gated, leaky"]) for backbone in ("bart", "mbart", "m2m_100")],
+    ],
+    ids=str,
+)
+def test_plain_trainer_trains_the_adapter_and_nothing_else(bases, backbone, settings, tmp_path):
+    model = get_peft_model(load_base(bases[backbone]), AttentionCalibrationConfig(**settings))
+    scatter_adapter(model)
+    before = tensors(model)
+    train(tmp_path, model, max_steps=1, callbacks=[AnnealingCallback()])
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(tensor, before[name]) == (".attncal_" not in name), name
+
+
+@pytest.mark.parametrize(("backbone", "settings"), PAIRS)
+@pytest.mark.parametrize("own", [False, True], ids=["plain", "own"])
+def test_resume_equals_uninterrupted(bases, backbone, settings, own, tmp_path):
+    """With dropout, to the bit; the counter of steps included."""
+
+    def fresh():
+        torch.manual_seed(0)
+        model = get_peft_model(load_base(bases[backbone]), AttentionCalibrationConfig(**settings))
+        for module in model.modules():
+            if "dropout" in vars(module):
+                module.dropout = 0.2
+        return model
+
+    options = {"own": own, "callbacks": [] if own else [AnnealingCallback()], "save_strategy": "steps"}
+    whole = train(tmp_path, fresh(), save_steps=2, **options)
+    options["callbacks"] = [] if own else [AnnealingCallback()]
+    resumed = train(tmp_path / "resumed", fresh(), resume=str(tmp_path / "checkpoint-2"), save_steps=2, **options)
+    expected, actual = tensors(whole.model), tensors(resumed.model)
+    assert expected.keys() == actual.keys()
+    assert all(torch.equal(expected[name], actual[name]) for name in expected)
+    assert whole.model.annealing_step == (4 if settings["calibration"] == "annealed" else None)
+    assert sorted(path.name for path in (tmp_path / "checkpoint-2").glob("*.safetensors")) == [
+        "adapter_model.safetensors"
+    ]
+
+
+@pytest.mark.parametrize("with_lora", [False, True], ids=["alone", "with a LoRA"])
+def test_adapters_of_transformers_interface_resume_too(bases, with_lora, tmp_path):
+    """To the bit, one adapter or two that are trained together; each is saved so that it loads alone."""
+
+    def fresh():
+        torch.manual_seed(0)
+        model = load_base(bases["marian"])
+        model.add_adapter(AttentionCalibrationConfig(calibration="annealed", annealing_steps=10, leaky=True), "cal")
+        if with_lora:
+            model.add_adapter(LoraConfig(r=2, target_modules=["q_proj", "fc1"], lora_dropout=0.2), "lora")
+            model.set_adapter(["cal", "lora"])
+        return model
+
+    options = {"own": True, "save_strategy": "steps", "save_steps": 2}
+    whole = train(tmp_path, fresh(), **options)
+    checkpoint = tmp_path / "checkpoint-2"
+    resumed = train(tmp_path / "resumed", fresh(), resume=str(checkpoint), **options)
+    expected, actual = tensors(whole.model), tensors(resumed.model)
+    assert expected.keys() == actual.keys()
+    assert all(torch.equal(expected[name], actual[name]) for name in expected)
+    start = tensors(fresh())
+    moved = {name for name in start if not torch.equal(start[name], expected[name])}
+    assert all(".attncal_" in name or ".lora_" in name for name in moved)
+    assert any(".attncal_mask_network" in name for name in moved)
+    assert any(".lora_B" in name for name in moved) == with_lora
+
+    folders = {"cal": checkpoint / "cal", "lora": checkpoint / "lora"} if with_lora else {"cal": checkpoint}
+    assert sorted(checkpoint.rglob("*.safetensors")) == sorted(
+        folder / "adapter_model.safetensors" for folder in folders.values()
+    )
+    loaded = load_base(bases["marian"])
+    for name, folder in folders.items():
+        loaded.load_adapter(str(folder), adapter_name=name)
+    loaded.set_adapter(list(folders))
+    own = fresh()
+    for name, folder in folders.items():
+        restore_adapter(own, folder, name)
+    for name, tensor in tensors(own).items():
+        assert torch.equal(tensor, tensors(loaded)[name]), name
+    with pytest.raises(ValueError, match=r"does not hold the adapter 'cal' of this model: \d"):
+        restore_adapter(fresh_of_another_kind(bases), folders["cal"], "cal")
+
+
+def test_the_best_of_several_adapters_is_loaded_in_the_end(bases, tmp_path):
+    """The worst is said to be the best here, as it is another than the last."""
+    model = load_base(bases["marian"])
+    model.add_adapter(AttentionCalibrationConfig(calibration="gated"), "cal")
+    model.add_adapter(LoraConfig(r=2, target_modules=["q_proj", "fc1"]), "lora")
+    model.set_adapter(["cal", "lora"])
+    options = {"eval_strategy": "steps", "eval_steps": 1, "save_strategy": "steps", "save_steps": 1}
+    options |= {"load_best_model_at_end": True, "metric_for_best_model": "eval_loss", "greater_is_better": True}
+    trainer = train(tmp_path, model, own=True, max_steps=3, learning_rate=3.0, evaluated=True, **options)
+    best = Path(trainer.state.best_model_checkpoint)
+    assert best.name != "checkpoint-3"
+    for name in ("cal", "lora"):
+        stored = load_file(best / name / "adapter_model.safetensors")
+        own = get_peft_model_state_dict(model, adapter_name=name)
+        assert all(torch.equal(own[key.removeprefix("base_model.model.")], tensor) for key, tensor in stored.items())
+
+
+@pytest.mark.parametrize(
+    ("config", "part"),
+    [
+        (LoraConfig(r=2, target_modules=["q_proj"], use_dora=True), "lora_magnitude_vector"),
+        (LoraConfig(r=2, target_modules=["embed_tokens"]), "lora_embedding_A"),
+        (IA3Config(target_modules=["k_proj"], feedforward_modules=[]), "ia3_l"),
+    ],
+    ids=["DoRA", "embedding", "IA3"],
+)
+def test_what_the_mask_loss_would_reach_is_refused(bases, batch, config, part):
+    model = load_base(bases["marian"])
+    model.add_adapter(config, "other")
+    model.add_adapter(AttentionCalibrationConfig(calibration="gated"), "cal")
+    model.set_adapter(["cal", "other"])
+    with pytest.raises(ValueError, match=f"`{part}` of another adapter cannot be trained beside"):
+        model.train()(**batch)
+
+
+def fresh_of_another_kind(bases):
+    model = load_base(bases["marian"])
+    model.add_adapter(AttentionCalibrationConfig(calibration="gated"), "cal")
+    return model
+
+
+@pytest.mark.parametrize("own", [False, True], ids=["plain", "own"])
+def test_accumulation_equals_one_batch(bases, own, tmp_path):
+    """The base model ignores `num_items_in_batch`; an adapted one does not."""
+    trained, losses = [], []
+    for size, steps in ((8, 1), (2, 4)):
+        model = adapted(bases["marian"], calibration="gated", leaky=True)
+        trainer = train(
+            tmp_path, model, own, per_device_train_batch_size=size, gradient_accumulation_steps=steps, max_steps=2
+        )
+        trained.append(tensors(model))
+        losses.append([entry["loss"] for entry in trainer.state.log_history if "loss" in entry])
+    assert max(float((trained[0][name] - trained[1][name]).abs().max()) for name in trained[0]) < 1e-6
+    assert losses[0] == pytest.approx(losses[1], abs=1e-5)
+
+
+def test_own_trainer_logs_and_groups(bases, tmp_path):
+    model = adapted(bases["marian"], calibration="gated", mask_rank=2)
+    trainer = train(tmp_path, model, own=True, max_steps=1, mask_learning_rate=0.005)
+    entry = trainer.state.log_history[0]
+    assert {"nmt_loss", "mask_loss", "mask_penalty", "mask_mean", "gate_mean", "mask_grad_norm"} <= entry.keys()
+    of_mask = {id(p) for p in mask_network_parameters(model)}
+    assert len(of_mask) == 2 * 4
+    for group in trainer.optimizer.param_groups:
+        assert {id(p) in of_mask for p in group["params"]} in ({True}, {False}, set())
+        assert group["initial_lr"] == (0.005 if group["params"] and id(group["params"][0]) in of_mask else 0.02)
+
+
+def test_only_the_active_adapter_counts_steps(bases, tmp_path):
+    settings = {"calibration": "annealed", "annealing_steps": 10}
+    model = get_peft_model(load_base(bases["bart"]), AttentionCalibrationConfig(**settings), adapter_name="one")
+    model.add_adapter("two", AttentionCalibrationConfig(**settings))
+    before = tensors(model)
+    train(tmp_path, model, own=True, max_steps=3)
+    after = tensors(model)
+    assert model.annealing_step == 3
+    changed = {name for name in after if not torch.equal(after[name], before[name])}
+    assert changed
+    assert all(".one." in name for name in changed)
+    model.set_adapter("two")
+    assert model.annealing_step == 0
+
+
+def test_a_model_with_an_injected_adapter_trains(bases, tmp_path):
+    """`add_adapter` of transformers instead of a PEFT model."""
+    model = load_base(bases["pegasus"])
+    model.add_adapter(AttentionCalibrationConfig(calibration="annealed", annealing_steps=10), "cal")
+    before = tensors(model)
+    train(tmp_path, model, own=True, save_strategy="steps", save_steps=4)
+    changed = {name for name, tensor in model.state_dict().items() if not torch.equal(tensor, before[name])}
+    assert {name.rpartition(".")[2] for name in changed} == {"query_weight", "key_weight", "annealing_step"}
+    assert (tmp_path / "checkpoint-4" / "adapter_model.safetensors").exists()
+
+
+def test_checkpointing_trains_the_same(bases, batch):
+    grads = []
+    for checkpointing in (False, True):
+        model = adapted(bases["marian"], calibration="gated", leaky=True)
+        if checkpointing:
+            model.get_base_model().activation_checkpointing_enable({"use_reentrant": False})
+        grads.append(joint(model, batch)[1])
+    assert grads[0].keys() == grads[1].keys()
+    for name in grads[0]:
+        assert_close(grads[1][name], grads[0][name], 1e-12, name)
+
+
+@pytest.mark.parametrize("settings", [SETTINGS["gated, leaky"], SETTINGS["gated, rank 2"]], ids=str)
+def test_autocast_trains_every_parameter(tmp_path, settings, batch):
+    """A low-precision copy that autocast keeps of a weight, made without gradient, would cut the second pass off."""
+    folder = save_base(tmp_path, "marian", torch.float32)
+    model = adapted(folder, **settings)
+    _, expected = joint(model, batch)
+    with torch.autocast("cpu", torch.bfloat16):
+        _, own = joint(model, batch)
+    assert own.keys() == expected.keys() == adapter_parameters(model).keys()
+    whole, cast = (torch.cat([grads[name].flatten() for name in sorted(own)]) for grads in (expected, own))
+    assert torch.cosine_similarity(whole, cast, dim=0) > 0.98
+    assert all(gradient.abs().max() > 0 for gradient in own.values())
+
+
+# ---- what would silently train something else ----
+
+
+def test_reentrant_checkpointing_is_refused(bases, batch):
+    model = adapted(bases["marian"], calibration="gated")
+    model.get_base_model().activation_checkpointing_enable({"use_reentrant": True})
+    with pytest.raises(ValueError, match=r"`use_reentrant` must be False to train an adapter"):
+        model.train()(**batch)
+
+
+def test_missing_labels_are_refused(bases, batch, tmp_path):
+    model = adapted(bases["marian"], calibration="gated")
+    inputs = {name: tensor for name, tensor in batch.items() if name != "labels"}
+    with pytest.raises(ValueError, match=r"`labels` are needed to train .*`label_smoothing_factor`"):
+        model.train()(**inputs, decoder_input_ids=batch["input_ids"])
+    with pytest.raises(ValueError, match=r"`labels` are needed to train .*`label_smoothing_factor`"):
+        train(tmp_path, model, label_smoothing_factor=0.1)
+    model.generate(**inputs, max_new_tokens=2)  # without gradients there is nothing to lose
+
+
+def test_annealing_that_nobody_counts_is_said(bases, batch, monkeypatch):
+    said = []
+    monkeypatch.setattr(objective.logger, "warning_once", said.append)
+    model = adapted(bases["marian"], calibration="annealed").train()
+    model(**batch)
+    assert len(said) == 1
+    assert "nothing counts them" in said[0]
+    model.set_annealing_step(0)
+    model(**batch)
+    assert len(said) == 1
+
+
+def test_a_negative_step(bases):
+    model = adapted(bases["marian"], calibration="annealed")
+    with pytest.raises(ValueError, match="`step` must be >= 0, got -1"):
+        model.set_annealing_step(-1)
+
+
+def test_a_disabled_adapter_trains_as_the_base_does(bases, batch):
+    base = load_base(bases["marian"]).train()
+    expected = base(**batch).loss
+    model = adapted(bases["marian"], calibration="gated").train()
+    with model.disable_adapter():
+        assert_identical(model(**batch).loss.detach(), expected.detach())

@@ -1,0 +1,795 @@
+"""Alignment from encoder-decoders: teacher-forced attention, the search for the best heads, generated sequences.
+
+The reference for a row of attention is a forward pass of one sentence alone, up to that step and no further.
+"""
+
+import functools
+import itertools
+import json
+import re
+from dataclasses import replace
+
+import pytest
+import torch
+from helpers import FAMILIES, TINY, assert_close, scatter
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import (
+    M2M100Config,
+    M2M100ForConditionalGeneration,
+    MarianTokenizer,
+    MBartConfig,
+    MBartForConditionalGeneration,
+    PreTrainedTokenizer,
+    PreTrainedTokenizerFast,
+    T5Config,
+    T5ForConditionalGeneration,
+)
+
+from hf_attncal.alignment import GoldAlignment, alignment_error_rate, argmax_links
+from hf_attncal.alignment.generated import align_generated, text_and_word_ids
+from hf_attncal.alignment.seq2seq import (
+    Seq2SeqAttention,
+    select_attention,
+    seq2seq_weights,
+    teacher_forced_attention,
+    token_rows,
+    tokenize_words,
+)
+from hf_attncal.data.synthetic.english_german import generate_pairs
+from hf_attncal.data.tokenizer import train_bpe_tokenizer
+
+PAIRS = [pair for pair in generate_pairs(40, seed=5) if len(pair.source) < 9][:6]
+SOURCES = [" ".join(pair.source) for pair in PAIRS]
+TARGETS = [" ".join(pair.target) for pair in PAIRS]
+KINDS = ("stock", "ours")
+
+
+@functools.cache
+def bpe_tokenizer():
+    lines = [" ".join(side) for pair in generate_pairs(300) for side in (pair.source, pair.target)]
+    return train_bpe_tokenizer(lines, vocab_size=150)
+
+
+def sized(tokenizer, **changes):
+    """Config fields of a tiny model for the vocabulary of `tokenizer`."""
+    tokens = {"pad_token_id": tokenizer.pad_token_id, "eos_token_id": tokenizer.eos_token_id}
+    tokens |= {"bos_token_id": None, "decoder_start_token_id": tokenizer.pad_token_id}
+    size = {"d_model": 16, "max_position_embeddings": 64, "tie_word_embeddings": False, "decoder_layers": 3}
+    return TINY | tokens | size | {"vocab_size": len(tokenizer)} | changes
+
+
+@functools.cache
+def text_model(family, kind):
+    """A random model for `bpe_tokenizer`, in float64 and in training mode, that tests share and do not change."""
+    stock_config, stock_model, our_config, our_model = FAMILIES[family]
+    torch.manual_seed(3)
+    if kind == "stock":
+        model = stock_model(stock_config(**sized(bpe_tokenizer())))
+    else:
+        model = our_model(our_config(**sized(bpe_tokenizer()), calibration="gated", leaky=True))
+    return randomized(model.double()).train()
+
+
+@torch.no_grad()
+def randomized(model, seed=4):
+    """Weights with which attention is far from even and differs from token to token; the usual ones are too small."""
+    generator = torch.Generator().manual_seed(seed)
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad and "norm" not in name and parameter.dim() > 1:
+            std = 1.0 if "embed" in name else 1.5 * parameter.shape[-1] ** -0.5
+            parameter.copy_(std * torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype))
+    return model
+
+
+@pytest.fixture(params=KINDS)
+def model(request, family):
+    return text_model(family, request.param)
+
+
+@torch.no_grad()
+def rows_of_pass(model, source_ids, decoder_ids, attention_mask=None):
+    """Cross-attention (layers, heads, steps, source) of one sentence with the given decoder inputs."""
+    training, kernel = model.training, model.config._attn_implementation
+    model.eval().set_attn_implementation("eager")
+    outputs = model(
+        input_ids=torch.tensor([source_ids]),
+        attention_mask=attention_mask,
+        decoder_input_ids=torch.tensor([decoder_ids]),
+        output_attentions=True,
+        use_cache=False,
+    )
+    model.train(training).set_attn_implementation(kernel)
+    return torch.stack([layer[0] for layer in outputs.cross_attentions])
+
+
+def rows_by_prefixes(model, source_ids, decoder_ids):
+    """The same, each step from a pass of its own that ends there."""
+    lengths = range(1, len(decoder_ids) + 1)
+    rows = [rows_of_pass(model, source_ids, decoder_ids[:length])[:, :, -1] for length in lengths]
+    return torch.stack(rows, dim=2)
+
+
+def words_by_loops(rows, source_word_ids, target_word_ids, source_words, target_words):
+    """(target words, source words): sums over source subwords, means over target subwords, cell by cell."""
+    result = torch.zeros(target_words, source_words, dtype=rows.dtype)
+    for j, i in itertools.product(range(target_words), range(source_words)):
+        of_target = [t for t, word in enumerate(target_word_ids) if word == j]
+        total = sum(rows[t, s] for t in of_target for s, word in enumerate(source_word_ids) if word == i)
+        result[j, i] = total / len(of_target)
+    return result
+
+
+def words_of(tokenizer, text):
+    """Ids, and the word of each: every word on its own, then the end of sentence."""
+    alone = [tokenizer(word, add_special_tokens=False)["input_ids"] for word in text.split()]
+    ids = [token for tokens in alone for token in tokens]
+    assert tokenizer(text)["input_ids"] == [*ids, tokenizer.eos_token_id]
+    return [*ids, tokenizer.eos_token_id], [n for n, tokens in enumerate(alone) for _ in tokens] + [None]
+
+
+# ---- teacher-forced attention ----
+
+
+def test_attention_of_a_padded_batch_is_that_of_every_step_on_its_own(model):
+    tokenizer = bpe_tokenizer()
+    kernel = model.config._attn_implementation
+    found = teacher_forced_attention(model, tokenizer, SOURCES, TARGETS, batch_size=3)
+    for source, target, attention in zip(SOURCES, TARGETS, found, strict=True):
+        source_ids, target_ids = tokenizer(source)["input_ids"], tokenizer(target)["input_ids"]
+        expected = rows_by_prefixes(model, source_ids, [tokenizer.pad_token_id, *target_ids[:-1]])
+        assert_close(attention, expected, 1e-10)
+    assert kernel == "sdpa" == model.config._attn_implementation
+    assert model.training
+
+
+def test_contributions_are_those_of_the_equation(family):
+    """phi = |m a + (1 - m) mu - a|, of every pair on its own; NULL takes its share out of the mean."""
+    model = text_model(family, "ours")
+    found = teacher_forced_attention(model, bpe_tokenizer(), SOURCES, TARGETS, batch_size=4, weights="contribution")
+    model.eval()
+    for source, target, pair in zip(SOURCES, TARGETS, found, strict=True):
+        inputs = bpe_tokenizer()([source], return_tensors="pt")
+        labels = bpe_tokenizer()(text_target=[target], return_tensors="pt")["input_ids"]
+        with torch.no_grad():
+            outputs = model(**inputs, labels=labels, output_attention_details=True)
+        for layer, (a, m, null) in enumerate(
+            zip(
+                outputs.uncalibrated_cross_attentions,
+                outputs.calibration_masks,
+                outputs.null_attentions,
+                strict=True,
+            )
+        ):
+            mean = ((1 - null) / a.shape[-1])[..., None]
+            assert_close(pair[layer], ((m * a + (1 - m) * mean) - a).abs()[0])
+    model.train()
+
+
+def test_contributions_need_masks(family):
+    stock = text_model(family, "stock")
+    with pytest.raises(ValueError, match="needs a model or an active adapter with `calibration`"):
+        teacher_forced_attention(stock, bpe_tokenizer(), SOURCES, TARGETS, weights="contribution")
+    assert stock.training
+
+
+def test_the_search_and_the_weights_read_contributions(family):
+    model = text_model(family, "ours")
+    gold = [GoldAlignment(frozenset(pair.links), frozenset(pair.links)) for pair in PAIRS]
+    settings, score = select_attention(model, bpe_tokenizer(), SOURCES, TARGETS, gold, weights="contribution")[0]
+    assert settings.weights == "contribution"
+    weights = seq2seq_weights(model, bpe_tokenizer(), SOURCES, TARGETS, settings)
+    assert alignment_error_rate(gold, [argmax_links(pair) for pair in weights]).aer == score.aer
+    plain = seq2seq_weights(model, bpe_tokenizer(), SOURCES, TARGETS, replace(settings, weights="attention"))
+    assert not torch.allclose(weights[0], plain[0])
+
+
+def test_the_model_is_put_back_after_an_error(model, monkeypatch):
+    monkeypatch.setattr(type(model.base_model), "forward", lambda *args, **kwargs: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        teacher_forced_attention(model, bpe_tokenizer(), SOURCES, TARGETS)
+    assert model.training
+    assert model.config._attn_implementation == "sdpa"
+
+
+@pytest.mark.parametrize("kind", ["t5", "m2m100", "mbart"])
+def test_other_encoder_decoders(kind):
+    """The library's own way of making decoder inputs from labels decides which step has which token as its output."""
+    tokenizer = bpe_tokenizer()
+    fields = sized(tokenizer)
+    sizes = {"d_model": 16, "d_kv": 8, "d_ff": 12, "num_layers": 2, "num_heads": 2, "dropout_rate": 0.0}
+    tokens = {name: value for name, value in fields.items() if "token_id" in name} | {"vocab_size": len(tokenizer)}
+    model = {
+        "t5": lambda: T5ForConditionalGeneration(T5Config(**sizes, **tokens)),
+        "m2m100": lambda: M2M100ForConditionalGeneration(M2M100Config(**fields)),
+        "mbart": lambda: MBartForConditionalGeneration(MBartConfig(**fields)),
+    }[kind]()
+    scatter(model.double().eval(), 0.2)
+    model.set_attn_implementation("eager")
+    found = teacher_forced_attention(model, tokenizer, SOURCES, TARGETS)
+    for source, target, attention in zip(SOURCES, TARGETS, found, strict=True):
+        labels = tokenizer(target, return_tensors="pt")["input_ids"]
+        with torch.no_grad():
+            outputs = model(**tokenizer(source, return_tensors="pt"), labels=labels, output_attentions=True)
+        assert_close(attention, torch.stack([layer[0] for layer in outputs.cross_attentions]), 1e-10)
+
+
+def test_rows_of_tokens():
+    steps = torch.arange(6.0).view(1, 3, 2)
+    assert token_rows(steps, shift=False).tolist() == steps.tolist()
+    assert token_rows(steps, shift=True).tolist() == [[[2, 3], [4, 5], [4, 5]]]
+
+
+# ---- weights between words ----
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        Seq2SeqAttention(0, shift=False),
+        Seq2SeqAttention(-1, shift=True),
+        Seq2SeqAttention(1, heads=(1,), shift=True),
+        Seq2SeqAttention(2, heads=(1, 0), shift=False),
+    ],
+    ids=str,
+)
+def test_weights_between_words(model, settings):
+    tokenizer = bpe_tokenizer()
+    found = seq2seq_weights(model, tokenizer, SOURCES, TARGETS, settings, batch_size=3)
+    assert any(len(words_of(tokenizer, text)[0]) > len(text.split()) + 1 for text in TARGETS)
+    for source, target, weights in zip(SOURCES, TARGETS, found, strict=True):
+        source_ids, source_words = words_of(tokenizer, source)
+        target_ids, target_words = words_of(tokenizer, target)
+        # Every token is a decoder input here, so that each has a row of its own for Shift-Att.
+        steps = rows_of_pass(model, source_ids, [tokenizer.pad_token_id, *target_ids])
+        steps = steps[settings.layer][list(settings.heads or (0, 1))].mean(dim=0)
+        rows = steps[1:] if settings.shift else steps[:-1]
+        expected = words_by_loops(rows, source_words, target_words, len(source.split()), len(target.split()))
+        assert_close(weights, expected, 1e-10)
+
+
+def test_pairs_without_words_have_no_cells(model):
+    tokenizer = bpe_tokenizer()
+    sources, targets = [SOURCES[0], "", " \t", SOURCES[1]], ["", TARGETS[0], "", TARGETS[1]]
+    found = seq2seq_weights(model, tokenizer, sources, targets)
+    assert [tuple(weights.shape) for weights in found[:3]] == [
+        (0, len(SOURCES[0].split())),
+        (len(TARGETS[0].split()), 0),
+        (0, 0),
+    ]
+    assert_close(found[3], seq2seq_weights(model, tokenizer, SOURCES[1:2], TARGETS[1:2])[0], 1e-10)
+    attention = teacher_forced_attention(model, tokenizer, sources, targets)
+    assert [weights.numel() > 0 for weights in attention] == [False, False, False, True]
+    assert seq2seq_weights(model, tokenizer, [], []) == []
+
+
+def test_the_default_is_shift_att_in_the_middle():
+    assert [Seq2SeqAttention.default(layers).layer for layers in (1, 2, 3, 6, 12)] == [0, 0, 0, 2, 5]
+    model, tokenizer = text_model("marian", "stock"), bpe_tokenizer()
+    default = seq2seq_weights(model, tokenizer, SOURCES[:1], TARGETS[:1])[0]
+    explicit = seq2seq_weights(model, tokenizer, SOURCES[:1], TARGETS[:1], Seq2SeqAttention(0, shift=True))[0]
+    assert torch.equal(default, explicit)
+
+
+def test_the_prefix_is_read_by_the_model_and_has_no_words(model):
+    tokenizer = bpe_tokenizer()
+    prefix = "the dog "
+    (plain,) = seq2seq_weights(model, tokenizer, [prefix + SOURCES[0]], TARGETS[:1], Seq2SeqAttention(1))
+    settings = Seq2SeqAttention(1, source_prefix=prefix)
+    (weights,) = seq2seq_weights(model, tokenizer, SOURCES[:1], TARGETS[:1], settings)
+    assert_close(weights, plain[:, 2:])
+
+
+def test_a_tokenizer_without_end_of_sentence_gets_one():
+    """Else the last word is never a decoder input."""
+    tokenizer = bpe_tokenizer()
+    model, settings = text_model("marian", "stock"), Seq2SeqAttention(1, shift=True)
+    expected = seq2seq_weights(model, tokenizer, SOURCES[:1], TARGETS[:1], settings)[0]
+
+    class WithoutEnd(_Around):
+        def __call__(self, **options):
+            special = "text" in options  # sources keep theirs: the encoder sees it
+            return tokenizer(**options | {"add_special_tokens": special})
+
+    found = seq2seq_weights(model, WithoutEnd(tokenizer), SOURCES[:1], TARGETS[:1], settings)[0]
+    assert torch.equal(found, expected)
+
+
+class _Around:
+    """A tokenizer that hands everything on to another one."""
+
+    def __init__(self, tokenizer):
+        self._tokenizer = tokenizer
+
+    def __getattr__(self, name):
+        return getattr(self._tokenizer, name)
+
+
+# ---- errors ----
+
+
+def test_a_pair_that_is_too_long_is_named(model):
+    tokenizer = bpe_tokenizer()
+    long = " ".join(SOURCES)
+    number = len(tokenizer(long)["input_ids"])
+    for sources, targets, side in (
+        ([SOURCES[0], long], TARGETS[:2], "source"),
+        (SOURCES[:2], [TARGETS[0], long], "target"),
+    ):
+        message = rf"pair 1 \(counted from 0\) has {number} {side} tokens, the model takes at most 64"
+        with pytest.raises(ValueError, match=message):
+            seq2seq_weights(model, tokenizer, sources, targets)
+
+
+def test_wrong_arguments_are_named(model):
+    tokenizer = bpe_tokenizer()
+    call = functools.partial(seq2seq_weights, model, tokenizer)
+    with pytest.raises(ValueError, match="got 2 and 1 sentences"):
+        call(SOURCES[:2], TARGETS[:1])
+    with pytest.raises(ValueError, match="`batch_size` must be >= 1, got 0"):
+        call(SOURCES, TARGETS, batch_size=0)
+    with pytest.raises(ValueError, match=r"`layer` must be from -3 to 2 \(the decoder has 3 layers\), got 3"):
+        call(SOURCES, TARGETS, Seq2SeqAttention(3))
+    with pytest.raises(ValueError, match=r"`layer` must be from -3 to 2 .*got -4"):
+        call(SOURCES, TARGETS, Seq2SeqAttention(-4))
+    with pytest.raises(ValueError, match=r"`heads` must be from 0 to 1 \(each layer has 2 heads\), got \(0, 2\)"):
+        call(SOURCES, TARGETS, Seq2SeqAttention(0, heads=(0, 2)))
+
+
+def test_a_model_that_gives_no_weights_is_refused(monkeypatch):
+    model = text_model("marian", "stock")
+    monkeypatch.setattr(type(model), "set_attn_implementation", lambda *args: None)
+    with pytest.raises(ValueError, match=r"'marian' returned no cross-attention .*'sdpa'.*'eager'"):
+        seq2seq_weights(model, bpe_tokenizer(), SOURCES, TARGETS)
+
+
+# ---- settings ----
+
+
+def test_settings_are_saved_beside_the_checkpoint(tmp_path):
+    settings = Seq2SeqAttention(-2, heads=(3, 1), shift=False, source_prefix=">>deu<< ")
+    assert settings.save(tmp_path) == tmp_path / "alignment.json"
+    assert Seq2SeqAttention.load(tmp_path) == settings
+    assert Seq2SeqAttention.from_dict(json.loads(json.dumps(settings.to_dict()))) == settings
+    assert Seq2SeqAttention.from_dict({"layer": 1}) == Seq2SeqAttention(1)
+
+
+def test_without_saved_settings_there_are_none(tmp_path):
+    assert Seq2SeqAttention.load(None) is None
+    assert Seq2SeqAttention.load(tmp_path) is None
+
+
+@pytest.mark.parametrize("text", ['{"layer": 1, "head": [1]}', "{}", "[1]", '{"layer": "1"}', "{"])
+def test_a_file_with_other_content_is_named(tmp_path, text):
+    (tmp_path / "alignment.json").write_text(text)
+    with pytest.raises(ValueError, match=r"alignment\.json: "):
+        Seq2SeqAttention.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"layer": 1.0}, "`layer` must be a whole number, got 1.0"),
+        ({"layer": True}, "`layer` must be a whole number, got True"),
+        ({"layer": 0, "heads": ()}, r"`heads` must be different head numbers .* got \(\)"),
+        ({"layer": 0, "heads": (1, 1)}, r"`heads` .*got \(1, 1\)"),
+        ({"layer": 0, "heads": (-1,)}, r"`heads` .*got \(-1,\)"),
+        ({"layer": 0, "heads": 2}, "`heads` .*got 2"),
+        ({"layer": 0, "shift": 1}, "`shift` must be True or False, got 1"),
+        ({"layer": 0, "weights": "masks"}, "`weights` must be one of .*, got 'masks'"),
+        ({"layer": 0, "source_prefix": None}, "`source_prefix` must be text, got None"),
+    ],
+)
+def test_wrong_settings_are_refused(fields, message):
+    with pytest.raises(ValueError, match=message):
+        Seq2SeqAttention(**fields)
+
+
+# ---- the search ----
+
+
+def test_every_candidate_has_the_score_of_an_alignment_with_it():
+    model, tokenizer = text_model("bart", "ours"), bpe_tokenizer()
+    gold = [GoldAlignment(pair.links, pair.links) for pair in PAIRS]
+    ranked = select_attention(model, tokenizer, SOURCES, TARGETS, gold)
+    # 3 layers x 2 rows x (all heads, head 0, head 1); with two heads a greedy set is one of these.
+    expected = {
+        Seq2SeqAttention(layer, heads, shift)
+        for layer, heads, shift in itertools.product(range(3), (None, (0,), (1,)), (False, True))
+    }
+    assert {settings for settings, _ in ranked} == expected
+    assert len(ranked) == len(expected)
+    for settings, score in ranked:
+        weights = seq2seq_weights(model, tokenizer, SOURCES, TARGETS, settings)
+        assert score == alignment_error_rate(gold, [argmax_links(pair) for pair in weights])
+    rates = [score.aer for _, score in ranked]
+    assert rates == sorted(rates)
+    assert len(set(rates)) > 5
+
+
+def test_the_attention_that_made_the_annotation_is_found():
+    model, tokenizer = text_model("marian", "stock"), bpe_tokenizer()
+    for wanted in (Seq2SeqAttention(1, (1,), True), Seq2SeqAttention(2, None, False)):
+        links = [argmax_links(pair) for pair in seq2seq_weights(model, tokenizer, SOURCES, TARGETS, wanted)]
+        gold = [GoldAlignment(frozenset(pair), frozenset(pair)) for pair in links]
+        ranked = select_attention(model, tokenizer, SOURCES, TARGETS, gold)
+        perfect = [settings for settings, score in ranked if score.aer == 0]
+        assert wanted in perfect
+        assert len(perfect) <= 2  # one head may decide the maximum of the average
+
+
+@functools.cache
+def many_heads():
+    config_class, model_class, _, _ = FAMILIES["marian"]
+    torch.manual_seed(1)
+    model = model_class(config_class(**sized(bpe_tokenizer(), decoder_attention_heads=4, decoder_layers=1)))
+    return randomized(model.double())
+
+
+def test_the_greedy_set_of_heads_is_that_of_a_plain_greedy_search():
+    model, tokenizer = many_heads(), bpe_tokenizer()
+    # What two of the four heads see together.
+    links = [
+        argmax_links(pair) for pair in seq2seq_weights(model, tokenizer, SOURCES, TARGETS, Seq2SeqAttention(0, (1, 3)))
+    ]
+    gold = [GoldAlignment(frozenset(pair), frozenset(pair)) for pair in links]
+    ranked = select_attention(model, tokenizer, SOURCES, TARGETS, gold)
+    for shift in (False, True):
+
+        @functools.cache
+        def rate(heads, shift=shift):
+            settings = Seq2SeqAttention(0, heads, shift)
+            weights = seq2seq_weights(model, tokenizer, SOURCES, TARGETS, settings)
+            return alignment_error_rate(gold, [argmax_links(pair) for pair in weights]).aer
+
+        best = min(((head,) for head in range(4)), key=rate)
+        while len(best) < 4:
+            larger = min((tuple(sorted((*best, h))) for h in range(4) if h not in best), key=lambda s: (rate(s), s))
+            if rate(larger) >= rate(best):
+                break
+            best = larger
+        sets = {settings.heads for settings, _ in ranked if settings.shift == shift}
+        expected = {None, (0,), (1,), (2,), (3,), best if len(best) < 4 else None}
+        assert sets == expected
+    assert ranked[0][0] == Seq2SeqAttention(0, (1, 3), True)
+
+
+def test_annotations_must_fit():
+    model, tokenizer = text_model("marian", "stock"), bpe_tokenizer()
+    none = GoldAlignment(frozenset(), frozenset())
+    outside = GoldAlignment(frozenset({(99, 0)}), frozenset({(99, 0)}))
+    with pytest.raises(ValueError, match="line 1: link 99-0 lies outside"):
+        select_attention(model, tokenizer, SOURCES[:1], TARGETS[:1], [outside])
+    with pytest.raises(ValueError, match="1 lines of links for 2 sentence pairs"):
+        select_attention(model, tokenizer, SOURCES[:2], TARGETS[:2], [none])
+    with pytest.raises(ValueError, match="at least one pair with words on both sides"):
+        select_attention(model, tokenizer, [""], TARGETS[:1], [none])
+
+
+# ---- words of tokenizers ----
+
+
+class SlowTokenizer(PreTrainedTokenizer):
+    """Pieces of two characters, `_` in front of a word; "of course" is one piece; the target is in capitals."""
+
+    model_input_names = ["input_ids", "attention_mask"]
+
+    def __init__(self):
+        self.pieces, self.target = {}, False
+        super().__init__(eos_token="</s>", unk_token="<unk>", pad_token="<pad>")
+
+    @property
+    def vocab_size(self):
+        return 500
+
+    def get_vocab(self):
+        return dict(self.added_tokens_encoder)
+
+    def _tokenize(self, text, **kwargs):
+        text = "_" + text.replace(" ", "_")
+        return re.findall("_of_course|_[^_]?|[^_]{1,2}", text.upper() if self.target else text)
+
+    def _convert_token_to_id(self, token):
+        return self.pieces.setdefault(token, 100 + len(self.pieces))
+
+    def _convert_id_to_token(self, index):
+        return {index: token for token, index in self.pieces.items()}[index]
+
+    def convert_tokens_to_string(self, tokens):
+        return "".join(tokens).replace("_", " ").strip()
+
+    def build_inputs_with_special_tokens(self, ids, other=None):
+        return [*ids, self.eos_token_id]
+
+    def _switch_to_target_mode(self):
+        self.target = True
+
+    def _switch_to_input_mode(self):
+        self.target = False
+
+
+def test_words_of_a_slow_tokenizer():
+    tokenizer = SlowTokenizer()
+    (found,) = tokenize_words(tokenizer, ["abc de fghij"])
+    assert tokenizer.convert_ids_to_tokens(found.ids) == ["_a", "bc", "_d", "e", "_f", "gh", "ij", "</s>"]
+    assert (found.word_ids, found.words) == ([0, 0, 1, 1, 2, 2, 2, None], 3)
+    (target,) = tokenize_words(tokenizer, ["abc de"], target=True)
+    assert tokenizer.convert_ids_to_tokens(target.ids) == ["_A", "BC", "_D", "E", "</s>"]
+    assert target.word_ids == [0, 0, 1, 1, None]
+
+
+def test_a_slow_tokenizer_whose_words_differ_alone():
+    """The pieces on both sides of "of course" are found again; the piece itself goes to the first of its words."""
+    tokenizer = SlowTokenizer()
+    (found,) = tokenize_words(tokenizer, ["yes of course it is"])
+    pieces = tokenizer.convert_ids_to_tokens(found.ids)
+    assert pieces == ["_y", "es", "_of_course", "_i", "t", "_i", "s", "</s>"]
+    assert found.word_ids == [0, 0, 1, 3, 3, 4, 4, None]
+
+
+def test_a_slow_tokenizer_with_a_prefix_and_without_words():
+    tokenizer = SlowTokenizer()
+    found = tokenize_words(tokenizer, ["ab", " "], prefix="x y ")
+    assert found[0].word_ids == [None, None, 0, 0, None]
+    assert set(found[1].word_ids) == {None}
+    assert [tokens.words for tokens in found] == [1, 0]
+
+
+def test_words_of_marians_tokenizer(tmp_path):
+    sentencepiece = pytest.importorskip("sentencepiece")
+    vocabulary = {"</s>": 0, "<unk>": 1, "<pad>": 2, ">>deu<<": 3}
+    for name, texts in (("source", SOURCES), ("target", TARGETS)):
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(texts * 20),
+            model_prefix=str(tmp_path / name),
+            vocab_size=60,
+            hard_vocab_limit=False,
+            minloglevel=2,
+            num_threads=1,
+        )
+        (tmp_path / f"{name}.model").rename(tmp_path / f"{name}.spm")
+        pieces = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / f"{name}.spm"))
+        for n in range(pieces.get_piece_size()):
+            vocabulary.setdefault(pieces.id_to_piece(n), len(vocabulary))
+    (tmp_path / "vocab.json").write_text(json.dumps(vocabulary))
+    with pytest.warns(UserWarning, match="sacremoses"):
+        tokenizer = MarianTokenizer(*(str(tmp_path / name) for name in ("source.spm", "target.spm", "vocab.json")))
+    assert not tokenizer.is_fast
+    for texts, target, prefix in ((SOURCES, False, ""), (SOURCES, False, ">>deu<< "), (TARGETS, True, "")):
+        for text, found in zip(texts, tokenize_words(tokenizer, texts, target, prefix), strict=True):
+            words = [-1 if prefix else None] if prefix else []
+            # Each word begins with a piece that carries the mark.
+            for piece in tokenizer.convert_ids_to_tokens(found.ids)[len(words) : -1]:
+                words.append((words[-1] if words else -1) + piece.startswith("▁"))
+            assert found.word_ids == [None if word == -1 else word for word in words] + [None]
+            assert found.words == len(text.split()) == words[-1] + 1
+            decoded, word_ids = text_and_word_ids(tokenizer, found.ids)
+            assert decoded.split() == (prefix + text).split()
+            assert word_ids[-3] in (word_ids[-2], word_ids[-2] - 1)
+
+
+# ---- generated sequences ----
+
+
+@functools.cache
+def generating_model(family, kind):
+    """A model with the first weights that end some translations, but not all, before the limit."""
+    model, tokenizer = text_model.__wrapped__(family, kind).eval(), bpe_tokenizer()
+    for seed in range(100):
+        randomized(model, seed)
+        with torch.no_grad():
+            model.final_logits_bias[:, tokenizer.pad_token_id] = -100.0
+            model.final_logits_bias[:, tokenizer.eos_token_id] = 3.0
+        if all(mixed(generate(model, **SEARCHES[search])[1].sequences[:, 3:]) for search in ("greedy", "prompt")):
+            return model
+    raise AssertionError(f"no seed gives a {family} model ({kind}) that ends some translations")
+
+
+def mixed(tokens):
+    """Some sequences end, but not all, and not at once."""
+    ended = (tokens == bpe_tokenizer().eos_token_id).any(dim=1)
+    return bool(ended.any() and not ended.all())
+
+
+def generate(model, padding_side="right", **options):
+    tokenizer = bpe_tokenizer()
+    batch = tokenizer(SOURCES, padding=True, padding_side=padding_side, return_tensors="pt")
+    kernel = model.config._attn_implementation
+    if not model.config.model_type.startswith("attncal"):
+        model.set_attn_implementation("eager")
+    options = {"max_new_tokens": 12, "num_beams": 1, "do_sample": False} | options
+    output = model.generate(**batch, **options, return_dict_in_generate=True, output_attentions=True)
+    model.set_attn_implementation(kernel)
+    return batch, output
+
+
+PROMPT = [2, 7, 11]
+SEARCHES = {
+    "greedy": {},
+    "greedy without cache": {"use_cache": False},
+    "beams": {"num_beams": 4},
+    "beams, two returned": {"num_beams": 4, "num_return_sequences": 2},
+    "beams without cache": {"num_beams": 3, "use_cache": False},
+    "sampling, two returned": {"do_sample": True, "num_return_sequences": 2},
+    "beam sampling": {"do_sample": True, "num_beams": 3, "num_return_sequences": 3},
+    "prompt": {"decoder_input_ids": torch.tensor([PROMPT] * len(SOURCES))},
+    "prompt, beams": {"decoder_input_ids": torch.tensor([PROMPT] * len(SOURCES)), "num_beams": 3},
+    "prompt without cache": {"decoder_input_ids": torch.tensor([PROMPT] * len(SOURCES)), "use_cache": False},
+    "left padding": {"padding_side": "left", "num_beams": 2},
+}
+
+
+@pytest.mark.parametrize("search", list(SEARCHES))
+@pytest.mark.parametrize("kind", KINDS)
+def test_generated_attention_is_that_of_a_pass_over_the_same_tokens(family, kind, search):
+    model, tokenizer = generating_model(family, kind), bpe_tokenizer()
+    batch, output = generate(model, **SEARCHES[search])
+    returned = SEARCHES[search].get("num_return_sequences", 1)
+    finished = []
+    found = {
+        shift: align_generated(
+            model, output, attention_mask=batch["attention_mask"], settings=Seq2SeqAttention(1, shift=shift)
+        )
+        for shift in (False, True)
+    }
+    assert len(found[True]) == returned * len(SOURCES)
+    for n, sequence in enumerate(output.sequences.tolist()):
+        naive, shifted = found[False][n], found[True][n]
+        assert naive.source == shifted.source == n // returned
+        generated = sequence[len(PROMPT) if "prompt" in search else 1 :]
+        ended = tokenizer.eos_token_id in generated
+        finished.append(ended)
+        if ended:
+            generated = generated[: generated.index(tokenizer.eos_token_id) + 1]
+        tokens = (PROMPT[1:] if "prompt" in search else []) + generated
+        assert naive.tokens == shifted.tokens == tokens
+        # With its padding: in front of a sentence it moves the positions.
+        source_ids, mask = (batch[name][n // returned] for name in ("input_ids", "attention_mask"))
+        rows = rows_of_pass(model, source_ids.tolist(), [sequence[0], *tokens[:-1]], mask[None])[1].mean(dim=0)
+        rows = rows[:, mask.bool()]
+        assert_close(naive.attention, rows, 1e-5)
+        # Of the last token there is no later step.
+        assert_close(shifted.attention, torch.cat([rows[1:], rows[-1:]]), 1e-5)
+        assert naive.text is naive.links is naive.weights is None
+    if search in ("greedy", "prompt"):
+        assert any(finished)
+        assert not all(finished)
+
+
+def words_by_characters(pieces):
+    """The word of each piece: that of its first character that is no space, or else of the next such character."""
+    characters = [
+        (" " if character == "▁" else character, n)
+        for n, piece in enumerate(pieces)
+        if piece not in ("</s>", "<unk>", "<pad>")
+        for character in piece
+    ]
+    text = "".join(character for character, _ in characters)
+    result = [None] * len(pieces)
+    for place in range(len(text))[::-1]:
+        following = next((n for n in range(place, len(text)) if text[n] != " "), None)
+        if following is not None and (text[place] != " " or result[characters[place][1]] is None):
+            result[characters[place][1]] = len(text[: following + 1].split()) - 1
+    return result
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_links_between_the_words_of_what_was_generated(family, kind):
+    model, tokenizer = generating_model(family, kind), bpe_tokenizer()
+    batch, output = generate(model, do_sample=True, num_beams=2, num_return_sequences=2)
+    settings = Seq2SeqAttention(-1, heads=(1,), shift=True)
+    with_mask = align_generated(
+        model,
+        output,
+        attention_mask=batch["attention_mask"],
+        tokenizer=tokenizer,
+        sources=SOURCES,
+        settings=settings,
+    )
+    found = align_generated(model, output, tokenizer=tokenizer, sources=SOURCES, settings=settings)
+    texts = tokenizer.batch_decode(output.sequences, skip_special_tokens=True)
+    words = 0
+    for alignment, same, text in zip(found, with_mask, texts, strict=True):
+        assert alignment.text == same.text == text
+        assert alignment.links == same.links == argmax_links(alignment.weights)
+        source = SOURCES[alignment.source]
+        target_words = words_by_characters(tokenizer.convert_ids_to_tokens(alignment.tokens))
+        _, source_words = words_of(tokenizer, source)
+        expected = words_by_loops(
+            alignment.attention, source_words, target_words, len(source.split()), len(text.split())
+        )
+        torch.testing.assert_close(alignment.weights, expected)
+        words += len(text.split())
+    assert words > len(texts)
+
+
+def test_sources_padded_on_the_left(monkeypatch):
+    model, tokenizer = generating_model("marian", "ours"), bpe_tokenizer()
+    batch, output = generate(model, padding_side="left")
+    assert not batch["attention_mask"].all()
+    monkeypatch.setattr(tokenizer, "padding_side", "left")
+    expected = align_generated(model, output, attention_mask=batch["attention_mask"])
+    found = align_generated(model, output, tokenizer=tokenizer, sources=SOURCES)
+    for alignment, same in zip(found, expected, strict=True):
+        assert torch.equal(alignment.attention, same.attention)
+
+
+def test_generation_records_no_contributions():
+    model = generating_model("marian", "ours")
+    batch, output = generate(model)
+    settings = Seq2SeqAttention(layer=0, weights="contribution")
+    with pytest.raises(ValueError, match=r"`settings.weights` must be 'attention', got 'contribution'"):
+        align_generated(model, output, attention_mask=batch["attention_mask"], settings=settings)
+
+
+def test_a_generated_text_without_words():
+    model, tokenizer = generating_model("marian", "ours"), bpe_tokenizer()
+    end = tokenizer.eos_token_id
+    _, output = generate(model, max_new_tokens=1, forced_eos_token_id=end)
+    assert output.sequences[:, 1].tolist() == [end] * len(SOURCES)
+    for alignment, source in zip(
+        align_generated(model, output, tokenizer=tokenizer, sources=SOURCES), SOURCES, strict=True
+    ):
+        assert (alignment.text, alignment.links, alignment.tokens) == ("", set(), [end])
+        assert alignment.weights.shape == (0, len(source.split()))
+
+
+def test_what_is_missing_is_named():
+    model, tokenizer = generating_model("bart", "stock"), bpe_tokenizer()
+    batch = tokenizer(SOURCES, padding=True, return_tensors="pt")
+    options = {"max_new_tokens": 3, "return_dict_in_generate": True}
+    arguments = r"return_dict_in_generate=True, output_attentions=True"
+    for output in (model.generate(**batch, max_new_tokens=3), model.generate(**batch, **options)):
+        with pytest.raises(ValueError, match=arguments):
+            align_generated(model, output, attention_mask=batch["attention_mask"])
+    output = model.generate(**batch, **options, output_attentions=True)
+    with pytest.raises(ValueError, match=r"'sdpa' the model does not form them.*set_attn_implementation\('eager'\)"):
+        align_generated(model, output, attention_mask=batch["attention_mask"])
+
+
+def test_inputs_that_do_not_fit_are_refused():
+    model, tokenizer = generating_model("bart", "ours"), bpe_tokenizer()
+    batch, output = generate(model)
+    mask = batch["attention_mask"]
+    call = functools.partial(align_generated, model, output)
+    with pytest.raises(ValueError, match="must tell which source tokens are padding"):
+        call()
+    with pytest.raises(ValueError, match="`sources` need a `tokenizer`"):
+        call(sources=SOURCES)
+    with pytest.raises(ValueError, match="6 sequences cannot have been generated from 4 inputs"):
+        call(attention_mask=mask[:4])
+    with pytest.raises(ValueError, match="do not fit the attention over"):
+        call(attention_mask=mask[:, 1:])
+    with pytest.raises(ValueError, match="do not fit the attention over"):
+        call(attention_mask=mask, tokenizer=tokenizer, sources=SOURCES[::-1])
+    with pytest.raises(ValueError, match="do not fit the attention over"):
+        call(tokenizer=tokenizer, sources=[source + " dog" for source in SOURCES])
+    with pytest.raises(ValueError, match="`layer` must be from -3 to 2"):
+        call(attention_mask=mask, settings=Seq2SeqAttention(5))
+
+
+# ---- words of generated tokens ----
+
+
+def test_tokens_need_not_be_those_of_the_text():
+    tokenizer = bpe_tokenizer()
+    vocabulary = tokenizer.get_vocab()
+    pieces = ["▁", "d", "o", "g", "<pad>", "▁d", "o", "▁", "▁", "g", "▁", "</s>"]
+    text, word_ids = text_and_word_ids(tokenizer, [vocabulary[piece] for piece in pieces])
+    assert text.split() == ["dog", "do", "g"]
+    assert word_ids == [0, 0, 0, 0, None, 1, 1, 2, 2, 2, None, None]
+
+
+def test_bytes_of_one_character_stay_together():
+    byte_level = Tokenizer(models.BPE())
+    byte_level.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    byte_level.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    byte_level.train_from_iterator([], trainers.BpeTrainer(initial_alphabet=alphabet, special_tokens=["</s>"]))
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=byte_level, eos_token="</s>")
+    text = "aé 中 ü"
+    ids = tokenizer(text)["input_ids"]
+    assert len(ids) == len(text.encode())
+    found, word_ids = text_and_word_ids(tokenizer, [*ids, tokenizer.eos_token_id])
+    assert found == text
+    # a, 2 bytes of é; space, 3 bytes of 中; space, 2 bytes of ü
+    assert word_ids == [0] * 3 + [1] * 4 + [2] * 3 + [None]

@@ -1,0 +1,243 @@
+"""Two directions merged: the harmonic mean against a loop, the grow heuristics against the printed pseudo-code."""
+
+import random
+
+import pytest
+import torch
+from helpers import assert_close
+
+from hf_attncal.alignment.symmetrization import SYMMETRIZATIONS, harmonic, links_above, symmetrize, symmetrize_links
+
+GROWING = ("grow-diag", "grow-diag-final", "grow-diag-final-and")
+LINK_METHODS = SYMMETRIZATIONS[1:]
+
+
+def slow_harmonic(forward, backward):
+    """Mask-Align's score, cell by cell; (source, target)."""
+    targets, sources = forward.shape
+    scores = torch.zeros(sources, targets, dtype=forward.dtype)
+    for i in range(sources):
+        for j in range(targets):
+            a, b = float(forward[j, i]), float(backward[i, j])
+            scores[i, j] = 0.0 if a == 0 and b == 0 else 2 * a * b / (a + b)
+    return scores
+
+
+def slow_merge(forward, backward, method, sources, targets):
+    """Koehn's pseudo-code as printed: every pass scans the whole matrix, english (target) words outside."""
+    alignment = [[(f, e) in forward and (f, e) in backward for f in range(sources)] for e in range(targets)]
+    neighbouring = [(-1, 0), (0, -1), (1, 0), (0, 1), (-1, -1), (-1, 1), (1, -1), (1, 1)]
+
+    def e_aligned(e):
+        return any(alignment[e])
+
+    def f_aligned(f):
+        return any(row[f] for row in alignment)
+
+    def grow_diag():
+        while True:
+            added = False
+            for e in range(targets):
+                for f in range(sources):
+                    if not alignment[e][f]:
+                        continue
+                    for e_step, f_step in neighbouring:
+                        e_new, f_new = e + e_step, f + f_step
+                        if not (0 <= e_new < targets and 0 <= f_new < sources):
+                            continue
+                        in_union = (f_new, e_new) in forward or (f_new, e_new) in backward
+                        if (not e_aligned(e_new) or not f_aligned(f_new)) and in_union:
+                            alignment[e_new][f_new] = True
+                            added = True
+            if not added:
+                return
+
+    def final(direction):
+        for e_new in range(targets):
+            for f_new in range(sources):
+                free = [not e_aligned(e_new), not f_aligned(f_new)]
+                wanted = all(free) if method == "grow-diag-final-and" else any(free)
+                if wanted and (f_new, e_new) in direction:
+                    alignment[e_new][f_new] = True
+
+    grow_diag()
+    if method != "grow-diag":
+        final(forward)
+        final(backward)
+    return {(f, e) for e in range(targets) for f in range(sources) if alignment[e][f]}
+
+
+def random_links(generator, sources, targets, share):
+    return {(i, j) for i in range(sources) for j in range(targets) if generator.random() < share}
+
+
+def random_weights(sources, targets, seed=0):
+    """Rows of both directions, some cells 0."""
+    generator = torch.Generator().manual_seed(seed)
+    forward = torch.rand(targets, sources, generator=generator, dtype=torch.float64)
+    backward = torch.rand(sources, targets, generator=generator, dtype=torch.float64)
+    return forward * (forward > 0.3), backward * (backward > 0.3)
+
+
+# ---- harmonic mean ----
+
+
+def test_the_harmonic_mean_is_that_of_a_loop_and_source_comes_first():
+    forward, backward = random_weights(5, 3)
+    scores = harmonic(forward, backward)
+    assert scores.shape == (5, 3)
+    assert_close(scores, slow_harmonic(forward, backward))
+
+
+def test_a_cell_that_neither_direction_sees_is_0():
+    scores = harmonic(torch.zeros(2, 3), torch.zeros(3, 2))
+    assert torch.equal(scores, torch.zeros(3, 2))
+
+
+def test_leading_dimensions_are_a_batch():
+    pairs = [random_weights(4, 3, seed) for seed in range(6)]
+    forward, backward = (torch.stack(side).unflatten(0, (2, 3)) for side in zip(*pairs, strict=True))
+    scores = harmonic(forward, backward)
+    assert scores.shape == (2, 3, 4, 3)
+    for n, pair in enumerate(pairs):
+        assert_close(scores[n // 3, n % 3], slow_harmonic(*pair))
+
+
+def test_the_gradient_is_finite_where_both_are_0():
+    forward = torch.tensor([[0.0, 0.5]], requires_grad=True)
+    harmonic(forward, torch.tensor([[0.0], [0.5]])).sum().backward()
+    assert torch.isfinite(forward.grad).all()
+
+
+def test_the_threshold_itself_is_not_above_the_threshold():
+    assert links_above(torch.tensor([[0.25, 0.5], [0.75, 0.0]]), 0.25) == {(0, 1), (1, 0)}
+    with pytest.raises(ValueError, match=r"\(source, target\), got the shape \(2,\)"):
+        links_above(torch.zeros(2), 0.1)
+
+
+# ---- sets of links ----
+
+
+@pytest.mark.parametrize("method", GROWING)
+def test_growing_follows_the_printed_pseudo_code(method):
+    generator = random.Random(method)
+    different = 0
+    for _ in range(400):
+        sources, targets = generator.randint(1, 7), generator.randint(1, 7)
+        share = generator.choice((0.1, 0.25, 0.5, 0.8))
+        forward, backward = (random_links(generator, sources, targets, share) for _ in range(2))
+        merged = symmetrize_links(forward, backward, method)
+        assert merged == slow_merge(forward, backward, method, sources, targets)
+        different += merged not in (forward & backward, forward | backward)
+    assert different > 100  # the cases are not trivial
+
+
+def test_the_three_heuristics_differ():
+    generator = random.Random(1)
+    found = {method: 0 for method in GROWING}
+    for _ in range(200):
+        forward, backward = (random_links(generator, 6, 6, 0.2) for _ in range(2))
+        merged = {method: symmetrize_links(forward, backward, method) for method in GROWING}
+        assert forward & backward <= merged["grow-diag"] <= merged["grow-diag-final-and"]
+        assert merged["grow-diag"] <= merged["grow-diag-final"] <= forward | backward
+        for method in GROWING:
+            found[method] += sum(merged[method] != merged[other] for other in GROWING)
+    assert min(found.values()) > 20
+
+
+def test_growing_by_hand():
+    # 0-0 is certain; 1-1 touches it at a corner; 3-3 stands alone; 3-4 shares its source word.
+    forward, backward = {(0, 0), (1, 1), (3, 3)}, {(0, 0), (3, 4)}
+    assert symmetrize_links(forward, backward, "grow-diag") == {(0, 0), (1, 1)}
+    assert symmetrize_links(forward, backward, "grow-diag-final-and") == {(0, 0), (1, 1), (3, 3)}
+    assert symmetrize_links(forward, backward, "grow-diag-final") == {(0, 0), (1, 1), (3, 3), (3, 4)}
+
+
+def test_sides_come_before_corners():
+    # 0-0 touches 1-1, but its words are linked by 0-1 and 1-0 before it is asked.
+    forward, backward = {(1, 1), (0, 1), (0, 0), (1, 0)}, {(1, 1)}
+    assert symmetrize_links(forward, backward, "grow-diag") == {(1, 1), (1, 0), (0, 1)}
+
+
+def test_plain_set_operations():
+    forward, backward = {(0, 0), (1, 1)}, {(1, 1), (2, 0)}
+    assert symmetrize_links(forward, backward, "intersection") == {(1, 1)}
+    assert symmetrize_links(forward, backward, "union") == {(0, 0), (1, 1), (2, 0)}
+    assert symmetrize_links(forward, backward, "forward") == forward
+    assert symmetrize_links(forward, backward, "backward") == backward
+
+
+@pytest.mark.parametrize("method", LINK_METHODS)
+def test_arguments_are_left_alone(method):
+    forward, backward = {(0, 0), (1, 1)}, {(0, 0), (1, 0), (2, 2)}
+    merged = symmetrize_links(forward, backward, method)
+    merged.add((9, 9))
+    assert (forward, backward) == ({(0, 0), (1, 1)}, {(0, 0), (1, 0), (2, 2)})
+    assert symmetrize_links(set(), set(), method) == set()
+
+
+@pytest.mark.parametrize("method", ["harmonic", "grow", ""])
+def test_a_method_without_links_is_refused(method):
+    with pytest.raises(ValueError, match=r"`method` must be one of.*'grow-diag-final-and'.*got"):
+        symmetrize_links(set(), set(), method)
+
+
+# ---- weights ----
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("method", SYMMETRIZATIONS)
+def test_weights_are_merged_by_every_method(method, seed):
+    sources, targets = 5, 4
+    forward, backward = random_weights(sources, targets, seed)
+    links, scores = symmetrize(forward, backward, method, 0.45)
+    cells = [(i, j) for i in range(sources) for j in range(targets)]
+    above_forward = {(i, j) for i, j in cells if forward[j, i] > 0.45}
+    above_backward = {(i, j) for i, j in cells if backward[i, j] > 0.45}
+    merged = {"intersection": min, "forward": lambda a, b: a, "backward": lambda a, b: b}.get(method, max)
+    expected_scores = torch.zeros(sources, targets, dtype=torch.float64)
+    for i, j in cells:
+        expected_scores[i, j] = merged(float(forward[j, i]), float(backward[i, j]))
+    if method == "harmonic":
+        expected_scores = slow_harmonic(forward, backward)
+    expected_links = {
+        "harmonic": {(i, j) for i, j in cells if expected_scores[i, j] > 0.45},
+        "forward": above_forward,
+        "backward": above_backward,
+        "intersection": above_forward & above_backward,
+        "union": above_forward | above_backward,
+    }.get(method) or slow_merge(above_forward, above_backward, method, sources, targets)
+    assert links == expected_links
+    assert_close(scores, expected_scores)
+    if method not in GROWING:
+        assert links == links_above(scores, 0.45)  # the score decides
+
+
+def test_one_direction_is_enough_for_forward_only():
+    forward, _ = random_weights(3, 2)
+    links, scores = symmetrize(forward, None, "forward", 0.4)
+    assert links == links_above(forward.T, 0.4)
+    assert torch.equal(scores, forward.T)
+    for method in SYMMETRIZATIONS:
+        if method != "forward":
+            with pytest.raises(ValueError, match=f"`method='{method}'` needs `backward_weights`, got None"):
+                symmetrize(forward, None, method, 0.4)
+
+
+def test_an_unknown_method_is_answered_with_all_that_are_known():
+    forward, backward = random_weights(3, 2)
+    with pytest.raises(ValueError, match="`method` must be one of") as raised:
+        symmetrize(forward, backward, "grow-diag-finaly", 0.2)
+    assert all(repr(method) in str(raised.value) for method in (*SYMMETRIZATIONS, "grow-diag-finaly"))
+
+
+def test_two_matrices_of_one_orientation_are_refused():
+    with pytest.raises(ValueError, match=r"\(target, source\) and \(source, target\), got \(2, 3\) and \(2, 3\)"):
+        symmetrize(torch.zeros(2, 3), torch.zeros(2, 3), "harmonic", 0.2)
+
+
+@pytest.mark.parametrize("method", SYMMETRIZATIONS)
+def test_an_empty_sentence_has_no_links(method):
+    links, scores = symmetrize(torch.zeros(0, 3), torch.zeros(3, 0), method, 0.2)
+    assert links == set()
+    assert scores.shape == (3, 0)

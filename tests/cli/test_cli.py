@@ -1,0 +1,203 @@
+"""The `attncal` command: one line out for each line in, and errors that say what to do."""
+
+import io
+import json
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+from helpers import TINY, scatter
+from transformers import BertConfig, BertForMaskedLM
+
+from hf_attncal import AttnCalMarianConfig, AttnCalMarianMTModel
+from hf_attncal.cli import main
+from hf_attncal.cli.common import read_windows
+from hf_attncal.data.tokenizer import train_bpe_tokenizer
+from hf_attncal.inference.translation import translate
+
+LINES = ["the old house", "", "a house", "the the the old old", "   ", "old", "a"]
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    """A folder with a tiny random gated model and its tokenizer."""
+    folder = tmp_path_factory.mktemp("checkpoint")
+    tokenizer = train_bpe_tokenizer(["the old house is a house"] * 3, vocab_size=40)
+    special = {
+        "pad_token_id": tokenizer.pad_token_id,
+        "eos_token_id": tokenizer.eos_token_id,
+        "bos_token_id": tokenizer.eos_token_id,
+        "decoder_start_token_id": tokenizer.pad_token_id,
+    }
+    model = AttnCalMarianMTModel(
+        AttnCalMarianConfig(**TINY | special | {"vocab_size": len(tokenizer), "calibration": "gated"})
+    )
+    scatter(model)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return SimpleNamespace(folder=str(folder), model=model, tokenizer=tokenizer)
+
+
+@pytest.fixture
+def attncal(monkeypatch, capfdbinary):
+    """Run the command in this process: (arguments, standard input) -> (status, standard output, standard error)."""
+
+    def run(*arguments: str, text: str = "", raw: bytes | None = None):
+        data = text.encode() if raw is None else raw
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
+        status = main(list(arguments))
+        sys.stdout.flush()
+        out, err = capfdbinary.readouterr()
+        return status, out.decode(), err.decode()
+
+    return run
+
+
+def test_one_line_out_for_each_line_in(attncal, checkpoint):
+    status, out, err = attncal(
+        "translate", checkpoint.folder, "--device", "cpu", "--max-new-tokens", "6", text="\n".join(LINES) + "\n"
+    )
+    assert status == 0, err
+    assert out.endswith("\n")
+    translations = out[:-1].split("\n")
+    assert len(translations) == len(LINES)
+    assert [bool(line) for line in translations] == [bool(line.strip()) for line in LINES]
+    assert translations == translate(checkpoint.model, checkpoint.tokenizer, LINES, num_beams=4, max_new_tokens=6)
+
+
+def test_windows_do_not_change_the_result(attncal, checkpoint):
+    options = ["translate", checkpoint.folder, "--device", "cpu", "--max-new-tokens", "4", "--beams", "2"]
+    text = "\n".join(LINES * 5)  # 35 lines, more than two windows of batches of one; no newline at the end
+    _, alone, _ = attncal(*options, "--batch-size", "1", text=text)
+    _, together, _ = attncal(*options, "--batch-size", "64", text=text)
+    assert alone == together
+    assert alone.count("\n") == 35
+
+
+def test_options_reach_the_search(attncal, checkpoint):
+    options = ["translate", checkpoint.folder, "--device", "cpu", "--max-new-tokens", "3"]
+    _, out, _ = attncal(*options, "--beams", "3", "--length-penalty", "-2", text="the old house\n")
+    expected = translate(
+        checkpoint.model, checkpoint.tokenizer, ["the old house"], num_beams=3, length_penalty=-2.0, max_new_tokens=3
+    )
+    assert out == expected[0] + "\n"
+
+
+def test_no_input_gives_no_output(attncal, checkpoint):
+    assert attncal("translate", checkpoint.folder, "--device", "cpu")[:2] == (0, "")
+
+
+def test_progress_is_shown_when_asked_for_and_not_in_a_pipe(attncal, checkpoint):
+    options = ["translate", checkpoint.folder, "--device", "cpu", "--max-new-tokens", "2"]
+    assert "translated" not in attncal(*options, text="a\n")[2]
+    status, out, err = attncal(*options, "--progress", text="a\n")
+    assert status == 0
+    assert "translated: 1 lines" in err
+    assert "translated" not in out
+
+
+def test_a_line_that_is_too_long_is_named_and_nothing_before_it_is_lost(attncal, checkpoint):
+    options = ["translate", checkpoint.folder, "--device", "cpu", "--max-new-tokens", "4", "--batch-size", "1"]
+    before = ["old"] * 20  # more than a window: the number counts from the start of the input
+    text = "\n".join([*before, "old " * 40, "a"])
+    status, out, err = attncal(*options, text=text)
+    assert status == 1
+    assert "line 21 of the input has" in err
+    assert f"at most {TINY['max_position_embeddings']}" in err
+    assert "--too-long truncate" in err
+    assert "Traceback" not in err
+    assert out.count("\n") == len(before)
+    status, out, _ = attncal(*options, "--too-long", "truncate", text=text)
+    assert (status, out.count("\n")) == (0, len(before) + 2)
+
+
+def test_a_line_that_is_not_utf_8_is_named_and_nothing_before_it_is_lost(attncal, checkpoint):
+    status, out, err = attncal(
+        "translate", checkpoint.folder, "--device", "cpu", "--max-new-tokens", "2", raw=b"a\nold\nh\xff\nthe\n"
+    )
+    assert status == 1
+    assert "line 3 of the input is not UTF-8 (byte 2)" in err
+    assert out.count("\n") == 2
+
+
+def test_only_a_newline_ends_a_line():
+    data = io.BytesIO("a\u2028b\x0cc\r\nd\r\n\ne".encode())
+    assert list(read_windows(data, 2)) == [(["a\u2028b\x0cc", "d"], None), (["", "e"], None)]
+
+
+# ---- checkpoints that cannot be used ----
+
+
+def test_a_folder_that_is_not_there(attncal, tmp_path):
+    status, out, err = attncal("translate", str(tmp_path / "nothing"))
+    assert (status, out) == (1, "")
+    assert "nothing cannot be loaded" in err
+    assert "Traceback" not in err
+
+
+def test_a_checkpoint_of_another_kind(attncal, tmp_path):
+    tiny = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 8}
+    BertForMaskedLM(BertConfig(vocab_size=10, **tiny)).save_pretrained(tmp_path)
+    status, _, err = attncal("translate", str(tmp_path))
+    assert status == 1
+    assert "'bert', which is no encoder-decoder" in err
+
+
+def test_model_code_runs_only_when_it_is_asked_for(attncal, tmp_path):
+    auto_map = {"AutoConfig": "code.Config", "AutoModelForSeq2SeqLM": "code.Model"}
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "another_kind", "auto_map": auto_map}))
+    (tmp_path / "code.py").write_text("raise SystemExit('this code was run')")
+    status, _, err = attncal("translate", str(tmp_path), text="y\n")
+    assert status == 1
+    assert "pass --trust-remote-code" in err
+
+
+def test_a_device_that_cannot_be_used(attncal, checkpoint):
+    status, _, err = attncal("translate", checkpoint.folder, "--device", "no_such_device")
+    assert status == 1
+    assert "--device no_such_device cannot be used" in err
+
+
+@pytest.mark.parametrize("arguments", [["--batch-size", "0"], ["--beams", "0"], ["--max-new-tokens", "x"]])
+def test_numbers_out_of_range_are_refused_at_once(arguments, capsys):
+    with pytest.raises(SystemExit) as raised:
+        main(["translate", "unused", *arguments])
+    assert raised.value.code == 2
+    assert arguments[0] in capsys.readouterr().err
+
+
+def test_help_names_the_commands(capsys):
+    with pytest.raises(SystemExit) as raised:
+        main(["--help"])
+    assert raised.value.code == 0
+    out = capsys.readouterr().out
+    assert "translate" in out
+    assert "demo" in out
+
+
+# ---- as a process ----
+
+
+def test_a_reader_that_leaves_is_no_error(checkpoint):
+    # `attncal translate | true`: no traceback, and the status of a process that SIGPIPE ended.
+    command = [
+        sys.executable,
+        "-m",
+        "hf_attncal.cli",
+        "translate",
+        checkpoint.folder,
+        "--device",
+        "cpu",
+        "--beams",
+        "1",
+    ]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process.stdout.close()
+    process.stdin.write(b"the old house\n" * 40)
+    process.stdin.close()
+    errors = process.stderr.read().decode()
+    process.stderr.close()
+    assert process.wait(timeout=120) == 141
+    assert "Traceback" not in errors
+    assert "BrokenPipe" not in errors

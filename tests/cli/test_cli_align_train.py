@@ -1,0 +1,120 @@
+"""`attncal align train` and `attncal align select`."""
+
+import json
+
+import pytest
+from helpers import TINY, scatter
+
+from hf_attncal import AttnCalMarianConfig, AttnCalMarianMTModel
+from hf_attncal.alignment import Seq2SeqAttention
+from hf_attncal.cli import main
+from hf_attncal.data.synthetic.english_german import generate_split
+from hf_attncal.data.tokenizer import train_bpe_tokenizer
+
+SMALL = [
+    "model.d_model=16",
+    "model.ffn_dim=16",
+    "model.attention_heads=2",
+    "tokenizer.vocab_size=300",
+    "training.max_tokens=300",
+    "training.bf16=false",
+    "training.disable_tqdm=true",
+]
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("corpus")
+    split = generate_split(200, 20, 1, seed=5)
+    for name, part in (("train", split.train), ("dev", split.valid)):
+        write = {"en": [" ".join(p.source) for p in part], "de": [" ".join(p.target) for p in part]}
+        write["align"] = [" ".join(f"{i}-{j}" for i, j in sorted(p.links)) for p in part]
+        for suffix, lines in write.items():
+            (folder / f"{name}.{suffix}").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def translator(corpus, tmp_path_factory):
+    """A tiny random translation model for the corpus."""
+    folder = tmp_path_factory.mktemp("translator")
+    lines = [line for side in ("en", "de") for line in (corpus / f"train.{side}").read_text().splitlines()]
+    tokenizer = train_bpe_tokenizer(lines, vocab_size=300)
+    special = {"pad_token_id": tokenizer.pad_token_id, "eos_token_id": tokenizer.eos_token_id}
+    fields = TINY | special | {"vocab_size": len(tokenizer), "decoder_start_token_id": tokenizer.pad_token_id}
+    model = AttnCalMarianMTModel(AttnCalMarianConfig(**fields | {"max_position_embeddings": 64}))
+    scatter(model)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def train(corpus, output, *arguments):
+    files = ["--source", str(corpus / "train.en"), "--target", str(corpus / "train.de")]
+    return main(["align", "train", *files, "--output", str(output), *arguments])
+
+
+def test_train_then_run_then_score(corpus, tmp_path, capsys):
+    dev = [f"--dev-{name}={corpus / f'dev.{suffix}'}" for name, suffix in (("source", "en"), ("target", "de"))]
+    dev.append(f"--dev-gold={corpus / 'dev.align'}")
+    guide = f"--guide={corpus / 'train.align'}"
+    assert train(corpus, tmp_path / "aligner", guide, *dev, "--steps=30", "--lowercase", *SMALL) == 0
+    assert "dev: AER" in capsys.readouterr().out
+    config = json.loads((tmp_path / "aligner" / "config.json").read_text(encoding="utf-8"))
+    assert (config["lowercase"], config["d_model"]) == (True, 16)
+    results = json.loads((tmp_path / "aligner" / "results.json").read_text(encoding="utf-8"))
+    assert results["steps"] == 30
+
+    links = str(tmp_path / "links")
+    text = [f"--source={corpus / 'dev.en'}", f"--target={corpus / 'dev.de'}"]
+    assert main(["align", "run", str(tmp_path / "aligner"), *text, f"--output={links}", "--threshold=0.01"]) == 0
+    assert main(["score", str(corpus / "dev.align"), links]) == 0
+    assert "AER" in capsys.readouterr().out
+
+
+def test_training_goes_on_from_a_checkpoint(corpus, tmp_path, capsys):
+    assert train(corpus, tmp_path / "aligner", "--steps=4", "training.save_steps=2", *SMALL) == 0
+    assert train(corpus, tmp_path / "aligner", "--steps=4", *SMALL) == 1
+    assert "holds checkpoints of another run" in capsys.readouterr().err
+    assert train(corpus, tmp_path / "aligner", "--steps=6", "--resume", *SMALL) == 0
+    assert json.loads((tmp_path / "aligner" / "results.json").read_text(encoding="utf-8"))["steps"] == 6
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--dev-gold=x"], "--dev-source, --dev-target and --dev-gold belong together"),
+        (["model.d_modle=3"], "unknown key `model.d_modle`"),
+        (["--guide=missing.links"], "`missing.links` does not exist"),
+        (["model.d_model=15"], "`d_model` must be a multiple"),
+        (["nonsense"], "must read `section.key=value`"),
+    ],
+)
+def test_bad_settings_are_named(corpus, tmp_path, capsys, arguments, message):
+    assert train(corpus, tmp_path / "aligner", "--steps=2", *SMALL, *arguments) == 1
+    assert message in capsys.readouterr().err
+
+
+def test_files_of_different_lengths_are_named(corpus, tmp_path, capsys):
+    files = ["--source", str(corpus / "train.en"), "--target", str(corpus / "dev.de")]
+    assert main(["align", "train", *files, "--output", str(tmp_path / "aligner")]) == 1
+    assert "same number of lines" in capsys.readouterr().err
+    assert not (tmp_path / "aligner").exists()
+
+
+def test_select_writes_the_best_attention(corpus, translator, tmp_path, capsys):
+    files = [f"--{name}={corpus / f'dev.{suffix}'}" for name, suffix in (("source", "en"), ("target", "de"))]
+    gold = f"--gold={corpus / 'dev.align'}"
+    assert main(["align", "select", str(translator), *files, gold, "--top=3", f"--output={tmp_path}"]) == 0
+    rows = capsys.readouterr().out.splitlines()
+    assert len(rows) == 3
+    rates = [float(row.split()[0]) for row in rows]
+    assert rates == sorted(rates)
+    assert Seq2SeqAttention.load(tmp_path).to_dict() == json.loads(rows[0].split(maxsplit=1)[1])
+
+    assert main(["align", "select", "Helsinki-NLP/nowhere", *files, gold]) == 1
+    assert "is no folder" in capsys.readouterr().err
+    short = f"--gold={tmp_path / 'short'}"
+    (tmp_path / "short").write_text("0-0\n", encoding="utf-8")
+    assert main(["align", "select", str(translator), *files, short]) == 1
+    assert "1 lines of links for 20 sentence pairs" in capsys.readouterr().err

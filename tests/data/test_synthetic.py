@@ -1,0 +1,377 @@
+"""The synthetic language pair: correct German, exact links, enough of it, and the same every time."""
+
+import time
+from collections import Counter
+
+import pytest
+
+from hf_attncal.data.synthetic import lexicon
+from hf_attncal.data.synthetic.english_german import _Grammar, generate_pairs, generate_split
+from hf_attncal.data.synthetic.lexicon import DETERMINERS, KEIN, NOUNS, THE, A, Noun
+
+MAN = Noun("person", "m", "man", "men", "Mann", "Männer")
+WOMAN = Noun("person", "f", "woman", "women", "Frau", "Frauen")
+CHILD = Noun("person", "n", "child", "children", "Kind", "Kinder")
+BARE = next(determiner for determiner in DETERMINERS["plural"] if determiner.stem == "-")
+
+# typed in from a grammar book: nominative, accusative, dative of masculine, feminine, neuter
+DECLENSION = {
+    THE: "der alte Mann, die alte Frau, das alte Kind, den alten Mann, die alte Frau, das alte Kind, "
+    "dem alten Mann, der alten Frau, dem alten Kind",
+    A: "ein alter Mann, eine alte Frau, ein altes Kind, einen alten Mann, eine alte Frau, ein altes Kind, "
+    "einem alten Mann, einer alten Frau, einem alten Kind",
+    DETERMINERS["singular"][1]: "dieser alte Mann, diese alte Frau, dieses alte Kind, diesen alten Mann, "
+    "diese alte Frau, dieses alte Kind, diesem alten Mann, dieser alten Frau, diesem alten Kind",
+}
+PLURALS = {  # nominative, accusative, dative
+    "the": "die alten Männer, die alten Männer, den alten Männern",
+    "my": "meine alten Männer, meine alten Männer, meinen alten Männern",
+    "two": "zwei alte Männer, zwei alte Männer, zwei alten Männern",
+    "many": "viele alte Männer, viele alte Männer, vielen alten Männern",
+    "all": "alle alten Männer, alle alten Männer, allen alten Männern",
+    "-": "alte Männer, alte Männer, alten Männern",
+}
+CONJUNCTIONS = {german for _, german in lexicon.CONJUNCTIONS} | {"dass"}
+FINITE = {form for lemma in ("sein", "war", "haben", "werden", *lexicon.MODALS.values())
+          for form in lexicon.FINITE[lemma]}  # fmt: skip
+
+
+def present_forms(verb):
+    return {lexicon.verb_form(verb.german_infinitive, verb.german_third, person) for person in range(3)}
+
+
+VERBS = [verb for verbs in lexicon.VERBS.values() for verb in verbs]
+PREFIXES = {verb.german_infinitive.split("|")[0] for verb in VERBS if "|" in verb.german_infinitive}
+PREPOSITIONS = {"mit", "an", "auf", "vor", "zu", "ein"}  # prefixes that are also words of their own
+PRESENT = {form for verb in VERBS for form in present_forms(verb)}
+LAST_FORMS = {
+    (verb.german_infinitive.split("|")[0] if "|" in verb.german_infinitive else "") + form
+    for verb in VERBS
+    for form in present_forms(verb)
+}
+NONFINITE = {form for verb in VERBS for form in (verb.german_participle, verb.german_infinitive.replace("|", ""))}
+
+
+@pytest.fixture(scope="module")
+def pairs():
+    return generate_pairs(6000, seed=3)
+
+
+def text(words):
+    return " ".join(word for word, _ in words)
+
+
+def noun_phrase(noun, case, determiner, plural=False, adjective="old", negation=0):
+    """Draw until the phrase has the adjective that we ask for and no owner."""
+    grammar = _Grammar(0)
+    for _ in range(2000):
+        phrase = grammar.noun_group(noun, case, determiner, plural, negation)
+        words = [word for word, _ in phrase.english]
+        if adjective in words and "of" not in words and "'s" not in words:
+            return phrase
+    raise AssertionError("never drawn")
+
+
+@pytest.mark.parametrize("determiner", DECLENSION)
+def test_singular_declension(determiner):
+    table = iter(DECLENSION[determiner].split(", "))
+    for case in ("nom", "acc", "dat"):
+        for noun in (MAN, WOMAN, CHILD):
+            assert text(noun_phrase(noun, case, determiner).german) == next(table)
+
+
+@pytest.mark.parametrize("english", PLURALS)
+def test_plural_declension(english):
+    determiner = next(determiner for determiner in DETERMINERS["plural"] if determiner.english == english)
+    for case, expected in zip(("nom", "acc", "dat"), PLURALS[english].split(", "), strict=True):
+        phrase = noun_phrase(MAN, case, determiner, plural=True)
+        assert text(phrase.german) == expected
+        assert text(phrase.english) == (english + " old men").removeprefix("- ")
+
+
+def test_kein_takes_in_the_article_and_the_negation():
+    phrase = noun_phrase(MAN, "acc", A, negation=99)
+    assert text(phrase.english) == "an old man"
+    assert text(phrase.german) == "keinen alten Mann"
+    assert set(phrase.german[0][1]) == {99, *phrase.english[0][1]}
+    assert phrase.negated
+    assert text(noun_phrase(MAN, "acc", BARE, plural=True, negation=99).german) == "keine alten Männer"
+    assert not noun_phrase(MAN, "acc", THE, negation=99).negated
+    assert lexicon.determiner_form(KEIN, "nom", "n") == "kein"
+
+
+@pytest.mark.parametrize(
+    ("noun", "case", "plural", "form"),
+    [
+        ("man", "gen", False, "Mannes"),
+        ("teacher", "gen", False, "Lehrers"),
+        ("woman", "gen", False, "Frau"),
+        ("friend", "gen", False, "Freundes"),
+        ("car", "dat", True, "Autos"),
+        ("girl", "dat", True, "Mädchen"),
+        ("book", "dat", True, "Büchern"),
+        ("book", "acc", True, "Bücher"),
+    ],
+)
+def test_noun_forms(noun, case, plural, form):
+    entry = next(entry for entries in NOUNS.values() for entry in entries if entry.singular == noun)
+    assert lexicon.noun_form(entry, case, plural) == form
+
+
+def test_verb_forms():
+    assert [lexicon.verb_form("an|rufen", "ruft", person) for person in range(3)] == ["rufe", "ruft", "rufen"]
+    assert [lexicon.english_verb_form("go", person) for person in range(3)] == ["go", "goes", "go"]
+    assert lexicon.english_verb_form("carry", 1) == "carries"
+    assert lexicon.english_verb_form("play", 1) == "plays"
+
+
+PREDICATES = [  # verb, tense, person, negated, question; English; German in a main clause and in a subordinate one
+    ("call+up", "present", 1, False, False, "calls up", "ruft ... an", "anruft"),
+    ("call+up", "present", 0, False, True, "do ... call up", "rufe ... an", "anrufe"),
+    ("call+up", "past", 1, False, False, "called up", "hat ... angerufen", "angerufen hat"),
+    ("call+up", "past", 2, True, False, "did not ... call up", "haben ... angerufen", "angerufen haben"),
+    ("go", "present", 1, True, False, "does not ... go", "geht", "geht"),
+    ("go", "perfect", 0, False, False, "have ... gone", "bin ... gegangen", "gegangen bin"),
+    ("go", "future", 2, False, True, "will ... go", "werden ... gehen", "gehen werden"),
+    (
+        "fall+asleep",
+        "perfect",
+        1,
+        True,
+        False,
+        "has not ... fallen asleep",
+        "ist ... eingeschlafen",
+        "eingeschlafen ist",
+    ),
+    ("look_for", "past", 1, False, False, "looked for", "hat ... gesucht", "gesucht hat"),
+]
+
+
+@pytest.mark.parametrize("row", PREDICATES)
+def test_verb_groups(row):
+    base, tense, person, negated, question, english, main, subordinate = row
+    verb = next(verb for verb in VERBS if verb.base == base)
+    group = _Grammar(0).predicate(verb, tense, person, 99 if negated else 0, question)
+    words = [text(group.auxiliaries), text([*group.main, *group.adverb])]
+    assert " ... ".join(filter(None, words)) == english
+    assert " ... ".join(filter(None, [group.finite[0], text(group.end)])) == main
+    assert text(group.last) == subordinate
+    main_meaning = set(group.main[0][1])
+    assert all(set(meanings) == main_meaning for _, meanings in [*group.main, *group.adverb])
+
+
+@pytest.mark.parametrize(
+    ("negated", "question", "expected"),
+    [
+        (False, False, {"can go": "kann gehen", "must go": "muss gehen", "wants to go": "will gehen"}),
+        (False, True, {"may go": "darf gehen", "should go": "sollte gehen", "does want to go": "will gehen"}),
+        (True, False, {"cannot go": "kann gehen", "may not go": "darf gehen", "does not want to go": "will gehen"}),
+    ],
+)
+def test_modal_verbs(negated, question, expected):
+    verb = next(verb for verb in VERBS if verb.base == "go")
+    grammar, seen = _Grammar(0), {}
+    for _ in range(100):
+        group = grammar.predicate(verb, "modal", 1, 99 if negated else 0, question)
+        seen[text([*group.auxiliaries, *group.main])] = text([group.finite, *group.end])
+        if negated:  # "must not" is not "muss nicht"
+            assert group.finite[0] != "muss"
+            assert any(99 in meanings for _, meanings in group.auxiliaries)
+    assert expected.items() <= seen.items()
+    assert len(seen) == (4 if negated else 5)
+
+
+def test_lengths_and_shape(pairs):
+    for pair in pairs:
+        assert 3 <= len(pair.source) <= 16
+        assert 3 <= len(pair.target) <= 16
+        assert pair.source[-1] == pair.target[-1]
+        assert pair.source[-1] in {".", "?"}
+        assert (len(pair.source) - 1, len(pair.target) - 1) in pair.links
+        for words in (pair.source, pair.target):
+            assert words[0][0].isupper()
+            assert all(word and not any(map(str.isspace, word)) for word in words)
+        assert all(i < len(pair.source) and j < len(pair.target) for i, j in pair.links)
+
+
+def test_links_join_translations(pairs):
+    """Independent of how links are made: the words of every link must be translations in the dictionary."""
+    forms = {}
+    for noun in (noun for nouns in NOUNS.values() for noun in nouns):
+        for english, plural in ((noun.singular, False), (noun.plural, True)):
+            german = {lexicon.noun_form(noun, case, plural) for case in ("nom", "dat", "gen")}
+            forms.setdefault(english, set()).update(german)
+    checked = Counter()
+    for pair in pairs:
+        for i, word in enumerate(pair.source):
+            if expected := forms.get(word if i else word.lower()):
+                linked = [pair.target[j] for k, j in pair.links if k == i]
+                assert len(linked) == 1, pair
+                assert linked[0] in expected or linked[0].capitalize() in expected, pair
+                checked[word] += 1
+    assert len(checked) > 80
+
+
+def test_verbs_link_to_all_their_parts(pairs):
+    """A participle is linked to a form of its verb and to the particle that belongs to it."""
+    found = Counter()
+    verbs = {verb.german_participle: verb for verb in VERBS}
+    for pair in pairs:
+        for j, word in enumerate(pair.target):
+            if verb := verbs.get(word):
+                linked = {pair.source[i] for i, k in pair.links if k == j}
+                forms = [form.replace("_", "+").split("+") for form in (verb.base, verb.past, verb.participle)]
+                heads = {form[0] for form in forms} | {lexicon.english_verb_form(forms[0][0], 1)}
+                assert linked & heads, pair
+                assert linked - heads == set(forms[0][1:]), pair
+                found[word] += 1
+    assert len(found) > 20
+
+
+def test_words_without_counterpart_have_no_links(pairs):
+    unlinked = Counter()
+    for pair in pairs:
+        for i, word in enumerate(pair.source):
+            if word.lower() in {"do", "does", "of"} and pair.source[i - 1] != "front":  # "in front of" is "vor"
+                assert not any(k == i for k, _ in pair.links), pair
+                unlinked[word.lower()] += 1
+        for j, word in enumerate(pair.target):
+            if word in lexicon.PARTICLES:
+                assert not any(k == j for _, k in pair.links), pair
+                unlinked[word] += 1
+        linked_commas = sum(pair.target[j] == "," for _, j in pair.links)
+        assert linked_commas == pair.source.count(","), pair
+    assert min(unlinked[word] for word in ("do", "does", "of", *lexicon.PARTICLES)) > 20
+
+
+def test_most_words_are_linked(pairs):
+    """A grammar that forgot links would still pass the tests above."""
+    for side in (0, 1):
+        total = sum(len(pair[side]) for pair in pairs)
+        linked = sum(len({link[side] for link in pair.links}) for pair in pairs)
+        assert 0.9 < linked / total < 0.99
+
+
+def test_there_is_reordering(pairs):
+    def crossing(pair):
+        links = sorted(pair.links)
+        return any(i < k and j > m for i, j in links for k, m in links)
+
+    assert 0.4 < sum(map(crossing, pairs)) / len(pairs) < 0.95
+
+
+def clauses(pair):
+    """The parts of the German sentence between its commas and the final mark."""
+    start = 0
+    for end, word in enumerate(pair.target):
+        if word in {",", ".", "?"}:
+            yield start, pair.target[start:end]
+            start = end + 1
+
+
+def test_subordinate_clauses_end_in_their_verb(pairs):
+    checked = 0
+    for pair in pairs:
+        for _, words in clauses(pair):
+            if words[0].lower() in CONJUNCTIONS:
+                assert words[-1] in FINITE | LAST_FORMS, pair
+                assert not PREFIXES & set(words) - PREPOSITIONS, pair
+                checked += 1
+    assert checked > 1000
+
+
+def test_main_clauses_have_one_finite_verb_early(pairs):
+    """Second position after one constituent, or first in questions and after a subordinate clause."""
+    after_clause = 0
+    for pair in pairs:
+        parts = list(clauses(pair))
+        for number, (_, words) in enumerate(parts):
+            if words[0].lower() in CONJUNCTIONS:
+                continue
+            if (number and parts[number - 1][1][0].lower() in CONJUNCTIONS) or pair.target[-1] == "?":
+                assert words[0].lower() in FINITE | PRESENT, pair
+                after_clause += 1
+            else:
+                assert words[0].lower() not in FINITE | PRESENT, pair
+                assert set(words[1:]) & (FINITE | PRESENT | {"glaube", "weiß", "sage", "hoffe"} | {
+                    form for row in lexicon.MATRIX_VERBS for form in row[1:]}), pair  # fmt: skip
+    assert after_clause > 500
+
+
+def test_nonfinite_forms_end_the_clause(pairs):
+    """A participle or infinitive is last in its clause, or last but one with the finite verb behind it."""
+    checked = 0
+    infinitives_only = NONFINITE - PRESENT
+    for pair in pairs:
+        for _, words in clauses(pair):
+            for place, word in enumerate(words):
+                if word in infinitives_only and word not in LAST_FORMS:
+                    rest = words[place + 1 :]
+                    assert not rest or (len(rest) == 1 and rest[0] in FINITE), pair
+                    checked += 1
+    assert checked > 1000
+
+
+def test_contractions_are_made_and_carry_two_meanings(pairs):
+    seen = Counter()
+    for pair in pairs:
+        for first, second in zip(pair.target, pair.target[1:], strict=False):
+            assert (first.lower(), second) not in lexicon.CONTRACTIONS, pair
+        seen.update(word for word in pair.target if word in lexicon.CONTRACTIONS.values())
+        if "'s" not in pair.source:  # "to the man 's house" has no article for the one in "zum Haus des Mannes"
+            for j, word in enumerate(pair.target):
+                if word.lower() in {"im", "ins", "zum", "zur"}:
+                    linked = {pair.source[i].lower() for i, k in pair.links if k == j}
+                    assert len(linked) >= 2, pair
+                    assert "the" in linked, pair
+    assert set(seen) == set(lexicon.CONTRACTIONS.values())
+
+
+def test_every_entry_of_the_lexicon_is_used(pairs):
+    words = {word.lower() for pair in pairs for word in pair.source}
+    for verb in VERBS:
+        for form in (verb.base, verb.past, verb.participle):
+            assert set(form.lower().replace("_", "+").split("+")) <= words
+    assert {noun.singular for nouns in NOUNS.values() for noun in nouns} <= words
+    assert {noun.plural for kind, nouns in NOUNS.items() for noun in nouns if kind != "place"} <= words
+
+
+def test_size_of_the_vocabularies(pairs):
+    for side, largest in ((0, 500), (1, 550)):
+        assert 250 < len({word.lower() for pair in pairs for word in pair[side]}) < largest
+
+
+def test_more_than_a_million_sentences(pairs):
+    """n draws from N equally likely sentences have about n^2 / 2N repeats; with unequal chances they have more, so the
+    estimate of N is a low one. Short sentences, which are few, are left aside."""
+    long = [pair.source for pair in pairs if len(pair.source) >= 6]
+    repeats = len(long) - len(set(long))
+    assert len(long) > 4000
+    assert len(long) ** 2 / 2 / max(repeats, 1) > 1e6
+
+
+def test_seeds(pairs):
+    assert generate_pairs(100, seed=3) == pairs[:100]
+    assert generate_pairs(100, seed=4) != pairs[:100]
+    assert generate_pairs(0) == []
+
+
+def test_split_shares_no_sentence():
+    split = generate_split(3000, 300, 200, seed=7)
+    assert [len(part) for part in split] == [3000, 300, 200]
+    for side in (0, 1):
+        sentences = [pair[side] for part in split for pair in part]
+        assert len(set(sentences)) == len(sentences)
+    assert generate_split(3000, 300, 200, seed=7) == split
+
+
+def test_str(pairs):
+    source, target, links = str(pairs[0]).split(" ||| ")
+    assert (tuple(source.split()), tuple(target.split())) == pairs[0][:2]
+    assert frozenset(tuple(map(int, link.split("-"))) for link in links.split()) == pairs[0].links
+
+
+def test_speed():
+    start = time.process_time()
+    generate_pairs(5000, seed=9)
+    assert time.process_time() - start < 2

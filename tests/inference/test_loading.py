@@ -1,0 +1,115 @@
+"""A name may be that of a model or that of an adapter: both load, and the command line takes both."""
+
+import json
+import shutil
+
+import pytest
+import torch
+from adapter_helpers import adapted, save_base
+from helpers import assert_identical
+from peft import LoraConfig, PromptTuningConfig, get_peft_model
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+from hf_attncal.alignment.aligner import WordAligner
+from hf_attncal.cli import main
+from hf_attncal.data.tokenizer import train_bpe_tokenizer
+from hf_attncal.inference.loading import load_config, load_seq2seq
+
+TEXT = "the old house is a house"
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """A base model with its tokenizer, an adapter of ours without one, and a LoRA with one."""
+    folder = tmp_path_factory.mktemp("loading")
+    tokenizer = train_bpe_tokenizer([TEXT] * 3, vocab_size=40)
+    special = {
+        "pad_token_id": tokenizer.pad_token_id,
+        "eos_token_id": tokenizer.eos_token_id,
+        "decoder_start_token_id": tokenizer.pad_token_id,
+        "forced_eos_token_id": None,
+    }
+    base = save_base(folder, "marian", dtype=torch.float32, **special, vocab_size=len(tokenizer))
+    tokenizer.save_pretrained(base)
+    adapted(base, calibration="gated").save_pretrained(folder / "adapter")
+    lora = get_peft_model(
+        AutoModelForSeq2SeqLM.from_pretrained(base),
+        LoraConfig(r=2, target_modules=["q_proj"], init_lora_weights=False, task_type="SEQ_2_SEQ_LM"),
+    )
+    lora.save_pretrained(folder / "lora")
+    tokenizer.save_pretrained(folder / "lora")
+    return {"base": base, "adapter": folder / "adapter", "lora": folder / "lora"}
+
+
+@torch.no_grad()
+def logits_of(model, tokenizer) -> torch.Tensor:
+    batch = tokenizer([TEXT], return_tensors="pt")
+    return model.eval()(**batch, decoder_input_ids=batch["input_ids"]).logits
+
+
+@pytest.mark.parametrize("kind", ["adapter", "lora"])
+def test_an_adapter_loads_as_its_base_model_with_the_adapter_in_it(folders, kind):
+    model, tokenizer = load_seq2seq(folders[kind])
+    assert type(model).__name__ == "MarianMTModel"
+    assert load_config(folders[kind]).model_type == "marian"
+    expected = AutoModelForSeq2SeqLM.from_pretrained(folders["base"])
+    without = logits_of(expected, tokenizer)
+    expected.load_adapter(str(folders[kind]))
+    assert_identical(logits_of(model, tokenizer), logits_of(expected, tokenizer))
+    assert not torch.equal(logits_of(model, tokenizer), without)
+
+
+def test_a_model_loads_as_before(folders):
+    model, tokenizer = load_seq2seq(folders["base"])
+    expected = AutoModelForSeq2SeqLM.from_pretrained(folders["base"])
+    assert_identical(logits_of(model, tokenizer), logits_of(expected, tokenizer))
+    assert tokenizer.get_vocab() == AutoTokenizer.from_pretrained(folders["base"]).get_vocab()
+
+
+def test_the_aligner_reads_the_attention_of_the_adapter(folders):
+    pairs = [(TEXT, TEXT)]
+    aligner = WordAligner.from_pretrained(folders["adapter"], device="cpu")
+    scores = [aligner.align(pairs, threshold=0.0)[0].scores]
+    with_base = WordAligner.from_pretrained(folders["base"], device="cpu")
+    assert scores != [with_base.align(pairs, threshold=0.0)[0].scores]
+
+
+def test_the_command_line_takes_an_adapter(folders, tmp_path, capfd):
+    text = tmp_path / "text"
+    text.write_text(TEXT + "\n", encoding="utf-8")
+    files = ["--source", str(text), "--target", str(text), "--output", str(tmp_path / "links")]
+    status = main(["align", "run", str(folders["adapter"]), *files])
+    assert status == 0, capfd.readouterr().err
+    assert (tmp_path / "links").read_text().strip()
+
+
+def test_a_prompt_is_refused(folders, tmp_path):
+    config = PromptTuningConfig(task_type="SEQ_2_SEQ_LM", num_virtual_tokens=2)
+    get_peft_model(AutoModelForSeq2SeqLM.from_pretrained(folders["base"]), config).save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match="PROMPT_TUNING, which lives outside the model"):
+        load_seq2seq(tmp_path)
+
+
+def test_contributions_without_a_chosen_layer(folders, tmp_path, capfd):
+    """Of three layers' masks where only one has them: by the decoder's numbers, and an error for the others."""
+    adapted(folders["base"], calibration="gated", layers=[1]).save_pretrained(tmp_path / "one")
+    text = tmp_path / "text"
+    text.write_text(TEXT + "\n", encoding="utf-8")
+    files = ["--source", str(text), "--target", str(text), "--output", str(tmp_path / "links")]
+    run = ["align", "run", str(tmp_path / "one"), *files, "--weights", "contribution"]
+    assert main([*run, "--layer", "1"]) == 0
+    assert (tmp_path / "links").read_text().strip()
+    assert main(run) != 0  # the default is layer 0
+    assert "`layer` must be one with masks, [1], to read contributions, got 0" in capfd.readouterr().err
+
+
+def test_an_adapter_whose_base_model_is_gone_says_so(folders, tmp_path, capfd):
+    shutil.copytree(folders["adapter"], tmp_path / "moved")
+    path = tmp_path / "moved" / "adapter_config.json"
+    config = json.loads(path.read_text())
+    for base, message in ((str(tmp_path / "gone" / "base"), "neither a folder here nor"), (None, "names no model")):
+        path.write_text(json.dumps(config | {"base_model_name_or_path": base}))
+        with pytest.raises(ValueError, match=message):
+            load_seq2seq(tmp_path / "moved")
+        assert main(["translate", str(tmp_path / "moved")]) != 0
+        assert "cannot be loaded" in capfd.readouterr().err

@@ -1,0 +1,461 @@
+"""Pharaoh files, AER, and links from attention."""
+
+import math
+import random
+import warnings
+
+import numpy as np
+import pytest
+import torch
+
+from hf_attncal import __version__
+from hf_attncal.alignment import argmax_links, extract_links, subword_word_ids, word_attention
+from hf_attncal.data.pharaoh import (
+    GoldAlignment,
+    check_index_base,
+    check_inside_sentences,
+    detect_index_base,
+    parse_alignments,
+    parse_hypotheses,
+)
+from hf_attncal.metrics.aer import alignment_error_rate, find_index_mismatch, is_punctuation, paired_bootstrap
+
+# ---- reading ----
+
+
+def test_sure_and_possible_links_are_read():
+    (pair,) = parse_alignments(["0-0 1p2 3?1\n"])
+    assert pair.sure == {(0, 0)}
+    assert pair.possible == {(0, 0), (1, 2), (3, 1)}
+
+
+def test_an_empty_line_is_a_pair_without_links():
+    assert parse_alignments(["", "0-0"])[0] == GoldAlignment(frozenset(), frozenset())
+
+
+@pytest.mark.parametrize("token", ["3", "3_4", "a-1", "1-", "-1-2", "1-2-3", "1.0-2"])
+def test_a_token_that_is_no_link_is_named_with_its_line(token):
+    with pytest.raises(ValueError, match=r"line 2: .* is not a link.*0-1 ") as raised:
+        parse_alignments(["0-0", f"0-1 {token}"])
+    assert token in str(raised.value)
+
+
+def test_base_one_counts_from_zero():
+    assert parse_alignments(["1-2 2p1"], base=1)[0].possible == {(0, 1), (1, 0)}
+    with pytest.raises(ValueError, match=r"line 1: '0-2' has an index below the base 1"):
+        parse_alignments(["0-2"], base=1)
+
+    with pytest.raises(ValueError, match=r"`base` must be 0 or 1.*got 2"):
+        parse_alignments(["2-2"], base=2)
+
+
+def test_the_target_index_may_come_first():
+    (pair,) = parse_alignments(["0-1 2p3"], reverse=True)
+    assert (pair.sure, pair.possible) == ({(1, 0)}, {(1, 0), (3, 2)})
+    assert parse_hypotheses(["1-2 3-1:0.5"], base=1, reverse=True) == [{(1, 0), (0, 2)}]
+
+
+def test_scores_of_a_hypothesis_are_ignored():
+    assert parse_hypotheses(["0-0:0.93 1-2:1 3-1:1e-05 2-2:.5 4-4:-0.1", "", "5-5 5-5"]) == [
+        {(0, 0), (1, 2), (3, 1), (2, 2), (4, 4)},
+        set(),
+        {(5, 5)},
+    ]
+
+
+@pytest.mark.parametrize("token", ["3", "3_4", "1-2:", "1-2:x", "1-2:0.5:0.5", "1-2-3", "-1-2"])
+def test_a_token_that_is_no_proposed_link_is_named_with_its_line(token):
+    with pytest.raises(
+        ValueError, match=r"line 2: .* is not a link; expected `i-j` or `i-j:score` in '0-1 "
+    ) as raised:
+        parse_hypotheses(["0-0", f"0-1 {token}"])
+    assert repr(token) in str(raised.value)
+
+
+@pytest.mark.parametrize("token", ["1p2", "1?2", "1p2:0.5"])
+def test_a_hypothesis_has_no_possible_links(token):
+    with pytest.raises(
+        ValueError, match=r"line 1: .*is a possible link, and a hypothesis has none.*gold file"
+    ) as raised:
+        parse_hypotheses([f"0-0 {token}"])
+    assert repr(token) in str(raised.value)
+
+
+# ---- index base ----
+
+
+def test_a_one_based_file_is_recognised():
+    gold = parse_alignments(["1-1 2-2"] * 10)
+    with pytest.raises(ValueError, match=r"1-based.*base=1"):
+        check_index_base(gold)
+    with pytest.raises(ValueError, match=r"1-based.*base=1"):
+        alignment_error_rate(gold, [set()] * 10)
+    check_index_base(parse_alignments(["1-1 2-2"] * 10, base=1))
+
+
+def test_one_link_of_a_first_word_is_enough_for_base_zero():
+    check_index_base(parse_alignments(["1-1 2-2"] * 10 + ["3-0"]))
+
+
+def test_a_link_outside_its_sentence_is_named():
+    gold = parse_alignments(["0-0", "0-1 2p1"])
+    check_index_base(gold, [(1, 1), (3, 2)])
+    with pytest.raises(
+        ValueError, match=r"line 2: link 2-1 lies outside a pair of 2 source and 2 target words"
+    ) as raised:
+        check_index_base(gold, [(1, 1), (2, 2)])
+    assert "1-based" not in str(raised.value)  # there is an index 0
+    with pytest.raises(ValueError, match="2 lines of links for 1 sentence pairs"):
+        check_index_base(gold, [(1, 1)])
+
+
+def test_the_base_is_detected_in_ten_pairs_with_links_and_not_in_nine():
+    assert detect_index_base([{(1, 1)}] * 10) == 1
+    assert detect_index_base([{(1, 1)}] * 9 + [set()] * 5) is None
+    assert detect_index_base([{(1, 1)}] * 9 + [{(1, 0)}]) == 0
+    assert detect_index_base([{(0, 3)}]) == 0
+    assert detect_index_base(parse_alignments(["1-1"] * 9 + ["1-1 0p1"])) == 0
+    assert detect_index_base([]) is None
+
+
+def test_hypotheses_are_checked_like_gold():
+    with pytest.raises(ValueError, match="looks 1-based, count from 0"):
+        check_index_base([{(1, 1)}] * 10, remedy="count from 0")
+    with pytest.raises(ValueError, match=r"line 1: link 1-2 lies outside a pair of 2 .* and 2 .*1-based"):
+        check_inside_sentences([{(1, 1), (1, 2)}], [(2, 2)])
+    check_inside_sentences([{(1, 1), (0, 1)}], [(2, 2)])
+
+
+def some_corpus(pairs: int = 30) -> list[set]:
+    """Links near the diagonal of sentences of 8 words."""
+    generator = random.Random(1)
+    return [{(i, min(7, max(0, i + generator.choice([-2, -1, 0, 0, 0, 1])))) for i in range(8)} for _ in range(pairs)]
+
+
+def gold_of(links: list[set]) -> list[GoldAlignment]:
+    return [GoldAlignment(frozenset(pair), frozenset(pair)) for pair in links]
+
+
+def test_a_gold_file_off_by_one_is_noticed_even_if_it_has_an_index_zero():
+    links = some_corpus()
+    # 1-based, but with an explicit NULL word 0: no first word without links gives it away.
+    lines = [" ".join(f"{i + 1}-{j + 1}" for i, j in pair) for pair in links]
+    gold = parse_alignments([lines[0] + " 0-3", *lines[1:]])
+    check_index_base(gold)
+    with pytest.warns(UserWarning, match=r"raised by 1: the gold alignment looks 1-based"):
+        score = alignment_error_rate(gold, links)
+    assert 0.6 < score.aer < 0.8  # the error rate near 70 % that gives no other hint
+    assert alignment_error_rate(gold_of(links), links).aer == 0
+
+
+def test_a_hypothesis_off_by_one_or_exchanged_is_noticed():
+    gold = gold_of(some_corpus())
+    raised = [{(i + 1, j + 1) for i, j in pair} for pair in some_corpus()]
+    assert "lowered by 1: the hypothesis looks 1-based" in find_index_mismatch(gold, raised)
+    anti = [{(i, (3 * i + 1) % 8) for i in range(8)} for _ in range(10)]
+    exchanged = [{(j, i) for i, j in pair} for pair in anti]
+    assert "exchanged between source and target" in find_index_mismatch(gold_of(anti), exchanged)
+
+
+def test_a_bad_hypothesis_is_not_taken_for_a_shifted_one():
+    generator = random.Random(2)
+    links = some_corpus()
+    noise = [{(generator.randrange(8), generator.randrange(8)) for _ in range(8)} for _ in links]
+    assert find_index_mismatch(gold_of(links), noise) is None
+    assert find_index_mismatch(gold_of(links), links) is None
+    few = links[:9]
+    assert find_index_mismatch(gold_of(few), [{(i + 1, j + 1) for i, j in pair} for pair in few]) is None
+    # Of 8 links 3 are right and 5 shifted: shifting back leaves more than half of the errors.
+    mixed = [{(i + (i > 2), j + (i > 2)) for i, j in pair} for pair in links]
+    back = [{(i - 1, j - 1) for i, j in pair} for pair in mixed]
+    before, after = (alignment_error_rate(gold_of(links), pairs, check_indices=False).aer for pairs in (mixed, back))
+    assert before > 0.3
+    assert before * 0.5 < after < before * 0.9
+    assert find_index_mismatch(gold_of(links), mixed) is None
+
+
+def test_the_checks_can_be_turned_off():
+    gold = parse_alignments(["1-1 2-2"] * 10)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert alignment_error_rate(gold, [{(0, 0), (1, 1)}] * 10, check_indices=False).aer == 0.5
+
+
+# ---- error rate ----
+
+
+def slow_score(
+    gold: list[str], hypothesis: list[str], ignore_possible: bool = False, excluded: list | None = None
+) -> dict[str, float]:
+    """METHODS section 6 from the text of the files, link by link. `excluded`: (source, target) positions of pairs."""
+    counts = {"A": 0, "S": 0, "AS": 0, "AP": 0, "P": 0}
+
+    def halves(token: str, separator: str) -> tuple[int, int]:
+        left, right = token.split(":")[0].split(separator)
+        return int(left), int(right)
+
+    for number, (gold_line, line) in enumerate(zip(gold, hypothesis, strict=True)):
+        sure, possible, proposed = [], [], []
+        for token in gold_line.split():
+            separator = next(symbol for symbol in "-p?" if symbol in token)
+            (sure if separator == "-" else possible).append(halves(token, separator))
+        for token in line.split():
+            proposed.append(halves(token, "-"))
+        sources, targets = excluded[number] if excluded else ([], [])
+        sure, possible, proposed = (
+            [link for link in dict.fromkeys(links) if link[0] not in sources and link[1] not in targets]
+            for links in (sure, possible, proposed)
+        )
+        if ignore_possible:
+            possible = []
+        counts["S"] += len(sure)
+        counts["P"] += len(sure)
+        for link in possible:
+            counts["P"] += link not in sure
+        for link in proposed:
+            counts["A"] += 1
+            counts["AS"] += link in sure
+            counts["AP"] += link in sure or link in possible
+    both = counts["A"] + counts["S"]
+    precision = counts["AP"] / counts["A"] if counts["A"] else 1.0
+    recall = counts["AS"] / counts["S"] if counts["S"] else 1.0
+    return counts | {
+        "aer": 1 - (counts["AS"] + counts["AP"]) / both if both else 0.0,
+        "precision": precision,
+        "recall": recall,
+        "f1": 2 * precision * recall / (precision + recall) if precision + recall > 0 else 0.0,
+    }
+
+
+def random_lines(generator: random.Random, pairs: int, kinds: str, most: int) -> list[str]:
+    """Lines of up to `most` tokens, some of them repeated, over sentences of 4 words."""
+    return [
+        " ".join(
+            f"{generator.randrange(4)}{generator.choice(kinds)}{generator.randrange(4)}"
+            for _ in range(generator.randint(0, most))
+        )
+        for _ in range(pairs)
+    ]
+
+
+CORPORA = {
+    "mixed": ("-p?", 6, 5),
+    "only sure": ("-", 6, 5),
+    "only possible": ("p?", 6, 5),
+    "empty gold": ("-", 0, 5),
+    "empty hypothesis": ("-p", 6, 0),
+    "both empty": ("-", 0, 0),
+}
+SENTENCES = [(["a", ",", "b", "."], ["``", "c", "d", "!?"])] * 40
+EXCLUDED = [([1, 3], [0, 3])] * 40
+
+
+@pytest.mark.parametrize("punctuation", [True, False])
+@pytest.mark.parametrize("ignore_possible", [False, True])
+@pytest.mark.parametrize("corpus", CORPORA)
+def test_scores_equal_those_of_a_slow_scorer(corpus, ignore_possible, punctuation):
+    kinds, gold_links, proposed_links = CORPORA[corpus]
+    generator = random.Random(corpus)
+    gold = random_lines(generator, 40, kinds, gold_links)
+    hypothesis = random_lines(generator, 40, "-", proposed_links)
+    expected = slow_score(gold, hypothesis, ignore_possible, None if punctuation else EXCLUDED)
+    score = alignment_error_rate(
+        parse_alignments(gold),
+        parse_hypotheses(hypothesis),
+        ignore_possible=ignore_possible,
+        sentences=SENTENCES,
+        punctuation=punctuation,
+    )
+    for name in ("aer", "precision", "recall", "f1"):
+        assert getattr(score, name) == pytest.approx(expected[name], abs=1e-12), name
+    counts = (score.proposed, score.sure, score.sure_hits, score.possible_hits, score.possible)
+    assert counts == tuple(expected[name] for name in ("A", "S", "AS", "AP", "P"))
+    assert score.sentences == 40
+    assert ("possible:ignored" in score.signature) == ignore_possible
+    assert ("punct:excluded" in score.signature) != punctuation
+
+
+def test_scores_by_hand():
+    # |A| = 4, |S| = 3, |A & S| = 2, |A & P| = 3
+    gold = parse_alignments(["0-0 1-1 2p1", "0-0"])
+    score = alignment_error_rate(gold, [{(0, 0), (1, 1), (2, 1)}, {(1, 1)}])
+    assert score.aer == pytest.approx(1 - 5 / 7)
+    assert score.precision == pytest.approx(3 / 4)
+    assert score.recall == pytest.approx(2 / 3)
+
+
+def test_perfect_and_empty_hypotheses():
+    gold = parse_alignments(["0-0 1p1"])
+    assert alignment_error_rate(gold, [{(0, 0)}]).aer == 0
+    assert alignment_error_rate(gold, [{(0, 0), (1, 1)}]).aer == 0
+    nothing = alignment_error_rate(gold, [set()])
+    assert (nothing.aer, nothing.precision, nothing.recall) == (1, 1, 0)
+    assert alignment_error_rate(parse_alignments([""]), [set()]).aer == 0
+    wrong = alignment_error_rate(gold, [{(2, 2)}])
+    assert (wrong.aer, wrong.precision, wrong.recall, wrong.f1) == (1, 0, 0, 0)
+
+
+def test_numbers_of_pairs_must_agree():
+    with pytest.raises(ValueError, match="1 annotated sentence pairs, but 2 proposed"):
+        alignment_error_rate(parse_alignments(["0-0"]), [set(), set()])
+
+
+def test_the_signature_says_how_the_score_was_computed():
+    score = alignment_error_rate(parse_alignments(["0-0"] * 3), [{(0, 0)}] * 3, symmetrization="intersection")
+    assert score.signature.startswith("AER|base:0|possible:used|unit:word|symm:intersection|n:3|version:")
+    assert str(score).startswith("AER 0.0 (precision 100.0, recall 100.0, F1 100.0) AER|base:0")
+    score = alignment_error_rate(
+        parse_alignments(["0-0"]),
+        [{(0, 0)}],
+        unit="subword",
+        base="gold=0,hyp=1",
+        ignore_possible=True,
+        sentences=[(["a"], ["b"])],
+        punctuation=False,
+        bootstrap=2,
+    )
+    assert score.signature == (
+        f"AER|base:gold=0,hyp=1|possible:ignored|punct:excluded|unit:subword|symm:none|n:1|version:{__version__}"
+    )
+    assert str(score).startswith("AER 0.0 [0.0, 0.0] (precision")
+
+
+def test_a_signature_keeps_its_form():
+    for name in ("unit", "symmetrization", "base"):
+        with pytest.raises(ValueError, match=r"of the signature must be one line of text without `\|`, got 'a\|b'"):
+            alignment_error_rate([], [], **{name: "a|b"})
+        with pytest.raises(ValueError, match="got ''"):
+            alignment_error_rate([], [], **{name: ""})
+
+
+def test_links_must_lie_inside_sentences_that_are_known():
+    gold = parse_alignments(["0-0 1-1"])
+    with pytest.raises(ValueError, match=r"The hypothesis: line 1: link 1-2 lies outside"):
+        alignment_error_rate(gold, [{(1, 2)}], sentences=[(["a", "b"], ["c", "d"])])
+    with pytest.raises(ValueError, match=r"The gold alignment: line 1: link 1-1 lies outside"):
+        alignment_error_rate(gold, [set()], sentences=[(["a"], ["c", "d"])])
+    with pytest.raises(ValueError, match="1 lines of links for 2 sentence pairs"):
+        alignment_error_rate(gold, [set()], sentences=[(["a"], ["c"])] * 2)
+    with pytest.raises(ValueError, match="`punctuation=False` needs `sentences`"):
+        alignment_error_rate(gold, [set()], punctuation=False)
+
+
+def test_punctuation():
+    for word in [".", "...", "¿", "«", "``", "''", "-", "–", "。", "&quot;", "&apos;", "%", "´"]:
+        assert is_punctuation(word), word
+    for word in ["a", "a.", "'s", "&apos;s", "1", "3.5", "$", "€", "+", "日", "", "-1"]:
+        assert not is_punctuation(word), word
+
+
+# ---- bootstrap ----
+
+
+def slow_bootstrap(gold: list[str], hypothesis: list[str], resamples: int, seed: int) -> list[float]:
+    """AER of whole corpora put together line by line. The draws are those that `_resampled_aer` states."""
+    generator = np.random.default_rng(seed)
+    rates = []
+    for _ in range(resamples):
+        draw = generator.integers(len(gold), size=len(gold)).tolist()
+        rates.append(slow_score([gold[n] for n in draw], [hypothesis[n] for n in draw])["aer"])
+    return rates
+
+
+def slow_percentile(values: list[float], share: float) -> float:
+    """Linear between the two values next to position share * (n - 1)."""
+    ordered = sorted(values)
+    position = share * (len(ordered) - 1)
+    below = math.floor(position)
+    above = min(below + 1, len(ordered) - 1)
+    return ordered[below] + (position - below) * (ordered[above] - ordered[below])
+
+
+@pytest.mark.parametrize(("pairs", "seed"), [(25, 0), (25, 5), (3, 0), (1, 0)])
+def test_the_interval_equals_that_of_a_slow_bootstrap(pairs, seed):
+    generator = random.Random(pairs)
+    gold = random_lines(generator, pairs, "-p", 5)
+    hypothesis = random_lines(generator, pairs, "-", 5)
+    score = alignment_error_rate(parse_alignments(gold), parse_hypotheses(hypothesis), bootstrap=150, seed=seed)
+    rates = slow_bootstrap(gold, hypothesis, 150, seed)
+    assert score.interval == pytest.approx((slow_percentile(rates, 0.025), slow_percentile(rates, 0.975)), abs=1e-12)
+    if pairs == 25:
+        assert score.interval[0] < score.aer < score.interval[1]
+
+
+def test_the_seed_decides_and_no_resamples_give_no_interval():
+    generator = random.Random(9)
+    gold = parse_alignments(random_lines(generator, 25, "-p", 5))
+    hypotheses = parse_hypotheses(random_lines(generator, 25, "-", 5))
+    intervals = [alignment_error_rate(gold, hypotheses, bootstrap=50, seed=seed).interval for seed in (1, 1, 2)]
+    assert intervals[0] == intervals[1] != intervals[2]
+    assert alignment_error_rate(gold, hypotheses).interval is None
+    assert alignment_error_rate([], [], bootstrap=50).interval is None
+    assert alignment_error_rate(parse_alignments(["0-0"]), [set()], bootstrap=3).interval == (1, 1)
+    assert alignment_error_rate(parse_alignments([""]), [set()], bootstrap=3).interval == (0, 0)
+    with pytest.raises(ValueError, match=r"`bootstrap` must be >= 0.*got -1"):
+        alignment_error_rate(gold, hypotheses, bootstrap=-1)
+
+
+def test_the_paired_bootstrap_equals_a_slow_one():
+    generator = random.Random(3)
+    gold = random_lines(generator, 25, "-p", 5)
+    first, second = (random_lines(generator, 25, "-", 5) for _ in range(2))
+    rates = [slow_bootstrap(gold, hypothesis, 150, 0) for hypothesis in (first, second)]
+    expected = sum(b < a for a, b in zip(*rates, strict=True)) / 150
+    assert 0 < expected < 1
+    links = parse_hypotheses(first), parse_hypotheses(second)
+    assert paired_bootstrap(parse_alignments(gold), *links, bootstrap=150) == expected
+    # Ties count against the second.
+    assert paired_bootstrap(parse_alignments(gold), links[0], links[0], bootstrap=150) == 0
+
+
+def test_a_paired_bootstrap_needs_something_to_draw():
+    with pytest.raises(ValueError, match="got 0 resamples of 1 pairs"):
+        paired_bootstrap(parse_alignments(["0-0"]), [set()], [set()], bootstrap=0)
+    with pytest.raises(ValueError, match="got 5 resamples of 0 pairs"):
+        paired_bootstrap([], [], [], bootstrap=5)
+    with pytest.raises(ValueError, match="1 annotated sentence pairs, but 2 proposed"):
+        paired_bootstrap(parse_alignments(["0-0"]), [set()], [set()] * 2)
+
+
+# ---- links from attention ----
+
+
+def test_word_ids_follow_white_space_not_pieces():
+    text = "don't  stop now"
+    #          d  o  n'  t    _stop  n  ow   </s>
+    offsets = [(0, 1), (1, 4), (4, 5), (6, 11), (12, 13), (13, 15), (0, 0)]
+    assert subword_word_ids(text, offsets) == [0, 0, 0, 1, 2, 2, None]
+
+
+def test_a_subword_of_white_space_only_begins_the_next_word():
+    assert subword_word_ids(" a b ", [(0, 1), (1, 2), (2, 3), (3, 4), (4, 5)]) == [0, 0, 1, 1, None]
+    assert subword_word_ids("", []) == []
+
+
+def test_word_attention_sums_source_subwords_and_averages_target_subwords():
+    attention = torch.tensor([[0.1, 0.2, 0.3, 0.4], [0.3, 0.3, 0.2, 0.2], [0.0, 0.5, 0.5, 0.0]])
+    words = word_attention(attention, [0, 0, 1, None], [0, 0, 1])
+    torch.testing.assert_close(words, torch.tensor([[0.45, 0.25], [0.5, 0.5]]))
+
+
+def test_padding_after_the_word_ids_is_left_out():
+    attention = torch.tensor([[0.2, 0.1, 0.7], [0.9, 0.1, 0.0], [0.5, 0.5, 0.0]])
+    assert extract_links(attention[None], [[0, 1]], [[0, 1]]) == [{(0, 0), (0, 1)}]
+
+
+def test_a_word_without_subwords_gets_no_link():
+    # Target word 1 has no subword: its row is zero.
+    words = word_attention(torch.tensor([[0.2, 0.8], [0.9, 0.1]]), [0, 1], [0, 2])
+    assert argmax_links(words) == {(1, 0), (0, 2)}
+
+
+def test_argmax_takes_the_first_of_equals():
+    assert argmax_links(torch.tensor([[0.1, 0.4, 0.4]])) == {(1, 0)}
+    assert argmax_links(torch.zeros(0, 3)) == set()
+
+
+def test_shapes_that_do_not_fit_are_refused():
+    with pytest.raises(ValueError, match="3 word ids for 2 subwords"):
+        word_attention(torch.ones(1, 2), [0, 1, 2], [0])
+    with pytest.raises(ValueError, match=r"\(target, source\), got the shape \(1, 1, 2\)"):
+        word_attention(torch.ones(1, 1, 2), [0, 1], [0])

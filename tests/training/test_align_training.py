@@ -1,0 +1,305 @@
+"""Training of the word aligner: data, batches, validation, resuming, and that it learns to align."""
+
+import dataclasses
+import json
+import shutil
+from itertools import product
+
+import pytest
+import torch
+from datasets import Dataset
+
+from hf_attncal import MaskAlignModel
+from hf_attncal.alignment import WordAligner
+from hf_attncal.data.synthetic.english_german import generate_split
+from hf_attncal.data.tokenizer import train_bpe_tokenizer
+from hf_attncal.data.word_alignment import (
+    AlignmentCollator,
+    lowercased,
+    token_counts,
+    tokenize_for_alignment,
+    tokens_of_words,
+)
+from hf_attncal.training.word_alignment import Gold, make_aligner_config, score_aligner, train_aligner, tune_links
+
+LINES = ["the old house is small .", "a house", "old"]
+OTHER = ["das alte haus ist klein .", "ein haus", "alt"]
+TINY_MODEL = {"d_model": 64, "encoder_layers": 1, "decoder_layers": 1, "attention_heads": 2, "ffn_dim": 64}
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return train_bpe_tokenizer((LINES + OTHER) * 3, vocab_size=60)
+
+
+def pairs(source=LINES, target=OTHER) -> Dataset:
+    return Dataset.from_dict({"source": source, "target": target})
+
+
+# ---- data ----
+
+
+def test_tokens_without_end_of_sentence_and_links_between_all_tokens_of_two_words(tokenizer):
+    links = [[(0, 0), (1, 1), (2, 2)], [(1, 1)], []]
+    with pytest.warns(UserWarning, match="fewer than two tokens"):
+        data, report = tokenize_for_alignment(pairs(LINES, [*OTHER[:2], "x"]), tokenizer, 100, links)
+    assert (report.kept, report.too_short, report.too_long) == (2, 1, 0)
+    for row, (source, target) in enumerate(zip(LINES[:2], OTHER[:2], strict=True)):
+        assert data[row]["input_ids"] == tokenizer(source, add_special_tokens=False)["input_ids"]
+        assert data[row]["target_input_ids"] == tokenizer(target, add_special_tokens=False)["input_ids"]
+        assert data[row]["length"] == max(len(data[row]["input_ids"]), len(data[row]["target_input_ids"]))
+        # An independent reading of the words: every piece that begins a word carries the mark of a space.
+        words = [
+            [sum(piece.startswith("▁") or piece == "." for piece in pieces[: k + 1]) - 1 for k in range(len(pieces))]
+            for pieces in (tokenizer.tokenize(source), tokenizer.tokenize(target))
+        ]
+        expected = {
+            (s, t)
+            for s, source_word in enumerate(words[0])
+            for t, target_word in enumerate(words[1])
+            if (source_word, target_word) in links[row]
+        }
+        flat = data[row]["links"]
+        assert set(zip(flat[::2], flat[1::2], strict=True)) == expected
+        assert expected
+
+
+def test_pairs_that_are_too_long_are_counted(tokenizer):
+    with pytest.warns(UserWarning, match="more than 3 tokens"):
+        _, report = tokenize_for_alignment(pairs(["old house", *LINES[:1]], ["alt haus", OTHER[0]]), tokenizer, 3)
+    assert (report.kept, report.too_long) == (1, 1)
+    assert "Kept 1 of 2" in str(report)
+
+
+@pytest.mark.parametrize(
+    ("links", "message"),
+    [
+        ([[(0, 0)]], "1 lines for 3 pairs"),
+        ([[], [(2, 0)], []], "line 2: link 2-0 lies outside a pair of 2 source and 2 target words"),
+    ],
+)
+def test_links_that_do_not_fit_are_refused(tokenizer, links, message):
+    with pytest.raises(ValueError, match=message):
+        tokenize_for_alignment(pairs(), tokenizer, 100, links)
+
+
+def test_no_pair_left_is_refused(tokenizer):
+    with pytest.raises(ValueError, match="No sentence pair is left"):
+        tokenize_for_alignment(pairs([""], [""]), tokenizer, 100)
+
+
+def test_tokens_of_words_without_tokens():
+    assert tokens_of_words("a bc  d", [(0, 1), (2, 3), (3, 4)]) == [[0], [1, 2], []]
+
+
+def test_lowercased():
+    assert lowercased(pairs(["The House"], ["DAS Haus"]))[0] == {"source": "the house", "target": "das haus"}
+
+
+def test_token_counts(tokenizer):
+    data, _ = tokenize_for_alignment(pairs(LINES[:2], OTHER[:2]), tokenizer, 100)
+    source, target = token_counts(data, len(tokenizer))
+    for counts, lines in ((source, LINES[:2]), (target, OTHER[:2])):
+        ids = [i for line in lines for i in tokenizer(line, add_special_tokens=False)["input_ids"]]
+        assert counts.tolist() == [ids.count(i) for i in range(len(tokenizer))]
+
+
+def test_collator_pads_and_places_links():
+    examples = [
+        {"input_ids": [5, 6, 7], "target_input_ids": [8], "links": [2, 0, 0, 0]},
+        {"input_ids": [5], "target_input_ids": [8, 9], "links": []},
+    ]
+    batch = AlignmentCollator(2)(examples)
+    assert batch["input_ids"].tolist() == [[5, 6, 7], [5, 2, 2]]
+    assert batch["attention_mask"].tolist() == [[1, 1, 1], [1, 0, 0]]
+    assert batch["target_input_ids"].tolist() == [[8, 2], [8, 9]]
+    assert batch["target_attention_mask"].tolist() == [[1, 0], [1, 1]]
+    assert batch["links"].tolist() == [[[1, 0, 1], [0, 0, 0]], [[0, 0, 0], [0, 0, 0]]]
+    assert batch["return_loss"] is True
+
+
+# ---- settings ----
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"modle": {}}, "unknown key `modle`"),
+        ({"model": {"d_modle": 4}}, "unknown key `model.d_modle`.*`model.d_model`"),
+        ({"model": {"size": "huge"}}, "`model.size` must be one of"),
+        ({"training": {"lerning_rate": 1}}, "unknown key `training.lerning_rate`"),
+        ({"data": {"trian": {}}}, "unknown key `data.trian`"),
+        ({"data": {"dev": {"source": "a", "target": "b"}}}, "`data.dev` must name `source`, `target` and `gold`"),
+        ({"data": 3}, "`data` must be a section"),
+        ({"average_last": 0}, "`average_last` must be an integer >= 1"),
+    ],
+)
+def test_settings_that_make_no_sense(values, message):
+    with pytest.raises(ValueError, match=message):
+        make_aligner_config(values)
+
+
+def test_the_length_of_training_is_given_in_steps_or_epochs():
+    assert "num_train_epochs" not in make_aligner_config({"training": {"max_steps": 5}}).training
+    epochs = make_aligner_config({"model": {"size": "base"}, "training": {"num_train_epochs": 2}}).training
+    assert "max_steps" not in epochs
+
+
+# ---- training ----
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    """A folder with a synthetic language: text, gold links, and links of the training text."""
+    folder = tmp_path_factory.mktemp("corpus")
+    split = generate_split(1200, 20, 60, seed=3)
+    for name, part in (("train", split.train), ("dev", split.valid), ("test", split.test)):
+        write = {"en": [" ".join(p.source) for p in part], "de": [" ".join(p.target) for p in part]}
+        write["align"] = [" ".join(f"{i}-{j}" for i, j in sorted(p.links)) for p in part]
+        for suffix, lines in write.items():
+            (folder / f"{name}.{suffix}").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return folder
+
+
+def settings(corpus, output, guide=False, **training):
+    def gold(name):
+        return {"source": f"{name}.en", "target": f"{name}.de", "gold": f"{name}.align"}
+
+    train = {"source": "train.en", "target": "train.de"} | ({"guide": "train.align"} if guide else {})
+    defaults = {"max_steps": 8, "max_tokens": 300, "warmup_steps": 4, "bf16": False, "disable_tqdm": True}
+    defaults |= {"logging_steps": 4, "eval_steps": 4, "save_steps": 4, "agreement_warmup_steps": 4}
+    return make_aligner_config(
+        {
+            "data": {
+                "root": str(corpus),
+                "lowercase": True,
+                "train": train,
+                "dev": gold("dev"),
+                "test": gold("test"),
+                "valid_pairs": 40,
+            },
+            "tokenizer": {"vocab_size": 500},
+            "model": TINY_MODEL,
+            "training": {"output_dir": str(output), **defaults, **training},
+        }
+    )
+
+
+def test_everything_is_logged_and_saved(corpus, tmp_path):
+    results = train_aligner(settings(corpus, tmp_path / "run", guide=True))
+    log = results["log_history"]
+    training = [entry for entry in log if "tokens_per_second" in entry]
+    assert len(training) == 2
+    for name in ("prediction_loss", "agreement_loss", "entropy_loss", "guided_loss", "null_weight", "loss"):
+        assert all(entry[name] > 0 for entry in training)
+    evaluations = [entry for entry in log if "eval_aer" in entry]
+    assert len(evaluations) == 2
+    assert all(0 <= entry["eval_prediction_accuracy"] <= 1 for entry in evaluations)
+    assert results["sentence_pairs"]["valid"]["kept"] == 40
+    assert results["sentence_pairs"]["train"]["kept"] == 1160
+    assert set(results["data_sha256"]) == {
+        f"{name}.{suffix}" for name in ("train", "dev", "test") for suffix in ("en", "de", "align")
+    }
+    saved = json.loads((tmp_path / "run" / "results.json").read_text(encoding="utf-8"))
+    assert saved["test"]["aer"] == results["test"]["aer"]
+    assert str(corpus) not in json.dumps(saved)
+
+    aligner = WordAligner.from_pretrained(tmp_path / "run", device="cpu")
+    assert aligner.model.config.lowercase
+    assert aligner.model.config.alignment_threshold == results["dev"]["threshold"]
+    gold = Gold.load({"source": str(corpus / "test.en"), "target": str(corpus / "test.de")}, corpus / "test.align")
+    assert score_aligner(aligner, gold).aer == pytest.approx(results["test"]["aer"])
+
+
+def test_resumed_training_gives_the_same_model(corpus, tmp_path):
+    whole = settings(corpus, tmp_path / "whole", save_steps=4)
+    train_aligner(whole)
+    part = settings(corpus, tmp_path / "part", save_steps=4, save_total_limit=3)
+    train_aligner(part)
+    # As if it had been killed after the first checkpoint.
+    for name in ("model.safetensors", "results.json"):
+        (tmp_path / "part" / name).unlink()
+    shutil.rmtree(tmp_path / "part" / "checkpoint-8")
+    with pytest.raises(ValueError, match="holds checkpoints of another run"):
+        train_aligner(part)
+    train_aligner(part, resume=True)
+    expected, found = (MaskAlignModel.from_pretrained(tmp_path / name).state_dict() for name in ("whole", "part"))
+    assert all(torch.equal(expected[name], found[name]) for name in expected)
+
+
+def test_symmetrization_and_threshold_are_the_best_of_those_tried(corpus, tmp_path):
+    config = settings(corpus, tmp_path / "run", max_steps=60, learning_rate=6e-3, agreement_warmup_steps=60)
+    results = train_aligner(config)
+    aligner = WordAligner.from_pretrained(tmp_path / "run", device="cpu")
+    gold = Gold.load({"source": str(corpus / "dev.en"), "target": str(corpus / "dev.de")}, corpus / "dev.align")
+    assert score_aligner(aligner, gold).aer == results["dev"]["aer"]
+    assert aligner.model.config.symmetrization == results["dev"]["symmetrization"]
+
+    aligner.model.train()
+    tried = list(product(("harmonic", "union"), (0.1, 0.3, 0.9)))
+    name, threshold, score = tune_links(aligner.model, aligner.tokenizer, gold, ("harmonic", "union"), (0.1, 0.3, 0.9))
+    assert aligner.model.training
+    aligner.model.eval()
+    scores = {(name, tau): score_aligner(aligner, gold, tau, name).aer for name, tau in tried}
+    assert scores[name, threshold] == min(scores.values()) == score.aer
+    assert len(set(scores.values())) > 1
+
+
+def test_going_on_from_an_aligner_keeps_its_fields_but_those_given(corpus, tmp_path):
+    quiet = {"max_steps": 2, "eval_strategy": "no", "save_strategy": "no"}
+    train_aligner(settings(corpus, tmp_path / "first", **quiet))
+    config = settings(corpus, tmp_path / "second", **quiet)
+    values = {"init_from": str(tmp_path / "first"), "agreement_weight": 3.0}
+    config = make_aligner_config(
+        {"data": dataclasses.asdict(config.data), "model": values, "training": config.training}
+    )
+    train_aligner(config)
+    first, second = (MaskAlignModel.from_pretrained(tmp_path / name).config for name in ("first", "second"))
+    assert (second.agreement_weight, first.agreement_weight) == (3.0, 20.0)
+    assert (second.d_model, second.prediction) == (first.d_model, first.prediction) == (64, "mixture")
+
+
+def test_a_symmetrization_that_was_asked_for_is_kept(corpus, tmp_path):
+    config = settings(corpus, tmp_path / "run", max_steps=2, eval_strategy="no", save_strategy="no")
+    config.model["symmetrization"] = "union"
+    assert train_aligner(config)["dev"]["symmetrization"] == "union"
+
+
+@pytest.mark.parametrize("guide", [False, True])
+def test_it_learns_to_align(corpus, tmp_path, guide):
+    schedule = {"max_steps": 300, "learning_rate": 6e-3, "warmup_steps": 30, "agreement_warmup_steps": 200}
+    config = settings(corpus, tmp_path / "run", guide, eval_strategy="no", save_strategy="no", **schedule)
+    assert train_aligner(config)["test"]["aer"] < 0.2
+
+
+def test_a_model_that_aligns_nothing_is_named(corpus, tmp_path):
+    schedule = {"max_steps": 60, "learning_rate": 6e-3, "agreement_warmup_steps": 0}
+    with pytest.warns(UserWarning, match=r"NULL takes .*Raise `training.agreement_warmup_steps`"):
+        train_aligner(settings(corpus, tmp_path / "run", eval_strategy="no", save_strategy="no", **schedule))
+
+
+def test_without_null_nothing_goes_to_it(corpus, tmp_path):
+    config = settings(corpus, tmp_path / "run", eval_strategy="no", save_strategy="no", max_steps=2)
+    config.model["leaky"] = False
+    assert train_aligner(config)["valid"]["null_weight"] == 0
+
+
+def test_bad_input_is_refused_before_anything_is_written(corpus, tmp_path):
+    config = settings(corpus, tmp_path / "run")
+    config.data.train = None
+    with pytest.raises(ValueError, match="must name the text to train on"):
+        train_aligner(config)
+    config = settings(corpus, tmp_path / "run")
+    config.data.train = {"source": "train.en", "target": "dev.de"}
+    with pytest.raises(ValueError, match="same number of lines"):
+        train_aligner(config)
+    config = settings(corpus, tmp_path / "run")
+    config.data.dev = {**config.data.dev, "gold": "test.align"}
+    with pytest.raises(ValueError, match="60 lines of links for 20 sentence pairs"):
+        train_aligner(config)
+    outside = (corpus / "dev.align").read_text(encoding="utf-8").replace("0-0", "90-90")
+    (corpus / "outside.align").write_text(outside, encoding="utf-8")
+    config.data.dev = {**config.data.dev, "gold": "outside.align"}
+    with pytest.raises(ValueError, match="link 90-90"):
+        train_aligner(config)
+    assert not (tmp_path / "run").exists()

@@ -1,0 +1,107 @@
+"""Two processes (gloo) train the model that one process trains.
+
+This file is both the test and, run as a script by `torch.distributed.run`, each of the two processes.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from helpers import tiny_model
+from test_trainer import largest_difference, logged, make_trainer, toy_dataset, weights
+
+STEPS = 5
+# Settings of one process; two processes take half of the accumulation steps.
+SCENARIOS = {
+    "gated": {"switches": {"calibration": "gated"}, "per_device_train_batch_size": 2},
+    "annealed, head": {
+        "switches": {"calibration": "annealed", "annealing_steps": 10, "mask_projection": "head"},
+        "per_device_train_batch_size": 2,
+        "mask_learning_rate": 0.01,
+    },
+    "off": {"switches": {}, "per_device_train_batch_size": 2},
+    "gated, leaky, tokens": {"switches": {"calibration": "gated", "leaky": True}, "max_tokens": 24},
+    "gated, float32": {
+        "switches": {"calibration": "gated", "dtype": torch.float32},
+        "per_device_train_batch_size": 2,
+        "optim": "sgd",
+        "learning_rate": 0.01,
+    },
+}
+LOGGED = ("loss", "nmt_loss", "mask_loss", "mask_penalty", "grad_norm", "mask_grad_norm")
+RESUME = {"switches": {"calibration": "annealed", "annealing_steps": 10}, "max_tokens": 24}
+
+
+def train(folder: Path, accumulation: int, switches: dict, resume: str | None = None, **arguments):
+    """The trainer after `STEPS` optimiser steps."""
+    model = tiny_model("marian", **switches)
+    arguments = {"max_steps": STEPS, "gradient_accumulation_steps": accumulation, "max_grad_norm": 0.5, **arguments}
+    trainer = make_trainer(folder, model, toy_dataset(24), **arguments)
+    trainer.train(resume_from_checkpoint=resume)
+    return trainer
+
+
+def worker(folder: Path) -> None:
+    """One of two processes: every scenario, then a run that stops in its second epoch and goes on."""
+    for name, scenario in SCENARIOS.items():
+        trainer = train(folder / name, 2, **scenario)
+        if trainer.is_world_process_zero():
+            log = {key: logged(trainer, key) for key in LOGGED}
+            torch.save({"weights": weights(trainer.model), "log": log}, folder / f"{name}.pt")
+    saving = {"save_strategy": "steps", "save_steps": 1, "max_steps": 8}
+    whole = train(folder / "resume", 1, **RESUME, **saving)
+    epochs = [(entry["step"], entry["epoch"]) for entry in whole.state.log_history]
+    stop = next(step for step, epoch in epochs if epoch > 1 and epoch % 1)
+    resumed = train(folder / "resumed", 1, **RESUME, max_steps=8, resume=str(folder / "resume" / f"checkpoint-{stop}"))
+    if whole.is_world_process_zero():
+        report = {
+            "difference": largest_difference(weights(whole.model), weights(resumed.model)),
+            "annealing_step": resumed.model.annealing_step,
+            "stop": stop,
+            "processes": whole.args.world_size,
+        }
+        (folder / "resume.json").write_text(json.dumps(report), encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def two_processes(tmp_path_factory) -> Path:
+    """The folder that a run of `worker` in two processes filled."""
+    folder = tmp_path_factory.mktemp("two")
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", __file__, folder]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": ":".join(sys.path)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr[-4000:]
+    return folder
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_two_processes_equal_one(name, two_processes, tmp_path):
+    """Batches of 2 sentences: 2 processes x 2 steps of accumulation = 1 process x 4; weights and log."""
+    both = torch.load(two_processes / f"{name}.pt")
+    one = train(tmp_path, 4, **SCENARIOS[name])
+    tolerance = 1e-6
+    assert largest_difference(weights(one.model), both["weights"]) < tolerance
+    for key in LOGGED:
+        assert both["log"][key] == pytest.approx(logged(one, key), abs=1e-5), key
+    assert len(both["log"]["nmt_loss"]) == STEPS
+    assert ("mask_loss" in str(one.state.log_history)) == ("calibration" in SCENARIOS[name]["switches"])
+    # The comparison can fail: half of the gradient would have been seen.
+    assert largest_difference(weights(one.model), weights(tiny_model("marian", **SCENARIOS[name]["switches"]))) > 1e-3
+
+
+def test_resume_in_two_processes(two_processes):
+    """A run that stops inside its second epoch goes on with the batches, the step and the weights of the whole run."""
+    report = json.loads((two_processes / "resume.json").read_text(encoding="utf-8"))
+    assert report["processes"] == 2
+    assert report["stop"] < 8
+    assert report["difference"] == 0.0
+    assert report["annealing_step"] == 4 + 8  # the tiny model starts at 4
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    worker(Path(sys.argv[1]))

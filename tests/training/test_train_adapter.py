@@ -1,0 +1,266 @@
+"""The script for adapters from text files to a scored adapter, and its configuration files."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from peft import AutoPeftModelForSeq2SeqLM, PeftModel
+from test_train_translation import ROOT, corpus, german  # noqa: F401
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, MarianConfig, MarianMTModel
+
+from hf_attncal import AttnCalMarianConfig, AttnCalMarianMTModel
+from hf_attncal.data.tokenizer import train_bpe_tokenizer
+from hf_attncal.inference.translation import translate
+from hf_attncal.metrics.bleu import bleu
+from hf_attncal.training.settings import read_settings, training_arguments
+
+sys.path.insert(0, str(ROOT / "training"))
+import train_adapter
+
+CONFIGS = sorted((ROOT / "configs").glob("adapter/*.yaml"))
+SIZES = {
+    "d_model": 16,
+    "encoder_layers": 1,
+    "decoder_layers": 2,
+    "encoder_attention_heads": 2,
+    "decoder_attention_heads": 2,
+    "encoder_ffn_dim": 16,
+    "decoder_ffn_dim": 16,
+    "max_position_embeddings": 32,
+    "init_std": 0.2,
+}
+
+
+@pytest.fixture
+def base(corpus, tmp_path) -> Path:  # noqa: F811
+    """A folder with a stock model and its tokenizer."""
+    lines = (corpus / "train.en").read_text(encoding="utf-8") + (corpus / "train.de").read_text(encoding="utf-8")
+    tokenizer = train_bpe_tokenizer(lines.splitlines(), 60)
+    tokens = {
+        "vocab_size": len(tokenizer),
+        "pad_token_id": tokenizer.pad_token_id,
+        "bos_token_id": tokenizer.bos_token_id,
+        "eos_token_id": tokenizer.eos_token_id,
+        "forced_eos_token_id": tokenizer.eos_token_id,
+        "decoder_start_token_id": tokenizer.pad_token_id,
+    }
+    torch.manual_seed(1)
+    MarianMTModel(MarianConfig(**SIZES, **tokens)).save_pretrained(tmp_path / "base")
+    AttnCalMarianMTModel(AttnCalMarianConfig(**SIZES, **tokens)).save_pretrained(tmp_path / "ours")
+    gated = AttnCalMarianConfig(**SIZES, **tokens, calibration="gated")
+    AttnCalMarianMTModel(gated).save_pretrained(tmp_path / "gated")
+    for name in ("base", "ours", "gated"):
+        tokenizer.save_pretrained(tmp_path / name)
+    return tmp_path / "base"
+
+
+def settings(base: Path, **adapter) -> list[str]:
+    """Arguments of the script for four optimiser steps."""
+    values = {
+        "data": {name: {"source": f"{name}.en", "target": f"{name}.de"} for name in ("train", "valid", "test")},
+        "model": {"checkpoint": str(base), "label_smoothing": 0.1},
+        "adapter": adapter,
+        "training": {
+            "output_dir": str(base.parent / "run"),
+            "max_steps": 4,
+            "tokens_per_step": 256,
+            "tokens_per_batch": 128,
+            "learning_rate": 2e-2,
+            "logging_steps": 1,
+            "eval_strategy": "steps",
+            "eval_steps": 4,
+            "save_steps": 2,
+            "disable_tqdm": True,
+            "bf16": False,
+        },
+        "evaluation": {"bleu_tokenize": "none", "dev_lines": 3, "num_beams": 2},
+    }
+    path = base.parent / "config.yaml"
+    path.write_text(yaml.safe_dump(values), encoding="utf-8")
+    return ["--config", str(path), "--data", str(base.parent / "data")]
+
+
+def same_weights(one: Path, other: Path) -> bool:
+    first, second = (AutoModelForSeq2SeqLM.from_pretrained(folder).state_dict() for folder in (one, other))
+    return all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_text_to_scored_adapter(base, corpus, tmp_path):  # noqa: F811
+    """All that the script leaves behind; then a resume that goes on from the last checkpoint."""
+    arguments = settings(base, calibration="annealed", annealing_steps=10)
+    results = train_adapter.main([*arguments, "--results", str(tmp_path / "results" / "x.json")])
+    run = tmp_path / "run"
+    stored = json.loads((run / "results.json").read_text(encoding="utf-8"))
+    assert stored == json.loads((tmp_path / "results" / "x.json").read_text(encoding="utf-8"))
+    assert stored["steps"] == 4
+    assert stored["trained_parameters"] == 2 * 2 * 16 * 16
+    assert stored["adapter_bytes"] == (run / "adapter_model.safetensors").stat().st_size
+    assert len(stored["attention"]["reliability_level"]) == 2
+    assert sum("mask_loss" in entry for entry in stored["log_history"]) == 4
+    assert str(tmp_path) not in (run / "results.json").read_text(encoding="utf-8")
+
+    lines = (corpus / "test.en").read_text(encoding="utf-8").splitlines()
+    tokenizer = AutoTokenizer.from_pretrained(run)
+    adapted = AutoPeftModelForSeq2SeqLM.from_pretrained(run)
+    assert adapted.annealing_step == 4
+    for model, what in ((adapted, "trained"), (AutoModelForSeq2SeqLM.from_pretrained(base), "base")):
+        score = bleu(translate(model, tokenizer, lines, num_beams=2), list(map(german, lines)), "none").score
+        assert score == results["test"][what]["bleu"]
+
+    with pytest.raises(ValueError, match="holds checkpoints of another run"):
+        train_adapter.main(arguments)
+    assert train_adapter.main([*arguments, "--resume", "training.max_steps=6"])["steps"] == 6
+    assert AutoPeftModelForSeq2SeqLM.from_pretrained(run).annealing_step == 6
+
+
+def test_a_model_of_ours_without_switches_is_a_base(base):
+    """Its stock copy is what the adapter names; one with a switch is refused."""
+    ours = base.parent / "ours"
+    train_adapter.main([*settings(ours, calibration=None, leaky=True), "training.max_steps=1", "data.test=null"])
+    copy = base.parent / "run" / "base"
+    assert AutoModelForSeq2SeqLM.from_pretrained(copy).config.model_type == "marian"
+    assert same_weights(copy, ours)
+    written = json.loads((base.parent / "run" / "adapter_config.json").read_text())
+    assert written["base_model_name_or_path"] == str(copy)
+    with pytest.raises(ValueError, match=r"every switch off; .* has `calibration='gated'`"):
+        train_adapter.main([*settings(base.parent / "gated"), "training.output_dir=" + str(base.parent / "other")])
+
+
+@pytest.mark.parametrize("method", ["lora", "full"])
+def test_what_it_is_compared_with(base, method):
+    adapter = {"method": method} | ({"r": 2, "target_modules": ["q_proj"]} if method == "lora" else {})
+    results = train_adapter.main([*settings(base, **adapter), "data.test=null"])
+    assert results["steps"] == 4
+    assert sum("nmt_loss" in entry for entry in results["log_history"]) == 4
+    assert set(results["valid"]) == ({"trained", "base"} if method == "lora" else {"trained"})
+    run = base.parent / "run"
+    if method == "lora":
+        assert results["trained_parameters"] == 5 * 2 * 2 * 16
+        assert PeftModel.from_pretrained(AutoModelForSeq2SeqLM.from_pretrained(base), run)
+    else:
+        assert results["trained_parameters"] > 0.8 * results["parameters"]
+        assert not same_weights(run, base)
+
+
+def test_with_a_lora(base):
+    """Two adapters and a full model of both, which is what was scored; the base is scored with neither; a resume."""
+    arguments = settings(
+        base, calibration="fixed", leaky=True, null_mass=0.1, lora={"r": 2, "target_modules": ["q_proj"]}
+    )
+    results = train_adapter.main([*arguments, "training.save_total_limit=1"])
+    run = base.parent / "run"
+    tokenizer = AutoTokenizer.from_pretrained(run / "full")
+    full = AutoModelForSeq2SeqLM.from_pretrained(run / "full")
+    lines = (base.parent / "data" / "test.en").read_text(encoding="utf-8").splitlines()
+    for model, what in ((full, "trained"), (AutoModelForSeq2SeqLM.from_pretrained(base), "base")):
+        score = bleu(translate(model, tokenizer, lines, num_beams=2), list(map(german, lines)), "none").score
+        assert score == pytest.approx(results["test"][what]["bleu"])
+    assert full.config.calibration == "fixed"
+    assert results["config"]["adapter"]["lora"]["r"] == 2
+    files = [run / name / "adapter_model.safetensors" for name in ("calibration", "lora")]
+    assert results["adapter_bytes"] == sum(file.stat().st_size for file in files)
+    assert train_adapter.main([*arguments, "--resume", "training.max_steps=5"])["steps"] == 5
+
+
+@pytest.mark.parametrize(
+    "adapter",
+    [
+        {"method": "full"},
+        {"calibration": "fixed", "calibration_weight": 2.0, "lora": {"r": 2, "target_modules": ["q_proj"]}},
+    ],
+    ids=["full", "fixed + lora"],
+)
+def test_scored_in_the_precision_of_the_weights(base, adapter, monkeypatch):
+    """Under bfloat16 autocast in training, and not after it."""
+    seen = []
+    score = train_adapter.evaluate
+
+    def evaluate(model, *arguments):
+        hook = model.get_encoder().layers[0].fc1.register_forward_hook(lambda *call: seen.append(call[2].dtype))
+        result = score(model, *arguments)
+        hook.remove()
+        return result
+
+    monkeypatch.setattr(train_adapter, "evaluate", evaluate)
+    train_adapter.main(
+        [*settings(base, **adapter), "training.bf16=true", "training.eval_strategy=no", "data.test=null"]
+    )
+    assert set(seen) == {torch.float32}
+
+
+def test_null_starts_where_it_is_told_to(base):
+    """The first step changes little; `null_mass` belongs to leaky adapters."""
+    arguments = settings(base, calibration=None, leaky=True, null_mass=0.2)
+    train_adapter.main([*arguments, "training.max_steps=1", "training.learning_rate=1e-9", "data.test=null"])
+    model = AutoPeftModelForSeq2SeqLM.from_pretrained(base.parent / "run").eval()
+    tokenizer = AutoTokenizer.from_pretrained(base)
+    lines = {side: (base.parent / "data" / f"train.{side}").read_text().splitlines()[:64] for side in ("en", "de")}
+    batch = tokenizer(lines["en"], text_target=lines["de"], padding=True, return_tensors="pt")
+    real = batch["labels"] != tokenizer.pad_token_id
+    with torch.no_grad():
+        nulls = model(**batch, output_attention_details=True).null_attentions
+    for null in nulls:
+        assert null.transpose(0, 1)[:, real].mean().item() == pytest.approx(0.2, rel=0.1)
+    with pytest.raises(ValueError, match="null_mass"):
+        train_adapter.make_run({"adapter": {"calibration": "fixed", "null_mass": 0.2}})
+
+
+@pytest.mark.parametrize(
+    ("adapter", "message"),
+    [
+        ({"calibration": "fixd"}, "`calibration` must be `None` or one of"),
+        ({"leaky": True, "null_mass": 2}, "`adapter.null_mass` must be between 0 and 1, got 2"),
+        ({"lora": 16}, "`adapter.lora` must be fields of LoraConfig"),
+        ({"lora": {"r": 2}}, "with `target_modules`, got"),
+        ({"lora": {"target_modules": ["q_proj"], "use_dora": True}}, "`adapter.lora.use_dora` must be left out"),
+        ({"lora": {"target_modules": ["q_proj"], "init_lora_weights": "pissa"}}, "must be left out, got 'pissa'"),
+        ({"lora": {"target_modules": ["q_proj"], "bias": "all"}}, "`adapter.lora.bias` must be left out, got 'all'"),
+        ({"lora": {"target_modules": ["q_proj"]}, "layers": [0], "renormalize": False}, "needs `renormalize: true`"),
+    ],
+    ids=str,
+)
+def test_wrong_settings_are_named_before_text_is_read(adapter, message):
+    with pytest.raises(ValueError, match=message):
+        train_adapter.make_run({"adapter": adapter})
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.name)
+def test_every_file_is_valid(path, tmp_path):
+    run = train_adapter.make_run(read_settings(path, [f"training.output_dir={tmp_path}"]))
+    assert training_arguments(run.common).seed == 1
+    assert run.model.label_smoothing == 0.1
+    method = train_adapter.METHODS[run.method]
+    assert method is None or method(**run.adapter)
+
+
+def test_the_lora_has_as_many_parameters_as_the_adapter():
+    """At the size of configs/translation/multi30k_base.yaml."""
+    size = read_settings(ROOT / "configs" / "translation" / "multi30k_base.yaml")["model"]
+    lora = train_adapter.make_run(read_settings(ROOT / "configs" / "adapter" / "lora.yaml")).adapter
+    projections = 4 * 2 * size["decoder_layers"]
+    assert projections * 2 * lora["r"] * size["d_model"] == size["decoder_layers"] * 2 * size["d_model"] ** 2
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"adaptor": {}}, r"unknown key `adaptor`. The closest known key is `adapter`"),
+        ({"model": {"chekpoint": "x"}}, r"unknown key `model.chekpoint`.* `model.checkpoint`"),
+        ({"adapter": {"calibraton": "gated"}}, r"unknown key `adapter.calibraton`.* `adapter.calibration`"),
+        ({"adapter": {"method": "full", "r": 3}}, r"unknown key `adapter.r`"),
+        ({"adapter": {"method": "prefix"}}, r"`adapter.method` must be one of .*got 'prefix'"),
+    ],
+)
+def test_wrong_settings_are_named(values, message):
+    with pytest.raises(ValueError, match=message):
+        train_adapter.make_run(values)
+
+
+def test_a_missing_base_is_said(tmp_path):
+    path = tmp_path / "config.yaml"
+    path.write_text(f"training: {{output_dir: {tmp_path}/run}}\n")
+    with pytest.raises(ValueError, match=r"`model.checkpoint` must name the model to adapt, got none"):
+        train_adapter.main(["--config", str(path)])

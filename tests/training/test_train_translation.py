@@ -1,0 +1,290 @@
+"""The training script from text files to a saved, scored model; translation, BLEU and checkpoint averaging."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from helpers import TINY, tiny_model
+from safetensors.torch import save_file
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+from hf_attncal.data.tokenizer import train_bpe_tokenizer
+from hf_attncal.inference.translation import translate
+from hf_attncal.metrics.bleu import bleu
+from hf_attncal.metrics.records import sha256
+from hf_attncal.training.averaging import average_checkpoints, last_checkpoints
+from hf_attncal.training.settings import build_model, make_config
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "training"))
+import train_translation  # noqa: E402
+
+WORDS = {"a": "ein", "dog": "hund", "cat": "kater", "runs": "läuft", "sleeps": "schläft", "big": "großer", ".": "."}
+SENTENCES = [
+    f"a {adjective}{noun} {verb} ."
+    for adjective in ("", "big ", "big big ")
+    for noun in ("dog", "cat", "dog dog")
+    for verb in ("runs", "sleeps")
+]
+
+
+def german(sentence: str) -> str:
+    return " ".join(WORDS[word] for word in sentence.split())
+
+
+@pytest.fixture
+def corpus(tmp_path) -> Path:
+    """Three splits of word-by-word translations."""
+    folder = tmp_path / "data"
+    folder.mkdir()
+    for name, sentences in (("train", SENTENCES * 3), ("valid", SENTENCES[:6]), ("test", SENTENCES[4:9])):
+        (folder / f"{name}.en").write_text("\n".join(sentences) + "\n", encoding="utf-8")
+        (folder / f"{name}.de").write_text("\n".join(map(german, sentences)) + "\n", encoding="utf-8")
+    return folder
+
+
+def settings(folder: Path, **model) -> Path:
+    """A config file for a model of a few thousand parameters and four optimiser steps."""
+    values = {
+        "data": {name: {"source": f"{name}.en", "target": f"{name}.de"} for name in ("train", "valid", "test")},
+        "tokenizer": {"vocab_size": 60},
+        "model": {
+            "d_model": 16,
+            "encoder_layers": 1,
+            "decoder_layers": 1,
+            "encoder_attention_heads": 2,
+            "decoder_attention_heads": 2,
+            "encoder_ffn_dim": 16,
+            "decoder_ffn_dim": 16,
+            "max_position_embeddings": 32,
+            "label_smoothing": 0.1,
+            **model,
+        },
+        "training": {
+            "output_dir": str(folder / "run"),
+            "max_steps": 4,
+            "tokens_per_step": 256,
+            "tokens_per_batch": 128,
+            "learning_rate": 1e-2,
+            "logging_steps": 1,
+            "eval_strategy": "steps",
+            "eval_steps": 2,
+            "save_steps": 1,
+            "disable_tqdm": True,
+        },
+        "evaluation": {"bleu_tokenize": "none", "dev_lines": 3, "num_beams": 2},
+        "average_last": 3,
+    }
+    path = folder / "config.yaml"
+    path.write_text(yaml.safe_dump(values), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize(
+    "model", [{"calibration": "annealed"}, {"backbone": "bart", "leaky": True}], ids=["marian", "bart"]
+)
+def test_text_to_scored_model(model, corpus, tmp_path):
+    """All that the script leaves behind; then a resume that goes on from the last checkpoint."""
+    arguments = ["--config", str(settings(tmp_path, **model)), "--data", str(corpus)]
+    results = train_translation.main([*arguments, "--results", str(tmp_path / "results" / "x.json")])
+    run = tmp_path / "run"
+    stored = json.loads((run / "results.json").read_text(encoding="utf-8"))
+    assert stored == json.loads((tmp_path / "results" / "x.json").read_text(encoding="utf-8"))
+    assert stored["steps"] == 4
+    assert stored["averaged_checkpoints"] == ["checkpoint-2", "checkpoint-3", "checkpoint-4"]
+    assert stored["data_sha256"]["test.de"] == sha256(corpus / "test.de")
+    assert stored["sentence_pairs"]["train"]["kept"] == len(SENTENCES) * 3
+    assert "tok:none" in stored["test"]["signature"]
+    assert 0 <= stored["valid"]["bleu"] <= 100
+    assert [e["step"] for e in stored["log_history"] if "eval_bleu" in e] == [2, 4]
+    assert sum("nmt_loss" in e for e in stored["log_history"]) == 4
+    assert str(tmp_path) not in (run / "results.json").read_text(encoding="utf-8")
+    assert ("attention" in stored) == ("calibration" in model)
+
+    tokenizer = AutoTokenizer.from_pretrained(run)
+    saved = AutoModelForSeq2SeqLM.from_pretrained(run)
+    assert saved.generation_config.use_cache
+    assert saved.generation_config.num_beams == 2
+    lines = (corpus / "test.en").read_text(encoding="utf-8").splitlines()
+    again = translate(saved, tokenizer, lines, num_beams=2)
+    assert again == (run / "test.hypotheses.txt").read_text(encoding="utf-8").split("\n")[:-1]
+    assert bleu(again, list(map(german, lines)), "none").score == results["test"]["bleu"]
+    if "calibration" in model:
+        assert saved.annealing_step == 4
+
+    with pytest.raises(ValueError, match="holds checkpoints of another run"):
+        train_translation.main(arguments)
+    assert train_translation.main([*arguments, "--resume", "training.max_steps=6"])["steps"] == 6
+
+
+def test_script_learns(corpus, tmp_path):
+    """A gated model learns the word-by-word language, and says so in BLEU on dev."""
+    overrides = ["training.max_steps=60", "training.eval_steps=60", "training.save_strategy=no", "model.dropout=0"]
+    overrides += ["training.logging_steps=20", "training.bf16=false", "average_last=1", "model.init_std=0.2"]
+    config = settings(tmp_path, calibration="gated", scale_embedding=True)
+    results = train_translation.main(["--config", str(config), "--data", str(corpus), *overrides])
+    assert results["averaged_checkpoints"] == []
+    assert results["test"]["bleu"] > 60
+
+
+def test_bad_input(corpus, tmp_path):
+    arguments = ["--config", str(settings(tmp_path)), "--data", str(corpus)]
+    with pytest.raises(ValueError, match=r"`data.train` must name the text to train on"):
+        train_translation.main([*arguments, "data.train=null"])
+    with pytest.raises(ValueError, match=r"unknown key `model.leeky`"):
+        train_translation.main([*arguments, "model.leeky=true"])
+    (corpus / "train.de").write_text("ein\n", encoding="utf-8")
+    with pytest.raises(ValueError, match="must have the same number of lines"):
+        train_translation.main(arguments)
+
+
+def test_help(capsys):
+    with pytest.raises(SystemExit) as stop:
+        train_translation.main(["--help"])
+    assert stop.value.code == 0
+    assert "--config configs/translation/multi30k_gated.yaml" in capsys.readouterr().out
+
+
+# ---- building the model ----
+
+
+def tokenizer_of(sentences: list[str]):
+    return train_bpe_tokenizer(sentences, 60)
+
+
+def test_build_model_starts_from_a_checkpoint(tmp_path):
+    tokenizer = tokenizer_of(SENTENCES)
+    tiny = {name: value for name, value in TINY.items() if not name.endswith("_id")} | {"vocab_size": len(tokenizer)}
+    model = build_model(make_config({"model": tiny}).model, tokenizer)
+    assert model.config.vocab_size == len(tokenizer)
+    assert model.config.decoder_start_token_id == tokenizer.pad_token_id
+    model.save_pretrained(tmp_path)
+    values = {"model": {"init_from": str(tmp_path), "calibration": "gated", "dropout": 0.25}}
+    loaded = build_model(make_config(values).model, tokenizer)
+    assert (loaded.config.calibration, loaded.config.dropout) == ("gated", 0.25)
+    assert torch.equal(loaded.model.shared.weight, model.model.shared.weight)
+    values["model"]["backbone"] = "bart"
+    with pytest.raises(ValueError, match="`model_type` must be 'attncal_bart' or 'bart'"):
+        build_model(make_config(values).model, tokenizer)
+
+
+def test_build_model_needs_padding():
+    tokenizer = tokenizer_of(SENTENCES)
+    tokenizer.pad_token = None
+    with pytest.raises(ValueError, match="must have a padding and an end-of-sentence token"):
+        build_model(make_config({}).model, tokenizer)
+
+
+# ---- translation ----
+
+
+@pytest.fixture
+def translator():
+    tokenizer = tokenizer_of(SENTENCES + [german(sentence) for sentence in SENTENCES])
+    ids = {"pad_token_id": tokenizer.pad_token_id, "decoder_start_token_id": tokenizer.pad_token_id}
+    ids |= {"eos_token_id": tokenizer.eos_token_id, "bos_token_id": None, "vocab_size": len(tokenizer)}
+    return tiny_model("marian", **ids, calibration="gated", max_position_embeddings=16), tokenizer
+
+
+@pytest.mark.parametrize("beams", [1, 3])
+def test_one_line_out_per_line_in(translator, beams):
+    """Empty lines stay empty, and neither order nor batch changes a translation."""
+    model, tokenizer = translator
+    lines = ["a big dog runs .", "", "a cat .", "   ", "cat", "a dog sleeps ."]
+    model.train()
+    options = {"num_beams": beams, "max_new_tokens": 8}
+    together = translate(model, tokenizer, lines, **options)
+    assert model.training
+    assert len(together) == len(lines)
+    assert together[1] == together[3] == ""
+    assert all(together[i] for i in (0, 2, 4, 5))
+    assert not any("\n" in line or "</s>" in line for line in together)
+    for batches in ({"batch_size": 1}, {"max_tokens": 8}, {"batch_size": 2}):
+        assert translate(model, tokenizer, lines, **options, **batches) == together
+    assert translate(model, tokenizer, lines[::-1], **options) == together[::-1]
+    assert translate(model, tokenizer, [], **options) == []
+
+
+def test_line_that_is_too_long(translator):
+    model, tokenizer = translator
+    lines = ["a dog .", "a dog runs . " * 10]
+    with pytest.raises(ValueError, match=r"line 2 has \d+ tokens, the model takes at most 16"):
+        translate(model, tokenizer, lines)
+    translated = translate(model, tokenizer, lines, too_long="truncate", max_new_tokens=50)
+    assert len(translated) == 2
+    assert translated[0] == translate(model, tokenizer, lines[:1], max_new_tokens=50)[0]
+
+
+@pytest.mark.parametrize("options", [{"num_beams": 0}, {"batch_size": 0}, {"too_long": "skip"}])
+def test_translate_checks_its_settings(translator, options):
+    with pytest.raises(ValueError, match=f"`{next(iter(options))}` must be"):
+        translate(*translator, ["a dog ."], **options)
+
+
+# ---- scores ----
+
+
+def test_bleu_and_its_signature():
+    references = ["a big dog runs fast .", "a cat sleeps on the mat ."]
+    assert bleu(references, references).score == pytest.approx(100)
+    assert "tok:13a" in bleu(references, references).signature
+    worse = bleu(["a dog runs fast .", "a cat sleeps on the mat ."], references, "none")
+    assert 0 < worse.score < 100
+    assert "tok:none" in worse.signature
+    assert "version:" in worse.signature
+
+
+@pytest.mark.parametrize("lines", [([], []), (["a"], ["a", "b"])])
+def test_bleu_needs_matching_lines(lines):
+    with pytest.raises(ValueError, match="must have the same number of lines, at least one"):
+        bleu(*lines)
+
+
+# ---- averaging ----
+
+
+def checkpoint(folder: Path, number: int, **tensors: torch.Tensor) -> Path:
+    path = folder / f"checkpoint-{number}"
+    path.mkdir()
+    save_file(tensors, path / "model.safetensors")
+    return path
+
+
+def test_average_of_checkpoints(tmp_path):
+    values = {step: torch.randn(3, 2) for step in (5, 10, 100)}
+    for step, value in values.items():
+        checkpoint(tmp_path, step, weight=value, half=value.bfloat16(), step=torch.tensor(step))
+    (tmp_path / "checkpoint-best").mkdir()
+    paths = last_checkpoints(tmp_path, 2)
+    assert [path.name for path in paths] == ["checkpoint-10", "checkpoint-100"]
+    averaged = average_checkpoints(last_checkpoints(tmp_path, 9))
+    assert torch.allclose(averaged["weight"], torch.stack(list(values.values())).mean(0))
+    assert averaged["half"].dtype == torch.bfloat16
+    # summed in float32 and rounded once
+    exact = torch.stack([value.bfloat16().float() for value in values.values()]).mean(0)
+    assert torch.equal(averaged["half"], exact.bfloat16())
+    assert averaged["step"] == 100
+    assert torch.equal(average_checkpoints(paths[-1:])["weight"], values[100])
+
+
+def test_average_of_shards(tmp_path):
+    model = tiny_model("marian", torch.float32, calibration="annealed")
+    model.save_pretrained(tmp_path / "whole")
+    model.save_pretrained(tmp_path / "shards", max_shard_size="4KB")
+    assert (tmp_path / "shards" / "model.safetensors.index.json").is_file()
+    one, other = (average_checkpoints([tmp_path / name]) for name in ("whole", "shards"))
+    assert one.keys() == other.keys()
+    assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_averages_that_make_no_sense(tmp_path):
+    paths = [checkpoint(tmp_path, 1, weight=torch.ones(2)), checkpoint(tmp_path, 2, weight=torch.ones(3))]
+    with pytest.raises(ValueError, match="must hold checkpoints of one model"):
+        average_checkpoints(paths)
+    with pytest.raises(ValueError, match="at least one checkpoint, got none"):
+        average_checkpoints([])
+    with pytest.raises(FileNotFoundError, match="holds neither"):
+        average_checkpoints([tmp_path])

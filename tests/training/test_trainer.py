@@ -1,0 +1,343 @@
+"""The trainer: the same training however a batch is cut, named losses, parameter groups, annealing, resume, errors."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from datasets import Dataset
+from helpers import FAMILIES, TINY, tiny_model
+from transformers import MarianConfig, MarianMTModel, Seq2SeqTrainer, Seq2SeqTrainingArguments
+
+from hf_attncal import AttnCalTrainer, AttnCalTrainingArguments
+from hf_attncal.training.calibrated import mask_network_parameters
+
+PAD, EOS = TINY["pad_token_id"], TINY["eos_token_id"]
+SWITCHES = {
+    "gated": {"calibration": "gated"},
+    "annealed": {"calibration": "annealed", "annealing_steps": 10},
+    "off": {},
+}
+
+
+def toy_dataset(size: int = 40, seed: int = 0, longest: int = 9) -> Dataset:
+    """Random sentence pairs of different lengths, both sides ending in eos."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def sentence() -> list[int]:
+        length = int(torch.randint(1, longest, (), generator=generator))
+        return [*torch.randint(3, TINY["vocab_size"], (length,), generator=generator).tolist(), EOS]
+
+    return Dataset.from_dict({name: [sentence() for _ in range(size)] for name in ("input_ids", "labels")})
+
+
+def collate(examples: list[dict]) -> dict[str, torch.Tensor]:
+    """Padded batch: what `DataCollatorForSeq2Seq` gives, without a tokenizer."""
+
+    def pad(name: str, value: int) -> torch.Tensor:
+        rows = [torch.tensor(example[name]) for example in examples]
+        return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=value)
+
+    sources = pad("input_ids", PAD)
+    return {"input_ids": sources, "attention_mask": (sources != PAD).long(), "labels": pad("labels", -100)}
+
+
+def make_trainer(folder: Path | str, model, dataset: Dataset | None = None, **arguments) -> AttnCalTrainer:
+    """A trainer on the CPU that logs every step, with the order of the examples fixed by the seed."""
+    defaults = {
+        "output_dir": str(folder),
+        "use_cpu": True,
+        "max_steps": 5,
+        "learning_rate": 0.05,
+        "lr_scheduler_type": "constant",
+        "optim": "adamw_torch",
+        "logging_steps": 1,
+        "save_strategy": "no",
+        "disable_tqdm": True,
+        "dataloader_pin_memory": False,
+    }
+    args = AttnCalTrainingArguments(**defaults | arguments)
+    dataset = toy_dataset() if dataset is None else dataset
+    return AttnCalTrainer(model=model, args=args, train_dataset=dataset, data_collator=collate)
+
+
+def weights(model) -> dict[str, torch.Tensor]:
+    return {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
+
+
+def largest_difference(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> float:
+    assert one.keys() == other.keys()
+    return max(float((one[name] - other[name]).abs().max()) for name in one)
+
+
+def logged(trainer, name: str) -> list[float]:
+    return [entry[name] for entry in trainer.state.log_history if name in entry]
+
+
+# ---- the batch, cut in different ways ----
+
+
+@pytest.mark.parametrize("switches", SWITCHES.values(), ids=SWITCHES)
+def test_accumulation_equals_one_batch(family, switches, tmp_path):
+    """5 steps of 8 sentences = 5 steps of 4 x 2 sentences, for weights and for what is logged."""
+    trained = {}
+    for size, steps in ((8, 1), (2, 4)):
+        model = tiny_model(family, **switches)
+        trainer = make_trainer(
+            tmp_path, model, per_device_train_batch_size=size, gradient_accumulation_steps=steps, max_grad_norm=0.1
+        )
+        trainer.train()
+        trained[size] = weights(model), trainer
+    assert largest_difference(trained[8][0], trained[2][0]) < 1e-6
+    assert largest_difference(trained[8][0], weights(tiny_model(family, **switches))) > 1e-2  # it has moved
+    names = ["loss", "nmt_loss"] + (["mask_loss", "mask_penalty", "mask_grad_norm"] if switches else [])
+    for name in names:
+        one, other = (logged(trained[size][1], name) for size in (8, 2))
+        assert len(one) == 5
+        assert one == pytest.approx(other, abs=1e-6), name
+
+
+def test_float32_accumulation_equals_one_batch(tmp_path):
+    """The same in single precision; SGD, as Adam's first steps amplify differences of gradients near zero."""
+    trained = []
+    for size, steps in ((8, 1), (2, 4)):
+        model = tiny_model("marian", torch.float32, calibration="gated")
+        options = {"per_device_train_batch_size": size, "gradient_accumulation_steps": steps, "optim": "sgd"}
+        make_trainer(tmp_path, model, learning_rate=0.01, **options).train()
+        trained.append(weights(model))
+    assert largest_difference(*trained) < 1e-6
+
+
+def test_plain_trainer_trains_the_same(tmp_path):
+    """Without clipping, Seq2SeqTrainer and ours take the same steps: the gradients are the model's."""
+    trained = []
+    for plain in (True, False):
+        model = tiny_model("marian", calibration="gated")
+        trainer = make_trainer(tmp_path, model, per_device_train_batch_size=4, max_grad_norm=0)
+        if plain:
+            trainer = Seq2SeqTrainer(
+                model=model, args=trainer.args, train_dataset=trainer.train_dataset, data_collator=collate
+            )
+        trainer.train()
+        trained.append(weights(model))
+    assert largest_difference(*trained) < 1e-12
+
+
+def test_token_batches(tmp_path):
+    """Every example once per epoch, at most `max_tokens` tokens a batch, a whole number of optimiser steps."""
+    dataset = toy_dataset(50)
+    trainer = make_trainer(
+        tmp_path, tiny_model("marian"), dataset, max_tokens=24, gradient_accumulation_steps=3, seed=5
+    )
+    batches = list(trainer.get_train_dataloader())
+    assert all(max(batch["input_ids"].numel(), batch["labels"].numel()) <= 24 for batch in batches)
+    assert len(batches) % 3 == 0
+    assert sum(len(batch["labels"]) for batch in batches) == 50
+    assert any(len(batch["labels"]) > 2 for batch in batches)
+
+
+# ---- named losses ----
+
+
+def test_logged_losses_are_those_of_the_model(tmp_path):
+    """One step on one batch: the log shows what a forward pass of the untrained model returns."""
+    model = tiny_model("marian", calibration="gated", label_smoothing=0.1, mask_penalty=0.3)
+    batch = collate(list(toy_dataset(6)))
+    expected = model.train()(**batch)
+    trainer = make_trainer(tmp_path, model, toy_dataset(6), per_device_train_batch_size=6, max_steps=1)
+    trainer.train()
+    for name in ("nmt_loss", "mask_loss", "mask_penalty", "mask_mean", "gate_mean"):
+        assert logged(trainer, name)[0] == pytest.approx(float(expected[name]), abs=1e-6), name
+    assert logged(trainer, "loss")[0] == pytest.approx(float(expected.nmt_loss), abs=1e-6)
+    assert logged(trainer, "target_tokens_per_second")[0] > 0
+
+
+def test_losses_are_means_over_the_logging_interval(tmp_path):
+    histories = []
+    for every in (1, 3):
+        trainer = make_trainer(
+            tmp_path,
+            tiny_model("marian", calibration="annealed"),
+            per_device_train_batch_size=4,
+            gradient_accumulation_steps=2,
+            max_steps=6,
+            logging_steps=every,
+        )
+        trainer.train()
+        histories.append(trainer)
+    for name in ("loss", "nmt_loss", "mask_loss", "mask_penalty", "mask_mean"):
+        every_step, every_third = (logged(trainer, name) for trainer in histories)
+        means = [sum(every_step[:3]) / 3, sum(every_step[3:]) / 3]
+        assert every_third == pytest.approx(means, abs=1e-6), name
+
+
+def test_uncalibrated_models_log_no_mask(tmp_path):
+    trainer = make_trainer(tmp_path, tiny_model("marian"), max_steps=1)
+    trainer.train()
+    assert logged(trainer, "nmt_loss")
+    assert not any(logged(trainer, name) for name in ("mask_loss", "mask_mean", "gate_mean", "mask_grad_norm"))
+
+
+def test_stock_model(tmp_path):
+    """A stock model trains too: without loss arguments, and so with the mean over micro-batches as its loss."""
+    fields = {name: value for name, value in TINY.items() if name != "bos_token_id"}
+    model = MarianMTModel(MarianConfig(**fields)).double()
+    trainer = make_trainer(tmp_path, model, per_device_train_batch_size=2, gradient_accumulation_steps=4, max_steps=2)
+    assert not trainer.model_accepts_loss_kwargs
+    trainer.train()
+    # log(vocabulary) and not four times that
+    assert logged(trainer, "loss")[0] == pytest.approx(2.4, abs=0.5)
+
+
+# ---- parameter groups and clipping ----
+
+
+def test_mask_network_has_its_own_groups(tmp_path):
+    model = tiny_model("marian", calibration="gated")
+    trainer = make_trainer(tmp_path, model, learning_rate=0.1, mask_learning_rate=0.02, weight_decay=0.3)
+    optimizer = trainer.create_optimizer()
+    of_mask = {id(p) for p in mask_network_parameters(model)}
+    assert of_mask
+    for group in optimizer.param_groups:
+        inside = {id(p) in of_mask for p in group["params"]}
+        assert len(inside) == 1
+        assert group["lr"] == (0.02 if inside == {True} else 0.1)
+    stock = Seq2SeqTrainer(model=model, args=trainer.args).create_optimizer()
+    for decay in (0.0, 0.3):
+        ours, theirs = (
+            {id(p) for group in o.param_groups if group["weight_decay"] == decay for p in group["params"]}
+            for o in (optimizer, stock)
+        )
+        assert ours == theirs
+    assert len({id(p) for group in optimizer.param_groups for p in group["params"]}) == sum(
+        p.requires_grad for p in model.parameters()
+    )
+
+
+def test_mask_learning_rate_follows_the_schedule(tmp_path):
+    model = tiny_model("marian", calibration="gated")
+    trainer = make_trainer(tmp_path, model, mask_learning_rate=0.01, lr_scheduler_type="linear", max_steps=4)
+    trainer.create_optimizer_and_scheduler(4)
+    trainer.optimizer.step()
+    trainer.lr_scheduler.step()
+    assert {round(group["lr"], 6) for group in trainer.optimizer.param_groups} == {0.0375, 0.0075}
+
+
+def test_groups_of_an_uncalibrated_model_are_the_stock_ones(tmp_path):
+    model = tiny_model("bart")
+    trainer = make_trainer(tmp_path, model)
+    ours = trainer.create_optimizer().param_groups
+    theirs = Seq2SeqTrainer(model=model, args=trainer.args).create_optimizer().param_groups
+    assert [list(map(id, g["params"])) for g in ours] == [list(map(id, g["params"])) for g in theirs]
+
+
+def test_the_two_objectives_are_clipped_apart(tmp_path):
+    """A huge gradient of the mask network leaves the others as they were, and the reverse."""
+    model = tiny_model("marian", calibration="gated")
+    trainer = make_trainer(tmp_path, model, max_grad_norm=1.0)
+    masks = mask_network_parameters(model)
+    others = [p for p in model.parameters() if p.requires_grad and all(p is not q for q in masks)]
+    for parameters, scale in ((masks, 1e3), (others, 1e-4)):
+        for p in parameters:
+            p.grad = torch.full_like(p, scale)
+    norm = trainer._clip_grad_norm(model)
+    assert norm == pytest.approx(1e-4 * sum(p.numel() for p in others) ** 0.5)
+    assert all(torch.equal(p.grad, torch.full_like(p, 1e-4)) for p in others)
+    assert torch.stack([p.grad.norm() for p in masks]).norm() == pytest.approx(1.0, rel=1e-4)
+
+
+# ---- annealing and resume ----
+
+
+def test_annealing_step_counts_optimiser_steps(family, tmp_path):
+    """From 0, in every checkpoint, through a resume; a trained model that starts a new run goes on counting."""
+    model = tiny_model(family, calibration="annealed")
+    model.set_annealing_step(0)
+    options = {"gradient_accumulation_steps": 2, "per_device_train_batch_size": 2}
+    make_trainer(tmp_path, model, save_strategy="steps", save_steps=2, **options).train()
+    assert model.annealing_step == 5
+    model_class = FAMILIES[family][3]
+    assert model_class.from_pretrained(tmp_path / "checkpoint-4").annealing_step == 4
+
+    resumed = tiny_model(family, calibration="annealed")
+    make_trainer(tmp_path, resumed, max_steps=7, **options).train(
+        resume_from_checkpoint=str(tmp_path / "checkpoint-4")
+    )
+    assert resumed.annealing_step == 7
+
+    fine_tuned = model_class.from_pretrained(tmp_path / "checkpoint-4")
+    make_trainer(tmp_path / "next", fine_tuned, max_steps=3, save_strategy="steps", save_steps=1).train()
+    assert fine_tuned.annealing_step == 7
+    make_trainer(tmp_path / "next", fine_tuned, max_steps=3).train(
+        resume_from_checkpoint=str(tmp_path / "next" / "checkpoint-2")
+    )
+    assert fine_tuned.annealing_step == 7
+
+
+@pytest.mark.parametrize(
+    "batches", [{"max_tokens": 24}, {"per_device_train_batch_size": 3}], ids=["tokens", "sentences"]
+)
+def test_resume_equals_uninterrupted(batches, tmp_path):
+    """With dropout: weights, step and log agree when a run stops inside its second epoch and goes on."""
+    switches = {"calibration": "annealed", "annealing_steps": 10, "dropout": 0.2}
+    options = {**batches, "gradient_accumulation_steps": 2, "save_strategy": "steps", "save_steps": 1, "max_steps": 9}
+    dataset = toy_dataset(20)
+    whole = make_trainer(tmp_path, tiny_model("marian", **switches), dataset, **options)
+    whole.train()
+    assert whole.state.epoch > 2
+    stop = next(e["step"] for e in whole.state.log_history if e["epoch"] > 1 and e["epoch"] % 1)
+    other = make_trainer(tmp_path / "resumed", tiny_model("marian", **switches), dataset, **options)
+    other.train(resume_from_checkpoint=str(tmp_path / f"checkpoint-{stop}"))
+    assert largest_difference(weights(whole.model), weights(other.model)) == 0.0
+    assert logged(whole, "mask_loss") == logged(other, "mask_loss")
+    state = json.loads((tmp_path / f"checkpoint-{stop}" / "trainer_state.json").read_text())
+    assert len(state["log_history"]) == stop
+
+
+# ---- bad input ----
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"label_smoothing_factor": 0.1}, r"`label_smoothing_factor` must be 0.* got 0.1.* `label_smoothing` in the"),
+        ({"mask_learning_rate": 0.0}, r"`mask_learning_rate` must be > 0, got 0.0"),
+        ({"max_tokens": 0}, r"`max_tokens` must be >= 1, got 0"),
+        (
+            {"max_tokens": 9, "train_sampling_strategy": "group_by_length"},
+            r"`train_sampling_strategy` must be 'random'",
+        ),
+        ({"max_tokens": 9, "auto_find_batch_size": True}, r"`auto_find_batch_size`"),
+    ],
+)
+def test_arguments_that_contradict(arguments, message, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        AttnCalTrainingArguments(output_dir=str(tmp_path), use_cpu=True, **arguments)
+
+
+def test_reentrant_checkpointing_is_refused(tmp_path):
+    options = {"activation_checkpointing": True, "activation_checkpointing_kwargs": {"use_reentrant": True}}
+    with pytest.raises(ValueError, match=r"`use_reentrant` must be False to train a model with `calibration='gated'`"):
+        make_trainer(tmp_path, tiny_model("marian", calibration="gated"), **options)
+    make_trainer(tmp_path, tiny_model("marian"), **options)
+
+
+def test_checkpointing_trains_the_same(tmp_path):
+    trained = []
+    for checkpointing in (False, True):
+        model = tiny_model("marian", calibration="gated")
+        make_trainer(tmp_path, model, activation_checkpointing=checkpointing, max_steps=2).train()
+        trained.append(weights(model))
+    assert largest_difference(*trained) < 1e-12
+
+
+def test_plain_arguments_are_refused(tmp_path):
+    args = Seq2SeqTrainingArguments(output_dir=str(tmp_path), use_cpu=True)
+    with pytest.raises(TypeError, match="`args` must be an `AttnCalTrainingArguments`"):
+        AttnCalTrainer(model=tiny_model("marian"), args=args)
+
+
+def test_example_over_max_tokens(tmp_path):
+    trainer = make_trainer(tmp_path, tiny_model("marian"), max_tokens=4)
+    with pytest.raises(ValueError, match="`max_tokens` must be at least the longest example"):
+        trainer.train()
