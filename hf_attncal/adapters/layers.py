@@ -11,9 +11,9 @@ from types import SimpleNamespace
 import torch
 from peft.tuners.tuners_utils import BaseTunerLayer
 from torch import Tensor, nn
-from transformers import initialization as init
 
-from hf_attncal.models.cross_attention import CrossAttentionMixin, DecoderLayerMixin, HeadGate, MaskNetwork
+from hf_attncal.models.calibration import HeadGate, LowRankMaskNetwork, MaskNetwork, NullToken, StepCount
+from hf_attncal.models.cross_attention import CrossAttentionMixin, DecoderLayerMixin
 
 from .configuration import AttentionCalibrationConfig
 
@@ -26,75 +26,6 @@ _NEEDED = (
     *("q_proj", "k_proj", "v_proj", "out_proj"),
     *("embed_dim", "num_heads", "head_dim", "scaling", "dropout", "layer_idx", "config"),
 )
-
-
-class LowRankMaskNetwork(MaskNetwork):
-    """A mask network whose two (d_model, d_model) matrices are products of a (d_model, r) and an (r, d_model) one."""
-
-    def __init__(self, embed_dim: int, num_heads: int, rank: int):
-        nn.Module.__init__(self)  # the full matrices of the parent are what is not wanted
-        self.num_heads = num_heads
-        self.head_dim = embed_dim // num_heads
-        self.projection = "model"
-        self.rank = rank
-        self.query_down = nn.Parameter(torch.empty(rank, embed_dim))
-        self.query_up = nn.Parameter(torch.empty(embed_dim, rank))
-        self.key_down = nn.Parameter(torch.empty(rank, embed_dim))
-        self.key_up = nn.Parameter(torch.empty(embed_dim, rank))
-
-    def init_parameters(self, config) -> None:
-        """As with full matrices: the products have the same standard deviation, and W^Q starts at 0 likewise."""
-        width = self.query_down.shape[1]
-        up_std = config.init_std * (width / self.rank) ** 0.5
-        for down in (self.query_down, self.key_down):
-            init.normal_(down, std=width**-0.5)
-        init.normal_(self.query_up, std=0.0 if config.renormalize else up_std)
-        init.normal_(self.key_up, std=up_std)
-
-    @property
-    def query_weight(self) -> Tensor:
-        """W^Q, (d_model, d_model)."""
-        return self.query_up @ self.query_down
-
-    @property
-    def key_weight(self) -> Tensor:
-        """W^K, (d_model, d_model)."""
-        return self.key_up @ self.key_down
-
-    def project_keys(self, encoder_states: Tensor, key: Tensor) -> Tensor:
-        return self._project_twice(encoder_states, self.key_down, self.key_up)
-
-    def project_queries(self, decoder_states: Tensor, query: Tensor) -> Tensor:
-        return self._project_twice(decoder_states, self.query_down, self.query_up)
-
-    def _project_twice(self, states: Tensor, down: Tensor, up: Tensor) -> Tensor:
-        # Transposed views, for the reason given in `MaskNetwork._project`.
-        for weight in (down, up):
-            states = torch.matmul(states, weight.transpose(-1, -2).to(states.dtype))
-        return self._split_heads(states)
-
-
-class NullToken(nn.Module):
-    """NULL of leaky attention: a key and a value for each head, (H, d_k), and a bias on its score, (H,)."""
-
-    def __init__(self, num_heads: int, head_dim: int):
-        super().__init__()
-        self.key = nn.Parameter(torch.empty(num_heads, head_dim))
-        self.value = nn.Parameter(torch.empty(num_heads, head_dim))
-        self.bias = nn.Parameter(torch.empty(num_heads))
-
-    def init_parameters(self, std: float, bias: float) -> None:
-        init.normal_(self.key, std=std)
-        init.normal_(self.value, std=std)
-        init.constant_(self.bias, bias)
-
-
-class StepCount(nn.Module):
-    """s of Lu et al., eq. 11: the optimiser steps that an annealed adapter was trained for."""
-
-    def __init__(self):
-        super().__init__()
-        self.register_buffer("annealing_step", torch.zeros((), dtype=torch.long))
 
 
 def _of_attention(name: str) -> property:

@@ -4,7 +4,6 @@ A PEFT model, a model with `add_adapter` and a Trainer around either call the ba
 the labels before it does and the logits after it, and a hook on its decoder sees what the second pass has to repeat.
 """
 
-import sys
 from typing import Any
 
 import torch
@@ -16,7 +15,7 @@ from transformers.utils import logging
 from hf_attncal.models.cross_attention import AttentionContext
 from hf_attncal.models.gradients import DetachedParameters
 from hf_attncal.models.losses import IGNORE_INDEX, cross_entropy_from_hidden, label_smoothed_cross_entropy
-from hf_attncal.models.modeling_attncal import named_losses, perturbed_pass
+from hf_attncal.models.objective import named_losses, perturbed_pass, shift_labels
 from hf_attncal.models.outputs import AttnCalSeq2SeqLMOutput
 
 from .configuration import AttentionCalibrationConfig
@@ -87,7 +86,7 @@ def _before(model: nn.Module, args: tuple, kwargs: dict[str, Any]) -> tuple[tupl
     if labels is not None:
         kwargs["use_cache"] = False
         if kwargs.get("decoder_input_ids") is None and kwargs.get("decoder_inputs_embeds") is None:
-            kwargs["decoder_input_ids"] = _decoder_input_ids(model, labels)
+            kwargs["decoder_input_ids"] = shift_labels(model, labels)
         del kwargs["labels"]
     return (), {**kwargs, "return_dict": True, "attention_context": context}
 
@@ -198,17 +197,3 @@ def _argument_names(module: nn.Module) -> list[str]:
         function = function.__wrapped__
     code = function.__code__
     return list(code.co_varnames[1 : code.co_argcount])
-
-
-def _decoder_input_ids(model: nn.Module, labels: torch.LongTensor) -> torch.LongTensor:
-    """The labels shifted right, as the base model itself would shift them."""
-    prepare = getattr(model, "prepare_decoder_input_ids_from_labels", None)
-    if prepare is not None:
-        return prepare(labels)
-    shift = getattr(sys.modules[type(model).__module__], "shift_tokens_right", None)
-    if shift is None:
-        raise ValueError(
-            f"`decoder_input_ids` are needed with `labels` for {type(model).__name__}, which does not say how it "
-            "shifts labels. Pass them."
-        )
-    return shift(labels, model.config.pad_token_id, model.config.decoder_start_token_id)

@@ -26,6 +26,7 @@ from hf_attncal.data.pharaoh import GoldAlignment, check_index_base
 from hf_attncal.data.words import subword_word_ids
 from hf_attncal.metrics.aer import AlignmentScore, alignment_error_rate
 from hf_attncal.models.cross_attention import calibrated_layers
+from hf_attncal.models.objective import shift_labels
 
 from .links import argmax_links, word_attention_stack
 
@@ -499,12 +500,7 @@ def _cross_attentions(
     lengths = torch.tensor([len(source.ids) for source in sources], device=model.device)
     attention_mask = (torch.arange(input_ids.shape[1], device=model.device) < lengths[:, None]).long()
     labels = _padded([target.ids for target in targets], _IGNORE_INDEX, model.device)
-    if hasattr(model, "prepare_decoder_input_ids_from_labels"):
-        decoder_input_ids = model.prepare_decoder_input_ids_from_labels(labels)
-    else:  # M2M100, NLLB and Blenderbot shift to the right, too, but have no such method
-        start = labels.new_full((len(labels), 1), config.decoder_start_token_id)
-        decoder_input_ids = torch.cat([start, labels[:, :-1]], dim=1)
-        decoder_input_ids = decoder_input_ids.masked_fill(decoder_input_ids == _IGNORE_INDEX, padding)
+    decoder_input_ids = shift_labels(model, labels)
     inputs = {
         "input_ids": input_ids,
         "attention_mask": attention_mask,

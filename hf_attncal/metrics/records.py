@@ -36,6 +36,22 @@ def sha256(path: str | Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def record(config: dict[str, Any], files: dict[str, Path] | None = None, **hardware_besides: Any) -> dict[str, Any]:
+    """What every results file begins with: the settings, and all that the numbers could depend on besides.
+
+    Args:
+        config: settings as plain data, without the places of this machine.
+        files: data file by the name to state -> where it is; stated are their SHA-256.
+        hardware_besides: more to say about the hardware (`processes`, `bf16`).
+    """
+    return {
+        "config": config,
+        "software": software(),
+        "hardware": {**hardware(), **hardware_besides},
+        "data_sha256": {name: sha256(path) for name, path in (files or {}).items()},
+    }
+
+
 def write(results: dict[str, Any], *paths: str | Path) -> None:
     """Write results as JSON to every path; folders that are missing are made."""
     for path in map(Path, paths):

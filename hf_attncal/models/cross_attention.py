@@ -12,6 +12,7 @@ from transformers.cache_utils import Cache, EncoderDecoderCache
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from .cache import cached_mask_keys, store_mask_keys
+from .calibration import HeadGate, MaskNetwork
 from .functional import (
     annealed_factor,
     annealing_gamma,
@@ -20,7 +21,6 @@ from .functional import (
     gated_factor,
     gumbel_attention,
     literal_fixed_attention,
-    perturbation_mask,
     perturbation_penalty,
     perturbed_attention,
     real_source_tokens,
@@ -67,72 +67,6 @@ class AttentionContext:
             "calibration_masks": tuple(self.masks) or None,
             "null_attentions": tuple(self.null_attentions) or None,
         }
-
-
-class MaskNetwork(nn.Module):
-    """The mask perturbation model of one cross-attention (Lu et al., eq. 3); theta_m = {W^Q, W^K}.
-
-    Args:
-        embed_dim: d_model. num_heads: H.
-        projection: `"model"`: W is (d_model, d_model) and projects decoder states and encoder outputs; `"head"`: W is
-            (H, d_k, d_k) and projects the queries and keys of each head.
-    """
-
-    def __init__(self, embed_dim: int, num_heads: int, projection: str):
-        super().__init__()
-        self.num_heads = num_heads
-        self.head_dim = embed_dim // num_heads
-        self.projection = projection
-        shape = (embed_dim, embed_dim) if projection == "model" else (num_heads, self.head_dim, self.head_dim)
-        self.query_weight = nn.Parameter(torch.empty(shape))  # W^Q
-        self.key_weight = nn.Parameter(torch.empty(shape))  # W^K
-
-    def init_parameters(self, config) -> None:
-        """Initial W^Q and W^K. With W^Q = 0 the mask is constant, so that renormalised calibration is the identity."""
-        init.normal_(self.query_weight, std=0.0 if config.renormalize else config.init_std)
-        init.normal_(self.key_weight, std=config.init_std)
-
-    def _project(self, states: Tensor, heads: Tensor, weight: Tensor) -> Tensor:
-        # A matrix product and not `linear`, which `DetachedParameters` would detach. The transpose matters too:
-        # autocast keeps low-precision copies of parameters, but not of views, and a copy made in the first pass,
-        # without gradient, would cut the second pass off from the parameter.
-        if self.projection == "head":
-            return torch.matmul(heads, weight.transpose(-1, -2).to(heads.dtype))
-        return self._split_heads(torch.matmul(states, weight.transpose(-1, -2).to(states.dtype)))
-
-    def _split_heads(self, projected: Tensor) -> Tensor:
-        return projected.view(*projected.shape[:-1], self.num_heads, self.head_dim).transpose(1, 2)
-
-    def project_keys(self, encoder_states: Tensor, key: Tensor) -> Tensor:
-        """`K W^K`: encoder_states (B, S, d_model), key (B, H, S, d_k) -> (B, H, S, d_k)."""
-        return self._project(encoder_states, key, self.key_weight)
-
-    def project_queries(self, decoder_states: Tensor, query: Tensor) -> Tensor:
-        """`q W^Q`: decoder_states (B, T, d_model), query (B, H, T, d_k) -> (B, H, T, d_k)."""
-        return self._project(decoder_states, query, self.query_weight)
-
-    def forward(self, decoder_states: Tensor, query: Tensor, mask_key: Tensor) -> Tensor:
-        """m: decoder_states (B, T, d_model), query (B, H, T, d_k), mask_key (B, H, S, d_k) -> (B, H, T, S)."""
-        return perturbation_mask(self.project_queries(decoder_states, query), mask_key, self.head_dim**-0.5)
-
-
-class HeadGate(nn.Module):
-    """The gate of eq. 12: `g = sigmoid(q W^g + b^g)`, one weight vector and one bias for each head."""
-
-    def __init__(self, num_heads: int, head_dim: int):
-        super().__init__()
-        self.weight = nn.Parameter(torch.empty(num_heads, head_dim))  # W^g
-        self.bias = nn.Parameter(torch.empty(num_heads))  # b^g
-
-    def init_parameters(self, config) -> None:
-        """g = 1/2 everywhere."""
-        init.zeros_(self.weight)
-        init.zeros_(self.bias)
-
-    def forward(self, query: Tensor) -> Tensor:
-        """query (B, H, T, d_k) -> g (B, H, T, 1)."""
-        scores = torch.matmul(query, self.weight.unsqueeze(-1).to(query.dtype))
-        return torch.sigmoid(scores + self.bias[:, None, None])
 
 
 class CrossAttentionMixin:

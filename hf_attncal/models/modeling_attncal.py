@@ -1,19 +1,19 @@
 """What the Marian- and BART-style models share: initialisation, extra outputs, the two losses."""
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from transformers.cache_utils import Cache
 from transformers.modeling_outputs import BaseModelOutput
 from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs, can_return_tuple, logging
 
-from .cross_attention import AttentionContext, CrossAttentionMixin, HeadGate, MaskNetwork
-from .gradients import DetachedParameters, attach_gradient
-from .losses import IGNORE_INDEX, cross_entropy_from_hidden, label_smoothed_cross_entropy
+from .calibration import HeadGate, MaskNetwork
+from .cross_attention import AttentionContext, CrossAttentionMixin
+from .losses import IGNORE_INDEX, cross_entropy_from_hidden
+from .objective import named_losses, perturbed_pass
 from .outputs import AttnCalSeq2SeqLMOutput, AttnCalSeq2SeqModelOutput
 
 logger = logging.get_logger(__name__)
@@ -79,63 +79,6 @@ def _check_source(input_ids: Tensor | None, inputs_embeds: Tensor | None) -> Non
             f"`{name}` must have at least one source token, got shape {tuple(source.shape)}. Cross-attention over "
             "nothing is undefined: drop empty sources, or end every source with the end-of-sequence token."
         )
-
-
-def perturbed_pass(decoder: nn.Module, inputs: dict[str, Any], targets: Tensor) -> tuple[Tensor, Tensor]:
-    """The second pass of a decoder: perturbed weights, and gradients for the mask networks only.
-
-    Args:
-        inputs: keyword arguments of the decoder. targets: boolean (B, T), True on real target steps.
-
-    Returns:
-        The decoder's last hidden states, (B, T, d_model), and the penalty of Lu et al., eq. 5, summed over
-        target steps.
-    """
-    context = AttentionContext(perturb=True, target_mask=targets)
-    detached = {
-        name: inputs[name].detach()
-        for name in ("encoder_hidden_states", "inputs_embeds")
-        if inputs.get(name) is not None
-    }
-    with DetachedParameters():
-        outputs = decoder(
-            **{**inputs, **detached, "use_cache": False, "attention_context": context, "return_dict": True}
-        )
-    return outputs.last_hidden_state, context.mean_penalty(1)
-
-
-def named_losses(
-    logits: Tensor,
-    labels: torch.LongTensor,
-    num_items_in_batch: Tensor | int | None,
-    label_smoothing: float,
-    context: AttentionContext,
-    second_pass: Callable[[Tensor | int], tuple[Tensor, Tensor]] | None,
-) -> dict[str, Tensor]:
-    """The losses of `AttnCalSeq2SeqLMOutput` by name.
-
-    Args:
-        logits: (B, T, V) of the first pass. labels: (B, T), `-100` where there is no target.
-        num_items_in_batch: what to divide the losses by; `None` for the number of targets.
-        context: what the cross-attentions of the first pass reported.
-        second_pass: takes that divisor and returns the mask loss and its penalty; `None` for no second pass.
-    """
-    labels = labels.to(logits.device)
-    num_targets = (labels != IGNORE_INDEX).sum() if num_items_in_batch is None else num_items_in_batch
-    if isinstance(num_targets, Tensor):
-        num_targets = num_targets.to(logits.device)
-    nmt_loss = label_smoothed_cross_entropy(logits, labels, label_smoothing) / num_targets
-    losses = {"loss": nmt_loss, "nmt_loss": nmt_loss.detach()}
-    if context.mask_means:
-        losses["mask_mean"] = torch.stack(context.mask_means).mean()
-    if context.gate_means:
-        losses["gate_mean"] = torch.stack(context.gate_means).mean()
-    if second_pass is not None:
-        mask_loss, mask_penalty = second_pass(num_targets)
-        losses["loss"] = attach_gradient(nmt_loss, mask_loss)
-        losses["mask_loss"] = mask_loss.detach()
-        losses["mask_penalty"] = mask_penalty.detach()
-    return losses
 
 
 class AttnCalModelMixin:

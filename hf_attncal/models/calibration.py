@@ -1,0 +1,142 @@
+"""What a cross-attention learns beside its projections: mask network, gate, NULL; and the count of steps."""
+
+import torch
+from torch import Tensor, nn
+from transformers import initialization as init
+
+from .functional import perturbation_mask
+
+
+class MaskNetwork(nn.Module):
+    """The mask perturbation model of one cross-attention (Lu et al., eq. 3); theta_m = {W^Q, W^K}.
+
+    Args:
+        embed_dim: d_model. num_heads: H.
+        projection: `"model"`: W is (d_model, d_model) and projects decoder states and encoder outputs; `"head"`: W is
+            (H, d_k, d_k) and projects the queries and keys of each head.
+    """
+
+    def __init__(self, embed_dim: int, num_heads: int, projection: str):
+        super().__init__()
+        self.num_heads = num_heads
+        self.head_dim = embed_dim // num_heads
+        self.projection = projection
+        shape = (embed_dim, embed_dim) if projection == "model" else (num_heads, self.head_dim, self.head_dim)
+        self.query_weight = nn.Parameter(torch.empty(shape))  # W^Q
+        self.key_weight = nn.Parameter(torch.empty(shape))  # W^K
+
+    def init_parameters(self, config) -> None:
+        """Initial W^Q and W^K. With W^Q = 0 the mask is constant, so that renormalised calibration is the identity."""
+        init.normal_(self.query_weight, std=0.0 if config.renormalize else config.init_std)
+        init.normal_(self.key_weight, std=config.init_std)
+
+    def _project(self, states: Tensor, heads: Tensor, weight: Tensor) -> Tensor:
+        # A matrix product and not `linear`, which `DetachedParameters` would detach. The transpose matters too:
+        # autocast keeps low-precision copies of parameters, but not of views, and a copy made in the first pass,
+        # without gradient, would cut the second pass off from the parameter.
+        if self.projection == "head":
+            return torch.matmul(heads, weight.transpose(-1, -2).to(heads.dtype))
+        return self._split_heads(torch.matmul(states, weight.transpose(-1, -2).to(states.dtype)))
+
+    def _split_heads(self, projected: Tensor) -> Tensor:
+        return projected.view(*projected.shape[:-1], self.num_heads, self.head_dim).transpose(1, 2)
+
+    def project_keys(self, encoder_states: Tensor, key: Tensor) -> Tensor:
+        """`K W^K`: encoder_states (B, S, d_model), key (B, H, S, d_k) -> (B, H, S, d_k)."""
+        return self._project(encoder_states, key, self.key_weight)
+
+    def project_queries(self, decoder_states: Tensor, query: Tensor) -> Tensor:
+        """`q W^Q`: decoder_states (B, T, d_model), query (B, H, T, d_k) -> (B, H, T, d_k)."""
+        return self._project(decoder_states, query, self.query_weight)
+
+    def forward(self, decoder_states: Tensor, query: Tensor, mask_key: Tensor) -> Tensor:
+        """m: decoder_states (B, T, d_model), query (B, H, T, d_k), mask_key (B, H, S, d_k) -> (B, H, T, S)."""
+        return perturbation_mask(self.project_queries(decoder_states, query), mask_key, self.head_dim**-0.5)
+
+
+class HeadGate(nn.Module):
+    """The gate of eq. 12: `g = sigmoid(q W^g + b^g)`, one weight vector and one bias for each head."""
+
+    def __init__(self, num_heads: int, head_dim: int):
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(num_heads, head_dim))  # W^g
+        self.bias = nn.Parameter(torch.empty(num_heads))  # b^g
+
+    def init_parameters(self, config) -> None:
+        """g = 1/2 everywhere."""
+        init.zeros_(self.weight)
+        init.zeros_(self.bias)
+
+    def forward(self, query: Tensor) -> Tensor:
+        """query (B, H, T, d_k) -> g (B, H, T, 1)."""
+        scores = torch.matmul(query, self.weight.unsqueeze(-1).to(query.dtype))
+        return torch.sigmoid(scores + self.bias[:, None, None])
+
+
+class LowRankMaskNetwork(MaskNetwork):
+    """A mask network whose two (d_model, d_model) matrices are products of a (d_model, r) and an (r, d_model) one."""
+
+    def __init__(self, embed_dim: int, num_heads: int, rank: int):
+        nn.Module.__init__(self)  # the full matrices of the parent are what is not wanted
+        self.num_heads = num_heads
+        self.head_dim = embed_dim // num_heads
+        self.projection = "model"
+        self.rank = rank
+        self.query_down = nn.Parameter(torch.empty(rank, embed_dim))
+        self.query_up = nn.Parameter(torch.empty(embed_dim, rank))
+        self.key_down = nn.Parameter(torch.empty(rank, embed_dim))
+        self.key_up = nn.Parameter(torch.empty(embed_dim, rank))
+
+    def init_parameters(self, config) -> None:
+        """As with full matrices: the products have the same standard deviation, and W^Q starts at 0 likewise."""
+        width = self.query_down.shape[1]
+        up_std = config.init_std * (width / self.rank) ** 0.5
+        for down in (self.query_down, self.key_down):
+            init.normal_(down, std=width**-0.5)
+        init.normal_(self.query_up, std=0.0 if config.renormalize else up_std)
+        init.normal_(self.key_up, std=up_std)
+
+    @property
+    def query_weight(self) -> Tensor:
+        """W^Q, (d_model, d_model)."""
+        return self.query_up @ self.query_down
+
+    @property
+    def key_weight(self) -> Tensor:
+        """W^K, (d_model, d_model)."""
+        return self.key_up @ self.key_down
+
+    def project_keys(self, encoder_states: Tensor, key: Tensor) -> Tensor:
+        return self._project_twice(encoder_states, self.key_down, self.key_up)
+
+    def project_queries(self, decoder_states: Tensor, query: Tensor) -> Tensor:
+        return self._project_twice(decoder_states, self.query_down, self.query_up)
+
+    def _project_twice(self, states: Tensor, down: Tensor, up: Tensor) -> Tensor:
+        # Transposed views, for the reason given in `MaskNetwork._project`.
+        for weight in (down, up):
+            states = torch.matmul(states, weight.transpose(-1, -2).to(states.dtype))
+        return self._split_heads(states)
+
+
+class NullToken(nn.Module):
+    """NULL of leaky attention: a key and a value for each head, (H, d_k), and a bias on its score, (H,)."""
+
+    def __init__(self, num_heads: int, head_dim: int):
+        super().__init__()
+        self.key = nn.Parameter(torch.empty(num_heads, head_dim))
+        self.value = nn.Parameter(torch.empty(num_heads, head_dim))
+        self.bias = nn.Parameter(torch.empty(num_heads))
+
+    def init_parameters(self, std: float, bias: float) -> None:
+        init.normal_(self.key, std=std)
+        init.normal_(self.value, std=std)
+        init.constant_(self.bias, bias)
+
+
+class StepCount(nn.Module):
+    """s of Lu et al., eq. 11: the optimiser steps that an annealed adapter was trained for."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("annealing_step", torch.zeros((), dtype=torch.long))
