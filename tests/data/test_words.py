@@ -1,13 +1,15 @@
 """From tokens to words: one rule for every tokenizer, in training data, in aligning and in generated text."""
 
+import json
 import re
 
 import pytest
 from datasets import Dataset
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
-from transformers import PreTrainedTokenizer, PreTrainedTokenizerFast
+from transformers import MarianTokenizer, PreTrainedTokenizer, PreTrainedTokenizerFast
 
 from hf_attncal.data.corpora import tokenize_for_alignment
+from hf_attncal.data.synthetic.english_german import generate_pairs
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
 from hf_attncal.data.words import NO_WORD, text_and_word_ids, tokenize_words
 
@@ -230,6 +232,42 @@ def test_a_slow_tokenizer_with_a_prefix_and_without_words():
     assert found[0].word_ids.tolist() == [NO_WORD, NO_WORD, 0, 0, NO_WORD]
     assert set(found[1].word_ids.tolist()) == {NO_WORD}
     assert [tokens.words for tokens in found] == [1, 0]
+
+
+def test_words_of_marians_tokenizer(tmp_path):
+    sentencepiece = pytest.importorskip("sentencepiece")
+    pairs = [pair for pair in generate_pairs(40, seed=5) if len(pair.source) < 9][:6]
+    sources, targets = ([" ".join(pair[side]) for pair in pairs] for side in (0, 1))
+    vocabulary = {"</s>": 0, "<unk>": 1, "<pad>": 2, ">>deu<<": 3}
+    for name, texts in (("source", sources), ("target", targets)):
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(texts * 20),
+            model_prefix=str(tmp_path / name),
+            vocab_size=60,
+            hard_vocab_limit=False,
+            minloglevel=2,
+            num_threads=1,
+        )
+        (tmp_path / f"{name}.model").rename(tmp_path / f"{name}.spm")
+        pieces = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / f"{name}.spm"))
+        for n in range(pieces.get_piece_size()):
+            vocabulary.setdefault(pieces.id_to_piece(n), len(vocabulary))
+    (tmp_path / "vocab.json").write_text(json.dumps(vocabulary))
+    with pytest.warns(UserWarning, match="sacremoses"):
+        tokenizer = MarianTokenizer(*(str(tmp_path / name) for name in ("source.spm", "target.spm", "vocab.json")))
+    assert not tokenizer.is_fast
+    for texts, target, prefix in ((sources, False, ""), (sources, False, ">>deu<< "), (targets, True, "")):
+        for text, found in zip(texts, tokenize_words(tokenizer, texts, target=target, prefix=prefix), strict=True):
+            ids = found.ids.tolist()
+            words = [NO_WORD] if prefix else []
+            # Each word begins with a piece that carries the mark.
+            for piece in tokenizer.convert_ids_to_tokens(ids)[len(words) : -1]:
+                words.append((words[-1] if words else NO_WORD) + piece.startswith("▁"))
+            assert found.word_ids.tolist() == [*words, NO_WORD]
+            assert found.words == len(text.split()) == words[-1] + 1
+            decoded, word_ids = text_and_word_ids(tokenizer, ids)
+            assert decoded.split() == (prefix + text).split()
+            assert word_ids[-3] in (word_ids[-2], word_ids[-2] - 1)
 
 
 # ---- generated text ----
