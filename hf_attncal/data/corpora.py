@@ -84,10 +84,10 @@ def all_lines(dataset: Dataset, batch_size: int = 10_000) -> Iterable[str]:
 
 
 def lowercased(dataset: Dataset) -> Dataset:
-    """The pairs in lower case."""
+    """The pairs in lower case; sentences that are missing stay so."""
 
     def lower(batch: dict[str, list]) -> dict[str, list]:
-        return {side: [line.lower() for line in batch[side]] for side in ("source", "target")}
+        return {side: [line and line.lower() for line in batch[side]] for side in ("source", "target")}
 
     return dataset.map(lower, batched=True, keep_in_memory=True, load_from_cache_file=False, desc="Lower-casing")
 

@@ -59,6 +59,13 @@ def test_tokens_without_end_of_sentence_and_links_between_all_tokens_of_two_word
         assert expected
 
 
+def test_pairs_with_an_empty_side_are_counted(tokenizer):
+    sides = [*LINES[:1], "", " \t", None, "old"], [*OTHER[:1], "alt", "alt", "alt", None]
+    with pytest.warns(UserWarning, match="Kept 1 of 5.*4 with an empty side"):
+        data, report = tokenize_for_alignment(pairs(*sides), tokenizer, 100, [[(0, 0)], [(0, 0)], [], [], []])
+    assert (len(data), report.empty, report.dropped) == (1, 4, 4)
+
+
 def test_pairs_that_are_too_long_are_counted(tokenizer):
     with pytest.warns(UserWarning, match="more than 3 tokens"):
         _, report = tokenize_for_alignment(pairs(["old house", *LINES[:1]], ["alt haus", OTHER[0]]), tokenizer, 3)
@@ -85,6 +92,7 @@ def test_no_pair_left_is_refused(tokenizer):
 
 def test_lowercased():
     assert lowercased(pairs(["The House"], ["DAS Haus"]))[0] == {"source": "the house", "target": "das haus"}
+    assert lowercased(pairs([None], ["DAS Haus"]))[0] == {"source": None, "target": "das haus"}
 
 
 def test_token_counts(tokenizer):
