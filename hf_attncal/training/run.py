@@ -11,9 +11,8 @@ from accelerate import PartialState
 from datasets import Dataset
 from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase, Trainer, TrainingArguments, set_seed
 
-from hf_attncal.data.corpora import all_lines, load_parallel
+from hf_attncal.data.corpora import all_lines, load_parallel, lowercased
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
-from hf_attncal.data.word_alignment import lowercased
 from hf_attncal.families import Family
 from hf_attncal.metrics import records
 
