@@ -34,8 +34,8 @@ def modules():
         aligning, aligners = importlib.import_module("aligning"), importlib.import_module("aligners")
         size = {"tokenizer": {"vocab_size": 40}, "model": TINY | {"prediction": "mixture", "sampled_softmax": True}}
         sizes = {
-            "small": size | {"training": {"max_tokens": 200}},
-            "base": size | {"tokenizer": {"vocab_size": 60}, "training": {"max_tokens": 300}},
+            "small": size | {"training": {"tokens_per_batch": 200}},
+            "base": size | {"tokenizer": {"vocab_size": 60}, "training": {"tokens_per_batch": 300}},
         }
         patch.setattr(aligning, "SIZES", sizes)
         encoder = {"vocab_size": 50, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
@@ -161,7 +161,7 @@ def test_the_whole_run(aligning, tmp_path):
             assert part["tokens_per_second"]["max"] == sentences.lengths.sum() / min(part["seconds"])
     for size in ("small", "base"):
         assert len(result["training"][size]["seconds"]) == 2
-        assert result["training"][size]["max_tokens"] == 200  # on a CPU
+        assert result["training"][size]["tokens_per_batch"] == 200  # on a CPU
         assert result["training"][size]["tokens_per_second"]["median"] > 0
     assert "memory" not in result
 
