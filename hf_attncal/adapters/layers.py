@@ -77,7 +77,7 @@ class AdapterLayer(CrossAttentionMixin, nn.Module, BaseTunerLayer):
             parts["attncal_annealing"] = StepCount()
         if config.leaky:
             std = attention.embed_dim**-0.5 if config.null_key_std is None else config.null_key_std
-            parts["attncal_null"] = NullToken(attention.num_heads, attention.head_dim)
+            parts["attncal_null"] = NullToken(attention.num_heads, attention.head_dim, bias=True)
             parts["attncal_null"].init_parameters(std, config.null_bias)
         weight = next(attention.out_proj.parameters())
         dtype = weight.dtype if weight.dtype.is_floating_point else torch.get_default_dtype()

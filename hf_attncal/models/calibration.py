@@ -120,18 +120,27 @@ class LowRankMaskNetwork(MaskNetwork):
 
 
 class NullToken(nn.Module):
-    """NULL of leaky attention: a key and a value for each head, (H, d_k), and a bias on its score, (H,)."""
+    """NULL of leaky attention (Mask-Align, sec. 3.2): for each head a key, (H, d_k), a value and a bias on its score.
 
-    def __init__(self, num_heads: int, head_dim: int):
+    Args:
+        num_heads: H. head_dim: d_k.
+        value: with a value, (H, d_k); without, `value` is None: what is read from NULL is the caller's.
+        bias: with a bias on the score, (H,), which is not in the paper; without, `bias` is None.
+    """
+
+    def __init__(self, num_heads: int, head_dim: int, *, value: bool = True, bias: bool = False):
         super().__init__()
         self.key = nn.Parameter(torch.empty(num_heads, head_dim))
-        self.value = nn.Parameter(torch.empty(num_heads, head_dim))
-        self.bias = nn.Parameter(torch.empty(num_heads))
+        self.value = nn.Parameter(torch.empty(num_heads, head_dim)) if value else None
+        self.bias = nn.Parameter(torch.empty(num_heads)) if bias else None
 
-    def init_parameters(self, std: float, bias: float) -> None:
+    def init_parameters(self, std: float, bias: float | None = None) -> None:
+        """Normal keys and values with standard deviation `std`; `bias` is ignored where there is none."""
         init.normal_(self.key, std=std)
-        init.normal_(self.value, std=std)
-        init.constant_(self.bias, bias)
+        if self.value is not None:
+            init.normal_(self.value, std=std)
+        if self.bias is not None:
+            init.constant_(self.bias, bias)
 
 
 class StepCount(nn.Module):
