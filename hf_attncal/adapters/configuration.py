@@ -1,13 +1,13 @@
-"""Configuration of an attention-calibration adapter, and what is added to the card of a saved one."""
+"""Configuration of an attention-calibration adapter."""
 
 import dataclasses
 import enum
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import ClassVar
 
 from peft import PeftConfig, TaskType
 
+from hf_attncal.hub import write_adapter_card
 from hf_attncal.models.configuration_attncal import CALIBRATIONS, check_settings
 
 
@@ -19,9 +19,6 @@ class AdapterType(enum.StrEnum):
     """
 
     ATTNCAL = "ATTNCAL"
-
-
-CARD_START, CARD_END = "<!-- hf_attncal: written at each save -->", "<!-- hf_attncal: end -->"
 
 
 @dataclass
@@ -108,47 +105,12 @@ class AttentionCalibrationConfig(PeftConfig):
         PEFT and transformers both end here when they save an adapter, after they wrote a card of their own.
         """
         super().save_pretrained(save_directory, **kwargs)
-        _update_card(Path(save_directory) / "README.md", self)
+        # Of this class's own fields the method, and what differs from its default; the base has lines of its own.
+        own = [f for f in dataclasses.fields(self) if f.name in AttentionCalibrationConfig.__annotations__ and f.repr]
+        values = {f.name: getattr(self, f.name) for f in own}
+        changed = [f.name for f in own if values[f.name] != f.default]
+        write_adapter_card(save_directory, self, {name: values[name] for name in ("calibration", *changed)})
 
 
 def _is_integer(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _update_card(path: Path, config: AttentionCalibrationConfig) -> None:
-    """Put our section into a model card, in the place of the one of an earlier save; the rest stays as it is."""
-    text = path.read_text(encoding="utf-8") if path.exists() else "---\nlibrary_name: peft\n---\n"
-    before, _, rest = text.partition(CARD_START)
-    _, end, after = rest.partition(CARD_END)
-    after = after if end else rest  # the mark was edited away: rather an old section twice than words lost
-    section = f"{CARD_START}\n{_card_section(config)}\n{CARD_END}"
-    path.write_text(f"{before.rstrip()}\n\n{section}\n{after.lstrip()}", encoding="utf-8")
-
-
-def _card_section(config: AttentionCalibrationConfig) -> str:
-    base = config.base_model_name_or_path or "not named"
-    revision = config.revision or "not known (it did not come from the Hub, or its commit was not recorded)"
-    stock = {f.name: f.default for f in dataclasses.fields(AttentionCalibrationConfig)}
-    own = set(AttentionCalibrationConfig.__annotations__) - {"base_model_type", "base_d_model"}
-    changed = [
-        f"- `{name}`: `{getattr(config, name)}`"
-        for name in stock
-        if name in own and (name == "calibration" or getattr(config, name) != stock[name])
-    ]
-    return "\n".join(
-        [
-            "## Attention-calibration adapter",
-            "",
-            f"- Base model: `{base}` (`{config.base_model_type}`, d_model {config.base_d_model})",
-            f"- Revision of the base model: {revision}",
-            *changed,
-            "",
-            "```python",
-            "# pip install hf_attncal",
-            "import hf_attncal.adapters  # tells PEFT about this kind of adapter",
-            "from peft import AutoPeftModelForSeq2SeqLM",
-            "",
-            'model = AutoPeftModelForSeq2SeqLM.from_pretrained("the name or folder of this adapter")',
-            "```",
-        ]
-    )

@@ -42,6 +42,7 @@ BAD_TYPES = [
     ("fixed_softmax", 0),
     ("annealing_steps", "100k"),
     ("label_smoothing", [0.1]),
+    ("null_bias", True),
     ("null_key_std", "small"),
 ]
 EVERY_FIELD = {

@@ -23,6 +23,7 @@ SETTINGS = {
     "annealed": {"calibration": "annealed", "annealing_steps": 10},
     "gated": {"calibration": "gated"},
     "head": {"calibration": "gated", "mask_projection": "head"},
+    "renormalized": {"calibration": "gated", "renormalize": True},
     "leaky": {"leaky": True},
     "gumbel": {"gumbel": True},
     "gated-leaky": {"calibration": "gated", "leaky": True},
