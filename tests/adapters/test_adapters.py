@@ -103,11 +103,11 @@ def test_the_mass_of_null_can_be_set(bases, batch, settings, mass):
     inputs = {name: batch[name] for name in ("input_ids", "attention_mask")} | {"labels": labels}
     model.train()
     layers = [layer for layer in adapter_layers(model) if layer.active_name is not None]
-    layers[0].null_bias.data += 12  # so that later layers see another model while the first is measured
+    layers[0].null.bias.data += 12  # so that later layers see another model while the first is measured
     for _ in range(3):  # the biases of lower layers change the scores of higher ones a little
         biases = set_null_mass(model, inputs, mass)
     assert model.training
-    assert all(torch.equal(bias, layer.null_bias) for bias, layer in zip(biases, layers, strict=True))
+    assert all(torch.equal(bias, layer.null.bias) for bias, layer in zip(biases, layers, strict=True))
     with torch.no_grad():
         nulls = model.eval()(**inputs, output_attention_details=True).null_attentions
     for null in nulls:
@@ -139,11 +139,11 @@ def test_the_mass_of_null_is_found_from_afar(tmp_path, batch, dtype, shift):
 
 def test_a_mass_that_no_bias_gives_changes_nothing(bases, batch):
     model = adapted(bases["marian"], calibration=None, leaky=True)
-    before = [layer.null_bias.clone() for layer in adapter_layers(model)]
+    before = [layer.null.bias.clone() for layer in adapter_layers(model)]
     adapter_layers(model)[0].get_base_layer().k_proj.weight.data.fill_(float("nan"))
     with pytest.raises(ValueError, match=r"no bias gives NULL a weight of 0\.1"):
         set_null_mass(model, {**batch, "labels": torch.tensor([[5, 6, 7], [8, 9, 2]])}, 0.1)
-    assert all(map(torch.equal, before, (layer.null_bias for layer in adapter_layers(model))))
+    assert all(map(torch.equal, before, (layer.null.bias for layer in adapter_layers(model))))
 
 
 def test_the_mass_of_null_has_clear_errors(bases, batch):

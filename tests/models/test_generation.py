@@ -15,7 +15,7 @@ from transformers import PreTrainedModel
 from transformers.cache_utils import DynamicCache, EncoderDecoderCache, StaticCache
 from transformers.modeling_outputs import BaseModelOutput
 
-from hf_attncal.models.cross_attention import MaskNetwork
+from hf_attncal.models.calibration import MaskNetwork
 
 SETTINGS = {
     "off": {},
