@@ -16,10 +16,10 @@ from transformers import PreTrainedTokenizerBase, Trainer, TrainerCallback, Trai
 
 from hf_attncal.alignment.aligner import WordAligner
 from hf_attncal.data.batching import TokenBatchSampler
-from hf_attncal.data.corpora import load_parallel
-from hf_attncal.data.pharaoh import GoldAlignment, check_index_base, parse_alignments
+from hf_attncal.data.collators import AlignmentCollator
+from hf_attncal.data.corpora import load_parallel, lowercased, token_counts, tokenize_for_alignment
+from hf_attncal.data.pharaoh import GoldAlignment, Link, check_index_base, parse_alignments
 from hf_attncal.data.text import read_lines
-from hf_attncal.data.word_alignment import AlignmentCollator, Link, lowercased, token_counts, tokenize_for_alignment
 from hf_attncal.metrics import records
 from hf_attncal.metrics.aer import AlignmentScore, alignment_error_rate
 from hf_attncal.models.configuration_mask_align import MaskAlignConfig

@@ -11,15 +11,10 @@ from datasets import Dataset
 
 from hf_attncal import MaskAlignModel
 from hf_attncal.alignment import WordAligner
+from hf_attncal.data.collators import AlignmentCollator
+from hf_attncal.data.corpora import lowercased, token_counts, tokenize_for_alignment
 from hf_attncal.data.synthetic.english_german import generate_split
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
-from hf_attncal.data.word_alignment import (
-    AlignmentCollator,
-    lowercased,
-    token_counts,
-    tokenize_for_alignment,
-    tokens_of_words,
-)
 from hf_attncal.training.word_alignment import Gold, make_aligner_config, score_aligner, train_aligner, tune_links
 
 LINES = ["the old house is small .", "a house", "old"]
@@ -86,10 +81,6 @@ def test_links_that_do_not_fit_are_refused(tokenizer, links, message):
 def test_no_pair_left_is_refused(tokenizer):
     with pytest.raises(ValueError, match="No sentence pair is left"):
         tokenize_for_alignment(pairs([""], [""]), tokenizer, 100)
-
-
-def test_tokens_of_words_without_tokens():
-    assert tokens_of_words("a bc  d", [(0, 1), (2, 3), (3, 4)]) == [[0], [1, 2], []]
 
 
 def test_lowercased():
