@@ -65,12 +65,11 @@ def merge(weights: Weights, method: str, threshold: float | None) -> list[WordAl
         threshold: what a score must exceed; None to link each target word to its best source word ("forward" only).
     """
     source_side, target_side = (weights.source_ids, weights.source_words), (weights.target_ids, weights.target_words)
-    nulls = [
-        [None] * len(weights.words) if null is None else _rows(mean_over_words(null, *side), lengths)
-        for null, side, lengths in zip(
-            (weights.source_null, weights.target_null), (source_side, target_side), zip(*weights.words), strict=True
-        )
-    ]
+    source_lengths, target_lengths = zip(*weights.words, strict=True)
+    nulls = (
+        _of_words(weights.source_null, source_side, source_lengths),
+        _of_words(weights.target_null, target_side, target_lengths),
+    )
     if method == "harmonic":
         scores = largest_over_words(harmonic(weights.forward, weights.backward), source_side, target_side)
         return _above_threshold(scores, weights.words, *nulls, method, threshold)
@@ -172,6 +171,9 @@ def _alignment(
     return WordAlignment(tuple(ordered), values, source_null, target_null, mean, method, threshold)
 
 
-def _rows(values: Tensor, lengths: Sequence[int]) -> list[tuple[float, ...]]:
-    """The first values of each row."""
-    return [tuple(row[:length]) for row, length in zip(values.tolist(), lengths, strict=True)]
+def _of_words(null: Tensor | None, side: tuple[Tensor, int], lengths: Sequence[int]) -> Nulls:
+    """NULL probabilities of the words of each pair."""
+    if null is None:
+        return [None] * len(lengths)
+    rows = mean_over_words(null, *side).tolist()
+    return [tuple(row[:length]) for row, length in zip(rows, lengths, strict=True)]

@@ -117,8 +117,8 @@ class WeightSource(ABC):
         if symmetrize is not None and symmetrize not in self.symmetrizations:
             names = " or ".join(map(repr, self.symmetrizations))
             raise ValueError(
-                f"`symmetrize` must be {names} for {self.kind}, which has one direction, got {symmetrize!r}. Align the "
-                "two directions with two models and merge them with `hf_attncal.alignment.symmetrize`."
+                f"`symmetrize` must be {names} for {self.kind}, which has one direction, got {symmetrize!r}. Align "
+                "the two directions with two models and merge them with `hf_attncal.alignment.symmetrize`."
             )
 
     @abstractmethod

@@ -189,10 +189,9 @@ def _read_batch(
     # By attribute and not by class: a model loaded as remote code has a class of its own.
     ours = [m.layer_idx for m in model.modules() if getattr(m, "switches", None) is not None] if details else []
     inputs = {**inputs, "use_cache": False, "return_dict": True} | ({"output_attentions": True} if attentions else {})
-    if ours:
-        outputs = model(**inputs, output_attention_details=True)
-    else:  # without the layer of the vocabulary, which costs as much as many others
-        outputs = model.base_model(**inputs)
+    # Details are recorded by the model with its head. Without them its layer of the vocabulary, which costs as much as
+    # many others, is left out.
+    outputs = model(**inputs, output_attention_details=True) if ours else model.base_model(**inputs)
     if attentions:
         used = getattr(outputs, "cross_attentions", None)
         if not used or any(layer is None for layer in used):
@@ -204,7 +203,7 @@ def _read_batch(
     count = len(used) if attentions else decoder_size(model.config)[0]
 
     def layers(name: str) -> Layers:
-        recorded = (getattr(outputs, name, None) or None) if ours else None
+        recorded = getattr(outputs, name) if ours else None
         by_number = {} if recorded is None else dict(zip(ours, recorded, strict=True))
         return tuple(by_number.get(number) for number in range(count))
 
