@@ -346,7 +346,7 @@ def measure_training(args: argparse.Namespace) -> dict[str, dict]:
     seconds = timed_in_turn(args, runs)
     return {
         size: {
-            "max_tokens": max_tokens,
+            "tokens_per_batch": max_tokens,
             "bf16": bf16,
             "seconds": seconds[size],
             "tokens_per_second": common.spread(
@@ -492,8 +492,7 @@ def main(arguments: list[str] | None = None) -> dict:
     args.bf16 = args.dtype == "bfloat16"
     os.environ["RAYON_NUM_THREADS"] = str(args.threads)  # the tokenizers have the same number of threads
     common.set_up(args)
-    settings = {**common.settings(args), "length": MEAN_LENGTH, "targets": TARGETS}
-    result = {"benchmark": "aligning", "environment": common.environment(args), "settings": settings}
+    result = common.record("aligning", args, length=MEAN_LENGTH, targets=TARGETS)
     if args.memory:  # first, while this process holds no model that the command would have to share memory with
         result["memory"] = measure_memory(args)
     result |= measure_aligning(args)
@@ -501,7 +500,7 @@ def main(arguments: list[str] | None = None) -> dict:
     if args.train_steps:
         result["training"] = measure_training(args)
     report(args, result)
-    common.save(args, "benchmark_aligning", result)
+    common.save(args, result)
     return result
 
 
