@@ -1,4 +1,4 @@
-"""Word alignments in Pharaoh format: reading links and annotations, and what is wrong with their indices.
+"""Word alignments in Pharaoh format: reading links and annotations, writing links, what is wrong with indices.
 
 A link is a pair (i, j): source word i, target word j, both counted from 0.
 """
@@ -10,17 +10,14 @@ from dataclasses import dataclass
 
 Link = tuple[int, int]
 
-
 # `3-4` is a sure link, `3p4` and `3?4` are possible ones.
 _GOLD_LINK = re.compile(r"(?P<first>\d+)(?P<kind>[-p?])(?P<second>\d+)")
-
 
 # `3-4`, or with a score `3-4:0.93`. Possible links are recognised only to be refused with a better message.
 _PROPOSED_LINK = re.compile(r"(?P<first>\d+)(?P<kind>[-p?])(?P<second>\d+)(:[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?)?")
 
-
 # With links in fewer sentence pairs than this, that no first word has any may well be a coincidence.
-_PAIRS_FOR_BASE_CHECK = 10
+_PAIRS_FOR_INDEX_CHECKS = 10
 
 
 @dataclass(frozen=True)
@@ -73,6 +70,13 @@ def parse_hypotheses(lines: Iterable[str], base: int = 0, reverse: bool = False)
     return pairs
 
 
+def format_links(links: Iterable[Link], scores: Iterable[float] | None = None) -> str:
+    """Links of one sentence pair in Pharaoh format, sorted: `i-j i-j`, or with a score for each `i-j:0.9300`."""
+    if scores is None:
+        return " ".join(f"{i}-{j}" for i, j in sorted(links))
+    return " ".join(f"{i}-{j}:{score:.4f}" for (i, j), score in sorted(zip(links, scores, strict=True)))
+
+
 def _check_base(base: int) -> None:
     if base not in (0, 1):
         raise ValueError(f"`base` must be 0 or 1, the index of the first word, got {base!r}.")
@@ -96,16 +100,20 @@ def _parse_line(
         yield match, (second, first) if reverse else (first, second)
 
 
+def enough_for_index_checks(pairs: Sequence[GoldAlignment | AbstractSet[Link]]) -> bool:
+    """Whether ten or more sentence pairs have links: of fewer, what looks like wrong indices may be a coincidence."""
+    return sum(bool(_all_links(pair)) for pair in pairs) >= _PAIRS_FOR_INDEX_CHECKS
+
+
 def detect_index_base(pairs: Sequence[GoldAlignment | AbstractSet[Link]]) -> int | None:
     """From what number links that were read as 0-based seem to count.
 
     Returns:
-        0 if any index is 0; 1 if none is, though ten or more sentence pairs have links; `None` if too few have.
+        0 if any index is 0; 1 if none is, though `enough_for_index_checks` holds; `None` if it does not.
     """
-    linked = [links for links in map(_all_links, pairs) if links]
-    if any(0 in link for links in linked for link in links):
+    if any(0 in link for pair in pairs for link in _all_links(pair)):
         return 0
-    return 1 if len(linked) >= _PAIRS_FOR_BASE_CHECK else None
+    return 1 if enough_for_index_checks(pairs) else None
 
 
 def check_index_base(

@@ -1,5 +1,4 @@
-"""Word alignments in Pharaoh format, and the alignment error rate (Och and Ney, 2003, "A Systematic Comparison of
-Various Statistical Alignment Models").
+"""The alignment error rate (Och and Ney, 2003, "A Systematic Comparison of Various Statistical Alignment Models").
 
 A link is a pair (i, j): source word i, target word j, both counted from 0.
 """
@@ -10,26 +9,25 @@ import warnings
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
 
 from hf_attncal.data.pharaoh import (
-    _PAIRS_FOR_BASE_CHECK,
     GoldAlignment,
     Link,
-    _all_links,
     check_index_base,
     check_inside_sentences,
+    enough_for_index_checks,
 )
+
+from .base import Metric
 
 # Source and target words of a sentence pair.
 WordPair = tuple[Sequence[str], Sequence[str]]
 
 # The folder to give to `evaluate.load`.
 AER_METRIC = str(Path(__file__).parent / "evaluate_modules" / "aer")
-
 
 # An error rate above the first, of which less than the second part is left with other indices, is no coincidence. (Of
 # Hansards with their many possible links, links that are off by one get no more than about 40 %.)
@@ -66,9 +64,6 @@ class AlignmentScore:
         )
 
 
-# ---- reading ----
-
-
 # ---- wrong indices ----
 
 
@@ -81,9 +76,8 @@ def find_index_mismatch(gold: Sequence[GoldAlignment], hypotheses: Sequence[Abst
     Returns:
         A sentence that says so, or `None`: nothing found, or links in fewer than ten sentence pairs on either side.
     """
-    linked = [sum(bool(links) for links in map(_all_links, pairs)) for pairs in (gold, hypotheses)]
     aer = _aer(_count(gold, hypotheses).sum(axis=0))
-    if min(linked) < _PAIRS_FOR_BASE_CHECK or aer <= _SUSPICIOUS_AER:
+    if aer <= _SUSPICIOUS_AER or not all(map(enough_for_index_checks, (gold, hypotheses))):
         return None
     variants = {
         "raised by 1: the gold alignment looks 1-based and the hypothesis 0-based": lambda i, j: (i + 1, j + 1),
@@ -146,16 +140,13 @@ def alignment_error_rate(
         ValueError: unequal numbers of pairs, an annotation that looks 1-based, a link outside of its sentence,
             `punctuation=False` without `sentences`, a negative `bootstrap`, or a `|` in what the signature states.
     """
-    if bootstrap < 0:
-        raise ValueError(f"`bootstrap` must be >= 0 (a number of resamples, 0 for none), got {bootstrap}.")
-    signature = _signature(
+    signature = _METRIC.signature(
         base=base,
         possible="ignored" if ignore_possible else "used",
         **({} if punctuation else {"punct": "excluded"}),
         unit=unit,
         symm=symmetrization,
         n=str(len(gold)),
-        version=version("hf_attncal"),
     )
     _check_pairs(gold, hypotheses)
     if check_indices:
@@ -166,10 +157,6 @@ def alignment_error_rate(
     counts = _count(gold, hypotheses)
     proposed, sure, sure_hits, possible_hits = counts.sum(axis=0).tolist()
     precision, recall = _ratio(possible_hits, proposed), _ratio(sure_hits, sure)
-    interval = None
-    if bootstrap and gold:
-        low, high = np.quantile(_resampled_aer(counts, bootstrap, seed), [0.025, 0.975]).tolist()
-        interval = low, high
     return AlignmentScore(
         aer=1 - _ratio(sure_hits + possible_hits, proposed + sure),
         precision=precision,
@@ -182,7 +169,7 @@ def alignment_error_rate(
         proposed=proposed,
         sure_hits=sure_hits,
         possible_hits=possible_hits,
-        interval=interval,
+        interval=_METRIC.interval(counts, bootstrap, seed),
     )
 
 
@@ -199,23 +186,14 @@ def paired_bootstrap(
 ) -> float:
     """Share of resamples of the sentence pairs in which the AER of `second` is lower than that of `first`.
 
-    Both are scored on the same resamples (paired bootstrap: Koehn, 2004, "Statistical Significance Tests for Machine
-    Translation Evaluation"). 1 minus the share is the p-value of the one-sided test that `second` is better; ties
-    count against it.
-
-    Args and errors are those of `alignment_error_rate`; `bootstrap` must be at least 1, and there must be a pair.
+    `Metric.paired_bootstrap` says what it tells. Args and errors are those of `alignment_error_rate`; `bootstrap` must
+    be at least 1, and there must be a pair.
     """
-    if bootstrap < 1 or not gold:
-        raise ValueError(
-            f"A paired bootstrap needs `bootstrap` >= 1 and a sentence pair, got {bootstrap} resamples of "
-            f"{len(gold)} pairs."
-        )
-    rates = []
+    counts = []
     for hypotheses in (first, second):
         _check_pairs(gold, hypotheses)
-        counts = _count(*_select(gold, hypotheses, ignore_possible, sentences, punctuation))
-        rates.append(_resampled_aer(counts, bootstrap, seed))
-    return float(np.mean(rates[1] < rates[0]))
+        counts.append(_count(*_select(gold, hypotheses, ignore_possible, sentences, punctuation)))
+    return _METRIC.paired_bootstrap(*counts, bootstrap, seed)
 
 
 def is_punctuation(word: str) -> bool:
@@ -230,14 +208,6 @@ def is_punctuation(word: str) -> bool:
 def _check_pairs(gold: Sequence[GoldAlignment], hypotheses: Sequence[AbstractSet[Link]]) -> None:
     if len(gold) != len(hypotheses):
         raise ValueError(f"{len(gold)} annotated sentence pairs, but {len(hypotheses)} proposed alignments.")
-
-
-def _signature(**fields: str) -> str:
-    """`AER|name:value|...`, in the given order."""
-    for name, value in fields.items():
-        if not value or "|" in value or not value.isprintable():
-            raise ValueError(f"`{name}` of the signature must be one line of text without `|`, got {value!r}.")
-    return "|".join(["AER", *(f"{name}:{value}" for name, value in fields.items())])
 
 
 def _select(
@@ -291,15 +261,7 @@ def _aer(counts: np.ndarray) -> np.ndarray:
     return 1 - np.where(total > 0, sure_hits + possible_hits, 1) / np.maximum(total, 1)
 
 
-def _resampled_aer(counts: np.ndarray, resamples: int, seed: int) -> np.ndarray:
-    """(resamples,) error rates. Resample r has the pairs of the r-th call of `integers(pairs, size=pairs)`.
-
-    A pair that is drawn k times counts k times, so the sums are products of how often with `counts` (pairs, 4).
-    """
-    generator = np.random.default_rng(seed)
-    pairs = len(counts)
-    draws = (generator.integers(pairs, size=pairs) for _ in range(resamples))
-    return _aer(np.stack([np.bincount(draw, minlength=pairs) @ counts for draw in draws]))
+_METRIC = Metric("AER", _aer, lower_is_better=True)
 
 
 def _ratio(numerator: int, denominator: int) -> float:

@@ -1,4 +1,7 @@
-"""What a results file states besides its numbers, so that they can be checked: software, hardware, data."""
+"""What a results file states besides its numbers, so that they can be checked: software, hardware, data.
+
+PyTorch is imported when it is asked: scoring files does not need it.
+"""
 
 import hashlib
 import json
@@ -8,8 +11,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import torch
-
 PACKAGES = ("hf_attncal", "torch", "transformers", "accelerate", "tokenizers", "datasets", "sacrebleu")
 
 
@@ -18,16 +19,40 @@ def software() -> dict[str, str]:
     return {"python": platform.python_version(), **{name: version(name) for name in PACKAGES}}
 
 
-def hardware() -> dict[str, Any]:
-    """The processor and its threads, and the GPU where there is one."""
+def hardware(device: Any = None) -> dict[str, Any]:
+    """The processor, its threads and its load, and the GPU with its CUDA version.
+
+    `load_average` is that of the minute before the call: a benchmark asks before it begins, and so tells its reader
+    whether the machine was quiet.
+
+    Args:
+        device: what the numbers were computed on (a `torch.device` or its name): it is stated, and a GPU only if it
+            is that one. None: the GPU is stated where there is one.
+    """
+    import torch
+
     described: dict[str, Any] = {
-        "cpu": torch.cpu.get_capabilities().get("cpu_name") or platform.processor() or platform.machine(),
+        "cpu": _processor() or torch.cpu.get_capabilities().get("cpu_name") or platform.machine(),
+        "cpu_capability": torch.backends.cpu.get_cpu_capability(),
         "cpu_cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
+        "load_average": round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None,
     }
-    if torch.cuda.is_available():
-        described["gpu"] = torch.cuda.get_device_name()
+    if device is not None:
+        described["device"] = str(device)
+    if torch.cuda.is_available() and (device is None or torch.device(device).type == "cuda"):
+        described |= {"gpu": torch.cuda.get_device_name(device), "cuda": torch.version.cuda}
     return described
+
+
+def _processor() -> str:
+    """The name of the processor; empty where the system does not tell."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:  # not Linux
+        return platform.processor()
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, "")
 
 
 def sha256(path: str | Path) -> str:
@@ -36,24 +61,39 @@ def sha256(path: str | Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def record(config: dict[str, Any], files: dict[str, Path] | None = None, **hardware_besides: Any) -> dict[str, Any]:
+def record(
+    config: dict[str, Any], files: dict[str, Path] | None = None, device: Any = None, **hardware_besides: Any
+) -> dict[str, Any]:
     """What every results file begins with: the settings, and all that the numbers could depend on besides.
 
     Args:
         config: settings as plain data, without the places of this machine.
         files: data file by the name to state -> where it is; stated are their SHA-256.
+        device: as in `hardware`.
         hardware_besides: more to say about the hardware (`processes`, `bf16`).
     """
     return {
         "config": config,
         "software": software(),
-        "hardware": {**hardware(), **hardware_besides},
+        "hardware": {**hardware(device), **hardware_besides},
         "data_sha256": {name: sha256(path) for name, path in (files or {}).items()},
     }
 
 
 def write(results: dict[str, Any], *paths: str | Path) -> None:
-    """Write results as JSON to every path; folders that are missing are made."""
-    for path in map(Path, paths):
+    """Write results as JSON to every path; folders that are missing are made.
+
+    A file is whole or as it was: it is written under another name beside its own and then renamed.
+
+    Raises:
+        TypeError: something in `results` is no JSON; no file has been touched.
+    """
+    text = json.dumps(results, indent=1, ensure_ascii=False) + "\n"
+    for path in (Path(path).resolve() for path in paths):  # a symbolic link stays one
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
+        try:
+            partial.write_text(text, encoding="utf-8")
+            partial.replace(path)
+        finally:
+            partial.unlink(missing_ok=True)

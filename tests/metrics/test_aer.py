@@ -15,12 +15,13 @@ from hf_attncal.data.pharaoh import (
     check_index_base,
     check_inside_sentences,
     detect_index_base,
+    format_links,
     parse_alignments,
     parse_hypotheses,
 )
 from hf_attncal.metrics.aer import alignment_error_rate, find_index_mismatch, is_punctuation, paired_bootstrap
 
-# ---- reading ----
+# ---- reading and writing ----
 
 
 def test_sure_and_possible_links_are_read():
@@ -53,6 +54,16 @@ def test_the_target_index_may_come_first():
     (pair,) = parse_alignments(["0-1 2p3"], reverse=True)
     assert (pair.sure, pair.possible) == ({(1, 0)}, {(1, 0), (3, 2)})
     assert parse_hypotheses(["1-2 3-1:0.5"], base=1, reverse=True) == [{(1, 0), (0, 2)}]
+
+
+def test_links_are_written_as_they_are_read():
+    links = {(10, 2), (2, 10), (0, 0)}
+    assert format_links(links) == "0-0 2-10 10-2"
+    assert parse_hypotheses([format_links(links)]) == [links]
+    assert format_links([(1, 0), (0, 2)], [0.25, 1 / 3]) == "0-2:0.3333 1-0:0.2500"
+    assert format_links([]) == format_links([], []) == ""
+    with pytest.raises(ValueError, match="shorter"):
+        format_links([(0, 0)], [])
 
 
 def test_scores_of_a_hypothesis_are_ignored():
@@ -351,7 +362,7 @@ def test_punctuation():
 
 
 def slow_bootstrap(gold: list[str], hypothesis: list[str], resamples: int, seed: int) -> list[float]:
-    """AER of whole corpora put together line by line. The draws are those that `_resampled_aer` states."""
+    """AER of whole corpora put together line by line. The draws are those that `Metric.resampled` states."""
     generator = np.random.default_rng(seed)
     rates = []
     for _ in range(resamples):
@@ -409,9 +420,9 @@ def test_the_paired_bootstrap_equals_a_slow_one():
 
 
 def test_a_paired_bootstrap_needs_something_to_draw():
-    with pytest.raises(ValueError, match="got 0 resamples of 1 pairs"):
+    with pytest.raises(ValueError, match="got 0 resamples of 1 sentences"):
         paired_bootstrap(parse_alignments(["0-0"]), [set()], [set()], bootstrap=0)
-    with pytest.raises(ValueError, match="got 5 resamples of 0 pairs"):
+    with pytest.raises(ValueError, match="got 5 resamples of 0 sentences"):
         paired_bootstrap([], [], [], bootstrap=5)
     with pytest.raises(ValueError, match="1 annotated sentence pairs, but 2 proposed"):
         paired_bootstrap(parse_alignments(["0-0"]), [set()], [set()] * 2)

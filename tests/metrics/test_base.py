@@ -1,0 +1,47 @@
+"""What a metric gets for its name and its formula: signature, interval, paired comparison."""
+
+import numpy as np
+import pytest
+
+from hf_attncal import __version__
+from hf_attncal.metrics.base import Metric
+
+MEAN = Metric("Mean", lambda sums: sums[..., 0] / sums[..., 1])
+COUNTS = np.stack([np.random.default_rng(0).random(30), np.ones(30)], axis=1)  # of each sentence a value, and 1
+
+
+def means(counts: np.ndarray, seed: int, resamples: int = 200) -> list[float]:
+    """The mean of every resample, one drawn sentence after the other."""
+    generator = np.random.default_rng(seed)
+    return [
+        sum(counts[n, 0] for n in generator.integers(len(counts), size=len(counts))) / len(counts)
+        for _ in range(resamples)
+    ]
+
+
+def test_the_signature_ends_with_the_version():
+    assert MEAN.signature(unit="word", n="30") == f"Mean|unit:word|n:30|version:{__version__}"
+    for value in ("", "a|b", "a\nb"):
+        with pytest.raises(ValueError, match=r"`unit` of the signature must be one line of text without `\|`"):
+            MEAN.signature(unit=value)
+
+
+def test_the_interval_is_that_of_a_slow_bootstrap():
+    low, high = MEAN.interval(COUNTS, 200, seed=3)
+    assert (low, high) == pytest.approx(tuple(np.percentile(means(COUNTS, 3), [2.5, 97.5])), abs=1e-12)
+    assert low < COUNTS[:, 0].mean() < high
+    assert MEAN.interval(COUNTS, 200, seed=4) != (low, high)
+    assert MEAN.interval(COUNTS, 0, seed=3) is MEAN.interval(COUNTS[:0], 200, seed=3) is None
+    with pytest.raises(ValueError, match=r"`bootstrap` must be >= 0.*got -1"):
+        MEAN.interval(COUNTS, -1, seed=3)
+
+
+def test_better_is_higher_or_lower_and_a_tie_is_not_better():
+    other = COUNTS + np.random.default_rng(1).normal(0, 0.2, (30, 1)) * [1, 0]
+    higher = sum(b > a for a, b in zip(means(COUNTS, 3), means(other, 3), strict=True)) / 200
+    assert 0 < higher < 1
+    assert MEAN.paired_bootstrap(COUNTS, other, 200, seed=3) == higher
+    assert Metric("Error", MEAN.score, lower_is_better=True).paired_bootstrap(COUNTS, other, 200, 3) == 1 - higher
+    assert MEAN.paired_bootstrap(COUNTS, COUNTS, 200, seed=3) == 0
+    with pytest.raises(ValueError, match="the same sentences, got 30 and 29 of them"):
+        MEAN.paired_bootstrap(COUNTS, COUNTS[1:], 200, seed=3)

@@ -1,0 +1,71 @@
+"""Results files: what they begin with, and that they are whole."""
+
+import json
+import os
+import stat
+from importlib.metadata import version
+
+import pytest
+import torch
+
+from hf_attncal.metrics import records
+
+
+def test_a_record_states_settings_software_hardware_and_data(tmp_path):
+    data = tmp_path / "text"
+    data.write_bytes(b"abc")
+    record = records.record({"seed": 1}, {"train": data}, processes=2)
+    assert list(record) == ["config", "software", "hardware", "data_sha256"]
+    assert record["config"] == {"seed": 1}
+    assert record["software"]["torch"] == version("torch")
+    assert {"cpu", "cpu_capability", "cpu_cores", "threads", "load_average"} <= record["hardware"].keys()
+    assert record["hardware"]["cpu"]
+    assert record["hardware"]["processes"] == 2
+    assert record["data_sha256"] == {"train": "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"}
+    json.dumps(record)
+
+
+def test_a_gpu_is_stated_unless_the_numbers_come_from_the_processor(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: f"GPU {device}")
+    assert records.hardware()["gpu"] == "GPU None"
+    assert "device" not in records.hardware()
+    assert records.hardware("cuda:1") | {"gpu": "GPU cuda:1", "device": "cuda:1"} == records.hardware("cuda:1")
+    assert {"gpu", "cuda"} & records.hardware("cpu").keys() == set()
+
+
+def test_results_are_written_to_every_path_with_the_usual_rights(tmp_path):
+    paths = [tmp_path / "a.json", tmp_path / "new" / "folder" / "b.json"]
+    umask = os.umask(0o027)
+    try:
+        records.write({"name": "Größe", "value": 0.5}, *paths)
+    finally:
+        os.umask(umask)
+    for path in paths:
+        assert path.read_text(encoding="utf-8") == '{\n "name": "Größe",\n "value": 0.5\n}\n'
+        assert stat.S_IMODE(path.stat().st_mode) == 0o640
+        assert list(path.parent.glob("*.json*")) == [path]  # nothing is left beside it
+
+
+def test_what_goes_wrong_leaves_the_file_as_it_was(tmp_path, monkeypatch):
+    path = tmp_path / "a.json"
+    records.write({"value": 1}, path)
+    with pytest.raises(TypeError, match="not JSON serializable"):
+        records.write({"value": {1}}, path)
+
+    def full(self, text, **_):
+        self.touch()
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr("pathlib.Path.write_text", full)
+    with pytest.raises(OSError, match="No space"):
+        records.write({"value": 2}, path)
+    assert json.loads(path.read_text()) == {"value": 1}
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_symbolic_link_to_the_results_stays_one(tmp_path):
+    (tmp_path / "link").symlink_to(tmp_path / "file")
+    records.write({}, tmp_path / "link")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "file").read_text() == "{}\n"
