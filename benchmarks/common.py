@@ -166,7 +166,7 @@ def release(args: argparse.Namespace) -> None:
 def record(benchmark: str, args: argparse.Namespace, **settings: Any) -> dict[str, Any]:
     """The head of a results file, made before anything is timed: options, software, hardware, the machine's load."""
     options = {name: value for name, value in vars(args).items() if name not in ("output", "measure_memory_of")}
-    return records.record({"benchmark": benchmark, **options, **settings})
+    return records.record({"benchmark": benchmark, **options, **settings}, device=options.get("device"))
 
 
 def save(args: argparse.Namespace, result: dict) -> None:

@@ -34,7 +34,7 @@ from committed import RESULTS, markdown, percent_with_interval
 from hf_attncal.alignment.aligner import WordAligner
 from hf_attncal.alignment.symmetrization import SYMMETRIZATIONS, symmetrize_links
 from hf_attncal.data.corpora import load_parallel
-from hf_attncal.data.pharaoh import parse_hypotheses
+from hf_attncal.data.pharaoh import format_links, parse_hypotheses
 from hf_attncal.metrics import records
 from hf_attncal.metrics.aer import AlignmentScore, alignment_error_rate
 from hf_attncal.training.word_alignment import Gold
@@ -328,7 +328,7 @@ def write_links(path: Path, links: Iterator[frozenset[Link]]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(path.name + ".partial")
     with partial.open("w", encoding="utf-8") as file:
-        file.writelines(" ".join(f"{i}-{j}" for i, j in sorted(pair)) + "\n" for pair in links)
+        file.writelines(format_links(sorted(pair)) + "\n" for pair in links)
     partial.replace(path)
 
 
