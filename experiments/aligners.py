@@ -328,7 +328,7 @@ def write_links(path: Path, links: Iterator[frozenset[Link]]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(path.name + ".partial")
     with partial.open("w", encoding="utf-8") as file:
-        file.writelines(format_links(sorted(pair)) + "\n" for pair in links)
+        file.writelines(format_links(pair) + "\n" for pair in links)
     partial.replace(path)
 
 
