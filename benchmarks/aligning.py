@@ -15,7 +15,8 @@ subword in four goes on with a word. Batches are those of `WordAligner`; the enc
 Every round times all of them in turn; a ratio is one of times of the same round.
 
 Training is a step of the Trainer's kind (forward with all losses, backward, clipping, AdamW) on batches of each
-size's own `max_tokens`, on a CPU of the small size's for both; in bfloat16 autocast where the hardware is made for it.
+size's own `tokens_per_batch`, on a CPU of the small size's for both; in bfloat16 autocast where the hardware is
+made for it.
 
 Peak memory is the resident set of the process `attncal align run` that reads lines from a pipe. What more
 lines take does not depend on the model: `--memory-model tiny` finds out faster.
@@ -336,7 +337,7 @@ def measure_training(args: argparse.Namespace) -> dict[str, dict]:
     """Tokens of both sides per second of training each size."""
     bf16 = bf16_is_fast()
     on_gpu = torch.device(args.device).type == "cuda"
-    sizes = {size: SIZES[size if on_gpu else "small"]["training"]["max_tokens"] for size in SIZES}
+    sizes = {size: SIZES[size if on_gpu else "small"]["training"]["tokens_per_batch"] for size in SIZES}
     tokens: dict[str, list[int]] = {size: [] for size in SIZES}
 
     def counted(size: str, steps: Callable[[], int]) -> Callable[[], None]:

@@ -19,7 +19,7 @@ from hf_attncal import WordAligner
 from hf_attncal.metrics import records
 from hf_attncal.metrics.aer import is_punctuation
 from hf_attncal.training.settings import read_settings
-from hf_attncal.training.word_alignment import THRESHOLDS, Gold, make_aligner_config, score_aligner, train_aligner
+from hf_attncal.training.word_alignment import THRESHOLDS, AlignerConfig, Gold, score_aligner, train_aligner
 
 SWITCHES = ("masked", "leaky", "agreement")
 
@@ -84,7 +84,7 @@ def main() -> None:
     for number, parts in enumerate(product((False, True), repeat=3)):
         if options.only and number not in options.only:
             continue
-        config = make_aligner_config(switched(values, *parts))
+        config = AlignerConfig.make(switched(values, *parts))
         config.data.root = options.data
         golds = {
             name: Gold.load(config.data.corpus(name), config.data.path(getattr(config.data, name)["gold"]))

@@ -198,7 +198,7 @@ def train_model(model, tokenizer, pairs: Sequence[AlignedPair], steps: int, seed
     dataset, _ = tokenize_pairs(Dataset.from_dict(columns), tokenizer, model.config.max_position_embeddings)
     arguments = AttnCalTrainingArguments(
         max_steps=steps,
-        max_tokens=MAX_TOKENS,
+        tokens_per_batch=MAX_TOKENS,
         learning_rate=LEARNING_RATE,
         warmup_steps=steps // 10,
         lr_scheduler_type="cosine",

@@ -9,27 +9,18 @@
 
 `--resume` goes on from the last checkpoint in `training.output_dir`. Several processes: `accelerate launch` on GPUs,
 `torchrun --nproc_per_node 2` on CPUs. `attncal align train` is the same job without a configuration file.
+`configs/reference_aligner.yaml` explains every key.
 """
 
 from typing import Any
 
-from accelerate import PartialState
-
-from hf_attncal.metrics import records
-from hf_attncal.training.settings import parse_arguments, read_settings
-from hf_attncal.training.word_alignment import make_aligner_config, train_aligner
+from hf_attncal.training.run import run_script
+from hf_attncal.training.word_alignment import AlignerConfig, train_aligner
 
 
 def main(arguments: list[str] | None = None) -> dict[str, Any]:
     """Run the job; returns what `results.json` holds."""
-    options = parse_arguments(__doc__, arguments)
-    config = make_aligner_config(read_settings(options.config, options.settings))
-    if options.data:
-        config.data.root = options.data
-    results = train_aligner(config, resume=options.resume)
-    if options.results and PartialState().is_main_process:
-        records.write(results, options.results)
-    return results
+    return run_script(train_aligner, AlignerConfig, __doc__, arguments)
 
 
 if __name__ == "__main__":

@@ -50,7 +50,7 @@ def add_train(actions: argparse._SubParsersAction) -> None:
 
 def _run_train(options: argparse.Namespace) -> None:
     from hf_attncal.training.settings import apply_overrides
-    from hf_attncal.training.word_alignment import make_aligner_config, train_aligner
+    from hf_attncal.training.word_alignment import AlignerConfig, train_aligner
 
     dev = (options.dev_source, options.dev_target, options.dev_gold)
     if any(dev) and not all(dev):
@@ -72,7 +72,7 @@ def _run_train(options: argparse.Namespace) -> None:
     if options.steps is not None:
         values["training"]["max_steps"] = options.steps
     try:
-        results = train_aligner(make_aligner_config(apply_overrides(values, options.settings)), resume=options.resume)
+        results = train_aligner(AlignerConfig.make(apply_overrides(values, options.settings)), resume=options.resume)
     except (ValueError, OSError) as error:
         raise CommandError(str(error)) from error
     print(f"{options.output}: {results['steps']} steps in {results['wall_seconds'] / 60:.1f} minutes")

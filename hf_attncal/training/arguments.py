@@ -9,7 +9,7 @@ from transformers import Seq2SeqTrainingArguments
 class TokenBatchArguments:
     """The setting of `TokenBatchTrainerMixin`; goes before the stock arguments in the bases."""
 
-    max_tokens: int | None = field(
+    tokens_per_batch: int | None = field(
         default=None,
         metadata={
             "help": "Length-bucketed training batches of at most this many tokens (sentences x longest side), per "
@@ -18,18 +18,18 @@ class TokenBatchArguments:
     )
 
     def __post_init__(self):
-        if self.max_tokens is not None:
-            if self.max_tokens < 1:
-                raise ValueError(f"`max_tokens` must be >= 1, got {self.max_tokens}. Leave it out for no limit.")
+        tokens = self.tokens_per_batch
+        if tokens is not None:
+            if tokens < 1:
+                raise ValueError(f"`tokens_per_batch` must be >= 1, got {tokens}. Leave it out for no limit.")
             if self.train_sampling_strategy != "random":
                 raise ValueError(
-                    "`max_tokens` decides the order of the training examples, so `train_sampling_strategy` must be "
-                    f"'random', got {self.train_sampling_strategy!r}. Leave one of the two out."
+                    "`train_sampling_strategy` must be 'random' with `tokens_per_batch`, which orders the examples "
+                    f"itself, got {self.train_sampling_strategy!r}. Leave one of the two out."
                 )
             if self.auto_find_batch_size:
                 raise ValueError(
-                    "`auto_find_batch_size` has no effect on batches of `max_tokens` tokens, got both. Leave one of "
-                    "the two out."
+                    "`auto_find_batch_size` has no effect on batches of `tokens_per_batch`, got both. Leave one out."
                 )
         super().__post_init__()
 

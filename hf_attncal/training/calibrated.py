@@ -22,8 +22,9 @@ from transformers.trainer import TRAINING_ARGS_NAME
 from hf_attncal.adapters.export import restore_adapter, save_adapter
 from hf_attncal.adapters.layers import active_settings
 from hf_attncal.models.cross_attention import calibration_of
-from hf_attncal.training.arguments import AttnCalTrainingArguments
-from hf_attncal.training.token_batches import TokenBatchTrainerMixin
+
+from .arguments import AttnCalTrainingArguments
+from .token_batches import TokenBatchTrainerMixin
 
 # Sums over target tokens divided by their number: they add up over micro-batches and processes as `loss` does.
 TOKEN_LOSSES = ("nmt_loss", "mask_loss", "mask_penalty")
@@ -215,5 +216,7 @@ def annealed_modules(model: torch.nn.Module) -> list[torch.nn.Module]:
 
 def mask_network_parameters(model: torch.nn.Module) -> list[torch.nn.Parameter]:
     """The trainable parameters of every mask network of the model (theta_m); empty for an uncalibrated model."""
-    # A module `mask_network` in models of ours, `attncal_mask_network` in adapters.
-    return [p for name, p in model.named_parameters() if "mask_network." in name and p.requires_grad]
+    # By attribute and not by class: a model loaded as remote code has a class of its own.
+    attentions = [module for module in model.modules() if getattr(module, "switches", None) is not None]
+    networks = [module.mask_network for module in attentions if module.switches.calibration is not None]
+    return [parameter for network in networks for parameter in network.parameters() if parameter.requires_grad]

@@ -1,120 +1,37 @@
-"""YAML settings of a training run: reading, inheritance, overrides, and what they mean.
+"""Settings of a training run: YAML with inheritance and overrides, typed sections, and what is said of a wrong one.
 
-A file states only what differs from the file named by its `base:` key (relative to it), or from the defaults below.
-`configs/reference_translation.yaml` explains every key. A key that does not exist is an error; it names the closest.
+A file states only what differs from the file named by its `base:` key (relative to it), or from the defaults.
+The references in configs/ (`reference_translation.yaml`, `_aligner`, `_adapter`) explain every key. Whatever is wrong
+with a key or a value is said before any text is read, in one form: `section.key`, the rule, the value.
 """
 
-import argparse
+import copy
 import dataclasses
 import difflib
+import math
 import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from enum import Enum
 from pathlib import Path
-from typing import Any
+from types import NoneType, UnionType
+from typing import Annotated, Any, ClassVar, Literal, Self, Union, get_args, get_origin, get_type_hints
 
 import torch
 import yaml
-from datasets import Dataset
-from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase, TrainingArguments
-
-from hf_attncal.data.corpora import DATASET_KEYS, FILE_KEYS, all_lines
-from hf_attncal.data.tokenizer import train_bpe_tokenizer
-from hf_attncal.metrics.records import sha256
+from huggingface_hub.errors import StrictDataclassError
+from sacrebleu.metrics import BLEU
+from transformers import TrainingArguments
 
 from .arguments import AttnCalTrainingArguments
-from .averaging import last_checkpoints
 
-SPLITS = ("train", "valid", "test")
-BACKBONES = ("marian", "bart")
-# Keys of `training` and `model` beside the fields of the training arguments and of the model's config.
-TRAINING_KEYS = ("tokens_per_step", "tokens_per_batch")
-MODEL_KEYS = ("backbone", "init_from", "attn_implementation")
-# The Trainer's defaults are for fine-tuning with metrics on logits; the loss is all that is read here.
-TRAINING_DEFAULTS = {
-    "output_dir": "runs/translation",
-    "prediction_loss_only": True,
-    "per_device_eval_batch_size": 64,
-    "bf16": "auto",
-    # The Trainer would write its own default, False, into the config, and the saved model would generate slowly.
-    "use_cache": True,
-    "seed": 1,
-}
+SPLITS = ("train", "dev", "test")
+# What people who know other tools, or older files, may call a key.
+OTHER_NAMES = {"max_tokens": "tokens_per_batch", "valid": "dev", "valid_pairs": "held_out_pairs"}
 
-
-@dataclass
-class DataConfig:
-    """Parallel text. Each split is an entry as `data.corpora.load_parallel` takes it; file names are under `root`."""
-
-    root: str | None = None
-    max_length: int = 128
-    train: dict[str, Any] | None = None
-    valid: dict[str, Any] | None = None
-    test: dict[str, Any] | None = None
-
-    def files(self, split: str) -> list[str]:
-        """The files of "train", "valid" or "test" as the config names them: sources, then targets."""
-        entry = getattr(self, split) or {}
-        named = [entry.get(side) or [] for side in ("source", "target")]
-        return [name for names in named for name in ([names] if isinstance(names, str) else names)]
-
-    def corpus(self, split: str) -> dict[str, Any] | None:
-        """The entry of a split with `root` in front of its file names; None where there is no such text."""
-        entry = getattr(self, split)
-        if entry is None:
-            return None
-        files = {side: entry[side] for side in ("source", "target") if entry.get(side)}
-        return entry | {
-            side: str(self._path(names)) if isinstance(names, str) else [str(self._path(name)) for name in names]
-            for side, names in files.items()
-        }
-
-    def hashes(self) -> dict[str, str]:
-        """SHA-256 of every data file, by the name the config gives it."""
-        return {name: sha256(self._path(name)) for split in SPLITS for name in self.files(split)}
-
-    def _path(self, name: str) -> Path:
-        return Path(self.root or "") / name
-
-
-@dataclass
-class TokenizerConfig:
-    """`pretrained` (a folder or Hub id), or a joint BPE of `vocab_size` trained on both sides of the training text."""
-
-    pretrained: str | None = None
-    vocab_size: int = 8000
-
-
-@dataclass
-class EvaluationConfig:
-    """How dev (during training) and test (at the end) are translated and scored."""
-
-    num_beams: int = 4
-    length_penalty: float = 1.0
-    batch_size: int = 64
-    max_new_tokens: int | None = None
-    bleu_tokenize: str = "13a"
-    dev_lines: int | None = None
-    dev_beams: int = 1
-
-
-@dataclass
-class TranslationConfig:
-    """All settings of one run; `model` and `training` are checked against the fields of the classes they describe."""
-
-    data: DataConfig = field(default_factory=DataConfig)
-    tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
-    model: dict[str, Any] = field(default_factory=dict)
-    training: dict[str, Any] = field(default_factory=dict)
-    evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
-    average_last: int = 1
-
-    def published(self) -> dict[str, Any]:
-        """The settings as plain data, without the places of this machine: what a results file records."""
-        plain = dataclasses.asdict(self)
-        plain["data"].pop("root")
-        plain["training"].pop("output_dir", None)
-        return plain
+# ---- YAML ----
 
 
 class _Loader(yaml.SafeLoader):
@@ -126,19 +43,13 @@ _Loader.add_implicit_resolver(
 )
 
 
-def load_config(path: str | Path, overrides: list[str] | None = None) -> TranslationConfig:
-    """Read a YAML file with all it inherits, then apply `section.key=value` overrides.
+def read_settings(path: str | Path, overrides: list[str] | None = None) -> dict[str, Any]:
+    """The nested dictionary of a YAML file with all it inherits and `section.key=value` overrides, not yet checked.
 
     Raises:
-        ValueError: an unknown key (with the closest known one), a value of the wrong kind, a malformed override, or
-            `base:` files in a circle.
+        ValueError: a malformed override, a file that holds no sections, or `base:` files in a circle.
         FileNotFoundError: the file or one of its bases does not exist.
     """
-    return make_config(read_settings(path, overrides))
-
-
-def read_settings(path: str | Path, overrides: list[str] | None = None) -> dict[str, Any]:
-    """The nested dictionary of a YAML file with all it inherits and `section.key=value` overrides, not yet checked."""
     return apply_overrides(_read(Path(path), ()), overrides or [])
 
 
@@ -152,169 +63,11 @@ def apply_overrides(values: dict[str, Any], overrides: list[str]) -> dict[str, A
         key, equals, text = override.partition("=")
         if not equals or not key:
             raise ValueError(f"an override must read `section.key=value`, got {override!r}.")
-        *sections, name = key.split(".")
-        _merge(values, _nest(sections, {name: yaml.load(text, _Loader)}))
+        value = yaml.load(text, _Loader)
+        for name in reversed(key.split(".")):
+            value = {name: value}
+        _merge(values, value)
     return values
-
-
-def make_config(values: dict[str, Any]) -> TranslationConfig:
-    """The checked settings of a nested dictionary (the content of a YAML file without `base`)."""
-    check_keys(values, field_names(TranslationConfig), "")
-    sections = {"data": DataConfig, "tokenizer": TokenizerConfig, "evaluation": EvaluationConfig}
-    made: dict[str, Any] = {}
-    for name, value in values.items():
-        if name == "average_last":
-            made[name] = value
-            continue
-        if not isinstance(value, dict):
-            raise ValueError(f"`{name}` must be a section of keys, got {value!r}.")
-        if name in sections:
-            check_keys(value, field_names(sections[name]), name)
-            made[name] = sections[name](**value)
-        else:
-            made[name] = value
-    config = TranslationConfig(**made)
-    for split in SPLITS:
-        check_keys(getattr(config.data, split) or {}, sorted(FILE_KEYS | DATASET_KEYS), f"data.{split}")
-    config.model = {"backbone": "marian", **config.model}
-    config.training = {**TRAINING_DEFAULTS, **config.training}
-    check_keys(config.model, [*MODEL_KEYS, *field_names(model_classes(config.model["backbone"])[0])], "model")
-    check_keys(config.training, [*TRAINING_KEYS, *field_names(AttnCalTrainingArguments)], "training")
-    if not isinstance(config.average_last, int) or config.average_last < 1:
-        raise ValueError(f"`average_last` must be an integer >= 1, got {config.average_last!r}. 1 does not average.")
-    return config
-
-
-def model_classes(backbone: str) -> tuple[type, type]:
-    """Config and model class of a backbone, "marian" or "bart"."""
-    if backbone not in BACKBONES:
-        raise ValueError(f"`model.backbone` must be one of {BACKBONES}, got {backbone!r}.")
-    import hf_attncal
-
-    if backbone == "marian":
-        return hf_attncal.AttnCalMarianConfig, hf_attncal.AttnCalMarianMTModel
-    return hf_attncal.AttnCalBartConfig, hf_attncal.AttnCalBartForConditionalGeneration
-
-
-def parse_arguments(description: str | None, arguments: list[str] | None) -> argparse.Namespace:
-    """The command line of the training scripts: `--config`, `--data`, `--results`, `--resume` and settings."""
-    parser = argparse.ArgumentParser(
-        description=description, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
-    )
-    parser.add_argument("--config", required=True, help="YAML file")
-    parser.add_argument("--data", help="folder of the data files (data.root)")
-    parser.add_argument("--results", help="write results.json to this file too")
-    parser.add_argument("--resume", action="store_true", help="go on from the last checkpoint")
-    parser.add_argument("settings", nargs="*", help="section.key=value")
-    return parser.parse_intermixed_args(arguments)
-
-
-def build_tokenizer(
-    settings: TokenizerConfig, init_from: str | None, args: TrainingArguments, text: Dataset
-) -> PreTrainedTokenizerBase:
-    """The tokenizer of a run: the named one, that of `init_from`, or a joint BPE of the training text.
-
-    The BPE is trained by the first process and read from the output folder by every one; a run that goes on finds it
-    there.
-    """
-    pretrained = settings.pretrained or init_from
-    if pretrained:
-        return AutoTokenizer.from_pretrained(pretrained)
-    with args.main_process_first(local=False):
-        if args.process_index == 0 and not last_checkpoints(args.output_dir, 1):
-            trained = train_bpe_tokenizer(all_lines(text), settings.vocab_size, show_progress=not args.disable_tqdm)
-            trained.save_pretrained(args.output_dir)
-        return AutoTokenizer.from_pretrained(args.output_dir)
-
-
-def build_model(settings: dict[str, Any], tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
-    """The model of a `model` section: freshly initialised, or loaded from `init_from` (ours, or stock Marian or BART).
-
-    The other keys of the section are fields of the model's config; with `init_from` they change what was saved. The
-    numbers that belong to the tokenizer (vocabulary size, special tokens) are filled in.
-
-    Raises:
-        ValueError: the checkpoint is of another architecture than `backbone`, or the tokenizer lacks a token for
-            padding or for the end of sentence.
-    """
-    config_class, model_class = model_classes(settings["backbone"])
-    fields = {name: value for name, value in settings.items() if name not in MODEL_KEYS}
-    kernel = settings.get("attn_implementation")
-    if settings.get("init_from"):
-        return model_class.from_pretrained(settings["init_from"], attn_implementation=kernel, **fields)
-    pad, eos = tokenizer.pad_token_id, tokenizer.eos_token_id
-    if pad is None or eos is None:
-        raise ValueError(
-            f"`tokenizer` must have a padding and an end-of-sentence token, got ids {pad} and {eos}. Add them to it."
-        )
-    # Marian's decoder starts with padding, BART's with the end of sentence.
-    tokens = {
-        "vocab_size": len(tokenizer),
-        "pad_token_id": pad,
-        "bos_token_id": tokenizer.bos_token_id,
-        "eos_token_id": eos,
-        "forced_eos_token_id": eos,
-        "decoder_start_token_id": pad if settings["backbone"] == "marian" else eos,
-    }
-    return model_class(config_class(attn_implementation=kernel, **{**tokens, **fields}))
-
-
-def training_arguments(config: TranslationConfig) -> AttnCalTrainingArguments:
-    """The Trainer's arguments: `tokens_per_step`, `bf16: auto` and the number of kept checkpoints are worked out.
-
-    The tokens of one optimiser step are `tokens_per_batch` x processes x accumulation steps, so the same file gives
-    the same training on any number of processes that divides it.
-    """
-    values = dict(config.training)
-    per_step, per_batch = (values.pop(name, None) for name in TRAINING_KEYS)
-    if per_batch is not None:
-        values["max_tokens"] = per_batch
-    if per_step is not None:
-        if "gradient_accumulation_steps" in values:
-            raise ValueError(
-                "`training.tokens_per_step` sets the accumulation steps, so `training.gradient_accumulation_steps` "
-                f"must be left out, got {values['gradient_accumulation_steps']}."
-            )
-        processes = int(os.environ.get("WORLD_SIZE", "1"))
-        values["gradient_accumulation_steps"] = accumulation_steps(per_step, values.get("max_tokens"), processes)
-    if values["bf16"] == "auto":
-        values["bf16"] = bf16_is_fast()
-    for name in ("eval_strategy", "save_strategy", "logging_strategy"):
-        if values.get(name) is False:  # what YAML makes of `no`
-            values[name] = "no"
-    if values.get("save_total_limit") is None:
-        values["save_total_limit"] = config.average_last
-    elif values["save_total_limit"] < config.average_last:
-        raise ValueError(
-            f"`training.save_total_limit` must be at least `average_last` ({config.average_last}), got "
-            f"{values['save_total_limit']}."
-        )
-    # Said aloud, because the Trainer takes bf16 on a CPU only from those who ask for the CPU.
-    values.setdefault("use_cpu", not torch.accelerator.is_available())
-    values.setdefault("dataloader_pin_memory", torch.cuda.is_available())
-    return AttnCalTrainingArguments(**values)
-
-
-def accumulation_steps(tokens_per_step: int, tokens_per_batch: int | None, processes: int) -> int:
-    """Micro-batches per process in one optimiser step: `tokens_per_step / (tokens_per_batch * processes)`."""
-    if tokens_per_batch is None:
-        raise ValueError(
-            "`training.tokens_per_step` needs `training.tokens_per_batch`, the tokens of one batch of one process."
-        )
-    if tokens_per_step % (tokens_per_batch * processes):
-        raise ValueError(
-            f"`training.tokens_per_step` must be a multiple of `tokens_per_batch` x processes ({tokens_per_batch} x "
-            f"{processes}), got {tokens_per_step}. Change `tokens_per_batch` or the number of processes."
-        )
-    return tokens_per_step // (tokens_per_batch * processes)
-
-
-def bf16_is_fast() -> bool:
-    """Whether the hardware multiplies bfloat16 matrices: CUDA from Ampere on, a CPU with avx512_bf16 or AMX."""
-    if torch.cuda.is_available():
-        return torch.cuda.is_bf16_supported(including_emulation=False)
-    capabilities = torch.cpu.get_capabilities()
-    return bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))
 
 
 def _read(path: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
@@ -342,21 +95,304 @@ def _merge(into: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
     return into
 
 
-def _nest(sections: list[str], values: dict[str, Any]) -> dict[str, Any]:
-    for section in reversed(sections):
-        values = {section: values}
-    return values
+# ---- keys and types ----
+
+WORDS = {int: "an integer", float: "a number", bool: "true or false", str: "text", list: "a list", NoneType: "null"}
+Positive = Annotated[int, 1]  # the number is the least that is allowed
+NotNegative = Annotated[int, 0]
 
 
-def field_names(cls: type) -> list[str]:
-    """The fields of a dataclass that can be given."""
-    return [f.name for f in dataclasses.fields(cls) if f.init]
+def hints_of(cls: type) -> dict[str, Any]:
+    """The fields of a dataclass that can be given, with their types."""
+    # transformers' configurations name `torch` and import it for type checkers only.
+    types = get_type_hints(cls, localns={"torch": torch}, include_extras=True)
+    return {f.name: types[f.name] for f in dataclasses.fields(cls) if f.init}
 
 
-def check_keys(values: dict[str, Any], known: list[str], section: str) -> None:
-    """Refuse a key that is not known, with the closest that is."""
+def check(values: Any, hints: dict[str, Any], section: str = "") -> None:
+    """Refuse what is no section, a key that is not known (with the closest that is), and a value of another type.
+
+    Args:
+        values: a section as YAML gives it.
+        hints: known key -> type; `Annotated[int, 1]` is an integer >= 1.
+        section: its name, for the message.
+
+    Raises:
+        ValueError: naming `section.key`, the rule and the value.
+    """
+    if not isinstance(values, dict):
+        raise ValueError(f"`{section}` must be a section of keys, got {values!r}.")
     prefix = f"{section}." if section else ""
-    for key in values:
-        if key not in known:
-            closest = difflib.get_close_matches(str(key), known, n=1, cutoff=0.0)
-            raise ValueError(f"unknown key `{prefix}{key}`. The closest known key is `{prefix}{closest[0]}`.")
+    for key, value in values.items():
+        if key not in hints:
+            closest = OTHER_NAMES.get(key)
+            if closest not in hints:
+                closest = difflib.get_close_matches(str(key), hints, n=1, cutoff=0.0)[0]
+            raise ValueError(f"unknown key `{prefix}{key}`. The closest known key is `{prefix}{closest}`.")
+        if not _fits(value, hints[key]):
+            raise ValueError(f"`{prefix}{key}` must be {_rule(hints[key])}, got {value!r}.")
+
+
+@contextmanager
+def naming(section: str) -> Iterator[None]:
+    """What a class says of its fields, said of the keys of a section: `field` becomes `section.field`."""
+    try:
+        yield
+    except (ValueError, TypeError, StrictDataclassError) as error:
+        text = str(error.__cause__ if isinstance(error, StrictDataclassError) and error.__cause__ else error)
+        named, found = re.subn(r"^`(\w+)`", rf"`{section}.\1`", text)
+        raise ValueError(named if found else f"`{section}`: {text}") from error
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    origin, inner = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        return _fits(value, inner[0]) and value >= inner[1]
+    if origin in (Union, UnionType):
+        return any(_fits(value, choice) for choice in _choices(hint))
+    if origin is Literal:
+        return value in inner
+    if origin in (list, tuple):
+        return isinstance(value, list | tuple) and all(any(_fits(v, choice) for choice in inner) for v in value)
+    if dataclasses.is_dataclass(hint):
+        return isinstance(value, dict | hint)
+    if hint in (int, float):  # what Python calls an integer, YAML may call `yes`
+        whole = isinstance(value, int) and not isinstance(value, bool)
+        return whole or (hint is float and isinstance(value, float) and math.isfinite(value))
+    if isinstance(hint, type) and issubclass(hint, Enum):
+        return isinstance(value, hint) or value in [member.value for member in hint]
+    kind = origin or hint
+    return not isinstance(kind, type) or isinstance(value, kind)
+
+
+def _rule(hint: Any) -> str:
+    origin, inner = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        return f"{_rule(inner[0])} >= {inner[1]}"
+    if origin in (Union, UnionType):
+        return " or ".join(map(_rule, _choices(hint)))
+    if origin is Literal:
+        return f"one of {inner}"
+    if isinstance(hint, type) and issubclass(hint, Enum):
+        return f"one of {tuple(member.value for member in hint)}"
+    if origin is dict or hint is dict or dataclasses.is_dataclass(hint):
+        return "a section of keys"
+    return WORDS.get(origin or hint, str(hint))
+
+
+def _choices(hint: Any) -> tuple:
+    """The types of a union; of "an enumeration or text" the enumeration, which has the texts that mean something."""
+    found = get_args(hint)
+    enumerations = [one for one in found if isinstance(one, type) and issubclass(one, Enum)]
+    return tuple(one for one in found if one is not str) if enumerations else found
+
+
+# ---- sections ----
+
+# An entry of `data`: files, or a dataset of the Hub.
+FILES = {"source": str | list[str], "target": str | list[str]}
+DATASET = {"dataset": str, "config": str | None, "split": str, "source_field": str, "target_field": str}
+LINKS = ("guide", "gold")
+
+
+@dataclass
+class DataConfig:
+    """Parallel text; file names are under `root`.
+
+    Args:
+        root: folder of the files.
+        max_length: most tokens of a side in training; longer pairs are left out and counted.
+        lowercase: lower-case the text. An aligner then lower-cases what it aligns, too.
+        train, dev, test: `{source, target}`, files or lists of files, or a Hub dataset (see
+            `data.corpora.load_parallel`). In an aligner's job `guide` and `gold` name files of links of the pairs in
+            Pharaoh format: links to learn from, and annotated ones to measure with.
+        held_out_pairs: where there is no dev text, the last pairs of train are taken for it: so many, at most a tenth.
+    """
+
+    root: str | None = None
+    max_length: Annotated[int, 2] = 128
+    lowercase: bool = False
+    train: dict[str, Any] | None = None
+    dev: dict[str, Any] | None = None
+    test: dict[str, Any] | None = None
+    held_out_pairs: NotNegative = 0
+
+    def path(self, name: str) -> Path:
+        """A file of the config."""
+        return Path(self.root or "") / name
+
+    def corpus(self, split: str) -> dict[str, Any]:
+        """The text of a split as `load_parallel` takes it."""
+        entry = {key: value for key, value in getattr(self, split).items() if key not in LINKS}
+        for side in FILES.keys() & entry.keys():
+            names = entry[side]
+            entry[side] = str(self.path(names)) if isinstance(names, str) else [str(self.path(n)) for n in names]
+        return entry
+
+    def files(self) -> dict[str, Path]:
+        """Every file, by the name that the config gives it."""
+        entries = [getattr(self, split) or {} for split in SPLITS]
+        named = [entry.get(key) or [] for entry in entries for key in (*FILES, *LINKS)]
+        names = [name for some in named for name in ([some] if isinstance(some, str) else some)]
+        return {name: self.path(name) for name in names}
+
+
+@dataclass
+class TokenizerConfig:
+    """`pretrained` (a folder or Hub id), or a joint BPE of `vocab_size` trained on both sides of the training text."""
+
+    pretrained: str | None = None
+    vocab_size: Positive = 8000
+
+
+@dataclass
+class EvaluationConfig:
+    """How dev (during training) and test (at the end) are translated and scored."""
+
+    num_beams: Positive = 4
+    length_penalty: float = 1.0
+    batch_size: Positive = 64
+    max_new_tokens: Positive | None = None
+    bleu_tokenize: Literal[tuple(BLEU.TOKENIZERS)] = "13a"
+    dev_lines: Positive | None = None
+    dev_beams: Positive = 1
+
+
+# Of the training arguments: what is a key besides their fields, and what is narrower than they say.
+TRAINING_HINTS = {
+    "tokens_per_step": Positive | None,
+    "bf16": Literal["auto"] | bool,
+    "save_total_limit": Positive | None,
+    "per_device_train_batch_size": Positive,
+    "per_device_eval_batch_size": Positive,
+    "gradient_accumulation_steps": Positive,
+    "learning_rate": Annotated[float, 0],
+    "warmup_steps": Annotated[float, 0],
+    "max_grad_norm": Annotated[float, 0],
+}
+
+
+@dataclass
+class Settings:
+    """The settings of a run: what every job has. A job adds its sections as fields.
+
+    A section that is a dictionary is checked against the fields of the class that it describes.
+    """
+
+    data: DataConfig = field(default_factory=DataConfig)
+    training: dict[str, Any] = field(default_factory=dict)
+
+    average_last: ClassVar[int] = 1
+    arguments_class: ClassVar[type[TrainingArguments]] = AttnCalTrainingArguments
+    # What an entry of `data` names besides text.
+    links: ClassVar[dict[str, str]] = {}
+
+    @classmethod
+    def make(cls, values: dict[str, Any]) -> Self:
+        """The checked settings of a nested dictionary (the content of a YAML file).
+
+        Raises:
+            ValueError: an unknown key (with the closest known one), a value of the wrong type or outside its range, or
+                settings that contradict each other.
+        """
+        hints = hints_of(cls)
+        check(values, hints)
+        merged = _merge(copy.deepcopy(cls.defaults(values)), copy.deepcopy(values))
+        for name, value in merged.items():
+            if dataclasses.is_dataclass(hints[name]):
+                check(value, hints_of(hints[name]), name)
+                merged[name] = hints[name](**value)
+        return cls(**merged)
+
+    @classmethod
+    def defaults(cls, values: dict[str, Any]) -> dict[str, Any]:
+        """What holds where `values` does not say otherwise, besides the defaults of the classes."""
+        raise NotImplementedError
+
+    def __post_init__(self):
+        for name in ("eval_strategy", "save_strategy", "logging_strategy"):
+            if self.training.get(name) is False:  # what YAML makes of `no`
+                self.training[name] = "no"
+        check(self.training, hints_of(self.arguments_class) | TRAINING_HINTS, "training")
+        kept = self.training.get("save_total_limit")
+        if kept is not None and kept < self.average_last:
+            raise ValueError(
+                f"`training.save_total_limit` must be at least `average_last` ({self.average_last}), got {kept}."
+            )
+        for split in SPLITS:
+            entry = getattr(self.data, split)
+            if entry is None:
+                continue
+            text = DATASET if "dataset" in entry else FILES
+            check(entry, text | ({self.links[split]: str | None} if split in self.links else {}), f"data.{split}")
+            required = [key for key in text if key != "config"]
+            if not all(entry.get(key) for key in required):
+                named = " and ".join(f"`{key}`" for key in required)
+                raise ValueError(f"`data.{split}` must name {named}, got {entry}.")
+
+    def check_model(self, config_class: type, **own: Any) -> None:
+        """Check the section `model`: `own` keys (with their types) and fields of a configuration class."""
+        own |= {"init_from": str | None, "attn_implementation": str | None}
+        check(self.model, hints_of(config_class) | own, "model")
+        fields = {name: value for name, value in self.model.items() if name not in own}
+        start = self.model.get("init_from")
+        with naming("model"):
+            config_class.from_pretrained(start, **fields).validate() if start else config_class(**fields)
+
+    def published(self) -> dict[str, Any]:
+        """The settings as plain data, without the places of this machine: what a results file records."""
+        plain = dataclasses.asdict(self)
+        plain["data"].pop("root")
+        plain["training"].pop("output_dir", None)
+        return plain
+
+    def arguments(self) -> TrainingArguments:
+        """The Trainer's arguments: `tokens_per_step`, `bf16: auto` and the number of kept checkpoints are worked out.
+
+        The tokens of one optimiser step are `tokens_per_batch` x processes x accumulation steps, so the same file
+        gives the same training on any number of processes that divides it.
+        """
+        # Said aloud, because the Trainer takes bf16 on a CPU only from those who ask for the CPU.
+        machine = {
+            "use_cpu": not torch.accelerator.is_available(),
+            "dataloader_pin_memory": torch.cuda.is_available(),
+        }
+        values = machine | self.training
+        values["save_total_limit"] = values.get("save_total_limit") or self.average_last
+        if values.get("bf16") == "auto":
+            values["bf16"] = bf16_is_fast()
+        per_step = values.pop("tokens_per_step", None)
+        if per_step is not None:
+            if "gradient_accumulation_steps" in values:
+                raise ValueError(
+                    "`training.gradient_accumulation_steps` must be left out with `training.tokens_per_step`, which "
+                    f"sets it, got {values['gradient_accumulation_steps']}."
+                )
+            processes = int(os.environ.get("WORLD_SIZE", "1"))
+            values["gradient_accumulation_steps"] = accumulation_steps(
+                per_step, values.get("tokens_per_batch"), processes
+            )
+        with naming("training"):
+            return self.arguments_class(**values)
+
+
+def accumulation_steps(tokens_per_step: int, tokens_per_batch: int | None, processes: int) -> int:
+    """Micro-batches per process in one optimiser step: `tokens_per_step / (tokens_per_batch * processes)`."""
+    if tokens_per_batch is None:
+        raise ValueError(
+            "`training.tokens_per_step` needs `training.tokens_per_batch`, the tokens of one batch of one process."
+        )
+    if tokens_per_step % (tokens_per_batch * processes):
+        raise ValueError(
+            f"`training.tokens_per_step` must be a multiple of `tokens_per_batch` x processes ({tokens_per_batch} x "
+            f"{processes}), got {tokens_per_step}. Change `tokens_per_batch` or the number of processes."
+        )
+    return tokens_per_step // (tokens_per_batch * processes)
+
+
+def bf16_is_fast() -> bool:
+    """Whether the hardware multiplies bfloat16 matrices: CUDA from Ampere on, a CPU with avx512_bf16 or AMX."""
+    if torch.cuda.is_available():
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    capabilities = torch.cpu.get_capabilities()
+    return bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))

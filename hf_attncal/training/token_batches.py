@@ -61,23 +61,25 @@ class TokenBatchTrainerMixin:
     # ---- data ----
 
     def get_train_dataloader(self) -> DataLoader:
-        """Length-bucketed batches of at most `max_tokens` tokens; the stock loader where `max_tokens` is None.
+        """Length-bucketed batches of at most `tokens_per_batch` tokens; the stock loader where that is None.
 
         The number of batches of an epoch is a multiple of the batches in one optimiser step (processes x accumulation
         steps), so that p processes with accumulation k / p see, step by step, what one process sees with k.
         """
-        if self.args.max_tokens is None:
+        if self.args.tokens_per_batch is None:
             return super().get_train_dataloader()
         if self.train_dataset is None:
             raise ValueError("`train_dataset` is needed for training, got None. Pass it to the Trainer.")
-        lengths = _lengths(self.train_dataset)
+        lengths, tokens = _lengths(self.train_dataset), self.args.tokens_per_batch
+        if max(lengths, default=0) > tokens:
+            raise ValueError(
+                f"`tokens_per_batch` must be at least the longest training example, got {tokens} but one has "
+                f"{max(lengths)} tokens. Raise `tokens_per_batch`, or lower the `max_length` of tokenisation."
+            )
         dataset = self._remove_unused_columns(self.train_dataset, description="Training")
         seed = self.args.seed if self.args.data_seed is None else self.args.data_seed
         sampler = TokenBatchSampler(
-            lengths,
-            self.args.max_tokens,
-            seed=seed,
-            multiple_of=self.args.world_size * self.args.gradient_accumulation_steps,
+            lengths, tokens, seed=seed, multiple_of=self.args.world_size * self.args.gradient_accumulation_steps
         )
         self.pop_callback(SetEpochCallback)  # of an earlier call of `train`
         self.add_callback(SetEpochCallback(sampler))

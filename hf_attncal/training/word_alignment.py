@@ -1,33 +1,30 @@
-"""Training a word aligner from raw text: settings, trainer, validation, and the whole job in one function."""
+"""The job that trains a word aligner from raw text: settings, Trainer, validation, symmetrisation and threshold."""
 
-import dataclasses
-import time
+import copy
 import warnings
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 import torch
 from datasets import Dataset
-from huggingface_hub.errors import StrictDataclassError
 from torch.utils.data import DataLoader
-from transformers import PreTrainedTokenizerBase, Trainer, TrainerCallback, TrainingArguments, set_seed
+from transformers import PreTrainedTokenizerBase, Trainer, TrainerCallback, TrainingArguments
 
 from hf_attncal.alignment.aligner import WordAligner
 from hf_attncal.data.batching import TokenBatchSampler
 from hf_attncal.data.corpora import load_parallel
 from hf_attncal.data.pharaoh import GoldAlignment, check_index_base, parse_alignments
 from hf_attncal.data.text import read_lines
-from hf_attncal.data.word_alignment import AlignmentCollator, Link, lowercased, token_counts, tokenize_for_alignment
-from hf_attncal.metrics import records
+from hf_attncal.data.word_alignment import AlignmentCollator, Link, token_counts, tokenize_for_alignment
+from hf_attncal.families import FAMILIES
 from hf_attncal.metrics.aer import AlignmentScore, alignment_error_rate
-from hf_attncal.models.configuration_mask_align import MaskAlignConfig
 from hf_attncal.models.modeling_mask_align import MaskAlignModel
 
 from .arguments import TokenBatchArguments
-from .averaging import average_checkpoints, last_checkpoints
-from .settings import TokenizerConfig, bf16_is_fast, build_tokenizer, check_keys, field_names
+from .run import build_model, build_tokenizer, finish, hold_out, read_text, start, train
+from .settings import Positive, Settings, TokenizerConfig, check
 from .token_batches import TokenBatchTrainerMixin
 
 NAMED_VALUES = (
@@ -63,7 +60,7 @@ SIZES: dict[str, dict[str, dict[str, Any]]] = {
             "attn_implementation": "eager",
         },
         "training": {
-            "max_tokens": 1500,
+            "tokens_per_batch": 1500,
             "learning_rate": 2e-3,
             "warmup_steps": 200,
             "agreement_warmup_steps": 1000,
@@ -80,7 +77,7 @@ SIZES: dict[str, dict[str, dict[str, Any]]] = {
             "entropy_weight": 0.0,
         },
         "training": {
-            "max_tokens": 18000,
+            "tokens_per_batch": 18000,
             "learning_rate": 5e-4,
             "warmup_steps": 4000,
             "agreement_warmup_steps": 4000,
@@ -100,16 +97,13 @@ TRAINING_DEFAULTS = {
     "eval_steps": 500,
     "save_strategy": "steps",
     "save_steps": 500,
-    "save_total_limit": 2,
     "report_to": "none",
 }
-MODEL_KEYS = ("size", "init_from", "attn_implementation")
-TEXT_KEYS = ("source", "target")
 
 
 @dataclass
 class AlignerTrainingArguments(TokenBatchArguments, TrainingArguments):
-    """`TrainingArguments` with `max_tokens`, and a warm-up of the agreement."""
+    """`TrainingArguments` with `tokens_per_batch`, and a warm-up of the agreement."""
 
     agreement_warmup_steps: int = field(
         default=0,
@@ -121,139 +115,43 @@ class AlignerTrainingArguments(TokenBatchArguments, TrainingArguments):
 
 
 @dataclass
-class AlignerDataConfig:
-    """Parallel text; file names are under `root`.
+class AlignerConfig(Settings):
+    """All settings of one run; `model` holds `size` ("small" or "base") and fields of `MaskAlignConfig`."""
 
-    Args:
-        root: folder of the files.
-        max_length: most tokens of a side in training; longer pairs are left out and counted.
-        lowercase: lower-case the text, and what is aligned later.
-        train: `{source, target}`, files or lists of files, or a Hub dataset (see `data.corpora.load_parallel`), and
-            optionally `guide`: a file of links in Pharaoh format, one line for each pair of all the files.
-        valid: `{source, target}` for the prediction accuracy; without it the last `valid_pairs` pairs of `train` are
-            held out for it.
-        valid_pairs: how many; 0 for none.
-        dev: `{source, target, gold}`: links to measure AER during training and to choose the threshold.
-        test: the same, for the AER of the end.
-    """
-
-    root: str | None = None
-    max_length: int = 128
-    lowercase: bool = False
-    train: dict[str, Any] | None = None
-    valid: dict[str, Any] | None = None
-    valid_pairs: int = 500
-    dev: dict[str, Any] | None = None
-    test: dict[str, Any] | None = None
-
-    def path(self, name: str) -> Path:
-        """A file of the config."""
-        return Path(self.root or "") / name
-
-    def corpus(self, split: str) -> dict[str, Any]:
-        """The text of a split as `load_parallel` takes it."""
-        entry = {key: value for key, value in (getattr(self, split) or {}).items() if key not in ("guide", "gold")}
-        for side in TEXT_KEYS:
-            names = entry.get(side)
-            if names:
-                entry[side] = str(self.path(names)) if isinstance(names, str) else [str(self.path(n)) for n in names]
-        return entry
-
-    def files(self) -> list[str]:
-        """Every file that the config names."""
-        found: list[str] = []
-        for split in ("train", "valid", "dev", "test"):
-            for key in (*TEXT_KEYS, "guide", "gold"):
-                names = (getattr(self, split) or {}).get(key) or []
-                found += [names] if isinstance(names, str) else names
-        return found
-
-
-@dataclass
-class AlignerConfig:
-    """All settings of one run; `model` and `training` are checked against the classes they describe."""
-
-    data: AlignerDataConfig = field(default_factory=AlignerDataConfig)
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
     model: dict[str, Any] = field(default_factory=dict)
-    training: dict[str, Any] = field(default_factory=dict)
-    average_last: int = 1
+    average_last: Positive = 1
 
-    def published(self) -> dict[str, Any]:
-        """The settings as plain data, without the places of this machine."""
-        plain = dataclasses.asdict(self)
-        plain["data"].pop("root")
-        plain["training"].pop("output_dir", None)
-        return plain
+    arguments_class = AlignerTrainingArguments
+    links = {"train": "guide", "dev": "gold", "test": "gold"}
+    own_keys: ClassVar[dict[str, Any]] = {"size": Literal[tuple(SIZES)]}
 
+    @classmethod
+    def defaults(cls, values):
+        """What `model.size` sets; an aligner to go on from has fields of its own."""
+        model, training = values.get("model", {}), values.get("training", {})
+        size = model.get("size", "small")
+        check({"size": size}, cls.own_keys, "model")
+        chosen = copy.deepcopy(SIZES[size])
+        chosen["model"] = {"size": size} | ({} if model.get("init_from") else chosen["model"])
+        chosen["training"] |= TRAINING_DEFAULTS
+        for given, other in (("max_steps", "num_train_epochs"), ("num_train_epochs", "max_steps")):
+            if given in training:
+                chosen["training"].pop(other, None)
+        return chosen | {"data": {"held_out_pairs": 500}}
 
-def make_aligner_config(values: dict[str, Any]) -> AlignerConfig:
-    """The checked settings of a nested dictionary; `model.size` ("small" or "base") sets what is not given.
-
-    Raises:
-        ValueError: an unknown key (with the closest known one) or a value of the wrong kind.
-    """
-    check_keys(values, field_names(AlignerConfig), "")
-    for name in ("data", "tokenizer", "model", "training"):
-        if not isinstance(values.get(name, {}), dict):
-            raise ValueError(f"`{name}` must be a section of keys, got {values[name]!r}.")
-    size = values.get("model", {}).get("size", "small")
-    if size not in SIZES:
-        raise ValueError(f"`model.size` must be one of {tuple(SIZES)}, got {size!r}.")
-    sections = {name: {**SIZES[size].get(name, {}), **values.get(name, {})} for name in ("tokenizer", "model")}
-    if sections["model"].get("init_from"):  # its own fields hold, but for those that are given
-        sections["model"] = values["model"]
-    defaults = {**TRAINING_DEFAULTS, **SIZES[size]["training"]}
-    given = values.get("training", {})
-    if "max_steps" in given:
-        defaults.pop("num_train_epochs", None)
-    elif "num_train_epochs" in given:
-        defaults.pop("max_steps", None)
-    data = values.get("data", {})
-    check_keys(data, field_names(AlignerDataConfig), "data")
-    check_keys(sections["tokenizer"], field_names(TokenizerConfig), "tokenizer")
-    check_keys(sections["model"], [*MODEL_KEYS, *field_names(MaskAlignConfig)], "model")
-    try:  # before text is read and a tokenizer trained
-        MaskAlignConfig(**{name: value for name, value in sections["model"].items() if name not in MODEL_KEYS})
-    except StrictDataclassError as error:
-        raise ValueError(f"`model`: {error.__cause__ or error}") from error
-    training = {**defaults, **given}
-    check_keys(training, field_names(AlignerTrainingArguments), "training")
-    config = AlignerConfig(
-        data=AlignerDataConfig(**data),
-        tokenizer=TokenizerConfig(**sections["tokenizer"]),
-        model={"size": size, **sections["model"]},
-        training=training,
-        average_last=values.get("average_last", 1),
-    )
-    if not isinstance(config.average_last, int) or config.average_last < 1:
-        raise ValueError(f"`average_last` must be an integer >= 1, got {config.average_last!r}. 1 does not average.")
-    for split in ("dev", "test"):
-        entry = getattr(config.data, split)
-        if entry is not None and not all(entry.get(key) for key in (*TEXT_KEYS, "gold")):
-            raise ValueError(f"`data.{split}` must name `source`, `target` and `gold`, got {entry}.")
-    return config
-
-
-def aligner_training_arguments(config: AlignerConfig) -> AlignerTrainingArguments:
-    """The Trainer's arguments, with `bf16: auto` and the number of kept checkpoints worked out."""
-    values = dict(config.training)
-    if values["bf16"] == "auto":
-        values["bf16"] = bf16_is_fast()
-    for name in ("eval_strategy", "save_strategy", "logging_strategy"):
-        if values.get(name) is False:  # what YAML makes of `no`
-            values[name] = "no"
-    values["save_total_limit"] = max(values["save_total_limit"] or config.average_last, config.average_last)
-    values.setdefault("use_cpu", not torch.accelerator.is_available())
-    values.setdefault("dataloader_pin_memory", torch.cuda.is_available())
-    return AlignerTrainingArguments(**values)
+    def __post_init__(self):
+        super().__post_init__()
+        self.check_model(FAMILIES["mask_align"].config_class, **self.own_keys)
+        if self.data.test and not self.data.test.get("gold"):
+            raise ValueError(f"`data.test` must name `gold`, the links to measure AER with, got {self.data.test}.")
 
 
 class AlignerTrainer(TokenBatchTrainerMixin, Trainer):
     """`Trainer` for `MaskAlignModel`: batches by tokens, losses logged by name, validation by prediction accuracy.
 
     An evaluation gives `eval_loss`, `eval_prediction_accuracy` and the named losses, means over the tokens of the
-    validation text with the whole vocabulary, and `eval_aer` with `gold`.
+    held-out text with the whole vocabulary, and `eval_aer` with `gold`.
 
     Args:
         gold: (sentence pairs, annotated links) to measure AER on at every evaluation, with the best threshold.
@@ -279,7 +177,7 @@ class AlignerTrainer(TokenBatchTrainerMixin, Trainer):
         return (outputs["loss"], outputs) if return_outputs else outputs["loss"]
 
     def evaluate(self, eval_dataset=None, ignore_keys=None, metric_key_prefix: str = "eval") -> dict[str, float]:
-        """Means over the validation text, the same in every process, which all read the whole of it."""
+        """Means over the held-out text, the same in every process, which all read the whole of it."""
         dataset = self.eval_dataset if eval_dataset is None else eval_dataset
         metrics: dict[str, float] = {}
         if dataset is not None:
@@ -393,7 +291,7 @@ def train_aligner(
     With several processes (`accelerate launch`, `torchrun`) every one calls this.
 
     Args:
-        config: from `make_aligner_config`.
+        config: from `AlignerConfig.make`.
         resume: go on from the last checkpoint of the output folder.
         callbacks: of the Trainer.
 
@@ -403,123 +301,73 @@ def train_aligner(
     Raises:
         ValueError: no training text, text and links that do not fit, or a folder with checkpoints of another run.
     """
-    args = aligner_training_arguments(config)
-    output, main = Path(args.output_dir), args.process_index == 0
-    if last_checkpoints(output, 1) and not resume:
-        raise ValueError(f"{output} holds checkpoints of another run. Resume it, or choose another output folder.")
-    if config.data.train is None:
-        raise ValueError("`data.train` must name the text to train on, got none.")
-    set_seed(args.seed)
+    args = start(config, resume)
+    entries = {"dev": config.data.dev or {}, "test": config.data.test or {}}
     golds = {
-        name: Gold.load(config.data.corpus(name), config.data.path(getattr(config.data, name)["gold"]))
-        for name in ("dev", "test")
-        if getattr(config.data, name)
+        name: Gold.load(config.data.corpus(name), config.data.path(entry["gold"]))
+        for name, entry in entries.items()
+        if entry.get("gold")
     }
-    train, valid, reports, tokenizer = _read_text(config, args)
-    started = time.monotonic()
-    model = _build_model(config, tokenizer, train)
+    texts, reports, tokenizer = _read(config, args, "dev" in golds)
+    special = {name: getattr(tokenizer, name) for name in ("pad_token_id", "bos_token_id", "eos_token_id")}
+    section = config.model | {"lowercase": config.data.lowercase}
+    model = build_model(FAMILIES["mask_align"], section, {"vocab_size": len(tokenizer), **special})
+    if not config.model.get("init_from"):
+        model.set_token_counts(*token_counts(texts["train"], len(tokenizer)))
     trainer = AlignerTrainer(
         model=model,
         args=args,
-        train_dataset=train,
-        eval_dataset=valid,
+        train_dataset=texts["train"],
+        eval_dataset=texts.get("held_out"),
         data_collator=AlignmentCollator(tokenizer.pad_token_id),
         processing_class=tokenizer,
         callbacks=callbacks,
         gold=golds.get("dev"),
     )
-    trainer.train(resume_from_checkpoint=True if resume else None)
-    trainer.accelerator.wait_for_everyone()  # the first process writes the checkpoints, all read them
-    seconds = time.monotonic() - started
-
-    paths = last_checkpoints(output, config.average_last) if config.average_last > 1 else []
-    if paths:
-        model.load_state_dict(average_checkpoints(paths))
-    model.eval()
-    results = {
-        "config": config.published(),
-        "software": records.software(),
-        "hardware": {**records.hardware(), "processes": args.world_size, "bf16": args.bf16},
-        "data_sha256": {name: records.sha256(config.data.path(name)) for name in config.data.files()},
-        "sentence_pairs": reports,
-        "parameters": model.num_parameters(),
-        "steps": trainer.state.global_step,
-        "wall_seconds": seconds,
-        "averaged_checkpoints": [path.name for path in paths],
-    }
+    model, results = train(trainer, config, reports, resume)
     if "dev" in golds:
         asked = config.model.get("symmetrization")
         name, threshold, _ = tune_links(model, tokenizer, golds["dev"], TUNED if asked is None else [asked])
         model.config.symmetrization, model.config.alignment_threshold = name, threshold
         score = score_aligner(WordAligner(model, tokenizer), golds["dev"], bootstrap=1000)
-        results["dev"] = {"symmetrization": name, "threshold": threshold, **dataclasses.asdict(score)}
-    if valid is not None:
+        results["dev"] = {"symmetrization": name, "threshold": threshold, **asdict(score)}
+    if "held_out" in texts:
         with trainer.compute_loss_context_manager():
-            results["valid"] = prediction_metrics(model, valid, trainer.data_collator)
-        if results["valid"]["null_weight"] > _MOSTLY_NULL:
+            results["held_out"] = prediction_metrics(model, texts["held_out"], trainer.data_collator)
+        if results["held_out"]["null_weight"] > _MOSTLY_NULL:
             warnings.warn(
-                f"NULL takes {results['valid']['null_weight']:.0%} of all weight, so next to nothing is aligned: the "
-                "two directions agreed on NULL before they had learned anything else. Raise "
+                f"NULL takes {results['held_out']['null_weight']:.0%} of all weight, so next to nothing is aligned: "
+                "the two directions agreed on NULL before they had learned anything else. Raise "
                 "`training.agreement_warmup_steps` (and the steps of training), or lower `model.agreement_weight`.",
                 stacklevel=2,
             )
     if "test" in golds:
-        score = score_aligner(WordAligner(model, tokenizer), golds["test"], bootstrap=1000)
-        results["test"] = dataclasses.asdict(score)
-    history = trainer.state.log_history
-    speeds = [entry["tokens_per_second"] for entry in history if "tokens_per_second" in entry]
-    results |= {"tokens_per_second": sum(speeds) / max(1, len(speeds)), "log_history": history}
-    if main:
-        model.save_pretrained(output)
-        tokenizer.save_pretrained(output)
-        records.write(results, output / "results.json")
-    return results
+        results["test"] = asdict(score_aligner(WordAligner(model, tokenizer), golds["test"], bootstrap=1000))
+    return finish(trainer, results, model, tokenizer)
 
 
-def _read_text(
-    config: AlignerConfig, args: AlignerTrainingArguments
-) -> tuple[Dataset, Dataset | None, dict[str, Any], PreTrainedTokenizerBase]:
-    """Tokenised training and validation text, the reports about them, and the tokenizer."""
-    data = config.data
-    text = load_parallel(data.corpus("train"))
-    links = None
-    if data.train.get("guide"):
-        links = [pair.possible for pair in parse_alignments(read_lines(data.path(data.train["guide"])))]
-        if len(links) != len(text):
-            raise ValueError(f"`data.train.guide` has {len(links)} lines of links for {len(text)} sentence pairs.")
-    valid = load_parallel(data.corpus("valid")) if data.valid else None
-    if data.lowercase:
-        text, valid = lowercased(text), valid and lowercased(valid)
-    if valid is None and data.valid_pairs:
-        held_out = min(data.valid_pairs, len(text) // 10)
-        if held_out:
-            valid = text.select(range(len(text) - held_out, len(text)))
-            text = text.select(range(len(text) - held_out))
-            links = links and links[: len(text)]
-    tokenizer = build_tokenizer(config.tokenizer, config.model.get("init_from"), args, text)
+def _read(
+    config: AlignerConfig, args: TrainingArguments, dev_is_gold: bool
+) -> tuple[dict[str, Dataset], dict[str, Any], PreTrainedTokenizerBase]:
+    """Tokenised text ("train" and, where there is some, "held_out"), the reports about it, and the tokenizer."""
+    text, links = read_text(config.data, ("train",) if dev_is_gold else ("train", "dev")), None
+    if config.data.train.get("guide"):
+        guide = config.data.path(config.data.train["guide"])
+        links = [pair.possible for pair in parse_alignments(read_lines(guide))]
+        if len(links) != len(text["train"]):
+            raise ValueError(f"`data.train.guide` has {len(links)} lines of links for {len(text['train'])} pairs.")
+    text = hold_out(text, config.data.held_out_pairs)
+    tokenizer = build_tokenizer(config.tokenizer, config.model.get("init_from"), args, text["train"])
     if tokenizer.pad_token_id is None or not tokenizer.is_fast:
         raise ValueError(
             f"`tokenizer.pretrained` must be a fast tokenizer with a padding token, got {type(tokenizer).__name__} "
             f"with {tokenizer.pad_token!r}."
         )
-    reports = {}
-    train, reports["train"] = tokenize_for_alignment(text, tokenizer, data.max_length, links)
-    if valid is not None:
-        valid, reports["valid"] = tokenize_for_alignment(valid, tokenizer, data.max_length)
-    if args.process_index == 0:
-        for name, report in reports.items():
-            print(f"{name}: {report}")
-    return train, valid, {name: dataclasses.asdict(report) for name, report in reports.items()}, tokenizer
-
-
-def _build_model(config: AlignerConfig, tokenizer: PreTrainedTokenizerBase, train: Dataset) -> MaskAlignModel:
-    fields = {name: value for name, value in config.model.items() if name not in MODEL_KEYS}
-    kernel = config.model.get("attn_implementation")
-    fields["lowercase"] = config.data.lowercase
-    if config.model.get("init_from"):
-        return MaskAlignModel.from_pretrained(config.model["init_from"], attn_implementation=kernel, **fields)
-    special = {name: getattr(tokenizer, name) for name in ("pad_token_id", "bos_token_id", "eos_token_id")}
-    fields = {"vocab_size": len(tokenizer), **special, **fields}
-    model = MaskAlignModel(MaskAlignConfig(attn_implementation=kernel, **fields))
-    model.set_token_counts(*token_counts(train, len(tokenizer)))
-    return model
+    found = {
+        "train": tokenize_for_alignment(
+            text["train"], tokenizer, config.data.max_length, links and links[: len(text["train"])]
+        )
+    }
+    if "dev" in text:
+        found["held_out"] = tokenize_for_alignment(text["dev"], tokenizer, config.data.max_length)
+    return {name: pair[0] for name, pair in found.items()}, {name: pair[1] for name, pair in found.items()}, tokenizer

@@ -16,7 +16,7 @@ SMALL = [
     "model.ffn_dim=16",
     "model.attention_heads=2",
     "tokenizer.vocab_size=300",
-    "training.max_tokens=300",
+    "training.tokens_per_batch=300",
     "training.bf16=false",
     "training.disable_tqdm=true",
 ]
@@ -86,7 +86,7 @@ def test_training_goes_on_from_a_checkpoint(corpus, tmp_path, capsys):
         (["--dev-gold=x"], "--dev-source, --dev-target and --dev-gold belong together"),
         (["model.d_modle=3"], "unknown key `model.d_modle`"),
         (["--guide=missing.links"], "`missing.links` does not exist"),
-        (["model.d_model=15"], "`d_model` must be a multiple"),
+        (["model.d_model=15"], "`model.d_model` must be a multiple"),
         (["nonsense"], "must read `section.key=value`"),
     ],
 )

@@ -34,8 +34,8 @@ def modules():
         aligning, aligners = importlib.import_module("aligning"), importlib.import_module("aligners")
         size = {"tokenizer": {"vocab_size": 40}, "model": TINY | {"prediction": "mixture", "sampled_softmax": True}}
         sizes = {
-            "small": size | {"training": {"max_tokens": 200}},
-            "base": size | {"tokenizer": {"vocab_size": 60}, "training": {"max_tokens": 300}},
+            "small": size | {"training": {"tokens_per_batch": 200}},
+            "base": size | {"tokenizer": {"vocab_size": 60}, "training": {"tokens_per_batch": 300}},
         }
         patch.setattr(aligning, "SIZES", sizes)
         encoder = {"vocab_size": 50, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}

@@ -41,7 +41,7 @@ def train(folder: Path, accumulation: int, **config) -> AlignerTrainer:
         output_dir=str(folder),
         use_cpu=True,
         max_steps=4,
-        max_tokens=12,
+        tokens_per_batch=12,
         gradient_accumulation_steps=accumulation,
         learning_rate=0.01,
         agreement_warmup_steps=3,

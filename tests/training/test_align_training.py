@@ -20,7 +20,7 @@ from hf_attncal.data.word_alignment import (
     tokenize_for_alignment,
     tokens_of_words,
 )
-from hf_attncal.training.word_alignment import Gold, make_aligner_config, score_aligner, train_aligner, tune_links
+from hf_attncal.training.word_alignment import AlignerConfig, Gold, score_aligner, train_aligner, tune_links
 
 LINES = ["the old house is small .", "a house", "old"]
 OTHER = ["das alte haus ist klein .", "ein haus", "alt"]
@@ -121,27 +121,9 @@ def test_collator_pads_and_places_links():
 # ---- settings ----
 
 
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ({"modle": {}}, "unknown key `modle`"),
-        ({"model": {"d_modle": 4}}, "unknown key `model.d_modle`.*`model.d_model`"),
-        ({"model": {"size": "huge"}}, "`model.size` must be one of"),
-        ({"training": {"lerning_rate": 1}}, "unknown key `training.lerning_rate`"),
-        ({"data": {"trian": {}}}, "unknown key `data.trian`"),
-        ({"data": {"dev": {"source": "a", "target": "b"}}}, "`data.dev` must name `source`, `target` and `gold`"),
-        ({"data": 3}, "`data` must be a section"),
-        ({"average_last": 0}, "`average_last` must be an integer >= 1"),
-    ],
-)
-def test_settings_that_make_no_sense(values, message):
-    with pytest.raises(ValueError, match=message):
-        make_aligner_config(values)
-
-
 def test_the_length_of_training_is_given_in_steps_or_epochs():
-    assert "num_train_epochs" not in make_aligner_config({"training": {"max_steps": 5}}).training
-    epochs = make_aligner_config({"model": {"size": "base"}, "training": {"num_train_epochs": 2}}).training
+    assert "num_train_epochs" not in AlignerConfig.make({"training": {"max_steps": 5}}).training
+    epochs = AlignerConfig.make({"model": {"size": "base"}, "training": {"num_train_epochs": 2}}).training
     assert "max_steps" not in epochs
 
 
@@ -166,9 +148,9 @@ def settings(corpus, output, guide=False, **training):
         return {"source": f"{name}.en", "target": f"{name}.de", "gold": f"{name}.align"}
 
     train = {"source": "train.en", "target": "train.de"} | ({"guide": "train.align"} if guide else {})
-    defaults = {"max_steps": 8, "max_tokens": 300, "warmup_steps": 4, "bf16": False, "disable_tqdm": True}
+    defaults = {"max_steps": 8, "tokens_per_batch": 300, "warmup_steps": 4, "bf16": False, "disable_tqdm": True}
     defaults |= {"logging_steps": 4, "eval_steps": 4, "save_steps": 4, "agreement_warmup_steps": 4}
-    return make_aligner_config(
+    return AlignerConfig.make(
         {
             "data": {
                 "root": str(corpus),
@@ -176,7 +158,7 @@ def settings(corpus, output, guide=False, **training):
                 "train": train,
                 "dev": gold("dev"),
                 "test": gold("test"),
-                "valid_pairs": 40,
+                "held_out_pairs": 40,
             },
             "tokenizer": {"vocab_size": 500},
             "model": TINY_MODEL,
@@ -195,7 +177,7 @@ def test_everything_is_logged_and_saved(corpus, tmp_path):
     evaluations = [entry for entry in log if "eval_aer" in entry]
     assert len(evaluations) == 2
     assert all(0 <= entry["eval_prediction_accuracy"] <= 1 for entry in evaluations)
-    assert results["sentence_pairs"]["valid"]["kept"] == 40
+    assert results["sentence_pairs"]["held_out"]["kept"] == 40
     assert results["sentence_pairs"]["train"]["kept"] == 1160
     assert set(results["data_sha256"]) == {
         f"{name}.{suffix}" for name in ("train", "dev", "test") for suffix in ("en", "de", "align")
@@ -250,7 +232,7 @@ def test_going_on_from_an_aligner_keeps_its_fields_but_those_given(corpus, tmp_p
     train_aligner(settings(corpus, tmp_path / "first", **quiet))
     config = settings(corpus, tmp_path / "second", **quiet)
     values = {"init_from": str(tmp_path / "first"), "agreement_weight": 3.0}
-    config = make_aligner_config(
+    config = AlignerConfig.make(
         {"data": dataclasses.asdict(config.data), "model": values, "training": config.training}
     )
     train_aligner(config)
@@ -263,6 +245,36 @@ def test_a_symmetrization_that_was_asked_for_is_kept(corpus, tmp_path):
     config = settings(corpus, tmp_path / "run", max_steps=2, eval_strategy="no", save_strategy="no")
     config.model["symmetrization"] = "union"
     assert train_aligner(config)["dev"]["symmetrization"] == "union"
+
+
+def test_dev_text_without_gold_is_what_predictions_are_measured_on(corpus, tmp_path):
+    """Then no pair of train is held out, no AER is measured and nothing is chosen."""
+    config = settings(corpus, tmp_path / "run", max_steps=4, eval_strategy="steps")
+    config.data.dev = {"source": "dev.en", "target": "dev.de"}
+    results = train_aligner(config)
+    kept = {name: report["kept"] for name, report in results["sentence_pairs"].items()}
+    assert kept == {"train": 1200, "held_out": 20}
+    assert "dev" not in results
+    evaluations = [entry for entry in results["log_history"] if "eval_prediction_accuracy" in entry]
+    assert evaluations
+    assert not any("eval_aer" in entry for entry in evaluations)
+
+
+def test_tokens_per_step_and_the_mean_of_checkpoints(corpus, tmp_path):
+    """Two micro-batches a step, and the saved model is the mean of the last two checkpoints."""
+    config = settings(corpus, tmp_path / "run", tokens_per_step=600, max_steps=4, save_steps=2)
+    config.average_last = 2
+    results = train_aligner(config)
+    assert results["averaged_checkpoints"] == ["checkpoint-2", "checkpoint-4"]
+    saved, *parts = (
+        MaskAlignModel.from_pretrained(tmp_path / "run" / name).state_dict()
+        for name in ("", "checkpoint-2", "checkpoint-4")
+    )
+    for name, tensor in saved.items():
+        if tensor.is_floating_point():
+            assert torch.allclose(tensor, (parts[0][name] + parts[1][name]) / 2, atol=1e-6), name
+    steps = [json.loads((tmp_path / "run" / f"checkpoint-{n}" / "trainer_state.json").read_text()) for n in (2, 4)]
+    assert steps[1]["epoch"] == pytest.approx(2 * steps[0]["epoch"])
 
 
 @pytest.mark.parametrize("guide", [False, True])
@@ -281,7 +293,7 @@ def test_a_model_that_aligns_nothing_is_named(corpus, tmp_path):
 def test_without_null_nothing_goes_to_it(corpus, tmp_path):
     config = settings(corpus, tmp_path / "run", eval_strategy="no", save_strategy="no", max_steps=2)
     config.model["leaky"] = False
-    assert train_aligner(config)["valid"]["null_weight"] == 0
+    assert train_aligner(config)["held_out"]["null_weight"] == 0
 
 
 def test_bad_input_is_refused_before_anything_is_written(corpus, tmp_path):

@@ -1,4 +1,4 @@
-"""The YAML files under configs/ and what is said when one of them is wrong."""
+"""The settings of the three jobs: the files under configs/, and what is said when one of them is wrong."""
 
 import dataclasses
 from pathlib import Path
@@ -6,79 +6,118 @@ from pathlib import Path
 import pytest
 import yaml
 from helpers import FAMILIES
+from peft import PeftConfig
 from transformers import BartConfig, MarianConfig, PreTrainedConfig
 
 from hf_attncal import AttnCalMarianConfig, MaskAlignConfig
+from hf_attncal.families import BACKBONES
+from hf_attncal.training.adapter import AdapterConfig
 from hf_attncal.training.settings import (
-    TRAINING_KEYS,
     DataConfig,
     EvaluationConfig,
     TokenizerConfig,
     accumulation_steps,
     bf16_is_fast,
-    load_config,
-    make_config,
-    model_classes,
+    hints_of,
     read_settings,
-    training_arguments,
 )
-from hf_attncal.training.word_alignment import (
-    MODEL_KEYS,
-    AlignerDataConfig,
-    aligner_training_arguments,
-    make_aligner_config,
-)
+from hf_attncal.training.translation import TranslationConfig
+from hf_attncal.training.word_alignment import AlignerConfig
 
 FOLDER = Path(__file__).parents[2] / "configs"
-ALIGNERS = sorted([*FOLDER.glob("aligner/*.yaml"), FOLDER / "reference_aligner.yaml"])
-ADAPTERS = sorted(FOLDER.glob("adapter/*.yaml"))  # their test is in test_train_adapter.py
-FILES = [*sorted(FOLDER.glob("translation/*.yaml")), FOLDER / "reference_translation.yaml"]
+JOBS = {"translation": TranslationConfig, "aligner": AlignerConfig, "adapter": AdapterConfig}
+# Those of adapters are in test_train_adapter.py.
+FILES = [(name, path) for name in ("translation", "aligner") for path in sorted(FOLDER.glob(f"{name}/*.yaml"))]
+FILES += [(name, FOLDER / f"reference_{name}.yaml") for name in ("translation", "aligner")]
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
-def test_every_file_is_valid(path, tmp_path):
+def load(path: Path, *overrides: str) -> TranslationConfig:
+    return TranslationConfig.make(read_settings(path, list(overrides)))
+
+
+def reference(name: str) -> dict:
+    return yaml.safe_load((FOLDER / f"reference_{name}.yaml").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize(("job", "path"), FILES, ids=lambda value: getattr(value, "name", value))
+def test_every_file_is_valid(job, path, tmp_path):
     """Known keys only, valid values: the training arguments and the model's config can be made."""
-    config = load_config(path, [f"training.output_dir={tmp_path}"])
-    assert training_arguments(config).seed == 1
-    fields = {f.name for f in dataclasses.fields(AttnCalMarianConfig)}
-    config_class, _ = model_classes(config.model["backbone"])
-    model = {name: value for name, value in config.model.items() if name in fields}
-    assert config_class(**model).d_model % config.model["decoder_attention_heads"] == 0
+    config = JOBS[job].make(read_settings(path, [f"training.output_dir={tmp_path}"]))
+    assert config.arguments().seed == 1
     assert config.data.train
+    config_class = MaskAlignConfig if job == "aligner" else BACKBONES[config.model["backbone"]].config_class
+    fields = hints_of(config_class)
+    model = config_class(**{name: value for name, value in config.model.items() if name in fields})
+    assert model.d_model == config.model["d_model"]
 
 
-@pytest.mark.parametrize("path", ALIGNERS, ids=lambda path: path.name)
-def test_every_aligner_file_is_valid(path, tmp_path):
-    config = make_aligner_config(read_settings(path, [f"training.output_dir={tmp_path}"]))
-    assert aligner_training_arguments(config).seed == 1
-    model = {name: value for name, value in config.model.items() if name not in MODEL_KEYS}
-    assert MaskAlignConfig(**model).d_model == config.model["d_model"]
-    assert config.data.train
+@pytest.mark.parametrize("job", JOBS)
+def test_reference_explains_every_key_of_our_own_sections(job):
+    stated = reference(job)
+    sections = {"data": DataConfig, "tokenizer": TokenizerConfig, "evaluation": EvaluationConfig}
+    for name, cls in sections.items():
+        if name in stated:
+            assert set(stated[name]) == {f.name for f in dataclasses.fields(cls)}
+    assert set(stated) == {f.name for f in dataclasses.fields(JOBS[job])}
+    keys = {"tokens_per_step", "tokens_per_batch", "bf16", "save_total_limit", *JOBS[job].defaults({})["training"]}
+    keys -= {"max_steps"}  # of the aligner's size "base"
+    ours = {f for f in hints_of(JOBS[job].arguments_class) if f in ("mask_learning_rate", "agreement_warmup_steps")}
+    assert keys | ours <= set(stated["training"])
 
 
-def test_aligner_reference_explains_every_key_and_states_the_defaults():
-    reference = yaml.safe_load((FOLDER / "reference_aligner.yaml").read_text(encoding="utf-8"))
-    assert set(reference["data"]) == {f.name for f in dataclasses.fields(AlignerDataConfig)}
-    assert set(reference["tokenizer"]) == {f.name for f in dataclasses.fields(TokenizerConfig)}
+def test_translation_reference_explains_every_field_of_our_config():
+    """All fields that our config adds to Marian's and BART's."""
+    stock = {f.name for f in (*dataclasses.fields(MarianConfig), *dataclasses.fields(BartConfig))}
+    ours = {f.name for family in FAMILIES.values() for f in dataclasses.fields(family[2])}
+    assert ours - stock <= set(reference("translation")["model"])
+
+
+def test_aligner_reference_explains_every_field_of_its_config():
     stock = {f.name for f in dataclasses.fields(PreTrainedConfig)}
     # From the tokenizer and the data; `symmetrization` has no default of its own here, it is explained in a comment.
     filled_in = {"vocab_size", "pad_token_id", "lowercase", "symmetrization"}
-    assert {f.name for f in dataclasses.fields(MaskAlignConfig)} - stock - filled_in <= set(reference["model"])
-    stated, default = make_aligner_config(read_settings(FOLDER / "reference_aligner.yaml")), make_aligner_config({})
-    fields = {f.name: f.default for f in dataclasses.fields(MaskAlignConfig)}
-    for name, value in stated.model.items():
-        assert value == default.model.get(name, fields.get(name)), name
-    assert stated.training == default.training
-    assert (stated.tokenizer, stated.average_last) == (default.tokenizer, default.average_last)
-    for name in ("max_length", "lowercase", "valid_pairs"):
-        assert getattr(stated.data, name) == getattr(default.data, name)
+    assert {f.name for f in dataclasses.fields(MaskAlignConfig)} - stock - filled_in <= set(
+        reference("aligner")["model"]
+    )
+
+
+def test_adapter_reference_explains_every_field_of_its_config():
+    method = hints_of(type(AdapterConfig.make({}).method_config()))
+    ours = {name for name in method if name not in hints_of(PeftConfig)}
+    filled_in = {"label_smoothing", "base_model_type", "base_d_model"}
+    assert set(reference("adapter")["adapter"]) == ours - filled_in | {"method", "null_mass", "lora"}
+    assert set(reference("adapter")["model"]) == set(hints_of(type(AdapterConfig.make({}).model)))
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_reference_states_the_defaults(job, tmp_path):
+    output = {"training": {"output_dir": str(tmp_path)}}
+    stated = JOBS[job].make(read_settings(FOLDER / f"reference_{job}.yaml"))
+    default = JOBS[job].make({})
+    assert stated.training["output_dir"] == default.training["output_dir"]
+    for name in set(dataclasses.asdict(default)) - {"data", "model", "adapter", "training"}:
+        assert getattr(stated, name) == getattr(default, name), name
+    for name in ("root", "max_length", "lowercase", "held_out_pairs"):
+        assert getattr(stated.data, name) == getattr(default.data, name), name
+    classes = {"translation": AttnCalMarianConfig, "aligner": MaskAlignConfig}
+    if job in classes:
+        defaults = {f.name: f.default for f in dataclasses.fields(classes[job])} | default.model
+        assert {name: defaults.get(name) for name in stated.model} == stated.model
+    else:
+        assert stated.model == default.model
+        assert stated.method_config() == default.method_config()
+    stated.training |= output["training"]
+    default.training |= output["training"]
+    made = default.arguments()
+    for name in set(stated.training) - {"tokens_per_step", "use_cpu", "dataloader_pin_memory"}:
+        assert getattr(stated.arguments(), name) == getattr(made, name), name
 
 
 def test_six_experiments_differ_in_their_switches_only():
-    base = load_config(FOLDER / "translation" / "multi30k_base.yaml")
+    base = load(FOLDER / "translation" / "multi30k_base.yaml")
     switches = {}
     for name in ("baseline", "fixed", "annealed", "gated", "leaky", "gumbel"):
-        config = load_config(FOLDER / "translation" / f"multi30k_{name}.yaml")
+        config = load(FOLDER / "translation" / f"multi30k_{name}.yaml")
         switches[name] = {key: value for key, value in config.model.items() if key not in base.model}
         assert dataclasses.replace(config, model=base.model) == base
     on = {name: {key: value for key, value in chosen.items() if value} for name, chosen in switches.items()}
@@ -91,82 +130,179 @@ def test_six_experiments_differ_in_their_switches_only():
         assert on[name] == {name: True}
 
 
-def test_reference_explains_every_key():
-    """All keys of our own sections, and all fields that our config adds to Marian's and BART's."""
-    text = (FOLDER / "reference_translation.yaml").read_text(encoding="utf-8")
-    reference = yaml.safe_load(text)
-    for section, cls in (("data", DataConfig), ("tokenizer", TokenizerConfig), ("evaluation", EvaluationConfig)):
-        assert set(reference[section]) == {f.name for f in dataclasses.fields(cls)}
-    stock = {f.name for f in (*dataclasses.fields(MarianConfig), *dataclasses.fields(BartConfig))}
-    ours = {f.name for family in FAMILIES.values() for f in dataclasses.fields(family[2])}
-    assert ours - stock <= set(reference["model"])
-    assert {*TRAINING_KEYS, "mask_learning_rate", "bf16"} <= set(reference["training"])
+# ---- the same is wrong in every job, and said in the same words ----
 
-
-def test_reference_states_the_defaults():
-    reference = load_config(FOLDER / "reference_translation.yaml")
-    defaults = {f.name: f.default for f in dataclasses.fields(AttnCalMarianConfig)}
-    model = {k: v for k, v in reference.model.items() if k in defaults}
-    assert model == {name: defaults[name] for name in model}
-    assert reference.evaluation == EvaluationConfig()
-    assert reference.tokenizer == TokenizerConfig()
-    stated, made = training_arguments(reference), training_arguments(make_config({}))
-    for name in set(reference.training) - {*TRAINING_KEYS, "use_cpu", "dataloader_pin_memory", "logging_dir"}:
-        assert getattr(stated, name) == getattr(made, name), name
-
-
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ({"modle": {}}, r"unknown key `modle`. The closest known key is `model`"),
-        ({"data": {"trian": {}}}, r"unknown key `data.trian`. The closest known key is `data.train`"),
-        ({"data": {"train": {"sorce": "x"}}}, r"unknown key `data.train.sorce`.* `data.train.source`"),
+WRONG = [
+    ({"data": 3}, r"`data` must be a section of keys, got 3"),
+    ({"training": ["seed"]}, r"`training` must be a section of keys, got \['seed'\]"),
+    ({"model": "marian"}, r"`model` must be a section of keys, got 'marian'"),
+    ({"modle": {}}, r"unknown key `modle`. The closest known key is `model`"),
+    ({"data": {"trian": {}}}, r"unknown key `data.trian`. The closest known key is `data.train`"),
+    ({"data": {"valid": {}}}, r"unknown key `data.valid`. The closest known key is `data.dev`"),
+    ({"data": {"valid_pairs": 3}}, r"unknown key `data.valid_pairs`. The closest known key is `data.held_out_pairs`"),
+    (
+        {"data": {"train": {"sorce": "x"}}},
+        r"unknown key `data.train.sorce`. The closest known key is `data.train.source`",
+    ),
+    ({"data": {"dev": {"tagret": "x"}}}, r"unknown key `data.dev.tagret`. The closest known key is `data.dev.target`"),
+    ({"data": {"test": {"dataset": "x", "splt": "y"}}}, r"unknown key `data.test.splt`.* `data.test.split`"),
+    ({"data": {"train": {"source": "x"}}}, r"`data.train` must name `source` and `target`, got {'source': 'x'}"),
+    ({"data": {"dev": {"dataset": "x"}}}, r"`data.dev` must name `dataset` and `split` and `source_field` and"),
+    ({"data": {"train": "x"}}, r"`data.train` must be a section of keys or null, got 'x'"),
+    ({"data": {"train": {"source": 3, "target": "y"}}}, r"`data.train.source` must be text or a list, got 3"),
+    ({"data": {"max_length": "x"}}, r"`data.max_length` must be an integer >= 2, got 'x'"),
+    ({"data": {"max_length": 1}}, r"`data.max_length` must be an integer >= 2, got 1"),
+    ({"data": {"held_out_pairs": -1}}, r"`data.held_out_pairs` must be an integer >= 0, got -1"),
+    ({"data": {"lowercase": 1}}, r"`data.lowercase` must be true or false, got 1"),
+    ({"training": {"learning_rte": 1}}, r"unknown key `training.learning_rte`.* `training.learning_rate`"),
+    ({"training": {"max_tokens": 9}}, r"unknown key `training.max_tokens`. .* is `training.tokens_per_batch`"),
+    (
+        {"training": {"max_tokens": 9, "tokens_per_batch": 9}},
+        r"unknown key `training.max_tokens`.*`training.tokens_per_b",
+    ),
+    ({"training": {"learning_rate": "abc"}}, r"`training.learning_rate` must be a number >= 0, got 'abc'"),
+    ({"training": {"learning_rate": -1}}, r"`training.learning_rate` must be a number >= 0, got -1"),
+    ({"training": {"learning_rate": float("nan")}}, r"`training.learning_rate` must be a number >= 0, got nan"),
+    ({"training": {"max_steps": 8.5}}, r"`training.max_steps` must be an integer, got 8.5"),
+    ({"training": {"seed": True}}, r"`training.seed` must be an integer, got True"),
+    ({"training": {"bf16": "maybe"}}, r"`training.bf16` must be one of \('auto',\) or true or false, got 'maybe'"),
+    (
+        {"training": {"lr_scheduler_type": "linar"}},
+        r"`training.lr_scheduler_type` must be one of \('linear', .*got 'linar'",
+    ),
+    (
+        {"training": {"eval_strategy": True}},
+        r"`training.eval_strategy` must be one of \('no', 'steps', 'epoch'\), got True",
+    ),
+    ({"training": {"save_total_limit": 0}}, r"`training.save_total_limit` must be an integer >= 1 or null, got 0"),
+    (
+        {"training": {"per_device_eval_batch_size": 0}},
+        r"`training.per_device_eval_batch_size` must be an integer >= 1",
+    ),
+    ({"training": {"tokens_per_step": 0}}, r"`training.tokens_per_step` must be an integer >= 1 or null, got 0"),
+    ({"training": {"tokens_per_batch": 0}}, r"`training.tokens_per_batch` must be >= 1, got 0"),
+    (
+        {"training": {"tokens_per_step": 100, "tokens_per_batch": 30}},
+        r"must be a multiple of `tokens_per_batch`.*got 100",
+    ),
+    (
+        {"training": {"tokens_per_step": 100, "tokens_per_batch": 50, "gradient_accumulation_steps": 2}},
+        r"`training.gradient_accumulation_steps` must be left out .*, got 2",
+    ),
+    (
+        {"training": {"tokens_per_batch": 9, "train_sampling_strategy": "group_by_length"}},
+        r"`training.train_sampling_strategy` must be 'random'",
+    ),
+]
+AVERAGING = [
+    ({"average_last": 0}, r"`average_last` must be an integer >= 1, got 0"),
+    ({"average_last": True}, r"`average_last` must be an integer >= 1, got True"),
+    (
+        {"average_last": 3, "training": {"save_total_limit": 2}},
+        r"`training.save_total_limit` must be at least `average_last` \(3\), got 2",
+    ),
+    ({"tokenizer": {"vocab_size": "8k"}}, r"`tokenizer.vocab_size` must be an integer >= 1, got '8k'"),
+    ({"tokenizer": {"pretraned": "x"}}, r"unknown key `tokenizer.pretraned`.* `tokenizer.pretrained`"),
+    ({"model": {"d_modle": 8}}, r"unknown key `model.d_modle`. The closest known key is `model.d_model`"),
+    ({"model": {"d_model": 8.5}}, r"`model.d_model` must be an integer, got 8.5"),
+    ({"model": {"leaky": "on"}}, r"`model.leaky` must be true or false, got 'on'"),
+    ({"model": {"init_from": 3}}, r"`model.init_from` must be text or null, got 3"),
+    ({"model": {"label_smoothing": 2.0}}, r"`model.label_smoothing` must be"),
+]
+EVALUATION = [
+    ({"evaluation": {"beams": 1}}, r"unknown key `evaluation.beams`.* `evaluation.*beams`"),
+    ({"evaluation": {"num_beams": "four"}}, r"`evaluation.num_beams` must be an integer >= 1, got 'four'"),
+    ({"evaluation": {"num_beams": 0}}, r"`evaluation.num_beams` must be an integer >= 1, got 0"),
+    ({"evaluation": {"bleu_tokenize": "14a"}}, r"`evaluation.bleu_tokenize` must be one of .*, got '14a'"),
+    ({"evaluation": None}, r"`evaluation` must be a section of keys, got None"),
+    ({"data": {"train": {"source": "a", "target": "b", "guide": "c"}}}, r"unknown key `data.train.guide`"),
+]
+OF_JOB = {
+    "translation": [
+        ({"model": {"backbone": "t5"}}, r"`model.backbone` must be one of \('marian', 'bart'\), got 't5'"),
         ({"model": {"calibraton": "gated"}}, r"unknown key `model.calibraton`.* `model.calibration`"),
-        ({"training": {"learning_rte": 1}}, r"unknown key `training.learning_rte`.* `training.learning_rate`"),
-        ({"evaluation": {"beams": 1}}, r"unknown key `evaluation.beams`.* `evaluation.*beams`"),
-        ({"model": {"backbone": "t5"}}, r"`model.backbone` must be one of .*, got 't5'"),
-        ({"model": "marian"}, r"`model` must be a section of keys, got 'marian'"),
-        ({"average_last": 0}, r"`average_last` must be an integer >= 1, got 0"),
+        ({"model": {"calibration": "gatd"}}, r"`model.calibration` must be"),
+        ({"training": {"label_smoothing_factor": 0.1}}, r"`training.label_smoothing_factor` must be 0"),
+        ({"training": {"tokens_per_step": 100}}, r"`training.tokens_per_step` needs `training.tokens_per_batch`"),
     ],
-)
-def test_wrong_settings_are_named(values, message):
-    with pytest.raises(ValueError, match=message):
-        make_config(values)
-
-
-@pytest.mark.parametrize(
-    ("training", "message"),
-    [
-        ({"tokens_per_step": 100}, r"`training.tokens_per_step` needs `training.tokens_per_batch`"),
-        ({"tokens_per_step": 100, "tokens_per_batch": 30}, r"must be a multiple of `tokens_per_batch`.*got 100"),
+    "aligner": [
+        ({"model": {"size": "huge"}}, r"`model.size` must be one of \('small', 'base'\), got 'huge'"),
+        ({"model": {"d_model": 15}}, r"`model.d_model` must be a multiple"),
+        ({"evaluation": {}}, r"unknown key `evaluation`"),
+        ({"data": {"test": {"source": "a", "target": "b"}}}, r"`data.test` must name `gold`.*got {'source': 'a'"),
         (
-            {"tokens_per_step": 100, "tokens_per_batch": 50, "gradient_accumulation_steps": 2},
-            r"`training.gradient_accumulation_steps` must be left out, got 2",
+            {"data": {"dev": {"source": "a", "target": "b", "glod": "c"}}},
+            r"unknown key `data.dev.glod`.*`data.dev.gold`",
         ),
-        ({"save_total_limit": 2}, r"`training.save_total_limit` must be at least `average_last` \(3\), got 2"),
-        ({"label_smoothing_factor": 0.1}, r"`label_smoothing_factor` must be 0"),
+        (
+            {"training": {"agreement_warmup_steps": 1.5}},
+            r"`training.agreement_warmup_steps` must be an integer, got 1.5",
+        ),
     ],
-)
-def test_contradictions_in_training(training, message, tmp_path):
-    config = make_config({"training": {"output_dir": str(tmp_path), **training}, "average_last": 3})
+    "adapter": [
+        ({"average_last": 2}, r"unknown key `average_last`"),
+        ({"model": {"chekpoint": "x"}}, r"unknown key `model.chekpoint`.* `model.checkpoint`"),
+        ({"model": {"label_smoothing": 1.5}}, r"`model.label_smoothing` must be in \[0, 1\), got 1.5"),
+        ({"adapter": []}, r"`adapter` must be a section of keys, got \[\]"),
+        ({"adapter": {"calibraton": "gated"}}, r"unknown key `adapter.calibraton`.* `adapter.calibration`"),
+        ({"adapter": {"mask_rank": "4"}}, r"`adapter.mask_rank` must be an integer or null, got '4'"),
+        ({"adapter": {"method": "lora", "r": "4"}}, r"`adapter.r` must be an integer, got '4'"),
+        ({"adapter": {"lora": {"rank": 4}}}, r"unknown key `adapter.lora.rank`"),
+    ],
+}
+CASES = [(job, *case) for job in JOBS for case in WRONG + OF_JOB[job]]
+CASES += [(job, *case) for job in ("translation", "aligner") for case in AVERAGING]
+CASES += [(job, *case) for job in ("translation", "adapter") for case in EVALUATION]
+
+
+@pytest.mark.parametrize(("job", "values", "message"), CASES, ids=str)
+def test_wrong_settings_are_named(job, values, message):
     with pytest.raises(ValueError, match=message):
-        training_arguments(config)
+        JOBS[job].make(values).arguments()
 
 
-def test_tokens_per_step_gives_accumulation(tmp_path, monkeypatch):
+@pytest.mark.parametrize("job", ["translation", "aligner"])
+def test_fields_that_do_not_fit_a_checkpoint_are_named(job, tmp_path):
+    config_class = MaskAlignConfig if job == "aligner" else AttnCalMarianConfig
+    config_class(d_model=24).save_pretrained(tmp_path)
+    start = {"init_from": str(tmp_path)}
+    assert JOBS[job].make({"model": start | {"dropout": 0.3}}).model["dropout"] == 0.3
+    with pytest.raises(ValueError, match=r"`model.label_smoothing` must be"):
+        JOBS[job].make({"model": start | {"label_smoothing": 3.0}})
+    with pytest.raises(OSError, match="nowhere"):
+        JOBS[job].make({"model": {"init_from": str(tmp_path / "nowhere")}})
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_tokens_per_step_gives_accumulation(job, tmp_path):
     assert accumulation_steps(8192, 1024, 2) == 4
     values = {"output_dir": str(tmp_path), "tokens_per_step": 4096, "tokens_per_batch": 1024}
-    args = training_arguments(make_config({"training": values}))
-    assert (args.gradient_accumulation_steps, args.max_tokens) == (4, 1024)
+    args = JOBS[job].make({"training": values}).arguments()
+    assert (args.gradient_accumulation_steps, args.tokens_per_batch) == (4, 1024)
     with pytest.raises(ValueError, match=r"x processes \(1024 x 3\), got 4096"):
         accumulation_steps(4096, 1024, 3)
 
 
-def test_bf16_auto(tmp_path):
-    args = training_arguments(make_config({"training": {"output_dir": str(tmp_path)}}))
+@pytest.mark.parametrize("job", JOBS)
+def test_what_is_worked_out(job, tmp_path):
+    training = {"output_dir": str(tmp_path)}
+    args = JOBS[job].make({"training": training}).arguments()
     assert args.bf16 == bf16_is_fast()
-    args = training_arguments(make_config({"training": {"output_dir": str(tmp_path), "bf16": False}}))
+    assert args.save_total_limit == 1
+    off = {"bf16": False, "eval_strategy": False, "save_strategy": False, "save_total_limit": 7}
+    args = JOBS[job].make({"training": training | off}).arguments()
     assert not args.bf16
+    assert (args.eval_strategy, args.save_strategy, args.save_total_limit) == ("no", "no", 7)
+    if job != "adapter":
+        assert JOBS[job].make({"training": training, "average_last": 4}).arguments().save_total_limit == 4
+
+
+def test_settings_are_not_changed_by_reading_them():
+    values = {"model": {"size": "base"}, "training": {"eval_strategy": False}}
+    made = AlignerConfig.make(values)
+    made.model["d_model"] = 3
+    assert values == {"model": {"size": "base"}, "training": {"eval_strategy": False}}
+    assert AlignerConfig.make({"model": {"size": "base"}}).model.get("d_model") is None
 
 
 def test_inheritance_and_overrides(tmp_path):
@@ -177,7 +313,7 @@ def test_inheritance_and_overrides(tmp_path):
         "base: deep/mid.yaml\nmodel: {leaky: true}\ndata: {test: {source: a, target: b}}"
     )
     overrides = ["model.d_model=16", "training.learning_rate=5e-4", "data.test=null", "model.calibration=gated"]
-    config = load_config(tmp_path / "top.yaml", overrides)
+    config = load(tmp_path / "top.yaml", *overrides)
     assert config.model == {
         "backbone": "marian",
         "d_model": 16,
@@ -187,25 +323,25 @@ def test_inheritance_and_overrides(tmp_path):
     }
     assert config.training["learning_rate"] == 5e-4
     assert config.data.test is None
-    assert load_config(tmp_path / "top.yaml").training["learning_rate"] == 1e-3
+    assert load(tmp_path / "top.yaml").training["learning_rate"] == 1e-3
 
 
 def test_files_that_cannot_be_read(tmp_path):
     (tmp_path / "a.yaml").write_text("base: b.yaml")
     (tmp_path / "b.yaml").write_text("base: a.yaml")
     with pytest.raises(ValueError, match=r"circle: a.yaml -> b.yaml -> a.yaml"):
-        load_config(tmp_path / "a.yaml")
+        load(tmp_path / "a.yaml")
     (tmp_path / "list.yaml").write_text("- 1")
     with pytest.raises(ValueError, match=r"list.yaml must hold sections of keys, got list"):
-        load_config(tmp_path / "list.yaml")
+        load(tmp_path / "list.yaml")
     with pytest.raises(FileNotFoundError):
-        load_config(tmp_path / "missing.yaml")
+        load(tmp_path / "missing.yaml")
     (tmp_path / "fine.yaml").write_text("")
     with pytest.raises(ValueError, match=r"must read `section.key=value`, got 'model.leaky'"):
-        load_config(tmp_path / "fine.yaml", ["model.leaky"])
+        load(tmp_path / "fine.yaml", "model.leaky")
 
 
 def test_published_settings_hold_no_place(tmp_path):
-    config = make_config({"data": {"root": "/somewhere"}, "training": {"output_dir": "/elsewhere"}})
+    config = TranslationConfig.make({"data": {"root": "/somewhere"}, "training": {"output_dir": "/elsewhere"}})
     assert "/somewhere" not in str(config.published())
     assert "/elsewhere" not in str(config.published())

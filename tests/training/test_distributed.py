@@ -24,7 +24,7 @@ SCENARIOS = {
         "mask_learning_rate": 0.01,
     },
     "off": {"switches": {}, "per_device_train_batch_size": 2},
-    "gated, leaky, tokens": {"switches": {"calibration": "gated", "leaky": True}, "max_tokens": 24},
+    "gated, leaky, tokens": {"switches": {"calibration": "gated", "leaky": True}, "tokens_per_batch": 24},
     "gated, float32": {
         "switches": {"calibration": "gated", "dtype": torch.float32},
         "per_device_train_batch_size": 2,
@@ -33,7 +33,7 @@ SCENARIOS = {
     },
 }
 LOGGED = ("loss", "nmt_loss", "mask_loss", "mask_penalty", "grad_norm", "mask_grad_norm")
-RESUME = {"switches": {"calibration": "annealed", "annealing_steps": 10}, "max_tokens": 24}
+RESUME = {"switches": {"calibration": "annealed", "annealing_steps": 10}, "tokens_per_batch": 24}
 
 
 def train(folder: Path, accumulation: int, switches: dict, resume: str | None = None, **arguments):

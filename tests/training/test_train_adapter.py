@@ -15,12 +15,14 @@ from hf_attncal import AttnCalMarianConfig, AttnCalMarianMTModel
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
 from hf_attncal.inference.translation import translate
 from hf_attncal.metrics.bleu import bleu
-from hf_attncal.training.settings import read_settings, training_arguments
+from hf_attncal.training import translation
+from hf_attncal.training.adapter import METHODS, AdapterConfig
+from hf_attncal.training.settings import read_settings
 
 sys.path.insert(0, str(ROOT / "training"))
 import train_adapter
 
-CONFIGS = sorted((ROOT / "configs").glob("adapter/*.yaml"))
+CONFIGS = [*sorted((ROOT / "configs").glob("adapter/*.yaml")), ROOT / "configs" / "reference_adapter.yaml"]
 SIZES = {
     "d_model": 16,
     "encoder_layers": 1,
@@ -60,7 +62,7 @@ def base(corpus, tmp_path) -> Path:  # noqa: F811
 def settings(base: Path, **adapter) -> list[str]:
     """Arguments of the script for four optimiser steps."""
     values = {
-        "data": {name: {"source": f"{name}.en", "target": f"{name}.de"} for name in ("train", "valid", "test")},
+        "data": {name: {"source": f"{name}.en", "target": f"{name}.de"} for name in ("train", "dev", "test")},
         "model": {"checkpoint": str(base), "label_smoothing": 0.1},
         "adapter": adapter,
         "training": {
@@ -135,7 +137,7 @@ def test_what_it_is_compared_with(base, method):
     results = train_adapter.main([*settings(base, **adapter), "data.test=null"])
     assert results["steps"] == 4
     assert sum("nmt_loss" in entry for entry in results["log_history"]) == 4
-    assert set(results["valid"]) == ({"trained", "base"} if method == "lora" else {"trained"})
+    assert set(results["dev"]) == ({"trained", "base"} if method == "lora" else {"trained"})
     run = base.parent / "run"
     if method == "lora":
         assert results["trained_parameters"] == 5 * 2 * 2 * 16
@@ -176,15 +178,15 @@ def test_with_a_lora(base):
 def test_scored_in_the_precision_of_the_weights(base, adapter, monkeypatch):
     """Under bfloat16 autocast in training, and not after it."""
     seen = []
-    score = train_adapter.evaluate
+    score = translation.evaluate
 
-    def evaluate(model, *arguments):
+    def evaluate(model, *arguments, **options):
         hook = model.get_encoder().layers[0].fc1.register_forward_hook(lambda *call: seen.append(call[2].dtype))
-        result = score(model, *arguments)
+        result = score(model, *arguments, **options)
         hook.remove()
         return result
 
-    monkeypatch.setattr(train_adapter, "evaluate", evaluate)
+    monkeypatch.setattr(translation, "evaluate", evaluate)
     train_adapter.main(
         [*settings(base, **adapter), "training.bf16=true", "training.eval_strategy=no", "data.test=null"]
     )
@@ -205,15 +207,15 @@ def test_null_starts_where_it_is_told_to(base):
     for null in nulls:
         assert null.transpose(0, 1)[:, real].mean().item() == pytest.approx(0.2, rel=0.1)
     with pytest.raises(ValueError, match="null_mass"):
-        train_adapter.make_run({"adapter": {"calibration": "fixed", "null_mass": 0.2}})
+        AdapterConfig.make({"adapter": {"calibration": "fixed", "null_mass": 0.2}})
 
 
 @pytest.mark.parametrize(
     ("adapter", "message"),
     [
-        ({"calibration": "fixd"}, "`calibration` must be `None` or one of"),
+        ({"calibration": "fixd"}, "`adapter.calibration` must be `None` or one of"),
         ({"leaky": True, "null_mass": 2}, "`adapter.null_mass` must be between 0 and 1, got 2"),
-        ({"lora": 16}, "`adapter.lora` must be fields of LoraConfig"),
+        ({"lora": 16}, "`adapter.lora` must be a section of keys or null, got 16"),
         ({"lora": {"r": 2}}, "with `target_modules`, got"),
         ({"lora": {"target_modules": ["q_proj"], "use_dora": True}}, "`adapter.lora.use_dora` must be left out"),
         ({"lora": {"target_modules": ["q_proj"], "init_lora_weights": "pissa"}}, "must be left out, got 'pissa'"),
@@ -224,24 +226,25 @@ def test_null_starts_where_it_is_told_to(base):
 )
 def test_wrong_settings_are_named_before_text_is_read(adapter, message):
     with pytest.raises(ValueError, match=message):
-        train_adapter.make_run({"adapter": adapter})
+        AdapterConfig.make({"adapter": adapter})
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.name)
 def test_every_file_is_valid(path, tmp_path):
-    run = train_adapter.make_run(read_settings(path, [f"training.output_dir={tmp_path}"]))
-    assert training_arguments(run.common).seed == 1
-    assert run.model.label_smoothing == 0.1
-    method = train_adapter.METHODS[run.method]
-    assert method is None or method(**run.adapter)
+    run = AdapterConfig.make(read_settings(path, [f"training.output_dir={tmp_path}"]))
+    assert run.arguments().seed == 1
+    assert run.model.label_smoothing == (0.0 if path.name.startswith("reference") else 0.1)
+    method = METHODS[run.adapter["method"]]
+    assert method is None or isinstance(run.method_config(), method)
+    assert run.data.train
 
 
 def test_the_lora_has_as_many_parameters_as_the_adapter():
     """At the size of configs/translation/multi30k_base.yaml."""
     size = read_settings(ROOT / "configs" / "translation" / "multi30k_base.yaml")["model"]
-    lora = train_adapter.make_run(read_settings(ROOT / "configs" / "adapter" / "lora.yaml")).adapter
+    lora = AdapterConfig.make(read_settings(ROOT / "configs" / "adapter" / "lora.yaml")).method_config()
     projections = 4 * 2 * size["decoder_layers"]
-    assert projections * 2 * lora["r"] * size["d_model"] == size["decoder_layers"] * 2 * size["d_model"] ** 2
+    assert projections * 2 * lora.r * size["d_model"] == size["decoder_layers"] * 2 * size["d_model"] ** 2
 
 
 @pytest.mark.parametrize(
@@ -256,7 +259,7 @@ def test_the_lora_has_as_many_parameters_as_the_adapter():
 )
 def test_wrong_settings_are_named(values, message):
     with pytest.raises(ValueError, match=message):
-        train_adapter.make_run(values)
+        AdapterConfig.make(values)
 
 
 def test_a_missing_base_is_said(tmp_path):

@@ -16,7 +16,7 @@ from hf_attncal.inference.translation import translate
 from hf_attncal.metrics.bleu import bleu
 from hf_attncal.metrics.records import sha256
 from hf_attncal.training.averaging import average_checkpoints, last_checkpoints
-from hf_attncal.training.settings import build_model, make_config
+from hf_attncal.training.translation import TranslationConfig, build_translation_model
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "training"))
@@ -40,7 +40,7 @@ def corpus(tmp_path) -> Path:
     """Three splits of word-by-word translations."""
     folder = tmp_path / "data"
     folder.mkdir()
-    for name, sentences in (("train", SENTENCES * 3), ("valid", SENTENCES[:6]), ("test", SENTENCES[4:9])):
+    for name, sentences in (("train", SENTENCES * 3), ("dev", SENTENCES[:6]), ("test", SENTENCES[4:9])):
         (folder / f"{name}.en").write_text("\n".join(sentences) + "\n", encoding="utf-8")
         (folder / f"{name}.de").write_text("\n".join(map(german, sentences)) + "\n", encoding="utf-8")
     return folder
@@ -49,7 +49,7 @@ def corpus(tmp_path) -> Path:
 def settings(folder: Path, **model) -> Path:
     """A config file for a model of a few thousand parameters and four optimiser steps."""
     values = {
-        "data": {name: {"source": f"{name}.en", "target": f"{name}.de"} for name in ("train", "valid", "test")},
+        "data": {name: {"source": f"{name}.en", "target": f"{name}.de"} for name in ("train", "dev", "test")},
         "tokenizer": {"vocab_size": 60},
         "model": {
             "d_model": 16,
@@ -98,7 +98,7 @@ def test_text_to_scored_model(model, corpus, tmp_path):
     assert stored["data_sha256"]["test.de"] == sha256(corpus / "test.de")
     assert stored["sentence_pairs"]["train"]["kept"] == len(SENTENCES) * 3
     assert "tok:none" in stored["test"]["signature"]
-    assert 0 <= stored["valid"]["bleu"] <= 100
+    assert 0 <= stored["dev"]["bleu"] <= 100
     assert [e["step"] for e in stored["log_history"] if "eval_bleu" in e] == [2, 4]
     assert sum("nmt_loss" in e for e in stored["log_history"]) == 4
     assert str(tmp_path) not in (run / "results.json").read_text(encoding="utf-8")
@@ -130,6 +130,21 @@ def test_script_learns(corpus, tmp_path):
     assert results["test"]["bleu"] > 60
 
 
+def test_held_out_lower_cased_text(corpus, tmp_path):
+    """Without dev text the end of train is; lower-casing reaches every text."""
+    for side in ("en", "de"):
+        for name in ("train", "test"):
+            file = corpus / f"{name}.{side}"
+            file.write_text(file.read_text(encoding="utf-8").upper(), encoding="utf-8")
+    overrides = ["data.dev=null", "data.held_out_pairs=5", "data.lowercase=true", "training.max_steps=1"]
+    results = train_translation.main(["--config", str(settings(tmp_path)), "--data", str(corpus), *overrides])
+    assert {name: report["kept"] for name, report in results["sentence_pairs"].items()} == {"train": 49, "dev": 5}
+    assert 0 <= results["dev"]["bleu"] <= 100
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "run")
+    assert "dog" in tokenizer.convert_ids_to_tokens(tokenizer("dog")["input_ids"])[0]
+    assert tokenizer.unk_token_id in tokenizer("DOG")["input_ids"]
+
+
 def test_bad_input(corpus, tmp_path):
     arguments = ["--config", str(settings(tmp_path)), "--data", str(corpus)]
     with pytest.raises(ValueError, match=r"`data.train` must name the text to train on"):
@@ -158,24 +173,24 @@ def tokenizer_of(sentences: list[str]):
 def test_build_model_starts_from_a_checkpoint(tmp_path):
     tokenizer = tokenizer_of(SENTENCES)
     tiny = {name: value for name, value in TINY.items() if not name.endswith("_id")} | {"vocab_size": len(tokenizer)}
-    model = build_model(make_config({"model": tiny}).model, tokenizer)
+    model = build_translation_model(TranslationConfig.make({"model": tiny}), tokenizer)
     assert model.config.vocab_size == len(tokenizer)
     assert model.config.decoder_start_token_id == tokenizer.pad_token_id
     model.save_pretrained(tmp_path)
     values = {"model": {"init_from": str(tmp_path), "calibration": "gated", "dropout": 0.25}}
-    loaded = build_model(make_config(values).model, tokenizer)
+    loaded = build_translation_model(TranslationConfig.make(values), tokenizer)
     assert (loaded.config.calibration, loaded.config.dropout) == ("gated", 0.25)
     assert torch.equal(loaded.model.shared.weight, model.model.shared.weight)
     values["model"]["backbone"] = "bart"
     with pytest.raises(ValueError, match="`model_type` must be 'attncal_bart' or 'bart'"):
-        build_model(make_config(values).model, tokenizer)
+        build_translation_model(TranslationConfig.make(values), tokenizer)
 
 
 def test_build_model_needs_padding():
     tokenizer = tokenizer_of(SENTENCES)
     tokenizer.pad_token = None
     with pytest.raises(ValueError, match="must have a padding and an end-of-sentence token"):
-        build_model(make_config({}).model, tokenizer)
+        build_translation_model(TranslationConfig.make({}), tokenizer)
 
 
 # ---- translation ----

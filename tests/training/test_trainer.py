@@ -124,10 +124,10 @@ def test_plain_trainer_trains_the_same(tmp_path):
 
 
 def test_token_batches(tmp_path):
-    """Every example once per epoch, at most `max_tokens` tokens a batch, a whole number of optimiser steps."""
+    """Every example once per epoch, at most `tokens_per_batch` tokens a batch, a whole number of optimiser steps."""
     dataset = toy_dataset(50)
     trainer = make_trainer(
-        tmp_path, tiny_model("marian"), dataset, max_tokens=24, gradient_accumulation_steps=3, seed=5
+        tmp_path, tiny_model("marian"), dataset, tokens_per_batch=24, gradient_accumulation_steps=3, seed=5
     )
     batches = list(trainer.get_train_dataloader())
     assert all(max(batch["input_ids"].numel(), batch["labels"].numel()) <= 24 for batch in batches)
@@ -275,7 +275,7 @@ def test_annealing_step_counts_optimiser_steps(family, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "batches", [{"max_tokens": 24}, {"per_device_train_batch_size": 3}], ids=["tokens", "sentences"]
+    "batches", [{"tokens_per_batch": 24}, {"per_device_train_batch_size": 3}], ids=["tokens", "sentences"]
 )
 def test_resume_equals_uninterrupted(batches, tmp_path):
     """With dropout: weights, step and log agree when a run stops inside its second epoch and goes on."""
@@ -302,12 +302,12 @@ def test_resume_equals_uninterrupted(batches, tmp_path):
     [
         ({"label_smoothing_factor": 0.1}, r"`label_smoothing_factor` must be 0.* got 0.1.* `label_smoothing` in the"),
         ({"mask_learning_rate": 0.0}, r"`mask_learning_rate` must be > 0, got 0.0"),
-        ({"max_tokens": 0}, r"`max_tokens` must be >= 1, got 0"),
+        ({"tokens_per_batch": 0}, r"`tokens_per_batch` must be >= 1, got 0"),
         (
-            {"max_tokens": 9, "train_sampling_strategy": "group_by_length"},
+            {"tokens_per_batch": 9, "train_sampling_strategy": "group_by_length"},
             r"`train_sampling_strategy` must be 'random'",
         ),
-        ({"max_tokens": 9, "auto_find_batch_size": True}, r"`auto_find_batch_size`"),
+        ({"tokens_per_batch": 9, "auto_find_batch_size": True}, r"`auto_find_batch_size`"),
     ],
 )
 def test_arguments_that_contradict(arguments, message, tmp_path):
@@ -337,7 +337,7 @@ def test_plain_arguments_are_refused(tmp_path):
         AttnCalTrainer(model=tiny_model("marian"), args=args)
 
 
-def test_example_over_max_tokens(tmp_path):
-    trainer = make_trainer(tmp_path, tiny_model("marian"), max_tokens=4)
-    with pytest.raises(ValueError, match="`max_tokens` must be at least the longest example"):
+def test_example_over_tokens_per_batch(tmp_path):
+    trainer = make_trainer(tmp_path, tiny_model("marian"), tokens_per_batch=4)
+    with pytest.raises(ValueError, match="`tokens_per_batch` must be at least the longest training example, got 4"):
         trainer.train()

@@ -1,0 +1,252 @@
+"""The job that trains an adapter on a finished translation model, or what it is compared with: LoRA, all weights."""
+
+import dataclasses
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from peft import LoraConfig, PeftModel, TaskType, get_peft_model
+from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+
+from hf_attncal.adapters import AttentionCalibrationConfig, export_calibrated, save_adapter, set_null_mass
+from hf_attncal.families import BACKBONES
+
+from .calibrated import injected_adapters
+from .run import finish, hold_out, read_text, start, train
+from .settings import EvaluationConfig, Settings, check, hints_of, naming
+from .translation import TRAINING_DEFAULTS, attention_on_dev, make_trainer, scored
+
+METHODS = {"attncal": AttentionCalibrationConfig, "lora": LoraConfig, "full": None}
+METHOD = {"method": Literal[tuple(METHODS)]}
+# Set by the job, or with `model.label_smoothing`, for every method in the same way.
+_NOT_IN_FILES = {"label_smoothing", "base_model_type", "base_d_model", "task_type", "peft_type", "inference_mode"}
+# Of a LoRA beside a calibration: what would change the base model, or be reached by the mask network's loss.
+_ONLY_PLAIN = {"bias", "init_lora_weights", "modules_to_save", "trainable_token_indices", "use_dora"}
+
+
+@dataclass
+class BaseModelConfig:
+    """The model to adapt; `label_smoothing` is that of training."""
+
+    checkpoint: str | None = None
+    revision: str | None = None
+    attn_implementation: str | None = None
+    label_smoothing: Annotated[float, 0] = 0.0
+
+
+@dataclass
+class AdapterConfig(Settings):
+    """All settings of one run; `adapter` holds `method`, fields of its configuration, and for `attncal` two more.
+
+    `null_mass` is what `set_null_mass` gives NULL before training; without it that is left to `null_bias`. `lora`
+    holds fields of `LoraConfig` for a LoRA that is trained together with an attention-calibration adapter.
+    """
+
+    model: BaseModelConfig = field(default_factory=BaseModelConfig)
+    adapter: dict[str, Any] = field(default_factory=dict)
+    evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
+
+    @classmethod
+    def defaults(cls, values):
+        return {"adapter": {"method": "attncal"}, "training": TRAINING_DEFAULTS | {"output_dir": "runs/adapter"}}
+
+    def __post_init__(self):
+        super().__post_init__()
+        check({"method": self.adapter["method"]}, METHOD, "adapter")
+        if not 0 <= self.model.label_smoothing < 1:
+            raise ValueError(f"`model.label_smoothing` must be in [0, 1), got {self.model.label_smoothing!r}.")
+        beside = {"null_mass": float | None, "lora": dict | None} if self.adapter["method"] == "attncal" else {}
+        check(self.adapter, METHOD | _hints(METHODS[self.adapter["method"]]) | beside, "adapter")
+        null_mass, lora = self.adapter.get("null_mass"), self.adapter.get("lora")
+        if null_mass is not None and not (0 < null_mass < 1 and self.adapter.get("leaky")):
+            raise ValueError(f"`adapter.null_mass` must be between 0 and 1, and `leaky` true, got {null_mass!r}.")
+        if lora is not None:
+            self._check_lora(lora)
+        with naming("adapter"):
+            self.method_config()
+
+    def _check_lora(self, lora: dict[str, Any]) -> None:
+        """A LoRA beside a calibration: on named linear layers, and the base is the base when it is off."""
+        check(lora, _hints(LoraConfig), "adapter.lora")
+        if not lora.get("target_modules"):
+            raise ValueError(f"`adapter.lora` must be fields of LoraConfig with `target_modules`, got {lora!r}.")
+        plain = {f.name: f.default for f in dataclasses.fields(LoraConfig)}
+        for name in _ONLY_PLAIN & lora.keys():
+            if lora[name] != plain[name] and lora[name] not in (None, False):
+                raise ValueError(
+                    f"`adapter.lora.{name}` must be left out, got {lora[name]!r}: beside a calibration the base model "
+                    "has to stay what it is, and nothing but linear layers can be adapted."
+                )
+        if self.adapter.get("layers") is not None and not self.adapter.get("renormalize", True):
+            raise ValueError(
+                "`adapter.lora` with `layers` needs `renormalize: true`, got false: the two are exported as one model."
+            )
+
+    def method_config(self) -> AttentionCalibrationConfig | LoraConfig | None:
+        """The configuration of the method; None for all weights."""
+        fields = {name: value for name, value in self.adapter.items() if name not in ("method", "null_mass", "lora")}
+        if self.adapter["method"] == "attncal":
+            return AttentionCalibrationConfig(**fields, label_smoothing=self.model.label_smoothing)
+        return lora_config(fields) if self.adapter["method"] == "lora" else None
+
+    def published(self) -> dict[str, Any]:
+        plain = super().published()
+        plain["model"]["checkpoint"] = Path(self.model.checkpoint or "").name
+        return plain
+
+
+def lora_config(fields: dict[str, Any]) -> LoraConfig:
+    return LoraConfig(task_type=TaskType.SEQ_2_SEQ_LM, **fields)
+
+
+def _hints(config_class: type | None) -> dict[str, Any]:
+    """The fields of a method's configuration that a file may set."""
+    found = hints_of(config_class) if config_class else {}
+    if config_class is LoraConfig:
+        found["init_lora_weights"] = bool | str  # some of its names have a number in them
+    return {name: hint for name, hint in found.items() if name not in _NOT_IN_FILES}
+
+
+def train_adapter(config: AdapterConfig, resume: bool = False) -> dict[str, Any]:
+    """Train an adapter, or what it is compared with, and score it; writes the folder `training.output_dir`.
+
+    With several processes (`accelerate launch`, `torchrun`) every one calls this.
+
+    Args:
+        config: from `AdapterConfig.make`.
+        resume: go on from the last checkpoint of the output folder.
+
+    Returns:
+        What `results.json` in the folder holds: settings, data, software, hardware, speeds, losses, and BLEU.
+
+    Raises:
+        ValueError: no model to adapt or one that cannot be, no training text, or a folder with checkpoints of another
+            run.
+    """
+    if config.model.checkpoint is None:
+        raise ValueError("`model.checkpoint` must name the model to adapt, got none. Add `model.checkpoint=FOLDER`.")
+    args = start(config, resume)
+    output, main = Path(args.output_dir), args.process_index == 0
+    splits = hold_out(read_text(config.data), config.data.held_out_pairs)
+    tokenizer = AutoTokenizer.from_pretrained(config.model.checkpoint, revision=config.model.revision)
+    with args.main_process_first(local=False):
+        checkpoint = stock_checkpoint(config.model, tokenizer, output / "base", main and not resume)
+    model = build(config, checkpoint)
+    trainer, reports = make_trainer(model, tokenizer, splits, config, args)
+    if config.adapter.get("null_mass") is not None:
+        text = trainer.train_dataset
+        few = trainer.data_collator([text[n] for n in range(min(64, len(text)))])
+        set_null_mass(model, few, config.adapter["null_mass"])
+    model, results = train(trainer, config, reports, resume)
+    for name in [name for name in splits if name != "train"]:
+        results[name] = {}
+        for what, context in states(model).items():
+            file = output / f"{name}.{what}.hypotheses.txt"
+            with context:
+                results[name][what] = scored(model, tokenizer, splits[name], config.evaluation, file)
+    results |= attention_on_dev(trainer, model)
+    names = injected_adapters(model)
+    if main:
+        for name in names:
+            save_adapter(model, output / name, adapter_name=name)
+        if names and model.config.model_type in BACKBONES:
+            for part in (export_calibrated(model), tokenizer):
+                part.save_pretrained(output / "full")
+        if not names:
+            model.save_pretrained(output)
+            tokenizer.save_pretrained(output)
+        files = [output / name / "adapter_model.safetensors" for name in names or [""]]
+        results["adapter_bytes"] = sum(file.stat().st_size for file in files if file.exists())
+    return finish(trainer, results)
+
+
+def stock_checkpoint(
+    settings: BaseModelConfig, tokenizer: PreTrainedTokenizerBase, folder: Path, write: bool = True
+) -> str:
+    """The checkpoint itself, or a stock copy in `folder`, with its tokenizer, of a model of ours without a switch.
+
+    The copy is written anew with `write`, or where there is none.
+
+    Raises:
+        ValueError: a model of ours with a switch.
+    """
+    config = AutoConfig.from_pretrained(settings.checkpoint, revision=settings.revision)
+    kind = config.model_type.removeprefix("attncal_")
+    if kind == config.model_type:
+        return settings.checkpoint
+    if config.calibration is not None or config.leaky or config.gumbel:
+        raise ValueError(
+            f"`model.checkpoint` must be a stock model, or one of ours with every switch off; {settings.checkpoint} "
+            f"has `calibration={config.calibration!r}`, `leaky={config.leaky}`, `gumbel={config.gumbel}`."
+        )
+    if write or not folder.exists():
+        stock = BACKBONES[kind].stock
+        ours = AutoModelForSeq2SeqLM.from_pretrained(settings.checkpoint, revision=settings.revision)
+        known = hints_of(stock.config_class).keys() - {"architectures", "model_type", "auto_map"}
+        copied = stock.config_class(**{name: value for name, value in config.to_dict().items() if name in known})
+        model = stock.model_class.from_pretrained(None, config=copied, state_dict=ours.state_dict())
+        model.generation_config = ours.generation_config
+        partial = folder.with_name(f"{folder.name}.partial")  # half a copy must not be taken for one
+        model.save_pretrained(partial)
+        tokenizer.save_pretrained(partial)
+        shutil.rmtree(folder, ignore_errors=True)
+        partial.rename(folder)
+    return str(folder)
+
+
+def build(config: AdapterConfig, checkpoint: str) -> PreTrainedModel | PeftModel:
+    """The model to train: a frozen base with an adapter, or a model of which all is trained.
+
+    A stock model has no label smoothing of its own and ignores how many tokens a step has; so LoRA and full training
+    of Marian and BART use our class with every switch off, which is the stock model with both.
+    """
+    settings, method, lora = config.model, config.method_config(), config.adapter.get("lora")
+    common = {"revision": settings.revision if checkpoint == settings.checkpoint else None}
+    if settings.attn_implementation is not None:
+        common["attn_implementation"] = settings.attn_implementation
+    if isinstance(method, AttentionCalibrationConfig):
+        model = AutoModelForSeq2SeqLM.from_pretrained(checkpoint, **common)
+        if lora is None:
+            return get_peft_model(model, method, revision=common["revision"])
+        method.revision = common["revision"]  # PEFT's models hold one method; transformers' interface holds several
+        model.add_adapter(method, "calibration")
+        model.add_adapter(lora_config(lora), "lora")
+        model.set_adapter(["calibration", "lora"])
+        for parameter in model.parameters():  # as `get_peft_model` does
+            if parameter.requires_grad:
+                parameter.data = parameter.data.float()
+        return model
+    kind = AutoConfig.from_pretrained(checkpoint, revision=common["revision"]).model_type
+    if kind in BACKBONES:
+        model_class = BACKBONES[kind].model_class
+        model = model_class.from_pretrained(checkpoint, label_smoothing=settings.label_smoothing, **common)
+    elif settings.label_smoothing == 0:
+        model = AutoModelForSeq2SeqLM.from_pretrained(checkpoint, **common)
+    else:
+        raise ValueError(
+            f"`model.label_smoothing` with `adapter.method={config.adapter['method']}` needs one of "
+            f"{tuple(BACKBONES)}, got {kind!r}. Set it to 0."
+        )
+    return model if method is None else get_peft_model(model, method)
+
+
+def states(model: PreTrainedModel | PeftModel) -> dict[str, Any]:
+    """What is scored: the model as trained and, where the base is still there, the base."""
+    states: dict[str, Any] = {"trained": nullcontext()}
+    if isinstance(model, PeftModel):
+        states["base"] = model.disable_adapter()
+    elif injected_adapters(model):
+        states["base"] = _disabled_adapters(model)
+    return states
+
+
+@contextmanager
+def _disabled_adapters(model: PreTrainedModel) -> Iterator[None]:
+    model.disable_adapters()
+    try:
+        yield
+    finally:
+        model.enable_adapters()

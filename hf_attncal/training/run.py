@@ -1,0 +1,163 @@
+"""What every job does: the command line, the guard of the output folder, text, tokenizer, model, training, results."""
+
+import argparse
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from accelerate import PartialState
+from datasets import Dataset
+from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase, Trainer, TrainingArguments, set_seed
+
+from hf_attncal.data.corpora import all_lines, load_parallel
+from hf_attncal.data.tokenizer import train_bpe_tokenizer
+from hf_attncal.data.word_alignment import lowercased
+from hf_attncal.families import Family
+from hf_attncal.metrics import records
+
+from .averaging import average_checkpoints, last_checkpoints
+from .settings import SPLITS, DataConfig, Settings, TokenizerConfig, hints_of, read_settings
+
+
+def run_script(
+    job: Callable[..., dict[str, Any]], config_class: type[Settings], description: str, arguments: list[str] | None
+) -> dict[str, Any]:
+    """The `main` of a training script: reads the command line and runs the job; returns what `results.json` holds."""
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
+    parser.add_argument("--config", required=True, help="YAML file")
+    parser.add_argument("--data", help="folder of the data files (data.root)")
+    parser.add_argument("--results", help="write results.json to this file too")
+    parser.add_argument("--resume", action="store_true", help="go on from the last checkpoint")
+    parser.add_argument("settings", nargs="*", help="section.key=value")
+    options = parser.parse_intermixed_args(arguments)
+    config = config_class.make(read_settings(options.config, options.settings))
+    if options.data:
+        config.data.root = options.data
+    results = job(config, resume=options.resume)
+    if options.results and PartialState().is_main_process:
+        records.write(results, options.results)
+    return results
+
+
+def start(config: Settings, resume: bool) -> TrainingArguments:
+    """The Trainer's arguments, once all is clear for a run; the seed is set.
+
+    Raises:
+        ValueError: no text to train on, or an output folder with checkpoints of another run.
+    """
+    args = config.arguments()
+    if last_checkpoints(args.output_dir, 1) and not resume:
+        raise ValueError(
+            f"{args.output_dir} holds checkpoints of another run. Pass --resume, or another training.output_dir."
+        )
+    if config.data.train is None:
+        raise ValueError("`data.train` must name the text to train on, got none.")
+    set_seed(args.seed)
+    return args
+
+
+def read_text(data: DataConfig, splits: Iterable[str] = SPLITS) -> dict[str, Dataset]:
+    """The text of the splits that the config names, in lower case if it says so."""
+    text = {name: load_parallel(data.corpus(name)) for name in splits if getattr(data, name)}
+    return {name: lowercased(pairs) for name, pairs in text.items()} if data.lowercase else text
+
+
+def hold_out(text: dict[str, Dataset], pairs: int) -> dict[str, Dataset]:
+    """The text with the last `pairs` pairs of train, at most a tenth, as dev, where there is no dev."""
+    train = text["train"]
+    kept = len(train) - min(pairs, len(train) // 10)
+    if "dev" in text or kept == len(train):
+        return text
+    return text | {"train": train.select(range(kept)), "dev": train.select(range(kept, len(train)))}
+
+
+def build_tokenizer(
+    settings: TokenizerConfig, init_from: str | None, args: TrainingArguments, text: Dataset
+) -> PreTrainedTokenizerBase:
+    """The tokenizer of a run: the named one, that of `init_from`, or a joint BPE of the training text.
+
+    The BPE is trained by the first process and read from the output folder by every one; a run that goes on finds it
+    there.
+    """
+    pretrained = settings.pretrained or init_from
+    if pretrained:
+        return AutoTokenizer.from_pretrained(pretrained)
+    with args.main_process_first(local=False):
+        if args.process_index == 0 and not last_checkpoints(args.output_dir, 1):
+            trained = train_bpe_tokenizer(all_lines(text), settings.vocab_size, show_progress=not args.disable_tqdm)
+            trained.save_pretrained(args.output_dir)
+        return AutoTokenizer.from_pretrained(args.output_dir)
+
+
+def build_model(family: Family, section: dict[str, Any], tokens: dict[str, Any]) -> PreTrainedModel:
+    """The model of a `model` section: freshly initialised, or loaded from its `init_from`.
+
+    Keys of the section that are fields of the family's configuration go there; with `init_from` they change what was
+    saved. `tokens` are the fields of a fresh one that belong to the tokenizer.
+    """
+    fields = {name: value for name, value in section.items() if name in hints_of(family.config_class)}
+    kernel = {"attn_implementation": section.get("attn_implementation")}
+    if section.get("init_from"):
+        return family.model_class.from_pretrained(section["init_from"], **kernel, **fields)
+    return family.model_class(family.config_class(**kernel, **tokens | fields))
+
+
+def train(
+    trainer: Trainer, config: Settings, reports: dict[str, Any], resume: bool
+) -> tuple[PreTrainedModel, dict[str, Any]]:
+    """Train; the final model (the mean of the last `average_last` checkpoints), and how its results file begins.
+
+    Args:
+        trainer: a Trainer with `tokens_name`.
+        config: of the run.
+        reports: which sentence pairs of each text were kept.
+        resume: go on from the last checkpoint of the output folder.
+    """
+    args = trainer.args
+    if args.process_index == 0:
+        for name, report in reports.items():
+            print(f"{name}: {report}")
+    started = time.monotonic()
+    trainer.train(resume_from_checkpoint=True if resume else None)
+    trainer.accelerator.wait_for_everyone()  # the first process writes the checkpoints, all read them
+    seconds = time.monotonic() - started
+    speeds = [entry[trainer.tokens_name] for entry in trainer.state.log_history if trainer.tokens_name in entry]
+
+    model = trainer.model
+    # Accelerate leaves autocast around the forward of what it was given: of a whole model that is the one that
+    # `generate` calls, of PEFT's it is not. Every model is scored in the precision of its weights.
+    # (Its `unwrap_model` would take transformers' own decorators off, too.)
+    vars(model).pop("forward", None)
+    parameters = list(model.parameters())
+    averaged = last_checkpoints(args.output_dir, config.average_last) if config.average_last > 1 else []
+    if averaged:
+        options = {"config": model.config, "state_dict": average_checkpoints(averaged)}
+        generation, model = model.generation_config, type(model).from_pretrained(None, **options).to(args.device)
+        model.generation_config = generation
+    results = {
+        **records.record(config.published(), config.data.files(), processes=args.world_size, bf16=args.bf16),
+        "sentence_pairs": {name: asdict(report) for name, report in reports.items()},
+        "parameters": sum(parameter.numel() for parameter in parameters),
+        "trained_parameters": sum(parameter.numel() for parameter in parameters if parameter.requires_grad),
+        "steps": trainer.state.global_step,
+        "wall_seconds": seconds,
+        trainer.tokens_name: sum(speeds) / max(1, len(speeds)),
+        "averaged_checkpoints": [path.name for path in averaged],
+    }
+    return model.eval(), results
+
+
+def finish(
+    trainer: Trainer, results: dict[str, Any], *parts: PreTrainedModel | PreTrainedTokenizerBase
+) -> dict[str, Any]:
+    """Save the parts and `results.json` in the output folder; returns what that file holds."""
+    results["log_history"] = trainer.state.log_history
+    if trainer.args.process_index == 0:
+        for part in parts:
+            part.save_pretrained(trainer.args.output_dir)
+        records.write(results, Path(trainer.args.output_dir) / "results.json")
+    return results
