@@ -112,7 +112,7 @@ def main() -> None:
         }
         print(row, flush=True)
         rows.append(row)
-        head = records.record(config.published(), {name: config.data.path(name) for name in config.data.files()})
+        head = records.record(config.published(), config.data.files())
         records.write(head | {"steps": options.steps, "rows": rows}, options.output)
 
 
