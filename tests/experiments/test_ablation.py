@@ -41,3 +41,4 @@ def test_a_row_of_the_ablation(tmp_path, monkeypatch):
     assert row["held_out"]["prediction_accuracy"] >= 0
     for scored in (row["with_end_punctuation"], row["without_end_punctuation"]):
         assert 0 <= scored["test"] <= 1
+    assert row["with_end_punctuation"]["dev"] != row["without_end_punctuation"]["dev"]  # it is one word in ten or so
