@@ -32,6 +32,7 @@ VARIANTS = {
     "annealed": {"calibration": "annealed"},
     "gated": {"calibration": "gated"},
     "gated-head": {"calibration": "gated", "mask_projection": "head"},
+    "gated-renormalized": {"calibration": "gated", "renormalize": True},
     "leaky": {"leaky": True},
     "gumbel": {"gumbel": True},
 }

@@ -17,7 +17,7 @@ import torch
 from rich.progress import track
 from transformers import GenerationConfig, PreTrainedModel
 
-LIMITS = {"fixed": 0.9, "annealed": 0.9, "gated": 0.9, "gated-head": 0.9}
+LIMITS = {"fixed": 0.9, "annealed": 0.9, "gated": 0.9, "gated-head": 0.9, "gated-renormalized": 0.9}
 
 
 def translation(args: argparse.Namespace, model: PreTrainedModel) -> Callable[[], None]:

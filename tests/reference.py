@@ -352,7 +352,7 @@ class SlowModel:
         query = split_heads(attention.q_proj(hidden_states), attention.num_heads)
         key = split_heads(attention.k_proj(encoder_states), attention.num_heads)
         value = split_heads(attention.v_proj(encoder_states), attention.num_heads)
-        null_score = null_scores(query, self.added[prefix + "null_key"]) if config.leaky else None
+        null_score = null_scores(query, self.added[prefix + "null.key"]) if config.leaky else None
         a, null = softmax(scores(query, key), self.real_source, null_score)
         if config.gumbel and self.stock.training:
             a, null = self._sample(a, null)
@@ -364,7 +364,7 @@ class SlowModel:
         self.attentions.append(a)
         self.weights.append(weights)
         self.nulls.append(null)
-        heads = read_values(weights, value, null, self.added[prefix + "null_value"] if config.leaky else None)
+        heads = read_values(weights, value, null, self.added[prefix + "null.value"] if config.leaky else None)
         return attention.out_proj(heads.transpose(1, 2).flatten(2)), weights
 
     def _sample(self, a: torch.Tensor, null: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor | None]:

@@ -3,8 +3,9 @@
 Importing this room registers the method with PEFT; nothing else is needed to load such an adapter.
 """
 
+from .checkpoints import save_adapter
 from .configuration import AttentionCalibrationConfig
-from .export import export_calibrated, save_adapter
+from .export import export_calibrated
 from .layers import adapter_layers
 from .null_mass import set_null_mass
 from .tuner import AttentionCalibrationModel, register

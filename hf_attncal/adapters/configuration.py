@@ -1,28 +1,24 @@
-"""Configuration of an attention-calibration adapter, and what is added to the card of a saved one."""
+"""Configuration of an attention-calibration adapter."""
 
 import dataclasses
 import enum
-import math
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import ClassVar
 
 from peft import PeftConfig, TaskType
 
-from hf_attncal.models.configuration_attncal import CALIBRATIONS, MASK_PROJECTIONS
+from hf_attncal.hub import write_adapter_card
+from hf_attncal.models.configuration_attncal import CALIBRATIONS, check_settings
 
 
 class AdapterType(enum.StrEnum):
-    """The method's name in PEFT's tables and in `adapter_config.json`.
+    """The method's name in PEFT's tables, and `peft_type` in `adapter_config.json`.
 
-    PEFT has no place where a method that it does not know could leave a message: where this package is not imported,
-    all that it says is `KeyError:` and this value. So the value says what to do.
+    Where this package is not imported, `KeyError: 'ATTNCAL'` is all that PEFT says; the adapter's card says what to
+    install and to import.
     """
 
-    ATTNCAL = "ATTNCAL: `pip install hf_attncal`, then `import hf_attncal.adapters`"
-
-
-CARD_START, CARD_END = "<!-- hf_attncal: written at each save -->", "<!-- hf_attncal: end -->"
+    ATTNCAL = "ATTNCAL"
 
 
 @dataclass
@@ -80,23 +76,12 @@ class AttentionCalibrationConfig(PeftConfig):
         self.peft_type = AdapterType.ATTNCAL
         if self.task_type is None:
             self.task_type = TaskType.SEQ_2_SEQ_LM
-        for name in ("leaky", "renormalize"):
-            if not isinstance(getattr(self, name), bool):
-                raise ValueError(f"`{name}` must be True or False, got {getattr(self, name)!r}.")
-        numbers = ("calibration_weight", "annealing_steps", "mask_penalty", "label_smoothing", "null_bias")
-        for name in (*numbers, *(["null_key_std"] if self.null_key_std is not None else [])):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int | float):
-                raise ValueError(f"`{name}` must be a number, got {value!r}.")
+        check_settings(self, optional=("null_key_std",))
         if self.calibration is None and not self.leaky:
             raise ValueError(
                 f"an adapter without a switch does nothing: set `calibration` to one of {CALIBRATIONS}, `leaky=True`, "
                 "or both."
             )
-        if self.calibration is not None and self.calibration not in CALIBRATIONS:
-            raise ValueError(f"`calibration` must be `None` or one of {CALIBRATIONS}, got {self.calibration!r}.")
-        if self.mask_projection not in MASK_PROJECTIONS:
-            raise ValueError(f"`mask_projection` must be one of {MASK_PROJECTIONS}, got {self.mask_projection!r}.")
         if self.mask_rank is not None and (not _is_integer(self.mask_rank) or self.mask_rank < 1):
             raise ValueError(f"`mask_rank` must be `None` or an integer >= 1, got {self.mask_rank!r}.")
         if self.mask_rank is not None and self.mask_projection != "model":
@@ -113,17 +98,6 @@ class AttentionCalibrationConfig(PeftConfig):
                 raise ValueError(
                     f"`layers` must be `None` or different integers >= 0, at least one, got {self.layers}."
                 )
-        for name in ("calibration_weight", "mask_penalty"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise ValueError(f"`{name}` must be >= 0 and finite, got {getattr(self, name)}.")
-        if not 0 < self.annealing_steps < math.inf:
-            raise ValueError(f"`annealing_steps` must be > 0 and finite, got {self.annealing_steps}.")
-        if not 0 <= self.label_smoothing < 1:
-            raise ValueError(f"`label_smoothing` must be in [0, 1), got {self.label_smoothing}.")
-        if self.null_key_std is not None and not 0 <= self.null_key_std < math.inf:
-            raise ValueError(f"`null_key_std` must be `None` or >= 0 and finite, got {self.null_key_std}.")
-        if not math.isfinite(self.null_bias):
-            raise ValueError(f"`null_bias` must be finite, got {self.null_bias}.")
 
     def save_pretrained(self, save_directory: str, **kwargs) -> None:
         """Write `adapter_config.json`, and into the card what the adapter is and what it was trained on.
@@ -131,47 +105,12 @@ class AttentionCalibrationConfig(PeftConfig):
         PEFT and transformers both end here when they save an adapter, after they wrote a card of their own.
         """
         super().save_pretrained(save_directory, **kwargs)
-        _update_card(Path(save_directory) / "README.md", self)
+        # Of this class's own fields the method, and what differs from its default; the base has lines of its own.
+        own = [f for f in dataclasses.fields(self) if f.name in AttentionCalibrationConfig.__annotations__ and f.repr]
+        values = {f.name: getattr(self, f.name) for f in own}
+        changed = [f.name for f in own if values[f.name] != f.default]
+        write_adapter_card(save_directory, self, {name: values[name] for name in ("calibration", *changed)})
 
 
 def _is_integer(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _update_card(path: Path, config: AttentionCalibrationConfig) -> None:
-    """Put our section into a model card, in the place of the one of an earlier save; the rest stays as it is."""
-    text = path.read_text(encoding="utf-8") if path.exists() else "---\nlibrary_name: peft\n---\n"
-    before, _, rest = text.partition(CARD_START)
-    _, end, after = rest.partition(CARD_END)
-    after = after if end else rest  # the mark was edited away: rather an old section twice than words lost
-    section = f"{CARD_START}\n{_card_section(config)}\n{CARD_END}"
-    path.write_text(f"{before.rstrip()}\n\n{section}\n{after.lstrip()}", encoding="utf-8")
-
-
-def _card_section(config: AttentionCalibrationConfig) -> str:
-    base = config.base_model_name_or_path or "not named"
-    revision = config.revision or "not known (it did not come from the Hub, or its commit was not recorded)"
-    stock = {f.name: f.default for f in dataclasses.fields(AttentionCalibrationConfig)}
-    own = set(AttentionCalibrationConfig.__annotations__) - {"base_model_type", "base_d_model"}
-    changed = [
-        f"- `{name}`: `{getattr(config, name)}`"
-        for name in stock
-        if name in own and (name == "calibration" or getattr(config, name) != stock[name])
-    ]
-    return "\n".join(
-        [
-            "## Attention-calibration adapter",
-            "",
-            f"- Base model: `{base}` (`{config.base_model_type}`, d_model {config.base_d_model})",
-            f"- Revision of the base model: {revision}",
-            *changed,
-            "",
-            "```python",
-            "# pip install hf_attncal",
-            "import hf_attncal.adapters  # tells PEFT about this kind of adapter",
-            "from peft import AutoPeftModelForSeq2SeqLM",
-            "",
-            'model = AutoPeftModelForSeq2SeqLM.from_pretrained("the name or folder of this adapter")',
-            "```",
-        ]
-    )

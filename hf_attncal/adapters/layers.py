@@ -6,13 +6,20 @@ over to the child while an adapter is active, and is the stock one otherwise.
 """
 
 import functools
-from types import SimpleNamespace
 
 import torch
 from peft.tuners.tuners_utils import BaseTunerLayer
-from torch import Tensor, nn
+from torch import nn
 
-from hf_attncal.models.calibration import HeadGate, LowRankMaskNetwork, MaskNetwork, NullToken, StepCount
+from hf_attncal.models.calibration import (
+    HeadGate,
+    MaskNetwork,
+    NullToken,
+    StepCount,
+    init_part,
+    learned_parts,
+    set_steps,
+)
 from hf_attncal.models.cross_attention import CrossAttentionMixin, DecoderLayerMixin
 
 from .configuration import AttentionCalibrationConfig
@@ -61,29 +68,13 @@ class AdapterLayer(CrossAttentionMixin, nn.Module, BaseTunerLayer):
     def add_adapter(self, name: str, config: AttentionCalibrationConfig, base_config) -> None:
         """A fresh adapter; `base_config` is the configuration of the whole model."""
         attention = self._attention[0]
-        parts = {}
-        if config.calibration is not None:
-            if config.mask_rank is None:
-                mask_network = MaskNetwork(attention.embed_dim, attention.num_heads, config.mask_projection)
-            else:
-                mask_network = LowRankMaskNetwork(attention.embed_dim, attention.num_heads, config.mask_rank)
-            std = getattr(base_config, "init_std", 0.02)
-            mask_network.init_parameters(SimpleNamespace(renormalize=config.renormalize, init_std=std))
-            parts["attncal_mask_network"] = mask_network
-        if config.calibration == "gated":
-            parts["attncal_gate"] = HeadGate(attention.num_heads, attention.head_dim)
-            parts["attncal_gate"].init_parameters(base_config)
-        if config.calibration == "annealed":
-            parts["attncal_annealing"] = StepCount()
-        if config.leaky:
-            std = attention.embed_dim**-0.5 if config.null_key_std is None else config.null_key_std
-            parts["attncal_null"] = NullToken(attention.num_heads, attention.head_dim)
-            parts["attncal_null"].init_parameters(std, config.null_bias)
+        parts = learned_parts(config, attention.num_heads, attention.head_dim, config.mask_rank)
         weight = next(attention.out_proj.parameters())
         dtype = weight.dtype if weight.dtype.is_floating_point else torch.get_default_dtype()
         for part, module in parts.items():
+            init_part(module, config, attention.embed_dim, getattr(base_config, "init_std", 0.02))
             on_meta = any(parameter.is_meta for parameter in module.parameters())
-            getattr(self, part)[name] = module if on_meta else module.to(weight.device, dtype)
+            getattr(self, PREFIX + part)[name] = module if on_meta else module.to(weight.device, dtype)
         self.settings[name] = config
 
     def get_base_layer(self) -> nn.Module:
@@ -145,31 +136,24 @@ class AdapterLayer(CrossAttentionMixin, nn.Module, BaseTunerLayer):
         return self.attncal_gate[self.active_name]
 
     @property
-    def null_key(self) -> Tensor:
-        return self.attncal_null[self.active_name].key
+    def null(self) -> NullToken:
+        return self.attncal_null[self.active_name]
 
     @property
-    def null_value(self) -> Tensor:
-        return self.attncal_null[self.active_name].value
-
-    @property
-    def null_bias(self) -> Tensor:
-        return self.attncal_null[self.active_name].bias
+    def annealing(self) -> StepCount:
+        return self.attncal_annealing[self.active_name]
 
     # ---- annealing ----
 
     @property
-    def annealing_step(self) -> Tensor | None:
+    def annealing_step(self) -> int | None:
         """s of the active adapter; `None` unless it is annealed."""
-        name = self.active_name
-        return self.attncal_annealing[name].annealing_step if name in self.attncal_annealing else None
+        return int(self.annealing.annealing_step) if self.active_name in self.attncal_annealing else None
 
     def set_annealing_step(self, step: int) -> None:
         """Set s of the active adapter, which must be annealed; it is saved with the adapter."""
-        if step < 0:
-            raise ValueError(f"`step` must be >= 0, got {step}.")
+        set_steps([self.annealing], step)
         self.counts_steps = True
-        self.annealing_step.fill_(step)
 
 
 class AdaptedAttentionMixin:

@@ -46,7 +46,7 @@ def set_null_mass(model: nn.Module, batch: Mapping[str, Tensor], mass: float = 0
     batch = {name: tensor.to(device) for name, tensor in batch.items()}
     targets = batch["labels"] != IGNORE_INDEX
     layers = [layer for layer in adapter_layers(model) if layer.active_name is not None]
-    before = [layer.null_bias.clone() for layer in layers]
+    before = [layer.null.bias.clone() for layer in layers]
     modes = {module: module.training for module in model.modules()}
     model.eval()
     try:
@@ -56,22 +56,22 @@ def set_null_mass(model: nn.Module, batch: Mapping[str, Tensor], mass: float = 0
             moved = False
             for layer, weight in zip(layers, outputs.null_attentions, strict=True):
                 steps = weight.double().transpose(0, 1)[:, targets]  # (heads, real target steps)
-                bias = layer.null_bias.double()
+                bias = layer.null.bias.double()
                 # As near as a bias among scores of this precision can be.
                 tolerance = _TOLERANCE + 2 * torch.finfo(weight.dtype).eps * bias.abs()
                 if bool(((steps.mean(dim=1) / mass - 1).abs() <= tolerance).all()):
                     continue
                 # Without its bias, the score of NULL beside the log-sum-exp of the others is the logit of its weight.
                 logits = torch.logit(steps, eps=_NEAREST) - bias[:, None]
-                layer.null_bias.copy_(_bias_for(logits, mass))
+                layer.null.bias.copy_(_bias_for(logits, mass))
                 moved = True
             if not moved:
-                return [layer.null_bias.detach().clone() for layer in layers]
+                return [layer.null.bias.detach().clone() for layer in layers]
     finally:
         for module, training in modes.items():
             module.training = training
     for layer, bias in zip(layers, before, strict=True):
-        layer.null_bias.copy_(bias)
+        layer.null.bias.copy_(bias)
     raise ValueError(f"no bias gives NULL a weight of {mass} in every head: are the scores of the base model finite?")
 
 

@@ -13,9 +13,8 @@ from transformers.modeling_outputs import Seq2SeqLMOutput
 from transformers.utils import logging
 
 from hf_attncal.models.cross_attention import AttentionContext
-from hf_attncal.models.gradients import DetachedParameters
-from hf_attncal.models.losses import IGNORE_INDEX, cross_entropy_from_hidden, label_smoothed_cross_entropy
-from hf_attncal.models.objective import named_losses, perturbed_pass, shift_labels
+from hf_attncal.models.losses import IGNORE_INDEX
+from hf_attncal.models.objective import named_losses, shift_labels
 from hf_attncal.models.outputs import AttnCalSeq2SeqLMOutput
 
 from .configuration import AttentionCalibrationConfig
@@ -41,7 +40,6 @@ class ObjectiveContext(AttentionContext):
         )
         self.settings = settings
         self.labels = labels
-        self.targets = targets
         self.num_items_in_batch = num_items_in_batch
         self.as_tuple = as_tuple
         self.decoder_inputs: dict[str, Any] | None = None
@@ -109,42 +107,19 @@ def _after(model: nn.Module, args: tuple, kwargs: dict[str, Any], outputs):
     inputs, context.decoder_inputs = context.decoder_inputs, None
     losses = {}
     if context.labels is not None:
-        with_mask_loss = model.training and context.settings.calibration is not None
-
-        def second_pass(num_targets: Tensor | int) -> tuple[Tensor, Tensor]:
-            return _mask_loss(model, inputs, context, num_targets)
-
+        settings = context.settings
+        with_mask_loss = model.training and settings.calibration is not None
         losses = named_losses(
+            model,
             outputs.logits,
             context.labels,
             context.num_items_in_batch,
-            context.settings.label_smoothing,
+            settings,
             context,
-            second_pass if with_mask_loss else None,
+            inputs if with_mask_loss else None,
         )
     outputs = AttnCalSeq2SeqLMOutput(**{**outputs, **losses}, **context.details())
     return outputs.to_tuple() if context.as_tuple else outputs
-
-
-def _mask_loss(
-    model: nn.Module, inputs: dict[str, Any], context: ObjectiveContext, num_targets: Tensor | int
-) -> tuple[Tensor, Tensor]:
-    """Lu et al., eqs. 4 and 5, as `AttnCalSeq2SeqLMMixin._mask_loss`, for a base model of any architecture."""
-    settings = context.settings
-    hidden_states, penalty_sum = perturbed_pass(decoder_of(model), inputs, context.targets)
-    head = model.get_output_embeddings()
-    bias = getattr(model, "final_logits_bias", None)  # none in M2M100
-    labels = context.labels.to(hidden_states.device)
-    if type(head) is nn.Linear and head.bias is None:
-        bias = head.weight.new_zeros(1) if bias is None else bias
-        loss = cross_entropy_from_hidden(hidden_states, head.weight, bias, labels, settings.label_smoothing)
-    else:  # something was injected into the output layer, too
-        with DetachedParameters():
-            logits = head(hidden_states)
-        logits = logits if bias is None else logits + bias
-        loss = label_smoothed_cross_entropy(logits, labels, settings.label_smoothing)
-    penalty = penalty_sum / num_targets
-    return -loss / num_targets + settings.mask_penalty * penalty, penalty
 
 
 def _check_training(model: nn.Module, settings: AttentionCalibrationConfig, labels: Tensor | None) -> None:

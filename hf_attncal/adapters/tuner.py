@@ -24,6 +24,8 @@ from .layers import (
 )
 from .objective import install_hooks, remove_hooks
 
+# The method's name in the `adapter_config.json` of adapters that were saved before it was the identifier.
+_EARLIER_NAME = "ATTNCAL: `pip install hf_attncal`, then `import hf_attncal.adapters`"
 # Kernels that never form the attention weights cannot calibrate them, and take another kind of mask.
 _KERNELS = ("eager", "sdpa")
 
@@ -188,8 +190,7 @@ class AttentionCalibrationModel(BaseTuner):
     def annealing_step(self) -> int | None:
         """s of Lu et al., eq. 11, of the active adapter; `None` unless it is annealed."""
         steps = [layer.annealing_step for layer in adapter_layers(self.model)]
-        steps = [step for step in steps if step is not None]
-        return int(steps[0]) if steps else None
+        return next((step for step in steps if step is not None), None)
 
     def set_annealing_step(self, step: int) -> None:
         """Set s of the active adapter, the number of optimiser steps done. It is saved with the adapter.
@@ -216,6 +217,7 @@ def _some(what: str, names: list[str], shown: int = 3) -> str:
 
 def register() -> None:
     """Tell PEFT about the method. Its own table of types is closed, so the type is a one-member table of ours."""
-    PEFT_TYPE_TO_CONFIG_MAPPING[AdapterType.ATTNCAL] = AttentionCalibrationConfig
+    for name in (AdapterType.ATTNCAL, _EARLIER_NAME):
+        PEFT_TYPE_TO_CONFIG_MAPPING[name] = AttentionCalibrationConfig
     PEFT_TYPE_TO_TUNER_MAPPING[AdapterType.ATTNCAL] = AttentionCalibrationModel
     PEFT_TYPE_TO_PREFIX_MAPPING[AdapterType.ATTNCAL] = PREFIX

@@ -1,4 +1,10 @@
-"""What a cross-attention learns beside its projections: mask network, gate, NULL; and the count of steps."""
+"""What a cross-attention learns beside its projections: mask network, gate, NULL; and the count of steps.
+
+Models and adapters are made of the same parts under the same names: `learned_parts` says which, and `init_part` what
+they hold before they learn.
+"""
+
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor, nn
@@ -25,10 +31,10 @@ class MaskNetwork(nn.Module):
         self.query_weight = nn.Parameter(torch.empty(shape))  # W^Q
         self.key_weight = nn.Parameter(torch.empty(shape))  # W^K
 
-    def init_parameters(self, config) -> None:
-        """Initial W^Q and W^K. With W^Q = 0 the mask is constant, so that renormalised calibration is the identity."""
-        init.normal_(self.query_weight, std=0.0 if config.renormalize else config.init_std)
-        init.normal_(self.key_weight, std=config.init_std)
+    def init_parameters(self, std: float, constant: bool) -> None:
+        """Normal W^Q and W^K with standard deviation `std`; a `constant` mask has W^Q = 0."""
+        init.normal_(self.query_weight, std=0.0 if constant else std)
+        init.normal_(self.key_weight, std=std)
 
     def _project(self, states: Tensor, heads: Tensor, weight: Tensor) -> Tensor:
         # A matrix product and not `linear`, which `DetachedParameters` would detach. The transpose matters too:
@@ -62,7 +68,7 @@ class HeadGate(nn.Module):
         self.weight = nn.Parameter(torch.empty(num_heads, head_dim))  # W^g
         self.bias = nn.Parameter(torch.empty(num_heads))  # b^g
 
-    def init_parameters(self, config) -> None:
+    def init_parameters(self) -> None:
         """g = 1/2 everywhere."""
         init.zeros_(self.weight)
         init.zeros_(self.bias)
@@ -87,13 +93,13 @@ class LowRankMaskNetwork(MaskNetwork):
         self.key_down = nn.Parameter(torch.empty(rank, embed_dim))
         self.key_up = nn.Parameter(torch.empty(embed_dim, rank))
 
-    def init_parameters(self, config) -> None:
-        """As with full matrices: the products have the same standard deviation, and W^Q starts at 0 likewise."""
+    def init_parameters(self, std: float, constant: bool) -> None:
+        """As with full matrices: the products have this standard deviation, and W^Q starts at 0 likewise."""
         width = self.query_down.shape[1]
-        up_std = config.init_std * (width / self.rank) ** 0.5
+        up_std = std * (width / self.rank) ** 0.5
         for down in (self.query_down, self.key_down):
             init.normal_(down, std=width**-0.5)
-        init.normal_(self.query_up, std=0.0 if config.renormalize else up_std)
+        init.normal_(self.query_up, std=0.0 if constant else up_std)
         init.normal_(self.key_up, std=up_std)
 
     @property
@@ -120,23 +126,88 @@ class LowRankMaskNetwork(MaskNetwork):
 
 
 class NullToken(nn.Module):
-    """NULL of leaky attention: a key and a value for each head, (H, d_k), and a bias on its score, (H,)."""
+    """NULL of leaky attention (Mask-Align, sec. 3.2): for each head a key, (H, d_k), a value and a bias on its score.
 
-    def __init__(self, num_heads: int, head_dim: int):
+    Args:
+        num_heads: H. head_dim: d_k.
+        value: with a value, (H, d_k); without, `value` is None: what is read from NULL is the caller's.
+        bias: with a bias on the score, (H,), which is not in the paper; without, `bias` is None.
+    """
+
+    def __init__(self, num_heads: int, head_dim: int, *, value: bool = True, bias: bool = False):
         super().__init__()
         self.key = nn.Parameter(torch.empty(num_heads, head_dim))
-        self.value = nn.Parameter(torch.empty(num_heads, head_dim))
-        self.bias = nn.Parameter(torch.empty(num_heads))
+        self.value = nn.Parameter(torch.empty(num_heads, head_dim)) if value else None
+        self.bias = nn.Parameter(torch.empty(num_heads)) if bias else None
 
-    def init_parameters(self, std: float, bias: float) -> None:
+    def init_parameters(self, std: float, bias: float | None = None) -> None:
+        """Normal keys and values with standard deviation `std`; `bias` is ignored where there is none."""
         init.normal_(self.key, std=std)
-        init.normal_(self.value, std=std)
-        init.constant_(self.bias, bias)
+        if self.value is not None:
+            init.normal_(self.value, std=std)
+        if self.bias is not None:
+            init.constant_(self.bias, bias)
 
 
 class StepCount(nn.Module):
-    """s of Lu et al., eq. 11: the optimiser steps that an annealed adapter was trained for."""
+    """s of Lu et al., eq. 11: the optimiser steps that an annealed calibration was trained for."""
 
     def __init__(self):
         super().__init__()
         self.register_buffer("annealing_step", torch.zeros((), dtype=torch.long))
+
+    def init_parameters(self) -> None:
+        """s = 0."""
+        init.zeros_(self.annealing_step)
+
+
+def set_steps(counts: Iterable[StepCount], step: int) -> None:
+    """Set s of all `counts`.
+
+    Raises:
+        ValueError: `step` is negative.
+    """
+    if step < 0:
+        raise ValueError(f"`step` must be >= 0, got {step}.")
+    for count in counts:
+        count.annealing_step.fill_(step)
+
+
+def learned_parts(switches, num_heads: int, head_dim: int, mask_rank: int | None = None) -> dict[str, nn.Module]:
+    """The parts that a cross-attention with these switches learns, uninitialised, by their names in it.
+
+    Args:
+        switches: a configuration of a model or of an adapter. num_heads: H. head_dim: d_k.
+        mask_rank: r of a low-rank mask network; `None` for full matrices.
+    """
+    parts = {}
+    if switches.calibration is not None:
+        width = num_heads * head_dim
+        if mask_rank is None:
+            parts["mask_network"] = MaskNetwork(width, num_heads, switches.mask_projection)
+        else:
+            parts["mask_network"] = LowRankMaskNetwork(width, num_heads, mask_rank)
+    if switches.calibration == "gated":
+        parts["gate"] = HeadGate(num_heads, head_dim)
+    if switches.calibration == "annealed":
+        parts["annealing"] = StepCount()
+    if switches.leaky:
+        parts["null"] = NullToken(num_heads, head_dim, bias=switches.null_bias is not None)
+    return parts
+
+
+def init_part(part: nn.Module, switches, d_model: int, init_std: float) -> None:
+    """Give a learned part the values that it starts with; any other module is left alone.
+
+    With `renormalize` the mask starts constant, so that the calibration is the identity.
+
+    Args:
+        part: a module. switches: as for `learned_parts`. d_model, init_std: of the model.
+    """
+    if isinstance(part, MaskNetwork):
+        part.init_parameters(init_std, constant=switches.renormalize)
+    elif isinstance(part, NullToken):
+        std = d_model**-0.5 if switches.null_key_std is None else switches.null_key_std
+        part.init_parameters(std, switches.null_bias)
+    elif isinstance(part, (HeadGate, StepCount)):
+        part.init_parameters()

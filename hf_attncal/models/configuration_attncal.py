@@ -1,6 +1,7 @@
 """Configurations of the Marian- and BART-style models with calibrated, leaky and Gumbel cross-attention."""
 
 import math
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from huggingface_hub.dataclasses import strict
@@ -9,6 +10,46 @@ from transformers.models.marian.configuration_marian import MarianConfig
 
 CALIBRATIONS = ("fixed", "annealed", "gated")
 MASK_PROJECTIONS = ("model", "head")
+
+
+# The numbers among the settings: the rule in words, and whether a value keeps it.
+_RULES = {
+    "calibration_weight": (">= 0 and finite", lambda value: 0 <= value < math.inf),
+    "mask_penalty": (">= 0 and finite", lambda value: 0 <= value < math.inf),
+    "annealing_steps": ("> 0 and finite", lambda value: 0 < value < math.inf),
+    "gumbel_temperature": ("> 0 and finite", lambda value: 0 < value < math.inf),
+    "null_key_std": (">= 0 and finite", lambda value: 0 <= value < math.inf),
+    "null_bias": ("finite", math.isfinite),
+    "label_smoothing": ("in [0, 1)", lambda value: 0 <= value < 1),
+}
+
+
+def check_settings(settings, optional: Collection[str] = ("null_key_std", "null_bias")) -> None:
+    """Check the settings that models and adapters share.
+
+    Args:
+        settings: a configuration with the fields of `AttnCalConfigMixin`, or with some of them.
+        optional: numbers that may be `None`.
+
+    Raises:
+        ValueError: a value is of another type or outside its range; the message names the field, the rule and the
+            value.
+    """
+    for name in ("leaky", "renormalize"):
+        if not isinstance(getattr(settings, name), bool):
+            raise ValueError(f"`{name}` must be True or False, got {getattr(settings, name)!r}.")
+    if settings.calibration is not None and settings.calibration not in CALIBRATIONS:
+        raise ValueError(f"`calibration` must be `None` or one of {CALIBRATIONS}, got {settings.calibration!r}.")
+    if settings.mask_projection not in MASK_PROJECTIONS:
+        raise ValueError(f"`mask_projection` must be one of {MASK_PROJECTIONS}, got {settings.mask_projection!r}.")
+    for name, (rule, keeps) in _RULES.items():
+        value = getattr(settings, name, None)
+        if value is None and (name in optional or not hasattr(settings, name)):
+            continue
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise ValueError(f"`{name}` must be a number, got {value!r}.")
+        if not keeps(value):
+            raise ValueError(f"`{name}` must be {'`None` or ' if name in optional else ''}{rule}, got {value}.")
 
 
 @dataclass(kw_only=True)
@@ -77,22 +118,7 @@ class AttnCalConfigMixin:
 
     def validate_attention_calibration(self):
         """Part of the `@strict` validation of configurations."""
-        if self.calibration is not None and self.calibration not in CALIBRATIONS:
-            raise ValueError(f"`calibration` must be `None` or one of {CALIBRATIONS}, got {self.calibration!r}.")
-        if self.mask_projection not in MASK_PROJECTIONS:
-            raise ValueError(f"`mask_projection` must be one of {MASK_PROJECTIONS}, got {self.mask_projection!r}.")
-        for name in ("calibration_weight", "mask_penalty"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise ValueError(f"`{name}` must be >= 0 and finite, got {getattr(self, name)}.")
-        for name in ("annealing_steps", "gumbel_temperature"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise ValueError(f"`{name}` must be > 0 and finite, got {getattr(self, name)}.")
-        if self.null_key_std is not None and not 0 <= self.null_key_std < math.inf:
-            raise ValueError(f"`null_key_std` must be `None` or >= 0 and finite, got {self.null_key_std}.")
-        if self.null_bias is not None and not math.isfinite(self.null_bias):
-            raise ValueError(f"`null_bias` must be `None` or finite, got {self.null_bias}.")
-        if not 0 <= self.label_smoothing < 1:
-            raise ValueError(f"`label_smoothing` must be in [0, 1), got {self.label_smoothing}.")
+        check_settings(self)
         if self.fixed_softmax and self.calibration != "fixed":
             raise ValueError(
                 '`fixed_softmax` applies to `calibration="fixed"` only, got '

@@ -7,12 +7,11 @@ from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
-from transformers import initialization as init
 from transformers.cache_utils import Cache, EncoderDecoderCache
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from .cache import cached_mask_keys, store_mask_keys
-from .calibration import HeadGate, MaskNetwork
+from .calibration import learned_parts
 from .functional import (
     annealed_factor,
     annealing_gamma,
@@ -29,6 +28,14 @@ from .functional import (
     with_null_scores,
 )
 from .gradients import DetachedParameters
+
+# What a cross-attention calls its NULL and its count of steps, by the names in weights of before both were modules.
+EARLIER_NAMES = {
+    "null_key": "null.key",
+    "null_value": "null.value",
+    "null_bias": "null.bias",
+    "annealing_step": "annealing.annealing_step",
+}
 
 
 class AttentionContext:
@@ -78,29 +85,15 @@ class CrossAttentionMixin:
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
-        config = self.switches = self.config
-        if config.calibration is not None:
-            self.mask_network = MaskNetwork(self.embed_dim, self.num_heads, config.mask_projection)
-        if config.calibration == "gated":
-            self.gate = HeadGate(self.num_heads, self.head_dim)
-        if config.calibration == "annealed":
-            self.register_buffer("annealing_step", torch.zeros((), dtype=torch.long))
-        if config.leaky:
-            self.null_key = nn.Parameter(torch.empty(self.num_heads, self.head_dim))
-            self.null_value = nn.Parameter(torch.empty(self.num_heads, self.head_dim))
-            has_bias = config.null_bias is not None
-            self.null_bias = nn.Parameter(torch.empty(self.num_heads)) if has_bias else None
+        self.switches = self.config
+        for name, part in learned_parts(self.switches, self.num_heads, self.head_dim).items():
+            setattr(self, name, part)
 
-    def init_parameters(self, config) -> None:
-        """Initial values of what this module itself owns; its sub-modules have their own."""
-        if config.calibration == "annealed":
-            init.zeros_(self.annealing_step)
-        if config.leaky:
-            std = config.d_model**-0.5 if config.null_key_std is None else config.null_key_std
-            init.normal_(self.null_key, std=std)
-            init.normal_(self.null_value, std=std)
-            if self.null_bias is not None:
-                init.constant_(self.null_bias, config.null_bias)
+    def _load_from_state_dict(self, state_dict: dict, prefix: str, *args) -> None:
+        for earlier, name in EARLIER_NAMES.items():
+            if prefix + earlier in state_dict:
+                state_dict[prefix + name] = state_dict.pop(prefix + earlier)
+        super()._load_from_state_dict(state_dict, prefix, *args)
 
     def forward(
         self,
@@ -123,9 +116,12 @@ class CrossAttentionMixin:
         query = self._split_heads(self.q_proj(hidden_states))
         key, value, mask_key = self._source_states(key_value_states, past_key_values, context)
         leaky_only = switches.leaky and switches.calibration is None and not switches.gumbel
+        weights = None
         # Kernels have no place for a learned bias.
-        if leaky_only and self.null_bias is None and with_kernel and past_key_values is None:
-            output, weights = self._leaky_kernel(query, key, value, attention_mask), None
+        if leaky_only and self.null.bias is None and with_kernel and past_key_values is None:
+            output = self._attend_leaky(query, key, value, attention_mask)
+        elif with_kernel and self._is_one_softmax(context):
+            output = self._attend_renormalized(hidden_states, query, key, value, mask_key, attention_mask)
         else:
             output, weights = self._attend(hidden_states, query, key, value, mask_key, attention_mask, context)
         output = output.transpose(1, 2).reshape(*hidden_states.shape[:-1], -1)
@@ -168,23 +164,58 @@ class CrossAttentionMixin:
             return self.mask_network.project_keys(encoder_states, key)
 
     def _null_parameters(self, context: AttentionContext) -> tuple[Tensor, Tensor, Tensor | None]:
-        parameters = self.null_key, self.null_value, self.null_bias
+        parameters = self.null.key, self.null.value, self.null.bias
         if context.perturb:  # the second pass trains the mask network only
             parameters = tuple(None if p is None else p.detach() for p in parameters)
         return parameters
 
-    def _leaky_kernel(self, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None) -> Tensor:
-        """Leaky attention by the model's own kernel, NULL as a source token of its own; -> (B, H, T, d_k)."""
-        batch, heads, _, width = key.shape
-        key = torch.cat([self.null_key[:, None].to(key.dtype).expand(batch, heads, 1, width), key], dim=2)
-        value = torch.cat([self.null_value[:, None].to(value.dtype).expand(batch, heads, 1, width), value], dim=2)
-        if attention_mask is not None:
-            attend = True if attention_mask.dtype == torch.bool else 0.0
-            attention_mask = nn.functional.pad(attention_mask, (1, 0), value=attend)
+    def _kernel(self, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None) -> Tensor:
+        """The model's own attention, which does not tell its weights; -> (B, H, T, d_k)."""
         kernel = ALL_ATTENTION_FUNCTIONS[self.config._attn_implementation]
         dropout = self.dropout if self.training else 0.0
         output, _ = kernel(self, query, key, value, attention_mask, dropout=dropout, scaling=self.scaling)
         return output.transpose(1, 2)  # kernels return (B, T, H, d_k)
+
+    def _attend_leaky(self, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None) -> Tensor:
+        """Leaky attention by the kernel, NULL as a source token of its own; -> (B, H, T, d_k)."""
+        batch, heads, _, width = key.shape
+        key = torch.cat([self.null.key[:, None].to(key.dtype).expand(batch, heads, 1, width), key], dim=2)
+        value = torch.cat([self.null.value[:, None].to(value.dtype).expand(batch, heads, 1, width), value], dim=2)
+        if attention_mask is not None:
+            attend = True if attention_mask.dtype == torch.bool else 0.0
+            attention_mask = nn.functional.pad(attention_mask, (1, 0), value=attend)
+        return self._kernel(query, key, value, attention_mask)
+
+    def _is_one_softmax(self, context: AttentionContext) -> bool:
+        """Whether `_attend_renormalized` computes what is asked for: no gradient, no report, no other switch."""
+        switches = self.switches
+        return (
+            switches.calibration is not None
+            and switches.renormalize
+            and not (switches.leaky or switches.gumbel or switches.fixed_softmax)
+            and not (self.training or torch.is_grad_enabled() or context.perturb)
+            and context.target_mask is None
+        )
+
+    def _attend_renormalized(
+        self,
+        hidden_states: Tensor,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        mask_key: Tensor,
+        attention_mask: Tensor | None,
+    ) -> Tensor:
+        """Renormalised calibration in one softmax, `a f / sum(a f) = softmax(scores + log f)`; -> (B, H, T, d_k)."""
+        real = real_source_tokens(attention_mask)
+        factor = self._fusion_factor(self.mask_network(hidden_states, query, mask_key), self._gate_of(query))
+        log_factor = factor.to(query.dtype).log()
+        if query.shape[2] == 1 and query.device.type == "cpu":  # where the kernel is slower than two products
+            weights = torch.softmax(attention_scores(query, key, self.scaling, real) + log_factor, dim=-1)
+            return torch.matmul(weights, value)
+        if real is not None:
+            log_factor = log_factor.masked_fill(~real, torch.finfo(log_factor.dtype).min)
+        return self._kernel(query, key, value, log_factor)
 
     def _attend(
         self,
@@ -254,7 +285,7 @@ class CrossAttentionMixin:
                 context.penalties.append(penalty.sum(dtype=_at_least_float32(penalty)) / self.num_heads)
             return perturbed_attention(attention, mask, uniform)
 
-        gate = self.gate(query) if switches.calibration == "gated" else None
+        gate = self._gate_of(query)
         if context.target_mask is not None:
             self._report_means(mask, gate, real, context)
         if switches.fixed_softmax:
@@ -263,11 +294,14 @@ class CrossAttentionMixin:
             weights = attention * self._fusion_factor(mask, gate).to(attention.dtype)
         return renormalized(weights, attention) if switches.renormalize else weights
 
+    def _gate_of(self, query: Tensor) -> Tensor | None:
+        return self.gate(query) if self.switches.calibration == "gated" else None
+
     def _fusion_factor(self, mask: Tensor, gate: Tensor | None) -> Tensor:
         if gate is not None:
             return gated_factor(mask, gate)
         if self.switches.calibration == "annealed":
-            return annealed_factor(mask, annealing_gamma(self.annealing_step, self.switches.annealing_steps))
+            return annealed_factor(mask, annealing_gamma(self.annealing.annealing_step, self.switches.annealing_steps))
         return fixed_factor(mask, self.switches.calibration_weight)
 
     @torch.no_grad()

@@ -108,13 +108,8 @@ def contribution(attention: Tensor, mask: Tensor, uniform: Tensor) -> Tensor:
 
 
 def calibration_factor(mask: Tensor) -> Tensor:
-    """What eq. 9 multiplies attention by: `exp(1 - m)`, between 1 (left alone) and e (fully perturbed)."""
+    """What calibrated weights (Lu et al., eq. 9) are plain ones times: `exp(1 - m)`, from 1 (m = 1) to e (m = 0)."""
     return torch.exp(1 - mask)
-
-
-def calibrated_attention(attention: Tensor, mask: Tensor) -> Tensor:
-    """Calibrated weights (Lu et al., eq. 9): `a_c = a * exp(1 - m)`, (B, H, T, S). Rows do not sum to 1."""
-    return attention * calibration_factor(mask)
 
 
 def annealing_gamma(step: Tensor, annealing_steps: float) -> Tensor:

@@ -1,8 +1,5 @@
 """What the Marian- and BART-style models share: initialisation, extra outputs, the two losses."""
 
-from functools import partial
-from typing import Any
-
 import torch
 from torch import Tensor
 from transformers.cache_utils import Cache
@@ -10,10 +7,10 @@ from transformers.modeling_outputs import BaseModelOutput
 from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs, can_return_tuple, logging
 
-from .calibration import HeadGate, MaskNetwork
-from .cross_attention import AttentionContext, CrossAttentionMixin
-from .losses import IGNORE_INDEX, cross_entropy_from_hidden
-from .objective import named_losses, perturbed_pass
+from .calibration import StepCount, init_part, set_steps
+from .cross_attention import EARLIER_NAMES, AttentionContext
+from .losses import IGNORE_INDEX
+from .objective import named_losses
 from .outputs import AttnCalSeq2SeqLMOutput, AttnCalSeq2SeqModelOutput
 
 logger = logging.get_logger(__name__)
@@ -29,9 +26,7 @@ class AttnCalPreTrainedMixin:
     @torch.no_grad()
     def _init_weights(self, module):
         super()._init_weights(module)
-        # Transformers skips modules of code outside its package that own no parameter, hence one call for each owner.
-        if isinstance(module, (CrossAttentionMixin, HeadGate, MaskNetwork)):
-            module.init_parameters(self.config)
+        init_part(module, self.config, self.config.d_model, self.config.init_std)
 
     def _set_gradient_checkpointing(self, enable: bool = True, **kwargs):
         """Where every way of switching checkpointing on ends; refuses the reentrant kind on a calibrated model.
@@ -50,8 +45,14 @@ class AttnCalPreTrainedMixin:
             )
         super()._set_gradient_checkpointing(enable=enable, **kwargs)
 
-    def _annealing_buffers(self) -> list[Tensor]:
-        return [buffer for name, buffer in self.named_buffers() if name.rpartition(".")[2] == "annealing_step"]
+    @classmethod
+    def from_pretrained(cls, *args, key_mapping: dict[str, str] | None = None, **kwargs):
+        """As transformers'; weights of NULL and the count of steps are found under their earlier names, too."""
+        earlier = {f"encoder_attn.{old}": f"encoder_attn.{new}" for old, new in EARLIER_NAMES.items()}
+        return super().from_pretrained(*args, key_mapping=earlier | (key_mapping or {}), **kwargs)
+
+    def _step_counts(self) -> list[StepCount]:
+        return [module for module in self.modules() if isinstance(module, StepCount)]
 
     def set_annealing_step(self, step: int) -> None:
         """Set s of Lu et al., eq. 11, the number of optimiser steps done. It is saved with the weights.
@@ -59,16 +60,12 @@ class AttnCalPreTrainedMixin:
         Raises:
             ValueError: `step` is negative.
         """
-        if step < 0:
-            raise ValueError(f"`step` must be >= 0, got {step}.")
-        for buffer in self._annealing_buffers():
-            buffer.fill_(step)
+        set_steps(self._step_counts(), step)
 
     @property
     def annealing_step(self) -> int | None:
         """s of Lu et al., eq. 11; `None` unless `calibration="annealed"`."""
-        buffers = self._annealing_buffers()
-        return int(buffers[0]) if buffers else None
+        return next((int(count.annealing_step) for count in self._step_counts()), None)
 
 
 def _check_source(input_ids: Tensor | None, inputs_embeds: Tensor | None) -> None:
@@ -198,7 +195,7 @@ class AttnCalSeq2SeqLMMixin:
 
         losses = {}
         if labels is not None:
-            second_pass = None
+            decoder_inputs = None
             if compute_mask_loss or (compute_mask_loss is None and self.training and calibrated):
                 decoder_inputs = {
                     "input_ids": decoder_input_ids,
@@ -207,10 +204,7 @@ class AttnCalSeq2SeqLMMixin:
                     "encoder_attention_mask": attention_mask,
                     "inputs_embeds": decoder_inputs_embeds,
                 }
-                second_pass = partial(self._mask_loss, decoder_inputs, labels.to(logits.device), targets)
-            losses = named_losses(
-                logits, labels, num_items_in_batch, self.config.label_smoothing, context, second_pass
-            )
+            losses = named_losses(self, logits, labels, num_items_in_batch, self.config, context, decoder_inputs)
 
         return AttnCalSeq2SeqLMOutput(
             **losses,
@@ -232,18 +226,3 @@ class AttnCalSeq2SeqLMMixin:
         bias = self.final_logits_bias.to(logits.device)
         # In place where that changes no bit: a (batch, target, vocabulary) tensor less.
         return logits.add_(bias) if logits.dtype == bias.dtype else logits + bias
-
-    def _mask_loss(
-        self,
-        decoder_inputs: dict[str, Any],
-        labels: torch.LongTensor,
-        targets: Tensor,
-        num_targets: Tensor | int,
-    ) -> tuple[Tensor, Tensor]:
-        """Lu et al., eqs. 4 and 5: `-L_NMT(a_p) + alpha * L_c`, and L_c; gradients for the mask network only."""
-        hidden_states, penalty_sum = perturbed_pass(self.get_decoder(), decoder_inputs, targets)
-        perturbed_loss = cross_entropy_from_hidden(
-            hidden_states, self.lm_head.weight, self.final_logits_bias, labels, self.config.label_smoothing
-        )
-        penalty = penalty_sum / num_targets
-        return -perturbed_loss / num_targets + self.config.mask_penalty * penalty, penalty

@@ -1,7 +1,6 @@
 """The two objectives of a calibrated model: the second decoder pass, the losses by name, and what labels become."""
 
 import sys
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -9,64 +8,85 @@ from torch import Tensor, nn
 
 from .cross_attention import AttentionContext
 from .gradients import DetachedParameters, attach_gradient
-from .losses import IGNORE_INDEX, label_smoothed_cross_entropy
-
-
-def perturbed_pass(decoder: nn.Module, inputs: dict[str, Any], targets: Tensor) -> tuple[Tensor, Tensor]:
-    """The second pass of a decoder: perturbed weights, and gradients for the mask networks only.
-
-    Args:
-        inputs: keyword arguments of the decoder. targets: boolean (B, T), True on real target steps.
-
-    Returns:
-        The decoder's last hidden states, (B, T, d_model), and the penalty of Lu et al., eq. 5, summed over
-        target steps.
-    """
-    context = AttentionContext(perturb=True, target_mask=targets)
-    detached = {
-        name: inputs[name].detach()
-        for name in ("encoder_hidden_states", "inputs_embeds")
-        if inputs.get(name) is not None
-    }
-    with DetachedParameters():
-        outputs = decoder(
-            **{**inputs, **detached, "use_cache": False, "attention_context": context, "return_dict": True}
-        )
-    return outputs.last_hidden_state, context.mean_penalty(1)
+from .losses import IGNORE_INDEX, cross_entropy_from_hidden, label_smoothed_cross_entropy
 
 
 def named_losses(
+    model: nn.Module,
     logits: Tensor,
     labels: torch.LongTensor,
     num_items_in_batch: Tensor | int | None,
-    label_smoothing: float,
+    settings,
     context: AttentionContext,
-    second_pass: Callable[[Tensor | int], tuple[Tensor, Tensor]] | None,
+    decoder_inputs: dict[str, Any] | None,
 ) -> dict[str, Tensor]:
     """The losses of `AttnCalSeq2SeqLMOutput` by name.
 
     Args:
+        model: with a language modelling head; the stock one or ours.
         logits: (B, T, V) of the first pass. labels: (B, T), `-100` where there is no target.
         num_items_in_batch: what to divide the losses by; `None` for the number of targets.
+        settings: of the calibration: the configuration of a model or of an adapter.
         context: what the cross-attentions of the first pass reported.
-        second_pass: takes that divisor and returns the mask loss and its penalty; `None` for no second pass.
+        decoder_inputs: keyword arguments of the decoder in the first pass, for the second; `None` for no second pass.
     """
     labels = labels.to(logits.device)
     num_targets = (labels != IGNORE_INDEX).sum() if num_items_in_batch is None else num_items_in_batch
     if isinstance(num_targets, Tensor):
         num_targets = num_targets.to(logits.device)
-    nmt_loss = label_smoothed_cross_entropy(logits, labels, label_smoothing) / num_targets
+    nmt_loss = label_smoothed_cross_entropy(logits, labels, settings.label_smoothing) / num_targets
     losses = {"loss": nmt_loss, "nmt_loss": nmt_loss.detach()}
     if context.mask_means:
         losses["mask_mean"] = torch.stack(context.mask_means).mean()
     if context.gate_means:
         losses["gate_mean"] = torch.stack(context.gate_means).mean()
-    if second_pass is not None:
-        mask_loss, mask_penalty = second_pass(num_targets)
-        losses["loss"] = attach_gradient(nmt_loss, mask_loss)
-        losses["mask_loss"] = mask_loss.detach()
-        losses["mask_penalty"] = mask_penalty.detach()
+    if decoder_inputs is not None:
+        loss, penalty = mask_loss(model, decoder_inputs, labels, num_targets, settings)
+        losses["loss"] = attach_gradient(nmt_loss, loss)
+        losses["mask_loss"] = loss.detach()
+        losses["mask_penalty"] = penalty.detach()
     return losses
+
+
+def mask_loss(
+    model: nn.Module,
+    decoder_inputs: dict[str, Any],
+    labels: torch.LongTensor,
+    num_targets: Tensor | int,
+    settings,
+) -> tuple[Tensor, Tensor]:
+    """The mask networks' objective (Lu et al., eq. 4), `-L_NMT(a_p) + alpha * L_c`, from a second decoder pass.
+
+    The pass runs with perturbed weights, and has gradients for the mask networks only.
+
+    Args:
+        num_targets: what to divide both terms by. The others: as for `named_losses`.
+
+    Returns:
+        The loss, and the penalty `L_c` (eq. 5) in it, before alpha.
+    """
+    context = AttentionContext(perturb=True, target_mask=labels != IGNORE_INDEX)
+    detached = {
+        name: decoder_inputs[name].detach()
+        for name in ("encoder_hidden_states", "inputs_embeds")
+        if decoder_inputs.get(name) is not None
+    }
+    ours = {"use_cache": False, "attention_context": context, "return_dict": True}
+    with DetachedParameters():
+        hidden_states = model.get_decoder()(**decoder_inputs | detached | ours).last_hidden_state
+    head = model.get_output_embeddings()
+    bias = getattr(model, "final_logits_bias", None)  # none in M2M100
+    labels = labels.to(hidden_states.device)
+    if type(head) is nn.Linear and head.bias is None:
+        bias = head.weight.new_zeros(1) if bias is None else bias
+        loss = cross_entropy_from_hidden(hidden_states, head.weight, bias, labels, settings.label_smoothing)
+    else:  # something was injected into the output layer, too
+        with DetachedParameters():
+            logits = head(hidden_states)
+        logits = logits if bias is None else logits + bias
+        loss = label_smoothed_cross_entropy(logits, labels, settings.label_smoothing)
+    penalty = context.mean_penalty(num_targets)
+    return settings.mask_penalty * penalty - loss / num_targets, penalty
 
 
 def shift_labels(model: nn.Module, labels: torch.LongTensor) -> torch.LongTensor:

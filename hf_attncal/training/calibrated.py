@@ -19,7 +19,7 @@ from torch.nn.utils import clip_grad_norm_
 from transformers import Seq2SeqTrainer, TrainerCallback
 from transformers.trainer import TRAINING_ARGS_NAME
 
-from hf_attncal.adapters.export import restore_adapter, save_adapter
+from hf_attncal.adapters.checkpoints import restore_adapter, save_adapter
 from hf_attncal.adapters.layers import active_settings
 from hf_attncal.models.cross_attention import calibration_of
 

@@ -36,6 +36,7 @@ from transformers import (
 
 from hf_attncal.adapters import AttentionCalibrationConfig, adapter_layers, save_adapter, set_null_mass
 from hf_attncal.adapters.configuration import AdapterType
+from hf_attncal.models.cross_attention import CrossAttentionMixin
 
 
 @pytest.fixture(scope="module")
@@ -103,11 +104,11 @@ def test_the_mass_of_null_can_be_set(bases, batch, settings, mass):
     inputs = {name: batch[name] for name in ("input_ids", "attention_mask")} | {"labels": labels}
     model.train()
     layers = [layer for layer in adapter_layers(model) if layer.active_name is not None]
-    layers[0].null_bias.data += 12  # so that later layers see another model while the first is measured
+    layers[0].null.bias.data += 12  # so that later layers see another model while the first is measured
     for _ in range(3):  # the biases of lower layers change the scores of higher ones a little
         biases = set_null_mass(model, inputs, mass)
     assert model.training
-    assert all(torch.equal(bias, layer.null_bias) for bias, layer in zip(biases, layers, strict=True))
+    assert all(torch.equal(bias, layer.null.bias) for bias, layer in zip(biases, layers, strict=True))
     with torch.no_grad():
         nulls = model.eval()(**inputs, output_attention_details=True).null_attentions
     for null in nulls:
@@ -139,11 +140,11 @@ def test_the_mass_of_null_is_found_from_afar(tmp_path, batch, dtype, shift):
 
 def test_a_mass_that_no_bias_gives_changes_nothing(bases, batch):
     model = adapted(bases["marian"], calibration=None, leaky=True)
-    before = [layer.null_bias.clone() for layer in adapter_layers(model)]
+    before = [layer.null.bias.clone() for layer in adapter_layers(model)]
     adapter_layers(model)[0].get_base_layer().k_proj.weight.data.fill_(float("nan"))
     with pytest.raises(ValueError, match=r"no bias gives NULL a weight of 0\.1"):
         set_null_mass(model, {**batch, "labels": torch.tensor([[5, 6, 7], [8, 9, 2]])}, 0.1)
-    assert all(map(torch.equal, before, (layer.null_bias for layer in adapter_layers(model))))
+    assert all(map(torch.equal, before, (layer.null.bias for layer in adapter_layers(model))))
 
 
 def test_the_mass_of_null_has_clear_errors(bases, batch):
@@ -614,6 +615,7 @@ def test_a_kernel_without_weights_is_refused(bases):
         ({"layers": 3}, "`layers` must be `None` or a list of integers, got 3"),
         ({"null_key_std": -1.0}, r"`null_key_std` must be `None` or >= 0 and finite, got -1.0"),
         ({"null_bias": float("inf")}, r"`null_bias` must be finite, got inf"),
+        ({"null_bias": None}, "`null_bias` must be a number, got None"),
     ],
 )
 def test_wrong_settings_are_named(values, message):
@@ -621,9 +623,12 @@ def test_wrong_settings_are_named(values, message):
         AttentionCalibrationConfig(**values)
 
 
-def test_without_the_package_the_message_says_what_to_install(bases, monkeypatch, tmp_path):
-    """PEFT alone knows nothing of us; what it prints is our type's value."""
+def test_without_the_package_the_card_says_what_to_install(bases, monkeypatch, tmp_path):
+    """PEFT alone knows nothing of us, and has no place for a message: it prints our type's value."""
     adapted(bases["marian"], calibration="gated").save_pretrained(tmp_path)
+    assert json.loads((tmp_path / "adapter_config.json").read_text())["peft_type"] == "ATTNCAL"
+    card = (tmp_path / "README.md").read_text(encoding="utf-8")
+    assert all(words in card for words in ("pip install hf_attncal", "import hf_attncal.adapters", "KeyError"))
     base = load_base(bases["marian"])
     monkeypatch.delitem(PEFT_TYPE_TO_CONFIG_MAPPING, AdapterType.ATTNCAL)
     for load in (
@@ -631,5 +636,33 @@ def test_without_the_package_the_message_says_what_to_install(bases, monkeypatch
         lambda: AutoPeftModelForSeq2SeqLM.from_pretrained(tmp_path),
         lambda: base.load_adapter(str(tmp_path)),
     ):
-        with pytest.raises(KeyError, match=r"`pip install hf_attncal`, then `import hf_attncal.adapters`"):
+        with pytest.raises(KeyError, match=r"^'ATTNCAL'$"):
             load()
+
+
+def test_the_earlier_name_of_the_method_is_known(bases, batch, tmp_path):
+    """`peft_type` was a sentence."""
+    model = adapted(bases["marian"], calibration="annealed", leaky=True)
+    model.save_pretrained(tmp_path)
+    path = tmp_path / "adapter_config.json"
+    sentence = "ATTNCAL: `pip install hf_attncal`, then `import hf_attncal.adapters`"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"peft_type": sentence}))
+    loaded = PeftModel.from_pretrained(load_base(bases["marian"]), tmp_path).eval()
+    assert_identical(logits(loaded, batch), logits(model, batch))
+    in_transformers = load_base(bases["marian"])
+    in_transformers.load_adapter(str(tmp_path))
+    assert_identical(logits(in_transformers.eval(), batch), logits(model, batch))
+    loaded.save_pretrained(tmp_path / "again")
+    assert json.loads((tmp_path / "again" / "adapter_config.json").read_text())["peft_type"] == "ATTNCAL"
+
+
+@pytest.mark.parametrize("backbone", BACKBONES)
+def test_inference_without_weights_is_one_softmax(bases, backbone, batch, monkeypatch):
+    """As with the weights, which are computed step by step."""
+    model = adapted(bases[backbone], calibration="gated")
+    inputs = {name: tensor for name, tensor in batch.items() if name != "labels"}
+    inputs["decoder_input_ids"] = torch.tensor([[2, 6, 10, 4], [2, 9, 2, 1]])
+    with torch.no_grad():
+        expected = model(**inputs, output_attentions=True).logits
+        monkeypatch.delattr(CrossAttentionMixin, "_attend")
+        assert_close(model(**inputs).logits, expected, 1e-12)

@@ -42,6 +42,7 @@ BAD_TYPES = [
     ("fixed_softmax", 0),
     ("annealing_steps", "100k"),
     ("label_smoothing", [0.1]),
+    ("null_bias", True),
     ("null_key_std", "small"),
 ]
 EVERY_FIELD = {
@@ -153,9 +154,10 @@ def test_the_parameters_are_those_of_the_switches(family):
     mask_network = {"mask_network.query_weight", "mask_network.key_weight"}
     assert added() == added(gumbel=True) == set()
     assert added(calibration="fixed") == mask_network
-    assert added(calibration="annealed") == mask_network | {"annealing_step"}
+    assert added(calibration="annealed") == mask_network | {"annealing.annealing_step"}
     assert added(calibration="gated") == mask_network | {"gate.weight", "gate.bias"}
-    assert added(leaky=True) == {"null_key", "null_value"}
+    assert added(leaky=True) == {"null.key", "null.value"}
+    assert added(leaky=True, null_bias=-4.0) == {"null.key", "null.value", "null.bias"}
 
 
 @pytest.mark.parametrize(("projection", "shape"), [("model", (8, 8)), ("head", (2, 4, 4))])

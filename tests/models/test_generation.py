@@ -15,7 +15,7 @@ from transformers import PreTrainedModel
 from transformers.cache_utils import DynamicCache, EncoderDecoderCache, StaticCache
 from transformers.modeling_outputs import BaseModelOutput
 
-from hf_attncal.models.cross_attention import MaskNetwork
+from hf_attncal.models.calibration import MaskNetwork
 
 SETTINGS = {
     "off": {},
@@ -23,6 +23,7 @@ SETTINGS = {
     "annealed": {"calibration": "annealed", "annealing_steps": 10},
     "gated": {"calibration": "gated"},
     "head": {"calibration": "gated", "mask_projection": "head"},
+    "renormalized": {"calibration": "gated", "renormalize": True},
     "leaky": {"leaky": True},
     "gumbel": {"gumbel": True},
     "gated-leaky": {"calibration": "gated", "leaky": True},

@@ -14,67 +14,7 @@ from transformers.utils import hub
 
 from hf_attncal import MaskAlignConfig, MaskAlignModel
 
-# Loads each folder named on the command line in a process that cannot import hf_attncal, prints the tokens that the
-# models generate and what they remember, and saves them again beside the first.
-PROGRAM = """
-import json, sys
-
-class Blocker:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] == "hf_attncal":
-            raise ImportError(f"{name} is not installed here")
-
-sys.meta_path.insert(0, Blocker())
-try:
-    import hf_attncal
-except ImportError:
-    pass
-else:
-    raise SystemExit("hf_attncal could be imported")
-
-import torch
-from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM
-
-torch.set_num_threads(1)
-request = json.loads(sys.argv[1])
-inputs = {name: torch.tensor(value) for name, value in request["inputs"].items()}
-answers = {}
-for name in request["names"]:
-    folder = f"{request['source']}/{name}"
-    model = AutoModelForSeq2SeqLM.from_pretrained(folder, trust_remote_code=True).eval()
-    labels = torch.tensor(request["labels"])
-    outputs = model.train()(**inputs, labels=labels)
-    outputs.loss.backward()
-    model.eval()
-    answers[name] = {
-        "tokens": model.generate(**inputs, num_beams=2, max_new_tokens=6, min_new_tokens=6).tolist(),
-        "annealing_step": model.annealing_step,
-        "model_type": model.config.model_type,
-        "trained": sorted(n for n, p in model.named_parameters() if p.grad is not None and p.grad.abs().max() > 0),
-        "loss": outputs.loss.item(),
-    }
-    assert type(model).__module__.startswith("transformers_modules."), type(model).__module__
-    model.save_pretrained(f"{request['destination']}/{name}")
-    AutoConfig.from_pretrained(f"{request['destination']}/{name}", trust_remote_code=True)
-bare = AutoModel.from_pretrained(f"{request['source']}/bare", trust_remote_code=True).eval()
-hidden = bare(**inputs, decoder_input_ids=inputs["input_ids"]).last_hidden_state
-answers["bare"] = {"class": type(bare).__name__, "sum": hidden.abs().sum().item()}
-bare.save_pretrained(f"{request['destination']}/bare")
-aligner = AutoModel.from_pretrained(f"{request['source']}/aligner", trust_remote_code=True)
-assert type(aligner).__module__.startswith("transformers_modules."), type(aligner).__module__
-target = {"target_input_ids": labels.clamp(min=0), "target_attention_mask": labels.ne(-100)}
-aligned, outputs = aligner.alignments(**inputs, **target), aligner.train()(**inputs, **target, return_loss=True)
-outputs.loss.backward()
-answers["aligner"] = {
-    "class": type(aligner).__name__,
-    "weights": aligned.forward_attention.tolist(),
-    "loss": outputs.loss.item(),
-    "untrained": [n for n, p in aligner.named_parameters() if p.grad is None],
-}
-aligner.save_pretrained(f"{request['destination']}/aligner")
-assert not any(module.partition(".")[0] == "hf_attncal" for module in sys.modules)
-print("ANSWER", json.dumps(answers))
-"""
+PROGRAM = Path(__file__).with_name("load_without_package.py")
 
 MODELS = {
     "marian": {"calibration": "gated", "leaky": True, "gumbel": True},
@@ -111,7 +51,7 @@ def in_fresh_process(source, destination, home, batch) -> dict:
         "OMP_NUM_THREADS": "1",
         "PATH": "",
     }
-    command = [sys.executable, "-W", "error::FutureWarning", "-c", PROGRAM, json.dumps(request)]
+    command = [sys.executable, "-W", "error::FutureWarning", PROGRAM, json.dumps(request)]
     run = subprocess.run(command, env=environment, cwd=home, capture_output=True, text=True, check=False, timeout=300)
     assert run.returncode == 0, run.stderr
     answer = [line for line in run.stdout.splitlines() if line.startswith("ANSWER ")]

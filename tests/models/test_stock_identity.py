@@ -101,7 +101,7 @@ class TestNeutral:
         assert (logits(ours.eval()) - logits(stock.eval())).abs().max() > 1e-4
         for layer in ours.model.decoder.layers:
             with torch.no_grad():
-                layer.encoder_attn.null_key.zero_()[:, 0] = -1e9
+                layer.encoder_attn.null.key.zero_()[:, 0] = -1e9
         assert_close(logits(ours), logits(stock))
 
     @pytest.mark.parametrize("calibration", CALIBRATIONS)
@@ -169,7 +169,7 @@ class TestStockCheckpoints:
                 assert abs(float(weight.detach().mean())) < 3 * gated.config.init_std / 64
             assert (attention.gate.weight == 0).all()
             assert (attention.gate.bias == 0).all()
-            for parameter in (attention.null_key, attention.null_value):
+            for parameter in (attention.null.key, attention.null.value):
                 assert float(parameter.detach().std()) == pytest.approx(64**-0.5, rel=0.3)
         annealed, _ = self.load(family, folder, calibration="annealed", renormalize=True)
         assert annealed.annealing_step == 0
@@ -177,7 +177,7 @@ class TestStockCheckpoints:
             assert (layer.encoder_attn.mask_network.query_weight == 0).all()
             assert layer.encoder_attn.mask_network.key_weight.std() > 0
         leaky, _ = self.load(family, folder, leaky=True, null_key_std=3.0)
-        assert float(leaky.model.decoder.layers[0].encoder_attn.null_key.detach().std()) == pytest.approx(3.0, rel=0.3)
+        assert float(leaky.model.decoder.layers[0].encoder_attn.null.key.detach().std()) == pytest.approx(3.0, rel=0.3)
 
     def test_a_fresh_model_is_initialised_like_a_loaded_one(self, family, stock):
         model = FAMILIES[family][3](
@@ -188,7 +188,7 @@ class TestStockCheckpoints:
             model.config.init_std, rel=0.1
         )
         assert (attention.gate.weight == 0).all()
-        assert float(attention.null_key.detach().std()) == pytest.approx(64**-0.5, rel=0.3)
+        assert float(attention.null.key.detach().std()) == pytest.approx(64**-0.5, rel=0.3)
 
     def test_configuration_is_ours(self, family, folder):
         _, _, config_class, _ = FAMILIES[family]

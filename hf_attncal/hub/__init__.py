@@ -1,0 +1,14 @@
+"""A folder that can go to the Hub: is it complete, what does its model card say, does it load without this package?"""
+
+from .cards import Result, write_adapter_card, write_model_card
+from .folder import HubFolder, inspect_folder
+from .isolated import translate_in_fresh_process
+
+__all__ = [
+    "HubFolder",
+    "Result",
+    "inspect_folder",
+    "translate_in_fresh_process",
+    "write_adapter_card",
+    "write_model_card",
+]

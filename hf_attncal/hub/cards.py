@@ -1,0 +1,136 @@
+"""Model cards: what a published model or adapter is, how it loads, what was measured.
+
+The words are in the templates of `model_cards/`, which a family names in `families.py`.
+"""
+
+import json
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from huggingface_hub import ModelCard, ModelCardData
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from hf_attncal.families import FAMILIES
+
+from .folder import inspect_folder
+
+# In an installed package the templates are package data; in a clone they lie beside the package.
+_PACKAGE = Path(__file__).parents[1]
+_TEMPLATES = Environment(
+    loader=FileSystemLoader([_PACKAGE / "model_cards", _PACKAGE.parent / "model_cards"]),
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+# A text as a literal of the language of the example that it goes into; JSON's strings are Python's, too.
+_TEMPLATES.filters |= {"python": lambda text: json.dumps(text, ensure_ascii=False), "shell": shlex.quote}
+
+CARD_START, CARD_END = "<!-- hf_attncal: written at each save -->", "<!-- hf_attncal: end -->"
+
+
+@dataclass(frozen=True)
+class Result:
+    """One measured number of a model card, with the signature that says how it was computed."""
+
+    measure: str
+    value: float
+    signature: str
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """What only a card needs to know about what a model is for."""
+
+    switches: tuple[str, ...]  # the configuration fields that say which attention it has and how it is used
+    tag: str
+    task: str | None  # as the Hub calls it
+    pairs: bool = False  # the example is `source ||| target`
+
+
+# By the name of the template.
+_KINDS = {
+    "translation": _Kind(("calibration", "leaky", "gumbel"), "attention-calibration", "translation"),
+    "aligner": _Kind(
+        ("prediction", "alignment_threshold", "symmetrization", "lowercase"), "word-alignment", None, pairs=True
+    ),
+}
+
+
+def write_model_card(
+    folder: str | Path,
+    *,
+    model_name: str,
+    summary: str,
+    training_data: str,
+    example: str,
+    languages: Sequence[str] = (),
+    results: Sequence[Result] = (),
+    license: str | None = None,
+) -> Path:
+    """Write `README.md` into a saved model's folder: what it is, how it loads, what was measured.
+
+    Args:
+        folder: written by `save_pretrained`.
+        model_name: the heading, and the name that the example loads.
+        summary: one or two sentences on what the model is.
+        training_data: what it was trained on.
+        example: a source sentence for the example; of an aligner a pair `source ||| target`.
+        languages: language codes, source first.
+        results: measured numbers. None leaves "Not measured" in the card.
+        license: of the model, as the Hub spells it ("apache-2.0"). It is its publisher's to choose: without it the
+            card names none.
+
+    Returns:
+        The path of the card.
+
+    Raises:
+        ValueError: `folder` does not hold a model of this package, or `example` is not a pair where one is needed.
+    """
+    found = inspect_folder(folder)
+    family = FAMILIES[found.model_type]
+    kind = _KINDS[family.card]
+    if kind.pairs and example.count(" ||| ") != 1:
+        raise ValueError(f"`example` of an aligner must be a pair `source ||| target`, got {example!r}.")
+    data = ModelCardData(
+        language=list(languages) or None,
+        license=license,
+        library_name="transformers",
+        pipeline_tag=kind.task,
+        tags=[kind.tag, "custom_code"],
+    )
+    text = _TEMPLATES.get_template(f"{family.card}.md.jinja").render(
+        card_data=data.to_yaml(),
+        model_name=model_name,
+        summary=summary,
+        training_data=training_data,
+        example=example,
+        results=results,
+        folder=found,
+        switches={name: found.config[name] for name in kind.switches if found.config.get(name)},
+    )
+    path = found.path / "README.md"
+    ModelCard(text).save(path)
+    return path
+
+
+def write_adapter_card(folder: str | Path, config: object, switches: dict[str, object]) -> Path:
+    """Put a section about a saved adapter into `README.md`, in the place of an earlier save's; the rest stays.
+
+    Args:
+        folder: of the saved adapter; a card that is there already is completed.
+        config: the adapter's configuration: what it says of the base model is in the section.
+        switches: the fields of `config` to name, and their values.
+
+    Returns:
+        The path of the card.
+    """
+    path = Path(folder) / "README.md"
+    text = path.read_text(encoding="utf-8") if path.exists() else "---\nlibrary_name: peft\n---\n"
+    before, _, rest = text.partition(CARD_START)
+    _, end, after = rest.partition(CARD_END)
+    after = after if end else rest  # the mark was edited away: rather an old section twice than words lost
+    section = _TEMPLATES.get_template("adapter.md.jinja").render(config=config, switches=switches)
+    path.write_text(f"{before.rstrip()}\n\n{CARD_START}\n{section}\n{CARD_END}\n{after.lstrip()}", encoding="utf-8")
+    return path

@@ -1,0 +1,43 @@
+"""Does a saved folder work where this package is not installed?"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+PROGRAM = Path(__file__).with_name("isolated_translation.py")
+
+
+def translate_in_fresh_process(
+    folder: str | Path, sentences: Sequence[str], *, num_beams: int = 4, max_new_tokens: int = 128
+) -> list[str]:
+    """Translate with a saved folder in a new Python process in which `import hf_attncal` fails.
+
+    What others have is what is tested: transformers, the folder, `trust_remote_code=True`. The code that transformers
+    copies from the folder goes to a temporary cache.
+
+    Raises:
+        RuntimeError: the folder does not load or does not generate there; the message ends with that process's error.
+    """
+    request = {
+        "folder": str(Path(folder).resolve()),
+        "sentences": list(sentences),
+        "num_beams": num_beams,
+        "max_new_tokens": max_new_tokens,
+    }
+    with tempfile.TemporaryDirectory() as cache:
+        process = subprocess.run(
+            [sys.executable, "-I", str(PROGRAM)],
+            input=json.dumps(request),
+            env={**os.environ, "HF_MODULES_CACHE": cache, "HF_HUB_OFFLINE": "1"},
+            cwd=cache,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    if process.returncode != 0:
+        raise RuntimeError(f"{folder} does not work without the package: {process.stderr.strip()[-2000:]}")
+    return json.loads(process.stdout)

@@ -1,0 +1,154 @@
+"""Model cards: what they say of each kind of model, and that their examples run whatever they are about."""
+
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+from huggingface_hub import ModelCard
+
+from hf_attncal import MaskAlignConfig, MaskAlignModel
+from hf_attncal.adapters import AttentionCalibrationConfig
+from hf_attncal.data.tokenizer import train_bpe_tokenizer
+from hf_attncal.families import FAMILIES
+from hf_attncal.hub import Result, inspect_folder, write_model_card
+from hf_attncal.hub.cards import _KINDS, CARD_END, CARD_START
+
+TEXTS = {"model_name": "me/model", "summary": "A summary.", "training_data": "three lines", "example": "a b"}
+
+
+def card_of(folder, config=None, **texts) -> str:
+    """The card of a folder, with `config` as its configuration if it has none yet."""
+    if config is not None:
+        (folder / "config.json").write_text(json.dumps(config))
+    return write_model_card(folder, **TEXTS | texts).read_text(encoding="utf-8")
+
+
+def python_example(card: str) -> str:
+    (code,) = re.findall(r"```python\n(.*?)```", card, re.DOTALL)
+    return code
+
+
+def run(code: str) -> str:
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+
+
+def test_a_card_says_what_the_model_is_and_what_was_measured(folder):
+    text = card_of(folder, languages=("en", "de"), results=[Result("BLEU", 61.25, "nrefs:1|version:x")])
+    card = ModelCard(text)
+    assert card.data.language == ["en", "de"]
+    assert card.data.library_name == "transformers"
+    assert card.data.pipeline_tag == "translation"
+    assert card.data.tags == ["attention-calibration", "custom_code"]
+    assert "| BLEU | 61.2 | `nrefs:1\\|version:x` |" in card.text
+    assert "`calibration`: `gated`" in card.text
+    assert "leaky" not in card.text
+    assert "from_pretrained(name, trust_remote_code=True)" in card.text
+    assert "pipeline(" not in card.text
+
+
+def test_a_card_without_results_says_so(folder):
+    text = card_of(folder)
+    assert "Not measured." in text
+    assert "| measure |" not in text
+
+
+@pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES)
+def test_every_family_has_a_card(family, tmp_path):
+    config = {"model_type": family.model_type, "architectures": [family.model]}
+    text = card_of(tmp_path, config, example="a ||| b" if _KINDS[family.card].pairs else "a")
+    assert f"- Architecture: `{family.model}` (`{family.model_type}`), 0.0 MB of weights\n- Training data:" in text
+    assert f"import {family.auto}," in text
+    assert text.startswith("---\n")
+    assert text.endswith(".\n")
+    assert "\n\n\n" not in text
+
+
+def test_a_card_of_an_unknown_model_is_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"`model_type` in config\.json must be one of .*, got 'marian'"):
+        card_of(tmp_path, {"model_type": "marian"})
+
+
+@pytest.mark.parametrize("license", [None, "cc-by-nc-4.0"])
+@pytest.mark.parametrize("model_type", FAMILIES)
+def test_the_licence_is_the_users(model_type, license, tmp_path):
+    text = card_of(tmp_path, {"model_type": model_type}, example="a ||| b", license=license)
+    assert ModelCard(text).data.license == license
+    assert ("license" in text) == (license is not None)
+
+
+QUOTES = """say "l'œuvre" \\n {{ x }} `$HOME` ||| '''it'''"""
+
+
+def test_an_example_may_hold_any_character(tmp_path):
+    text = card_of(tmp_path, {"model_type": "attncal_bart"}, example=QUOTES)
+    (literal,) = re.findall(r"tokenizer\(\[(.*)\], return_tensors", python_example(text))
+    assert eval(literal) == QUOTES
+    text = card_of(tmp_path, {"model_type": "mask_align"}, example=QUOTES)
+    (literal,) = re.findall(r"for side in (.*)\.split", python_example(text))
+    assert eval(literal) == QUOTES
+    (command,) = re.findall(r"^echo (.*) \| attncal align run me/model$", text, re.MULTILINE)
+    shell = subprocess.run(["sh", "-c", f"printf %s {command}"], capture_output=True, encoding="utf-8", check=True)
+    assert shell.stdout == QUOTES
+
+
+def test_the_example_of_a_translation_model_runs(folder):
+    card = card_of(folder, model_name=str(folder), example='the "old" house')
+    assert run(python_example(card)).startswith("[")
+
+
+def test_the_card_of_an_aligner(tmp_path):
+    config = MaskAlignConfig(
+        vocab_size=30, d_model=8, encoder_layers=1, decoder_layers=1, attention_heads=2, ffn_dim=8, lowercase=True
+    )
+    MaskAlignModel(config).save_pretrained(tmp_path)
+    train_bpe_tokenizer(["a house", "ein haus"] * 2, vocab_size=30).save_pretrained(tmp_path)
+    assert inspect_folder(tmp_path).problems == ()
+    text = card_of(tmp_path, example="a ||| b")
+    assert "word-alignment" in text
+    assert "pipeline_tag" not in text
+    assert "- `lowercase`: `True`" in text
+    assert "echo 'a ||| b' | attncal align run me/model" in text
+    code = python_example(text).replace('"me/model"', repr(str(tmp_path)))
+    assert "torch.Size([1, " in run(f"{code}\nprint(output.forward_attention.shape)")
+
+
+@pytest.mark.parametrize("example", ["a house", "a|||b", "a ||| b ||| c"])
+def test_the_example_of_an_aligner_must_be_a_pair(tmp_path, example):
+    with pytest.raises(ValueError, match=r"`example` of an aligner must be a pair `source \|\|\| target`, got '"):
+        card_of(tmp_path, {"model_type": "mask_align"}, example=example)
+
+
+# ---- of an adapter ----
+
+
+def test_an_adapters_second_save_replaces_its_section_and_nothing_else(tmp_path):
+    path = tmp_path / "README.md"
+    AttentionCalibrationConfig(calibration="gated", revision="0123abc").save_pretrained(tmp_path)
+    first = path.read_text(encoding="utf-8")
+    assert first.startswith(f"---\nlibrary_name: peft\n---\n\n{CARD_START}\n## Attention-calibration adapter\n\n")
+    assert "- Revision of the base model: 0123abc\n- `calibration`: `gated`\n\n" in first
+    assert "KeyError: 'ATTNCAL'" in first
+    assert "license" not in first
+
+    path.write_text(first.replace(CARD_START, f"Before.\n\n{CARD_START}") + "\nAfter.\n", encoding="utf-8")
+    settings = {"calibration": None, "leaky": True, "null_bias": -2.0, "base_model_name_or_path": "me/base"}
+    for _ in range(2):
+        AttentionCalibrationConfig(**settings).save_pretrained(tmp_path)
+        second = path.read_text(encoding="utf-8")
+        assert second.count(CARD_START) == second.count(CARD_END) == 1
+        assert "Before." in second.partition(CARD_START)[0]
+        assert second.endswith(f"{CARD_END}\nAfter.\n")
+        assert "- Base model: `me/base`" in second
+        assert "- `calibration`: `None`\n- `leaky`: `True`\n- `null_bias`: `-2.0`\n\n" in second
+        assert "0123abc" not in second
+
+
+def test_words_behind_a_mark_that_was_edited_away_stay(tmp_path):
+    path = tmp_path / "README.md"
+    path.write_text(f"Before.\n{CARD_START}\nold\n\nMine.\n", encoding="utf-8")
+    AttentionCalibrationConfig().save_pretrained(tmp_path)
+    text = path.read_text(encoding="utf-8")
+    assert "Before." in text
+    assert "Mine." in text

@@ -1,0 +1,52 @@
+"""Loads saved folders in a process that cannot import hf_attncal; `test_remote_code.py` runs it, as a file.
+
+Prints the tokens that the models generate and what they remember, and saves them again beside the first.
+"""
+
+import json
+import sys
+
+import torch
+from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM
+
+sys.modules["hf_attncal"] = None  # so that every import of the package fails, installed or not
+torch.set_num_threads(1)
+request = json.loads(sys.argv[1])
+inputs = {name: torch.tensor(value) for name, value in request["inputs"].items()}
+answers = {}
+for name in request["names"]:
+    folder = f"{request['source']}/{name}"
+    model = AutoModelForSeq2SeqLM.from_pretrained(folder, trust_remote_code=True).eval()
+    labels = torch.tensor(request["labels"])
+    outputs = model.train()(**inputs, labels=labels)
+    outputs.loss.backward()
+    model.eval()
+    answers[name] = {
+        "tokens": model.generate(**inputs, num_beams=2, max_new_tokens=6, min_new_tokens=6).tolist(),
+        "annealing_step": model.annealing_step,
+        "model_type": model.config.model_type,
+        "trained": sorted(n for n, p in model.named_parameters() if p.grad is not None and p.grad.abs().max() > 0),
+        "loss": outputs.loss.item(),
+    }
+    assert type(model).__module__.startswith("transformers_modules."), type(model).__module__
+    model.save_pretrained(f"{request['destination']}/{name}")
+    AutoConfig.from_pretrained(f"{request['destination']}/{name}", trust_remote_code=True)
+bare = AutoModel.from_pretrained(f"{request['source']}/bare", trust_remote_code=True).eval()
+hidden = bare(**inputs, decoder_input_ids=inputs["input_ids"]).last_hidden_state
+answers["bare"] = {"class": type(bare).__name__, "sum": hidden.abs().sum().item()}
+bare.save_pretrained(f"{request['destination']}/bare")
+aligner = AutoModel.from_pretrained(f"{request['source']}/aligner", trust_remote_code=True)
+assert type(aligner).__module__.startswith("transformers_modules."), type(aligner).__module__
+target = {"target_input_ids": labels.clamp(min=0), "target_attention_mask": labels.ne(-100)}
+aligned, outputs = aligner.alignments(**inputs, **target), aligner.train()(**inputs, **target, return_loss=True)
+outputs.loss.backward()
+answers["aligner"] = {
+    "class": type(aligner).__name__,
+    "weights": aligned.forward_attention.tolist(),
+    "loss": outputs.loss.item(),
+    "untrained": [n for n, p in aligner.named_parameters() if p.grad is None],
+}
+aligner.save_pretrained(f"{request['destination']}/aligner")
+assert [name for name in sys.modules if name.partition(".")[0] == "hf_attncal"] == ["hf_attncal"]
+assert sys.modules["hf_attncal"] is None
+print("ANSWER", json.dumps(answers))
