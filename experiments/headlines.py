@@ -162,6 +162,9 @@ def speed() -> Iterator[dict]:
         for size in result["aligners"]:
             keys = ("aligners", size, "text_to_links", "ratio_to_encoder")
             yield repeated(f"speed/aligning/{size}/ratio_to_encoder", "times", file, result, *keys)
+    for file, result in read_all("benchmark_calibrated_attention_cpu").items():
+        name = "speed/generation/gated-renormalized/ratio_to_step_by_step"
+        yield repeated(name, "times", file, result, "generation", "speed_ratio")
     for file, result in read_all("benchmark_command_cpu").items():
         for command, when in product(COMMANDS, ("", "_before")):
             if f"cpu_seconds{when}" in result["commands"][command]:

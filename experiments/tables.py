@@ -278,6 +278,24 @@ def adapter_cost() -> str:
     return markdown([*header, "hardware"], rows) if rows else f"{NOT_RUN}\n"
 
 
+def one_softmax() -> str:
+    """Renormalised calibration in one softmax against the same step by step: attention alone, then beam search."""
+    rows = []
+    for result in read_all("benchmark_calibrated_attention_*").values():
+        measured = {
+            f"{form}, {' x '.join(size.split(','))}": numbers
+            for size, forms in result["attention"].items()
+            for form, numbers in forms.items()
+        }
+        config = result["config"]
+        measured[f"beam search, {config['batch']} sentences, {config['beams']} beams"] = result["generation"]
+        for name, numbers in measured.items():
+            times = (f"{1000 * numbers[key]['median']:.3f}" for key in ("before_seconds", "after_seconds"))
+            rows.append([name, *times, ratio(numbers["speed_ratio"]), device(result)])
+    header = ["form, batch x target x source", "before, ms", "after, ms", "times as fast", "hardware"]
+    return markdown(header, rows) if rows else f"{NOT_RUN}\n"
+
+
 def commands() -> str:
     """CPU seconds of `attncal` for what needs no model."""
     result = read("benchmark_command_cpu")
@@ -345,10 +363,12 @@ def short_aligners() -> str:
 
 def short_cost() -> str:
     """What it costs, one line a measurement."""
+    generation = "speed/generation"
     rows = {
         "training step, gated, times the stock model's": "speed/training_step/gated/ratio_to_stock",
         "its peak memory": "speed/training_step/gated/memory_ratio_to_stock",
-        "beam search, gated, tokens per second, times the stock model's": "speed/generation/gated/ratio_to_stock",
+        "beam search, gated, tokens per second, times the stock model's": f"{generation}/gated/ratio_to_stock",
+        "renormalised, in one softmax, times step by step": f"{generation}/gated-renormalized/ratio_to_step_by_step",
         "gated adapter of an opus-mt model, MB in bfloat16": "adapter/opus-mt-shape/gated/megabytes_bf16",
         "beam search with it, times the base model's": "adapter/opus-mt-shape/gated/generation_ratio_to_base",
         "the same adapter of rank 16, MB": "adapter/opus-mt-shape/gated-rank-16/megabytes_bf16",
@@ -372,6 +392,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "adapters-wpt03": lambda: adapters("adapters/wpt03", ("probe", "fixed", "gated", "leaky", "lora")),
     "adapter-attention": adapter_attention,
     "adapter-cost": adapter_cost,
+    "one-softmax": one_softmax,
     "commands": commands,
     "short-calibration": short_calibration,
     "short-adapters": short_adapters,

@@ -139,8 +139,8 @@ def test_headlines_leave_out_what_was_not_run(tables, results):
 
 
 def test_a_result_that_is_missing_reads_not_run(tables, results):
-    assert tables.short_cost().count("| not run |") == 9
-    assert tables.commands() == f"{tables.NOT_RUN}\n"
+    assert tables.short_cost().count("| not run |") == 10
+    assert tables.commands() == tables.one_softmax() == f"{tables.NOT_RUN}\n"
     assert tables.multi30k().count(f"| {tables.NOT_RUN} |") > 0
     assert tables.benchmark("training", {}) == f"{tables.NOT_RUN}\n"
     assert tables.aligning() == tables.aligners() == f"{tables.NOT_RUN}\n"
@@ -254,3 +254,37 @@ def test_ablation(tables, results):
         "| masked + agreement | 50.0 | 25.0 (20.0 to 30.0) | 35.0 | 12.5 |",
         "| none | 50.0 | 25.0 (20.0 to 30.0) | 35.0 | 12.5 |",
     ]
+
+
+def test_small_commands(tables, results):
+    result = {"config": {"lines": 500, "bootstrap": 1000, "seed": 1}, "hardware": {"cpu": "a processor", "threads": 2}}
+    before = {"cpu_seconds_before": spread(6)}
+    result["commands"] = {name: {"cpu_seconds": spread(2)} | before for name in ("help", "version", "usage_error")}
+    result["commands"]["score"] = {"cpu_seconds": spread(3)}
+    (results / "benchmark_command_cpu.json").write_text(json.dumps(result))
+    lines = tables.commands().splitlines()
+    assert lines[2] == "| `attncal --help` | 6.00 (5.00 to 7.00) | 2.00 (1.00 to 3.00) |"
+    assert lines[5] == "| `attncal score`, 500 pairs, 1,000 resamples | - | 3.00 (2.00 to 4.00) |"
+    figures = {figure["name"]: figure["value"] for figure in tables.collect()}
+    assert figures["speed/help/cpu_seconds"] == 2
+    assert figures["speed/help/cpu_seconds_before"] == 6
+    assert figures["speed/score/cpu_seconds"] == 3
+
+
+def test_one_softmax(tables, results):
+    measured = {"before_seconds": spread(2), "after_seconds": spread(4), "speed_ratio": spread(5)}
+    result = {
+        "config": {"batch": 16, "beams": 4, "seed": 1},
+        "hardware": {"cpu": "a processor", "threads": 2},
+        "attention": {"8,1,32": {"kernel": measured}},
+        "generation": measured,
+    }
+    (results / "benchmark_calibrated_attention_cpu.json").write_text(json.dumps(result))
+    numbers = "2000.000 | 4000.000 | 5.00 (4.00 to 6.00) | a processor, 2 thread(s) |"
+    assert tables.one_softmax().splitlines()[2:] == [
+        f"| kernel, 8 x 1 x 32 | {numbers}",
+        f"| beam search, 16 sentences, 4 beams | {numbers}",
+    ]
+    (figure,) = tables.collect()
+    assert figure["name"] == "speed/generation/gated-renormalized/ratio_to_step_by_step"
+    assert figure["spread"] == {"extremes": [4, 6]}
