@@ -1,11 +1,12 @@
 """hf_attncal: attention that can be trusted, in the cross-attention of Marian- and BART-style models.
 
-Importing the package registers its models with the Auto classes; what it exports is imported when it is used.
+Importing the package registers its models with the Auto classes, as soon as transformers is imported; what it exports
+is imported when it is used.
 """
 
 import importlib
 
-from hf_attncal.families import FAMILIES, register_with_auto_classes
+from hf_attncal.families import FAMILIES, register, register_with_auto_classes
 
 __version__ = "0.1.0"
 
@@ -26,11 +27,12 @@ __all__ = [*sorted(_LAZY), "__version__"]
 def __getattr__(name: str):
     if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    register()  # where someone else's import of transformers went past ours
     return getattr(importlib.import_module(_LAZY[name]), name)
 
 
 def __dir__() -> list[str]:
-    return __all__
+    return sorted({*globals(), *__all__})
 
 
 register_with_auto_classes()

@@ -3,9 +3,8 @@
 Nothing heavy is imported until a class is asked for, so that the command line can read the table.
 """
 
+import functools
 import importlib
-import importlib.abc
-import importlib.util
 import sys
 from dataclasses import dataclass
 from types import ModuleType
@@ -121,13 +120,15 @@ def register_with_auto_classes() -> None:
 
     Importing transformers takes seconds. Who asks the command line for help, or scores a file, does not need it.
     """
-    if "transformers" in sys.modules:
-        _register()
+    if sys.modules.get("transformers") is not None:
+        register()
     else:
-        sys.meta_path.insert(0, _RegisterAfterImport())
+        sys.meta_path.insert(0, _FinderOfTransformers())
 
 
-def _register() -> None:
+@functools.cache  # after the first success
+def register() -> None:
+    """Register every family with the Auto classes, now."""
     import transformers
 
     for family in FAMILIES.values():
@@ -136,24 +137,39 @@ def _register() -> None:
             getattr(transformers, name).register(family.config_class, model_class)
 
 
-class _RegisterAfterImport(importlib.abc.MetaPathFinder):
-    """Finds nothing itself; has our classes registered when the package `transformers` was imported, by whomever.
+class _FinderOfTransformers:
+    """Finds `transformers` where the finders after it do, and has our classes registered when it has been imported.
 
-    Right after that package, whose own classes are imported when they are used: later, in the middle of one of its
-    modules, ours could not import theirs.
+    It stays until then: many packages only ask whether there is such a package.
     """
 
     def find_spec(self, name: str, path=None, target=None):
-        if name != "transformers":
+        if name != "transformers" or self not in sys.meta_path:
             return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)
-        if spec is not None and spec.loader is not None:
-            execute = spec.loader.exec_module
-
-            def execute_and_register(module: ModuleType) -> None:
-                execute(module)
-                _register()
-
-            spec.loader.exec_module = execute_and_register
+        after = sys.meta_path[sys.meta_path.index(self) + 1 :]
+        found = (finder.find_spec(name, path, target) for finder in after if hasattr(finder, "find_spec"))
+        spec = next((spec for spec in found if spec is not None), None)
+        if spec is not None and hasattr(spec.loader, "exec_module"):  # else `hf_attncal.__getattr__` registers
+            spec.loader = _LoaderOfTransformers(self, spec.loader)
         return spec
+
+
+class _LoaderOfTransformers:
+    """Is `loader`, but registers our classes after the package.
+
+    Not sooner: transformers imports its modules when they are used, and in the middle of one of them ours could not
+    import its classes.
+    """
+
+    def __init__(self, finder: _FinderOfTransformers, loader):
+        self.finder, self.loader = finder, loader
+
+    def __getattr__(self, name: str):
+        return getattr(self.loader, name)
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__spec__.loader = module.__loader__ = self.loader
+        self.loader.exec_module(module)
+        register()
+        if self.finder in sys.meta_path:
+            sys.meta_path.remove(self.finder)

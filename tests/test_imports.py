@@ -192,10 +192,21 @@ def modules_after(statement: str) -> set[str]:
     return set(process.stdout.split())
 
 
-def test_importing_the_package_loads_nothing_heavy_that_models_do_not_need():
-    # accelerate is not in the list: transformers imports it with every model.
-    heavy = {"matplotlib", "datasets", "evaluate", "sacrebleu", "peft", "rich"}
-    assert heavy & modules_after("import hf_attncal") == set()
+# accelerate is not among them: transformers imports it with every model.
+NOT_FOR_MODELS = {"matplotlib", "datasets", "evaluate", "sacrebleu", "peft", "rich"}
+
+
+@pytest.mark.parametrize(
+    ("statement", "heavy"),
+    [
+        ("import hf_attncal", {*NOT_FOR_MODELS, "torch", "transformers", "numpy"}),
+        ("import hf_attncal, transformers", NOT_FOR_MODELS),  # registers, and so imports, every model
+    ],
+)
+def test_importing_the_package_loads_nothing_heavy_that_models_do_not_need(statement, heavy):
+    modules = modules_after(statement)
+    assert heavy & modules == set()
+    assert ("hf_attncal.models.modeling_mask_align" in modules) == ("torch" in modules)
 
 
 def test_analysis_loads_without_matplotlib():

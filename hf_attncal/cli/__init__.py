@@ -1,4 +1,4 @@
-"""The `attncal` command: one file for each sub-command.
+"""The `attncal` command: a file for each command, `align_run.py` for `attncal align run`, and what they share.
 
 At the top of these files only the standard library is imported: `attncal --help` must not wait for torch.
 """
@@ -8,7 +8,9 @@ import os
 import sys
 from importlib.metadata import version
 
-from .align_run import add_align
+from .align_run import add_run
+from .align_select import add_select
+from .align_train import add_train
 from .common import CommandError
 from .demo import add_demo
 from .score import add_score
@@ -39,8 +41,12 @@ def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="attncal", description="Attention that can be trusted.")
     parser.add_argument("--version", action="version", version=f"%(prog)s {version('hf_attncal')}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    add_align(commands)
-    add_score(commands)
-    add_translate(commands)
-    add_demo(commands)
+    align = commands.add_parser(
+        "align", help="align the words of sentence pairs", description="Align the words of sentence pairs."
+    )
+    actions = align.add_subparsers(title="actions", required=True, metavar="ACTION")
+    for add in (add_train, add_select, add_run):
+        add(actions)
+    for add in (add_score, add_translate, add_demo):
+        add(commands)
     return parser

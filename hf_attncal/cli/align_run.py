@@ -1,25 +1,27 @@
-"""`attncal align`: word alignments of parallel text."""
+"""`attncal align run`: the word alignment of each sentence pair."""
 
 import argparse
-import gzip
 import json
-import lzma
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
-from datetime import timedelta
-from itertools import count, islice, zip_longest
+from contextlib import ExitStack
 from pathlib import Path
 from typing import BinaryIO
 
-from .align_select import add_select
-from .align_train import add_train
-from .common import CommandError, choose_device, load_errors, positive, read_windows, write_lines
+from .common import CommandError, add_model_options, choose_device, load_errors, positive
+from .streams import (
+    BATCHES_PER_WINDOW,
+    PairWindow,
+    joined_pairs,
+    open_file,
+    output_file,
+    parallel_pairs,
+    progress_bar,
+    shared_output_file,
+    write_lines,
+)
 
-_SEPARATOR = "|||"
-# Lines that are read before any is aligned: some 16 batches, enough to sort by length, few enough to stay in memory.
-_BATCHES_PER_WINDOW = 16
 _TOKENS_PER_PAIR = 64
 # What `hf_attncal.alignment.SYMMETRIZATIONS` holds: importing it would load torch.
 _SYMMETRIZATIONS = (
@@ -33,24 +35,9 @@ _SYMMETRIZATIONS = (
     "backward",
 )
 
-PairWindow = tuple[Sequence[tuple[str, str]], CommandError | None]
 
-
-def add_align(commands: argparse._SubParsersAction) -> None:
-    """Add the sub-command `align` and its own sub-commands."""
-    parser = commands.add_parser(
-        "align", help="align the words of sentence pairs", description="Align the words of sentence pairs."
-    )
-    actions = parser.add_subparsers(title="actions", required=True, metavar="ACTION")
-    add_train(actions)
-    add_select(actions)
-    _add_run(actions)
-
-
-# ---- run: arguments ----
-
-
-def _add_run(actions: argparse._SubParsersAction) -> None:
+def add_run(actions: argparse._SubParsersAction) -> None:
+    """Add the action `run`."""
     parser = actions.add_parser(
         "run",
         help="write the word alignment of each sentence pair",
@@ -60,9 +47,6 @@ def _add_run(actions: argparse._SubParsersAction) -> None:
         "has no links. Sentences longer than the model are read in overlapping windows, never cut.",
         epilog="Several processes (accelerate launch, torchrun) share the work where input and output are files: "
         "each needs to see the same files.",
-    )
-    parser.add_argument(
-        "model", metavar="MODEL", help="folder or Hub name of a Mask-Align or an encoder-decoder checkpoint"
     )
     files = parser.add_argument_group("input and output")
     files.add_argument("--input", metavar="FILE", help="lines `source ||| target`; without it, standard input")
@@ -114,7 +98,9 @@ def _add_run(actions: argparse._SubParsersAction) -> None:
         choices=("attention", "contribution"),
         help="read attention, or what each source word contributes (calibrated models and adapters)",
     )
-    running = parser.add_argument_group("running")
+    running = add_model_options(
+        parser, "folder or Hub name of a Mask-Align or an encoder-decoder checkpoint", dtype=True, progress=True
+    )
     running.add_argument(
         "--batch-size", type=positive, default=256, help="most sentence pairs at once (default: %(default)s)"
     )
@@ -124,21 +110,7 @@ def _add_run(actions: argparse._SubParsersAction) -> None:
         default=8192,
         help="most tokens at once, both sides and padding included (default: %(default)s)",
     )
-    running.add_argument("--device", help="such as cpu or cuda:0; without it, a GPU if there is one")
-    running.add_argument(
-        "--dtype",
-        choices=("float32", "bfloat16", "float16"),
-        help="precision of the weights; without it, as they are saved",
-    )
     running.add_argument("--threads", type=positive, metavar="N", help="threads of PyTorch on the CPU")
-    running.add_argument(
-        "--trust-remote-code", action="store_true", help="run the model code that comes with the checkpoint"
-    )
-    running.add_argument(
-        "--progress",
-        action=argparse.BooleanOptionalAction,
-        help="count lines on standard error; without it, if that is a terminal",
-    )
     parser.set_defaults(run=_run_align)
 
 
@@ -153,21 +125,19 @@ def _heads(text: str) -> tuple[int, ...]:
     return tuple(int(head) for head in text.split(","))
 
 
-# ---- run: one process, or several ----
-
-
 def _run_align(options: argparse.Namespace) -> None:
     rank, world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
     _check_files(options, world)
     aligner = load_aligner(options)
-    window = max(1, min(_BATCHES_PER_WINDOW * options.batch_size, 16 * options.batch_tokens // _TOKENS_PER_PAIR))
-    if world > 1:
-        _run_in_processes(aligner, options, window, rank, world)
-        return
+    window = max(1, int(BATCHES_PER_WINDOW * min(options.batch_size, options.batch_tokens / _TOKENS_PER_PAIR)))
     with ExitStack() as stack:
-        windows = _open_pairs(options, window, stack)
-        target = sys.stdout.buffer if options.output is None else stack.enter_context(_output_file(options.output))
-        align_stream(aligner, windows, target, options)
+        if options.output is None:
+            target = sys.stdout.buffer
+        elif world == 1:
+            target = stack.enter_context(output_file(options.output))
+        else:
+            target = stack.enter_context(shared_output_file(options.output, window, rank, world))
+        align_stream(aligner, _open_pairs(options, window, stack), target, options, rank, world)
 
 
 def _check_files(options: argparse.Namespace, world: int) -> None:
@@ -189,6 +159,16 @@ def _check_files(options: argparse.Namespace, world: int) -> None:
     for path in (options.input, options.source, options.target):
         if path is not None and not os.access(path, os.R_OK):
             raise CommandError(f"{path} cannot be read: there is no such file, or it may not be read.")
+
+
+def _open_pairs(options: argparse.Namespace, window: int, stack: ExitStack) -> Iterator[PairWindow]:
+    if options.source is not None:
+        files = [stack.enter_context(open_file(path, "rb")) for path in (options.source, options.target)]
+        return parallel_pairs(*files, window, (options.source, options.target))
+    if options.input is not None:
+        return joined_pairs(stack.enter_context(open_file(options.input, "rb")), window, options.input)
+    # Someone who types wants each line answered; a pipe wants full batches.
+    return joined_pairs(sys.stdin.buffer, 1 if sys.stdin.buffer.isatty() else window, "the input")
 
 
 def load_aligner(options: argparse.Namespace):
@@ -254,10 +234,7 @@ def align_stream(
     Raises:
         CommandError: a line that cannot be aligned. All lines before it have been written.
     """
-    from tqdm.auto import tqdm
-
-    disable = None if options.progress is None else not options.progress  # None: disabled unless a terminal
-    with tqdm(desc="aligned", unit=" lines", file=sys.stderr, disable=disable if rank == 0 else True) as bar:
+    with progress_bar("aligned", options.progress if rank == 0 else False) as bar:
         first = 1
         for number, (pairs, error) in enumerate(windows):
             if number % world == rank:
@@ -318,146 +295,3 @@ def _rounded(value):
     if isinstance(value, tuple):
         return [_rounded(entry) for entry in value]
     return round(value, 6) if isinstance(value, float) else value
-
-
-# ---- run: several processes ----
-
-
-def _run_in_processes(aligner, options: argparse.Namespace, window: int, rank: int, world: int) -> None:
-    """Window k is aligned by process k modulo `world`, into its own file; the first process puts them together."""
-    from torch import distributed
-
-    # They meet once, at the end: no limit on how long the slowest takes.
-    distributed.init_process_group("gloo", timeout=timedelta(days=365))
-    try:
-        parts = [f"{options.output}.partial.{number}" for number in range(world)]
-        message = None
-        try:
-            with ExitStack() as stack:
-                windows = _open_pairs(options, window, stack)
-                part = stack.enter_context(_open(parts[rank], "wb"))
-                align_stream(aligner, windows, part, options, rank, world)
-        except CommandError as error:
-            message = str(error)
-        messages: list[str | None] = [None] * world
-        distributed.all_gather_object(messages, message)
-        try:
-            if rank == 0:
-                _join_parts(parts, options.output, window, messages)
-        finally:
-            distributed.barrier()  # a process that ends earlier may have the launcher stop the others
-    finally:
-        distributed.destroy_process_group()
-
-
-def _join_parts(parts: list[str], output: str, window: int, messages: list[str | None]) -> None:
-    """The windows of all parts in order, up to the first that is not full: the last one, or one with an error."""
-    with ExitStack() as stack:
-        files = [stack.enter_context(open(part, "rb")) for part in parts]
-        with _output_file(output) as target:
-            for number in count():
-                lines = list(islice(files[number % len(files)], window))
-                target.writelines(lines)
-                if len(lines) < window:
-                    break
-            message = messages[number % len(files)]
-            if message is not None:
-                raise CommandError(message)
-    for part in parts:
-        os.unlink(part)
-
-
-# ---- run: files ----
-
-
-def _open_pairs(options: argparse.Namespace, window: int, stack: ExitStack) -> Iterator[PairWindow]:
-    if options.source is not None:
-        files = [stack.enter_context(_open(path, "rb")) for path in (options.source, options.target)]
-        return parallel_pairs(*files, window, (options.source, options.target))
-    if options.input is not None:
-        return joined_pairs(stack.enter_context(_open(options.input, "rb")), window, options.input)
-    # Someone who types wants each line answered; a pipe wants full batches.
-    return joined_pairs(sys.stdin.buffer, 1 if sys.stdin.buffer.isatty() else window, "the input")
-
-
-def joined_pairs(source: BinaryIO, window: int, name: str) -> Iterator[PairWindow]:
-    """Pairs from lines `source ||| target`, in groups of at most `window`; an empty line is a pair of empty sides.
-
-    With the last group comes what is wrong with the line after it, or `None`.
-    """
-    first = 1
-    for lines, error in read_windows(source, window, name):
-        pairs = []
-        for number, line in enumerate(lines, start=first):
-            words = line.split()
-            separators = words.count(_SEPARATOR)
-            if separators != 1 and words:
-                found = f"{separators} times" if separators else "not at all"
-                yield (
-                    pairs,
-                    CommandError(
-                        f"line {number} of {name} has the separator ` {_SEPARATOR} ` {found}, it must be `source "
-                        f"{_SEPARATOR} target`. Text that contains the separator needs --source and --target."
-                    ),
-                )
-                return
-            middle = words.index(_SEPARATOR) if words else 0
-            pairs.append((" ".join(words[:middle]), " ".join(words[middle + 1 :])))
-        yield pairs, error
-        first += len(lines)
-
-
-def parallel_pairs(source: BinaryIO, target: BinaryIO, window: int, names: tuple[str, str]) -> Iterator[PairWindow]:
-    """Pairs from two files, in groups of at most `window`.
-
-    With the last group comes what is wrong with the line after it (or that one file has more lines), or `None`.
-    """
-    sides = [read_windows(file, window, name) for file, name in zip((source, target), names, strict=True)]
-    before = 0
-    for (source_lines, source_error), (target_lines, target_error) in zip_longest(*sides, fillvalue=([], None)):
-        pairs = list(zip(source_lines, target_lines, strict=False))
-        error = source_error or target_error
-        if error is None and len(source_lines) != len(target_lines):
-            rest = [sum(len(lines) for lines, _ in side) for side in sides]
-            numbers = [before + len(source_lines) + rest[0], before + len(target_lines) + rest[1]]
-            error = CommandError(
-                f"{names[0]} has {numbers[0]} lines and {names[1]} has {numbers[1]}, they must have the same number. "
-                f"The first {before + len(pairs)} were aligned."
-            )
-        yield pairs, error
-        before += len(pairs)
-        if error is not None:
-            return
-
-
-def _open(path: str, mode: str) -> BinaryIO:
-    opener = {".gz": gzip.open, ".xz": lzma.open}.get(Path(path).suffix, open) if mode == "rb" else open
-    try:
-        return opener(path, mode)
-    except OSError as error:
-        raise CommandError(f"{path} cannot be opened: {error.strerror or error}.") from error
-
-
-@contextmanager
-def _output_file(path: str) -> Iterator[BinaryIO]:
-    """A file to write that gets its name when it is complete; until then, and after an error, it is `path`.partial.
-
-    What is no regular file (a named pipe, /dev/null) is written to as it is.
-    """
-    path = os.path.realpath(path)  # a symbolic link stays one
-    if os.path.exists(path) and not os.path.isfile(path):
-        with _open(path, "wb") as file:
-            yield file
-        return
-    partial = f"{path}.partial"
-    try:
-        with _open(partial, "wb") as file:
-            yield file
-        os.replace(partial, path)
-    except CommandError as error:
-        with suppress(OSError):
-            if os.path.getsize(partial):
-                error = CommandError(f"{error} What was aligned before is in {partial}.")
-        raise error from None
-    except OSError as error:
-        raise CommandError(f"--output {path} cannot be written: {error.strerror or error}.") from error

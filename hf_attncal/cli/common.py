@@ -1,15 +1,9 @@
-"""What the sub-commands share: errors for the user, argument types, loading, and lines read and written in windows."""
+"""What the sub-commands share: errors for the user, arguments, loading."""
 
 import argparse
 import os
-import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from lzma import LZMAError
-from typing import BinaryIO
-
-# POSIX: a pipe takes up to this many bytes in one piece, or none of them.
-_PIPE_BUFFER = 4096
 
 
 class CommandError(Exception):
@@ -22,6 +16,38 @@ def positive(text: str) -> int:
     if value < 1:
         raise argparse.ArgumentTypeError(f"must be at least 1, got {value}")
     return value
+
+
+def add_model_options(
+    parser: argparse.ArgumentParser, model: str, *, dtype: bool = False, progress: bool = False
+) -> argparse._ArgumentGroup:
+    """Add MODEL and what every command asks that loads one; returned is their group "running", for more of the kind.
+
+    Args:
+        parser: of the command.
+        model: what MODEL may be.
+        dtype: the command has --dtype, too.
+        progress: the command counts lines as it goes (see `streams.progress_bar`).
+    """
+    parser.add_argument("model", metavar="MODEL", help=model)
+    running = parser.add_argument_group("running")
+    running.add_argument("--device", help="such as cpu or cuda:0; without it, a GPU if there is one")
+    if dtype:
+        running.add_argument(
+            "--dtype",
+            choices=("float32", "bfloat16", "float16"),
+            help="precision of the weights; without it, as they are saved",
+        )
+    running.add_argument(
+        "--trust-remote-code", action="store_true", help="run the model code that comes with the checkpoint"
+    )
+    if progress:
+        running.add_argument(
+            "--progress",
+            action=argparse.BooleanOptionalAction,
+            help="count lines on standard error; without it, if that is a terminal",
+        )
+    return running
 
 
 # ---- loading ----
@@ -63,50 +89,3 @@ def choose_device(device: str | None) -> str:
     except (RuntimeError, AssertionError) as error:
         raise CommandError(f"--device {device} cannot be used: {str(error).splitlines()[0]}") from error
     return device
-
-
-# ---- lines ----
-
-
-def read_windows(
-    source: BinaryIO, window: int, name: str = "the input"
-) -> Iterator[tuple[list[str], CommandError | None]]:
-    """Groups of at most `window` lines without line ends.
-
-    With the last group comes what is wrong with the line after it, or `None`. `name` is what messages call `source`.
-    """
-    lines: list[str] = []
-    number = 0
-    try:
-        for raw in source:
-            number += 1
-            lines.append(raw.decode("utf-8").rstrip("\r\n"))
-            if len(lines) == window:
-                yield lines, None
-                lines = []
-    except UnicodeDecodeError as error:
-        yield lines, CommandError(f"line {number} of {name} is not UTF-8 (byte {error.start + 1}).")
-        return
-    except (EOFError, OSError, LZMAError, zlib.error) as error:
-        yield lines, CommandError(f"{name} cannot be read after line {number}: {error}. It is damaged or incomplete.")
-        return
-    if lines:
-        yield lines, None
-
-
-def write_lines(target: BinaryIO, lines: Iterable[str]) -> None:
-    """Write lines, each with its line end, and flush.
-
-    They go out in pieces of whole lines that a pipe takes at once: a reader never sees half a line of a run that is
-    killed, unless the line alone is longer than such a piece.
-    """
-    piece = b""
-    for line in lines:
-        data = line.encode() + b"\n"
-        if piece and len(piece) + len(data) > _PIPE_BUFFER:
-            target.write(piece)
-            target.flush()
-            piece = b""
-        piece += data
-    target.write(piece)
-    target.flush()

@@ -7,7 +7,8 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from .common import CommandError, read_windows
+from .common import CommandError
+from .streams import read_windows
 
 STANDARD_INPUT = "-"
 SEED = 0  # of the bootstrap: the same files always give the same intervals

@@ -4,7 +4,8 @@ import argparse
 import sys
 from typing import BinaryIO
 
-from .common import CommandError, choose_device, load_errors, positive, read_windows, write_lines
+from .common import CommandError, choose_device, load_errors, positive
+from .streams import read_windows, write_lines
 
 # Lines that are read before any is translated, in batches: enough to sort by length, few enough to stay in memory.
 _BATCHES_PER_WINDOW = 16

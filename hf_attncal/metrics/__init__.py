@@ -1,1 +1,4 @@
-"""Metrics of this package as modules for `evaluate`: one folder each, with a script of the same name."""
+"""Metrics, a file each on what they share in `base`, and the records of results.
+
+`evaluate_modules` is what `evaluate.load` reads.
+"""

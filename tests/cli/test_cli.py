@@ -1,5 +1,6 @@
 """The `attncal` command: one line out for each line in, and errors that say what to do."""
 
+import gzip
 import io
 import json
 import subprocess
@@ -12,7 +13,7 @@ from transformers import BertConfig, BertForMaskedLM
 
 from hf_attncal import AttnCalMarianConfig, AttnCalMarianMTModel
 from hf_attncal.cli import main
-from hf_attncal.cli.common import read_windows
+from hf_attncal.cli.streams import read_windows
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
 from hf_attncal.inference.translation import translate
 
@@ -201,3 +202,66 @@ def test_a_reader_that_leaves_is_no_error(checkpoint):
     assert process.wait(timeout=120) == 141
     assert "Traceback" not in errors
     assert "BrokenPipe" not in errors
+
+
+# ---- light ----
+
+# What takes long to import, and must wait until a command needs it.
+MODELS = {"torch", "transformers", "tokenizers", "accelerate", "peft", "huggingface_hub"}
+HEAVY = MODELS | {"datasets", "evaluate", "sacrebleu", "matplotlib", "rich", "tqdm", "yaml"}
+
+
+def imported_by(*arguments: str) -> tuple[int, set[str]]:
+    """The exit status of the command, and the modules that its process had imported when it ended."""
+    code = "import atexit, sys\natexit.register(lambda: print('MODULES', *sys.modules, file=sys.stderr))\n"
+    code += "from hf_attncal.cli import main\nsys.exit(main())"
+    done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True)
+    assert "Traceback" not in done.stderr
+    return done.returncode, set(done.stderr.splitlines()[-1].split())
+
+
+@pytest.mark.parametrize(
+    ("status", "command"),
+    [
+        (0, "--help"),
+        (0, "--version"),
+        (0, "align run --help"),
+        (0, "align train --help"),
+        (2, "no-such-command"),
+        (2, "score --no-such-option gold hypothesis"),
+        (2, "align run"),
+        (2, "align run model --format xml"),
+        (2, "translate model --beams 0"),
+        (1, "align run model --source text"),
+    ],
+)
+def test_help_and_wrong_usage_do_not_wait_for_heavy_packages(status, command):
+    found, modules = imported_by(*command.split())
+    assert found == status
+    assert {*HEAVY, "numpy"} & modules == set()
+
+
+@pytest.mark.parametrize("output", ["text", "json"])
+def test_scoring_files_does_not_wait_for_models(tmp_path, output):
+    gold, first, second = tmp_path / "gold", tmp_path / "first.gz", tmp_path / "second"
+    gold.write_text("0-0 1p1\n0-0\n")
+    first.write_bytes(gzip.compress(b"0-0\n0-0\n"))
+    second.write_text("0-0 1-1\n\n")
+    status, modules = imported_by("score", str(gold), str(first), str(second), "--format", output)
+    assert status == 0
+    assert HEAVY & modules == set()
+    assert "numpy" in modules  # the modules are those of a process that has computed something
+
+
+@pytest.mark.parametrize("content", [None, b"0-0 x\n", b"0-0 \xff\n"])
+def test_what_cannot_be_scored_does_not_wait_for_models(tmp_path, content):
+    (tmp_path / "gold").write_text("0-0\n")
+    if content is not None:
+        (tmp_path / "links").write_bytes(content)
+    status, modules = imported_by("score", str(tmp_path / "gold"), str(tmp_path / "links"))
+    assert status == 1
+    assert HEAVY & modules == set()
+
+
+def test_the_check_of_imports_sees_what_a_command_imports(tmp_path):
+    assert {"torch", "transformers"} <= imported_by("translate", str(tmp_path / "nothing"))[1]

@@ -20,7 +20,8 @@ from hf_attncal.alignment.seq2seq import Seq2SeqAttention
 from hf_attncal.alignment.symmetrization import SYMMETRIZATIONS
 from hf_attncal.cli import align_run as align
 from hf_attncal.cli import build_parser, main
-from hf_attncal.cli.common import CommandError, read_windows, write_lines
+from hf_attncal.cli.common import CommandError
+from hf_attncal.cli.streams import join_parts, joined_pairs, read_windows, write_lines
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
 from hf_attncal.models.configuration_mask_align import MaskAlignConfig
 from hf_attncal.models.modeling_mask_align import MaskAlignModel
@@ -419,7 +420,7 @@ def test_the_links_of_a_window_are_written_before_the_next_but_one_is_read():
             read.append(number)
             yield b"a ||| b\n"
 
-    align.align_stream(FakeAligner(), align.joined_pairs(source(), 3, "x"), written, stream_options())
+    align.align_stream(FakeAligner(), joined_pairs(source(), 3, "x"), written, stream_options())
     assert all(lines >= number - 2 * 3 + 1 for number, lines in seen)
     assert written.getvalue() == b"0-0\n" * 12
 
@@ -429,7 +430,7 @@ def test_memory_does_not_grow_with_the_input():
         source = (b"the old house ||| das alte Haus\n" for _ in range(lines))
         tracemalloc.start()
         with open(os.devnull, "wb") as target:
-            align.align_stream(FakeAligner(), align.joined_pairs(source, 500, "x"), target, stream_options())
+            align.align_stream(FakeAligner(), joined_pairs(source, 500, "x"), target, stream_options())
         size = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         return size
@@ -536,17 +537,17 @@ def test_windows_of_several_processes_are_joined_up_to_the_first_that_breaks_off
             with open(part, "wb") as target:
                 try:
                     align.align_stream(
-                        NumberedAligner(), align.joined_pairs(data, 4, "x"), target, stream_options(), rank, 3
+                        NumberedAligner(), joined_pairs(data, 4, "x"), target, stream_options(), rank, 3
                     )
                 except CommandError as error:
                     message = str(error)
             messages.append(message)
         output = tmp_path / "links"
         if broken is None:
-            align._join_parts(parts, str(output), 4, messages)
+            join_parts(parts, str(output), 4, messages)
             assert output.read_text() == text_of(f"{n}-0" for n in range(40))
             assert not any(Path(part).exists() for part in parts)
             continue
         with pytest.raises(CommandError, match=f"line {broken + 1} of x"):
-            align._join_parts(parts, str(output), 4, messages)
+            join_parts(parts, str(output), 4, messages)
         assert (tmp_path / "links.partial").read_text() == text_of(f"{n}-0" for n in range(broken))
