@@ -44,7 +44,7 @@ from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
 from hf_attncal.alignment.aligner import WordAligner
 from hf_attncal.data.batching import TokenBatchSampler
-from hf_attncal.data.word_alignment import AlignmentCollator
+from hf_attncal.data.collators import AlignmentCollator
 from hf_attncal.models.configuration_mask_align import MaskAlignConfig
 from hf_attncal.models.modeling_mask_align import MaskAlignModel
 from hf_attncal.training.settings import bf16_is_fast

@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+from functools import partial
 from typing import BinaryIO
 
 from .common import CommandError, choose_device, load_errors, positive
@@ -95,42 +96,34 @@ def translate_stream(model, tokenizer, source: BinaryIO, target: BinaryIO, optio
     """
     from tqdm.auto import tqdm
 
-    from hf_attncal.inference.translation import position_limit, translate
+    from hf_attncal.inference.translation import LineTooLongError, translate
 
     # Someone who types wants each line answered; a pipe wants full batches.
     window = 1 if source.isatty() else _BATCHES_PER_WINDOW * options.batch_size
-    limit = position_limit(model, tokenizer)
     disable = None if options.progress is None else not options.progress  # None: disabled unless a terminal
+    translated = partial(
+        translate,
+        model,
+        tokenizer,
+        batch_size=options.batch_size,
+        num_beams=options.beams,
+        length_penalty=options.length_penalty,
+        max_new_tokens=options.max_new_tokens,
+        too_long=options.too_long,
+    )
     with tqdm(desc="translated", unit=" lines", file=sys.stderr, disable=disable) as bar:
-        first = 1
+        done = 0
         for lines, error in read_windows(source, window):
-            if options.too_long == "error" and lines:
-                lines, error = _until_too_long(tokenizer, lines, first, limit, error)
-            translations = translate(
-                model,
-                tokenizer,
-                lines,
-                batch_size=options.batch_size,
-                num_beams=options.beams,
-                length_penalty=options.length_penalty,
-                max_new_tokens=options.max_new_tokens,
-                too_long="truncate",  # lines that were to be an error have been taken out
-            )
+            try:
+                translations = translated(lines)
+            except LineTooLongError as found:
+                error = CommandError(
+                    f"line {done + found.index + 1} of the input has {found.tokens} tokens, the model takes at most "
+                    f"{found.limit}. Split the line, or pass --too-long truncate."
+                )
+                translations = translated(lines[: found.index])
             write_lines(target, translations)
-            bar.update(len(lines))
+            bar.update(len(translations))
+            done += len(translations)
             if error is not None:
                 raise error
-            first += len(lines)
-
-
-def _until_too_long(
-    tokenizer, lines: list[str], first: int, limit: int, error: CommandError | None
-) -> tuple[list[str], CommandError | None]:
-    """The lines before the first that is too long, and the error that names it; all lines if none is."""
-    for index, ids in enumerate(tokenizer(lines, verbose=False)["input_ids"]):
-        if len(ids) > limit:
-            return lines[:index], CommandError(
-                f"line {first + index} of the input has {len(ids)} tokens, the model takes at most {limit}. Split the "
-                "line, or pass --too-long truncate."
-            )
-    return lines, error

@@ -1,11 +1,62 @@
-"""Batches of similar length with a bounded number of tokens."""
+"""Batches: sentences of similar length with a bounded number of tokens, and what fills up the shorter ones."""
 
 import heapq
 from collections.abc import Iterator, Sequence
 
 import numpy as np
+import torch
+from torch import Tensor
 from torch.utils.data import Sampler
 from transformers import TrainerCallback
+
+
+def padded(rows: Sequence[Sequence[int] | np.ndarray], value: int) -> tuple[Tensor, Tensor]:
+    """One right-padded tensor of rows of different lengths, on the CPU.
+
+    Args:
+        rows: at least one row of whole numbers.
+        value: what fills up the shorter rows.
+
+    Returns:
+        (batch, longest) int64 of the rows, and (batch, longest) int64 with 1 where there is a row and 0 behind it.
+    """
+    lengths = np.array([len(row) for row in rows])
+    mask = np.arange(lengths.max()) < lengths[:, None]
+    filled = np.full(mask.shape, value, dtype=np.int64)
+    filled[mask] = np.concatenate(rows)
+    return torch.from_numpy(filled), torch.from_numpy(mask.astype(np.int64))
+
+
+def batches_by_length(
+    lengths: Sequence[int] | Sequence[tuple[int, ...]], batch_size: int | None = None, max_tokens: int | None = None
+) -> Iterator[list[int]]:
+    """Every example once, in batches of similar length, the longest first: a shortage of memory shows at once.
+
+    For inference, where the order is free but nothing is drawn; training takes `TokenBatchSampler`.
+
+    Args:
+        lengths: tokens of each example, or of each of its sides.
+        batch_size: most examples in a batch; None for no such limit.
+        max_tokens: most tokens in a batch, all sides and padding included; None for no such limit. An example over it
+            makes a batch of its own.
+
+    Yields:
+        Indices of examples; of equally long ones the first comes first.
+    """
+    sides = [length if isinstance(length, tuple) else (length,) for length in lengths]
+    batch: list[int] = []
+    longest: tuple[int, ...] = ()
+    for index in sorted(range(len(sides)), key=lambda index: (sum(sides[index]), sides[index]), reverse=True):
+        wider = tuple(map(max, longest, sides[index])) if batch else sides[index]
+        if batch and (
+            len(batch) == batch_size or (max_tokens is not None and (len(batch) + 1) * sum(wider) > max_tokens)
+        ):
+            yield batch
+            batch, wider = [], sides[index]
+        batch.append(index)
+        longest = wider
+    if batch:
+        yield batch
 
 
 class TokenBatchSampler(Sampler[list[int]]):

@@ -5,17 +5,21 @@ cannot be trained on are dropped, counted and reported, never truncated (a cut s
 """
 
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
 from datasets import Dataset, Features, Value, concatenate_datasets, load_dataset
 from datasets.fingerprint import generate_random_fingerprint
 from transformers import PreTrainedTokenizerBase
 
-from hf_attncal.data.text import read_lines
+from .pharaoh import Link
+from .text import read_lines
+from .words import WordTokens, tokenize_words
 
 try:
     from datasets import List
@@ -79,18 +83,45 @@ def all_lines(dataset: Dataset, batch_size: int = 10_000) -> Iterable[str]:
     return (line for line in chain.from_iterable(batches) if line)
 
 
+def lowercased(dataset: Dataset) -> Dataset:
+    """The pairs in lower case; sentences that are missing stay so."""
+
+    def lower(batch: dict[str, list]) -> dict[str, list]:
+        return {side: [line and line.lower() for line in batch[side]] for side in ("source", "target")}
+
+    return dataset.map(lower, batched=True, keep_in_memory=True, load_from_cache_file=False, desc="Lower-casing")
+
+
+def _as_list(paths: Any) -> list:
+    return [paths] if isinstance(paths, (str, Path)) else list(paths)
+
+
+def _select_fields(dataset: Dataset, source_field: str, target_field: str, name: str) -> Dataset:
+    """The two fields of a Dataset, renamed; dots lead into nested fields."""
+    while nested := [field for field in (source_field, target_field) if field not in dataset.column_names]:
+        flat = dataset.flatten(max_depth=2)
+        if flat.column_names == dataset.column_names:
+            raise ValueError(f"Dataset `{name}` has no field `{nested[0]}`; it has {dataset.column_names}.")
+        dataset = flat
+    return Dataset.from_dict({"source": dataset[source_field][:], "target": dataset[target_field][:]})
+
+
+# ---- token ids ----
+
+
 @dataclass(frozen=True)
 class TokenizationReport:
-    """How many pairs `tokenize_pairs` kept and why it dropped the others. `str()` gives a sentence for people."""
+    """How many sentence pairs were kept and why the others were dropped. `str()` gives a sentence for people."""
 
-    kept: int
-    too_long: int
-    empty: int
     max_length: int
+    kept: int
+    too_long: int = 0
+    too_short: int = 0
+    empty: int = 0
 
     @property
     def dropped(self) -> int:
-        return self.too_long + self.empty
+        return self.too_long + self.too_short + self.empty
 
     def __str__(self) -> str:
         text = f"Kept {self.kept} of {self.kept + self.dropped} sentence pairs."
@@ -98,6 +129,11 @@ class TokenizationReport:
             text += (
                 f" Dropped {self.too_long} with a side of more than {self.max_length} tokens"
                 " (raise `max_length` or split long lines to keep them)."
+            )
+        if self.too_short:
+            text += (
+                f" Dropped {self.too_short} with a side of fewer than two tokens: a hidden token needs context to be "
+                "predicted from."
             )
         if self.empty:
             text += f" Dropped {self.empty} with an empty side (remove these lines from both files)."
@@ -131,61 +167,140 @@ def tokenize_pairs(
     eos = tokenizer.eos_token_id
     if eos is None:
         raise ValueError(f"The tokenizer `{tokenizer.name_or_path}` has no `eos_token`; set one before tokenising.")
-    counts = {"too_long": 0, "empty": 0}
 
-    def encode(batch: dict[str, list]) -> dict[str, list]:
-        rows = zip(batch["source"], batch["target"], strict=True)
-        pairs = [row for row in rows if all(side and not side.isspace() for side in row)]
-        counts["empty"] += len(batch["source"]) - len(pairs)
-        columns: dict[str, list] = {"input_ids": [], "labels": [], "length": []}
-        if not pairs:
-            return columns
-        # `verbose=False`: without it every over-long line is announced as an indexing error to come
-        options = {"add_special_tokens": True, "truncation": False, "padding": False, "verbose": False}
-        sources = tokenizer([source for source, _ in pairs], **options)["input_ids"]
-        targets = tokenizer(text_target=[target for _, target in pairs], **options)["input_ids"]
-        for source_ids, target_ids in zip(sources, targets, strict=True):
-            for ids in (source_ids, target_ids):
-                if not ids or ids[-1] != eos:
-                    ids.append(eos)
-            length = max(len(source_ids), len(target_ids))
-            if length > max_length:
-                counts["too_long"] += 1
+    def encode(sources: list[str], targets: list[str], _: list[int]) -> dict[str, list]:
+        sides = (
+            tokenizer(**text, truncation=False, padding=False, verbose=False)["input_ids"]
+            for text in ({"text": sources}, {"text_target": targets})
+        )
+        return {
+            name: [ids if ids and ids[-1] == eos else [*ids, eos] for ids in side]
+            for name, side in zip(("input_ids", "labels"), sides, strict=True)
+        }
+
+    return _tokenized(dataset, encode, ("input_ids", "labels"), max_length)
+
+
+def tokenize_for_alignment(
+    dataset: Dataset,
+    tokenizer: PreTrainedTokenizerBase,
+    max_length: int,
+    links: Sequence[Sequence[Link]] | None = None,
+) -> tuple[Dataset, TokenizationReport]:
+    """Token ids of sentence pairs without special tokens, and word links as links between their tokens.
+
+    Pairs with a side of one token are dropped (Mask-Align, sec. 4.1: it would have nothing to be predicted from), and
+    those that are too long or have an empty side; all are counted. Nothing is written to a cache folder.
+
+    Args:
+        dataset: columns "source" and "target".
+        tokenizer: a fast tokenizer.
+        max_length: most tokens of a side.
+        links: (i source word, j target word) of every pair; a link between words links all their tokens.
+
+    Returns:
+        A Dataset with `input_ids`, `target_input_ids`, `length` (of the longer side) and, with links, `links` (source
+        and target token of each in turn), and the report.
+
+    Warns:
+        UserWarning: with the report, if a pair was dropped.
+
+    Raises:
+        ValueError: another number of lines of links than of pairs, a link outside its pair (with the line), a slow
+            tokenizer with links, or no pair left.
+    """
+    if links is not None and len(links) != len(dataset):
+        raise ValueError(
+            f"`links` must have one line for each sentence pair, got {len(links)} lines for {len(dataset)} pairs."
+        )
+    if links is not None and not tokenizer.is_fast:
+        raise ValueError(f"`links` need a fast tokenizer, got {type(tokenizer).__name__}.")
+    names = ("input_ids", "target_input_ids") if links is None else ("input_ids", "target_input_ids", "links")
+
+    def encode(sources: list[str], targets: list[str], rows: list[int]) -> dict[str, list]:
+        if links is None:
+            options = {"add_special_tokens": False, "truncation": False, "padding": False, "verbose": False}
+            sides = (tokenizer(side, **options)["input_ids"] for side in (sources, targets))
+            return dict(zip(names, sides, strict=True))
+        sides = [tokenize_words(tokenizer, side, special_tokens=False) for side in (sources, targets)]
+        token_links = [_token_links(links[row], *pair, row + 1) for row, *pair in zip(rows, *sides, strict=True)]
+        ids = ([tokens.ids for tokens in side] for side in sides)
+        return dict(zip(names, (*ids, token_links), strict=True))
+
+    return _tokenized(dataset, encode, names, max_length, shortest=2)
+
+
+def token_counts(dataset: Dataset, vocab_size: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """How often each token occurs in `input_ids` and in `target_input_ids`, (vocab_size,) each."""
+
+    def flat(column: str) -> np.ndarray:
+        chunks = dataset.with_format("arrow").iter(10_000)
+        return np.concatenate([np.asarray(chunk[column].combine_chunks().flatten()) for chunk in chunks])
+
+    return tuple(
+        torch.from_numpy(np.bincount(flat(name), minlength=vocab_size)) for name in ("input_ids", "target_input_ids")
+    )
+
+
+def _tokenized(
+    dataset: Dataset,
+    encode: Callable[[list[str], list[str], list[int]], dict[str, list]],
+    names: Sequence[str],
+    max_length: int,
+    shortest: int = 1,
+) -> tuple[Dataset, TokenizationReport]:
+    """The columns `names` that `encode` makes of sources, targets and row numbers, without pairs that do not fit.
+
+    The first two columns are the token ids of the two sides.
+    """
+    dropped = {"too_long": 0, "too_short": 0, "empty": 0}
+
+    def fitting(batch: dict[str, list], rows: list[int]) -> dict[str, list]:
+        pairs = [
+            pair
+            for pair in zip(batch["source"], batch["target"], rows, strict=True)
+            if all(side and not side.isspace() for side in pair[:2])
+        ]
+        dropped["empty"] += len(rows) - len(pairs)
+        columns: dict[str, list] = {name: [] for name in (*names, "length")}
+        encoded = encode(*map(list, zip(*pairs, strict=True))) if pairs else {}
+        for values in zip(*encoded.values(), strict=True):
+            shorter, longer = sorted(map(len, values[:2]))
+            if longer > max_length or shorter < shortest:
+                dropped["too_long" if longer > max_length else "too_short"] += 1
                 continue
-            columns["input_ids"].append(source_ids)
-            columns["labels"].append(target_ids)
-            columns["length"].append(length)
+            for name, value in zip(columns, (*values, longer), strict=True):
+                columns[name].append(value)
         return columns
 
     tokenized = dataset.map(
-        encode,
+        fitting,
         batched=True,
+        with_indices=True,
         remove_columns=dataset.column_names,
-        features=Features(
-            {"input_ids": List(Value("int32")), "labels": List(Value("int32")), "length": Value("int32")}
-        ),
+        features=Features({name: List(Value("int32")) for name in names} | {"length": Value("int32")}),
         keep_in_memory=True,
         load_from_cache_file=False,
         new_fingerprint=generate_random_fingerprint(),  # computing one would pickle the tokenizer
         desc="Tokenising",
     )
-    report = TokenizationReport(kept=len(tokenized), max_length=max_length, **counts)
+    report = TokenizationReport(max_length, len(tokenized), **dropped)
     if not report.kept:
         raise ValueError(f"No sentence pair is left to work with. {report}")
     if report.dropped:
-        warnings.warn(str(report), stacklevel=2)
+        warnings.warn(str(report), stacklevel=3)
     return tokenized, report
 
 
-def _as_list(paths: Any) -> list:
-    return [paths] if isinstance(paths, (str, Path)) else list(paths)
-
-
-def _select_fields(dataset: Dataset, source_field: str, target_field: str, name: str) -> Dataset:
-    """The two fields of a Dataset, renamed; dots lead into nested fields."""
-    while nested := [field for field in (source_field, target_field) if field not in dataset.column_names]:
-        flat = dataset.flatten(max_depth=2)
-        if flat.column_names == dataset.column_names:
-            raise ValueError(f"Dataset `{name}` has no field `{nested[0]}`; it has {dataset.column_names}.")
-        dataset = flat
-    return Dataset.from_dict({"source": dataset[source_field][:], "target": dataset[target_field][:]})
+def _token_links(links: Sequence[Link], source: WordTokens, target: WordTokens, line: int) -> list[int]:
+    """Links between words as a flat list of source and target tokens in turn."""
+    sources, targets = source.tokens_of_words(), target.tokens_of_words()
+    flat: list[int] = []
+    for i, j in links:
+        if not (0 <= i < source.words and 0 <= j < target.words):
+            raise ValueError(
+                f"line {line}: link {i}-{j} lies outside a pair of {source.words} source and {target.words} target "
+                "words (indices count from 0). Check the order of the sides and the index base of the links."
+            )
+        flat += [token for s in sources[i] for t in targets[j] for token in (s, t)]
+    return flat

@@ -1,6 +1,177 @@
-"""From tokens to words: which whitespace-separated word of a text every token belongs to."""
+"""From tokens to words: which whitespace-separated word of a text every token belongs to.
+
+Training data, aligning, reading attention and generated text all ask here, so they agree. The rule: a token belongs to
+the word of the last character that it covers; one that ends in the space before a word, or covers nothing (a
+byte-level "Ġ" whose offsets are trimmed), belongs to the word that follows, or to none where none follows; a special
+token belongs to no word. No word is `NO_WORD`. Words are what `str.split()` gives.
+"""
 
 from collections.abc import Sequence
+from difflib import SequenceMatcher
+from itertools import accumulate, chain
+from typing import NamedTuple
+
+import numpy as np
+
+NO_WORD = -1  # the word of a token that belongs to none
+_SPACES = np.array([chr(code).isspace() for code in range(0x3002)])  # U+3000 is the last white space of Unicode
+
+
+class WordTokens(NamedTuple):
+    """A tokenised sentence.
+
+    Args:
+        ids: (tokens,), int64.
+        word_ids: (tokens,), int64: the word of each token, from 0, or `NO_WORD`.
+        words: number of words.
+    """
+
+    ids: np.ndarray
+    word_ids: np.ndarray
+    words: int
+
+    def tokens_of_words(self) -> list[list[int]]:
+        """The places of the tokens of each word."""
+        places: list[list[int]] = [[] for _ in range(self.words)]
+        for token, word in enumerate(self.word_ids.tolist()):
+            if word != NO_WORD:
+                places[word].append(token)
+        return places
+
+
+def tokenize_words(
+    tokenizer, texts: Sequence[str], *, target: bool = False, prefix: str = "", special_tokens: bool = True
+) -> list[WordTokens]:
+    """Tokens of each text and the word that each token belongs to.
+
+    A fast tokenizer tells by character offsets (its own `word_ids()` counts pieces of its pre-tokenizer: "don", "'",
+    "t"). A slow one (Marian's SentencePiece) has none: its words are tokenised one by one, which almost always gives
+    the tokens of the sentence. Where it does not, the two token sequences are matched, and the tokens between two
+    matches are shared out in proportion.
+
+    Args:
+        tokenizer: of the model.
+        texts: sentences. Nothing is truncated.
+        target: tokenise as target text (`text_target`), for tokenizers whose two languages differ.
+        prefix: put in front of each text; its tokens belong to no word.
+        special_tokens: with the special tokens that the tokenizer adds.
+    """
+    if not texts:
+        return []
+    find = _by_offsets if tokenizer.is_fast else _by_matching
+    return find(tokenizer, texts, prefix, target, special_tokens)
+
+
+def text_and_word_ids(tokenizer, tokens: Sequence[int]) -> tuple[str, np.ndarray]:
+    """The text of generated tokens, and the word of it that each token belongs to, (tokens,) int64.
+
+    The tokens need not be those that the text would be split into, so they are decoded from left to right. A token
+    that adds nothing that can be seen (white space, the first bytes of a character) belongs to the word of the next
+    one that does; a special token belongs to no word.
+    """
+    tokens = list(tokens)
+
+    def decode(ids: list[int], skip_special_tokens: bool = True) -> str:
+        return tokenizer.decode(ids, skip_special_tokens=skip_special_tokens, clean_up_tokenization_spaces=False)
+
+    text = decode(tokens)
+    words = len(text.split())
+    word_ids = np.full(len(tokens), NO_WORD)
+    waiting: list[int] = []
+    before = ""
+    for n, token in enumerate(tokens):
+        after = decode(tokens[: n + 1])
+        if after.rstrip() != before.rstrip():
+            # At most the last word, should later tokens have joined two words again.
+            word_ids[[*waiting, n]] = min(len(after.split()), words) - 1
+            waiting = []
+        elif decode([token]).strip() == decode([token], skip_special_tokens=False).strip():  # not a special token
+            waiting.append(n)
+        before = after
+    return text, word_ids
+
+
+def _encode(tokenizer, texts: Sequence[str], target: bool, special_tokens: bool, **options) -> dict[str, list]:
+    return tokenizer(
+        **{"text_target" if target else "text": texts},
+        add_special_tokens=special_tokens,
+        truncation=False,
+        return_attention_mask=False,
+        return_token_type_ids=False,
+        verbose=False,
+        **options,
+    )
+
+
+def _by_offsets(tokenizer, texts: Sequence[str], prefix: str, target: bool, special_tokens: bool) -> list[WordTokens]:
+    """With a fast tokenizer, all texts at once: aligning a corpus spends its time here and in the model."""
+    texts = [prefix + text for text in texts]
+    options = {"return_offsets_mapping": True, "return_special_tokens_mask": special_tokens}
+    encoded = _encode(tokenizer, texts, target, special_tokens, **options)
+    lengths = [len(ids) for ids in encoded["input_ids"]]
+    count = sum(lengths)
+    ids = _flat(encoded["input_ids"], count)
+    start, end = _flat(chain.from_iterable(encoded["offset_mapping"]), 2 * count).reshape(-1, 2).T
+    # All texts in one line of characters, each with a line end behind it. Every character belongs to the word whose
+    # number is that of the words that have ended before it: white space to the word that follows.
+    codes = np.frombuffer("\n".join([*texts, ""]).encode("utf-32-le", "surrogatepass"), dtype=np.uint32)
+    space = _SPACES[np.minimum(codes, len(_SPACES) - 1)]
+    ended = np.cumsum(np.concatenate([[False], ~space[:-1] & space[1:]]))
+    text_start = np.cumsum([0, *(len(text) + 1 for text in texts)])
+    first = text_start[:-1] + len(prefix.rstrip())  # behind the words of the prefix
+    before = ended[first]
+    words = ended[text_start[1:] - 1] - before
+    text_of_token = np.repeat(np.arange(len(texts)), lengths)
+    last_character = text_start[text_of_token] + np.where(end > start, end - 1, end)
+    word_ids = ended[last_character] - before[text_of_token]
+    nowhere = (last_character < first[text_of_token]) | (word_ids >= words[text_of_token])
+    if special_tokens:
+        nowhere |= _flat(encoded["special_tokens_mask"], count).astype(bool)
+    word_ids[nowhere] = NO_WORD
+    bounds = [0, *accumulate(lengths)]
+    return [
+        WordTokens(ids[begin:stop], word_ids[begin:stop], number)
+        for begin, stop, number in zip(bounds[:-1], bounds[1:], words.tolist(), strict=True)
+    ]
+
+
+def _flat(rows, count: int) -> np.ndarray:
+    return np.fromiter(chain.from_iterable(rows), dtype=np.int64, count=count)
+
+
+def _by_matching(tokenizer, texts: Sequence[str], prefix: str, target: bool, special_tokens: bool) -> list[WordTokens]:
+    """With a slow tokenizer, by its tokens for each word alone."""
+    whole = [prefix + text for text in texts]
+    vocabulary = sorted({word for text in whole for word in text.split()})
+    alone = _encode(tokenizer, vocabulary, target, False)["input_ids"] if vocabulary else []
+    word_tokens = dict(zip(vocabulary, alone, strict=True))
+    plain = _encode(tokenizer, whole, target, False)["input_ids"]
+    complete = _encode(tokenizer, whole, target, True)["input_ids"] if special_tokens else plain
+    result = []
+    for text, line, ids, inner in zip(texts, whole, complete, plain, strict=True):
+        words = len(text.split())
+        of_prefix = len(line.split()) - words
+        expected = [(token, n - of_prefix) for n, word in enumerate(line.split()) for token in word_tokens[word]]
+        found = _matched_words([token for token, _ in expected], [word for _, word in expected], inner)
+        # Special tokens surround the others: find where those begin.
+        start = next(n for n in range(len(ids) - len(inner) + 1) if ids[n : n + len(inner)] == inner)
+        word_ids = np.full(len(ids), NO_WORD)
+        word_ids[start : start + len(inner)] = np.maximum(found, NO_WORD)
+        result.append(WordTokens(np.array(ids, dtype=np.int64), word_ids, words))
+    return result
+
+
+def _matched_words(expected: list[int], words: list[int], tokens: list[int]) -> list[int]:
+    """The word of each of `tokens`, where the words on their own gave the tokens `expected` of `words`."""
+    if expected == tokens:
+        return words
+    result: list[int] = []
+    for _, first, last, begin, end in SequenceMatcher(None, expected, tokens, autojunk=False).get_opcodes():
+        for n in range(end - begin):
+            place = min(first + n * (last - first) // (end - begin), len(words) - 1)
+            result.append(words[place] if words else NO_WORD)
+    return result
+
 
 Link = tuple[int, int]
 

@@ -1,10 +1,22 @@
 """Translation of lists of lines, and its score: what the training script, the command line and the demo share."""
 
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import torch
 from tqdm.auto import tqdm
+
+from hf_attncal.data.batching import batches_by_length, padded
+
+
+class LineTooLongError(ValueError):
+    """A line of more tokens than the model has positions: the first such line, at `index` from 0."""
+
+    def __init__(self, index: int, tokens: int, limit: int) -> None:
+        self.index, self.tokens, self.limit = index, tokens, limit
+        super().__init__(
+            f"line {index + 1} has {tokens} tokens, the model takes at most {limit}. Split the line, or ask for "
+            "truncation (`too_long='truncate'`)."
+        )
 
 
 @torch.no_grad()
@@ -39,7 +51,8 @@ def translate(
         progress: show a progress bar over sentences.
 
     Raises:
-        ValueError: a setting out of range; a line that is too long (the message names its number, from 1).
+        LineTooLongError: a line is too long; nothing has been translated.
+        ValueError: a setting out of range.
     """
     for name, value in (("batch_size", batch_size), ("num_beams", num_beams)):
         if value < 1:
@@ -49,24 +62,26 @@ def translate(
     limit = position_limit(model, tokenizer)
     sources = _encode(tokenizer, lines, limit, too_long)
     translations = [""] * len(lines)
+    numbers = list(sources)
     training = model.training
-    model.eval()
     bar = tqdm(total=len(sources), desc="translating", unit="sent", disable=not progress)
     try:
-        for batch in _batches(sources, batch_size, max_tokens):
-            padded = tokenizer.pad({"input_ids": [sources[i] for i in batch]}, return_tensors="pt").to(model.device)
-            longest = 2 * padded["input_ids"].shape[1] + 10 if max_new_tokens is None else max_new_tokens
+        model.eval()
+        for chosen in batches_by_length([len(ids) for ids in sources.values()], batch_size, max_tokens):
+            batch = [numbers[i] for i in chosen]
+            input_ids, attention_mask = padded([sources[n] for n in batch], tokenizer.pad_token_id or 0)
+            longest = 2 * input_ids.shape[1] + 10 if max_new_tokens is None else max_new_tokens
             output = model.generate(
-                input_ids=padded["input_ids"],
-                attention_mask=padded["attention_mask"],
+                input_ids=input_ids.to(model.device),
+                attention_mask=attention_mask.to(model.device),
                 num_beams=num_beams,
                 length_penalty=length_penalty if num_beams > 1 else None,
                 do_sample=False,
                 max_new_tokens=min(longest, limit - 1),
                 max_length=None,
             )
-            for index, text in zip(batch, tokenizer.batch_decode(output, skip_special_tokens=True), strict=True):
-                translations[index] = " ".join(text.split("\n")).strip()
+            for n, text in zip(batch, tokenizer.batch_decode(output, skip_special_tokens=True), strict=True):
+                translations[n] = " ".join(text.split("\n")).strip()
             bar.update(len(batch))
     finally:
         bar.close()
@@ -89,20 +104,6 @@ def _encode(tokenizer, lines: Sequence[str], limit: int, too_long: str) -> dict[
     for index, source in sources.items():
         if len(source) > limit:
             if too_long == "error":
-                raise ValueError(
-                    f"line {index + 1} has {len(source)} tokens, the model takes at most {limit}. Split the line, or "
-                    "ask for truncation (`too_long='truncate'`)."
-                )
+                raise LineTooLongError(index, len(source), limit)
             sources[index] = [*source[: limit - 1], source[-1]]  # the end of sentence stays
     return sources
-
-
-def _batches(sources: dict[int, list[int]], batch_size: int, max_tokens: int | None) -> Iterator[list[int]]:
-    """Line indices in batches, longest lines first."""
-    order = sorted(sources, key=lambda index: len(sources[index]), reverse=True)
-    start = 0
-    while start < len(order):
-        fitting = math.inf if max_tokens is None else max_tokens // len(sources[order[start]])
-        size = int(max(1, min(batch_size, fitting)))  # a line over `max_tokens` makes a batch of its own
-        yield order[start : start + size]
-        start += size

@@ -62,10 +62,10 @@ class AdapterConfig(Settings):
         check(self.adapter, METHOD | _hints(METHODS[self.adapter["method"]]) | beside, "adapter")
         null_mass, lora = self.adapter.get("null_mass"), self.adapter.get("lora")
         if null_mass is not None and not (0 < null_mass < 1 and self.adapter.get("leaky")):
-            raise ValueError(f"`adapter.null_mass` must be between 0 and 1, and `leaky` true, got {null_mass!r}.")
+            raise ValueError(f"`adapter.null_mass` must be between 0 and 1, with `leaky: true`, got {null_mass!r}.")
         if lora is not None:
             self._check_lora(lora)
-        with naming("adapter"):
+        with naming("adapter", self.adapter):
             self.method_config()
 
     def _check_lora(self, lora: dict[str, Any]) -> None:

@@ -11,9 +11,8 @@ from accelerate import PartialState
 from datasets import Dataset
 from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase, Trainer, TrainingArguments, set_seed
 
-from hf_attncal.data.corpora import all_lines, load_parallel
+from hf_attncal.data.corpora import all_lines, load_parallel, lowercased
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
-from hf_attncal.data.word_alignment import lowercased
 from hf_attncal.families import Family
 from hf_attncal.metrics import records
 
@@ -134,10 +133,9 @@ def train(
     vars(model).pop("forward", None)
     parameters = list(model.parameters())
     averaged = last_checkpoints(args.output_dir, config.average_last) if config.average_last > 1 else []
-    if averaged:
-        options = {"config": model.config, "state_dict": average_checkpoints(averaged)}
-        generation, model = model.generation_config, type(model).from_pretrained(None, **options).to(args.device)
-        model.generation_config = generation
+    weights = model.state_dict()
+    for name, tensor in average_checkpoints(averaged).items() if averaged else ():
+        weights[name].copy_(tensor)  # in place, which reaches tied weights too
     results = {
         **records.record(config.published(), config.data.files(), processes=args.world_size, bf16=args.bf16),
         "sentence_pairs": {name: asdict(report) for name, report in reports.items()},

@@ -11,7 +11,7 @@ import difflib
 import math
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
@@ -97,7 +97,7 @@ def _merge(into: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
 
 # ---- keys and types ----
 
-WORDS = {int: "an integer", float: "a number", bool: "true or false", str: "text", list: "a list", NoneType: "null"}
+WORDS = {int: "an integer", float: "a number", bool: "true or false", str: "text", NoneType: "null"}
 Positive = Annotated[int, 1]  # the number is the least that is allowed
 NotNegative = Annotated[int, 0]
 
@@ -129,62 +129,49 @@ def check(values: Any, hints: dict[str, Any], section: str = "") -> None:
             if closest not in hints:
                 closest = difflib.get_close_matches(str(key), hints, n=1, cutoff=0.0)[0]
             raise ValueError(f"unknown key `{prefix}{key}`. The closest known key is `{prefix}{closest}`.")
-        if not _fits(value, hints[key]):
-            raise ValueError(f"`{prefix}{key}` must be {_rule(hints[key])}, got {value!r}.")
+        if rule := _problem(value, hints[key]):
+            raise ValueError(f"`{prefix}{key}` must be {rule}, got {value!r}.")
 
 
 @contextmanager
-def naming(section: str) -> Iterator[None]:
+def naming(section: str, known: Container[str]) -> Iterator[None]:
     """What a class says of its fields, said of the keys of a section: `field` becomes `section.field`."""
     try:
         yield
     except (ValueError, TypeError, StrictDataclassError) as error:
         text = str(error.__cause__ if isinstance(error, StrictDataclassError) and error.__cause__ else error)
-        named, found = re.subn(r"^`(\w+)`", rf"`{section}.\1`", text)
-        raise ValueError(named if found else f"`{section}`: {text}") from error
+        field = re.match(r"`(\w+)`", text)
+        message = f"`{section}.{text[1:]}" if field and field[1] in known else f"`{section}`: {text}"
+        raise ValueError(message) from error
 
 
-def _fits(value: Any, hint: Any) -> bool:
+def _problem(value: Any, hint: Any) -> str:
+    """What a value of this type must be, or nothing if it is."""
     origin, inner = get_origin(hint), get_args(hint)
-    if origin is Annotated:
-        return _fits(value, inner[0]) and value >= inner[1]
-    if origin in (Union, UnionType):
-        return any(_fits(value, choice) for choice in _choices(hint))
-    if origin is Literal:
-        return value in inner
-    if origin in (list, tuple):
-        return isinstance(value, list | tuple) and all(any(_fits(v, choice) for choice in inner) for v in value)
-    if dataclasses.is_dataclass(hint):
-        return isinstance(value, dict | hint)
-    if hint in (int, float):  # what Python calls an integer, YAML may call `yes`
-        whole = isinstance(value, int) and not isinstance(value, bool)
-        return whole or (hint is float and isinstance(value, float) and math.isfinite(value))
-    if isinstance(hint, type) and issubclass(hint, Enum):
-        return isinstance(value, hint) or value in [member.value for member in hint]
     kind = origin or hint
-    return not isinstance(kind, type) or isinstance(value, kind)
-
-
-def _rule(hint: Any) -> str:
-    origin, inner = get_origin(hint), get_args(hint)
     if origin is Annotated:
-        return f"{_rule(inner[0])} >= {inner[1]}"
-    if origin in (Union, UnionType):
-        return " or ".join(map(_rule, _choices(hint)))
-    if origin is Literal:
-        return f"one of {inner}"
-    if isinstance(hint, type) and issubclass(hint, Enum):
-        return f"one of {tuple(member.value for member in hint)}"
-    if origin is dict or hint is dict or dataclasses.is_dataclass(hint):
-        return "a section of keys"
-    return WORDS.get(origin or hint, str(hint))
-
-
-def _choices(hint: Any) -> tuple:
-    """The types of a union; of "an enumeration or text" the enumeration, which has the texts that mean something."""
-    found = get_args(hint)
-    enumerations = [one for one in found if isinstance(one, type) and issubclass(one, Enum)]
-    return tuple(one for one in found if one is not str) if enumerations else found
+        fits, rule = not _problem(value, inner[0]) and value >= inner[1], f"{WORDS[inner[0]]} >= {inner[1]}"
+    elif origin in (Union, UnionType):
+        # "An enumeration or text": the enumeration has the texts that mean something.
+        of_texts = any(isinstance(one, type) and issubclass(one, Enum) for one in inner)
+        rules = [_problem(value, one) for one in inner if not (of_texts and one is str)]
+        fits, rule = not all(rules), " or ".join(rules)
+    elif origin is Literal:
+        fits, rule = value in inner, f"one of {inner}"
+    elif origin in (list, tuple):
+        fits = isinstance(value, list | tuple) and not any(all(_problem(v, one) for one in inner) for v in value)
+        rule = "a list"
+    elif dataclasses.is_dataclass(hint) or kind is dict:
+        fits, rule = isinstance(value, dict), "a section of keys"
+    elif hint in (int, float):  # `yes` is an integer to Python
+        whole = isinstance(value, int) and not isinstance(value, bool)
+        fits, rule = whole or (hint is float and isinstance(value, float) and math.isfinite(value)), WORDS[hint]
+    elif isinstance(hint, type) and issubclass(hint, Enum):
+        texts = tuple(member.value for member in hint)
+        fits, rule = value in texts or isinstance(value, hint), f"one of {texts}"
+    else:
+        fits, rule = not isinstance(kind, type) or isinstance(value, kind), WORDS.get(kind, str(hint))
+    return "" if fits else rule
 
 
 # ---- sections ----
@@ -333,10 +320,11 @@ class Settings:
     def check_model(self, config_class: type, **own: Any) -> None:
         """Check the section `model`: `own` keys (with their types) and fields of a configuration class."""
         own |= {"init_from": str | None, "attn_implementation": str | None}
-        check(self.model, hints_of(config_class) | own, "model")
+        hints = hints_of(config_class)
+        check(self.model, hints | own, "model")
         fields = {name: value for name, value in self.model.items() if name not in own}
         start = self.model.get("init_from")
-        with naming("model"):
+        with naming("model", hints):
             config_class.from_pretrained(start, **fields).validate() if start else config_class(**fields)
 
     def published(self) -> dict[str, Any]:
@@ -372,7 +360,7 @@ class Settings:
             values["gradient_accumulation_steps"] = accumulation_steps(
                 per_step, values.get("tokens_per_batch"), processes
             )
-        with naming("training"):
+        with naming("training", values):
             return self.arguments_class(**values)
 
 

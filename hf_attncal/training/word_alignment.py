@@ -14,10 +14,10 @@ from transformers import PreTrainedTokenizerBase, Trainer, TrainerCallback, Trai
 
 from hf_attncal.alignment.aligner import WordAligner
 from hf_attncal.data.batching import TokenBatchSampler
-from hf_attncal.data.corpora import load_parallel
-from hf_attncal.data.pharaoh import GoldAlignment, check_index_base, parse_alignments
+from hf_attncal.data.collators import AlignmentCollator
+from hf_attncal.data.corpora import load_parallel, token_counts, tokenize_for_alignment
+from hf_attncal.data.pharaoh import GoldAlignment, Link, check_index_base, parse_alignments
 from hf_attncal.data.text import read_lines
-from hf_attncal.data.word_alignment import AlignmentCollator, Link, token_counts, tokenize_for_alignment
 from hf_attncal.families import FAMILIES
 from hf_attncal.metrics.aer import AlignmentScore, alignment_error_rate
 from hf_attncal.models.modeling_mask_align import MaskAlignModel
@@ -42,23 +42,18 @@ _EVALUATION_TOKENS = 1500
 # Above this mean weight of NULL a model aligns so little that its training has failed.
 _MOSTLY_NULL = 0.8
 # What each size is made for. "small": two cores in an hour; "base": the published model, for a GPU.
+_BOTH = {
+    "prediction": "mixture",
+    "emission": "embeddings",
+    "diagonal_bias": 4.0,
+    "agreement_weight": 20.0,
+    "entropy_weight": 0.0,
+}
+_SMALL = {"d_model": 256, "encoder_layers": 2, "decoder_layers": 2, "attention_heads": 4, "ffn_dim": 512}
 SIZES: dict[str, dict[str, dict[str, Any]]] = {
     "small": {
         "tokenizer": {"vocab_size": 16000},
-        "model": {
-            "d_model": 256,
-            "encoder_layers": 2,
-            "decoder_layers": 2,
-            "attention_heads": 4,
-            "ffn_dim": 512,
-            "prediction": "mixture",
-            "emission": "embeddings",
-            "diagonal_bias": 4.0,
-            "sampled_softmax": True,
-            "agreement_weight": 20.0,
-            "entropy_weight": 0.0,
-            "attn_implementation": "eager",
-        },
+        "model": {**_BOTH, **_SMALL, "sampled_softmax": True, "attn_implementation": "eager"},
         "training": {
             "tokens_per_batch": 1500,
             "learning_rate": 2e-3,
@@ -69,13 +64,7 @@ SIZES: dict[str, dict[str, dict[str, Any]]] = {
     },
     "base": {
         "tokenizer": {"vocab_size": 36000},
-        "model": {
-            "prediction": "mixture",
-            "emission": "embeddings",
-            "diagonal_bias": 4.0,
-            "agreement_weight": 20.0,
-            "entropy_weight": 0.0,
-        },
+        "model": _BOTH,
         "training": {
             "tokens_per_batch": 18000,
             "learning_rate": 5e-4,

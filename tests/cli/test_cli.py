@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 from helpers import TINY, scatter
-from transformers import BertConfig, BertForMaskedLM
+from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerBase
 
 from hf_attncal import AttnCalMarianConfig, AttnCalMarianMTModel
 from hf_attncal.cli import main
@@ -111,6 +111,20 @@ def test_a_line_that_is_too_long_is_named_and_nothing_before_it_is_lost(attncal,
     assert out.count("\n") == len(before)
     status, out, _ = attncal(*options, "--too-long", "truncate", text=text)
     assert (status, out.count("\n")) == (0, len(before) + 2)
+
+
+def test_each_line_is_tokenised_once(attncal, checkpoint, monkeypatch):
+    seen = []
+    call = PreTrainedTokenizerBase.__call__
+
+    def counted(self, text=None, **options):
+        seen.extend([text] if isinstance(text, str) else text or [])
+        return call(self, text, **options)
+
+    monkeypatch.setattr(PreTrainedTokenizerBase, "__call__", counted)
+    options = ["translate", checkpoint.folder, "--device", "cpu", "--max-new-tokens", "2"]
+    assert attncal(*options, text="the\nold\n\nhouse\n")[0] == 0
+    assert sorted(seen) == ["house", "old", "the"]
 
 
 def test_a_line_that_is_not_utf_8_is_named_and_nothing_before_it_is_lost(attncal, checkpoint):

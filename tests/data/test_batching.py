@@ -12,7 +12,7 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 from transformers import Trainer, TrainerState, TrainingArguments
 
-from hf_attncal.data.batching import SetEpochCallback, TokenBatchSampler
+from hf_attncal.data.batching import SetEpochCallback, TokenBatchSampler, batches_by_length, padded
 
 MAX_TOKENS = 200
 
@@ -219,3 +219,46 @@ def test_trainer_resumes_with_the_batches_that_are_left(tmp_path):
     for epoch in (whole[:5], whole[5:]):
         assert sorted(index for batch in epoch for index in batch) == list(range(40))
     assert train(resume=str(tmp_path / "checkpoint-7")) == whole[7:]
+
+
+# ---- padding ----
+
+
+def test_padded_rows_and_what_is_real():
+    ids, mask = padded([[5, 6, 7], np.array([8]), []], -100)
+    assert (ids.dtype, mask.dtype) == (torch.int64, torch.int64)
+    assert ids.tolist() == [[5, 6, 7], [8, -100, -100], [-100] * 3]
+    assert mask.tolist() == [[1, 1, 1], [1, 0, 0], [0, 0, 0]]
+
+
+# ---- batches by length ----
+
+
+def test_longest_first_and_every_example_once():
+    lengths = [3, 9, 1, 9, 4]
+    assert list(batches_by_length(lengths)) == [[1, 3, 4, 0, 2]]
+    assert list(batches_by_length(lengths, batch_size=2)) == [[1, 3], [4, 0], [2]]
+    assert list(batches_by_length([])) == []
+
+
+def test_tokens_of_a_batch_are_counted_with_padding():
+    assert list(batches_by_length([3, 9, 1, 9, 4], max_tokens=12)) == [[1], [3], [4, 0, 2]]
+    # The longest of each side: 2 x (5 + 4) = 18, though no pair has more than 6 tokens.
+    pairs = [(5, 1), (1, 4), (2, 2)]
+    assert list(batches_by_length(pairs, max_tokens=17)) == [[0], [1, 2]]
+    assert list(batches_by_length(pairs, max_tokens=18)) == [[0, 1], [2]]
+    # What exceeds the limit alone is alone.
+    assert list(batches_by_length([50, 2, 2], max_tokens=4)) == [[0], [1, 2]]
+
+
+def test_batches_within_both_limits():
+    random = np.random.default_rng(0)
+    lengths = [tuple(pair) for pair in random.integers(1, 40, (500, 2)).tolist()]
+    batches = list(batches_by_length(lengths, batch_size=7, max_tokens=300))
+    assert sorted(index for batch in batches for index in batch) == list(range(500))
+    for batch in batches:
+        cost = len(batch) * sum(max(lengths[index][side] for index in batch) for side in (0, 1))
+        assert len(batch) <= 7
+        assert cost <= 300
+    totals = [max(sum(lengths[index]) for index in batch) for batch in batches]
+    assert totals == sorted(totals, reverse=True)

@@ -1,6 +1,5 @@
 """The synthetic language pair: correct German, exact links, enough of it, and the same every time."""
 
-import time
 from collections import Counter
 
 import pytest
@@ -369,9 +368,3 @@ def test_str(pairs):
     source, target, links = str(pairs[0]).split(" ||| ")
     assert (tuple(source.split()), tuple(target.split())) == pairs[0][:2]
     assert frozenset(tuple(map(int, link.split("-"))) for link in links.split()) == pairs[0].links
-
-
-def test_speed():
-    start = time.process_time()
-    generate_pairs(5000, seed=9)
-    assert time.process_time() - start < 2

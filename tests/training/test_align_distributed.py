@@ -14,7 +14,7 @@ from datasets import Dataset
 from helpers import scatter
 
 from hf_attncal import MaskAlignConfig, MaskAlignModel
-from hf_attncal.data.word_alignment import AlignmentCollator
+from hf_attncal.data.collators import AlignmentCollator
 from hf_attncal.training.word_alignment import AlignerTrainer, AlignerTrainingArguments
 
 SIZES = {"vocab_size": 11, "d_model": 8, "encoder_layers": 1, "decoder_layers": 1, "attention_heads": 2, "ffn_dim": 8}

@@ -11,15 +11,10 @@ from datasets import Dataset
 
 from hf_attncal import MaskAlignModel
 from hf_attncal.alignment import WordAligner
+from hf_attncal.data.collators import AlignmentCollator
+from hf_attncal.data.corpora import lowercased, token_counts, tokenize_for_alignment
 from hf_attncal.data.synthetic.english_german import generate_split
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
-from hf_attncal.data.word_alignment import (
-    AlignmentCollator,
-    lowercased,
-    token_counts,
-    tokenize_for_alignment,
-    tokens_of_words,
-)
 from hf_attncal.training.word_alignment import AlignerConfig, Gold, score_aligner, train_aligner, tune_links
 
 LINES = ["the old house is small .", "a house", "old"]
@@ -64,6 +59,13 @@ def test_tokens_without_end_of_sentence_and_links_between_all_tokens_of_two_word
         assert expected
 
 
+def test_pairs_with_an_empty_side_are_counted(tokenizer):
+    sides = [*LINES[:1], "", " \t", None, "old"], [*OTHER[:1], "alt", "alt", "alt", None]
+    with pytest.warns(UserWarning, match="Kept 1 of 5.*4 with an empty side"):
+        data, report = tokenize_for_alignment(pairs(*sides), tokenizer, 100, [[(0, 0)], [(0, 0)], [], [], []])
+    assert (len(data), report.empty, report.dropped) == (1, 4, 4)
+
+
 def test_pairs_that_are_too_long_are_counted(tokenizer):
     with pytest.warns(UserWarning, match="more than 3 tokens"):
         _, report = tokenize_for_alignment(pairs(["old house", *LINES[:1]], ["alt haus", OTHER[0]]), tokenizer, 3)
@@ -88,12 +90,9 @@ def test_no_pair_left_is_refused(tokenizer):
         tokenize_for_alignment(pairs([""], [""]), tokenizer, 100)
 
 
-def test_tokens_of_words_without_tokens():
-    assert tokens_of_words("a bc  d", [(0, 1), (2, 3), (3, 4)]) == [[0], [1, 2], []]
-
-
 def test_lowercased():
     assert lowercased(pairs(["The House"], ["DAS Haus"]))[0] == {"source": "the house", "target": "das haus"}
+    assert lowercased(pairs([None], ["DAS Haus"]))[0] == {"source": None, "target": "das haus"}
 
 
 def test_token_counts(tokenizer):

@@ -142,7 +142,7 @@ WRONG = [
     ({"data": {"valid_pairs": 3}}, r"unknown key `data.valid_pairs`. The closest known key is `data.held_out_pairs`"),
     (
         {"data": {"train": {"sorce": "x"}}},
-        r"unknown key `data.train.sorce`. The closest known key is `data.train.source`",
+        r"unknown key `data.train.sorce`. The closest .* `data.train.source`",
     ),
     ({"data": {"dev": {"tagret": "x"}}}, r"unknown key `data.dev.tagret`. The closest known key is `data.dev.target`"),
     ({"data": {"test": {"dataset": "x", "splt": "y"}}}, r"unknown key `data.test.splt`.* `data.test.split`"),
@@ -158,7 +158,7 @@ WRONG = [
     ({"training": {"max_tokens": 9}}, r"unknown key `training.max_tokens`. .* is `training.tokens_per_batch`"),
     (
         {"training": {"max_tokens": 9, "tokens_per_batch": 9}},
-        r"unknown key `training.max_tokens`.*`training.tokens_per_b",
+        r"`training.max_tokens`.*`training.tokens_per_batch`",
     ),
     ({"training": {"learning_rate": "abc"}}, r"`training.learning_rate` must be a number >= 0, got 'abc'"),
     ({"training": {"learning_rate": -1}}, r"`training.learning_rate` must be a number >= 0, got -1"),
@@ -168,22 +168,22 @@ WRONG = [
     ({"training": {"bf16": "maybe"}}, r"`training.bf16` must be one of \('auto',\) or true or false, got 'maybe'"),
     (
         {"training": {"lr_scheduler_type": "linar"}},
-        r"`training.lr_scheduler_type` must be one of \('linear', .*got 'linar'",
+        r"`training.lr_scheduler_type` must be one of .*, got 'linar'",
     ),
     (
         {"training": {"eval_strategy": True}},
-        r"`training.eval_strategy` must be one of \('no', 'steps', 'epoch'\), got True",
+        r"`training.eval_strategy` must be one of \('no', .*, got True",
     ),
     ({"training": {"save_total_limit": 0}}, r"`training.save_total_limit` must be an integer >= 1 or null, got 0"),
     (
         {"training": {"per_device_eval_batch_size": 0}},
-        r"`training.per_device_eval_batch_size` must be an integer >= 1",
+        r"`training.per_device_eval_batch_size` must be .* >= 1",
     ),
     ({"training": {"tokens_per_step": 0}}, r"`training.tokens_per_step` must be an integer >= 1 or null, got 0"),
     ({"training": {"tokens_per_batch": 0}}, r"`training.tokens_per_batch` must be >= 1, got 0"),
     (
         {"training": {"tokens_per_step": 100, "tokens_per_batch": 30}},
-        r"must be a multiple of `tokens_per_batch`.*got 100",
+        r"multiple of `tokens_per_batch`.*got 100",
     ),
     (
         {"training": {"tokens_per_step": 100, "tokens_per_batch": 50, "gradient_accumulation_steps": 2}},
@@ -232,11 +232,11 @@ OF_JOB = {
         ({"data": {"test": {"source": "a", "target": "b"}}}, r"`data.test` must name `gold`.*got {'source': 'a'"),
         (
             {"data": {"dev": {"source": "a", "target": "b", "glod": "c"}}},
-            r"unknown key `data.dev.glod`.*`data.dev.gold`",
+            r"`data.dev.glod`.*`data.dev.gold`",
         ),
         (
             {"training": {"agreement_warmup_steps": 1.5}},
-            r"`training.agreement_warmup_steps` must be an integer, got 1.5",
+            r"`training.agreement_warmup_steps` must be an integer",
         ),
     ],
     "adapter": [

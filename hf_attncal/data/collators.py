@@ -1,0 +1,28 @@
+"""From examples to batches."""
+
+import torch
+
+from .batching import padded
+
+
+class AlignmentCollator:
+    """Right-padded batches of what `tokenize_for_alignment` returns, as `MaskAlignModel` takes them.
+
+    Args:
+        pad_token_id: what fills the shorter sentences.
+    """
+
+    def __init__(self, pad_token_id: int) -> None:
+        self.pad_token_id = pad_token_id
+
+    def __call__(self, examples: list[dict]) -> dict[str, torch.Tensor | bool]:
+        batch: dict[str, torch.Tensor | bool] = {"return_loss": True}
+        for ids, mask in (("input_ids", "attention_mask"), ("target_input_ids", "target_attention_mask")):
+            batch[ids], batch[mask] = padded([example[ids] for example in examples], self.pad_token_id)
+        if "links" in examples[0]:
+            links = torch.zeros(len(examples), batch["target_input_ids"].shape[1], batch["input_ids"].shape[1])
+            for row, example in enumerate(examples):
+                pairs = torch.as_tensor(example["links"], dtype=torch.long).view(-1, 2)
+                links[row, pairs[:, 1], pairs[:, 0]] = 1
+            batch["links"] = links
+        return batch
