@@ -519,8 +519,8 @@ class SlowMaskAlign:
         return normal * self.parameters[f"{name}.weight"] + self.parameters[f"{name}.bias"]
 
     def feed_forward(self, name: str, x: torch.Tensor) -> torch.Tensor:
-        """`W_2 relu(W_1 x + b_1) + b_2`."""
-        inner = self.linear(f"{name}.fc1", x)
+        """`W_2 relu(W_1 x' + b_1) + b_2`, x' = the layer norm of x."""
+        inner = self.linear(f"{name}.fc1", self.layer_norm(f"{name}.layer_norm", x))
         return self.linear(f"{name}.fc2", torch.where(inner > 0, inner, torch.zeros_like(inner)))
 
     def head(self, x: torch.Tensor, h: int) -> torch.Tensor:
@@ -564,7 +564,7 @@ class SlowMaskAlign:
             normal = [self.layer_norm(f"{layer}.self_attn_layer_norm", state) for state in x]
             seen = self.keys_and_values(f"{layer}.self_attn", normal)
             x = [x[i] + self.attend(f"{layer}.self_attn", normal[i], seen) for i in range(len(x))]
-            x = [s + self.feed_forward(f"{layer}.ffn", self.layer_norm(f"{layer}.ffn_layer_norm", s)) for s in x]
+            x = [s + self.feed_forward(f"{layer}.ffn", s) for s in x]
         return [self.layer_norm(f"{direction}.encoder_layer_norm", state) for state in x]
 
     def decode(self, direction: str, x: list[torch.Tensor]) -> list[torch.Tensor]:
@@ -580,13 +580,12 @@ class SlowMaskAlign:
                 queries[i] = query + self.attend(f"{layer}.self_attn", normal, seen)
                 # The paper's last layer looks at the source between its self-attention and its feed-forward network.
                 if n < self.config.decoder_layers - 1 or self.config.prediction == "mixture":
-                    normal = self.layer_norm(f"{layer}.ffn_layer_norm", queries[i])
-                    queries[i] = queries[i] + self.feed_forward(f"{layer}.ffn", normal)
+                    queries[i] = queries[i] + self.feed_forward(f"{layer}.ffn", queries[i])
         return queries
 
     def cross_weights(self, direction: str, queries: list[torch.Tensor], states: list[torch.Tensor]) -> list:
         """`softmax(q [k_NULL; K]^T / sqrt(d_k))`, [head][target][NULL, source...]; NULL is 0 without `leaky`."""
-        name = f"{direction}.cross_attn"
+        name = f"{direction}.prediction.cross_attn"
         queries = [self.linear(f"{name}.q_proj", self.layer_norm(f"{name}_layer_norm", query)) for query in queries]
         keys = [self.linear(f"{name}.k_proj", state) for state in states]
         weights = []
@@ -596,7 +595,7 @@ class SlowMaskAlign:
                 q = self.head(query, h)
                 e = [torch.zeros((), dtype=q.dtype)]
                 if self.config.leaky:
-                    e = [torch.exp(q @ self.parameters[f"{name}.null_key"][h] / math.sqrt(len(q)))]
+                    e = [torch.exp(q @ self.parameters[f"{name}.null.key"][h] / math.sqrt(len(q)))]
                 for s, key in enumerate(keys):
                     score = q @ self.head(key, h) / math.sqrt(len(q))
                     if self.config.diagonal_bias is not None:
@@ -609,24 +608,25 @@ class SlowMaskAlign:
 
     def context(self, direction: str, weights: list, t: int, states: list[torch.Tensor]) -> torch.Tensor:
         """What position t reads from `[v_NULL; V]`."""
-        name = f"{direction}.cross_attn"
+        name = f"{direction}.prediction.cross_attn"
         values = [self.linear(f"{name}.v_proj", state) for state in states]
         read = []
         for h in range(self.config.attention_heads):
             total = sum(weights[h][t][1 + s] * self.head(value, h) for s, value in enumerate(values))
             if self.config.leaky:
-                total = total + weights[h][t][0] * self.parameters[f"{name}.null_value"][h]
+                total = total + weights[h][t][0] * self.parameters[f"{name}.null.value"][h]
             read.append(total)
         return self.linear(f"{name}.out_proj", torch.cat(read))
 
     def emissions(self, direction: str, source: Sequence[int], states: list[torch.Tensor]) -> list[torch.Tensor]:
         """What NULL and each source token predict, as vectors to compare with embeddings."""
+        name = f"{direction}.prediction"
         if self.config.emission == "embeddings":
             table = self.table("source" if direction == "forward_direction" else "target")
             states = [table[token] for token in source]
-        null = self.parameters[f"{direction}.null_emission"] if self.config.leaky else torch.zeros_like(states[0])
-        tokens = [self.linear(f"{direction}.emission", state) for state in states]
-        return [null, *(self.layer_norm(f"{direction}.output_layer_norm", token) for token in tokens)]
+        null = self.parameters[f"{name}.null_emission"] if self.config.leaky else torch.zeros_like(states[0])
+        tokens = [self.linear(f"{name}.emission", state) for state in states]
+        return [null, *(self.layer_norm(f"{name}.output_layer_norm", token) for token in tokens)]
 
     def align(self, direction: str, source: Sequence[int], target: Sequence[int]) -> dict:
         """States, queries, weights of each head, and their mean (target, 1 + source), of one pair and direction.
@@ -662,7 +662,7 @@ class SlowMaskAlign:
         """Loss per token and the aligning weights of each pair; `pairs` of (what is read, what is predicted)."""
         config, side = self.config, "target" if direction == "forward_direction" else "source"
         chosen = self.candidates(side, [target for _, target in pairs], training and config.sampled_softmax)
-        table, bias = self.table(side), self.parameters[f"{direction}.output_bias"]
+        table, bias = self.table(side), self.parameters[f"{direction}.prediction.output_bias"]
         smoothing = config.label_smoothing if training else 0.0
 
         def log_probabilities(vector: torch.Tensor) -> tuple[dict[int, torch.Tensor], torch.Tensor]:
@@ -691,9 +691,8 @@ class SlowMaskAlign:
             weights.append(found["mean"])
             for t, token in enumerate(target):
                 hidden = found["queries"][t] + self.context(direction, found["heads"], t, found["states"])
-                inner = self.layer_norm(f"{direction}.ffn_layer_norm", hidden)
-                hidden = hidden + self.feed_forward(f"{direction}.ffn", inner)
-                logs, _ = log_probabilities(self.layer_norm(f"{direction}.output_layer_norm", hidden))
+                hidden = hidden + self.feed_forward(f"{direction}.prediction.ffn", hidden)
+                logs, _ = log_probabilities(self.layer_norm(f"{direction}.prediction.output_layer_norm", hidden))
                 even = sum(logs.values()) / len(logs)
                 losses.append(-(1 - smoothing) * logs[token] - smoothing * even)
                 correct.append(max(logs, key=logs.get) == token)

@@ -27,8 +27,9 @@ TINY = {
     "pad_token_id": 1,
 }
 NO_ATTENTIONS = "its outputs are alignments, two matrices a pair, and not the attention of every layer"
+KERNELS = f"{NO_ATTENTIONS}; tests/models/test_mask_align.py compares the two kernels"
 NO_HIDDEN_STATES = "it does not give out hidden states"
-RESIZING = "resizing the vocabulary is refused, which tests/test_mask_align.py tests"
+RESIZING = "resizing the vocabulary is refused, which tests/models/test_mask_align.py tests"
 
 
 class MaskAlignModelTester:
@@ -68,7 +69,7 @@ class MaskAlignMixin(NewModelMixin, CommonMixin):
     test_resize_embeddings = False
     own_skips = {
         "test_attention_outputs": NO_ATTENTIONS,
-        "test_eager_matches_sdpa_inference": f"{NO_ATTENTIONS}; tests/test_mask_align.py compares the two kernels",
+        "test_eager_matches_sdpa_inference": KERNELS,
         "test_sdpa_can_dispatch_non_composite_models": NO_ATTENTIONS,
         "test_hidden_states_output": NO_HIDDEN_STATES,
         "test_retain_grad_hidden_states_attentions": NO_HIDDEN_STATES,

@@ -16,11 +16,19 @@ from helpers import (
     scatter,
 )
 from huggingface_hub.errors import StrictDataclassError
+from safetensors.torch import load_file, save_file
 from torch.nn import functional as F
 from transformers import AutoConfig, AutoModel
 
 from hf_attncal import MaskAlignConfig, MaskAlignModel
-from hf_attncal.models.modeling_mask_align import Candidates, sinusoidal_positions
+from hf_attncal.models.configuration_mask_align import PREDICTIONS
+from hf_attncal.models.mask_align_layers import sinusoidal_positions
+from hf_attncal.models.mask_align_prediction import (
+    PREDICTION_HEADS,
+    AttentionPrediction,
+    Candidates,
+    MixturePrediction,
+)
 
 TINY = {
     "vocab_size": 13,
@@ -213,7 +221,7 @@ def predictions(model: MaskAlignModel, source: list[int], target: list[int]) -> 
     for name in DIRECTIONS:
 
         def keep(module, args, output, name=name):
-            found[f"{name} query"], found[f"{name} weights"] = output[1][0], output[2][0].transpose(0, 1)
+            found[f"{name} query"], found[f"{name} weights"] = output.query[0], output.weights[0].transpose(0, 1)
 
         direction = getattr(model, name)
         hooks.append(direction.register_forward_hook(keep))
@@ -222,7 +230,7 @@ def predictions(model: MaskAlignModel, source: list[int], target: list[int]) -> 
             def keep_output(module, args, output, name=name):
                 found[f"{name} output"] = output[0]
 
-            hooks.append(direction.output_layer_norm.register_forward_hook(keep_output))
+            hooks.append(direction.prediction.output_layer_norm.register_forward_hook(keep_output))
     with torch.no_grad():
         model(torch.tensor([source]), None, torch.tensor([target]), None, return_loss=True)
     for hook in hooks:
@@ -313,12 +321,12 @@ def test_null_far_below_every_score_is_no_null():
         {name: value for name, value in leaky.state_dict().items() if "null" not in name}, strict=True
     )
     for direction in DIRECTIONS:
-        attention = getattr(leaky, direction).cross_attn
+        attention = getattr(leaky, direction).prediction.cross_attn
         query = attention.q_proj
         with torch.no_grad():  # every query is the same, and the NULL key points away from it
             for model in (leaky, bare):
-                getattr(model, direction).cross_attn.q_proj.weight.zero_()
-            attention.null_key.copy_(-1e4 * query.bias.unflatten(0, attention.null_key.shape))
+                getattr(model, direction).prediction.cross_attn.q_proj.weight.zero_()
+            attention.null.key.copy_(-1e4 * query.bias.unflatten(0, attention.null.key.shape))
     outputs, expected = (model.alignments(**batch_of(PAIRS)) for model in (leaky, bare))
     assert not outputs.forward_null.any()
     assert_close(outputs.forward_attention, expected.forward_attention)
@@ -328,7 +336,7 @@ def test_a_diagonal_bias_of_zero_is_no_bias():
     with_bias, without = tiny_model(diagonal_bias=1.0), tiny_model()
     with torch.no_grad():
         for direction in DIRECTIONS:
-            getattr(with_bias, direction).cross_attn.diagonal_bias.zero_()
+            getattr(with_bias, direction).prediction.cross_attn.diagonal_bias.zero_()
     without.load_state_dict({k: v for k, v in with_bias.state_dict().items() if "diagonal_bias" not in k})
     outputs, expected = (model.alignments(**batch_of(PAIRS)) for model in (with_bias, without))
     assert_identical(outputs.forward_attention, expected.forward_attention)
@@ -338,7 +346,7 @@ def test_a_strong_diagonal_bias_aligns_equal_relative_positions():
     model = tiny_model(leaky=False, diagonal_bias=1.0)
     with torch.no_grad():
         for direction in DIRECTIONS:
-            getattr(model, direction).cross_attn.diagonal_bias.fill_(1e3)
+            getattr(model, direction).prediction.cross_attn.diagonal_bias.fill_(1e3)
     source, target = [4, 7, 3, 9, 5, 6], [6, 10, 2]
     outputs = model.alignments(**batch_of([(source, target), PAIRS[0]], extra=3))
     # Target token 0 covers the first third: source tokens 0 and 1, at the same distance from its middle.
@@ -408,7 +416,7 @@ def test_token_counts_set_biases_and_frequencies():
     ):
         expected = (counts + 0.01) / (counts + 0.01).sum()
         assert_close(frequency, expected, 1e-7)
-        assert_close(direction.output_bias.detach(), expected.log(), 1e-5)
+        assert_close(direction.prediction.output_bias.detach(), expected.log(), 1e-5)
     with pytest.raises(ValueError, match=r"`target_counts` must have the shape \(13,\), got \(12,\)"):
         model.set_token_counts(source, target[1:])
 
@@ -421,8 +429,8 @@ def test_inference_never_touches_the_output_layer(prediction):
     """What only predictions need may be anything; all else takes part in aligning."""
     model = tiny_model(prediction=prediction, diagonal_bias=1.0)
     expected = model.alignments(**batch_of(PAIRS))
-    only_predicts = ("output_bias", "output_layer_norm", "cross_attn.v_proj", "cross_attn.out_proj", "null_value")
-    only_predicts += tuple(f"direction.{name}" for name in ("ffn.", "ffn_layer_norm"))
+    only_predicts = ("output_bias", "output_layer_norm", "cross_attn.v_proj", "cross_attn.out_proj", "null.value")
+    only_predicts += ("prediction.ffn.",)
     if model.config.prediction == "mixture":
         only_predicts = ("output_bias",)
     for name, parameter in model.named_parameters():
@@ -458,13 +466,14 @@ def symmetric_mixture(signed: bool) -> MaskAlignModel:
     signs = torch.tensor([1.0, -1, 1, 1, -1, 1, -1, -1], dtype=torch.float64)
     vector = torch.linspace(-1, 2, TINY["d_model"], dtype=torch.float64)
 
-    def emissions(states):
-        rows = [vector.roll(s) * (signs.roll(3 * s) if signed else 1 + s) for s in range(1 + states.shape[1])]
-        return torch.stack(rows).expand(len(states), -1, -1)
+    def emissions(evidence):
+        batch, length = evidence.source.ids.shape
+        rows = [vector.roll(s) * (signs.roll(3 * s) if signed else 1 + s) for s in range(1 + length)]
+        return torch.stack(rows).expand(batch, -1, -1)
 
     for direction in DIRECTIONS:
-        getattr(model, direction).emissions = emissions
-        getattr(model, direction).output_bias.data.zero_()
+        getattr(model, direction).prediction.emissions = emissions
+        getattr(model, direction).prediction.output_bias.data.zero_()
     return model
 
 
@@ -605,19 +614,85 @@ def test_a_stored_part_is_kept_and_a_missing_part_is_initialised(tmp_path):
         assert_identical(loaded.state_dict()[name], value, name)
 
 
+def earlier_names(weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """The weights of a model as checkpoints named them before predictions were modules."""
+    renamed = {}
+    for name, value in weights.items():
+        name = name.replace(".prediction.", ".").replace(".null.", ".null_")
+        renamed[name.replace(".ffn.layer_norm.", ".ffn_layer_norm.")] = value
+    return renamed
+
+
+@pytest.mark.parametrize("name", SWITCHES)
+def test_weights_under_earlier_names_are_loaded_and_saved_under_todays(name, tmp_path):
+    model = tiny_model(torch.float32, **SWITCHES[name])
+    model.save_pretrained(tmp_path)
+    weights = load_file(tmp_path / "model.safetensors")
+    earlier = earlier_names(weights)
+    assert "forward_direction.output_bias" in earlier
+    if model.config.leaky:
+        assert "backward_direction.cross_attn.null_key" in earlier
+    save_file(earlier, tmp_path / "model.safetensors", metadata={"format": "pt"})
+
+    loaded, report = AutoModel.from_pretrained(tmp_path, output_loading_info=True)
+    assert not any(report.values()), report
+    assert_identical(
+        loaded.alignments(**batch_of(PAIRS)).forward_attention, model.alignments(**batch_of(PAIRS)).forward_attention
+    )
+    loaded.save_pretrained(tmp_path / "again")
+    again = load_file(tmp_path / "again" / "model.safetensors")
+    assert again.keys() == weights.keys()
+    for key, value in weights.items():
+        assert_identical(again[key], value, key)
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_a_state_under_earlier_names_is_refused(strict):
+    """A Trainer that resumes loads with `strict=False`, and would train from random weights."""
+    model = tiny_model(prediction="mixture")
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    with pytest.raises(ValueError, match=r"is an earlier name .* `MaskAlignModel.from_pretrained`, which renames"):
+        model.load_state_dict(earlier_names(tiny_model(prediction="mixture").state_dict()), strict=strict)
+    for name, value in model.state_dict().items():
+        assert_identical(value, before[name], name)
+    model.load_state_dict(before, strict=strict)
+
+
+@pytest.mark.parametrize("leaky", [True, False])
+@pytest.mark.parametrize(("prediction", "head"), [("attention", AttentionPrediction), ("mixture", MixturePrediction)])
+def test_a_direction_has_what_its_prediction_needs_and_no_more(prediction, head, leaky):
+    assert set(PREDICTION_HEADS) == set(PREDICTIONS)
+    direction = tiny_model(prediction=prediction, leaky=leaky).backward_direction
+    assert type(direction.prediction) is head
+    names = {name for name, _ in direction.prediction.named_parameters()}
+    reads = prediction == "attention"
+    for name, expected in (
+        ("cross_attn.v_proj.weight", reads),
+        ("cross_attn.out_proj.bias", reads),
+        ("cross_attn.null.key", leaky),
+        ("cross_attn.null.value", leaky and reads),
+        ("ffn.fc1.weight", reads),
+        ("emission.weight", not reads),
+        ("null_emission", leaky and not reads),
+    ):
+        assert (name in names) == expected, name
+    last = {name for name, _ in direction.decoder_layers[-1].named_parameters()}
+    assert ("ffn.fc1.weight" in last) == (not reads)
+
+
 @pytest.mark.parametrize("std", [None, 0.02])
 def test_initial_values(std):
     model = MaskAlignModel(MaskAlignConfig(**TINY | {"d_model": 64, "vocab_size": 400}, init_std=std, diagonal_bias=3))
     mixture = MaskAlignModel(MaskAlignConfig(**TINY, prediction="mixture", null_key_std=0.0))
-    direction = model.forward_direction
+    prediction = model.forward_direction.prediction
     assert float(model.target_embeddings.weight.detach().std()) == pytest.approx(64**-0.5, rel=0.05)
-    assert float(direction.cross_attn.null_key.detach().std()) == pytest.approx(64**-0.5, rel=0.3)
+    assert float(prediction.cross_attn.null.key.detach().std()) == pytest.approx(64**-0.5, rel=0.3)
     expected = (2 / 128) ** 0.5 if std is None else std  # Xavier's uniform: variance 2 / (in + out)
-    assert float(direction.cross_attn.k_proj.weight.detach().std()) == pytest.approx(expected, rel=0.05)
-    assert (direction.cross_attn.diagonal_bias == 3).all()
-    assert not direction.output_bias.any()
-    assert not mixture.backward_direction.null_emission.any()
-    assert not mixture.backward_direction.cross_attn.null_key.any()
+    assert float(prediction.cross_attn.k_proj.weight.detach().std()) == pytest.approx(expected, rel=0.05)
+    assert (prediction.cross_attn.diagonal_bias == 3).all()
+    assert not prediction.output_bias.any()
+    assert not mixture.backward_direction.prediction.null_emission.any()
+    assert not mixture.backward_direction.prediction.cross_attn.null.key.any()
     assert_close(model.source_frequency, torch.full((400,), 1 / 400), 1e-9)
 
 

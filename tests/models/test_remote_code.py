@@ -151,10 +151,13 @@ def test_the_folder_of_the_word_aligner(generations, place):
         "AutoModel": "modeling_mask_align.MaskAlignModel",
     }
     assert {path.name for path in folder.glob("*.py")} == {
+        "calibration.py",
         "configuration_mask_align.py",
         "functional.py",
         "functional_mask_align.py",
         "losses.py",
+        "mask_align_layers.py",
+        "mask_align_prediction.py",
         "modeling_mask_align.py",
     }
 

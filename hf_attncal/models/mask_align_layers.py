@@ -1,0 +1,216 @@
+"""The layers of Mask-Align (Chen et al., ACL 2021): positions and masks, the attentions, the encoder and the decoder.
+
+Shapes use B = batch, S = tokens of the side that is read ("source"), T = tokens of the side that is predicted
+("target"), H = heads, d_k = d_model / H.
+"""
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from transformers.activations import ACT2FN
+from transformers.modeling_layers import GradientCheckpointingLayer
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+from .calibration import NullToken
+from .configuration_mask_align import MaskAlignConfig
+from .functional import attention_scores, with_null_scores
+
+# Where the mask hides a token: far below every score, and finite in bfloat16, float16 and float32.
+HIDDEN = -3e4
+
+
+# ---- positions and masks ----
+
+
+def at_least_float32(tensor: Tensor) -> torch.dtype:
+    """The type of a tensor, or float32 where that is narrower."""
+    return torch.promote_types(tensor.dtype, torch.float32)
+
+
+def sinusoidal_positions(length: int, d_model: int, device=None, dtype=None) -> Tensor:
+    """Position embeddings of Vaswani et al. (2017, sec. 3.5), sines first: (length, d_model)."""
+    precise = torch.promote_types(dtype or torch.float32, torch.float32)
+    position = torch.arange(length, device=device, dtype=precise).unsqueeze(1)
+    half = d_model // 2
+    rate = torch.exp(torch.arange(half, device=device, dtype=precise) * (-math.log(10000.0) / half))
+    return torch.cat([torch.sin(position * rate), torch.cos(position * rate)], dim=1).to(dtype)
+
+
+def relative_distance(target_real: Tensor, source_real: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
+    """`|(t + 1/2) / T - (s + 1/2) / S|` with the numbers of real tokens T and S of each pair, (B, T, S)."""
+    places = []
+    for real in (target_real, source_real):
+        index = torch.arange(real.shape[1], device=real.device, dtype=dtype) + 0.5
+        places.append(index / real.sum(dim=1, keepdim=True).clamp(min=1))
+    return (places[0].unsqueeze(2) - places[1].unsqueeze(1)).abs()
+
+
+def additive_mask(real: Tensor) -> Tensor:
+    """0 where a token is real and a large negative number elsewhere, (B, 1, 1, tokens)."""
+    return torch.zeros(real.shape, device=real.device).masked_fill(~real, HIDDEN)[:, None, None, :]
+
+
+# ---- attention ----
+
+
+def eager_attention_forward(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float,
+    **kwargs,
+) -> tuple[Tensor, Tensor]:
+    """Attention that forms its weights; the additive mask must be broadcastable to (B, H, T, S)."""
+    scores = torch.matmul(query, key.transpose(2, 3)) * scaling
+    if attention_mask is not None:
+        scores = scores + attention_mask
+    weights = torch.softmax(scores, dim=-1, dtype=at_least_float32(scores)).to(query.dtype)
+    return torch.matmul(weights, value).transpose(1, 2), weights
+
+
+class _QueriesAndKeys(nn.Module):
+    """The projections that every attention here has."""
+
+    def __init__(self, config: MaskAlignConfig):
+        super().__init__()
+        self.config = config
+        self.num_heads = config.attention_heads
+        self.head_dim = config.d_model // config.attention_heads
+        self.scaling = self.head_dim**-0.5
+        self.q_proj = nn.Linear(config.d_model, config.d_model)
+        self.k_proj = nn.Linear(config.d_model, config.d_model)
+
+    def heads(self, projected: Tensor) -> Tensor:
+        """(B, T, d_model) -> (B, H, T, d_k)."""
+        return projected.unflatten(-1, (self.num_heads, self.head_dim)).transpose(1, 2)
+
+
+class MaskAlignAttention(_QueriesAndKeys):
+    """Multi-head attention whose queries and keys may come from different places."""
+
+    def __init__(self, config: MaskAlignConfig):
+        super().__init__(config)
+        self.is_causal = False
+        self.v_proj = nn.Linear(config.d_model, config.d_model)
+        self.out_proj = nn.Linear(config.d_model, config.d_model)
+
+    def forward(self, query: Tensor, states: Tensor, mask: Tensor) -> Tensor:
+        """query: (B, T, d_model). states: (B, S, d_model). mask: additive, broadcastable to (B, 1, T, S)."""
+        attend = ALL_ATTENTION_FUNCTIONS.get_interface(self.config._attn_implementation, eager_attention_forward)
+        context, _ = attend(
+            self,
+            self.heads(self.q_proj(query)),
+            self.heads(self.k_proj(states)),
+            self.heads(self.v_proj(states)),
+            mask.to(query.dtype),
+            scaling=self.scaling,
+        )
+        return self.out_proj(context.flatten(2))
+
+
+class MaskAlignCrossAttention(_QueriesAndKeys):
+    """The weights of leaky cross-attention (Mask-Align, sec. 3.2): `softmax(q [k_NULL; K]^T / sqrt(d_k))`.
+
+    Args:
+        null_value: NULL has a value besides its key.
+    """
+
+    def __init__(self, config: MaskAlignConfig, *, null_value: bool = False):
+        super().__init__(config)
+        self.null = NullToken(self.num_heads, self.head_dim, value=null_value) if config.leaky else None
+        has_bias = config.diagonal_bias is not None
+        self.diagonal_bias = nn.Parameter(torch.empty(self.num_heads)) if has_bias else None
+
+    def init_parameters(self) -> None:
+        """Initialise the parameters that belong to no sub-module."""
+        if self.diagonal_bias is not None:
+            nn.init.constant_(self.diagonal_bias, self.config.diagonal_bias)
+
+    def weights(self, query: Tensor, states: Tensor, target_real: Tensor, source_real: Tensor) -> Tensor:
+        """Weights of each head in float32 or wider, (B, H, T, 1 + S), NULL first; without `leaky` NULL's are 0.
+
+        Args:
+            query: (B, T, d_model). states: (B, S, d_model). target_real: (B, T). source_real: (B, S).
+        """
+        query = self.heads(self.q_proj(query))
+        scores = attention_scores(query, self.heads(self.k_proj(states)), self.scaling)
+        scores = scores.to(at_least_float32(scores))
+        if self.diagonal_bias is not None:
+            distance = relative_distance(target_real, source_real, scores.dtype).unsqueeze(1)
+            scores = scores - self.diagonal_bias.view(-1, 1, 1) * distance
+        scores = scores.masked_fill(~source_real[:, None, None, :], torch.finfo(scores.dtype).min)
+        if self.null is None:
+            return F.pad(torch.softmax(scores, dim=-1), (1, 0))
+        return torch.softmax(with_null_scores(scores, query, self.null.key, self.scaling), dim=-1)
+
+
+class MaskAlignReadingAttention(MaskAlignCrossAttention):
+    """Leaky cross-attention that reads, too: its weights over `[v_NULL; V]`."""
+
+    def __init__(self, config: MaskAlignConfig):
+        super().__init__(config, null_value=True)
+        self.v_proj = nn.Linear(config.d_model, config.d_model)
+        self.out_proj = nn.Linear(config.d_model, config.d_model)
+
+    def context(self, weights: Tensor, states: Tensor) -> Tensor:
+        """What the weights (B, H, T, 1 + S) read from the values of states (B, S, d_model): (B, T, d_model)."""
+        value = self.heads(self.v_proj(states))
+        context = torch.matmul(weights[..., 1:].to(value.dtype), value)
+        if self.null is not None:
+            context = context + weights[..., :1].to(value.dtype) * self.null.value.unsqueeze(1).to(value.dtype)
+        return self.out_proj(context.transpose(1, 2).flatten(2))
+
+
+# ---- encoder and decoder ----
+
+
+class MaskAlignFeedForward(nn.Module):
+    """Layer norm, two linear layers with an activation between, and a residual: (B, T, d_model), likewise."""
+
+    def __init__(self, config: MaskAlignConfig):
+        super().__init__()
+        self.activation = ACT2FN[config.activation_function]
+        self.dropout = nn.Dropout(config.dropout)
+        self.layer_norm = nn.LayerNorm(config.d_model)
+        self.fc1 = nn.Linear(config.d_model, config.ffn_dim)
+        self.fc2 = nn.Linear(config.ffn_dim, config.d_model)
+
+    def forward(self, states: Tensor) -> Tensor:
+        inner = self.dropout(self.activation(self.fc1(self.layer_norm(states))))
+        return states + self.dropout(self.fc2(inner))
+
+
+class MaskAlignEncoderLayer(GradientCheckpointingLayer):
+    """Self-attention and feed-forward network, each after a layer norm and with a residual.
+
+    Args:
+        feed_forward: without one the layer is its attention: what follows belongs to another module.
+    """
+
+    def __init__(self, config: MaskAlignConfig, feed_forward: bool = True):
+        super().__init__()
+        self.self_attn = MaskAlignAttention(config)
+        self.self_attn_layer_norm = nn.LayerNorm(config.d_model)
+        self.ffn = MaskAlignFeedForward(config) if feed_forward else nn.Identity()
+        self.dropout = nn.Dropout(config.dropout)
+
+    def forward(self, states: Tensor, mask: Tensor) -> Tensor:
+        normed = self.self_attn_layer_norm(states)
+        return self.ffn(states + self.dropout(self.self_attn(normed, normed, mask)))
+
+
+class MaskAlignDecoderLayer(MaskAlignEncoderLayer):
+    """Static-KV attention (Mask-Align, sec. 3.1): only queries go up the layers.
+
+    Keys and values are computed from the input embeddings in every layer, each with its own matrices, and never from
+    updated states: what a query may not see it cannot see at second hand either.
+    """
+
+    def forward(self, query: Tensor, embeddings: Tensor, mask: Tensor) -> Tensor:
+        """query, embeddings: (B, T, d_model). mask: additive, broadcastable to (B, 1, T, T)."""
+        attended = self.self_attn(self.self_attn_layer_norm(query), embeddings, mask)
+        return self.ffn(query + self.dropout(attended))

@@ -1,0 +1,250 @@
+"""How a direction of Mask-Align predicts its hidden tokens, and what aligns them: two modules with one interface.
+
+`AttentionPrediction` is the paper's (Chen et al., ACL 2021), `MixturePrediction` a latent alignment (Deng et al.,
+NeurIPS 2018). Each owns its cross-attention, the only one of its direction, and all that follows it.
+
+Shapes use B = batch, S = tokens of the side that is read ("source"), T = tokens of the side that is predicted
+("target"), H = heads.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from .configuration_mask_align import MaskAlignConfig
+from .functional_mask_align import mixture_log_likelihood
+from .losses import label_smoothed_cross_entropy
+from .mask_align_layers import (
+    MaskAlignCrossAttention,
+    MaskAlignFeedForward,
+    MaskAlignReadingAttention,
+    at_least_float32,
+)
+
+
+@dataclass
+class Side:
+    """One language of a batch of sentence pairs, N tokens long.
+
+    Args:
+        ids: (B, N). real: True where a token is not padding, (B, N).
+        tokens: token embeddings, (B, N, d_model). positions: (N, d_model). embedded: both, with dropout.
+        vocabulary: the embedding table, (vocabulary, d_model). frequency: of each entry in the training text.
+    """
+
+    ids: Tensor
+    real: Tensor
+    tokens: Tensor
+    positions: Tensor
+    embedded: Tensor
+    vocabulary: Tensor
+    frequency: Tensor
+
+
+@dataclass
+class Evidence:
+    """What a direction has when it comes to predict.
+
+    Args:
+        source, target: what it reads and what it predicts.
+        states: of the encoder, (B, S, d_model). query: of the decoder, (B, T, d_model).
+        weights: of the cross-attention, (B, H, T, 1 + S), NULL first.
+    """
+
+    source: Side
+    target: Side
+    states: Tensor
+    query: Tensor
+    weights: Tensor
+
+
+@dataclass
+class Prediction:
+    """Of one direction.
+
+    Args:
+        loss: negative log-likelihood per real target token. weights: those that align, (B, T, 1 + S), NULL first.
+        accuracy: share of the real target tokens that would have been predicted.
+        normalizer_penalty: mean of `log Z ** 2` over what predicts apart, or 0 where nothing does.
+    """
+
+    loss: Tensor
+    weights: Tensor
+    accuracy: Tensor | None
+    normalizer_penalty: Tensor | float = 0.0
+
+
+@dataclass
+class Candidates:
+    """The vocabulary entries that a softmax runs over.
+
+    Args:
+        ids: which, (candidates,); `None` for all of them. positions: where among them each vocabulary entry is,
+            (vocabulary,).
+        log_probability: log of the chance that an entry is among them, (candidates,), or 0: what has to be subtracted
+            from its logit (Bengio and Senecal 2008).
+    """
+
+    ids: Tensor | None
+    positions: Tensor
+    log_probability: Tensor | float
+
+    def take(self, table: Tensor) -> Tensor:
+        """Their rows of a table over the vocabulary."""
+        return table if self.ids is None else table[self.ids]
+
+    @classmethod
+    def all(cls, vocab_size: int, device: torch.device) -> "Candidates":
+        """The whole vocabulary."""
+        return cls(None, torch.arange(vocab_size, device=device), 0.0)
+
+    @classmethod
+    def of_batch(cls, ids: Tensor, frequency: Tensor) -> "Candidates":
+        """The token types among `ids` (tokens,), drawn from a text with these relative frequencies (vocabulary,).
+
+        A type with frequency f is among n tokens with probability `1 - (1 - f) ** n`.
+        """
+        types = torch.unique(ids)
+        positions = torch.zeros(len(frequency), dtype=torch.long, device=ids.device)
+        positions[types] = torch.arange(len(types), device=ids.device)
+        missing = len(ids) * torch.log1p(-frequency[types].double().clamp(max=1 - 1e-9))
+        log_probability = torch.log(-torch.expm1(missing).clamp(max=-1e-9))
+        return cls(types, positions, log_probability.to(at_least_float32(frequency)))
+
+
+class MaskAlignPrediction(nn.Module):
+    """What both have: a cross-attention, and an output layer over the embeddings of the predicted language.
+
+    A subclass says in `feeds_forward` whether it brings the feed-forward network of the last decoder layer.
+    """
+
+    feeds_forward: bool
+
+    def __init__(self, config: MaskAlignConfig, cross_attn: MaskAlignCrossAttention):
+        super().__init__()
+        self.config = config
+        self.cross_attn_layer_norm = nn.LayerNorm(config.d_model)
+        self.cross_attn = cross_attn
+        self.output_layer_norm = nn.LayerNorm(config.d_model)
+        self.output_bias = nn.Parameter(torch.zeros(config.vocab_size))
+        self.dropout = nn.Dropout(config.dropout)
+
+    def init_parameters(self) -> None:
+        """Initialise the parameters that belong to no sub-module."""
+        nn.init.zeros_(self.output_bias)
+
+    def attend(self, source: Side, target: Side, states: Tensor, query: Tensor) -> Evidence:
+        """From encoder states (B, S, d_model) and queries (B, T, d_model) to the weights of the cross-attention."""
+        weights = self.cross_attn.weights(self.cross_attn_layer_norm(query), states, target.real, source.real)
+        return Evidence(source, target, states, query, weights)
+
+    def aligning_weights(self, evidence: Evidence) -> Tensor:
+        """The weights that align, (B, T, 1 + S), without a softmax over the vocabulary."""
+        raise NotImplementedError
+
+    def losses(self, evidence: Evidence) -> Prediction:
+        """Predict every real target token."""
+        raise NotImplementedError
+
+    def output_layer(self, target: Side) -> tuple[Tensor, Tensor, Tensor]:
+        """What logits are made from, for C candidates: vectors (C, d_model), biases (C,), and labels (B, T)."""
+        if self.training and self.config.sampled_softmax:
+            candidates = Candidates.of_batch(target.ids[target.real], target.frequency)
+        else:
+            candidates = Candidates.all(len(target.vocabulary), target.ids.device)
+        bias = candidates.take(self.output_bias)
+        bias = bias.to(at_least_float32(bias)) - candidates.log_probability
+        return candidates.take(target.vocabulary), bias, candidates.positions[target.ids]
+
+
+class AttentionPrediction(MaskAlignPrediction):
+    """A token is predicted from what the attention reads, and the attention aligns it (Mask-Align, sec. 3.2).
+
+    The cross-attention stands between the self-attention and the feed-forward network of the last decoder layer. Both
+    what it reads and the network are here, because aligning needs neither.
+    """
+
+    feeds_forward = True
+
+    def __init__(self, config: MaskAlignConfig):
+        super().__init__(config, MaskAlignReadingAttention(config))
+        self.ffn = MaskAlignFeedForward(config)
+
+    def aligning_weights(self, evidence: Evidence) -> Tensor:
+        """The mean over heads."""
+        return evidence.weights.mean(dim=1)
+
+    def losses(self, evidence: Evidence) -> Prediction:
+        """Cross-entropy, with label smoothing in training."""
+        real = evidence.target.real
+        vectors, bias, labels = self.output_layer(evidence.target)
+        count = real.sum().clamp(min=1)
+        states = evidence.query + self.dropout(self.cross_attn.context(evidence.weights, evidence.states))
+        states = self.output_layer_norm(self.ffn(states))
+        labels = labels[real]
+        logits = F.linear(states[real], vectors).to(bias.dtype) + bias
+        smoothing = self.config.label_smoothing if self.training else 0.0
+        loss = label_smoothed_cross_entropy(logits, labels, smoothing) / count
+        accuracy = (logits.detach().argmax(dim=-1) == labels).float().sum() / count
+        return Prediction(loss, self.aligning_weights(evidence), accuracy)
+
+
+class MixturePrediction(MaskAlignPrediction):
+    """Each source token predicts apart, the attention mixes the predictions, and the posterior aligns.
+
+    `p(y_t) = sum_s W_ts p(y_t | s)` (Deng et al., eq. 3): the attention W says where the hidden token may come from,
+    the posterior has seen it. What a source token predicts from is its encoder state or, with
+    `emission="embeddings"`, its own embedding.
+    """
+
+    feeds_forward = False
+
+    def __init__(self, config: MaskAlignConfig):
+        super().__init__(config, MaskAlignCrossAttention(config))
+        self.emission = nn.Linear(config.d_model, config.d_model)
+        self.null_emission = nn.Parameter(torch.empty(config.d_model)) if config.leaky else None
+
+    def init_parameters(self) -> None:
+        """Initialise the parameters that belong to no sub-module: NULL predicts by frequency alone."""
+        super().init_parameters()
+        if self.null_emission is not None:
+            nn.init.zeros_(self.null_emission)
+
+    def emissions(self, evidence: Evidence) -> Tensor:
+        """What NULL and each source token predict in the space of output embeddings, (B, 1 + S, d_model)."""
+        states = evidence.source.tokens if self.config.emission == "embeddings" else evidence.states
+        emission = self.dropout(self.output_layer_norm(self.emission(states)))
+        null = emission.new_zeros(emission.shape[-1]) if self.null_emission is None else self.null_emission
+        return torch.cat([null.to(emission.dtype).expand(len(states), 1, -1), emission], dim=1)
+
+    def aligning_weights(self, evidence: Evidence) -> Tensor:
+        """Posterior of the mixture without normalisers (see `normalizer_penalty`).
+
+        The biases of the target tokens are the same for every source token and cancel.
+        """
+        logits = torch.matmul(evidence.target.tokens, self.emissions(evidence).transpose(1, 2))
+        return mixture_log_likelihood(evidence.weights.mean(dim=1), logits.to(at_least_float32(logits)))[1]
+
+    def losses(self, evidence: Evidence) -> Prediction:
+        """Negative log-likelihood of the mixture; the accuracy in evaluation only."""
+        real = evidence.target.real
+        vectors, bias, labels = self.output_layer(evidence.target)
+        weights = evidence.weights.mean(dim=1)
+        count = real.sum().clamp(min=1)
+        logits = F.linear(self.emissions(evidence), vectors).to(bias.dtype) + bias  # (B, 1 + S, C)
+        normalizer = torch.logsumexp(logits, dim=-1)
+        picked = logits.gather(2, labels.unsqueeze(1).expand(-1, logits.shape[1], -1)) - normalizer.unsqueeze(2)
+        likelihood, posterior = mixture_log_likelihood(weights, picked.transpose(1, 2))
+        loss = -likelihood.masked_fill(~real, 0.0).sum() / count
+        accuracy = None
+        if not self.training:  # a product as large as the output layer, over each pair of positions
+            mixed = torch.matmul(weights, (logits - normalizer.unsqueeze(2)).exp())
+            accuracy = ((mixed.argmax(dim=-1) == labels) & real).float().sum() / count
+        predicts = F.pad(evidence.source.real, (1, 0), value=self.null_emission is not None)
+        penalty = normalizer.square().masked_fill(~predicts, 0.0).sum() / predicts.sum()
+        return Prediction(loss, posterior, accuracy, penalty)
+
+
+PREDICTION_HEADS = {"attention": AttentionPrediction, "mixture": MixturePrediction}
