@@ -43,7 +43,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
 from hf_attncal.alignment.aligner import WordAligner
-from hf_attncal.data.batching import TokenBatchSampler
+from hf_attncal.data.batching import TokenBatchSampler, batches_by_length
 from hf_attncal.data.collators import AlignmentCollator
 from hf_attncal.models.configuration_mask_align import MaskAlignConfig
 from hf_attncal.models.modeling_mask_align import MaskAlignModel
@@ -142,20 +142,6 @@ def text_of(ids: np.ndarray, vocab_size: int) -> str:
     return "".join(("" if i >= first else " ") + _piece(i, vocab_size) for i in ids.tolist()).lstrip()
 
 
-def cut(lengths: np.ndarray, batch_size: int, batch_tokens: int) -> list[list[int]]:
-    """Indices of pairs in batches as `WordAligner.align` makes them, short ones first."""
-    batches: list[list[int]] = []
-    longest = np.zeros(2, dtype=np.int64)
-    for index in np.argsort(lengths.sum(axis=1), kind="stable").tolist():
-        grown = np.maximum(longest, lengths[index])
-        if not batches or len(batches[-1]) == batch_size or (len(batches[-1]) + 1) * grown.sum() > batch_tokens:
-            batches.append([])
-            grown = lengths[index]
-        longest = grown
-        batches[-1].append(index)
-    return batches
-
-
 # ---- models ----
 
 
@@ -199,10 +185,11 @@ def aligner_of(args: argparse.Namespace, size: str, pairs: Sequence[tuple[str, s
 
 
 def padded_batches(args: argparse.Namespace, vocab_size: int, sentences: Sentences) -> list[dict[str, torch.Tensor]]:
-    """The batches of `cut` on the device, named as `MaskAlignModel` takes them."""
+    """The batches that `WordAligner.align` makes, on the device, named as `MaskAlignModel` takes them."""
     ids, collate = sentences.ids(vocab_size), AlignmentCollator(PAD)
     batches = []
-    for indices in cut(sentences.lengths, args.batch_size, args.batch_tokens):
+    lengths = [tuple(pair) for pair in sentences.lengths.tolist()]
+    for indices in batches_by_length(lengths, args.batch_size, args.batch_tokens):
         batch = collate([{"input_ids": ids[i][0], "target_input_ids": ids[i][1]} for i in indices])
         del batch["return_loss"]
         batches.append({name: tensor.to(args.device) for name, tensor in batch.items()})

@@ -17,8 +17,8 @@ import torch
 from aligners import FILES
 from committed import markdown
 
-from hf_attncal.alignment.aligner import WordAligner
-from hf_attncal.alignment.seq2seq import WEIGHTS, select_attention
+from hf_attncal.alignment import WordAligner, select_attention
+from hf_attncal.alignment.seq2seq import WEIGHTS
 from hf_attncal.inference.loading import load_seq2seq
 from hf_attncal.metrics import records
 from hf_attncal.metrics.aer import alignment_error_rate

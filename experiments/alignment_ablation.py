@@ -16,6 +16,7 @@ from pathlib import Path
 from committed import RESULTS
 
 from hf_attncal import WordAligner
+from hf_attncal.alignment.mask_align import MaskAlignSource
 from hf_attncal.metrics import records
 from hf_attncal.metrics.aer import is_punctuation
 from hf_attncal.training.settings import read_settings
@@ -24,15 +25,15 @@ from hf_attncal.training.word_alignment import THRESHOLDS, AlignerConfig, Gold, 
 SWITCHES = ("masked", "leaky", "agreement")
 
 
-class WithoutEndPunctuation(WordAligner):
+class WithoutEndPunctuation(MaskAlignSource):
     """Leaves out the weights of words on the punctuation at the end of the side that a direction reads."""
 
-    def _weights(self, pairs):
-        weights = super()._weights(pairs)
+    def directions(self, pairs):
+        forward, backward, target_null, source_null = super().directions(pairs)
         for row, (source, target) in enumerate(pairs):
             for read, predicted, side, null in (
-                (source, target, weights.forward, weights.target_null),
-                (target, source, weights.backward, weights.source_null),
+                (source, target, forward, target_null),
+                (target, source, backward, source_null),
             ):
                 if not self._is_punctuation(read[-1]):
                     continue
@@ -41,7 +42,7 @@ class WithoutEndPunctuation(WordAligner):
                 total = (side[row].sum(dim=1) + null[row]).clamp(min=1e-9)
                 side[row] /= total.unsqueeze(1)
                 null[row] /= total
-        return weights
+        return forward, backward, target_null, source_null
 
     def _is_punctuation(self, token) -> bool:
         return is_punctuation(self.tokenizer.decode([token]).strip())
@@ -101,7 +102,8 @@ def main() -> None:
             config.training.pop("num_train_epochs", None)
             results = train_aligner(config)
             aligner = WordAligner.from_pretrained(folder, device="cpu")
-            without = WithoutEndPunctuation(aligner.model, aligner.tokenizer)
+            without = WordAligner(aligner.model, aligner.tokenizer)
+            without.source = WithoutEndPunctuation(aligner.model, aligner.tokenizer)
         row = {
             **dict(zip(SWITCHES, parts, strict=True)),
             "prediction": config.model["prediction"],

@@ -3,12 +3,11 @@
 Everything is made on the spot: the sentence pairs with their exact word alignments, the vocabulary and the model.
 """
 
-import json
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from datasets import Dataset, disable_progress_bars
@@ -21,24 +20,18 @@ from transformers import DataCollatorForSeq2Seq, PrinterCallback, TrainerCallbac
 from transformers.utils import logging as transformers_logging
 
 from hf_attncal import AttnCalMarianConfig, AttnCalMarianMTModel, AttnCalTrainer, AttnCalTrainingArguments
-from hf_attncal.alignment import (
-    AlignmentScore,
-    GoldAlignment,
-    alignment_error_rate,
-    argmax_links,
-    subword_word_ids,
-    word_attention,
-)
+from hf_attncal.alignment import AlignmentScore, GoldAlignment, alignment_error_rate, argmax_links
 from hf_attncal.analysis import attention_is_reliable, head_average
-from hf_attncal.analysis.corpus import layer_contributions
 from hf_attncal.analysis.plots import heat_map
+from hf_attncal.analysis.reading import read_pairs
+from hf_attncal.analysis.words import word_attention
 from hf_attncal.data.corpora import tokenize_pairs
 from hf_attncal.data.synthetic.english_german import AlignedPair, generate_split
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
 from hf_attncal.hub import Result, inspect_folder, translate_in_fresh_process, write_model_card
 from hf_attncal.inference.translation import translate
+from hf_attncal.metrics import records
 from hf_attncal.metrics.bleu import BleuScore, bleu
-from hf_attncal.metrics.records import hardware, software
 
 TRAIN_PAIRS, DEV_PAIRS, TEST_PAIRS = 20_000, 300, 300
 VOCABULARY = 800
@@ -63,10 +56,10 @@ LEARNING_RATE = 3e-3
 BATCH_SIZE = 100  # sentences, outside training
 LONGEST_MAP = 11  # words of the longer side of the sentence in the heat map
 SHOWN = 3  # sentences that the process without the package translates
+WORDS = ("all", "without_punctuation")  # what is scored
 
 
-@dataclass(frozen=True)
-class PairDetails:
+class PairDetails(NamedTuple):
     """Head averages of the cross-attention for one sentence pair: (layers, target words, source words).
 
     `mask` averages over the subwords of a source word; the others sum, as mass does.
@@ -93,13 +86,11 @@ def run_demo(output: str | Path, steps: int, seed: int) -> dict:
 
     console.rule("[bold]Data")
     train, dev, test = generate_split(TRAIN_PAIRS, DEV_PAIRS, TEST_PAIRS)
-    tokenizer = train_bpe_tokenizer(
-        (" ".join(side) for pair in train for side in (pair.source, pair.target)), VOCABULARY
-    )
+    tokenizer = train_bpe_tokenizer((line for side in _texts(train) for line in side), VOCABULARY)
+    sources, targets = _texts(test)
     console.print(
         f"{len(train):,} synthetic English-German pairs to train on, {len(dev)} to choose a layer, "
-        f"{len(test)} to test; {len(tokenizer)} subwords. One pair:\n"
-        f"  {' '.join(test[0].source)}\n  {' '.join(test[0].target)}"
+        f"{len(test)} to test; {len(tokenizer)} subwords. One pair:\n  {sources[0]}\n  {targets[0]}"
     )
 
     console.rule("[bold]Training")
@@ -123,26 +114,22 @@ def run_demo(output: str | Path, steps: int, seed: int) -> dict:
 
     console.rule("[bold]A folder for the Hub")
     folder = output / "model"
-    save(folder, model, tokenizer, test, after, scores)
+    save(folder, model, tokenizer, sources[0], after, scores)
     console.print(str(inspect_folder(folder)), soft_wrap=True)
     console.print("In a new process, where `import hf_attncal` fails:")
-    sentences = [" ".join(pair.source) for pair in test[:SHOWN]]
-    translations = translate_in_fresh_process(folder, sentences)
-    for sentence, translation in zip(sentences, translations, strict=True):
+    translations = dict(zip(sources[:SHOWN], translate_in_fresh_process(folder, sources[:SHOWN]), strict=True))
+    for sentence, translation in translations.items():
         console.print(f"  {sentence}\n    [bold]{translation}[/]")
 
     results = {
-        "steps": steps,
-        "seed": seed,
+        **records.record({"steps": steps, "seed": seed, "model": MODEL}),
         "bleu": {"before": before.score, "after": after.score, "signature": after.signature},
         "alignment": scores,
         "reliability": reliability,
-        "translations": dict(zip(sentences, translations, strict=True)),
+        "translations": translations,
         "seconds": round(time.monotonic() - started, 1),
-        "software": software(),
-        "hardware": hardware(),
     }
-    (output / "results.json").write_text(json.dumps(results, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    records.write(results, output / "results.json")
     console.rule()
     console.print(f"{results['seconds']:.0f} seconds. All of it is in {output}/.")
     return results
@@ -150,16 +137,9 @@ def run_demo(output: str | Path, steps: int, seed: int) -> dict:
 
 def build_model(tokenizer) -> AttnCalMarianMTModel:
     """An untrained gated model for the tokenizer's vocabulary."""
-    config = AttnCalMarianConfig(
-        vocab_size=len(tokenizer),
-        pad_token_id=tokenizer.pad_token_id,
-        eos_token_id=tokenizer.eos_token_id,
-        bos_token_id=None,
-        forced_eos_token_id=None,
-        decoder_start_token_id=tokenizer.pad_token_id,
-        **MODEL,
-    )
-    return AttnCalMarianMTModel(config)
+    tokens = {"pad_token_id": tokenizer.pad_token_id, "eos_token_id": tokenizer.eos_token_id}
+    tokens |= {"bos_token_id": None, "forced_eos_token_id": None, "decoder_start_token_id": tokenizer.pad_token_id}
+    return AttnCalMarianMTModel(AttnCalMarianConfig(vocab_size=len(tokenizer), **tokens, **MODEL))
 
 
 class RichProgress(TrainerCallback):
@@ -191,11 +171,8 @@ class RichProgress(TrainerCallback):
 
 def train_model(model, tokenizer, pairs: Sequence[AlignedPair], steps: int, seed: int, console: Console) -> None:
     """Train both objectives jointly with `AttnCalTrainer`; no checkpoint is written."""
-    columns = {
-        "source": [" ".join(pair.source) for pair in pairs],
-        "target": [" ".join(pair.target) for pair in pairs],
-    }
-    dataset, _ = tokenize_pairs(Dataset.from_dict(columns), tokenizer, model.config.max_position_embeddings)
+    text = Dataset.from_dict(dict(zip(("source", "target"), _texts(pairs), strict=True)))
+    dataset, _ = tokenize_pairs(text, tokenizer, model.config.max_position_embeddings)
     arguments = AttnCalTrainingArguments(
         max_steps=steps,
         tokens_per_batch=MAX_TOKENS,
@@ -224,57 +201,32 @@ def train_model(model, tokenizer, pairs: Sequence[AlignedPair], steps: int, seed
 
 def translation_score(model, tokenizer, pairs: Sequence[AlignedPair]) -> BleuScore:
     """BLEU of beam search with 4 beams; the text is tokenised already."""
-    sources = [" ".join(pair.source) for pair in pairs]
+    sources, targets = _texts(pairs)
     hypotheses = translate(model, tokenizer, sources, batch_size=BATCH_SIZE, max_new_tokens=48)
-    return bleu(hypotheses, [" ".join(pair.target) for pair in pairs], tokenize="none")
+    return bleu(hypotheses, targets, tokenize="none")
 
 
-@torch.no_grad()
 def inspect_pairs(model, tokenizer, pairs: Sequence[AlignedPair]) -> tuple[list[PairDetails], list[float]]:
     """Attention, mask and contribution between the words of every pair, from a pass over the correct translations.
-
-    The row of a target word belongs to the steps that predict it.
 
     Returns:
         The details of every pair, and the reliability level (eq. 8) of every layer over all target steps.
     """
-    model.eval()
-    details: list[PairDetails] = []
+    details: dict[int, PairDetails] = {}
     reliable: list[Tensor] = []
-    for start in range(0, len(pairs), BATCH_SIZE):
-        batch = pairs[start : start + BATCH_SIZE]
-        sides = [
-            [" ".join(words) for words in side] for side in zip(*((p.source, p.target) for p in batch), strict=True)
-        ]
-        source, target = (
-            tokenizer(side, padding=True, return_tensors="pt", return_offsets_mapping=True).to(model.device)
-            for side in sides
-        )
-        target_mask = target["attention_mask"].bool()
-        outputs = model(
-            input_ids=source["input_ids"],
-            attention_mask=source["attention_mask"],
-            labels=target["input_ids"].masked_fill(~target_mask, -100),
-            output_attention_details=True,
-        )
-        attention = outputs.uncalibrated_cross_attentions
-        phi = layer_contributions(outputs, source["attention_mask"])
-        reliable.append(
-            torch.stack([attention_is_reliable(a, p)[target_mask] for a, p in zip(attention, phi, strict=True)])
-        )
-        # (layers, batch, target, source) each
-        averages = [
-            torch.stack([head_average(w) for w in all_]) for all_ in (attention, outputs.calibration_masks, phi)
-        ]
-        for row in range(len(batch)):
-            ids = [
-                subword_word_ids(text[row], encoded["offset_mapping"][row].tolist())
-                for text, encoded in zip(sides, (source, target), strict=True)
-            ]
-            a, m, p = (torch.stack([word_attention(w[row], *ids) for w in average]) for average in averages)
-            subwords = word_attention(torch.ones_like(averages[0][0, row]), *ids)  # of each source word
-            details.append(PairDetails(attention=a, mask=m / subwords, contribution=p))
-    return details, torch.cat(reliable, dim=1).double().mean(dim=1).tolist()
+    for read, reading in read_pairs(
+        model, tokenizer, *_texts(pairs), batch_size=BATCH_SIZE, attentions=False, details=True
+    ):
+        kinds = reading.uncalibrated, reading.masks, reading.contributions
+        hits = [attention_is_reliable(a, phi) for a, _, phi in zip(*kinds, strict=True)]
+        reliable.append(torch.stack(hits)[:, reading.target_mask])
+        # (batch, layers, target, source) each
+        averages = [torch.stack([head_average(layer) for layer in layers], dim=1).cpu() for layers in kinds]
+        for row, (index, source, target) in enumerate(read):
+            steps = [reading.unpadded(average, row) for average in averages]
+            a, m, phi, subwords = (word_attention(w, source, target) for w in (*steps, torch.ones_like(steps[0])))
+            details[index] = PairDetails(a, m / subwords, phi)
+    return [details[n] for n in range(len(pairs))], torch.cat(reliable, dim=1).double().mean(dim=1).tolist()
 
 
 def compare_alignments(
@@ -286,14 +238,27 @@ def compare_alignments(
     """AER on test of `attention` and of `contribution`, each in the layer (from 1) that is best for it on dev."""
     scores = {}
     for name in ("attention", "contribution"):
-        number = len(details[0].attention)
-        layer = min(range(number), key=lambda layer, name=name: layer_score(dev, dev_details, name, layer).aer)
-        scores[name] = {
-            "layer": layer + 1,
-            "all": vars(layer_score(test, details, name, layer)),
-            "without_punctuation": vars(layer_score(test, details, name, layer, punctuation=False)),
-        }
+        rates = [layer_score(dev, dev_details, name, layer).aer for layer in range(len(details[0].attention))]
+        layer = rates.index(min(rates))
+        found = {words: vars(layer_score(test, details, name, layer, words)) for words in WORDS}
+        scores[name] = {"layer": layer + 1, **found}
     return scores
+
+
+def layer_score(
+    pairs: Sequence[AlignedPair], details: Sequence[PairDetails], name: str, layer: int, words: str = "all"
+) -> AlignmentScore:
+    """AER of linking every target word to the source word with the largest `name` in one layer (from 0).
+
+    Without punctuation (see `WORDS`) the links of target words that are no words are left out on both sides.
+    """
+    gold, proposed = [], []
+    for pair, detail in zip(pairs, details, strict=True):
+        counted = {j for j, word in enumerate(pair.target) if words == "all" or word.isalnum()}
+        links = frozenset(link for link in pair.links if link[1] in counted)
+        gold.append(GoldAlignment(sure=links, possible=links))
+        proposed.append({link for link in argmax_links(getattr(detail, name)[layer]) if link[1] in counted})
+    return alignment_error_rate(gold, proposed, unit="word" if words == "all" else "word without punctuation")
 
 
 def print_alignments(scores: dict[str, dict], reliability: Sequence[float], console: Console) -> None:
@@ -302,9 +267,8 @@ def print_alignments(scores: dict[str, dict], reliability: Sequence[float], cons
     for heading in ("all words", "without punctuation", "layer"):
         table.add_column(heading, justify="right")
     for name, symbols in (("attention", "attention a"), ("contribution", "contribution phi = |a_p - a|")):
-        score = scores[name]
-        rates = (f"[bold]{100 * score[words]['aer']:.1f}" for words in ("all", "without_punctuation"))
-        table.add_row(symbols, *rates, str(score["layer"]))
+        rates = (f"[bold]{100 * scores[name][words]['aer']:.1f}" for words in WORDS)
+        table.add_row(symbols, *rates, str(scores[name]["layer"]))
     console.print(table)
     layer = scores["contribution"]["layer"]
     console.print(
@@ -316,22 +280,6 @@ def print_alignments(scores: dict[str, dict], reliability: Sequence[float], cons
         f"{scores['attention']['all']['signature']}",
         soft_wrap=True,
     )
-
-
-def layer_score(
-    pairs: Sequence[AlignedPair], details: Sequence[PairDetails], name: str, layer: int, punctuation: bool = True
-) -> AlignmentScore:
-    """AER of linking every target word to the source word with the largest `name` in one layer (from 0).
-
-    Without `punctuation` the links of target words that are no words are left out on both sides.
-    """
-    gold, proposed = [], []
-    for pair, detail in zip(pairs, details, strict=True):
-        counted = {j for j, word in enumerate(pair.target) if punctuation or word.isalnum()}
-        links = frozenset(link for link in pair.links if link[1] in counted)
-        gold.append(GoldAlignment(sure=links, possible=links))
-        proposed.append({link for link in argmax_links(getattr(detail, name)[layer]) if link[1] in counted})
-    return alignment_error_rate(gold, proposed, unit="word" if punctuation else "word without punctuation")
 
 
 def draw_heat_map(
@@ -349,41 +297,36 @@ def draw_heat_map(
 
     fitting = [n for n, pair in enumerate(pairs) if max(len(pair.source), len(pair.target)) <= LONGEST_MAP]
     chosen = max(fitting, key=preference)
-    pair, detail = pairs[chosen], details[chosen]
-    figure = heat_map(
-        {
-            "attention a": detail.attention[layer - 1],
-            "mask m (light = it matters)": detail.mask[layer - 1],
-            "contribution φ = |aₚ − a|": detail.contribution[layer - 1],
-        },
-        pair.source,
-        pair.target,
-        links=pair.links,
-        title=f"Decoder layer {layer}, mean of the heads",
-    )
-    figure.savefig(path, dpi=160)
+    pair = pairs[chosen]
+    names = ("attention a", "mask m (light = it matters)", "contribution φ = |aₚ − a|")
+    panels = {name: layers[layer - 1] for name, layers in zip(names, details[chosen], strict=True)}
+    title = f"Decoder layer {layer}, mean of the heads"
+    heat_map(panels, pair.source, pair.target, links=pair.links, title=title).savefig(path, dpi=160)
     return f"{' '.join(pair.source)}  |  {' '.join(pair.target)}"
 
 
-def save(folder: Path, model, tokenizer, test: Sequence[AlignedPair], bleu_score: BleuScore, scores: dict) -> None:
+def save(folder: Path, model, tokenizer, example: str, bleu_score: BleuScore, scores: dict) -> None:
     """Model, code, tokenizer and model card."""
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
-    results = [Result("BLEU", bleu_score.score, bleu_score.signature)]
-    results += [
+    rates = [
         Result(f"AER of {name}, layer {score['layer']}", 100 * score[words]["aer"], score[words]["signature"])
         for name, score in scores.items()
-        for words in ("all", "without_punctuation")
+        for words in WORDS
     ]
     write_model_card(
         folder,
         model_name="attncal-demo",
         summary="A small English-German model with gated attention calibration, trained by `attncal demo`.",
         training_data=f"{TRAIN_PAIRS:,} pairs of the synthetic English-German language of `hf_attncal`",
-        example=" ".join(test[0].source),
+        example=example,
         languages=("en", "de"),
-        results=results,
+        results=[Result("BLEU", bleu_score.score, bleu_score.signature), *rates],
     )
+
+
+def _texts(pairs: Sequence[AlignedPair]) -> tuple[list[str], list[str]]:
+    return [" ".join(pair.source) for pair in pairs], [" ".join(pair.target) for pair in pairs]
 
 
 def _quiet_libraries() -> None:

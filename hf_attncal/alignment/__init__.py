@@ -1,16 +1,19 @@
-"""Word alignment: the `WordAligner`, Pharaoh files, symmetrisation, scores, and links read off attention.
+"""Word alignment: the `WordAligner` over sources of weights, symmetrisation, and links of generated text.
 
-Training is in `hf_attncal.training.word_alignment`.
+Training is in `hf_attncal.training.word_alignment`, scores in `hf_attncal.metrics.aer`, Pharaoh files in
+`hf_attncal.data.pharaoh`; what users of the aligner need of them is here, too.
 """
 
-from hf_attncal.data.pharaoh import GoldAlignment, check_index_base, parse_alignments, parse_hypotheses
-from hf_attncal.data.words import subword_word_ids
-from hf_attncal.metrics.aer import AER_METRIC, AlignmentScore, alignment_error_rate, paired_bootstrap
+from hf_attncal.data.pharaoh import GoldAlignment, parse_alignments
+from hf_attncal.metrics.aer import AER_METRIC, AlignmentScore, alignment_error_rate
 
-from .aligner import WordAligner, WordAlignment
+from .aligner import WordAligner
 from .generated import GeneratedAlignment, align_generated
-from .links import argmax_links, extract_links, word_attention
-from .seq2seq import Seq2SeqAttention, select_attention, seq2seq_weights
+from .links import argmax_links
+from .merging import WordAlignment
+from .selection import select_attention
+from .seq2seq import Seq2SeqAttention, seq2seq_weights
+from .sources import Weights, WeightSource
 from .symmetrization import SYMMETRIZATIONS, harmonic, symmetrize, symmetrize_links
 
 __all__ = [
@@ -20,21 +23,17 @@ __all__ = [
     "GeneratedAlignment",
     "GoldAlignment",
     "Seq2SeqAttention",
+    "WeightSource",
+    "Weights",
     "WordAligner",
     "WordAlignment",
     "align_generated",
     "alignment_error_rate",
     "argmax_links",
-    "check_index_base",
-    "extract_links",
     "harmonic",
-    "paired_bootstrap",
     "parse_alignments",
-    "parse_hypotheses",
     "select_attention",
     "seq2seq_weights",
-    "subword_word_ids",
     "symmetrize",
     "symmetrize_links",
-    "word_attention",
 ]

@@ -8,13 +8,16 @@ descends from.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from hf_attncal.analysis.words import word_attention
 from hf_attncal.data.pharaoh import Link
+from hf_attncal.data.words import WordTokens, text_and_word_ids, tokenize_words
 
-from .links import argmax_links, word_attention_stack
-from .seq2seq import Seq2SeqAttention, WordTokens, token_rows, tokenize_words
+from .links import argmax_links
+from .seq2seq import Seq2SeqAttention, token_rows
 
 
 @dataclass(frozen=True)
@@ -185,36 +188,6 @@ def _with_words(alignment: GeneratedAlignment, tokenizer, source: WordTokens | N
     text, word_ids = text_and_word_ids(tokenizer, alignment.tokens)
     if source is None:
         return replace(alignment, text=text)
-    weights = word_attention_stack(alignment.attention, source.word_ids, word_ids, source.words, len(text.split()))
+    target = WordTokens(np.array(alignment.tokens), word_ids, len(text.split()))
+    weights = word_attention(alignment.attention, source, target)
     return replace(alignment, text=text, weights=weights, links=argmax_links(weights))
-
-
-def text_and_word_ids(tokenizer, tokens: Sequence[int]) -> tuple[str, list[int | None]]:
-    """The text of generated tokens, and the whitespace-separated word of it that each token belongs to.
-
-    The tokens need not be those that the text would be split into, so they are decoded from left to right. A token
-    that adds nothing that can be seen (white space, the first bytes of a character) belongs to the word of the next
-    one that does; a special token belongs to no word.
-    """
-    tokens = list(tokens)
-
-    def decode(ids: list[int], skip_special_tokens: bool = True) -> str:
-        return tokenizer.decode(ids, skip_special_tokens=skip_special_tokens, clean_up_tokenization_spaces=False)
-
-    text = decode(tokens)
-    words = len(text.split())
-    word_ids: list[int | None] = [None] * len(tokens)
-    waiting: list[int] = []
-    before = ""
-    for n, token in enumerate(tokens):
-        after = decode(tokens[: n + 1])
-        if after.rstrip() != before.rstrip():
-            # At most the last word, should later tokens have joined two words again.
-            word = min(len(after.split()), words) - 1
-            for place in (*waiting, n):
-                word_ids[place] = word
-            waiting = []
-        elif decode([token]).strip() == decode([token], skip_special_tokens=False).strip():  # not a special token
-            waiting.append(n)
-        before = after
-    return text, word_ids

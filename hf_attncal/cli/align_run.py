@@ -179,8 +179,7 @@ def load_aligner(options: argparse.Namespace):
     """
     import torch
 
-    from hf_attncal.alignment.aligner import WordAligner
-    from hf_attncal.alignment.seq2seq import Seq2SeqAttention
+    from hf_attncal.alignment import WordAligner
 
     if options.threads is not None:
         torch.set_num_threads(options.threads)
@@ -191,23 +190,11 @@ def load_aligner(options: argparse.Namespace):
         )
     names = ("layer", "heads", "shift", "source_prefix", "weights")
     chosen = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
-    if aligner.is_mask_align:
-        if chosen:
-            flag = next(iter(chosen)).replace("_", "-")
-            raise CommandError(f"--{flag} is for an encoder-decoder, but {options.model} is a Mask-Align model.")
-    elif options.null:
-        raise CommandError(f"--null needs a Mask-Align model: {options.model} is an encoder-decoder, without NULL.")
     try:
         if chosen:
-            saved = {} if aligner.settings is None else aligner.settings.to_dict()
-            if "layer" not in saved | chosen:
-                layers = getattr(aligner.model.config, "decoder_layers", None)
-                if layers is None or "heads" in chosen:
-                    raise CommandError("Give --layer, too: what is asked for is that of one layer.")
-                saved = Seq2SeqAttention.default(layers).to_dict()
-            aligner.settings = Seq2SeqAttention.from_dict(saved | chosen)
+            aligner.source.choose(**chosen)
         # Options that do not suit the model shall not be blamed on the first line of the input.
-        aligner.align([("a", "a")], threshold=options.threshold, symmetrize=options.symmetrize)
+        aligner.check(threshold=options.threshold, symmetrize=options.symmetrize, null=options.null)
     except ValueError as error:
         raise CommandError(f"{options.model} cannot be used with these options: {error}") from error
     return aligner

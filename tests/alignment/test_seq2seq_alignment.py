@@ -6,107 +6,34 @@ The reference for a row of attention is a forward pass of one sentence alone, up
 import functools
 import itertools
 import json
-import re
 from dataclasses import replace
 
 import pytest
 import torch
-from helpers import FAMILIES, TINY, assert_close, scatter
+from helpers import FAMILIES, assert_close
+from seq2seq_helpers import KINDS, PAIRS, SOURCES, TARGETS, bpe_tokenizer, randomized, rows_of_pass, sized, text_model
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import (
-    M2M100Config,
-    M2M100ForConditionalGeneration,
     MarianTokenizer,
-    MBartConfig,
-    MBartForConditionalGeneration,
-    PreTrainedTokenizer,
     PreTrainedTokenizerFast,
-    T5Config,
-    T5ForConditionalGeneration,
 )
 
-from hf_attncal.alignment import GoldAlignment, alignment_error_rate, argmax_links
-from hf_attncal.alignment.generated import align_generated, text_and_word_ids
-from hf_attncal.alignment.seq2seq import (
+from hf_attncal.alignment import (
+    GoldAlignment,
     Seq2SeqAttention,
+    align_generated,
+    alignment_error_rate,
+    argmax_links,
     select_attention,
     seq2seq_weights,
-    teacher_forced_attention,
-    token_rows,
-    tokenize_words,
 )
-from hf_attncal.data.synthetic.english_german import generate_pairs
-from hf_attncal.data.tokenizer import train_bpe_tokenizer
-
-PAIRS = [pair for pair in generate_pairs(40, seed=5) if len(pair.source) < 9][:6]
-SOURCES = [" ".join(pair.source) for pair in PAIRS]
-TARGETS = [" ".join(pair.target) for pair in PAIRS]
-KINDS = ("stock", "ours")
-
-
-@functools.cache
-def bpe_tokenizer():
-    lines = [" ".join(side) for pair in generate_pairs(300) for side in (pair.source, pair.target)]
-    return train_bpe_tokenizer(lines, vocab_size=150)
-
-
-def sized(tokenizer, **changes):
-    """Config fields of a tiny model for the vocabulary of `tokenizer`."""
-    tokens = {"pad_token_id": tokenizer.pad_token_id, "eos_token_id": tokenizer.eos_token_id}
-    tokens |= {"bos_token_id": None, "decoder_start_token_id": tokenizer.pad_token_id}
-    size = {"d_model": 16, "max_position_embeddings": 64, "tie_word_embeddings": False, "decoder_layers": 3}
-    return TINY | tokens | size | {"vocab_size": len(tokenizer)} | changes
-
-
-@functools.cache
-def text_model(family, kind):
-    """A random model for `bpe_tokenizer`, in float64 and in training mode, that tests share and do not change."""
-    stock_config, stock_model, our_config, our_model = FAMILIES[family]
-    torch.manual_seed(3)
-    if kind == "stock":
-        model = stock_model(stock_config(**sized(bpe_tokenizer())))
-    else:
-        model = our_model(our_config(**sized(bpe_tokenizer()), calibration="gated", leaky=True))
-    return randomized(model.double()).train()
-
-
-@torch.no_grad()
-def randomized(model, seed=4):
-    """Weights with which attention is far from even and differs from token to token; the usual ones are too small."""
-    generator = torch.Generator().manual_seed(seed)
-    for name, parameter in model.named_parameters():
-        if parameter.requires_grad and "norm" not in name and parameter.dim() > 1:
-            std = 1.0 if "embed" in name else 1.5 * parameter.shape[-1] ** -0.5
-            parameter.copy_(std * torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype))
-    return model
+from hf_attncal.alignment.seq2seq import token_rows
+from hf_attncal.data.words import NO_WORD, text_and_word_ids, tokenize_words
 
 
 @pytest.fixture(params=KINDS)
 def model(request, family):
     return text_model(family, request.param)
-
-
-@torch.no_grad()
-def rows_of_pass(model, source_ids, decoder_ids, attention_mask=None):
-    """Cross-attention (layers, heads, steps, source) of one sentence with the given decoder inputs."""
-    training, kernel = model.training, model.config._attn_implementation
-    model.eval().set_attn_implementation("eager")
-    outputs = model(
-        input_ids=torch.tensor([source_ids]),
-        attention_mask=attention_mask,
-        decoder_input_ids=torch.tensor([decoder_ids]),
-        output_attentions=True,
-        use_cache=False,
-    )
-    model.train(training).set_attn_implementation(kernel)
-    return torch.stack([layer[0] for layer in outputs.cross_attentions])
-
-
-def rows_by_prefixes(model, source_ids, decoder_ids):
-    """The same, each step from a pass of its own that ends there."""
-    lengths = range(1, len(decoder_ids) + 1)
-    rows = [rows_of_pass(model, source_ids, decoder_ids[:length])[:, :, -1] for length in lengths]
-    return torch.stack(rows, dim=2)
 
 
 def words_by_loops(rows, source_word_ids, target_word_ids, source_words, target_words):
@@ -127,49 +54,16 @@ def words_of(tokenizer, text):
     return [*ids, tokenizer.eos_token_id], [n for n, tokens in enumerate(alone) for _ in tokens] + [None]
 
 
-# ---- teacher-forced attention ----
+# ---- rows ----
 
 
-def test_attention_of_a_padded_batch_is_that_of_every_step_on_its_own(model):
-    tokenizer = bpe_tokenizer()
-    kernel = model.config._attn_implementation
-    found = teacher_forced_attention(model, tokenizer, SOURCES, TARGETS, batch_size=3)
-    for source, target, attention in zip(SOURCES, TARGETS, found, strict=True):
-        source_ids, target_ids = tokenizer(source)["input_ids"], tokenizer(target)["input_ids"]
-        expected = rows_by_prefixes(model, source_ids, [tokenizer.pad_token_id, *target_ids[:-1]])
-        assert_close(attention, expected, 1e-10)
-    assert kernel == "sdpa" == model.config._attn_implementation
-    assert model.training
+def test_rows_of_tokens():
+    steps = torch.arange(6.0).view(1, 3, 2)
+    assert token_rows(steps, shift=False).tolist() == steps.tolist()
+    assert token_rows(steps, shift=True).tolist() == [[[2, 3], [4, 5], [4, 5]]]
 
 
-def test_contributions_are_those_of_the_equation(family):
-    """phi = |m a + (1 - m) mu - a|, of every pair on its own; NULL takes its share out of the mean."""
-    model = text_model(family, "ours")
-    found = teacher_forced_attention(model, bpe_tokenizer(), SOURCES, TARGETS, batch_size=4, weights="contribution")
-    model.eval()
-    for source, target, pair in zip(SOURCES, TARGETS, found, strict=True):
-        inputs = bpe_tokenizer()([source], return_tensors="pt")
-        labels = bpe_tokenizer()(text_target=[target], return_tensors="pt")["input_ids"]
-        with torch.no_grad():
-            outputs = model(**inputs, labels=labels, output_attention_details=True)
-        for layer, (a, m, null) in enumerate(
-            zip(
-                outputs.uncalibrated_cross_attentions,
-                outputs.calibration_masks,
-                outputs.null_attentions,
-                strict=True,
-            )
-        ):
-            mean = ((1 - null) / a.shape[-1])[..., None]
-            assert_close(pair[layer], ((m * a + (1 - m) * mean) - a).abs()[0])
-    model.train()
-
-
-def test_contributions_need_masks(family):
-    stock = text_model(family, "stock")
-    with pytest.raises(ValueError, match="needs a model or an active adapter with `calibration`"):
-        teacher_forced_attention(stock, bpe_tokenizer(), SOURCES, TARGETS, weights="contribution")
-    assert stock.training
+# ---- weights between words ----
 
 
 def test_the_search_and_the_weights_read_contributions(family):
@@ -181,45 +75,6 @@ def test_the_search_and_the_weights_read_contributions(family):
     assert alignment_error_rate(gold, [argmax_links(pair) for pair in weights]).aer == score.aer
     plain = seq2seq_weights(model, bpe_tokenizer(), SOURCES, TARGETS, replace(settings, weights="attention"))
     assert not torch.allclose(weights[0], plain[0])
-
-
-def test_the_model_is_put_back_after_an_error(model, monkeypatch):
-    monkeypatch.setattr(type(model.base_model), "forward", lambda *args, **kwargs: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
-        teacher_forced_attention(model, bpe_tokenizer(), SOURCES, TARGETS)
-    assert model.training
-    assert model.config._attn_implementation == "sdpa"
-
-
-@pytest.mark.parametrize("kind", ["t5", "m2m100", "mbart"])
-def test_other_encoder_decoders(kind):
-    """The library's own way of making decoder inputs from labels decides which step has which token as its output."""
-    tokenizer = bpe_tokenizer()
-    fields = sized(tokenizer)
-    sizes = {"d_model": 16, "d_kv": 8, "d_ff": 12, "num_layers": 2, "num_heads": 2, "dropout_rate": 0.0}
-    tokens = {name: value for name, value in fields.items() if "token_id" in name} | {"vocab_size": len(tokenizer)}
-    model = {
-        "t5": lambda: T5ForConditionalGeneration(T5Config(**sizes, **tokens)),
-        "m2m100": lambda: M2M100ForConditionalGeneration(M2M100Config(**fields)),
-        "mbart": lambda: MBartForConditionalGeneration(MBartConfig(**fields)),
-    }[kind]()
-    scatter(model.double().eval(), 0.2)
-    model.set_attn_implementation("eager")
-    found = teacher_forced_attention(model, tokenizer, SOURCES, TARGETS)
-    for source, target, attention in zip(SOURCES, TARGETS, found, strict=True):
-        labels = tokenizer(target, return_tensors="pt")["input_ids"]
-        with torch.no_grad():
-            outputs = model(**tokenizer(source, return_tensors="pt"), labels=labels, output_attentions=True)
-        assert_close(attention, torch.stack([layer[0] for layer in outputs.cross_attentions]), 1e-10)
-
-
-def test_rows_of_tokens():
-    steps = torch.arange(6.0).view(1, 3, 2)
-    assert token_rows(steps, shift=False).tolist() == steps.tolist()
-    assert token_rows(steps, shift=True).tolist() == [[[2, 3], [4, 5], [4, 5]]]
-
-
-# ---- weights between words ----
 
 
 @pytest.mark.parametrize(
@@ -257,8 +112,6 @@ def test_pairs_without_words_have_no_cells(model):
         (0, 0),
     ]
     assert_close(found[3], seq2seq_weights(model, tokenizer, SOURCES[1:2], TARGETS[1:2])[0], 1e-10)
-    attention = teacher_forced_attention(model, tokenizer, sources, targets)
-    assert [weights.numel() > 0 for weights in attention] == [False, False, False, True]
     assert seq2seq_weights(model, tokenizer, [], []) == []
 
 
@@ -468,72 +321,6 @@ def test_annotations_must_fit():
 # ---- words of tokenizers ----
 
 
-class SlowTokenizer(PreTrainedTokenizer):
-    """Pieces of two characters, `_` in front of a word; "of course" is one piece; the target is in capitals."""
-
-    model_input_names = ["input_ids", "attention_mask"]
-
-    def __init__(self):
-        self.pieces, self.target = {}, False
-        super().__init__(eos_token="</s>", unk_token="<unk>", pad_token="<pad>")
-
-    @property
-    def vocab_size(self):
-        return 500
-
-    def get_vocab(self):
-        return dict(self.added_tokens_encoder)
-
-    def _tokenize(self, text, **kwargs):
-        text = "_" + text.replace(" ", "_")
-        return re.findall("_of_course|_[^_]?|[^_]{1,2}", text.upper() if self.target else text)
-
-    def _convert_token_to_id(self, token):
-        return self.pieces.setdefault(token, 100 + len(self.pieces))
-
-    def _convert_id_to_token(self, index):
-        return {index: token for token, index in self.pieces.items()}[index]
-
-    def convert_tokens_to_string(self, tokens):
-        return "".join(tokens).replace("_", " ").strip()
-
-    def build_inputs_with_special_tokens(self, ids, other=None):
-        return [*ids, self.eos_token_id]
-
-    def _switch_to_target_mode(self):
-        self.target = True
-
-    def _switch_to_input_mode(self):
-        self.target = False
-
-
-def test_words_of_a_slow_tokenizer():
-    tokenizer = SlowTokenizer()
-    (found,) = tokenize_words(tokenizer, ["abc de fghij"])
-    assert tokenizer.convert_ids_to_tokens(found.ids) == ["_a", "bc", "_d", "e", "_f", "gh", "ij", "</s>"]
-    assert (found.word_ids, found.words) == ([0, 0, 1, 1, 2, 2, 2, None], 3)
-    (target,) = tokenize_words(tokenizer, ["abc de"], target=True)
-    assert tokenizer.convert_ids_to_tokens(target.ids) == ["_A", "BC", "_D", "E", "</s>"]
-    assert target.word_ids == [0, 0, 1, 1, None]
-
-
-def test_a_slow_tokenizer_whose_words_differ_alone():
-    """The pieces on both sides of "of course" are found again; the piece itself goes to the first of its words."""
-    tokenizer = SlowTokenizer()
-    (found,) = tokenize_words(tokenizer, ["yes of course it is"])
-    pieces = tokenizer.convert_ids_to_tokens(found.ids)
-    assert pieces == ["_y", "es", "_of_course", "_i", "t", "_i", "s", "</s>"]
-    assert found.word_ids == [0, 0, 1, 3, 3, 4, 4, None]
-
-
-def test_a_slow_tokenizer_with_a_prefix_and_without_words():
-    tokenizer = SlowTokenizer()
-    found = tokenize_words(tokenizer, ["ab", " "], prefix="x y ")
-    assert found[0].word_ids == [None, None, 0, 0, None]
-    assert set(found[1].word_ids) == {None}
-    assert [tokens.words for tokens in found] == [1, 0]
-
-
 def test_words_of_marians_tokenizer(tmp_path):
     sentencepiece = pytest.importorskip("sentencepiece")
     vocabulary = {"</s>": 0, "<unk>": 1, "<pad>": 2, ">>deu<<": 3}
@@ -555,14 +342,14 @@ def test_words_of_marians_tokenizer(tmp_path):
         tokenizer = MarianTokenizer(*(str(tmp_path / name) for name in ("source.spm", "target.spm", "vocab.json")))
     assert not tokenizer.is_fast
     for texts, target, prefix in ((SOURCES, False, ""), (SOURCES, False, ">>deu<< "), (TARGETS, True, "")):
-        for text, found in zip(texts, tokenize_words(tokenizer, texts, target, prefix), strict=True):
-            words = [-1 if prefix else None] if prefix else []
+        for text, found in zip(texts, tokenize_words(tokenizer, texts, target=target, prefix=prefix), strict=True):
+            words = [NO_WORD] if prefix else []
             # Each word begins with a piece that carries the mark.
-            for piece in tokenizer.convert_ids_to_tokens(found.ids)[len(words) : -1]:
+            for piece in tokenizer.convert_ids_to_tokens(found.ids.tolist())[len(words) : -1]:
                 words.append((words[-1] if words else -1) + piece.startswith("▁"))
-            assert found.word_ids == [None if word == -1 else word for word in words] + [None]
+            assert found.word_ids.tolist() == [*words, NO_WORD]
             assert found.words == len(text.split()) == words[-1] + 1
-            decoded, word_ids = text_and_word_ids(tokenizer, found.ids)
+            decoded, word_ids = text_and_word_ids(tokenizer, found.ids.tolist())
             assert decoded.split() == (prefix + text).split()
             assert word_ids[-3] in (word_ids[-2], word_ids[-2] - 1)
 
@@ -776,7 +563,7 @@ def test_tokens_need_not_be_those_of_the_text():
     pieces = ["▁", "d", "o", "g", "<pad>", "▁d", "o", "▁", "▁", "g", "▁", "</s>"]
     text, word_ids = text_and_word_ids(tokenizer, [vocabulary[piece] for piece in pieces])
     assert text.split() == ["dog", "do", "g"]
-    assert word_ids == [0, 0, 0, 0, None, 1, 1, 2, 2, 2, None, None]
+    assert word_ids.tolist() == [0, 0, 0, 0, NO_WORD, 1, 1, 2, 2, 2, NO_WORD, NO_WORD]
 
 
 def test_bytes_of_one_character_stay_together():
@@ -792,4 +579,4 @@ def test_bytes_of_one_character_stay_together():
     found, word_ids = text_and_word_ids(tokenizer, [*ids, tokenizer.eos_token_id])
     assert found == text
     # a, 2 bytes of é; space, 3 bytes of 中; space, 2 bytes of ü
-    assert word_ids == [0] * 3 + [1] * 4 + [2] * 3 + [None]
+    assert word_ids.tolist() == [0] * 3 + [1] * 4 + [2] * 3 + [NO_WORD]

@@ -15,9 +15,7 @@ import pytest
 import torch
 from helpers import TINY, scatter, tiny_stock_model
 
-from hf_attncal.alignment.aligner import WordAligner, WordAlignment
-from hf_attncal.alignment.seq2seq import Seq2SeqAttention
-from hf_attncal.alignment.symmetrization import SYMMETRIZATIONS
+from hf_attncal.alignment import SYMMETRIZATIONS, Seq2SeqAttention, WordAligner, WordAlignment
 from hf_attncal.cli import align_run as align
 from hf_attncal.cli import build_parser, main
 from hf_attncal.cli.common import CommandError
@@ -346,7 +344,7 @@ def test_the_attention_of_an_encoder_decoder_is_chosen(run, seq2seq):
 
 def test_options_change_saved_settings_one_by_one(run, seq2seq, monkeypatch):
     saved = Seq2SeqAttention(1, (0,), shift=True)
-    monkeypatch.setattr("hf_attncal.alignment.aligner._saved_settings", lambda *_: saved)
+    monkeypatch.setattr("hf_attncal.alignment.seq2seq._saved_settings", lambda *_: saved)
     options = build_parser().parse_args(["align", "run", seq2seq, "--heads", "1", "--device", "cpu"])
     assert align.load_aligner(options).settings == Seq2SeqAttention(1, (1,), shift=True)
 
@@ -354,11 +352,11 @@ def test_options_change_saved_settings_one_by_one(run, seq2seq, monkeypatch):
 @pytest.mark.parametrize(
     ("kind", "arguments", "message"),
     [
-        ("checkpoint", ["--layer", "1"], "--layer is for an encoder-decoder"),
-        ("checkpoint", ["--source-prefix", "x"], "--source-prefix is for an encoder-decoder"),
-        ("seq2seq", ["--null"], "--null needs a Mask-Align model"),
+        ("checkpoint", ["--layer", "1"], "`layer` is for an encoder-decoder, but the model is a Mask-Align model"),
+        ("checkpoint", ["--source-prefix", "x"], "`source_prefix` is for an encoder-decoder"),
+        ("seq2seq", ["--null"], "`null` needs a model with NULL, such as Mask-Align: the model is an encoder-decoder"),
         ("seq2seq", ["--layer", "9"], "`layer` must be from -2 to 1"),
-        ("seq2seq", ["--heads", "0"], "Give --layer, too"),
+        ("seq2seq", ["--heads", "0"], "`heads` are those of one layer, and none is chosen yet: give `layer`, too"),
         ("seq2seq", ["--symmetrize", "union"], "`symmetrize` must be 'forward' for an encoder-decoder"),
     ],
 )

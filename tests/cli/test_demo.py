@@ -80,7 +80,7 @@ def test_punctuation_can_be_left_out():
     wrong_full_stop = torch.tensor([[[0.9, 0.1], [0.9, 0.1]]])
     details = [demo.PairDetails(attention=wrong_full_stop, mask=wrong_full_stop, contribution=wrong_full_stop)]
     assert demo.layer_score([pair], details, "attention", 0).aer == 0.5
-    without = demo.layer_score([pair], details, "attention", 0, punctuation=False)
+    without = demo.layer_score([pair], details, "attention", 0, "without_punctuation")
     assert without.aer == 0
     assert "|unit:word without punctuation|" in without.signature
 

@@ -1,4 +1,4 @@
-"""Pharaoh files, AER, and links from attention."""
+"""Pharaoh files and AER."""
 
 import math
 import random
@@ -6,10 +6,8 @@ import warnings
 
 import numpy as np
 import pytest
-import torch
 
 from hf_attncal import __version__
-from hf_attncal.alignment import argmax_links, extract_links, subword_word_ids, word_attention
 from hf_attncal.data.pharaoh import (
     GoldAlignment,
     check_index_base,
@@ -426,47 +424,3 @@ def test_a_paired_bootstrap_needs_something_to_draw():
         paired_bootstrap([], [], [], bootstrap=5)
     with pytest.raises(ValueError, match="1 annotated sentence pairs, but 2 proposed"):
         paired_bootstrap(parse_alignments(["0-0"]), [set()], [set()] * 2)
-
-
-# ---- links from attention ----
-
-
-def test_word_ids_follow_white_space_not_pieces():
-    text = "don't  stop now"
-    #          d  o  n'  t    _stop  n  ow   </s>
-    offsets = [(0, 1), (1, 4), (4, 5), (6, 11), (12, 13), (13, 15), (0, 0)]
-    assert subword_word_ids(text, offsets) == [0, 0, 0, 1, 2, 2, None]
-
-
-def test_a_subword_of_white_space_only_begins_the_next_word():
-    assert subword_word_ids(" a b ", [(0, 1), (1, 2), (2, 3), (3, 4), (4, 5)]) == [0, 0, 1, 1, None]
-    assert subword_word_ids("", []) == []
-
-
-def test_word_attention_sums_source_subwords_and_averages_target_subwords():
-    attention = torch.tensor([[0.1, 0.2, 0.3, 0.4], [0.3, 0.3, 0.2, 0.2], [0.0, 0.5, 0.5, 0.0]])
-    words = word_attention(attention, [0, 0, 1, None], [0, 0, 1])
-    torch.testing.assert_close(words, torch.tensor([[0.45, 0.25], [0.5, 0.5]]))
-
-
-def test_padding_after_the_word_ids_is_left_out():
-    attention = torch.tensor([[0.2, 0.1, 0.7], [0.9, 0.1, 0.0], [0.5, 0.5, 0.0]])
-    assert extract_links(attention[None], [[0, 1]], [[0, 1]]) == [{(0, 0), (0, 1)}]
-
-
-def test_a_word_without_subwords_gets_no_link():
-    # Target word 1 has no subword: its row is zero.
-    words = word_attention(torch.tensor([[0.2, 0.8], [0.9, 0.1]]), [0, 1], [0, 2])
-    assert argmax_links(words) == {(1, 0), (0, 2)}
-
-
-def test_argmax_takes_the_first_of_equals():
-    assert argmax_links(torch.tensor([[0.1, 0.4, 0.4]])) == {(1, 0)}
-    assert argmax_links(torch.zeros(0, 3)) == set()
-
-
-def test_shapes_that_do_not_fit_are_refused():
-    with pytest.raises(ValueError, match="3 word ids for 2 subwords"):
-        word_attention(torch.ones(1, 2), [0, 1, 2], [0])
-    with pytest.raises(ValueError, match=r"\(target, source\), got the shape \(1, 1, 2\)"):
-        word_attention(torch.ones(1, 1, 2), [0, 1], [0])

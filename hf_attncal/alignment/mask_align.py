@@ -1,0 +1,134 @@
+"""Weights of Mask-Align (Chen et al., ACL 2021): both directions and NULL, between subwords."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from transformers import AutoModel, AutoTokenizer
+
+from hf_attncal.data.batching import batches_by_length, padded
+from hf_attncal.data.words import NO_WORD, WordTokens, tokenize_words
+
+from .sources import Weights, WeightSource, Words
+from .windows import merge_windows, pair_windows
+
+# Forward (batch, target, source), backward (batch, source, target), target NULL and source NULL.
+Directions = tuple[Tensor, Tensor, Tensor, Tensor]
+
+
+class MaskAlignSource(WeightSource):
+    """The two directional attentions of a Mask-Align model. Needs a fast tokenizer."""
+
+    kind = "a Mask-Align model"
+
+    def __init__(self, model, tokenizer, settings=None):
+        super().__init__(model, tokenizer, settings)
+        if not tokenizer.is_fast:
+            raise ValueError(
+                f"Mask-Align needs a fast tokenizer, got {type(tokenizer).__name__}: words are found by the "
+                "characters that each token covers. Save the checkpoint with its fast tokenizer (`tokenizer.json`)."
+            )
+
+    @classmethod
+    def reads(cls, config) -> bool:
+        return config.model_type == "mask_align"
+
+    @classmethod
+    def load(cls, name: str | Path, *, dtype, **options: Any) -> tuple:
+        model = AutoModel.from_pretrained(name, dtype=dtype or "auto", **options)
+        return model, AutoTokenizer.from_pretrained(name, **options), None
+
+    @property
+    def symmetrization(self) -> str:
+        return self.model.config.symmetrization
+
+    @property
+    def threshold(self) -> float:
+        return self.model.config.alignment_threshold
+
+    def weights(
+        self, pairs: Sequence[Words], batch_size: int, batch_tokens: int
+    ) -> Iterator[tuple[list[int], Weights]]:
+        """A side of more tokens than the model has positions is read in overlapping windows (see `windows.py`)."""
+        texts = [" ".join(side) for pair in pairs for side in pair]
+        if self.model.config.lowercase:
+            texts = [text.lower() for text in texts]
+        sides = tokenize_words(self.tokenizer, texts, special_tokens=False)
+        encoded = list(zip(sides[::2], sides[1::2], strict=True))
+        limit = self.model.config.max_position_embeddings
+        long, short = [], []
+        for index, (source, target) in enumerate(encoded):
+            if min(len(source.ids), len(target.ids), source.words, target.words):
+                (long if max(len(source.ids), len(target.ids)) > limit else short).append(index)
+        ids = [(source.ids, target.ids) for source, target in encoded]
+        for batch in _batches([ids[index] for index in short], batch_size, batch_tokens):
+            chosen = [short[place] for place in batch]
+            found = self.directions([ids[index] for index in chosen])
+            yield chosen, _with_words(found, [encoded[index] for index in chosen])
+        for index in long:
+            found = self._in_windows(*ids[index], limit, batch_size, batch_tokens)
+            yield [index], _with_words(found, [encoded[index]])
+
+    def directions(self, pairs: Sequence[tuple[np.ndarray, np.ndarray]]) -> Directions:
+        """Both directions and their NULLs of a batch of (source ids, target ids), in float32 or better.
+
+        Raises:
+            ValueError: weights that are not finite.
+        """
+        device, padding = self.model.device, self.model.config.pad_token_id or 0
+        (input_ids, mask), (target_ids, target_mask) = (padded(side, padding) for side in zip(*pairs, strict=True))
+        output = self.model.alignments(
+            input_ids=input_ids.to(device),
+            attention_mask=mask.to(device),
+            target_input_ids=target_ids.to(device),
+            target_attention_mask=target_mask.to(device),
+        )
+        found = (output.forward_attention, output.backward_attention, output.forward_null, output.backward_null)
+        dtype = torch.promote_types(found[0].dtype, torch.float32)
+        found = tuple(tensor.to(dtype).clamp(max=1) for tensor in found)  # a sum may be rounded up
+        if not all(bool(torch.isfinite(tensor).all()) for tensor in found):
+            raise ValueError(
+                f"The weights of the model are not finite in {self.model.dtype}. Load it with `dtype='float32'`; if "
+                "they still are not, the checkpoint is damaged."
+            )
+        return found
+
+    def _in_windows(
+        self, source: np.ndarray, target: np.ndarray, limit: int, batch_size: int, batch_tokens: int
+    ) -> Directions:
+        """Both directions of one pair that is too long to be read at once, as a batch of one."""
+        windows = pair_windows(len(source), len(target), limit)
+        pairs = [(source[source_window], target[target_window]) for source_window, target_window in windows]
+        parts: tuple[list, list] = ([], [])
+        for batch in _batches(pairs, batch_size, batch_tokens):
+            forward, backward, target_null, source_null = self.directions([pairs[place] for place in batch])
+            for row, place in enumerate(batch):
+                s, t = map(len, pairs[place])
+                source_window, target_window = windows[place]
+                parts[0].append((target_window, source_window, forward[row, :t, :s], target_null[row, :t]))
+                parts[1].append((source_window, target_window, backward[row, :s, :t], source_null[row, :s]))
+        forward, target_null = merge_windows(parts[0], len(target), len(source))
+        backward, source_null = merge_windows(parts[1], len(source), len(target))
+        return forward[None], backward[None], target_null[None], source_null[None]
+
+
+def _batches(
+    pairs: Sequence[tuple[np.ndarray, np.ndarray]], batch_size: int, batch_tokens: int
+) -> Iterator[list[int]]:
+    return batches_by_length([(len(source), len(target)) for source, target in pairs], batch_size, batch_tokens)
+
+
+def _with_words(found: Directions, pairs: Sequence[tuple[WordTokens, WordTokens]]) -> Weights:
+    sources, targets = zip(*pairs, strict=True)
+    device = found[0].device
+    words = [(source.words, target.words) for source, target in pairs]
+    return Weights(*found, _word_ids(sources).to(device), _word_ids(targets).to(device), words)
+
+
+def _word_ids(sides: Sequence[WordTokens]) -> Tensor:
+    """(batch, longest) word of each token; the largest number of words stands for no word."""
+    words = max(side.words for side in sides)
+    return padded([np.where(side.word_ids == NO_WORD, words, side.word_ids) for side in sides], words)[0]

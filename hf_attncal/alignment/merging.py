@@ -1,0 +1,179 @@
+"""From the weights of a batch to word alignments: pooling over subwords, symmetrisation, links and scores."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+import torch
+from torch import Tensor
+
+from hf_attncal.data.pharaoh import Link
+
+from .links import argmax_links
+from .sources import Weights
+from .symmetrization import harmonic, symmetrize
+
+Nulls = Sequence[tuple[float, ...] | None]
+
+
+@dataclass(frozen=True, slots=True)
+class WordAlignment:
+    """Word links of one sentence pair, all indices counted from 0.
+
+    Args:
+        links: (i source, j target), sorted.
+        scores: one for each link, from 0 to 1: see `symmetrize` for what they are; with an encoder-decoder, the
+            attention of the target word to the source word.
+        source_null: for each source word the probability that it has no partner, the mean over its subwords (1 for a
+            word of which the tokenizer leaves nothing, and where the other side is empty). None for an
+            encoder-decoder, which has no NULL.
+        target_null: the same for each target word.
+        score: how well the pair is aligned, from 0 to 1: the mean, over the words of both sides, of the best score
+            that the word has with any word of the other side, linked or not. None if a side has no word.
+        symmetrization: how the two directions were merged; "forward" for an encoder-decoder.
+        threshold: what the score of a link had to exceed; None where each target word got its best source word.
+    """
+
+    links: tuple[Link, ...]
+    scores: tuple[float, ...]
+    source_null: tuple[float, ...] | None
+    target_null: tuple[float, ...] | None
+    score: float | None
+    symmetrization: str
+    threshold: float | None
+
+    def pharaoh(self, scores: bool = False) -> str:
+        """The links as `i-j i-j ...`, or as `i-j:score` with four decimals."""
+        if scores:
+            return " ".join(f"{i}-{j}:{score:.4f}" for (i, j), score in zip(self.links, self.scores, strict=True))
+        return " ".join(f"{i}-{j}" for i, j in self.links)
+
+    def to_dict(self) -> dict:
+        """The fields by name, ready for JSON."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+
+def merge(weights: Weights, method: str, threshold: float | None) -> list[WordAlignment]:
+    """One alignment for each pair of a batch.
+
+    "harmonic" links two words if the harmonic mean of the two directions is above the threshold for any two of their
+    subwords, and that maximum is their score. The other methods work on the weights of each direction between words,
+    the maximum over their subwords.
+
+    Args:
+        weights: of the batch.
+        method: one of `SYMMETRIZATIONS`; "forward" where there is one direction.
+        threshold: what a score must exceed; None to link each target word to its best source word ("forward" only).
+    """
+    source_side, target_side = (weights.source_ids, weights.source_words), (weights.target_ids, weights.target_words)
+    source_lengths, target_lengths = zip(*weights.words, strict=True)
+    nulls = (
+        _of_words(weights.source_null, source_side, source_lengths),
+        _of_words(weights.target_null, target_side, target_lengths),
+    )
+    if method == "harmonic":
+        scores = largest_over_words(harmonic(weights.forward, weights.backward), source_side, target_side)
+        return _above_threshold(scores, weights.words, *nulls, method, threshold)
+    forward, backward = largest_over_words(weights.forward, target_side, source_side).cpu(), None
+    if weights.backward is not None:
+        backward = largest_over_words(weights.backward, source_side, target_side).cpu()
+    results = []
+    for row, ((s, t), *null) in enumerate(zip(weights.words, *nulls, strict=True)):
+        if threshold is None:
+            links, scores = argmax_links(forward[row, :t, :s]), forward[row, :t, :s].T
+        else:
+            other = None if backward is None else backward[row, :s, :t]
+            links, scores = symmetrize(forward[row, :t, :s], other, method, threshold)
+        results.append(_alignment(links, scores, *null, method, threshold))
+    return results
+
+
+def unaligned(
+    source_words: int, target_words: int, has_null: bool, method: str, threshold: float | None
+) -> WordAlignment:
+    """The alignment of a pair of which one side has no token."""
+    nulls = ((1.0,) * source_words, (1.0,) * target_words) if has_null else (None, None)
+    score = 0.0 if source_words and target_words else None
+    return WordAlignment((), (), *nulls, score, method, threshold)
+
+
+def largest_over_words(weights: Tensor, rows: tuple[Tensor, int], columns: tuple[Tensor, int]) -> Tensor:
+    """The largest weight between the subwords of two words, for all pairs of words of a batch.
+
+    Args:
+        weights: (batch, R, C), not negative.
+        rows: (batch, R), the word of each row, and the number of words, which stands for no word.
+        columns: the same for columns, (batch, C).
+
+    Returns:
+        (batch, row words, column words), 0 for a word without subwords.
+    """
+    (row_ids, row_words), (column_ids, column_words) = rows, columns
+    batch = len(weights)
+    wide = weights.new_zeros(batch, weights.shape[1], column_words + 1)
+    wide.scatter_reduce_(2, column_ids[:, None, :].expand_as(weights), weights, "amax")
+    words = weights.new_zeros(batch, row_words + 1, column_words + 1)
+    words.scatter_reduce_(1, row_ids[:, :, None].expand_as(wide), wide, "amax")
+    return words[:, :row_words, :column_words]
+
+
+def mean_over_words(values: Tensor, word_ids: Tensor, words: int) -> Tensor:
+    """The mean over the subwords of each word; 1 for a word without subwords.
+
+    Args:
+        values: (batch, length), one for each subword.
+        word_ids: (batch, length), the word of each subword; `words` for one of no word.
+        words: number of words.
+
+    Returns:
+        (batch, words).
+    """
+    total = values.new_zeros(len(values), words + 1).scatter_add_(1, word_ids, values)
+    count = values.new_zeros(len(values), words + 1).scatter_add_(1, word_ids, torch.ones_like(values))
+    return torch.where(count > 0, total / count.clamp(min=1), 1)[:, :words]
+
+
+def _above_threshold(
+    scores: Tensor,
+    words: Sequence[tuple[int, int]],
+    source_nulls: Nulls,
+    target_nulls: Nulls,
+    method: str,
+    threshold: float,
+) -> list[WordAlignment]:
+    """Links of a batch of scores (batch, source words, target words), 0 at padding, without a loop over cells."""
+    linked = scores > threshold
+    _, i, j = (index.tolist() for index in linked.nonzero(as_tuple=True))
+    links = list(zip(i, j, strict=True))
+    link_scores = scores[linked].tolist()
+    stops = linked.sum(dim=(1, 2)).cumsum(0).tolist()
+    best = scores.amax(dim=2).sum(dim=1) + scores.amax(dim=1).sum(dim=1)
+    means = (best / torch.tensor([s + t for s, t in words], device=scores.device)).tolist()
+    return [
+        WordAlignment(tuple(links[start:stop]), tuple(link_scores[start:stop]), *nulls, mean, method, threshold)
+        for start, stop, mean, *nulls in zip([0, *stops[:-1]], stops, means, source_nulls, target_nulls, strict=True)
+    ]
+
+
+def _alignment(
+    links: set[Link],
+    scores: Tensor,
+    source_null: tuple[float, ...] | None,
+    target_null: tuple[float, ...] | None,
+    method: str,
+    threshold: float | None,
+) -> WordAlignment:
+    """The alignment of one pair from its links and its scores (source words, target words)."""
+    ordered = sorted(links)
+    scores = scores.clamp(max=1)  # a sum over subwords may be rounded up
+    i, j = torch.tensor(ordered, dtype=torch.long).reshape(-1, 2).T
+    mean = float(torch.cat([scores.amax(dim=1), scores.amax(dim=0)]).mean())
+    values = tuple(scores[i, j].tolist())
+    return WordAlignment(tuple(ordered), values, source_null, target_null, mean, method, threshold)
+
+
+def _of_words(null: Tensor | None, side: tuple[Tensor, int], lengths: Sequence[int]) -> Nulls:
+    """NULL probabilities of the words of each pair."""
+    if null is None:
+        return [None] * len(lengths)
+    rows = mean_over_words(null, *side).tolist()
+    return [tuple(row[:length]) for row, length in zip(rows, lengths, strict=True)]

@@ -1,0 +1,230 @@
+"""What the cross-attention of an encoder-decoder does while the model is given the target (teacher forcing).
+
+Any encoder-decoder of transformers can be read: a stock one, one of ours, or one with an active adapter. With labels
+y_0 ... y_n-1 (end of sentence included) and decoder inputs start, y_0 ... y_n-2, step t predicts y_t.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from transformers import PretrainedConfig
+
+from hf_attncal.data.batching import batches_by_length, padded
+from hf_attncal.data.words import NO_WORD, WordTokens, tokenize_words
+from hf_attncal.models.losses import IGNORE_INDEX
+from hf_attncal.models.objective import shift_labels
+
+from .reliability import contributions
+
+# One entry for each decoder layer, from 0; None for a layer without.
+Layers = tuple[Tensor | None, ...]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One pass over a batch.
+
+    Args:
+        source_mask: boolean (batch, source), True for real tokens.
+        target_mask: boolean (batch, steps), True for steps with a target.
+        attentions: the weights that are used, (batch, heads, steps, source) in each layer; after calibration, without
+            the NULL column.
+        uncalibrated: a, the weights before calibration, the same shape.
+        masks: m (Lu et al., eq. 3), the same shape.
+        nulls: weight of NULL, (batch, heads, steps).
+    """
+
+    source_mask: Tensor
+    target_mask: Tensor
+    attentions: Layers
+    uncalibrated: Layers
+    masks: Layers
+    nulls: Layers
+
+    @cached_property
+    def contributions(self) -> Layers:
+        """phi of Lu et al., eq. 6, (batch, heads, steps, source) in each layer with masks, 0 on source padding.
+
+        Raises:
+            ValueError: no layer has masks.
+        """
+        if all(mask is None for mask in self.masks):
+            raise ValueError(
+                "Contributions are read from a model or an active adapter with `calibration`, got None: without masks "
+                "there are none."
+            )
+        layers = zip(self.uncalibrated, self.masks, self.nulls, strict=True)
+        return tuple(m if m is None else contributions(a, m, self.source_mask, null) for a, m, null in layers)
+
+    def unpadded(self, weights: Tensor, row: int) -> Tensor:
+        """One sentence without padding: (batch, ..., steps, source) -> (..., its steps, its source tokens)."""
+        return weights[row][..., self.target_mask[row], :][..., self.source_mask[row]]
+
+
+class TokenPair(NamedTuple):
+    """A sentence pair as it was read; `index` is its place among all pairs."""
+
+    index: int
+    source: WordTokens
+    target: WordTokens
+
+
+def read(
+    model, batches: Iterable[Mapping[str, Tensor]], *, attentions: bool = True, details: bool = False
+) -> Iterator[Reading]:
+    """Read batches one by one; only one batch's tensors are in memory.
+
+    For each pass the model is put into evaluation mode and, for `attentions`, to a kernel that forms its weights; both
+    are put back before the reading is handed out.
+
+    Args:
+        model: an encoder-decoder of transformers, on the device to use.
+        batches: `input_ids` and `attention_mask` (batch, source), `labels` (batch, steps) with -100 where there is no
+            target; on any device. `decoder_input_ids` are the shifted labels where they are not given.
+        attentions: fill `attentions`.
+        details: fill `uncalibrated`, `masks` and `nulls`, in the layers that have them.
+
+    Yields:
+        A reading for each batch, on the model's device; None in all layers of what was not asked for.
+
+    Raises:
+        ValueError: a model that returns no cross-attention.
+    """
+    for batch in batches:
+        inputs = {name: tensor.to(model.device) for name, tensor in batch.items() if torch.is_tensor(tensor)}
+        labels = inputs.pop("labels")
+        if "decoder_input_ids" not in inputs:
+            inputs["decoder_input_ids"] = shift_labels(model, labels)
+        with _readable(model, attentions):
+            found = _read_batch(model, inputs, attentions, details)
+        yield Reading(inputs["attention_mask"].bool(), labels != IGNORE_INDEX, *found)
+
+
+def read_pairs(
+    model,
+    tokenizer,
+    sources: Sequence[str],
+    targets: Sequence[str],
+    *,
+    batch_size: int = 32,
+    source_prefix: str = "",
+    attentions: bool = True,
+    details: bool = False,
+) -> Iterator[tuple[list[TokenPair], Reading]]:
+    """Read sentence pairs in batches by length, the longest first. Pairs with a side of no word are left out.
+
+    Args:
+        model, attentions, details: see `read`.
+        tokenizer: the model's.
+        sources: source sentences.
+        targets: their translations. One whose tokens do not end in a special token gets one: every token of a word is
+            then a decoder input, too.
+        batch_size: most pairs at once.
+        source_prefix: what the model wants in front of every source.
+
+    Yields:
+        The pairs of a batch, and its reading: one row for each pair, one step for each target token.
+
+    Raises:
+        ValueError: unequal numbers of sources and targets, a pair with more tokens than the model has positions (the
+            message names its index), a model of another kind, or see `read`.
+    """
+    if len(sources) != len(targets):
+        raise ValueError(f"`sources` and `targets` must be pairs, got {len(sources)} and {len(targets)} sentences.")
+    if not model.config.is_encoder_decoder:
+        raise ValueError(f"`model` must be an encoder-decoder, got one of type {model.config.model_type!r}.")
+    if batch_size < 1:
+        raise ValueError(f"`batch_size` must be >= 1, got {batch_size}.")
+    indices = [n for n, pair in enumerate(zip(sources, targets, strict=True)) if all(side.strip() for side in pair)]
+    source_tokens = tokenize_words(tokenizer, [sources[n] for n in indices], prefix=source_prefix)
+    target_tokens = tokenize_words(tokenizer, [targets[n] for n in indices], target=True)
+    ended = (_with_end(tokenizer, tokens) for tokens in target_tokens)
+    pairs = [TokenPair(*pair) for pair in zip(indices, source_tokens, ended, strict=True)]
+    _check_lengths(model, tokenizer, pairs)
+    padding = tokenizer.pad_token_id or model.config.pad_token_id or 0
+    lengths = [(len(pair.target.ids), len(pair.source.ids)) for pair in pairs]
+    for rows in batches_by_length(lengths, batch_size):
+        chosen = [pairs[row] for row in rows]
+        input_ids, attention_mask = padded([pair.source.ids for pair in chosen], padding)
+        labels, _ = padded([pair.target.ids for pair in chosen], IGNORE_INDEX)
+        batch = {"input_ids": input_ids, "attention_mask": attention_mask, "labels": labels}
+        (reading,) = read(model, [batch], attentions=attentions, details=details)
+        yield chosen, reading
+
+
+def decoder_size(config: PretrainedConfig) -> tuple[int, int]:
+    """Numbers of layers and of attention heads of an encoder-decoder's decoder."""
+    decoder = config.get_text_config(decoder=True)  # BART and its kin give the decoder's numbers under general names
+    return getattr(config, "num_decoder_layers", None) or decoder.num_hidden_layers, decoder.num_attention_heads
+
+
+@contextmanager
+def _readable(model, attentions: bool) -> Iterator[None]:
+    """Evaluation mode and, for `attentions`, a kernel that forms its weights; both are put back."""
+    training, kernel = model.training, model.config._attn_implementation
+    # Ours form them under every kernel. Others need eager attention: with sdpa they would return nothing.
+    switch = attentions and kernel != "eager" and not model.config.model_type.startswith("attncal_")
+    model.eval()
+    if switch:
+        model.set_attn_implementation("eager")
+    try:
+        yield
+    finally:
+        if switch:
+            model.set_attn_implementation(kernel)
+        model.train(training)
+
+
+@torch.no_grad()
+def _read_batch(
+    model, inputs: dict[str, Tensor], attentions: bool, details: bool
+) -> tuple[Layers, Layers, Layers, Layers]:
+    """Attentions, uncalibrated attentions, masks and NULLs."""
+    # By attribute and not by class: a model loaded as remote code has a class of its own.
+    ours = [m.layer_idx for m in model.modules() if getattr(m, "switches", None) is not None] if details else []
+    inputs = {**inputs, "use_cache": False, "return_dict": True} | ({"output_attentions": True} if attentions else {})
+    # Details are recorded by the model with its head. Without them its layer of the vocabulary, which costs as much as
+    # many others, is left out.
+    outputs = model(**inputs, output_attention_details=True) if ours else model.base_model(**inputs)
+    if attentions:
+        used = getattr(outputs, "cross_attentions", None)
+        if not used or any(layer is None for layer in used):
+            raise ValueError(
+                f"A model of type {model.config.model_type!r} returned no cross-attention with "
+                f"attn_implementation={model.config._attn_implementation!r}. Load an encoder-decoder, with "
+                "`attn_implementation='eager'`."
+            )
+    count = len(used) if attentions else decoder_size(model.config)[0]
+
+    def layers(name: str) -> Layers:
+        recorded = getattr(outputs, name) if ours else None
+        by_number = {} if recorded is None else dict(zip(ours, recorded, strict=True))
+        return tuple(by_number.get(number) for number in range(count))
+
+    recorded = map(layers, ("uncalibrated_cross_attentions", "calibration_masks", "null_attentions"))
+    return tuple(used) if attentions else (None,) * count, *recorded
+
+
+def _with_end(tokenizer, target: WordTokens) -> WordTokens:
+    if target.word_ids[-1] == NO_WORD:
+        return target
+    end = tokenizer.eos_token_id if tokenizer.eos_token_id is not None else tokenizer.pad_token_id
+    return WordTokens(np.append(target.ids, end), np.append(target.word_ids, NO_WORD), target.words)
+
+
+def _check_lengths(model, tokenizer, pairs: list[TokenPair]) -> None:
+    limit = getattr(model.config, "max_position_embeddings", None) or tokenizer.model_max_length
+    for side in ("source", "target"):
+        for pair in pairs:
+            length = len(getattr(pair, side).ids)
+            if length > limit:
+                raise ValueError(
+                    f"pair {pair.index} (counted from 0) has {length} {side} tokens, the model takes at most {limit}. "
+                    "Split the pair."
+                )

@@ -1,0 +1,74 @@
+"""Small random encoder-decoders with a tokenizer, and their attention one sentence and one step at a time."""
+
+import functools
+
+import torch
+from helpers import FAMILIES, TINY
+
+from hf_attncal.data.synthetic.english_german import generate_pairs
+from hf_attncal.data.tokenizer import train_bpe_tokenizer
+
+PAIRS = [pair for pair in generate_pairs(40, seed=5) if len(pair.source) < 9][:6]
+SOURCES = [" ".join(pair.source) for pair in PAIRS]
+TARGETS = [" ".join(pair.target) for pair in PAIRS]
+KINDS = ("stock", "ours")
+
+
+@functools.cache
+def bpe_tokenizer():
+    lines = [" ".join(side) for pair in generate_pairs(300) for side in (pair.source, pair.target)]
+    return train_bpe_tokenizer(lines, vocab_size=150)
+
+
+def sized(tokenizer, **changes):
+    """Config fields of a tiny model for the vocabulary of `tokenizer`."""
+    tokens = {"pad_token_id": tokenizer.pad_token_id, "eos_token_id": tokenizer.eos_token_id}
+    tokens |= {"bos_token_id": None, "decoder_start_token_id": tokenizer.pad_token_id}
+    size = {"d_model": 16, "max_position_embeddings": 64, "tie_word_embeddings": False, "decoder_layers": 3}
+    return TINY | tokens | size | {"vocab_size": len(tokenizer)} | changes
+
+
+@functools.cache
+def text_model(family, kind):
+    """A random model for `bpe_tokenizer`, in float64 and in training mode, that tests share and do not change."""
+    stock_config, stock_model, our_config, our_model = FAMILIES[family]
+    torch.manual_seed(3)
+    if kind == "stock":
+        model = stock_model(stock_config(**sized(bpe_tokenizer())))
+    else:
+        model = our_model(our_config(**sized(bpe_tokenizer()), calibration="gated", leaky=True))
+    return randomized(model.double()).train()
+
+
+@torch.no_grad()
+def randomized(model, seed=4):
+    """Weights with which attention is far from even and differs from token to token; the usual ones are too small."""
+    generator = torch.Generator().manual_seed(seed)
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad and "norm" not in name and parameter.dim() > 1:
+            std = 1.0 if "embed" in name else 1.5 * parameter.shape[-1] ** -0.5
+            parameter.copy_(std * torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype))
+    return model
+
+
+@torch.no_grad()
+def rows_of_pass(model, source_ids, decoder_ids, attention_mask=None):
+    """Cross-attention (layers, heads, steps, source) of one sentence with the given decoder inputs."""
+    training, kernel = model.training, model.config._attn_implementation
+    model.eval().set_attn_implementation("eager")
+    outputs = model(
+        input_ids=torch.tensor([source_ids]),
+        attention_mask=attention_mask,
+        decoder_input_ids=torch.tensor([decoder_ids]),
+        output_attentions=True,
+        use_cache=False,
+    )
+    model.train(training).set_attn_implementation(kernel)
+    return torch.stack([layer[0] for layer in outputs.cross_attentions])
+
+
+def rows_by_prefixes(model, source_ids, decoder_ids):
+    """The same, each step from a pass of its own that ends there."""
+    lengths = range(1, len(decoder_ids) + 1)
+    rows = [rows_of_pass(model, source_ids, decoder_ids[:length])[:, :, -1] for length in lengths]
+    return torch.stack(rows, dim=2)
