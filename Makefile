@@ -9,7 +9,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 # One process for each core, each with one thread: more threads than cores make every test slower.
 WORKERS ?= $(shell n=$$(nproc 2>/dev/null || sysctl -n hw.ncpu 2>/dev/null || echo 2); [ $$n -gt 8 ] && n=8; echo $$n)
 
-.PHONY: demo test test-all check format bench conformance clean
+.PHONY: demo test test-all check format bench tables conformance clean
 
 demo: $(INSTALLED)
 	$(BIN)/attncal demo --output demo
@@ -36,6 +36,11 @@ bench: $(INSTALLED)
 	$(BIN)/python benchmarks/training.py
 	$(BIN)/python benchmarks/generation.py
 	$(BIN)/python benchmarks/adapters.py
+	$(BIN)/python benchmarks/command.py
+
+# The tables of README and docs, from results/.
+tables: $(INSTALLED)
+	$(BIN)/python experiments/tables.py
 
 $(INSTALLED): pyproject.toml constraints.txt
 	@echo "Installing into $(VENV), once; this takes some minutes."

@@ -161,13 +161,13 @@ def main() -> None:
     parser.add_argument("--lora-rank", type=int, default=16)
     args = parser.parse_args()
     common.set_up(args)
-    result = {"benchmark": "adapters", "environment": common.environment(args), "settings": common.settings(args)}
+    result = common.record("adapters", args)
     result["variants"] = {}
     for name in track(args.variants, description="adapters"):
         result["variants"][name] = measure(args, name)
         common.release(args)
     report(args, result["variants"])
-    common.save(args, "benchmark_adapters", result)
+    common.save(args, result)
 
 
 if __name__ == "__main__":

@@ -480,8 +480,7 @@ def main(arguments: list[str] | None = None) -> dict:
     args.bf16 = args.dtype == "bfloat16"
     os.environ["RAYON_NUM_THREADS"] = str(args.threads)  # the tokenizers have the same number of threads
     common.set_up(args)
-    settings = {**common.settings(args), "length": MEAN_LENGTH, "targets": TARGETS}
-    result = {"benchmark": "aligning", "environment": common.environment(args), "settings": settings}
+    result = common.record("aligning", args, length=MEAN_LENGTH, targets=TARGETS)
     if args.memory:  # first, while this process holds no model that the command would have to share memory with
         result["memory"] = measure_memory(args)
     result |= measure_aligning(args)
@@ -489,7 +488,7 @@ def main(arguments: list[str] | None = None) -> dict:
     if args.train_steps:
         result["training"] = measure_training(args)
     report(args, result)
-    common.save(args, "benchmark_aligning", result)
+    common.save(args, result)
     return result
 
 

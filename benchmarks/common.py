@@ -1,4 +1,4 @@
-"""What both benchmarks share: the models, the timing in turn, the environment, tables and JSON files.
+"""What the benchmarks share: options, the models, the timing in turn, tables on the terminal and JSON files.
 
 A ratio is measured by running the stock model and ours alternately in one process (A B, B A, A B, ...) and dividing
 the two times of each pair: whatever slows the machine down for a while slows both. Reported are the median of the
@@ -7,28 +7,21 @@ ratios and their extremes.
 
 import argparse
 import gc
-import importlib.metadata
-import json
-import os
-import platform
 import random
 import statistics
 import time
 from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+from typing import Any
 
 import torch
 from rich.console import Console
 from rich.table import Table
-from transformers import BartConfig, BartForConditionalGeneration, MarianConfig, MarianMTModel, PreTrainedModel
+from transformers import PreTrainedModel
 
-from hf_attncal import (
-    AttnCalBartConfig,
-    AttnCalBartForConditionalGeneration,
-    AttnCalMarianConfig,
-    AttnCalMarianMTModel,
-)
+from hf_attncal.families import BACKBONES
+from hf_attncal.metrics import records
 
 RESULTS = Path(__file__).resolve().parent.parent / "results"
 
@@ -44,11 +37,6 @@ VARIANTS = {
     "gumbel": {"gumbel": True},
 }
 
-FAMILIES = {
-    "marian": (MarianConfig, MarianMTModel, AttnCalMarianConfig, AttnCalMarianMTModel),
-    "bart": (BartConfig, BartForConditionalGeneration, AttnCalBartConfig, AttnCalBartForConditionalGeneration),
-}
-
 
 def parser(
     description: str, batch: int, length: int, repeats: int, variants: Collection[str] = tuple(VARIANTS)
@@ -56,7 +44,7 @@ def parser(
     """The options of every benchmark; the defaults of the sizes are those of the paper's base model."""
     options = argparse.ArgumentParser(description=description, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     options.add_argument("--variants", nargs="+", choices=variants, default=list(variants), metavar="NAME")
-    options.add_argument("--family", choices=FAMILIES, default="marian")
+    options.add_argument("--family", choices=BACKBONES, default="marian")
     options.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     options.add_argument("--threads", type=int, default=torch.get_num_threads(), help="CPU threads")
     options.add_argument("--batch", type=int, default=batch, help="sentences")
@@ -77,6 +65,7 @@ def parser(
 def set_up(args: argparse.Namespace) -> None:
     """Threads, seeds, and matrix products without TF32, so that every variant computes in the precision it says."""
     torch.set_num_threads(args.threads)
+    torch.set_float32_matmul_precision("highest")
     random.seed(args.seed)
     torch.manual_seed(args.seed)
 
@@ -107,15 +96,15 @@ def sizes(args: argparse.Namespace) -> dict:
 
 def stock_model(args: argparse.Namespace) -> PreTrainedModel:
     """The stock model, randomly initialised from the seed."""
-    config_class, model_class, _, _ = FAMILIES[args.family]
+    stock = BACKBONES[args.family].stock
     torch.manual_seed(args.seed)
-    return model_class(config_class(**sizes(args))).to(args.device)
+    return stock.model_class(stock.config_class(**sizes(args))).to(args.device)
 
 
 def our_model(args: argparse.Namespace, variant: str) -> PreTrainedModel:
     """Our model of this variant; the parameters that it shares with the stock model have the stock model's values."""
-    _, _, config_class, model_class = FAMILIES[args.family]
-    model = model_class(config_class(**sizes(args), **VARIANTS[variant])).to(args.device)
+    family = BACKBONES[args.family]
+    model = family.model_class(family.config_class(**sizes(args), **VARIANTS[variant])).to(args.device)
     model.load_state_dict(stock_model(args).state_dict(), strict=False)
     return model
 
@@ -175,42 +164,20 @@ def release(args: argparse.Namespace) -> None:
         torch.cuda.empty_cache()
 
 
-def environment(args: argparse.Namespace) -> dict:
-    """Versions and hardware; the load average tells a reader whether the machine was quiet."""
-    packages = ("hf_attncal", "torch", "transformers")
-    cpu = platform.processor()
-    if Path("/proc/cpuinfo").exists():
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                cpu = line.partition(":")[2].strip()
-                break
-    environment = {
-        "versions": {"python": platform.python_version()} | {p: importlib.metadata.version(p) for p in packages},
-        "cpu": cpu,
-        "cpu_capability": torch.backends.cpu.get_cpu_capability(),
-        "cores": os.cpu_count(),
-        "threads": torch.get_num_threads(),
-        "device": args.device,
-        "load_average_at_start": os.getloadavg()[0],
-    }
-    if torch.device(args.device).type == "cuda":
-        environment["gpu"] = torch.cuda.get_device_name(args.device)
-        environment["cuda"] = torch.version.cuda
-    return environment
+def record(benchmark: str, args: argparse.Namespace, **settings: Any) -> dict[str, Any]:
+    """The head of a results file, made before anything is timed: options, software, hardware, the machine's load."""
+    options = {name: value for name, value in vars(args).items() if name not in ("output", "measure_memory_of")}
+    return records.record({"benchmark": benchmark, **options, **settings}, device=options.get("device"))
 
 
-def settings(args: argparse.Namespace) -> dict:
-    """The options of this run as JSON values."""
-    return {name: value for name, value in vars(args).items() if name not in ("output", "measure_memory_of")}
-
-
-def save(args: argparse.Namespace, name: str, result: dict) -> None:
-    """Write `result` as JSON, to `--output` or to `results/<name>_<device>[_bf16].json`."""
-    device = torch.device(args.device).type
-    path = args.output or RESULTS / f"{name}_{device}{'_bf16' if args.bf16 else ''}.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
-    Console().print(f"written: {path}")
+def save(args: argparse.Namespace, result: dict) -> None:
+    """Write `result` to `--output` or to `results/benchmark_<name>_<device>[_bf16].json`."""
+    config = result["config"]
+    device = torch.device(config.get("device", "cpu")).type
+    name = f"benchmark_{config['benchmark']}_{device}{'_bf16' if config.get('bf16') else ''}.json"
+    path = args.output or RESULTS / name
+    records.write(result, path)
+    print(f"written: {path}")
 
 
 def show(title: str, columns: list[str], rows: list[list[str]]) -> None:

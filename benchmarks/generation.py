@@ -52,7 +52,7 @@ def main() -> None:
     parser.add_argument("--new-tokens", type=int, default=32)
     args = parser.parse_args()
     common.set_up(args)
-    result = {"benchmark": "generation", "environment": common.environment(args), "settings": common.settings(args)}
+    result = common.record("generation", args)
     tokens = args.batch * args.new_tokens
     stock = translation(args, common.stock_model(args))
     variants, rows = {}, []
@@ -81,7 +81,7 @@ def main() -> None:
     columns = ["variant", "stock tokens/s", "tokens/s", "speed ratio", "min - max", "limit"]
     common.show(title, columns, rows)
     result["variants"] = variants
-    common.save(args, "benchmark_generation", result)
+    common.save(args, result)
 
 
 if __name__ == "__main__":

@@ -187,7 +187,7 @@ def main() -> None:
     if args.measure_memory_of:
         print(json.dumps(resident_growth(args, args.measure_memory_of)))
         return
-    result = {"benchmark": "training", "environment": common.environment(args), "settings": common.settings(args)}
+    result = common.record("training", args)
     memory = {}
     if not args.no_memory:  # first, while this process holds no model
         memory = {name: peak_memory(args, name) for name in track(["stock", *args.variants], description="memory")}
@@ -203,7 +203,7 @@ def main() -> None:
             }
         common.release(args)
     report(args, result["variants"])
-    common.save(args, "benchmark_training", result)
+    common.save(args, result)
 
 
 if __name__ == "__main__":

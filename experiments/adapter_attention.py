@@ -13,9 +13,9 @@ import argparse
 from dataclasses import asdict
 from pathlib import Path
 
-import common
 import torch
 from aligners import FILES
+from committed import markdown
 
 from hf_attncal.alignment import WordAligner, select_attention
 from hf_attncal.alignment.seq2seq import WEIGHTS
@@ -43,16 +43,16 @@ def measure(model, tokenizer, gold: dict[str, Gold], bootstrap: int) -> dict[str
     return rows
 
 
-def read_gold(folder: Path, pair: str) -> tuple[dict[str, Gold], dict[str, str]]:
-    """Pairs and links of dev and test, and the hashes of their files."""
+def read_gold(folder: Path, pair: str) -> tuple[dict[str, Gold], dict[str, Path]]:
+    """Pairs and links of dev and test, and their files by name."""
     files = FILES[pair]
-    gold, hashes = {}, {}
+    gold, read = {}, {}
     for split in SPLITS:
         names = [folder / pair / f"{split}.{files[side]}" for side in ("source", "target")]
         links = folder / pair / f"{split}.align"
         gold[split] = Gold.load(dict(zip(("source", "target"), map(str, names), strict=True)), links)
-        hashes |= {path.name: records.sha256(path) for path in (*names, links)}
-    return gold, hashes
+        read |= {path.name: path for path in (*names, links)}
+    return gold, read
 
 
 def main() -> None:
@@ -68,15 +68,9 @@ def main() -> None:
     models = dict(value.partition("=")[::2] for value in args.models)
     if not all(models.values()):
         parser.error(f"--model must be NAME=FOLDER, got {args.models}.")
-    gold, hashes = read_gold(args.data, args.pair)
-    result = {
-        "benchmark": "adapter_attention",
-        "pair": args.pair,
-        "software": records.software(),
-        "hardware": records.hardware(),
-        "data_sha256": hashes,
-        "models": {},
-    }
+    gold, files = read_gold(args.data, args.pair)
+    config = {"experiment": "adapter_attention", "pair": args.pair, "bootstrap": args.bootstrap}
+    result = records.record(config, files) | {"models": {}}
     device = "cuda" if torch.cuda.is_available() else "cpu"
     rows = []
     for name, folder in models.items():
@@ -88,7 +82,7 @@ def main() -> None:
             step = "Shift-Att" if chosen["shift"] else "Naive-Att"
             place = f"layer {chosen['layer'] + 1}, heads {heads}, {step}"
             rows.append([name, weights, *(f"{100 * row[split]['aer']:.1f}" for split in SPLITS), place])
-    common.show(f"AER, {args.pair}", ["model", "weights", *SPLITS, "chosen on dev"], rows)
+    print(f"AER, {args.pair}\n\n{markdown(['model', 'weights', *SPLITS, 'chosen on dev'], rows)}")
     records.write(result, args.output)
 
 

@@ -29,12 +29,12 @@ from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
 
-import common
+from committed import RESULTS, markdown, percent_with_interval
 
 from hf_attncal.alignment.aligner import WordAligner
 from hf_attncal.alignment.symmetrization import SYMMETRIZATIONS, symmetrize_links
 from hf_attncal.data.corpora import load_parallel
-from hf_attncal.data.pharaoh import parse_hypotheses
+from hf_attncal.data.pharaoh import format_links, parse_hypotheses
 from hf_attncal.metrics import records
 from hf_attncal.metrics.aer import AlignmentScore, alignment_error_rate
 from hf_attncal.training.word_alignment import Gold
@@ -69,13 +69,13 @@ class Data:
         train: pairs without links.
         gold: "dev", and "test" where it is scored.
         lowercase: what the other aligners are given is in lower case; our checkpoints know themselves.
-        hashes: of every file, by its name.
+        files: every file by what it is ("train_source").
     """
 
     train: list[tuple[str, str]]
     gold: dict[str, Gold]
     lowercase: bool
-    hashes: dict[str, str]
+    files: dict[str, Path]
 
     def words(self) -> Iterator[Pair]:
         """All pairs as the other aligners get them: training text, then that of each split."""
@@ -278,7 +278,6 @@ def read_data(args: argparse.Namespace) -> Data:
         ValueError: a file that is missing or does not fit the others.
     """
     names = file_names(args)
-    hashes = {name: records.sha256(path) for name, path in names.items() if Path(path).is_file()}
     text = load_parallel({"source": names["train_source"], "target": names["train_target"]})
     if args.train_pairs is not None:
         text = text.select(range(min(args.train_pairs, len(text))))
@@ -290,7 +289,8 @@ def read_data(args: argparse.Namespace) -> Data:
         if f"{split}_gold" in names
     }
     lowercase = args.lowercase or (args.pair is not None and FILES[args.pair]["lowercase"])
-    return Data(list(zip(text["source"], text["target"], strict=True)), gold, lowercase, hashes)
+    files = {name: Path(path) for name, path in names.items()}
+    return Data(list(zip(text["source"], text["target"], strict=True)), gold, lowercase, files)
 
 
 def file_names(args: argparse.Namespace) -> dict[str, str]:
@@ -328,7 +328,7 @@ def write_links(path: Path, links: Iterator[frozenset[Link]]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(path.name + ".partial")
     with partial.open("w", encoding="utf-8") as file:
-        file.writelines(" ".join(f"{i}-{j}" for i, j in sorted(pair)) + "\n" for pair in links)
+        file.writelines(format_links(pair) + "\n" for pair in links)
     partial.replace(path)
 
 
@@ -390,22 +390,16 @@ def measure(args: argparse.Namespace) -> dict:
     for name, folder in models.items():
         systems[name], found = measure_model(folder, data, args.bootstrap, args.seed, args.device)
         _keep(args, name, found)
-    return {
-        "benchmark": "aligners",
+    config = {
+        "experiment": "aligners",
         "pair": args.pair or args.output.stem,
-        "software": records.software(),
-        "hardware": records.hardware(),
-        "settings": {
-            "lowercase": data.lowercase,
-            "train_pairs": len(data.train),
-            "bootstrap": args.bootstrap,
-            "seed": args.seed,
-            "text_of_other_aligners": ["train", *data.gold],
-        },
-        "data_sha256": data.hashes,
-        "systems": systems,
-        "skipped": skipped,
+        "lowercase": data.lowercase,
+        "train_pairs": len(data.train),
+        "bootstrap": args.bootstrap,
+        "seed": args.seed,
+        "text_of_other_aligners": ["train", *data.gold],
     }
+    return records.record(config, data.files) | {"systems": systems, "skipped": skipped}
 
 
 def _named_models(values: list[str]) -> dict[str, str]:
@@ -429,26 +423,17 @@ def _keep(args: argparse.Namespace, name: str, found: dict[str, list[frozenset[L
 def report(result: dict) -> None:
     """Print a row for each system."""
 
-    def cells(score: dict | None) -> list[str]:
-        if score is None:
-            return ["-"] * 4
-        interval = (
-            "-" if score["interval"] is None else "{:.1f} - {:.1f}".format(*(100 * b for b in score["interval"]))
-        )
-        return [f"{100 * score['aer']:.1f}", interval, *(f"{100 * score[n]:.1f}" for n in ("precision", "recall"))]
-
-    rows = [
-        [
-            name,
-            f"{100 * row['dev']['aer']:.1f}",
-            *cells(row.get("test")),
-            row["symmetrization"],
-            f"{row.get('training_seconds', 0) + row['seconds']:.0f}",
-        ]
-        for name, row in result["systems"].items()
-    ]
-    columns = ["", "dev AER", "test AER", "95 %", "precision", "recall", "symmetrisation", "seconds"]
-    common.show(f"Alignment error rate, {result['pair']}", columns, rows)
+    rows = []
+    for name, row in result["systems"].items():
+        test = row.get("test")
+        seconds = f"{row.get('training_seconds', 0) + row['seconds']:.0f}"
+        scores = ["-"] * 3
+        if test is not None:
+            shares = (f"{100 * test[share]:.1f}" for share in ("precision", "recall"))
+            scores = [percent_with_interval(test["aer"], test["interval"]), *shares]
+        rows.append([name, f"{100 * row['dev']['aer']:.1f}", *scores, row["symmetrization"], seconds])
+    columns = ["", "dev AER", "test AER (95 %)", "precision", "recall", "symmetrisation", "seconds"]
+    print(f"Alignment error rate, {result['config']['pair']}\n\n{markdown(columns, rows)}")
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -497,9 +482,8 @@ def main(arguments: list[str] | None = None) -> dict:
     except RuntimeError as error:
         sys.exit(f"{error}")
     report(result)
-    path = args.output or common.RESULTS / f"aligners_{result['pair']}.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    path = args.output or RESULTS / f"aligners_{result['config']['pair']}.json"
+    records.write(result, path)
     print(f"written: {path}")
     return result
 

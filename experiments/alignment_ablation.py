@@ -9,12 +9,11 @@ and renormalises the rest: without a NULL it is the end of the sentence that tak
 """
 
 import argparse
-import json
 import tempfile
 from itertools import product
 from pathlib import Path
 
-from common import RESULTS
+from committed import RESULTS
 
 from hf_attncal import WordAligner
 from hf_attncal.alignment.mask_align import MaskAlignSource
@@ -115,15 +114,8 @@ def main() -> None:
         }
         print(row, flush=True)
         rows.append(row)
-        written = {
-            "config": config.published(),
-            "steps": options.steps,
-            "software": records.software(),
-            "hardware": records.hardware(),
-            "rows": rows,
-        }
-        options.output.parent.mkdir(parents=True, exist_ok=True)
-        options.output.write_text(json.dumps(written, indent=1) + "\n", encoding="utf-8")
+        head = records.record(config.published(), config.data.files())
+        records.write(head | {"steps": options.steps, "rows": rows}, options.output)
 
 
 if __name__ == "__main__":

@@ -141,9 +141,10 @@ def test_the_whole_run(aligning, tmp_path):
     arguments = ["--device", "cpu", "--threads", "1", "--pairs", "12", "--rounds", "2", "--train-steps", "1"]
     aligning.main([*arguments, "--output", str(output)])
     result = json.loads(output.read_text())
-    assert result["benchmark"] == "aligning"
-    assert {"versions", "cpu", "threads"} <= result["environment"].keys()
-    assert result["settings"]["pairs"] == 12
+    assert list(result)[:4] == ["config", "software", "hardware", "data_sha256"]
+    assert result["config"]["benchmark"] == "aligning"
+    assert result["config"]["pairs"] == 12
+    assert {"cpu", "threads"} <= result["hardware"].keys()
     sentences = aligning.Sentences.draw(12, 1)
     assert result["sentences"]["tokens"] == sentences.lengths.sum()
     encoder = result["encoder"]
@@ -384,7 +385,8 @@ def test_a_peer_is_merged_by_what_is_best_on_dev(run, peers, name):
     assert row["seconds"] > 0
     assert set(result["skipped"]) == {"eflomal", "fast_align"} - {name}
     assert len(result["data_sha256"]) == 8
-    assert {"software", "hardware", "settings"} <= result.keys()
+    assert list(result)[:4] == ["config", "software", "hardware", "data_sha256"]
+    assert result["config"]["experiment"] == "aligners"
 
 
 def test_test_has_no_part_in_the_choice(run, peers, data):
@@ -411,7 +413,7 @@ def test_text_of_the_peers_is_lowercased_when_asked_for(run, tmp_path):
     command = script(tmp_path / "see", LINKS + EFLOMAL, f"open({str(words)!r}, 'w').write(str(source))")
     run("--eflomal", command, "--systems", "eflomal")
     assert "Haus" in words.read_text()
-    assert run("--eflomal", command, "--systems", "eflomal", "--lowercase")["settings"]["lowercase"]
+    assert run("--eflomal", command, "--systems", "eflomal", "--lowercase")["config"]["lowercase"]
     assert "haus" in words.read_text()
     assert "Haus" not in words.read_text()
 
@@ -439,14 +441,14 @@ def test_without_test_no_file_of_it_is_read(run, peers, data):
         path.unlink()
     result = run("--eflomal", peers["eflomal"], "--systems", "eflomal", "--no-test")
     assert "test" not in result["systems"]["eflomal"]
-    assert result["settings"]["text_of_other_aligners"] == ["train", "dev"]
+    assert result["config"]["text_of_other_aligners"] == ["train", "dev"]
     assert not [name for name in result["data_sha256"] if name.startswith("test")]
 
 
 def test_only_the_first_training_pairs(run, peers, tmp_path):
     arguments = ["--train-pairs", "1", "--guide-output", tmp_path / "guide"]
     result = run("--eflomal", peers["eflomal"], "--systems", "eflomal", *arguments)
-    assert result["settings"]["train_pairs"] == 1
+    assert result["config"]["train_pairs"] == 1
     assert (tmp_path / "guide").read_text().count("\n") == 1
     assert result["systems"]["eflomal"]["symmetrization"] == "forward"
 

@@ -1,7 +1,9 @@
-"""The tables of README.md and docs/ are what `experiments/tables.py` makes of results/*.json."""
+"""Headlines and tables are what `experiments/tables.py` makes of results/*.json; the results have one form."""
 
-import importlib.util
+import importlib
 import json
+import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -11,17 +13,34 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture(scope="module")
 def tables():
-    spec = importlib.util.spec_from_file_location("tables", ROOT / "experiments" / "tables.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(ROOT / "experiments"))
+        yield importlib.import_module("tables")
 
 
-def test_every_table_is_up_to_date(tables):
-    for name in tables.DOCUMENTS:
-        text = (ROOT / name).read_text(encoding="utf-8")
-        assert tables.BLOCK.search(text), f"{name} has no table"
-        assert tables.fill(text) == text, f"{name} is out of date: run `python experiments/tables.py`"
+@pytest.fixture
+def results(tables, tmp_path, monkeypatch) -> Path:
+    """An empty folder in the place of results/."""
+    monkeypatch.setattr(tables.committed, "RESULTS", tmp_path)
+    return tmp_path
+
+
+# ---- what is committed ----
+
+
+def test_every_document_and_the_headlines_are_up_to_date(tables, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["tables.py", "--check"])
+    assert tables.main() == 0, f"{capsys.readouterr().out.strip()}: run `python experiments/tables.py`"
+
+
+def test_every_table_stands_in_one_place(tables):
+    documents = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    found = Counter()
+    for path in documents:
+        names = [block["name"] for block in tables.BLOCK.finditer(path.read_text(encoding="utf-8"))]
+        assert not names or path.relative_to(ROOT).as_posix() in tables.DOCUMENTS
+        found.update(names)
+    assert found == Counter(list(tables.TABLES))
 
 
 def test_a_changed_number_is_noticed(tables):
@@ -31,8 +50,97 @@ def test_a_changed_number_is_noticed(tables):
     assert tables.fill(changed) == text
 
 
-def test_a_result_that_is_missing_reads_not_run(tables, tmp_path, monkeypatch):
-    monkeypatch.setattr(tables, "RESULTS", tmp_path)
+def test_every_result_begins_the_same_way():
+    """With what `records.record` writes; a note made by hand begins with `what`."""
+    for path in (ROOT / "results").rglob("*.json"):
+        result = json.loads(path.read_text(encoding="utf-8"))
+        if path.name != "headlines.json" and next(iter(result)) != "what":
+            assert list(result)[:4] == ["config", "software", "hardware", "data_sha256"], path
+
+
+def test_headlines_are_the_numbers_of_their_sources():
+    """Recomputed from the places that each names: a median or a mean, in percent or not, less its base or not."""
+    figures = json.loads((ROOT / "results" / "headlines.json").read_text(encoding="utf-8"))
+    assert len({figure["name"] for figure in figures}) == len(figures) > 50
+    for figure in figures:
+        assert list(figure) == ["name", "value", "unit", "spread", "seeds", "signature", "source"]
+        numbers = []
+        for place in figure["source"]:
+            file, keys = place.split("#/")
+            number = json.loads((ROOT / file).read_text(encoding="utf-8"))
+            for key in keys.split("/"):
+                number = number[int(key)] if isinstance(number, list) else number[key]
+            numbers.append(number)
+        if "_bleu_to_" in figure["name"]:
+            half = len(numbers) // 2
+            numbers = [ours - base for ours, base in zip(numbers[:half], numbers[half:], strict=True)]
+        expected = sum(numbers) / len(numbers) * (100 if figure["unit"] == "%" else 1)
+        assert figure["value"] == pytest.approx(expected, abs=1e-9), figure["name"]
+        assert len(figure["seeds"]) in (0, len(numbers)), figure["name"]
+        for kind, spread in (figure["spread"] or {}).items():
+            if kind == "half_range":
+                assert spread == pytest.approx((max(numbers) - min(numbers)) / 2), figure["name"]
+            else:
+                assert kind in ("interval_95", "extremes")
+                assert spread[0] <= figure["value"] <= spread[1], figure["name"]
+        assert bool(figure["signature"]) == (figure["unit"] in ("BLEU", "%")), figure["name"]
+
+
+def test_the_demo_in_the_readme_prints_the_headlines():
+    figures = json.loads((ROOT / "results" / "headlines.json").read_text(encoding="utf-8"))
+    demo = {figure["name"].partition("/")[2]: f"{figure['value']:.1f}" for figure in figures}
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert f"BLEU before training: {demo['bleu_before']}\n" in text
+    assert f"BLEU after training: {demo['bleu_after']} " in text
+    for row, name in ((" attention a ", "aer_attention"), (" contribution phi ", "aer_contribution")):
+        (line,) = [line for line in text.splitlines() if line.startswith(row)]
+        assert line.split()[-3:-1] == [demo[name], demo[f"{name}_without_punctuation"]]
+
+
+# ---- made-up results ----
+
+
+def test_a_headline_is_written_with_its_spread(tables, results):
+    figure = {"unit": "BLEU", "value": 35.394, "spread": None, "seeds": [1]}
+    figures = [
+        figure | {"name": "alone"},
+        figure | {"name": "half", "spread": {"half_range": 0.389}, "seeds": [1, 2]},
+        figure | {"name": "x_bleu_to_y", "value": 0.5, "spread": {"extremes": [-0.25, 1]}},
+        figure | {"name": "percent", "unit": "%", "value": 6.476, "spread": {"interval_95": [5.4, 7.7]}},
+    ]
+    (results / "headlines.json").write_text(json.dumps(figures))
+    assert tables.short(["", "a"], {"row": ["alone"], "other": [None], "third": ["missing"]}).splitlines()[2:] == [
+        "| row | 35.39 |",
+        "| other | - |",
+        "| third | not run |",
+    ]
+    assert tables.headline("half") == "35.39 ± 0.39 (2 seeds)"
+    assert tables.headline("x_bleu_to_y") == "+0.50 (-0.25 to +1.00)"
+    assert tables.headline("percent") == "6.5 (5.4 to 7.7)"
+
+
+def test_headlines_leave_out_what_was_not_run(tables, results):
+    assert tables.collect() == []
+    run = {"config": {"training": {"seed": 3}}, "dev": {"bleu": 1.0, "signature": "S"}}
+    (results / "multi30k").mkdir()
+    (results / "multi30k" / "leaky_seed3.json").write_text(json.dumps(run | {"test": run["dev"]}))
+    assert [figure["name"] for figure in tables.collect()] == [
+        f"calibration/multi30k/leaky/{split}_bleu" for split in ("dev", "test")
+    ]
+    assert tables.collect()[1] == {
+        "name": "calibration/multi30k/leaky/test_bleu",
+        "value": 1.0,
+        "unit": "BLEU",
+        "spread": None,
+        "seeds": [3],
+        "signature": "S",
+        "source": ["results/multi30k/leaky_seed3.json#/test/bleu"],
+    }
+
+
+def test_a_result_that_is_missing_reads_not_run(tables, results):
+    assert tables.short_cost().count("| not run |") == 10
+    assert tables.commands() == tables.one_softmax() == f"{tables.NOT_RUN}\n"
     assert tables.multi30k().count(f"| {tables.NOT_RUN} |") > 0
     assert tables.benchmark("training", {}) == f"{tables.NOT_RUN}\n"
     assert tables.aligning() == tables.aligners() == f"{tables.NOT_RUN}\n"
@@ -40,9 +148,8 @@ def test_a_result_that_is_missing_reads_not_run(tables, tmp_path, monkeypatch):
     assert tables.adapters("nowhere").count(f"| {tables.NOT_RUN} |") > 0
 
 
-def test_adapters_against_their_bases(tables, tmp_path, monkeypatch):
+def test_adapters_against_their_bases(tables, results):
     """Each seed has a base of its own; all weights have none and take that of the same seed."""
-    monkeypatch.setattr(tables, "RESULTS", tmp_path)
     scores = {"fixed": {1: (31.0, 30.0), 2: (33.0, 34.0)}, "full": {1: (36.0, None)}}
     for method, runs in scores.items():
         for seed, (trained, base) in runs.items():
@@ -50,13 +157,13 @@ def test_adapters_against_their_bases(tables, tmp_path, monkeypatch):
             run = {
                 "config": {"training": {"seed": seed}},
                 "trained_parameters": 1000,
-                "valid": bleu,
+                "dev": bleu,
                 "test": bleu,
                 "wall_seconds": 90,
             }
             if method == "fixed":
                 run["attention"] = {"reliability_level": [0.1, 0.5]}
-            (tmp_path / f"{method}_seed{seed}.json").write_text(json.dumps(run))
+            (results / f"{method}_seed{seed}.json").write_text(json.dumps(run))
     lines = tables.adapters(".").splitlines()
     assert lines[2].startswith("| base | - | 32.00 ± 2.00 (2 seeds) | 32.00 ± 2.00 (2 seeds) | -")
     fixed = next(line for line in lines if line.startswith("| fixed |"))
@@ -70,21 +177,20 @@ def spread(median: float) -> dict:
     return {"median": median, "min": median - 1, "max": median + 1, "n": 3}
 
 
-def test_speed_of_the_aligner(tables, tmp_path, monkeypatch):
-    monkeypatch.setattr(tables, "RESULTS", tmp_path)
+def test_speed_of_the_aligner(tables, results):
     parts = {
         "forward": {"pairs_per_second": spread(50.26), "ratio_to_encoder": spread(5.0)},
         "text_to_links": {"pairs_per_second": spread(40), "ratio_to_encoder": spread(4.0)},
     }
     result = {
-        "environment": {"cpu": "a processor", "threads": 2},
-        "settings": {"dtype": "float32"},
+        "hardware": {"cpu": "a processor", "threads": 2},
+        "config": {"dtype": "float32"},
         "encoder": {"config": {"num_hidden_layers": 12}, "pairs_per_second": spread(10)},
         "aligners": {"small": parts, "base": parts},
         "training": {"small": {"bf16": True, "tokens_per_second": spread(900)}},
         "memory": {"model": "small", "runs": [{"lines": n, "peak_bytes": 2**20 * n} for n in (500, 1000)]},
     }
-    (tmp_path / "benchmark_aligning_cpu.json").write_text(json.dumps(result))
+    (results / "benchmark_aligning_cpu.json").write_text(json.dumps(result))
     lines = tables.aligning().splitlines()
     where = "a processor, 2 thread(s), float32"
     assert lines[2] == f"| encoder, 12 layers | 10.0 | 1 | - | - | - | {where} |"
@@ -95,8 +201,7 @@ def test_speed_of_the_aligner(tables, tmp_path, monkeypatch):
     assert lines[-1] == f"Peak memory of `attncal align run` (small; {where}): {peaks}."
 
 
-def test_error_rates_of_aligners(tables, tmp_path, monkeypatch):
-    monkeypatch.setattr(tables, "RESULTS", tmp_path)
+def test_error_rates_of_aligners(tables, results):
     test = {"aer": 0.0812, "interval": [0.07, 0.095], "precision": 0.93, "recall": 0.9}
     systems = {
         "peer": {
@@ -114,13 +219,13 @@ def test_error_rates_of_aligners(tables, tmp_path, monkeypatch):
         },
         "untested": {"dev": {"aer": 0.2}, "symmetrization": "harmonic", "seconds": 6},
     }
-    (tmp_path / "aligners_de-en.json").write_text(json.dumps({"pair": "de-en", "systems": systems}))
+    (results / "aligners_de-en.json").write_text(json.dumps({"config": {"pair": "de-en"}, "systems": systems}))
     reported = [
         {"pair": "de-en", "name": "old", "aer": 17.8, "same_files": False},
         {"pair": "de-en", "name": "fast", "aer": 20.0, "same_files": True},
         {"pair": "xx-en", "name": "other", "aer": 1.0, "same_files": True},
     ]
-    (tmp_path / "reported_aligners.json").write_text(json.dumps({"rows": reported}))
+    (results / "reported_aligners.json").write_text(json.dumps({"rows": reported}))
     assert tables.aligners().splitlines()[2:] == [
         "| peer, de-en | 10.0 | 8.1 (7.0 to 9.5) | 93.0 | 90.0 | union | 1.5 |",
         "| ours, de-en | 9.0 | 8.1 | 93.0 | 90.0 | harmonic | 1.1 |",
@@ -132,8 +237,7 @@ def test_error_rates_of_aligners(tables, tmp_path, monkeypatch):
     ]
 
 
-def test_ablation(tables, tmp_path, monkeypatch):
-    monkeypatch.setattr(tables, "RESULTS", tmp_path)
+def test_ablation(tables, results):
     assert tables.ablation() == "not run\n"
     scored = {"dev": 0.5, "test": 0.25, "interval": [0.2, 0.3]}
     row = {
@@ -142,11 +246,45 @@ def test_ablation(tables, tmp_path, monkeypatch):
         "agreement": True,
         "with_end_punctuation": scored,
         "without_end_punctuation": scored | {"test": 0.35},
-        "valid": {"prediction_accuracy": 0.125},
+        "held_out": {"prediction_accuracy": 0.125},
     }
     rows = [row, row | {"masked": False, "agreement": False}]
-    (tmp_path / "aligner_ablation.json").write_text(json.dumps({"rows": rows}))
+    (results / "aligner_ablation.json").write_text(json.dumps({"rows": rows}))
     assert tables.ablation().splitlines()[2:] == [
         "| masked + agreement | 50.0 | 25.0 (20.0 to 30.0) | 35.0 | 12.5 |",
         "| none | 50.0 | 25.0 (20.0 to 30.0) | 35.0 | 12.5 |",
     ]
+
+
+def test_small_commands(tables, results):
+    result = {"config": {"lines": 500, "bootstrap": 1000, "seed": 1}, "hardware": {"cpu": "a processor", "threads": 2}}
+    before = {"cpu_seconds_before": spread(6)}
+    result["commands"] = {name: {"cpu_seconds": spread(2)} | before for name in ("help", "version", "usage_error")}
+    result["commands"]["score"] = {"cpu_seconds": spread(3)}
+    (results / "benchmark_command_cpu.json").write_text(json.dumps(result))
+    lines = tables.commands().splitlines()
+    assert lines[2] == "| `attncal --help` | 6.00 (5.00 to 7.00) | 2.00 (1.00 to 3.00) |"
+    assert lines[5] == "| `attncal score`, 500 pairs, 1,000 resamples | - | 3.00 (2.00 to 4.00) |"
+    figures = {figure["name"]: figure["value"] for figure in tables.collect()}
+    assert figures["speed/help/cpu_seconds"] == 2
+    assert figures["speed/help/cpu_seconds_before"] == 6
+    assert figures["speed/score/cpu_seconds"] == 3
+
+
+def test_one_softmax(tables, results):
+    measured = {"before_seconds": spread(2), "after_seconds": spread(4), "speed_ratio": spread(5)}
+    result = {
+        "config": {"batch": 16, "beams": 4, "seed": 1},
+        "hardware": {"cpu": "a processor", "threads": 2},
+        "attention": {"8,1,32": {"kernel": measured}},
+        "generation": measured,
+    }
+    (results / "benchmark_calibrated_attention_cpu.json").write_text(json.dumps(result))
+    numbers = "2000.000 | 4000.000 | 5.00 (4.00 to 6.00) | a processor, 2 thread(s) |"
+    assert tables.one_softmax().splitlines()[2:] == [
+        f"| kernel, 8 x 1 x 32 | {numbers}",
+        f"| beam search, 16 sentences, 4 beams | {numbers}",
+    ]
+    (figure,) = tables.collect()
+    assert figure["name"] == "speed/generation/gated-renormalized/ratio_to_step_by_step"
+    assert figure["spread"] == {"extremes": [4, 6]}

@@ -1,0 +1,195 @@
+"""The figures that README states, from the results of the runs; `tables.py` writes them to results/headlines.json.
+
+An entry is `name` (area/dataset/setting/measure), `value`, `unit`, `spread` (whose key says what it is: `half_range`
+over seeds, `interval_95` of a bootstrap, `extremes` over seeds or repetitions; null for a single number), `seeds`,
+`signature` of the metric, and `source`: `FILE#/key/key` of every number that went into it. A result that is not there
+has no entry.
+"""
+
+import statistics
+from collections.abc import Iterator
+from itertools import product
+
+from committed import read, read_all
+
+CALIBRATIONS = ("baseline", "fixed", "annealed", "gated", "leaky", "gumbel")
+ADAPTERS = ("probe", "fixed", "fixed_strong", "annealed", "gated", "leaky", "lora", "fixed_lora", "full")
+# Setting -> its name in results/aligners_PAIR.json.
+ALIGNERS = {"eflomal": "eflomal", "raw": "ours, from raw text", "guided": "ours, guided by eflomal"}
+# (pair, setting) -> the training run.
+TRAINED = {
+    ("wpt03-enfr", "raw"): "aligner/wpt03",
+    ("wpt03-enfr", "guided"): "aligner/wpt03_guided",
+    ("dermit-derm", "raw"): "aligner/dermit",
+}
+COMMANDS = ("help", "version", "usage_error", "score")
+
+
+def entry(name: str, value: float, unit: str, source: list[str], **besides) -> dict:
+    """One headline; `besides` are `spread`, `seeds` and `signature` where there are any."""
+    figure = {"name": name, "value": value, "unit": unit, "spread": None, "seeds": [], "signature": None}
+    return figure | besides | {"source": source}
+
+
+def at(file: str, *keys: str | int) -> str:
+    """Where a number stands."""
+    return "/".join([f"results/{file}.json#", *map(str, keys)])
+
+
+def over_seeds(name: str, unit: str, runs: dict[str, dict], *keys: str | int, against: dict | None = None) -> dict:
+    """The mean over runs of the number under `keys`, with half the range.
+
+    Args:
+        runs: file -> run; one for each seed.
+        against: seed -> (number, where it stands) that is subtracted; the spread is then the extremes.
+    """
+    seeds = [run["config"]["training"]["seed"] for run in runs.values()]
+    values = [_follow(run, keys) for run in runs.values()]
+    source = [at(file, *keys) for file in runs]
+    signature = _follow(next(iter(runs.values())), keys[:-1]).get("signature") if unit == "BLEU" else None
+    if against is not None:
+        values = [value - against[seed][0] for value, seed in zip(values, seeds, strict=True)]
+        source += [against[seed][1] for seed in seeds]
+    spread = {"half_range": (max(values) - min(values)) / 2}
+    if against is not None:
+        spread = {"extremes": [min(values), max(values)]}
+    if len(values) == 1:
+        spread = None
+    return entry(name, statistics.fmean(values), unit, source, spread=spread, seeds=seeds, signature=signature)
+
+
+def repeated(name: str, unit: str, file: str, result: dict, *keys: str | int) -> dict:
+    """The median of what a benchmark repeated, with its extremes."""
+    measured = _follow(result, keys)
+    return entry(
+        name,
+        measured["median"],
+        unit,
+        [at(file, *keys, "median")],
+        spread={"extremes": [measured["min"], measured["max"]]},
+        seeds=[result["config"]["seed"]],
+    )
+
+
+def _follow(value, keys):
+    for key in keys:
+        value = value[key]
+    return value
+
+
+# ---- areas ----
+
+
+def calibration() -> Iterator[dict]:
+    """BLEU of the six kinds of attention, and seed by seed what each gains over the baseline."""
+    runs = {setting: read_all(f"multi30k/{setting}_seed*") for setting in CALIBRATIONS}
+    baseline = {
+        run["config"]["training"]["seed"]: (run["test"]["bleu"], at(file, "test", "bleu"))
+        for file, run in runs["baseline"].items()
+    }
+    for setting in filter(runs.get, CALIBRATIONS):
+        area = f"calibration/multi30k/{setting}"
+        for split in ("dev", "test"):
+            yield over_seeds(f"{area}/{split}_bleu", "BLEU", runs[setting], split, "bleu")
+        if setting != "baseline" and baseline:
+            name = f"{area}/test_bleu_to_baseline"
+            yield over_seeds(name, "BLEU", runs[setting], "test", "bleu", against=baseline)
+
+
+def adapter() -> Iterator[dict]:
+    """BLEU of adapters, against their own bases; a probe's reliability; size and speed at the opus-mt shape."""
+    runs = {method: read_all(f"adapters/multi30k/{method}_seed*") for method in ADAPTERS}
+    bases = {
+        run["config"]["training"]["seed"]: (run["test"]["base"]["bleu"], at(file, "test", "base", "bleu"))
+        for of_method in runs.values()
+        for file, run in of_method.items()
+        if "base" in run["test"]
+    }
+    for method in filter(runs.get, ADAPTERS):
+        area = f"adapter/multi30k/{method}"
+        keys = ("test", "trained", "bleu")
+        yield over_seeds(f"{area}/test_bleu", "BLEU", runs[method], *keys)
+        yield over_seeds(f"{area}/test_bleu_to_base", "BLEU", runs[method], *keys, against=bases)
+        if method == "probe":
+            for layer, number in (("first", 0), ("top", -1)):
+                name = f"{area}/reliability_{layer}_layer"
+                yield over_seeds(name, "share", runs[method], "attention", "reliability_level", number)
+    for file, result in read_all("benchmark_adapters_cpu").items():
+        for setting in result["variants"]:
+            area, keys = f"adapter/opus-mt-shape/{setting}", ("variants", setting)
+            size = (*keys, "megabytes", "bfloat16")
+            yield entry(f"{area}/megabytes_bf16", _follow(result, size), "MB", [at(file, *size)])
+            yield repeated(f"{area}/generation_ratio_to_base", "times", file, result, *keys, "speed_ratio")
+            yield repeated(f"{area}/step_ratio_to_lora", "times", file, result, *keys, "step_ratio_to_lora")
+
+
+def aligner() -> Iterator[dict]:
+    """Alignment error rates, in percent."""
+    for file, result in read_all("aligners_*").items():
+        pair = result["config"]["pair"]
+        for (setting, system), split in product(ALIGNERS.items(), ("dev", "test")):
+            scored = result["systems"].get(system, {}).get(split)
+            if scored is None:
+                continue
+            trained = read(TRAINED.get((pair, setting), ""))
+            interval = scored["interval"]
+            yield entry(
+                f"aligner/{pair}/{setting}/{split}_aer",
+                100 * scored["aer"],
+                "%",
+                [at(file, "systems", system, split, "aer")],
+                spread=interval and {"interval_95": [100 * bound for bound in interval]},
+                seeds=[] if trained is None else [trained["config"]["training"]["seed"]],
+                signature=scored["signature"],
+            )
+
+
+def speed() -> Iterator[dict]:
+    """Ratios to the stock model, the aligner against an encoder, and CPU seconds of small commands."""
+    for benchmark, area, keys in (
+        ("training", "training_step", {"ratio_to_stock": "time_ratio", "memory_ratio_to_stock": "memory_ratio"}),
+        ("generation", "generation", {"ratio_to_stock": "speed_ratio"}),
+    ):
+        for file, result in read_all(f"benchmark_{benchmark}_cpu").items():
+            for setting, (measure, key) in product(result["variants"], keys.items()):
+                name, where = f"speed/{area}/{setting}/{measure}", ("variants", setting, key)
+                value = result["variants"][setting].get(key)
+                if isinstance(value, dict):
+                    yield repeated(name, "times", file, result, *where)
+                elif value is not None:
+                    yield entry(name, value, "times", [at(file, *where)], seeds=[result["config"]["seed"]])
+    for file, result in read_all("benchmark_aligning").items():
+        for size in result["aligners"]:
+            keys = ("aligners", size, "text_to_links", "ratio_to_encoder")
+            yield repeated(f"speed/aligning/{size}/ratio_to_encoder", "times", file, result, *keys)
+    for file, result in read_all("benchmark_calibrated_attention_cpu").items():
+        name = "speed/generation/gated-renormalized/ratio_to_step_by_step"
+        yield repeated(name, "times", file, result, "generation", "speed_ratio")
+    for file, result in read_all("benchmark_command_cpu").items():
+        for command, when in product(COMMANDS, ("", "_before")):
+            if f"cpu_seconds{when}" in result["commands"][command]:
+                name = f"speed/{command}/cpu_seconds{when}"
+                yield repeated(name, "s", file, result, "commands", command, f"cpu_seconds{when}")
+
+
+def demo() -> Iterator[dict]:
+    """What `make demo` prints."""
+    result = read("demo")
+    if result is None:
+        return
+    seeds, bleu = [result["config"]["seed"]], result["bleu"]
+    for when in ("before", "after"):
+        where = at("demo", "bleu", when)
+        yield entry(f"demo/bleu_{when}", bleu[when], "BLEU", [where], seeds=seeds, signature=bleu["signature"])
+    for weights, (words, suffix) in product(
+        ("attention", "contribution"), (("all", ""), ("without_punctuation", "_without_punctuation"))
+    ):
+        scored = result["alignment"][weights][words]
+        where = at("demo", "alignment", weights, words, "aer")
+        name, signature = f"demo/aer_{weights}{suffix}", scored["signature"]
+        yield entry(name, 100 * scored["aer"], "%", [where], seeds=seeds, signature=signature)
+
+
+def collect() -> list[dict]:
+    """Every headline that has a result."""
+    return [figure for area in (calibration, adapter, aligner, speed, demo) for figure in area()]
