@@ -44,7 +44,7 @@ def forms(args: argparse.Namespace, batch: int, target: int, source: int) -> dic
         return functional.attention_scores(query, key, scaling, real)
 
     def by_kernel(log_factor: Tensor) -> Tensor:
-        bias = log_factor.masked_fill(~real, torch.finfo(dtype).min)
+        bias = log_factor.masked_fill_(~real, torch.finfo(dtype).min)
         return nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=bias, scale=scaling)
 
     def plain() -> Tensor:
@@ -55,10 +55,10 @@ def forms(args: argparse.Namespace, batch: int, target: int, source: int) -> dic
         return torch.matmul(functional.renormalized(attention * factor(), attention), value)
 
     def product() -> Tensor:
-        return torch.matmul(torch.softmax(scores() + factor().log(), dim=-1), value)
+        return torch.matmul(torch.softmax(scores().add_(factor().log_()), dim=-1), value)
 
     def kernel() -> Tensor:
-        return by_kernel(factor().log())
+        return by_kernel(factor().log_())
 
     def row_factor() -> Tensor:
         plain_scores, log_factor = scores(), factor().log()

@@ -209,12 +209,12 @@ class CrossAttentionMixin:
         """Renormalised calibration in one softmax, `a f / sum(a f) = softmax(scores + log f)`; -> (B, H, T, d_k)."""
         real = real_source_tokens(attention_mask)
         factor = self._fusion_factor(self.mask_network(hidden_states, query, mask_key), self._gate_of(query))
-        log_factor = factor.to(query.dtype).log()
+        log_factor = factor.to(query.dtype).log_()  # in place throughout: nothing is kept for a gradient
         if query.shape[2] == 1 and query.device.type == "cpu":  # where the kernel is slower than two products
-            weights = torch.softmax(attention_scores(query, key, self.scaling, real) + log_factor, dim=-1)
-            return torch.matmul(weights, value)
+            scores = attention_scores(query, key, self.scaling, real).add_(log_factor)
+            return torch.matmul(torch.softmax(scores, dim=-1), value)
         if real is not None:
-            log_factor = log_factor.masked_fill(~real, torch.finfo(log_factor.dtype).min)
+            log_factor.masked_fill_(~real, torch.finfo(log_factor.dtype).min)
         return self._kernel(query, key, value, log_factor)
 
     def _attend(
