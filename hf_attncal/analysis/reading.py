@@ -78,7 +78,7 @@ class TokenPair(NamedTuple):
 def read(
     model, batches: Iterable[Mapping[str, Tensor]], *, attentions: bool = True, details: bool = False
 ) -> Iterator[Reading]:
-    """Read batches one by one; only one batch's tensors are in memory.
+    """Read batches one by one; nothing of a batch is kept.
 
     For each pass the model is put into evaluation mode and, for `attentions`, to a kernel that forms its weights; both
     are put back before the reading is handed out.

@@ -12,6 +12,7 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processor
 from transformers import AutoConfig, BertConfig, PreTrainedTokenizerFast
 
 from hf_attncal.alignment import Seq2SeqAttention, WordAligner, WordAlignment, argmax_links, seq2seq_weights
+from hf_attncal.alignment.mask_align import MaskAlignSource
 from hf_attncal.alignment.merging import largest_over_words, mean_over_words
 from hf_attncal.alignment.symmetrization import SYMMETRIZATIONS, symmetrize
 from hf_attncal.alignment.windows import merge_windows, pair_windows, window_slices
@@ -470,6 +471,52 @@ def test_results_as_text_and_as_plain_data():
     assert list(plain) == ["links", "scores", "source_null", "target_null", "score", "symmetrization", "threshold"]
     with pytest.raises(AttributeError):
         alignment.score = 1.0
+
+
+# ---- sources ----
+
+
+class Halved(MaskAlignSource):
+    """Weights half as large."""
+
+    def directions(self, pairs):
+        return tuple(tensor / 2 for tensor in super().directions(pairs))
+
+
+def test_another_source_may_take_the_place_of_the_models_own(tokenizer):
+    aligner = WordAligner(tiny_mask_align(tokenizer), tokenizer)
+    own = aligner.align(PAIRS, threshold=0.1)
+    aligner.source = Halved(aligner.model, tokenizer)
+    halved = aligner.align(PAIRS, threshold=0.05)
+    assert any(alignment.links for alignment in own)
+    for one, other in zip(own, halved, strict=True):
+        assert one.links == other.links
+        assert [score / 2 for score in one.scores] == pytest.approx(other.scores)
+
+
+def test_options_are_checked_without_aligning(aligner, seq2seq):
+    aligner.check(threshold=0.5, symmetrize="union", null=True)
+    with pytest.raises(ValueError, match="`threshold` must be from 0 to 1, got 2"):
+        aligner.check(threshold=2)
+    with pytest.raises(ValueError, match="`layer` is for an encoder-decoder, but the model is a Mask-Align model"):
+        aligner.source.choose(layer=1)
+    other = WordAligner(seq2seq.model, aligner.tokenizer)
+    other.check(threshold=0.5, symmetrize="forward")
+    with pytest.raises(ValueError, match="`null` needs a model with NULL, such as Mask-Align"):
+        other.check(null=True)
+    with pytest.raises(ValueError, match="`heads` are those of one layer, and none is chosen yet: give `layer`, too"):
+        other.source.choose(heads=(0,))
+    other.source.choose(shift=False)
+    other.source.choose(layer=1, heads=(0,))
+    assert other.settings == Seq2SeqAttention(1, (0,), shift=False)
+    for changes, message in (
+        ({"layer": 2}, "`layer` must be from -2 to 1"),
+        ({"layer": 1, "heads": (5,)}, "`heads` must be from 0 to 1"),
+        ({"heads": None, "weights": "contribution"}, "`weights='contribution'` needs a model or an active adapter"),
+    ):
+        other.source.choose(**changes)
+        with pytest.raises(ValueError, match=message):
+            other.check()
 
 
 # ---- checkpoints ----
