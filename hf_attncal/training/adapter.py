@@ -3,10 +3,11 @@
 import dataclasses
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from peft import LoraConfig, PeftModel, TaskType, get_peft_model
 from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
@@ -20,6 +21,7 @@ from .settings import EvaluationConfig, Settings, check, hints_of, naming
 from .translation import TRAINING_DEFAULTS, attention_on_dev, make_trainer, scored
 
 METHODS = {"attncal": AttentionCalibrationConfig, "lora": LoraConfig, "full": None}
+TASK = TaskType.SEQ_2_SEQ_LM
 METHOD = {"method": Literal[tuple(METHODS)]}
 # Set by the job, or with `model.label_smoothing`, for every method in the same way.
 _NOT_IN_FILES = {"label_smoothing", "base_model_type", "base_d_model", "task_type", "peft_type", "inference_mode"}
@@ -34,7 +36,7 @@ class BaseModelConfig:
     checkpoint: str | None = None
     revision: str | None = None
     attn_implementation: str | None = None
-    label_smoothing: Annotated[float, 0] = 0.0
+    label_smoothing: float = 0.0
 
 
 @dataclass
@@ -84,22 +86,20 @@ class AdapterConfig(Settings):
             raise ValueError(
                 "`adapter.lora` with `layers` needs `renormalize: true`, got false: the two are exported as one model."
             )
+        with naming("adapter.lora", lora):
+            LoraConfig(task_type=TASK, **lora)
 
     def method_config(self) -> AttentionCalibrationConfig | LoraConfig | None:
         """The configuration of the method; None for all weights."""
         fields = {name: value for name, value in self.adapter.items() if name not in ("method", "null_mass", "lora")}
         if self.adapter["method"] == "attncal":
             return AttentionCalibrationConfig(**fields, label_smoothing=self.model.label_smoothing)
-        return lora_config(fields) if self.adapter["method"] == "lora" else None
+        return LoraConfig(task_type=TASK, **fields) if self.adapter["method"] == "lora" else None
 
     def published(self) -> dict[str, Any]:
         plain = super().published()
         plain["model"]["checkpoint"] = Path(self.model.checkpoint or "").name
         return plain
-
-
-def lora_config(fields: dict[str, Any]) -> LoraConfig:
-    return LoraConfig(task_type=TaskType.SEQ_2_SEQ_LM, **fields)
 
 
 def _hints(config_class: type | None) -> dict[str, Any]:
@@ -113,18 +113,11 @@ def _hints(config_class: type | None) -> dict[str, Any]:
 def train_adapter(config: AdapterConfig, resume: bool = False) -> dict[str, Any]:
     """Train an adapter, or what it is compared with, and score it; writes the folder `training.output_dir`.
 
-    With several processes (`accelerate launch`, `torchrun`) every one calls this.
-
-    Args:
-        config: from `AdapterConfig.make`.
-        resume: go on from the last checkpoint of the output folder.
-
-    Returns:
-        What `results.json` in the folder holds: settings, data, software, hardware, speeds, losses, and BLEU.
+    With several processes (`accelerate launch`, `torchrun`) every one calls this; `resume` goes on from the last
+    checkpoint. Returns what `results.json` in the folder holds: what `run.train` gives, and scores.
 
     Raises:
-        ValueError: no model to adapt or one that cannot be, no training text, or a folder with checkpoints of another
-            run.
+        ValueError: no model to adapt or one that cannot be; see `run.start`.
     """
     if config.model.checkpoint is None:
         raise ValueError("`model.checkpoint` must name the model to adapt, got none. Add `model.checkpoint=FOLDER`.")
@@ -141,20 +134,24 @@ def train_adapter(config: AdapterConfig, resume: bool = False) -> dict[str, Any]
         few = trainer.data_collator([text[n] for n in range(min(64, len(text)))])
         set_null_mass(model, few, config.adapter["null_mass"])
     model, results = train(trainer, config, reports, resume)
+    names = injected_adapters(model)
+    # Trained in all of its weights, a model has no base any more.
+    states = {"trained": nullcontext} | (
+        {"base": partial(_base, model)} if names or isinstance(model, PeftModel) else {}
+    )
     for name in [name for name in splits if name != "train"]:
         results[name] = {}
-        for what, context in states(model).items():
+        for what, state in states.items():
             file = output / f"{name}.{what}.hypotheses.txt"
-            with context:
+            with state():
                 results[name][what] = scored(model, tokenizer, splits[name], config.evaluation, file)
     results |= attention_on_dev(trainer, model)
-    names = injected_adapters(model)
     if main:
         for name in names:
             save_adapter(model, output / name, adapter_name=name)
         if names and model.config.model_type in BACKBONES:
-            for part in (export_calibrated(model), tokenizer):
-                part.save_pretrained(output / "full")
+            export_calibrated(model).save_pretrained(output / "full")
+            tokenizer.save_pretrained(output / "full")
         if not names:
             model.save_pretrained(output)
             tokenizer.save_pretrained(output)
@@ -189,11 +186,11 @@ def stock_checkpoint(
         copied = stock.config_class(**{name: value for name, value in config.to_dict().items() if name in known})
         model = stock.model_class.from_pretrained(None, config=copied, state_dict=ours.state_dict())
         model.generation_config = ours.generation_config
-        partial = folder.with_name(f"{folder.name}.partial")  # half a copy must not be taken for one
-        model.save_pretrained(partial)
-        tokenizer.save_pretrained(partial)
+        unfinished = folder.with_name(f"{folder.name}.partial")  # half a copy must not be taken for one
+        model.save_pretrained(unfinished)
+        tokenizer.save_pretrained(unfinished)
         shutil.rmtree(folder, ignore_errors=True)
-        partial.rename(folder)
+        unfinished.rename(folder)
     return str(folder)
 
 
@@ -213,7 +210,7 @@ def build(config: AdapterConfig, checkpoint: str) -> PreTrainedModel | PeftModel
             return get_peft_model(model, method, revision=common["revision"])
         method.revision = common["revision"]  # PEFT's models hold one method; transformers' interface holds several
         model.add_adapter(method, "calibration")
-        model.add_adapter(lora_config(lora), "lora")
+        model.add_adapter(LoraConfig(task_type=TASK, **lora), "lora")
         model.set_adapter(["calibration", "lora"])
         for parameter in model.parameters():  # as `get_peft_model` does
             if parameter.requires_grad:
@@ -233,20 +230,13 @@ def build(config: AdapterConfig, checkpoint: str) -> PreTrainedModel | PeftModel
     return model if method is None else get_peft_model(model, method)
 
 
-def states(model: PreTrainedModel | PeftModel) -> dict[str, Any]:
-    """What is scored: the model as trained and, where the base is still there, the base."""
-    states: dict[str, Any] = {"trained": nullcontext()}
-    if isinstance(model, PeftModel):
-        states["base"] = model.disable_adapter()
-    elif injected_adapters(model):
-        states["base"] = _disabled_adapters(model)
-    return states
-
-
 @contextmanager
-def _disabled_adapters(model: PreTrainedModel) -> Iterator[None]:
-    model.disable_adapters()
-    try:
+def _base(model: PreTrainedModel | PeftModel) -> Iterator[None]:
+    """The model without its adapters, for a while."""
+    with ExitStack() as stack:
+        if isinstance(model, PeftModel):
+            stack.enter_context(model.disable_adapter())
+        else:
+            model.disable_adapters()
+            stack.callback(model.enable_adapters)
         yield
-    finally:
-        model.enable_adapters()

@@ -108,7 +108,9 @@ def build_model(family: Family, section: dict[str, Any], tokens: dict[str, Any])
 def train(
     trainer: Trainer, config: Settings, reports: dict[str, Any], resume: bool
 ) -> tuple[PreTrainedModel, dict[str, Any]]:
-    """Train; the final model (the mean of the last `average_last` checkpoints), and how its results file begins.
+    """Train; the final model (the mean of the last `average_last` checkpoints), and how its results begin.
+
+    That is: settings, software, hardware, data, sentence pairs, numbers of parameters, steps, seconds and tokens.
 
     Args:
         trainer: a Trainer with `tokens_name`.

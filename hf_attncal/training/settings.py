@@ -57,13 +57,16 @@ def apply_overrides(values: dict[str, Any], overrides: list[str]) -> dict[str, A
     """The nested dictionary with `section.key=value` settings put in, in place.
 
     Raises:
-        ValueError: a setting that is not of this form.
+        ValueError: a setting that is not of this form, or whose value is no YAML.
     """
     for override in overrides:
         key, equals, text = override.partition("=")
         if not equals or not key:
             raise ValueError(f"an override must read `section.key=value`, got {override!r}.")
-        value = yaml.load(text, _Loader)
+        try:
+            value = yaml.load(text, _Loader)
+        except yaml.YAMLError as error:
+            raise ValueError(f"the value of an override must be YAML, got {override!r}. Quote it.") from error
         for name in reversed(key.split(".")):
             value = {name: value}
         _merge(values, value)
@@ -82,6 +85,8 @@ def _read(path: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
     base = values.pop("base", None)
     if base is None:
         return values
+    if not isinstance(base, str):
+        raise ValueError(f"`base` must be the name of a file, got {base!r}.")
     return _merge(_read(path.parent / base, (*seen, path.resolve())), values)
 
 

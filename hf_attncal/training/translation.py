@@ -59,17 +59,11 @@ class TranslationConfig(Settings):
 def train_translation(config: TranslationConfig, resume: bool = False) -> dict[str, Any]:
     """Train a translation model from text and score it; writes the folder `training.output_dir`.
 
-    With several processes (`accelerate launch`, `torchrun`) every one calls this.
-
-    Args:
-        config: from `TranslationConfig.make`.
-        resume: go on from the last checkpoint of the output folder.
-
-    Returns:
-        What `results.json` in the folder holds: settings, data, software, hardware, speeds, losses, and BLEU.
+    With several processes (`accelerate launch`, `torchrun`) every one calls this; `resume` goes on from the last
+    checkpoint. Returns what `results.json` in the folder holds: what `run.train` gives, and scores.
 
     Raises:
-        ValueError: no training text, or a folder with checkpoints of another run.
+        ValueError: see `run.start`.
     """
     args = start(config, resume)
     splits = hold_out(read_text(config.data), config.data.held_out_pairs)

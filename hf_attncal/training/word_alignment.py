@@ -2,7 +2,8 @@
 
 import copy
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -80,12 +81,9 @@ TRAINING_DEFAULTS = {
     "seed": 1,
     "lr_scheduler_type": "cosine",
     "adam_beta2": 0.98,
-    "max_grad_norm": 1.0,
     "logging_steps": 100,
     "eval_strategy": "steps",
     "eval_steps": 500,
-    "save_strategy": "steps",
-    "save_steps": 500,
     "report_to": "none",
 }
 
@@ -181,11 +179,20 @@ class AlignerTrainer(TokenBatchTrainerMixin, Trainer):
         return metrics
 
 
+@contextmanager
+def _evaluating(model: torch.nn.Module) -> Iterator[None]:
+    """The model in evaluation mode, then in the mode that it was in."""
+    training = model.training
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train(training)
+
+
 @torch.no_grad()
 def prediction_metrics(model: MaskAlignModel, dataset: Dataset, collator) -> dict[str, float]:
     """Losses and prediction accuracy over a text, with the whole vocabulary: means over tokens."""
-    training = model.training
-    model.eval()
     totals: dict[str, float] = {}
     tokens = 0
     # With the whole vocabulary a batch is some tokens x vocabulary large, so it stays small.
@@ -193,12 +200,12 @@ def prediction_metrics(model: MaskAlignModel, dataset: Dataset, collator) -> dic
     for batch in DataLoader(dataset, batch_sampler=sampler, collate_fn=collator):
         batch = {name: value.to(model.device) if torch.is_tensor(value) else value for name, value in batch.items()}
         count = int(batch["attention_mask"].sum() + batch["target_attention_mask"].sum())
-        outputs = model(**batch)
+        with _evaluating(model):
+            outputs = model(**batch)
         for name in ("loss", *NAMED_VALUES):
             if outputs.get(name) is not None:
                 totals[name] = totals.get(name, 0.0) + float(outputs[name]) * count
         tokens += count
-    model.train(training)
     return {name: total / tokens for name, total in totals.items()}
 
 
@@ -213,12 +220,18 @@ class Gold:
     def load(cls, corpus: dict[str, Any], gold: str | Path) -> "Gold":
         """Read text and links; the number of lines and every index are checked."""
         text = load_parallel(corpus)
-        links = parse_alignments(read_lines(gold))
-        if len(links) != len(text):
-            raise ValueError(f"{gold} has {len(links)} lines of links for {len(text)} sentence pairs.")
+        links = read_links(gold, text)
         pairs = list(zip(text["source"], text["target"], strict=True))
         check_index_base(links, [(len(source.split()), len(target.split())) for source, target in pairs])
         return cls(pairs, links)
+
+
+def read_links(path: str | Path, text: Dataset) -> list[GoldAlignment]:
+    """The links of every sentence pair of a text, from a file in Pharaoh format."""
+    links = parse_alignments(read_lines(path))
+    if len(links) != len(text):
+        raise ValueError(f"{path} has {len(links)} lines of links for {len(text)} sentence pairs.")
+    return links
 
 
 def score_aligner(
@@ -255,20 +268,19 @@ def tune_links(
         symmetrizations: names to try; None for the model's own alone.
         thresholds: thresholds to try.
     """
-    training = model.training
-    aligner = WordAligner(model, tokenizer)
     scores = []
-    for name in symmetrizations or (model.config.symmetrization,):
-        # What grows from links depends on the threshold; of the others a higher one only takes links away.
-        whole = None if name.startswith("grow") else aligner.align(gold.pairs, threshold=0.0, symmetrize=name)
-        for tau in thresholds:
-            aligned = whole or aligner.align(gold.pairs, threshold=tau, symmetrize=name)
-            links = [
-                {link for link, score in zip(a.links, a.scores, strict=True) if whole is None or score > tau}
-                for a in aligned
-            ]
-            scores.append((name, tau, _score(gold, links, name)))
-    model.train(training)
+    with _evaluating(model):
+        aligner = WordAligner(model, tokenizer)
+        for name in symmetrizations or (model.config.symmetrization,):
+            # What grows from links depends on the threshold; of the others a higher one only takes links away.
+            whole = None if name.startswith("grow") else aligner.align(gold.pairs, threshold=0.0, symmetrize=name)
+            for tau in thresholds:
+                aligned = whole or aligner.align(gold.pairs, threshold=tau, symmetrize=name)
+                links = [
+                    {link for link, score in zip(a.links, a.scores, strict=True) if whole is None or score > tau}
+                    for a in aligned
+                ]
+                scores.append((name, tau, _score(gold, links, name)))
     return min(scores, key=lambda entry: entry[2].aer)
 
 
@@ -285,10 +297,10 @@ def train_aligner(
         callbacks: of the Trainer.
 
     Returns:
-        What `results.json` in the folder holds: settings, data, software, hardware, speeds, losses, and scores.
+        What `results.json` in the folder holds: what `run.train` gives, and scores.
 
     Raises:
-        ValueError: no training text, text and links that do not fit, or a folder with checkpoints of another run.
+        ValueError: see `run.start`; text and links that do not fit.
     """
     args = start(config, resume)
     entries = {"dev": config.data.dev or {}, "test": config.data.test or {}}
@@ -341,22 +353,18 @@ def _read(
     """Tokenised text ("train" and, where there is some, "held_out"), the reports about it, and the tokenizer."""
     text, links = read_text(config.data, ("train",) if dev_is_gold else ("train", "dev")), None
     if config.data.train.get("guide"):
-        guide = config.data.path(config.data.train["guide"])
-        links = [pair.possible for pair in parse_alignments(read_lines(guide))]
-        if len(links) != len(text["train"]):
-            raise ValueError(f"`data.train.guide` has {len(links)} lines of links for {len(text['train'])} pairs.")
+        guide = read_links(config.data.path(config.data.train["guide"]), text["train"])
+        links = [pair.possible for pair in guide]
     text = hold_out(text, config.data.held_out_pairs)
+    links = links and links[: len(text["train"])]
     tokenizer = build_tokenizer(config.tokenizer, config.model.get("init_from"), args, text["train"])
     if tokenizer.pad_token_id is None or not tokenizer.is_fast:
         raise ValueError(
             f"`tokenizer.pretrained` must be a fast tokenizer with a padding token, got {type(tokenizer).__name__} "
             f"with {tokenizer.pad_token!r}."
         )
-    found = {
-        "train": tokenize_for_alignment(
-            text["train"], tokenizer, config.data.max_length, links and links[: len(text["train"])]
-        )
-    }
-    if "dev" in text:
-        found["held_out"] = tokenize_for_alignment(text["dev"], tokenizer, config.data.max_length)
-    return {name: pair[0] for name, pair in found.items()}, {name: pair[1] for name, pair in found.items()}, tokenizer
+    found, reports = {}, {}
+    for name, split, given in (("train", "train", links), ("held_out", "dev", None)):
+        if split in text:
+            found[name], reports[name] = tokenize_for_alignment(text[split], tokenizer, config.data.max_length, given)
+    return found, reports, tokenizer

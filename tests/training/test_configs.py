@@ -337,6 +337,11 @@ def test_files_that_cannot_be_read(tmp_path):
     with pytest.raises(FileNotFoundError):
         load(tmp_path / "missing.yaml")
     (tmp_path / "fine.yaml").write_text("")
+    (tmp_path / "number.yaml").write_text("base: 3")
+    with pytest.raises(ValueError, match=r"`base` must be the name of a file, got 3"):
+        load(tmp_path / "number.yaml")
+    with pytest.raises(ValueError, match=r"the value of an override must be YAML, got 'model.leaky=\["):
+        load(tmp_path / "fine.yaml", "model.leaky=[")
     with pytest.raises(ValueError, match=r"must read `section.key=value`, got 'model.leaky'"):
         load(tmp_path / "fine.yaml", "model.leaky")
 
