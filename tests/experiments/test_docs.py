@@ -1,12 +1,19 @@
-"""What README and docs name exists: files, headings that links lead to, functions, commands of the Makefile."""
+"""What README and docs name exists: files, headings that links lead to, functions, imports, commands with options."""
 
 import ast
 import importlib
 import re
+import shlex
 from functools import cache
 from pathlib import Path
 
 import pytest
+
+from hf_attncal.cli import build_parser
+from hf_attncal.training.adapter import AdapterConfig
+from hf_attncal.training.settings import read_settings
+from hf_attncal.training.translation import TranslationConfig
+from hf_attncal.training.word_alignment import AlignerConfig
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = [ROOT / name for name in ("README.md", "CONTRIBUTING.md")] + sorted((ROOT / "docs").glob("*.md"))
@@ -67,6 +74,37 @@ def test_every_step_of_a_walk_exists():
             found = [node for node in scope if getattr(node, "name", None) == part]
             assert found, f"{file} has no {name}"
             scope = found[0].body
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_imports_of_examples_exist(document):
+    blocks = re.findall(r"```python\n(.*?)```", document.read_text(encoding="utf-8"), re.DOTALL)
+    for node in (node for block in blocks for node in ast.walk(ast.parse(block))):
+        if isinstance(node, ast.ImportFrom):
+            module = importlib.import_module(node.module)
+            assert not [alias.name for alias in node.names if not hasattr(module, alias.name)], document.name
+
+
+def test_attncal_knows_the_options_of_examples():
+    text = "\n".join(document.read_text(encoding="utf-8") for document in DOCUMENTS).replace("\\\n", " ")
+    blocks = "\n".join(re.findall(r"```bash\n(.*?)```", text, re.DOTALL))
+    commands = re.findall(r"(?:^|\| )attncal ([^|<>#\n]+)", blocks, re.MULTILINE)
+    assert len(commands) >= 10
+    for command in commands:
+        build_parser().parse_args(shlex.split(command))
+
+
+def test_training_commands_have_settings_that_exist():
+    jobs = {"translation": TranslationConfig, "adapter": AdapterConfig, "aligner": AlignerConfig}
+    found = 0
+    for document in DOCUMENTS:
+        text = document.read_text(encoding="utf-8").replace("\\\n", " ")
+        for job, command in re.findall(r"training/train_(\w+)\.py (--config [^#\n`]+)", text):
+            words = shlex.split(command)
+            settings = [word for word in words if re.match(r"\w+\.[\w.]+=", word)]
+            jobs[job].make(read_settings(ROOT / words[1], settings))
+            found += 1
+    assert found >= 6
 
 
 def test_commands_of_the_makefile_exist():
