@@ -55,24 +55,14 @@ SIZES: dict[str, dict[str, dict[str, Any]]] = {
     "small": {
         "tokenizer": {"vocab_size": 16000},
         "model": {**_BOTH, **_SMALL, "sampled_softmax": True, "attn_implementation": "eager"},
-        "training": {
-            "tokens_per_batch": 1500,
-            "learning_rate": 2e-3,
-            "warmup_steps": 200,
-            "agreement_warmup_steps": 1000,
-            "num_train_epochs": 2,
-        },
+        "training": {"tokens_per_batch": 1500, "learning_rate": 2e-3, "num_train_epochs": 2}
+        | {"warmup_steps": 200, "agreement_warmup_steps": 1000},
     },
     "base": {
         "tokenizer": {"vocab_size": 36000},
         "model": _BOTH,
-        "training": {
-            "tokens_per_batch": 18000,
-            "learning_rate": 5e-4,
-            "warmup_steps": 4000,
-            "agreement_warmup_steps": 4000,
-            "max_steps": 50000,
-        },
+        "training": {"tokens_per_batch": 18000, "learning_rate": 5e-4, "max_steps": 50000}
+        | {"warmup_steps": 4000, "agreement_warmup_steps": 4000},
     },
 }
 TRAINING_DEFAULTS = {
