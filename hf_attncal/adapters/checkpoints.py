@@ -14,6 +14,16 @@ from .layers import adapter_layers
 _PREFIX = "base_model.model."  # of the weights in every adapter file
 
 
+def check_adapter_name(name: str) -> None:
+    """Refuse an adapter's name that is not a folder's: PEFT, transformers and the Trainer save an adapter under it.
+
+    Raises:
+        ValueError: a path, or nothing.
+    """
+    if not name or name in (".", "..") or any(character in name for character in "/\\\0"):
+        raise ValueError(f"`adapter_name` must be the name of a folder and not a path, got {name!r}.")
+
+
 def save_adapter(
     model: nn.Module, folder: str | Path, *, adapter_name: str | None = None, dtype: torch.dtype | None = None
 ) -> Path:
@@ -39,6 +49,7 @@ def save_adapter(
         adapter_name = next(iter(active), None)
     if adapter_name not in configs:
         raise ValueError(f"`adapter_name` must be one of the adapters {sorted(configs)}, got {adapter_name!r}.")
+    check_adapter_name(adapter_name)
     state = get_peft_model_state_dict(model, adapter_name=adapter_name, save_embedding_layers=False)
     if not state:
         raise ValueError(f"the adapter {adapter_name!r} has no weights under its name: rename it.")

@@ -40,7 +40,7 @@ def export_calibrated(model: nn.Module) -> PreTrainedModel:
         raise ValueError(
             "the model has no active attention-calibration adapter to export. Load one, or `set_adapter` it."
         )
-    model_type = base.config.model_type
+    model_type = base.config.model_type.removeprefix("attncal_")  # ours with every switch off
     if model_type not in BACKBONES or base.get_output_embeddings() is None:
         raise ValueError(
             f"there are full models for {sorted(BACKBONES)} with a language modelling head, got "

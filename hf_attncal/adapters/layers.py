@@ -61,7 +61,6 @@ class AdapterLayer(CrossAttentionMixin, nn.Module, BaseTunerLayer):
         self._disable_adapters = False
         self._active_adapter = []
         self.merged_adapters = []
-        self.counts_steps = False
 
     # ---- adapters ----
 
@@ -153,7 +152,6 @@ class AdapterLayer(CrossAttentionMixin, nn.Module, BaseTunerLayer):
     def set_annealing_step(self, step: int) -> None:
         """Set s of the active adapter, which must be annealed; it is saved with the adapter."""
         set_steps([self.annealing], step)
-        self.counts_steps = True
 
 
 class AdaptedAttentionMixin:

@@ -7,20 +7,17 @@ the labels before it does and the logits after it, and a hook on its decoder see
 from typing import Any
 
 import torch
-from peft.tuners.tuners_utils import BaseTunerLayer
 from torch import Tensor, nn
 from transformers.modeling_outputs import Seq2SeqLMOutput
-from transformers.utils import logging
 
+from hf_attncal.models.calibration import trains_mask
 from hf_attncal.models.cross_attention import AttentionContext
 from hf_attncal.models.losses import IGNORE_INDEX
-from hf_attncal.models.objective import named_losses, shift_labels
+from hf_attncal.models.objective import check_training, named_losses, shift_labels
 from hf_attncal.models.outputs import AttnCalSeq2SeqLMOutput
 
 from .configuration import AttentionCalibrationConfig
-from .layers import AdapterLayer, active_settings, adapter_layers, decoder_of
-
-logger = logging.get_logger(__name__)
+from .layers import active_settings, decoder_of
 
 
 class ObjectiveContext(AttentionContext):
@@ -99,7 +96,7 @@ def _after(model: nn.Module, args: tuple, kwargs: dict[str, Any], outputs):
     context = kwargs.get("attention_context")
     if not isinstance(context, ObjectiveContext):
         return None
-    if type(outputs) is not Seq2SeqLMOutput:
+    if not isinstance(outputs, Seq2SeqLMOutput):
         raise TypeError(
             f"the losses of attention calibration need a model that returns `Seq2SeqLMOutput`, got "
             f"{type(outputs).__name__} from {type(model).__name__}."
@@ -108,7 +105,7 @@ def _after(model: nn.Module, args: tuple, kwargs: dict[str, Any], outputs):
     losses = {}
     if context.labels is not None:
         settings = context.settings
-        with_mask_loss = model.training and settings.calibration is not None
+        with_mask_loss = model.training and settings.calibration is not None and trains_mask(model)
         losses = named_losses(
             model,
             outputs.logits,
@@ -118,7 +115,7 @@ def _after(model: nn.Module, args: tuple, kwargs: dict[str, Any], outputs):
             context,
             inputs if with_mask_loss else None,
         )
-    outputs = AttnCalSeq2SeqLMOutput(**{**outputs, **losses}, **context.details())
+    outputs = AttnCalSeq2SeqLMOutput(**{**outputs, **losses, **context.details()})
     return outputs.to_tuple() if context.as_tuple else outputs
 
 
@@ -126,14 +123,7 @@ def _check_training(model: nn.Module, settings: AttentionCalibrationConfig, labe
     """Refuse what would silently train something else."""
     if settings.calibration is None:
         return
-    if labels is None:
-        raise ValueError(
-            "`labels` are needed to train a calibrated adapter, got none: without them the mask network would "
-            "silently not train. The Trainer takes them away if its `label_smoothing_factor` is not 0: leave that at "
-            "0 and set `label_smoothing` of AttentionCalibrationConfig. For a forward pass without training call "
-            "`model.eval()`."
-        )
-    _check_other_adapters(model)
+    check_training(model, settings, labels)
     layer = decoder_of(model).layers[0]
     function = getattr(layer, "_gradient_checkpointing_func", None)
     if getattr(layer, "gradient_checkpointing", False) and getattr(function, "keywords", {}).get(
@@ -143,26 +133,6 @@ def _check_training(model: nn.Module, settings: AttentionCalibrationConfig, labe
             f"`use_reentrant` must be False to train an adapter with `calibration={settings.calibration!r}`, got "
             "True: reentrant checkpointing loses gradients of the mask network."
         )
-    if settings.calibration == "annealed" and not any(layer.counts_steps for layer in adapter_layers(model)):
-        logger.warning_once(
-            '`calibration="annealed"` follows the optimiser steps, and nothing counts them: the calibration stays '
-            "off. Use `AttnCalTrainer`, or pass `callbacks=[hf_attncal.AnnealingCallback()]` to the Trainer."
-        )
-
-
-def _check_other_adapters(model: nn.Module) -> None:
-    """Parameters that the second pass cannot detach (see `DetachedParameters`) must not be trained beside it."""
-    for module in model.modules():
-        if isinstance(module, BaseTunerLayer) and not isinstance(module, AdapterLayer):
-            for name, parameter in module.named_parameters():
-                part = name.partition(".")[0]
-                known = part in ("lora_A", "lora_B") or part.startswith("hada_")
-                if parameter.requires_grad and part in module.adapter_layer_names and not known:
-                    raise ValueError(
-                        f"`{part}` of another adapter cannot be trained beside a calibration: the mask network's loss "
-                        "would train it, too. Train a LoRA on linear layers (no DoRA, no embeddings) or a LoHa beside "
-                        "it, or train the two one after the other."
-                    )
 
 
 def _argument_names(module: nn.Module) -> list[str]:

@@ -11,6 +11,7 @@ from peft.mapping import (
 from peft.tuners.tuners_utils import BaseTuner
 from torch import nn
 
+from .checkpoints import check_adapter_name
 from .configuration import AdapterType, AttentionCalibrationConfig
 from .layers import (
     PREFIX,
@@ -41,6 +42,7 @@ class AttentionCalibrationModel(BaseTuner):
 
     def inject_adapter(self, model: nn.Module, adapter_name: str, *args, **kwargs) -> None:
         """As PEFT's; afterwards the model's own `loss` carries both objectives."""
+        check_adapter_name(adapter_name)
         taken = {part for name, _ in model.named_modules() for part in name.split(".")}
         if adapter_name in taken:
             raise ValueError(
@@ -74,11 +76,15 @@ class AttentionCalibrationModel(BaseTuner):
                 "unscaled scores with position biases, encoder-only and decoder-only models have no cross-attention; "
                 "they do not work."
             )
-        if model_type.startswith("attncal_"):
+        # With every switch off it is the stock model, and its adapters are those of the stock model.
+        own = [switch for switch in ("calibration", "leaky", "gumbel") if getattr(model.config, switch, None)]
+        if model_type.startswith("attncal_") and own:
             raise ValueError(
-                f"the model must be a stock one, got model_type '{model_type}', whose cross-attention is calibrated "
-                "or leaky by its own configuration. Train it itself, or put the adapter on the stock checkpoint."
+                f"the model must be a stock one, or have every switch off, got model_type '{model_type}' with "
+                f"`{own[0]}={getattr(model.config, own[0])!r}`. Train it itself, or put the adapter on the stock "
+                "checkpoint."
             )
+        model_type = model_type.removeprefix("attncal_")
         d_model = next(attention.embed_dim for _, attention in attentions.values())
         if peft_config.base_model_type not in (None, model_type):
             raise ValueError(

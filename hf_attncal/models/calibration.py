@@ -150,10 +150,14 @@ class NullToken(nn.Module):
 
 
 class StepCount(nn.Module):
-    """s of Lu et al., eq. 11: the optimiser steps that an annealed calibration was trained for."""
+    """s of Lu et al., eq. 11: the optimiser steps that an annealed calibration was trained for.
+
+    `counted` says whether anything has set it: training without leaves the calibration off.
+    """
 
     def __init__(self):
         super().__init__()
+        self.counted = False
         self.register_buffer("annealing_step", torch.zeros((), dtype=torch.long))
 
     def init_parameters(self) -> None:
@@ -171,6 +175,14 @@ def set_steps(counts: Iterable[StepCount], step: int) -> None:
         raise ValueError(f"`step` must be >= 0, got {step}.")
     for count in counts:
         count.annealing_step.fill_(step)
+        count.counted = True
+
+
+def trains_mask(model: nn.Module) -> bool:
+    """Whether any mask network in `model` is trained; True where sharding hides its parameters."""
+    networks = [module for module in model.modules() if isinstance(module, MaskNetwork)]
+    parameters = [parameter for network in networks for parameter in network.parameters()]
+    return bool(networks) and (not parameters or any(parameter.requires_grad for parameter in parameters))
 
 
 def learned_parts(switches, num_heads: int, head_dim: int, mask_rank: int | None = None) -> dict[str, nn.Module]:

@@ -8,18 +8,21 @@ from huggingface_hub.dataclasses import strict
 from transformers.models.bart.configuration_bart import BartConfig
 from transformers.models.marian.configuration_marian import MarianConfig
 
+from .limits import check_sizes
+
 CALIBRATIONS = ("fixed", "annealed", "gated")
 MASK_PROJECTIONS = ("model", "head")
 
 
-# The numbers among the settings: the rule in words, and whether a value keeps it.
+# The numbers among the settings: the rule in words, and whether a value keeps it. What multiplies or enters a score
+# stays below 65504, the largest number of float16.
 _RULES = {
-    "calibration_weight": (">= 0 and finite", lambda value: 0 <= value < math.inf),
+    "calibration_weight": (">= 0 and at most 1e4", lambda value: 0 <= value <= 1e4),
     "mask_penalty": (">= 0 and finite", lambda value: 0 <= value < math.inf),
     "annealing_steps": ("> 0 and finite", lambda value: 0 < value < math.inf),
-    "gumbel_temperature": ("> 0 and finite", lambda value: 0 < value < math.inf),
-    "null_key_std": (">= 0 and finite", lambda value: 0 <= value < math.inf),
-    "null_bias": ("finite", math.isfinite),
+    "gumbel_temperature": (">= 1e-6 and finite", lambda value: 1e-6 <= value < math.inf),
+    "null_key_std": (">= 0 and at most 1e4", lambda value: 0 <= value <= 1e4),
+    "null_bias": ("from -1e4 to 1e4", lambda value: -1e4 <= value <= 1e4),
     "label_smoothing": ("in [0, 1)", lambda value: 0 <= value < 1),
 }
 
@@ -116,8 +119,17 @@ class AttnCalConfigMixin:
             )
         super().__post_init__(**kwargs)
 
+    @classmethod
+    def get_config_dict(cls, *args, **kwargs):
+        """As transformers'; that a stock checkpoint becomes a model of ours is what is meant, and no warning."""
+        values, kwargs = super().get_config_dict(*args, **kwargs)
+        if values.get("model_type") == cls.model_type.removeprefix("attncal_"):
+            values["model_type"] = cls.model_type
+        return values, kwargs
+
     def validate_attention_calibration(self):
-        """Part of the `@strict` validation of configurations."""
+        """Part of the `@strict` validation of configurations; models do it again before they are built."""
+        check_sizes(self)
         check_settings(self)
         if self.fixed_softmax and self.calibration != "fixed":
             raise ValueError(

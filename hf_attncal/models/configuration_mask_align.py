@@ -5,6 +5,8 @@ import math
 from huggingface_hub.dataclasses import strict
 from transformers.configuration_utils import PreTrainedConfig
 
+from .limits import check_sizes
+
 PREDICTIONS = ("attention", "mixture")
 EMISSIONS = ("states", "embeddings")
 SYMMETRIZATIONS = (
@@ -101,7 +103,8 @@ class MaskAlignConfig(PreTrainedConfig):
     pad_token_id: int | None = 0
 
     def validate_mask_align(self):
-        """Part of the `@strict` validation of configurations."""
+        """Part of the `@strict` validation of configurations; models do it again before they are built."""
+        check_sizes(self)
         sizes = "vocab_size", "d_model", "encoder_layers", "decoder_layers", "attention_heads", "ffn_dim"
         for name in (*sizes, "max_position_embeddings"):
             if getattr(self, name) < 1:

@@ -187,14 +187,15 @@ def gumbel_attention(
         (B, H, T, S), rows sum to 1.
     """
     if training:
-        # In float32 and away from 0: one exact 0 in the exponential would be an infinite score, then NaN.
-        noise_dtype = torch.promote_types(scores.dtype, torch.float32)
-        exponential = torch.empty_like(scores, dtype=noise_dtype).exponential_()  # -log U
-        noise = -exponential.clamp(min=torch.finfo(noise_dtype).tiny).log()
-        noisy = (scores + noise.to(scores.dtype)) / temperature
+        # In float32 and away from 0: one exact 0 in the exponential would be an infinite score, then NaN; and so would
+        # a score of float16 over a small temperature.
+        dtype = torch.promote_types(scores.dtype, torch.float32)
+        exponential = torch.empty_like(scores, dtype=dtype).exponential_()  # -log U
+        noise = -exponential.clamp(min=torch.finfo(dtype).tiny).log()
+        noisy = (scores + noise) / temperature
         if real is not None:
             noisy = noisy.masked_fill(~real, torch.finfo(noisy.dtype).min)
-        soft = torch.softmax(noisy, dim=-1)
+        soft = torch.softmax(noisy, dim=-1).to(scores.dtype)
         if not straight_through:
             return soft
         return one_hot_argmax(soft) + soft - soft.detach()

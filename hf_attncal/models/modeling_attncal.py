@@ -1,4 +1,7 @@
-"""What the Marian- and BART-style models share: initialisation, extra outputs, the two losses."""
+"""What the Marian- and BART-style models share: loading and saving, extra outputs, the two losses."""
+
+import logging as python_logging
+from contextlib import contextmanager, nullcontext
 
 import torch
 from torch import Tensor
@@ -7,21 +10,25 @@ from transformers.modeling_outputs import BaseModelOutput
 from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs, can_return_tuple, logging
 
-from .calibration import StepCount, init_part, set_steps
+from .calibration import StepCount, init_part, set_steps, trains_mask
 from .cross_attention import EARLIER_NAMES, AttentionContext
+from .loading import WholeCheckpointMixin
 from .losses import IGNORE_INDEX
-from .objective import named_losses
+from .objective import check_training, named_losses
 from .outputs import AttnCalSeq2SeqLMOutput, AttnCalSeq2SeqModelOutput
 
 logger = logging.get_logger(__name__)
 
 
-class AttnCalPreTrainedMixin:
+class AttnCalPreTrainedMixin(WholeCheckpointMixin):
     """Goes before the stock `...PreTrainedModel` in the bases."""
+
+    _auto_classes: dict[str, str]  # Auto class -> our class, for every class of a family
 
     # Kernels that never form the attention weights cannot calibrate them.
     _supports_flash_attn = False
     _supports_flex_attn = False
+    _earlier_names = {f"encoder_attn.{old}": f"encoder_attn.{new}" for old, new in EARLIER_NAMES.items()}
 
     @torch.no_grad()
     def _init_weights(self, module):
@@ -45,11 +52,13 @@ class AttnCalPreTrainedMixin:
             )
         super()._set_gradient_checkpointing(enable=enable, **kwargs)
 
-    @classmethod
-    def from_pretrained(cls, *args, key_mapping: dict[str, str] | None = None, **kwargs):
-        """As transformers'; weights of NULL and the count of steps are found under their earlier names, too."""
-        earlier = {f"encoder_attn.{old}": f"encoder_attn.{new}" for old, new in EARLIER_NAMES.items()}
-        return super().from_pretrained(*args, key_mapping=earlier | (key_mapping or {}), **kwargs)
+    def save_pretrained(self, *args, **kwargs) -> None:
+        """As transformers'; the saved folder names the code of the bare model and of the one with a head."""
+        module = type(self).__module__.rpartition(".")[2]
+        if self._auto_class is not None and type(self).__name__ in self._auto_classes.values():
+            named = {auto: f"{module}.{name}" for auto, name in self._auto_classes.items()}
+            self.config.auto_map = (getattr(self.config, "auto_map", None) or {}) | named
+        super().save_pretrained(*args, **kwargs)
 
     def _step_counts(self) -> list[StepCount]:
         return [module for module in self.modules() if isinstance(module, StepCount)]
@@ -76,6 +85,29 @@ def _check_source(input_ids: Tensor | None, inputs_embeds: Tensor | None) -> Non
             f"`{name}` must have at least one source token, got shape {tuple(source.shape)}. Cross-attention over "
             "nothing is undefined: drop empty sources, or end every source with the end-of-sequence token."
         )
+
+
+_SDPA_LOGGER = python_logging.getLogger("transformers.integrations.sdpa_attention")
+
+
+@contextmanager
+def _says_which_weights():
+    """Replaces the kernel's warning that there are no weights: those of the cross-attention are returned."""
+
+    def replace(record: python_logging.LogRecord) -> bool:
+        if "output_attentions" not in record.getMessage():
+            return True
+        logger.warning_once(
+            '`attn_implementation="sdpa"` returns the weights of the cross-attention and none of the self-attentions. '
+            'Load the model with `attn_implementation="eager"` for those.'
+        )
+        return False
+
+    _SDPA_LOGGER.addFilter(replace)
+    try:
+        yield
+    finally:
+        _SDPA_LOGGER.removeFilter(replace)
 
 
 class AttnCalModelMixin:
@@ -108,20 +140,22 @@ class AttnCalModelMixin:
         """
         _check_source(input_ids, inputs_embeds)
         context = attention_context or AttentionContext(record_details=bool(output_attention_details))
-        outputs = super().forward(
-            input_ids=input_ids,
-            attention_mask=attention_mask,
-            decoder_input_ids=decoder_input_ids,
-            decoder_attention_mask=decoder_attention_mask,
-            encoder_outputs=encoder_outputs,
-            past_key_values=past_key_values,
-            inputs_embeds=inputs_embeds,
-            decoder_inputs_embeds=decoder_inputs_embeds,
-            use_cache=use_cache,
-            attention_context=context,
-            return_dict=True,
-            **kwargs,
-        )
+        with_weights = kwargs.get("output_attentions", self.config.output_attentions)
+        with _says_which_weights() if with_weights else nullcontext():
+            outputs = super().forward(
+                input_ids=input_ids,
+                attention_mask=attention_mask,
+                decoder_input_ids=decoder_input_ids,
+                decoder_attention_mask=decoder_attention_mask,
+                encoder_outputs=encoder_outputs,
+                past_key_values=past_key_values,
+                inputs_embeds=inputs_embeds,
+                decoder_inputs_embeds=decoder_inputs_embeds,
+                use_cache=use_cache,
+                attention_context=context,
+                return_dict=True,
+                **kwargs,
+            )
         return AttnCalSeq2SeqModelOutput(**outputs, **context.details())
 
 
@@ -144,6 +178,7 @@ class AttnCalSeq2SeqLMMixin:
         output_attention_details: bool | None = None,
         compute_mask_loss: bool | None = None,
         num_items_in_batch: Tensor | int | None = None,
+        attention_context: AttentionContext | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> tuple | AttnCalSeq2SeqLMOutput:
         """The stock model's forward, with both objectives of attention calibration in one `loss`.
@@ -152,12 +187,14 @@ class AttnCalSeq2SeqLMMixin:
             labels: (batch, target), `-100` where there is no target.
             output_attention_details: also return the weights before calibration, the masks and the weights of NULL.
             compute_mask_loss: run the second decoder pass, which the mask network learns from. `None`: in training
-                mode, if there are labels and the model is calibrated.
+                mode, if there are labels and the mask network is trained (some parameter of it requires a gradient).
             num_items_in_batch: number of target tokens to divide the losses by, where this batch is a part of a larger
                 one (gradient accumulation, several processes); `None` for those of this batch.
+            attention_context: given by an adapter on this model.
 
         Raises:
-            ValueError: the source has length 0; `compute_mask_loss=True` without labels or without calibration.
+            ValueError: the source has length 0; `compute_mask_loss=True` without labels or without calibration; in
+                training what `check_training` refuses.
         """
         calibrated = self.config.calibration is not None
         if compute_mask_loss and (labels is None or not calibrated):
@@ -165,6 +202,9 @@ class AttnCalSeq2SeqLMMixin:
                 "`compute_mask_loss=True` needs `labels` and a model with `calibration`, got "
                 f"`labels`={'None' if labels is None else 'given'}, `calibration`={self.config.calibration!r}."
             )
+        if self.training and torch.is_grad_enabled() and compute_mask_loss is not False:
+            # Who counts the targets has had labels: the Trainer.
+            check_training(self, self.config, labels, own_loss=num_items_in_batch is None)
         targets = None
         if labels is not None:
             if use_cache:
@@ -174,7 +214,7 @@ class AttnCalSeq2SeqLMMixin:
                 decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
             targets = labels != IGNORE_INDEX
 
-        context = AttentionContext(
+        context = attention_context or AttentionContext(
             target_mask=targets if calibrated else None, record_details=bool(output_attention_details)
         )
         outputs = self.model(
@@ -196,7 +236,7 @@ class AttnCalSeq2SeqLMMixin:
         losses = {}
         if labels is not None:
             decoder_inputs = None
-            if compute_mask_loss or (compute_mask_loss is None and self.training and calibrated):
+            if compute_mask_loss or (compute_mask_loss is None and self.training and trains_mask(self)):
                 decoder_inputs = {
                     "input_ids": decoder_input_ids,
                     "attention_mask": decoder_attention_mask,
@@ -220,6 +260,19 @@ class AttnCalSeq2SeqLMMixin:
             calibration_masks=outputs.calibration_masks,
             null_attentions=outputs.null_attentions,
         )
+
+    def generate(self, *args, **kwargs):
+        """As transformers'.
+
+        Raises:
+            ValueError: `output_attention_details`, whose tensors generation would drop.
+        """
+        if kwargs.get("output_attention_details"):
+            raise ValueError(
+                "`output_attention_details` is not for `generate`, which would drop what it returns. Pass what was "
+                "generated to the model: `model(input_ids, decoder_input_ids=tokens, output_attention_details=True)`."
+            )
+        return super().generate(*args, **kwargs)
 
     def _logits(self, hidden_states: Tensor) -> Tensor:
         logits = self.lm_head(hidden_states)

@@ -37,6 +37,7 @@ class AttnCalBartPreTrainedModel(AttnCalPreTrainedMixin, hf.BartPreTrainedModel)
 
     config: AttnCalBartConfig
     config_class = AttnCalBartConfig
+    _auto_classes = {"AutoModel": "AttnCalBartModel", "AutoModelForSeq2SeqLM": "AttnCalBartForConditionalGeneration"}
 
 
 class AttnCalBartEncoder(AttnCalBartPreTrainedModel, hf.BartEncoder):
@@ -76,6 +77,7 @@ class AttnCalBartModel(AttnCalModelMixin, AttnCalBartPreTrainedModel, hf.BartMod
     _auto_class = "AutoModel"
 
     def __init__(self, config: AttnCalBartConfig):
+        config.validate()  # what is set after a configuration was made is not checked otherwise
         super(hf.BartModel, self).__init__(config)
         embed_scale = math.sqrt(config.d_model) if config.scale_embedding else 1.0
         self.shared = hf.BartScaledWordEmbedding(

@@ -37,6 +37,7 @@ class AttnCalMarianPreTrainedModel(AttnCalPreTrainedMixin, hf.MarianPreTrainedMo
 
     config: AttnCalMarianConfig
     config_class = AttnCalMarianConfig
+    _auto_classes = {"AutoModel": "AttnCalMarianModel", "AutoModelForSeq2SeqLM": "AttnCalMarianMTModel"}
 
     @torch.no_grad()
     def _init_weights(self, module):
@@ -80,8 +81,10 @@ class AttnCalMarianModel(AttnCalModelMixin, AttnCalMarianPreTrainedModel, hf.Mar
     """`MarianModel` with calibrated, leaky and Gumbel cross-attention."""
 
     _auto_class = "AutoModel"
+    _keys_to_ignore_on_load_missing = [r"embed_positions\.weight"]  # fixed tables, not saved with a head
 
     def __init__(self, config: AttnCalMarianConfig):
+        config.validate()  # what is set after a configuration was made is not checked otherwise
         super(hf.MarianModel, self).__init__(config)
         self._tied_weights_keys = None
         if config.share_encoder_decoder_embeddings:

@@ -17,6 +17,7 @@ from transformers.utils import ModelOutput, can_return_tuple
 from .calibration import NullToken
 from .configuration_mask_align import MaskAlignConfig
 from .functional_mask_align import agreement_loss, entropy_loss, guided_loss
+from .loading import WholeCheckpointMixin
 from .mask_align_layers import (
     HIDDEN,
     MaskAlignCrossAttention,
@@ -27,7 +28,7 @@ from .mask_align_layers import (
 )
 from .mask_align_prediction import PREDICTION_HEADS, Evidence, MaskAlignPrediction, Prediction, Side
 
-# How weights were named before the predictions were modules: patterns, and what each has become.
+# Before the predictions were modules.
 _EARLIER_NAMES = {
     r"_direction\.(cross_attn|ffn|output|emission|null_emission)": r"_direction.prediction.\1",
     r"\.ffn_layer_norm": ".ffn.layer_norm",
@@ -103,11 +104,12 @@ class MaskAlignDirection(nn.Module):
         return self.prediction.attend(source, target, states, query)
 
 
-class MaskAlignPreTrainedModel(PreTrainedModel):
+class MaskAlignPreTrainedModel(WholeCheckpointMixin, PreTrainedModel):
     """Initialisation, and what transformers has to know."""
 
     config: MaskAlignConfig
     config_class = MaskAlignConfig
+    _earlier_names = _EARLIER_NAMES
     base_model_prefix = "model"
     main_input_name = "input_ids"
     accepts_loss_kwargs = False  # every loss is a mean over its own unit: tokens of two sides, cells, linked tokens
@@ -141,15 +143,6 @@ class MaskAlignPreTrainedModel(PreTrainedModel):
             for frequency in (module.source_frequency, module.target_frequency):
                 nn.init.constant_(frequency, 1 / self.config.vocab_size)
 
-    @classmethod
-    def from_pretrained(cls, *args, **kwargs):
-        """As in transformers; weights under earlier names are renamed."""
-        kwargs.setdefault("key_mapping", _EARLIER_NAMES)
-        loaded = super().from_pretrained(*args, **kwargs)
-        model = loaded[0] if isinstance(loaded, tuple) else loaded
-        model._weight_conversions = []  # else `save_pretrained` undoes the renaming
-        return loaded
-
     def load_state_dict(self, state_dict, *args, **kwargs):
         """As in torch.
 
@@ -171,6 +164,7 @@ class MaskAlignModel(MaskAlignPreTrainedModel):
     _auto_class = "AutoModel"
 
     def __init__(self, config: MaskAlignConfig):
+        config.validate()  # what is set after a configuration was made is not checked otherwise
         super().__init__(config)
         self.source_embeddings = nn.Embedding(config.vocab_size, config.d_model)
         if not config.share_embeddings:

@@ -5,10 +5,56 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from transformers.utils import logging
 
+from .calibration import StepCount, trains_mask
 from .cross_attention import AttentionContext
 from .gradients import DetachedParameters, attach_gradient
 from .losses import IGNORE_INDEX, cross_entropy_from_hidden, label_smoothed_cross_entropy
+
+logger = logging.get_logger(__name__)
+
+
+def check_training(model: nn.Module, settings, labels: Tensor | None, *, own_loss: bool = False) -> None:
+    """Refuse, or say, what would silently train something else than a calibrated model.
+
+    Args:
+        model: in training, with gradients. settings: as for `named_losses`. labels: those of this batch.
+        own_loss: the caller may have a loss of its own, so that missing labels are only said to be missing.
+
+    Raises:
+        ValueError: the mask network is trained, and there are no labels, or the mask loss would reach a parameter of
+            another adapter.
+    """
+    if settings.calibration == "annealed":
+        counts = [module for module in model.modules() if isinstance(module, StepCount)]
+        if counts and not any(count.counted for count in counts):
+            logger.warning_once(
+                '`calibration="annealed"` follows the optimiser steps, and nothing counts them: the calibration stays '
+                "as it is. Use `AttnCalTrainer`, or pass `callbacks=[hf_attncal.AnnealingCallback()]` to the Trainer."
+            )
+    if settings.calibration is None or not trains_mask(model):
+        return
+    if labels is None:
+        message = (
+            "`labels` are needed to train a calibrated model, got none: without them the mask network would silently "
+            "not train. The Trainer takes them away if its `label_smoothing_factor` is not 0: leave that at 0 and set "
+            f"`label_smoothing` of {type(settings).__name__}. For a forward pass without training call "
+            "`model.eval()`; to train all but the mask network, freeze it."
+        )
+        if not own_loss:
+            raise ValueError(message)
+        logger.warning_once(message)
+    for module in model.modules():
+        for name, parameter in module.named_parameters() if hasattr(module, "adapter_layer_names") else ():
+            part = name.partition(".")[0]
+            known = part in ("lora_A", "lora_B") or part.startswith(("hada_", "attncal_"))
+            if parameter.requires_grad and part in module.adapter_layer_names and not known:
+                raise ValueError(
+                    f"`{part}` of another adapter cannot be trained beside a calibration: the mask network's loss "
+                    "would train it, too. Train a LoRA on linear layers (no DoRA, no embeddings) or a LoHa beside it, "
+                    "or freeze the mask network first."
+                )
 
 
 def named_losses(

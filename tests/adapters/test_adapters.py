@@ -538,8 +538,13 @@ def test_models_without_such_a_cross_attention(make):
 
 
 def test_a_calibrated_model_is_refused():
-    with pytest.raises(ValueError, match=r"must be a stock one, got model_type 'attncal_marian'"):
-        get_peft_model(tiny_model("marian", calibration="gated"), AttentionCalibrationConfig())
+    for switches, said in [
+        ({"calibration": "gated"}, "calibration='gated'"),
+        ({"leaky": True}, "leaky=True"),
+        ({"gumbel": True}, "gumbel=True"),
+    ]:
+        with pytest.raises(ValueError, match=f"must be a stock one, .*got model_type 'attncal_marian' with `{said}`"):
+            get_peft_model(tiny_model("marian", **switches), AttentionCalibrationConfig())
 
 
 def test_another_architecture_or_size(bases, tmp_path):
@@ -604,7 +609,7 @@ def test_a_kernel_without_weights_is_refused(bases):
         ({"layers": []}, r"`layers` must be .* at least one, got \[\]"),
         ({"layers": [0, 0]}, r"`layers` must be .*different integers.*got \[0, 0\]"),
         ({"layers": [-1]}, r"`layers` must be .*>= 0.*got \[-1\]"),
-        ({"calibration_weight": -1.0}, r"`calibration_weight` must be >= 0 and finite, got -1.0"),
+        ({"calibration_weight": -1.0}, r"`calibration_weight` must be >= 0 and at most 1e4, got -1.0"),
         ({"mask_penalty": float("nan")}, r"`mask_penalty` must be >= 0 and finite, got nan"),
         ({"annealing_steps": 0}, r"`annealing_steps` must be > 0 and finite, got 0"),
         ({"label_smoothing": 1.0}, r"`label_smoothing` must be in \[0, 1\), got 1.0"),
@@ -613,8 +618,8 @@ def test_a_kernel_without_weights_is_refused(bases):
         ({"calibration_weight": "0.1"}, "`calibration_weight` must be a number, got '0.1'"),
         ({"mask_penalty": True}, "`mask_penalty` must be a number, got True"),
         ({"layers": 3}, "`layers` must be `None` or a list of integers, got 3"),
-        ({"null_key_std": -1.0}, r"`null_key_std` must be `None` or >= 0 and finite, got -1.0"),
-        ({"null_bias": float("inf")}, r"`null_bias` must be finite, got inf"),
+        ({"null_key_std": -1.0}, r"`null_key_std` must be `None` or >= 0 and at most 1e4, got -1.0"),
+        ({"null_bias": float("inf")}, r"`null_bias` must be from -1e4 to 1e4, got inf"),
         ({"null_bias": None}, "`null_bias` must be a number, got None"),
     ],
 )

@@ -22,7 +22,6 @@ from transformers import Seq2SeqTrainer, Seq2SeqTrainingArguments
 
 from hf_attncal import AttnCalTrainer, AttnCalTrainingArguments
 from hf_attncal.adapters import AttentionCalibrationConfig, adapter_layers, export_calibrated
-from hf_attncal.adapters import objective as hooks
 from hf_attncal.adapters.checkpoints import restore_adapter
 from hf_attncal.models import objective
 from hf_attncal.training.calibrated import AnnealingCallback, mask_network_parameters
@@ -426,7 +425,7 @@ def test_missing_labels_are_refused(bases, batch, tmp_path):
 
 def test_annealing_that_nobody_counts_is_said(bases, batch, monkeypatch):
     said = []
-    monkeypatch.setattr(hooks.logger, "warning_once", said.append)
+    monkeypatch.setattr(objective.logger, "warning_once", said.append)
     model = adapted(bases["marian"], calibration="annealed").train()
     model(**batch)
     assert len(said) == 1

@@ -1,0 +1,85 @@
+"""What loading a checkpoint must not leave to chance: weights that are missing, or that are no numbers."""
+
+from collections.abc import Collection
+
+import torch
+from torch import nn
+
+_CHECKED = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
+
+class WholeCheckpointMixin:
+    """`from_pretrained` of our models; goes before transformers' classes in the bases."""
+
+    _earlier_names: dict[str, str] = {}  # how weights were named once: patterns, and what each has become
+
+    @classmethod
+    def from_pretrained(
+        cls, *args, key_mapping: dict[str, str] | None = None, output_loading_info: bool = False, **kwargs
+    ):
+        """As transformers'; weights are found under their earlier names, too.
+
+        Raises:
+            ValueError: a weight is missing, which transformers would fill with random numbers, or is not finite. With
+                `output_loading_info=True`, which returns the names of what is missing, that is left to the caller.
+        """
+        mapping = cls._earlier_names | (key_mapping or {})
+        model, report = super().from_pretrained(*args, key_mapping=mapping, output_loading_info=True, **kwargs)
+        model._weight_conversions = []  # else `save_pretrained` undoes the renaming
+        if output_loading_info:
+            return model, report
+        name = args[0] if args else kwargs.pop("pretrained_model_name_or_path", None)
+        if report["missing_keys"] and kwargs.get("state_dict") is None:
+            check_missing(name, report["missing_keys"] & cls._keys_of(name, model, kwargs))
+        check_finite(model)
+        return model
+
+    @classmethod
+    def _keys_of(cls, name, model: nn.Module, options: dict) -> set[str]:
+        """Names of the weights that the checkpoint `name` has to hold: those of a model with its own configuration.
+
+        What is switched on in loading is not among them, nor the head where a bare model was saved.
+        """
+        options = {option: value for option, value in options.items() if option not in ("config", "state_dict")}
+        try:
+            saved, _ = cls.config_class.get_config_dict(name, **options)
+        except OSError:  # the weights alone
+            return set(model.state_dict())
+        with torch.device("meta"):
+            keys = set(cls(cls.config_class.from_dict(saved)).state_dict())
+        bare = type(model.base_model).__name__.removeprefix("AttnCal")
+        if [name.removeprefix("AttnCal") for name in saved.get("architectures") or ()] == [bare]:
+            keys = {key for key in keys if key.startswith(f"{cls.base_model_prefix}.") or model.base_model is model}
+        return keys
+
+
+def check_missing(name, missing: Collection[str]) -> None:
+    """Refuse the checkpoint `name` where weights are missing.
+
+    Raises:
+        ValueError: there are some; the message names the first.
+    """
+    if missing:
+        shown, more = sorted(missing)[:3], len(missing) - 3
+        raise ValueError(
+            f"{name} lacks weights of the model, which would be random: {', '.join(shown)}"
+            f"{f' and {more} more' if more > 0 else ''}. The checkpoint is damaged, or its configuration is that of "
+            "another model."
+        )
+
+
+@torch.no_grad()
+def check_finite(model: nn.Module) -> None:
+    """Refuse weights that are NaN or infinite: one pass over them, without a copy.
+
+    Raises:
+        ValueError: there are some; the message names the first tensor that has any.
+    """
+    for name, tensor in model.state_dict().items():
+        if tensor.dtype not in _CHECKED or tensor.is_meta or not tensor.numel():
+            continue
+        if not torch.isfinite(torch.stack(torch.aminmax(tensor))).all():  # both are NaN where anything is
+            raise ValueError(
+                f"`{name}` has values that are not finite in {tensor.dtype}. The checkpoint is damaged, or its "
+                "precision is too low for it."
+            )
