@@ -15,13 +15,13 @@ _PREFIX = "base_model.model."  # of the weights in every adapter file
 
 
 def check_adapter_name(name: str) -> None:
-    """Refuse an adapter's name that is not a folder's: PEFT, transformers and the Trainer save an adapter under it.
+    """Refuse an adapter's name that cannot be a folder's and a module's, which PEFT and the Trainer make of it.
 
     Raises:
-        ValueError: a path, or nothing.
+        ValueError: a path, an empty name, or one with a dot.
     """
-    if not name or name in (".", "..") or any(character in name for character in "/\\\0"):
-        raise ValueError(f"`adapter_name` must be the name of a folder and not a path, got {name!r}.")
+    if not name or set(name) & set("/\\.\0"):
+        raise ValueError(f"`adapter_name` must be the name of a folder, not a path, and have no dot, got {name!r}.")
 
 
 def save_adapter(

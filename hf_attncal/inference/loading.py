@@ -11,6 +11,7 @@ from transformers.utils import cached_file
 from transformers.utils.peft_utils import find_adapter_config_file
 
 from hf_attncal.families import register
+from hf_attncal.models.loading import check_finite, check_missing
 
 register()  # the Auto classes below load our models, too
 
@@ -47,20 +48,22 @@ def load_seq2seq(
         revision: branch, tag or commit of `name` on the Hub. That of an adapter's model is in its configuration.
 
     Raises:
-        OSError, ValueError: as transformers and PEFT say it; a `dtype` that is none; an adapter that cannot be used
-            (which, why, and what to do), or of ours or a LoRA whose file has missing or unexpected weights.
+        OSError, ValueError: as transformers and PEFT say it; a `dtype` that is none; a model whose weights are not all
+            there, or not finite; an adapter that cannot be used (which, why, and what to do), or of ours or a LoRA
+            whose file has missing or unexpected weights.
     """
     options = {"trust_remote_code": trust_remote_code}
     dtype = _torch_dtype(dtype)
     adapter = _adapter_config(name, revision)
     if adapter is None:
-        model = AutoModelForSeq2SeqLM.from_pretrained(name, dtype=dtype, revision=revision, **options)
+        model = _whole_model(name, dtype=dtype, revision=revision, **options)
+        check_finite(model)
         return model, AutoTokenizer.from_pretrained(name, revision=revision, **options)
 
     from peft import PeftModel, PeftType
 
     base, base_revision = adapter.base_model_name_or_path, adapter.revision
-    model = AutoModelForSeq2SeqLM.from_pretrained(base, dtype=dtype, revision=base_revision, **options)
+    model = _whole_model(base, dtype=dtype, revision=base_revision, **options)
     adapter.inference_mode = True
     with warnings.catch_warnings():
         # PEFT 0.21 asks transformers 5.23 by the old name.
@@ -75,6 +78,7 @@ def load_seq2seq(
             f"{name} does not hold the weights that its adapter_config.json describes: {len(missing)} are missing "
             f"{missing[:3]}, {len(unexpected)} are unexpected {unexpected[:3]}. Save the adapter anew."
         )
+    check_finite(adapted)
     if any(file_beside(name, file, revision) for file in _TOKENIZER_FILES):
         try:
             tokenizer = AutoTokenizer.from_pretrained(name, revision=revision, **options)
@@ -87,6 +91,12 @@ def load_seq2seq(
         tokenizer = AutoTokenizer.from_pretrained(base, revision=base_revision, **options)
     # The base model itself, with the adapter in it: what works with models of transformers works with it.
     return adapted.get_base_model(), tokenizer
+
+
+def _whole_model(name: str | Path, **options) -> PreTrainedModel:
+    model, report = AutoModelForSeq2SeqLM.from_pretrained(name, output_loading_info=True, **options)
+    check_missing(name, model, report["missing_keys"])
+    return model
 
 
 def file_beside(name: str | Path, file: str, revision: str | None = None) -> Path | None:

@@ -30,7 +30,7 @@ class WholeCheckpointMixin:
             return model, report
         name = args[0] if args else kwargs.pop("pretrained_model_name_or_path", None)
         if report["missing_keys"] and kwargs.get("state_dict") is None:
-            check_missing(name, report["missing_keys"] & cls._keys_of(name, model, kwargs))
+            check_missing(name, model, report["missing_keys"] & cls._keys_of(name, model, kwargs))
         check_finite(model)
         return model
 
@@ -53,18 +53,19 @@ class WholeCheckpointMixin:
         return keys
 
 
-def check_missing(name, missing: Collection[str]) -> None:
-    """Refuse the checkpoint `name` where weights are missing.
+def check_missing(name, model: nn.Module, missing: Collection[str]) -> None:
+    """Refuse the checkpoint `name` where weights of `model` are missing; tables of sinusoids are computed.
 
     Raises:
         ValueError: there are some; the message names the first.
     """
+    parents = {key: type(model.get_submodule(key.rpartition(".")[0])).__name__ for key in missing}
+    missing = sorted(key for key, parent in parents.items() if "Sinusoidal" not in parent)
     if missing:
-        shown, more = sorted(missing)[:3], len(missing) - 3
+        more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
         raise ValueError(
-            f"{name} lacks weights of the model, which would be random: {', '.join(shown)}"
-            f"{f' and {more} more' if more > 0 else ''}. The checkpoint is damaged, or its configuration is that of "
-            "another model."
+            f"{name} lacks weights of the model, which would be random: {', '.join(missing[:3])}{more}. The "
+            "checkpoint is damaged, or its configuration is that of another model."
         )
 
 

@@ -19,7 +19,7 @@ from torch.nn.utils import clip_grad_norm_
 from transformers import Seq2SeqTrainer, TrainerCallback
 from transformers.trainer import TRAINING_ARGS_NAME
 
-from hf_attncal.adapters.checkpoints import restore_adapter, save_adapter
+from hf_attncal.adapters.checkpoints import check_adapter_name, restore_adapter, save_adapter
 from hf_attncal.adapters.layers import active_settings
 from hf_attncal.models.cross_attention import calibration_of
 
@@ -85,6 +85,8 @@ class AttnCalTrainer(TokenBatchTrainerMixin, Seq2SeqTrainer):
                 "`Seq2SeqTrainingArguments`."
             )
         super().__init__(model=model, args=args, **kwargs)
+        for name in injected_adapters(self.model):
+            check_adapter_name(name)
         # `activation_checkpointing_kwargs`, its newer name, is mirrored in this one.
         reentrant = (args.gradient_checkpointing_kwargs or {}).get("use_reentrant")
         calibration = calibration_of(self.model)

@@ -18,7 +18,7 @@ from adapter_helpers import (
     save_base,
     scatter_adapter,
 )
-from helpers import TINY, assert_close, assert_identical, largest_difference, tiny_model
+from helpers import TINY, assert_close, assert_identical, largest_difference, tiny_model, tiny_stock_model
 from peft import AutoPeftModelForSeq2SeqLM, LoraConfig, PeftModel, get_peft_model
 from peft.mapping import PEFT_TYPE_TO_CONFIG_MAPPING
 from safetensors.torch import load_file, save_file
@@ -34,7 +34,13 @@ from transformers import (
     T5ForConditionalGeneration,
 )
 
-from hf_attncal.adapters import AttentionCalibrationConfig, adapter_layers, save_adapter, set_null_mass
+from hf_attncal.adapters import (
+    AttentionCalibrationConfig,
+    adapter_layers,
+    export_calibrated,
+    save_adapter,
+    set_null_mass,
+)
 from hf_attncal.adapters.configuration import AdapterType
 from hf_attncal.models.cross_attention import CrossAttentionMixin
 
@@ -545,6 +551,53 @@ def test_a_calibrated_model_is_refused():
     ]:
         with pytest.raises(ValueError, match=f"must be a stock one, .*got model_type 'attncal_marian' with `{said}`"):
             get_peft_model(tiny_model("marian", **switches), AttentionCalibrationConfig())
+
+
+def test_a_plain_model_of_ours_is_the_stock_model(family, tmp_path, batch):
+    """To the bit: outputs, gradients, beams; and what was trained on the one goes onto the other."""
+    stock, ours = tiny_stock_model(family), tiny_model(family)
+    ours.load_state_dict(stock.state_dict())
+    models = [get_peft_model(model, AttentionCalibrationConfig(**SETTINGS["gated, leaky"])) for model in (stock, ours)]
+    results = []
+    for model in models:
+        scatter_adapter(model)
+        outputs = model.train()(**batch, output_attention_details=True)
+        outputs.loss.backward()
+        found = {name: outputs[name].detach() for name in ("loss", "mask_loss", "logits")}
+        found |= {f"mask {i}": mask.detach() for i, mask in enumerate(outputs.calibration_masks)}
+        found |= {name: p.grad for name, p in adapter_parameters(model).items()}
+        results.append((found, beams(model.eval(), batch)))
+        with model.disable_adapter():
+            assert_identical(logits(model, batch), logits(tiny_stock_model(family).eval(), batch))
+    assert results[0][0].keys() == results[1][0].keys()
+    for name, tensor in results[0][0].items():
+        assert_identical(results[1][0][name], tensor, name)
+    assert torch.equal(results[0][1], results[1][1])
+    assert_close(logits(export_calibrated(models[1]), batch), logits(models[0], batch), 1e-12)
+    models[1].save_pretrained(tmp_path)
+    loaded = PeftModel.from_pretrained(tiny_stock_model(family), tmp_path).eval()
+    assert_identical(logits(loaded, batch), logits(models[0], batch))
+
+
+@pytest.mark.parametrize("name", ["../x", "a/b", "/x", "..", ".", "a\\b", "a\0b", "v1.2"])
+def test_a_path_as_the_name_of_an_adapter(bases, name, tmp_path):
+    config = AttentionCalibrationConfig(calibration="gated")
+    base = load_base(bases["marian"])
+    for add in (
+        lambda: get_peft_model(base, config, adapter_name=name),
+        lambda: base.add_adapter(config, name),
+        lambda: adapted(bases["marian"]).add_adapter(name, config),
+    ):
+        with pytest.raises(ValueError, match="`adapter_name` must be the name of a folder, not a path"):
+            add()
+
+
+def test_another_adapter_with_a_path_as_its_name_is_not_saved(bases, tmp_path):
+    model = load_base(bases["marian"])
+    model.add_adapter(LoraConfig(r=2, target_modules=["q_proj"]), "/lora")
+    with pytest.raises(ValueError, match=r"`adapter_name` must be the name of a folder.*'/lora'"):
+        save_adapter(model, tmp_path / "folder", adapter_name="/lora")
+    assert not list(tmp_path.iterdir())
 
 
 def test_another_architecture_or_size(bases, tmp_path):

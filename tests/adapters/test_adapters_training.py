@@ -318,6 +318,29 @@ def test_what_the_mask_loss_would_reach_is_refused(bases, batch, config, part):
         model.train()(**batch)
 
 
+def test_a_frozen_mask_network_costs_no_second_pass(bases, batch):
+    model = adapted(bases["marian"], calibration="gated")
+    calls = []
+    model.get_base_model().get_decoder().register_forward_hook(lambda *_: calls.append(1))
+    model.train()(**batch)
+    assert len(calls) == 2
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(parameter.requires_grad and "mask_network" not in name)
+    outputs = model(**batch)
+    assert len(calls) == 3
+    outputs.loss.backward()
+    assert all("attncal_gate" in name for name in gradients(model))
+
+
+def test_a_path_as_the_name_of_an_adapter_is_refused_before_training(bases, tmp_path):
+    model = load_base(bases["marian"])
+    model.add_adapter(AttentionCalibrationConfig(calibration="gated"), "cal")
+    model.add_adapter(LoraConfig(r=2, target_modules=["q_proj"]), "/lora")
+    model.set_adapter(["cal", "/lora"])
+    with pytest.raises(ValueError, match=r"`adapter_name` must be the name of a folder.*'/lora'"):
+        train(tmp_path, model, own=True)
+
+
 def fresh_of_another_kind(bases):
     model = load_base(bases["marian"])
     model.add_adapter(AttentionCalibrationConfig(calibration="gated"), "cal")

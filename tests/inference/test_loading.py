@@ -5,8 +5,8 @@ import shutil
 
 import pytest
 import torch
-from adapter_helpers import adapted, save_base
-from helpers import assert_identical
+from adapter_helpers import BACKBONES, adapted, save_base
+from helpers import assert_identical, tiny_model
 from peft import LoraConfig, PromptTuningConfig, get_peft_model
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
@@ -182,3 +182,62 @@ def test_a_lora_of_other_weights_is_refused(broken, wrong):
     part = name.rpartition(".lora_")[0]
     with pytest.raises(ValueError, match=rf"1 are {wrong} \['{part}"):
         load_seq2seq(folder)
+
+
+def damaged(folder, to, file: str, name: str, value: float | None):
+    """A copy of a folder in whose file one weight is missing, or has this value somewhere."""
+    shutil.copytree(folder, to)
+    weights = load_file(to / file)
+    name = next(key for key in weights if key.endswith(name))
+    if value is None:
+        del weights[name]
+    else:
+        weights[name].view(-1)[-1] = value
+    save_file(weights, to / file, metadata={"format": "pt"})
+    return name
+
+
+@pytest.mark.parametrize("value", [None, float("nan"), float("inf")])
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        ("base", "fc1.weight"),
+        ("ours", "mask_network.key_weight"),
+        ("adapter", "mask_network.key_weight"),
+        ("lora", "lora_B.weight"),
+    ],
+)
+def test_damaged_weights_are_refused_by_name(folders, kind, name, value, tmp_path):
+    folder = folders.get(kind, tmp_path / "ours")
+    if kind == "ours":
+        tokenizer = AutoTokenizer.from_pretrained(folders["base"])
+        tokenizer.save_pretrained(folder)
+        tiny_model("marian", torch.float32, calibration="gated", vocab_size=len(tokenizer)).save_pretrained(folder)
+    file = "model.safetensors" if kind in ("base", "ours") else "adapter_model.safetensors"
+    damaged(folder, tmp_path / "damaged", file, name, value)
+    with pytest.raises(ValueError, match="lacks weights|missing" if value is None else "not finite") as error:
+        load_seq2seq(tmp_path / "damaged")
+    assert name.partition(".")[0] in str(error.value)
+
+
+def test_a_base_model_without_all_its_weights_is_refused_with_an_adapter(folders, tmp_path):
+    name = damaged(folders["base"], tmp_path / "base", "model.safetensors", "fc2.bias", None)
+    shutil.copytree(folders["lora"], tmp_path / "lora")
+    path = tmp_path / "lora" / "adapter_config.json"
+    config = json.loads(path.read_text()) | {"base_model_name_or_path": str(tmp_path / "base")}
+    path.write_text(json.dumps(config))
+    with pytest.raises(ValueError, match=f"base lacks weights of the model.*{name}"):
+        load_seq2seq(tmp_path / "lora")
+
+
+@pytest.mark.parametrize("backbone", BACKBONES)
+def test_what_is_tied_or_computed_is_not_missing(backbone, tmp_path):
+    """Nor are tables of sinusoids, which Pegasus' own checkpoints do not have."""
+    folder = save_base(tmp_path, backbone, dtype=torch.float32)
+    weights = load_file(folder / "model.safetensors")
+    if backbone == "pegasus":
+        weights = {name: weight for name, weight in weights.items() if "embed_positions" not in name}
+        save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    tokenizer = train_bpe_tokenizer([TEXT] * 3, vocab_size=40)
+    tokenizer.save_pretrained(folder)
+    load_seq2seq(folder)

@@ -34,6 +34,13 @@ for name in request["names"]:
 bare = AutoModel.from_pretrained(f"{request['source']}/bare", trust_remote_code=True).eval()
 hidden = bare(**inputs, decoder_input_ids=inputs["input_ids"]).last_hidden_state
 answers["bare"] = {"class": type(bare).__name__, "sum": hidden.abs().sum().item()}
+# Both Auto classes load what either class saved.
+with_head = AutoModelForSeq2SeqLM.from_pretrained(f"{request['source']}/bare", trust_remote_code=True)
+of_head = AutoModel.from_pretrained(f"{request['source']}/{request['names'][0]}", trust_remote_code=True)
+answers["other class"] = [type(with_head).__name__, type(of_head).__name__]
+answers["other class, sum"] = (
+    with_head.eval().model(**inputs, decoder_input_ids=inputs["input_ids"]).last_hidden_state.abs().sum().item()
+)
 bare.save_pretrained(f"{request['destination']}/bare")
 aligner = AutoModel.from_pretrained(f"{request['source']}/aligner", trust_remote_code=True)
 assert type(aligner).__module__.startswith("transformers_modules."), type(aligner).__module__

@@ -134,6 +134,13 @@ def test_the_bare_model(generations, place):
 
 
 @pytest.mark.parametrize("place", ["saved there", "saved again"])
+def test_either_auto_class_loads_what_either_class_saved(generations, place):
+    assert generations[place]["other class"] == ["AttnCalMarianMTModel", "AttnCalMarianModel"]
+    expected = generations["here"]["bare"]["sum"]
+    assert generations[place]["other class, sum"] == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize("place", ["saved there", "saved again"])
 def test_the_word_aligner(generations, place):
     answer, expected = generations[place]["aligner"], generations["here"]["aligner"]
     assert answer["class"] == "MaskAlignModel"
