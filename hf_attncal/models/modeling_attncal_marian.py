@@ -81,6 +81,7 @@ class AttnCalMarianModel(AttnCalModelMixin, AttnCalMarianPreTrainedModel, hf.Mar
     """`MarianModel` with calibrated, leaky and Gumbel cross-attention."""
 
     _auto_class = "AutoModel"
+    _keys_to_ignore_on_load_missing = [r"embed_positions\.weight"]  # computed; not saved with a head
 
     def __init__(self, config: AttnCalMarianConfig):
         config.validate()  # what is set after a configuration was made is not checked otherwise
