@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 import torch
 from torch import Tensor
 
-from hf_attncal.data.pharaoh import Link
+from hf_attncal.data.pharaoh import Link, format_links
 
 from .links import argmax_links
 from .sources import Weights
@@ -43,9 +43,7 @@ class WordAlignment:
 
     def pharaoh(self, scores: bool = False) -> str:
         """The links as `i-j i-j ...`, or as `i-j:score` with four decimals."""
-        if scores:
-            return " ".join(f"{i}-{j}:{score:.4f}" for (i, j), score in zip(self.links, self.scores, strict=True))
-        return " ".join(f"{i}-{j}" for i, j in self.links)
+        return format_links(self.links, self.scores if scores else None)
 
     def to_dict(self) -> dict:
         """The fields by name, ready for JSON."""

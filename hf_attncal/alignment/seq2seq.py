@@ -19,11 +19,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers.utils import cached_file
 
 from hf_attncal.analysis.reading import Layers, Reading, TokenPair, decoder_size, read_pairs
 from hf_attncal.analysis.words import word_attention
-from hf_attncal.inference.loading import load_seq2seq
+from hf_attncal.inference.loading import file_beside, load_seq2seq
 from hf_attncal.models.cross_attention import calibrated_layers
 
 from .sources import Weights, WeightSource, Words
@@ -286,7 +285,8 @@ class Seq2SeqSource(WeightSource):
     @classmethod
     def load(cls, name: str | Path, *, dtype, revision: str | None = None, **options: Any) -> tuple:
         model, tokenizer = load_seq2seq(name, dtype=dtype, revision=revision, **options)
-        return model, tokenizer, _saved_settings(name, revision)
+        file = file_beside(name, SETTINGS_FILE, revision)
+        return model, tokenizer, file and Seq2SeqAttention.load(file.parent)
 
     def choose(self, **changes: Any) -> None:
         known = self.settings or Seq2SeqAttention.default(decoder_size(self.model.config)[0])
@@ -308,15 +308,3 @@ class Seq2SeqSource(WeightSource):
             t, s = found.shape
             ids = torch.arange(s)[None], torch.arange(t)[None]
             yield [index], Weights(found[None], None, None, None, *ids, [(s, t)])
-
-
-def _saved_settings(name: str | Path, revision: str | None) -> Seq2SeqAttention | None:
-    """The settings beside a checkpoint, in a folder or on the Hub; None where there are none."""
-    file = cached_file(
-        name,
-        SETTINGS_FILE,
-        revision=revision,
-        _raise_exceptions_for_missing_entries=False,
-        _raise_exceptions_for_connection_errors=False,
-    )
-    return Seq2SeqAttention.load(None if file is None else Path(file).parent)

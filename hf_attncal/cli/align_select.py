@@ -4,7 +4,7 @@ import argparse
 import json
 from pathlib import Path
 
-from .common import CommandError, positive
+from .common import CommandError, add_model_options, positive
 
 
 def add_select(actions: argparse._SubParsersAction) -> None:
@@ -16,7 +16,7 @@ def add_select(actions: argparse._SubParsersAction) -> None:
         "heads, by the step that predicts a token (Naive-Att) and by the one that reads it (Shift-Att), on annotated "
         "pairs; print the best and write them to alignment.json, which `attncal align run` reads.",
     )
-    parser.add_argument("model", metavar="MODEL", help="folder or Hub name of an encoder-decoder, or of an adapter")
+    add_model_options(parser, "folder or Hub name of an encoder-decoder, or of an adapter")
     parser.add_argument("--source", required=True, metavar="FILE")
     parser.add_argument("--target", required=True, metavar="FILE")
     parser.add_argument("--gold", required=True, metavar="FILE", help="links in Pharaoh format, counted from 0")
@@ -30,10 +30,6 @@ def add_select(actions: argparse._SubParsersAction) -> None:
         choices=("attention", "contribution"),
         default="attention",
         help="what to read; contributions need a calibrated model or adapter (default: %(default)s)",
-    )
-    parser.add_argument("--device", help="such as cpu or cuda:0; without it, a GPU if there is one")
-    parser.add_argument(
-        "--trust-remote-code", action="store_true", help="run the model code that comes with the checkpoint"
     )
     parser.set_defaults(run=_run_select)
 

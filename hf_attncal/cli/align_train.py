@@ -1,4 +1,4 @@
-"""`attncal align train` and `attncal align select`: what comes before aligning."""
+"""`attncal align train`: a word aligner from parallel text."""
 
 import argparse
 

@@ -5,11 +5,8 @@ import sys
 from functools import partial
 from typing import BinaryIO
 
-from .common import CommandError, choose_device, load_errors, positive
-from .streams import read_windows, write_lines
-
-# Lines that are read before any is translated, in batches: enough to sort by length, few enough to stay in memory.
-_BATCHES_PER_WINDOW = 16
+from .common import CommandError, add_model_options, choose_device, load_errors, positive
+from .streams import BATCHES_PER_WINDOW, progress_bar, read_windows, write_lines
 
 
 def add_translate(commands: argparse._SubParsersAction) -> None:
@@ -21,7 +18,7 @@ def add_translate(commands: argparse._SubParsersAction) -> None:
         "order, written as the input arrives. An empty line gives an empty line.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
-    parser.add_argument("model", metavar="MODEL", help="folder or Hub name of an encoder-decoder, or of an adapter")
+    add_model_options(parser, "folder or Hub name of an encoder-decoder, or of an adapter", progress=True)
     parser.add_argument("--batch-size", type=positive, default=32, help="sentences translated at once")
     parser.add_argument("--beams", type=positive, default=4, help="beam size; 1 is greedy")
     parser.add_argument(
@@ -42,15 +39,6 @@ def add_translate(commands: argparse._SubParsersAction) -> None:
         choices=("error", "truncate"),
         default="error",
         help="what to do with a line of more tokens than the model has positions",
-    )
-    parser.add_argument("--device", help="such as cpu or cuda:0; without it, a GPU if there is one")
-    parser.add_argument(
-        "--trust-remote-code", action="store_true", help="run the model code that comes with the checkpoint"
-    )
-    parser.add_argument(
-        "--progress",
-        action=argparse.BooleanOptionalAction,
-        help="count lines on standard error; without it, if that is a terminal",
     )
     parser.set_defaults(run=_run_translate)
 
@@ -94,13 +82,10 @@ def translate_stream(model, tokenizer, source: BinaryIO, target: BinaryIO, optio
         CommandError: a line that is not UTF-8, or one that is too long; the message names the number of the line. All
             lines before it have been translated and written.
     """
-    from tqdm.auto import tqdm
-
     from hf_attncal.inference.translation import LineTooLongError, translate
 
     # Someone who types wants each line answered; a pipe wants full batches.
-    window = 1 if source.isatty() else _BATCHES_PER_WINDOW * options.batch_size
-    disable = None if options.progress is None else not options.progress  # None: disabled unless a terminal
+    window = 1 if source.isatty() else BATCHES_PER_WINDOW * options.batch_size
     translated = partial(
         translate,
         model,
@@ -111,7 +96,7 @@ def translate_stream(model, tokenizer, source: BinaryIO, target: BinaryIO, optio
         max_new_tokens=options.max_new_tokens,
         too_long=options.too_long,
     )
-    with tqdm(desc="translated", unit=" lines", file=sys.stderr, disable=disable) as bar:
+    with progress_bar("translated", options.progress) as bar:
         done = 0
         for lines, error in read_windows(source, window):
             try:

@@ -342,9 +342,9 @@ def test_the_attention_of_an_encoder_decoder_is_chosen(run, seq2seq):
     assert len(results) == 4
 
 
-def test_options_change_saved_settings_one_by_one(run, seq2seq, monkeypatch):
-    saved = Seq2SeqAttention(1, (0,), shift=True)
-    monkeypatch.setattr("hf_attncal.alignment.seq2seq._saved_settings", lambda *_: saved)
+def test_options_change_saved_settings_one_by_one(run, seq2seq, tmp_path, monkeypatch):
+    saved = Seq2SeqAttention(1, (0,), shift=True).save(tmp_path)
+    monkeypatch.setattr("hf_attncal.alignment.seq2seq.file_beside", lambda *_: saved)
     options = build_parser().parse_args(["align", "run", seq2seq, "--heads", "1", "--device", "cpu"])
     assert align.load_aligner(options).settings == Seq2SeqAttention(1, (1,), shift=True)
 

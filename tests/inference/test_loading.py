@@ -8,6 +8,7 @@ import torch
 from adapter_helpers import adapted, save_base
 from helpers import assert_identical
 from peft import LoraConfig, PromptTuningConfig, get_peft_model
+from safetensors.torch import load_file, save_file
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from hf_attncal.alignment.aligner import WordAligner
@@ -107,9 +108,77 @@ def test_an_adapter_whose_base_model_is_gone_says_so(folders, tmp_path, capfd):
     shutil.copytree(folders["adapter"], tmp_path / "moved")
     path = tmp_path / "moved" / "adapter_config.json"
     config = json.loads(path.read_text())
-    for base, message in ((str(tmp_path / "gone" / "base"), "neither a folder here nor"), (None, "names no model")):
+    gone = str(tmp_path / "gone" / "base")
+    for base, message in ((gone, "neither a folder here nor"), (None, "names no model"), ("", "names no model")):
         path.write_text(json.dumps(config | {"base_model_name_or_path": base}))
         with pytest.raises(ValueError, match=message):
             load_seq2seq(tmp_path / "moved")
         assert main(["translate", str(tmp_path / "moved")]) != 0
         assert "cannot be loaded" in capfd.readouterr().err
+
+
+# ---- what cannot be loaded ----
+
+
+@pytest.fixture
+def broken(folders, tmp_path):
+    """A copy of the LoRA, with changes to its configuration: None takes a key away."""
+
+    def copy(**changes):
+        folder = shutil.copytree(folders["lora"], tmp_path / "broken", dirs_exist_ok=True)
+        path = folder / "adapter_config.json"
+        config = json.loads(path.read_text()) | changes
+        path.write_text(json.dumps({key: value for key, value in config.items() if value is not None}))
+        return folder
+
+    return copy
+
+
+@pytest.mark.parametrize("kind", ["NO_SUCH_KIND", None])
+def test_an_adapter_of_an_unknown_kind_is_refused(broken, kind):
+    folder = broken(peft_type=kind)
+    for load in (load_config, load_seq2seq):
+        with pytest.raises(ValueError, match=rf"{folder} .*`peft_type`.* got {kind!r}\. Update peft"):
+            load(folder)
+
+
+def test_an_adapter_for_an_adapter_is_refused(broken, folders):
+    with pytest.raises(ValueError, match=f"an adapter for {folders['adapter']}, which is an adapter itself. Merge"):
+        load_seq2seq(broken(base_model_name_or_path=str(folders["adapter"])))
+
+
+def test_a_broken_tokenizer_of_an_adapter_is_not_replaced(broken):
+    folder = broken()
+    for file, content in (("tokenizer_config.json", "{"), ("tokenizer.json", "{}")):
+        (folder / file).write_text(content, encoding="utf-8")
+        with pytest.raises(ValueError, match=rf"the tokenizer in {folder} cannot be loaded: .* remove its files"):
+            load_seq2seq(folder)
+        (folder / file).unlink()
+    load_seq2seq(folder)  # without one, that of the base model is right
+
+
+@pytest.mark.parametrize("dtype", ["float99", "int8", torch.int8])
+def test_a_dtype_that_is_none_is_refused(folders, dtype):
+    with pytest.raises(ValueError, match=f"`dtype` must be a floating-point type .*, got {dtype!r}"):
+        load_seq2seq(folders["base"], dtype=dtype)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", torch.bfloat16])
+def test_a_model_in_another_precision(folders, dtype):
+    model, _ = load_seq2seq(folders["base"], dtype=dtype)
+    assert model.dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize("wrong", ["missing", "unexpected"])
+def test_a_lora_of_other_weights_is_refused(broken, wrong):
+    folder = broken()
+    path = folder / "adapter_model.safetensors"
+    weights = load_file(path)
+    name = next(iter(weights))
+    weights[name.replace("lora_", "lora_other_")] = weights[name].clone()
+    if wrong == "missing":
+        del weights[name]
+    save_file(weights, path)
+    part = name.rpartition(".lora_")[0]
+    with pytest.raises(ValueError, match=rf"1 are {wrong} \['{part}"):
+        load_seq2seq(folder)

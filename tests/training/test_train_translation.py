@@ -1,4 +1,4 @@
-"""The training script from text files to a saved, scored model; translation, BLEU and checkpoint averaging."""
+"""The training script from text files to a saved, scored model; translation and checkpoint averaging."""
 
 import json
 import sys
@@ -237,25 +237,6 @@ def test_line_that_is_too_long(translator):
 def test_translate_checks_its_settings(translator, options):
     with pytest.raises(ValueError, match=f"`{next(iter(options))}` must be"):
         translate(*translator, ["a dog ."], **options)
-
-
-# ---- scores ----
-
-
-def test_bleu_and_its_signature():
-    references = ["a big dog runs fast .", "a cat sleeps on the mat ."]
-    assert bleu(references, references).score == pytest.approx(100)
-    assert "tok:13a" in bleu(references, references).signature
-    worse = bleu(["a dog runs fast .", "a cat sleeps on the mat ."], references, "none")
-    assert 0 < worse.score < 100
-    assert "tok:none" in worse.signature
-    assert "version:" in worse.signature
-
-
-@pytest.mark.parametrize("lines", [([], []), (["a"], ["a", "b"])])
-def test_bleu_needs_matching_lines(lines):
-    with pytest.raises(ValueError, match="must have the same number of lines, at least one"):
-        bleu(*lines)
 
 
 # ---- averaging ----

@@ -18,6 +18,8 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import NamedTuple
 
+from hf_attncal.data.pharaoh import format_links
+
 from . import lexicon
 from .lexicon import DETERMINERS, FINITE, KEIN, NOUNS, THE, A, Determiner, Noun, Verb
 
@@ -36,8 +38,7 @@ class AlignedPair(NamedTuple):
     links: frozenset[tuple[int, int]]
 
     def __str__(self) -> str:
-        links = " ".join(f"{i}-{j}" for i, j in sorted(self.links))
-        return f"{' '.join(self.source)} ||| {' '.join(self.target)} ||| {links}"
+        return f"{' '.join(self.source)} ||| {' '.join(self.target)} ||| {format_links(self.links)}"
 
 
 class SyntheticSplit(NamedTuple):
