@@ -138,7 +138,7 @@ def _run_align(options: argparse.Namespace) -> None:
     window = max(1, int(BATCHES_PER_WINDOW * min(options.batch_size, options.batch_tokens / _TOKENS_PER_PAIR)))
     with ExitStack() as stack:
         if options.output is None:
-            target = stack.enter_context(standard_output())
+            target = stack.enter_context(standard_output()).buffer
         elif world == 1:
             target = stack.enter_context(output_file(options.output))
         else:

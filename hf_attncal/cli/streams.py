@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from datetime import timedelta
 from itertools import count, islice, zip_longest
 from pathlib import Path
-from typing import BinaryIO, TypeVar
+from typing import BinaryIO, TextIO, TypeVar
 
 from .common import LONGEST_LINE, CommandError, explain, one_line
 
@@ -47,20 +47,20 @@ def read_windows(
     number = 0
     error = None
     try:
-        while raw := source.readline(longest + len("\r\n")):
+        while raw := source.readline(longest + len(codecs.BOM_UTF8 + b"\r\n")):
+            if number == 0 and not (raw := raw.removeprefix(codecs.BOM_UTF8)):
+                break  # a mark and nothing else: no line
             number += 1
             line = raw.removesuffix(b"\n").removesuffix(b"\r")
             whole = len(line) <= longest
             if not whole and not cut:
                 error = f"line {number} of {name} has more than {longest} bytes. Split it, or raise --longest-line."
                 break
-            if raw == codecs.BOM_UTF8 and number == 1:
-                break  # a mark and nothing else: no line
             while not whole and raw and not raw.endswith(b"\n"):
                 raw = source.readline(_PIECE)
             # Of the beginning of a line the last character may be cut in two: it is left out.
             text, _ = codecs.utf_8_decode(line[:longest], "strict", whole)
-            lines.append(text.removeprefix("\ufeff") if number == 1 else text)
+            lines.append(text)
             if len(lines) == window:
                 yield lines, None
                 lines = []
@@ -195,10 +195,10 @@ def standard_input() -> BinaryIO:
 
 
 @contextmanager
-def standard_output() -> Iterator[BinaryIO]:
+def standard_output() -> Iterator[TextIO]:
     """Standard output; what keeps it from being written, but for a reader that leaves, is an error for the user."""
     try:
-        yield sys.stdout.buffer
+        yield sys.stdout
     except BrokenPipeError:
         raise
     except OSError as error:

@@ -54,8 +54,8 @@ def add_translate(commands: argparse._SubParsersAction) -> None:
 def _run_translate(options: argparse.Namespace) -> None:
     source = standard_input()
     model, tokenizer = load_model(options.model, options.device, options.trust_remote_code)
-    with standard_output() as target:
-        translate_stream(model, tokenizer, source, target, options)
+    with standard_output() as output:
+        translate_stream(model, tokenizer, source, output.buffer, options)
 
 
 def load_model(name: str, device: str | None, trust_remote_code: bool):
