@@ -1,9 +1,60 @@
 """From attention between subwords to attention between words."""
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
 import numpy as np
+import torch
 from torch import Tensor
 
 from hf_attncal.data.words import NO_WORD, WordTokens
+
+from .reading import read_pairs
+from .reliability import attention_is_reliable, head_average
+
+
+class WordDetails(NamedTuple):
+    """What the cross-attention of one sentence pair says of its words, in each layer with masks; head averages.
+
+    Args:
+        attention: a, before calibration, (layers, target words, source words); see `word_attention`.
+        mask: m (Lu et al., eq. 3), the same shape: the mean over the subwords of a source word, too.
+        contribution: phi (eq. 6), the same shape; summed as attention is.
+        reliable: boolean (layers, target tokens), where attention is reliable (eqs. 7 and 8): see
+            `attention_is_reliable`. The mean over the tokens of a corpus is its reliability level.
+    """
+
+    attention: Tensor
+    mask: Tensor
+    contribution: Tensor
+    reliable: Tensor
+
+
+def word_details(
+    model, tokenizer, sources: Sequence[str], targets: Sequence[str], *, batch_size: int = 32
+) -> list[WordDetails | None]:
+    """Attention, masks and contributions between the words of sentence pairs, teacher-forced on the targets.
+
+    Args and errors are those of `read_pairs`; besides, a ValueError for a model or adapter without masks.
+
+    Returns:
+        The details of every pair, on the CPU; None for a pair with a side of no word.
+    """
+    found: dict[int, WordDetails] = {}
+    for pairs, reading in read_pairs(
+        model, tokenizer, sources, targets, batch_size=batch_size, attentions=False, details=True
+    ):
+        layers = zip(reading.uncalibrated, reading.masks, reading.contributions, strict=True)
+        layers = [layer for layer in layers if layer[1] is not None]
+        reliable = torch.stack([attention_is_reliable(a, phi) for a, _, phi in layers], dim=1)
+        # (batch, a and m and phi, layers, target, source)
+        averages = torch.stack([torch.stack([head_average(w) for w in layer], dim=1) for layer in layers], dim=2)
+        for row, (index, source, target) in enumerate(pairs):
+            steps = reading.unpadded(averages, row).cpu()
+            a, m, phi = word_attention(steps, source, target)
+            subwords = word_attention(torch.ones_like(steps[0, 0]), source, target).clamp(min=1)
+            found[index] = WordDetails(a, m / subwords, phi, reliable[row][:, reading.target_mask[row]].cpu())
+    return [found.get(index) for index in range(len(sources))]
 
 
 def word_attention(attention: Tensor, source: WordTokens, target: WordTokens) -> Tensor:
