@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import timedelta
 from itertools import count, islice, zip_longest
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import BinaryIO, TextIO, TypeVar
 
@@ -240,11 +241,22 @@ def output_file(path: str) -> Iterator[BinaryIO]:
         else:
             message = str(error)
         with suppress(OSError):
-            if not special and os.path.getsize(partial):
+            if not special and _whole_lines(partial):
                 message += f" What was aligned before is in {partial}."
             elif not special:
                 os.unlink(partial)
         raise CommandError(message) from error
+
+
+def _whole_lines(path: str) -> bool:
+    """Leave out the half line that a full disk makes the last of a file; False if there is no other."""
+    end = 0
+    with open(path, "r+b") as file:
+        if os.path.getsize(path):
+            with mmap(file.fileno(), 0, access=ACCESS_READ) as data:
+                end = data.rfind(b"\n") + 1
+        file.truncate(end)
+    return end > 0
 
 
 def check_output(path: str, inputs: Iterable[str | BinaryIO], world: int = 1) -> None:
