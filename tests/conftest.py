@@ -10,6 +10,14 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"
 import pytest
 import torch
 from helpers import FAMILIES, tiny_batch
+from hypothesis import settings
+
+# Why a test may be skipped where `CI` is set; those of tests/conformance have a rule of their own.
+MAY_BE_SKIPPED = (
+    "M2M100 itself gives a beam that has emitted padding other positions",
+    "kilobytes are those of Linux",
+    "/dev/full is of Linux",
+)
 
 torch.set_num_threads(1)
 
@@ -21,6 +29,30 @@ def pytest_configure(config: pytest.Config) -> None:
             config.addinivalue_line("filterwarnings", rf"error::{category}:{module}(\..*)?")
     # PEFT itself asks for this attribute, which transformers has renamed.
     config.addinivalue_line("filterwarnings", "ignore:`is_gradient_checkpointing`:FutureWarning")
+    # Properties: few examples without the slow tests, and always the same ones.
+    settings.register_profile("quick", max_examples=60, deadline=None, derandomize=True, database=None)
+    settings.register_profile("thorough", settings.get_profile("quick"), max_examples=1000)
+    settings.load_profile("quick" if "not slow" in config.option.markexpr else "thorough")
+
+
+def _no_skip(report: pytest.TestReport | pytest.CollectReport) -> pytest.TestReport | pytest.CollectReport:
+    """In continuous integration, a test of ours that is skipped has failed: nobody would notice."""
+    if report.skipped and os.environ.get("CI") and not hasattr(report, "wasxfail"):
+        reason = str(report.longrepr)
+        if "conformance" not in report.nodeid and not any(known in reason for known in MAY_BE_SKIPPED):
+            report.outcome = "failed"
+            report.longrepr = f"{report.nodeid} may not be skipped where `CI` is set (see MAY_BE_SKIPPED): {reason}"
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport():
+    return _no_skip((yield))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report():
+    return _no_skip((yield))
 
 
 class _Deprecations(logging.Handler):

@@ -6,14 +6,16 @@ At the top of these files only the standard library is imported: `attncal --help
 import argparse
 import os
 import sys
+import traceback
 from importlib.metadata import version
 
 from .align_run import add_run
 from .align_select import add_select
 from .align_train import add_train
-from .common import CommandError
+from .common import CommandError, explain
 from .demo import add_demo
 from .score import add_score
+from .streams import standard_output
 from .translate import add_translate
 
 _BROKEN_PIPE_STATUS = 128 + 13  # what a process killed by SIGPIPE leaves, as `yes | head` does
@@ -22,23 +24,53 @@ _INTERRUPT_STATUS = 128 + 2
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command and return its exit status; `arguments` are those of the process by default."""
-    options = build_parser().parse_args(arguments)
+    if sys.stderr is None:  # closed: what is printed there would go to standard output
+        sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
+    options = None
     try:
-        return options.run(options) or 0
-    except CommandError as error:
-        print(f"attncal: error: {error}", file=sys.stderr)
-        return 1
-    except BrokenPipeError:
-        # The reader has left (`| head`). Python would complain once more when it flushes stdout at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return _BROKEN_PIPE_STATUS
+        if sys.stdout is None:
+            raise CommandError("standard output is closed. Give the command a file or a pipe to write (`> FILE`).")
+        try:
+            options = build_parser().parse_args(arguments)
+            return options.run(options) or 0
+        finally:
+            with standard_output():
+                sys.stdout.flush()
     except KeyboardInterrupt:
         return _INTERRUPT_STATUS
+    except BrokenPipeError:  # the reader has left (`| head`)
+        _drop_output()
+        return _BROKEN_PIPE_STATUS
+    except Exception as error:
+        if getattr(options, "debug", False):
+            traceback.print_exc()
+        print(f"attncal: error: {explain(error)}", file=sys.stderr)
+        _drop_output()
+        return 1
+
+
+def _drop_output() -> None:
+    """Python flushes standard output at exit, and would complain once more about what cannot be written."""
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+class _Parser(argparse.ArgumentParser):
+    """Every command, and `attncal` itself, has --debug."""
+
+    def __init__(self, *arguments, **options):
+        super().__init__(*arguments, **options)
+        self.add_argument(
+            "--debug", action="store_true", default=argparse.SUPPRESS, help="show where in the code an error arose"
+        )
 
 
 def build_parser() -> argparse.ArgumentParser:
     """The parser of `attncal` and its sub-commands; `options.run` is the function to call."""
-    parser = argparse.ArgumentParser(prog="attncal", description="Attention that can be trusted.")
+    parser = _Parser(prog="attncal", description="Attention that can be trusted.")
     parser.add_argument("--version", action="version", version=f"%(prog)s {version('hf_attncal')}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     align = commands.add_parser(

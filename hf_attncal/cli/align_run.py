@@ -3,7 +3,6 @@
 import argparse
 import json
 import os
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -13,16 +12,23 @@ from .common import CommandError, add_model_options, choose_device, load_errors,
 from .streams import (
     BATCHES_PER_WINDOW,
     PairWindow,
+    check_output,
     joined_pairs,
+    line_error,
     open_file,
     output_file,
     parallel_pairs,
     progress_bar,
     shared_output_file,
+    standard_input,
+    standard_output,
+    until_failure,
     write_lines,
 )
 
 _TOKENS_PER_PAIR = 64
+# Characters of the source times those of the target, of pairs that are aligned before any is written: links at most.
+_CELLS_AT_ONCE = 1 << 26
 # What `hf_attncal.alignment.SYMMETRIZATIONS` holds: importing it would load torch.
 _SYMMETRIZATIONS = (
     "harmonic",
@@ -99,7 +105,7 @@ def add_run(actions: argparse._SubParsersAction) -> None:
         help="read attention, or what each source word contributes (calibrated models and adapters)",
     )
     running = add_model_options(
-        parser, "folder or Hub name of a Mask-Align or an encoder-decoder checkpoint", dtype=True, progress=True
+        parser, "folder or Hub name of a Mask-Align or an encoder-decoder checkpoint", dtype=True, lines=True
     )
     running.add_argument(
         "--batch-size", type=positive, default=256, help="most sentence pairs at once (default: %(default)s)"
@@ -132,7 +138,7 @@ def _run_align(options: argparse.Namespace) -> None:
     window = max(1, int(BATCHES_PER_WINDOW * min(options.batch_size, options.batch_tokens / _TOKENS_PER_PAIR)))
     with ExitStack() as stack:
         if options.output is None:
-            target = sys.stdout.buffer
+            target = stack.enter_context(standard_output()).buffer
         elif world == 1:
             target = stack.enter_context(output_file(options.output))
         else:
@@ -157,18 +163,24 @@ def _check_files(options: argparse.Namespace, world: int) -> None:
             "and --target) and --output FILE."
         )
     for path in (options.input, options.source, options.target):
-        if path is not None and not os.access(path, os.R_OK):
+        if path is not None and (not os.access(path, os.R_OK) or Path(path).is_dir()):
             raise CommandError(f"{path} cannot be read: there is no such file, or it may not be read.")
+    inputs = [path for path in (options.input, options.source, options.target) if path is not None]
+    inputs = inputs or [standard_input()]
+    if options.output is not None:
+        check_output(options.output, inputs, world)
 
 
 def _open_pairs(options: argparse.Namespace, window: int, stack: ExitStack) -> Iterator[PairWindow]:
     if options.source is not None:
         files = [stack.enter_context(open_file(path, "rb")) for path in (options.source, options.target)]
-        return parallel_pairs(*files, window, (options.source, options.target))
+        return parallel_pairs(*files, window, (options.source, options.target), options.longest_line)
     if options.input is not None:
-        return joined_pairs(stack.enter_context(open_file(options.input, "rb")), window, options.input)
+        file = stack.enter_context(open_file(options.input, "rb"))
+        return joined_pairs(file, window, options.input, options.longest_line)
+    file = standard_input()
     # Someone who types wants each line answered; a pipe wants full batches.
-    return joined_pairs(sys.stdin.buffer, 1 if sys.stdin.buffer.isatty() else window, "the input")
+    return joined_pairs(file, 1 if file.isatty() else window, "the input", options.longest_line)
 
 
 def load_aligner(options: argparse.Namespace):
@@ -221,48 +233,41 @@ def align_stream(
     Raises:
         CommandError: a line that cannot be aligned. All lines before it have been written.
     """
-    with progress_bar("aligned", options.progress if rank == 0 else False) as bar:
-        first = 1
-        for number, (pairs, error) in enumerate(windows):
-            if number % world == rank:
-                alignments, failure = _align(aligner, pairs, first, options)
-                write_lines(target, (_line(alignment, options) for alignment in alignments))
-                error = failure or error
-            bar.update(len(pairs))
-            if error is not None:
-                raise error
-            first += len(pairs)
 
-
-def _align(
-    aligner, pairs: Sequence[tuple[str, str]], first: int, options: argparse.Namespace
-) -> tuple[list, CommandError | None]:
-    """Alignments of the pairs, or of those before the first that cannot be aligned, and the error that names it."""
-    import torch
-
-    def align(some: Sequence[tuple[str, str]]) -> list:
+    def align(pairs: Sequence[tuple[str, str]]) -> list:
         return aligner.align(
-            some,
+            pairs,
             threshold=options.threshold,
             symmetrize=options.symmetrize,
             batch_size=options.batch_size,
             batch_tokens=options.batch_tokens,
         )
 
-    try:
-        return align(pairs), None
-    except torch.OutOfMemoryError as error:
-        lines = f"lines {first} to {first + len(pairs) - 1}"
-        return [], CommandError(f"{lines} do not fit into the memory of the device. Lower --batch-tokens. ({error})")
-    except ValueError:
-        pass  # one of the pairs; which one is found below
-    done = []
-    for number, pair in enumerate(pairs, start=first):
-        try:
-            done += align([pair])
-        except ValueError as error:
-            return done, CommandError(f"line {number} cannot be aligned: {error}")
-    return done, None
+    with progress_bar("aligned", options.progress if rank == 0 else False) as bar:
+        first = 1
+        for number, (pairs, error) in enumerate(windows):
+            for group in _groups(pairs):
+                if number % world == rank:
+                    alignments, failure = until_failure(align, group)
+                    write_lines(target, (_line(alignment, options) for alignment in alignments))
+                    if failure is not None:
+                        raise line_error(first + len(alignments), "cannot be aligned", failure) from failure
+                bar.update(len(group))
+                first += len(group)
+            if error is not None:
+                raise error
+
+
+def _groups(pairs: Sequence[tuple[str, str]]) -> Iterator[Sequence[tuple[str, str]]]:
+    """The pairs in order, as many at once as may have `_CELLS_AT_ONCE` links, or one."""
+    start = cells = 0
+    for stop, (source, target) in enumerate(pairs):
+        cells += len(source) * len(target)
+        if cells > _CELLS_AT_ONCE and stop > start:
+            yield pairs[start:stop]
+            start, cells = stop, len(source) * len(target)
+    if pairs:
+        yield pairs[start:]
 
 
 def _line(alignment, options: argparse.Namespace) -> str:

@@ -5,6 +5,8 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+LONGEST_LINE = 10_000  # bytes: two such sides take at most 3 GB and 10 seconds to align
+
 
 class CommandError(Exception):
     """Something the user can mend: the message is printed without a traceback."""
@@ -13,13 +15,13 @@ class CommandError(Exception):
 def positive(text: str) -> int:
     """The type of an argument that is a whole number of at least 1."""
     value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"must be at least 1, got {value}")
+    if not 1 <= value < 1 << 31:
+        raise argparse.ArgumentTypeError(f"must be from 1 to {(1 << 31) - 1}, got {text[:30]}")
     return value
 
 
 def add_model_options(
-    parser: argparse.ArgumentParser, model: str, *, dtype: bool = False, progress: bool = False
+    parser: argparse.ArgumentParser, model: str, *, dtype: bool = False, lines: bool = False
 ) -> argparse._ArgumentGroup:
     """Add MODEL and what every command asks that loads one; returned is their group "running", for more of the kind.
 
@@ -27,7 +29,7 @@ def add_model_options(
         parser: of the command.
         model: what MODEL may be.
         dtype: the command has --dtype, too.
-        progress: the command counts lines as it goes (see `streams.progress_bar`).
+        lines: the command goes line by line: it has a limit for a line, and counts them (`streams.progress_bar`).
     """
     parser.add_argument("model", metavar="MODEL", help=model)
     running = parser.add_argument_group("running")
@@ -41,13 +43,50 @@ def add_model_options(
     running.add_argument(
         "--trust-remote-code", action="store_true", help="run the model code that comes with the checkpoint"
     )
-    if progress:
+    if lines:
+        add_longest_line(running)
         running.add_argument(
             "--progress",
             action=argparse.BooleanOptionalAction,
             help="count lines on standard error; without it, if that is a terminal",
         )
     return running
+
+
+def add_longest_line(parser: argparse._ActionsContainer, default: int = LONGEST_LINE) -> None:
+    """Add --longest-line, in bytes: what keeps a line without end from taking all memory (see `read_windows`)."""
+    parser.add_argument(
+        "--longest-line",
+        type=positive,
+        default=default,
+        metavar="BYTES",
+        help="a line of more bytes is an error (default: %(default)s)",
+    )
+
+
+# ---- errors ----
+
+
+def one_line(error: BaseException) -> str:
+    """What an error says, on one line: its first, and those after it that a colon announces."""
+    first, *others = [line.strip() for line in str(error).strip().splitlines()] or [""]
+    while first.endswith(":") and others:
+        first += " " + others.pop(0)
+    return first[:1000]
+
+
+def explain(error: BaseException) -> str:
+    """What is told to the user about an error, on one line: what to mend, or else that it is a bug."""
+    if isinstance(error, CommandError):
+        return str(error)
+    kind, text = type(error).__name__, one_line(error)
+    if "os error 28" in text or "PytorchStreamWriter failed" in text or "inline_container" in text:
+        return f"a file cannot be written: no space is left on its disk ({text})."
+    if isinstance(error, OSError):
+        return f"{error.filename}: {error.strerror}." if error.filename and error.strerror else f"{text or kind}."
+    if isinstance(error, MemoryError) or kind == "OutOfMemoryError" or "can't allocate memory" in text:
+        return f"there is not enough memory ({text or kind})."
+    return f"{kind}: {text}. Unless a file of the model is damaged, this is a bug of attncal: --debug shows where."
 
 
 # ---- loading ----
@@ -58,19 +97,25 @@ def load_errors(name: str) -> Iterator[None]:
     """What goes wrong while the checkpoint `name` is loaded becomes an error for the user; no progress bars.
 
     Raises:
-        CommandError: in place of the errors of transformers.
+        CommandError: in place of whatever the libraries raise on a file that they did not expect.
     """
     from transformers.utils import logging
 
     logging.disable_progress_bar()  # of the weights: a pipe's standard error is for errors
     try:
         yield
-    except (ImportError, OSError, ValueError) as error:
+    except (CommandError, MemoryError):
+        raise
+    except Exception as error:
+        text = one_line(error)
         if "trust_remote_code" in str(error):
-            raise CommandError(
-                f"{name} brings model code of its own. Read it, and pass --trust-remote-code to run it."
-            ) from error
-        raise CommandError(f"{name} cannot be loaded: {str(error).strip().splitlines()[0]}") from error
+            problem = "brings model code of its own. Read it, and pass --trust-remote-code to run it."
+        elif isinstance(error, ImportError | OSError | ValueError) and text:
+            problem = f"cannot be loaded: {text}"
+        else:
+            kind = type(error).__name__
+            problem = f"cannot be loaded: its files are damaged, or do not fit together ({kind}: {text})."
+        raise CommandError(f"{name} {problem}") from error
 
 
 def choose_device(device: str | None) -> str:
@@ -87,5 +132,5 @@ def choose_device(device: str | None) -> str:
     try:
         torch.empty(1, device=device)
     except (RuntimeError, AssertionError) as error:
-        raise CommandError(f"--device {device} cannot be used: {str(error).splitlines()[0]}") from error
+        raise CommandError(f"--device {device} cannot be used: {one_line(error)}") from error
     return device

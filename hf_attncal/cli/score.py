@@ -5,12 +5,14 @@ import dataclasses
 import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from typing import Any
 
-from .common import CommandError
-from .streams import read_windows
+from .common import CommandError, add_longest_line
+from .streams import open_file, read_windows, standard_input, standard_output
 
 STANDARD_INPUT = "-"
+_LONGEST_LINE = 1_000_000  # bytes: some 200,000 links, which take about 100 MB
 SEED = 0  # of the bootstrap: the same files always give the same intervals
 
 
@@ -60,6 +62,7 @@ def add_score(commands: argparse._SubParsersAction) -> None:
         metavar="N",
         help="resamples of the sentence pairs for 95 %% intervals and comparisons; 0 for none",
     )
+    add_longest_line(parser, _LONGEST_LINE)
     parser.add_argument("--unit", default="word", help="what indices count; only written in the signature")
     parser.add_argument(
         "--symmetrization",
@@ -87,22 +90,22 @@ def _run_score(options: argparse.Namespace) -> None:
     if options.hypotheses.count(STANDARD_INPUT) > 1:
         raise CommandError("Standard input (-) can be read only once.")
 
-    check = options.index_check
     gold, gold_base = _read_links(
-        options.gold, parse_alignments, options.gold_base, options.reverse_gold, "--gold-base", check
+        options, options.gold, parse_alignments, options.gold_base, options.reverse_gold, "--gold-base"
     )
     sentences = _read_sentences(options, len(gold))
     _check_inside(options.gold, gold, sentences, "--gold-base")
     systems, bases = [], []
     for name in options.hypotheses:
-        links, base = _read_links(name, parse_hypotheses, options.base, options.reverse, "--base", check)
+        links, base = _read_links(options, name, parse_hypotheses, options.base, options.reverse, "--base")
         if len(links) != len(gold):
             raise _unequal(options.gold, len(gold), name, len(links))
         _check_inside(name, links, sentences, "--base")
         systems.append(links)
         bases.append(base if base == gold_base else f"gold={gold_base},hyp={base}")
     rows = score_rows(gold, systems, bases, sentences, options)
-    print(_as_json(options, rows) if options.format == "json" else _as_text(options, rows))
+    with standard_output():
+        print(_as_json(options, rows) if options.format == "json" else _as_text(options, rows))
 
 
 def score_rows(
@@ -150,19 +153,19 @@ def score_rows(
 
 
 def _read_links(
-    name: str, parse: Callable[..., list], base: str, reverse: bool, option: str, check: bool
+    options: argparse.Namespace, name: str, parse: Callable[..., list], base: str, reverse: bool, option: str
 ) -> tuple[list, str]:
     """Links of a file, counted from 0, and the index base that the signature states."""
     from hf_attncal.data.pharaoh import detect_index_base
 
-    lines = _read_lines(name)
+    lines = _read_lines(options, name)
     try:
         links = parse(lines, base=int(base == "1"), reverse=reverse)
         if base == "1":
             return links, base
         detected = detect_index_base(links)
         if base == "0":
-            if detected == 1 and check:
+            if detected == 1 and options.index_check:
                 raise CommandError(
                     f"{_called(name)} looks 1-based: none of its links has an index 0. Pass {option} 1, or "
                     "--no-index-check if it counts from 0 all the same."
@@ -178,26 +181,20 @@ def _read_links(
         raise CommandError(f"{_called(name)}: {error}") from error
 
 
-def _read_lines(name: str) -> list[str]:
+def _read_lines(options: argparse.Namespace, name: str) -> list[str]:
     """The lines of a file or of standard input.
 
     Raises:
         CommandError: it cannot be read, or is empty.
     """
-    from hf_attncal.data.text import read_lines
-
-    if name != STANDARD_INPUT:
-        try:
-            return read_lines(name)
-        except (OSError, ValueError) as error:
-            raise CommandError(str(error)) from error
     lines: list[str] = []
-    for window, error in read_windows(sys.stdin.buffer, sys.maxsize):
-        if error is not None:
-            raise error
-        lines += window
+    with nullcontext(standard_input()) if name == STANDARD_INPUT else open_file(name, "rb") as file:
+        for window, error in read_windows(file, sys.maxsize, _called(name), options.longest_line):
+            if error is not None:
+                raise error
+            lines += window
     if not any(line.strip() for line in lines):
-        raise CommandError(f"Standard input is empty ({len(lines)} lines without text).")
+        raise CommandError(f"{_called(name)} is empty ({len(lines)} lines without text).")
     return lines
 
 
@@ -207,7 +204,7 @@ def _read_sentences(options: argparse.Namespace, pairs: int) -> list[tuple[list[
         return None
     sides = []
     for name in (options.source, options.target):
-        lines = _read_lines(name)
+        lines = _read_lines(options, name)
         if len(lines) != pairs:
             raise _unequal(options.gold, pairs, name, len(lines))
         sides.append([line.split() for line in lines])

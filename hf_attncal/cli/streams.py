@@ -1,25 +1,29 @@
 """Lines in and out: read in windows, written whole; from and to files, pipes, and several processes."""
 
+import codecs
 import gzip
 import lzma
 import os
 import sys
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import timedelta
 from itertools import count, islice, zip_longest
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TextIO, TypeVar
 
-from .common import CommandError
+from .common import LONGEST_LINE, CommandError, explain, one_line
 
 # Batches of lines that are read before any is worked on: enough to sort by length, few enough to stay in memory.
 BATCHES_PER_WINDOW = 16
 # POSIX: a pipe takes up to this many bytes in one piece, or none of them.
 _PIPE_BUFFER = 4096
+_PIECE = 1 << 16
 _SEPARATOR = "|||"
 
+Item, Result = TypeVar("Item"), TypeVar("Result")
 PairWindow = tuple[Sequence[tuple[str, str]], CommandError | None]
 
 
@@ -27,29 +31,73 @@ PairWindow = tuple[Sequence[tuple[str, str]], CommandError | None]
 
 
 def read_windows(
-    source: BinaryIO, window: int, name: str = "the input"
+    source: BinaryIO, window: int, name: str = "the input", longest: int = LONGEST_LINE, cut: bool = False
 ) -> Iterator[tuple[list[str], CommandError | None]]:
-    """Groups of at most `window` lines without line ends.
+    """Groups of at most `window` lines without line ends, and without a byte-order mark at the start of the first.
 
-    With the last group comes what is wrong with the line after it, or `None`. `name` is what messages call `source`.
+    With the last group comes what is wrong with the line after it, or `None`.
+
+    Args:
+        source: UTF-8; only LF and CRLF end a line.
+        window: most lines in a group.
+        name: what messages call `source`.
+        longest: most bytes of a line. More is never read at once.
+        cut: of a longer line its beginning is taken, in place of an error.
     """
     lines: list[str] = []
     number = 0
+    error = None
     try:
-        for raw in source:
+        while raw := source.readline(longest + len(codecs.BOM_UTF8 + b"\r\n")):
+            if number == 0 and not (raw := raw.removeprefix(codecs.BOM_UTF8)):
+                break  # a mark and nothing else: no line
             number += 1
-            lines.append(raw.decode("utf-8").rstrip("\r\n"))
+            line = raw.removesuffix(b"\n").removesuffix(b"\r")
+            whole = len(line) <= longest
+            if not whole and not cut:
+                error = f"line {number} of {name} has more than {longest} bytes. Split it, or raise --longest-line."
+                break
+            while not whole and raw and not raw.endswith(b"\n"):
+                raw = source.readline(_PIECE)
+            # Of the beginning of a line the last character may be cut in two: it is left out.
+            text, _ = codecs.utf_8_decode(line[:longest], "strict", whole)
+            lines.append(text)
             if len(lines) == window:
                 yield lines, None
                 lines = []
-    except UnicodeDecodeError as error:
-        yield lines, CommandError(f"line {number} of {name} is not UTF-8 (byte {error.start + 1}).")
-        return
-    except (EOFError, OSError, lzma.LZMAError, zlib.error) as error:
-        yield lines, CommandError(f"{name} cannot be read after line {number}: {error}. It is damaged or incomplete.")
-        return
-    if lines:
-        yield lines, None
+    except UnicodeDecodeError as found:
+        error = f"line {number} of {name} is not UTF-8 (byte {found.start + 1})."
+    except (EOFError, OSError, lzma.LZMAError, zlib.error) as found:
+        error = f"{name} cannot be read after line {number}: {found}. It is damaged or incomplete."
+    if lines or error is not None:
+        yield lines, None if error is None else CommandError(error)
+
+
+def until_failure(
+    work: Callable[[Sequence[Item]], list[Result]], items: Sequence[Item]
+) -> tuple[list[Result], Exception | None]:
+    """What `work` makes of the items before the first that it fails on, and that error, or `None`.
+
+    The items are tried together, and where that fails one half after the other: what is too much for the memory at
+    once is done in parts.
+    """
+    try:
+        return work(items), None
+    except Exception as error:
+        if len(items) < 2:
+            return [], error
+    middle = len(items) // 2
+    first, error = until_failure(work, items[:middle])
+    if error is not None:
+        return first, error
+    second, error = until_failure(work, items[middle:])
+    return first + second, error
+
+
+def line_error(number: int, problem: str, error: Exception) -> CommandError:
+    """An error that names the line which `until_failure` found."""
+    told = one_line(error) if isinstance(error, ValueError) else explain(error)
+    return CommandError(f"line {number} {problem}: {told}")
 
 
 def write_lines(target: BinaryIO, lines: Iterable[str]) -> None:
@@ -80,13 +128,13 @@ def progress_bar(label: str, wanted: bool | None):
 # ---- pairs of lines ----
 
 
-def joined_pairs(source: BinaryIO, window: int, name: str) -> Iterator[PairWindow]:
+def joined_pairs(source: BinaryIO, window: int, name: str, longest: int = LONGEST_LINE) -> Iterator[PairWindow]:
     """Pairs from lines `source ||| target`, in groups of at most `window`; an empty line is a pair of empty sides.
 
-    With the last group comes what is wrong with the line after it, or `None`.
+    With the last group comes what is wrong with the line after it, or `None`. Arguments are those of `read_windows`.
     """
     first = 1
-    for lines, error in read_windows(source, window, name):
+    for lines, error in read_windows(source, window, name, longest):
         pairs = []
         for number, line in enumerate(lines, start=first):
             words = line.split()
@@ -107,12 +155,15 @@ def joined_pairs(source: BinaryIO, window: int, name: str) -> Iterator[PairWindo
         first += len(lines)
 
 
-def parallel_pairs(source: BinaryIO, target: BinaryIO, window: int, names: tuple[str, str]) -> Iterator[PairWindow]:
+def parallel_pairs(
+    source: BinaryIO, target: BinaryIO, window: int, names: tuple[str, str], longest: int = LONGEST_LINE
+) -> Iterator[PairWindow]:
     """Pairs from two files, in groups of at most `window`.
 
     With the last group comes what is wrong with the line after it (or that one file has more lines), or `None`.
+    Arguments are those of `read_windows`.
     """
-    sides = [read_windows(file, window, name) for file, name in zip((source, target), names, strict=True)]
+    sides = [read_windows(file, window, name, longest) for file, name in zip((source, target), names, strict=True)]
     before = 0
     for (source_lines, source_error), (target_lines, target_error) in zip_longest(*sides, fillvalue=([], None)):
         pairs = list(zip(source_lines, target_lines, strict=False))
@@ -133,6 +184,28 @@ def parallel_pairs(source: BinaryIO, target: BinaryIO, window: int, names: tuple
 # ---- files ----
 
 
+def standard_input() -> BinaryIO:
+    """Standard input.
+
+    Raises:
+        CommandError: it is closed.
+    """
+    if sys.stdin is None:
+        raise CommandError("standard input is closed. Give the command a file or a pipe to read (`< FILE`).")
+    return sys.stdin.buffer
+
+
+@contextmanager
+def standard_output() -> Iterator[TextIO]:
+    """Standard output; what keeps it from being written, but for a reader that leaves, is an error for the user."""
+    try:
+        yield sys.stdout
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise CommandError(f"standard output cannot be written: {error.strerror or error}.") from error
+
+
 def open_file(path: str, mode: str) -> BinaryIO:
     """A file to read or to write; a .gz or .xz file is decompressed.
 
@@ -142,8 +215,8 @@ def open_file(path: str, mode: str) -> BinaryIO:
     opener = {".gz": gzip.open, ".xz": lzma.open}.get(Path(path).suffix, open) if mode == "rb" else open
     try:
         return opener(path, mode)
-    except OSError as error:
-        raise CommandError(f"{path} cannot be opened: {error.strerror or error}.") from error
+    except (OSError, ValueError) as error:  # ValueError: a zero byte in the name
+        raise CommandError(f"{path} cannot be opened: {getattr(error, 'strerror', None) or error}.") from error
 
 
 @contextmanager
@@ -153,24 +226,59 @@ def output_file(path: str) -> Iterator[BinaryIO]:
     What is no regular file (a named pipe, /dev/null) is written to as it is.
     """
     path = os.path.realpath(path)  # a symbolic link stays one
-    if os.path.exists(path) and not os.path.isfile(path):
-        with open_file(path, "wb") as file:
-            yield file
-        return
-    partial = f"{path}.partial"
+    special = os.path.exists(path) and not os.path.isfile(path)
+    partial = path if special else f"{path}.partial"
     try:
         with open_file(partial, "wb") as file:
             yield file
-        os.replace(partial, path)
-    except CommandError as error:
+        if not special:
+            os.replace(partial, path)
+    except BrokenPipeError:
+        raise
+    except (CommandError, OSError) as error:
+        if isinstance(error, OSError):
+            message = f"--output {path} cannot be written: {error.strerror or error}."
+        else:
+            message = str(error)
         with suppress(OSError):
-            if os.path.getsize(partial):
-                error = CommandError(f"{error} What was aligned before is in {partial}.")
-            else:
+            if not special and _whole_lines(partial):
+                message += f" What was aligned before is in {partial}."
+            elif not special:
                 os.unlink(partial)
-        raise error from None
-    except OSError as error:
-        raise CommandError(f"--output {path} cannot be written: {error.strerror or error}.") from error
+        raise CommandError(message) from error
+
+
+def _whole_lines(path: str) -> bool:
+    """Leave out the half line that a full disk makes the last of a file; False if there is no other."""
+    end = 0
+    with open(path, "r+b") as file:
+        if os.path.getsize(path):
+            with mmap(file.fileno(), 0, access=ACCESS_READ) as data:
+                end = data.rfind(b"\n") + 1
+        file.truncate(end)
+    return end > 0
+
+
+def check_output(path: str, inputs: Iterable[str | BinaryIO], world: int = 1) -> None:
+    """Refuse an output that is one of the inputs, by another name too, or would be while it is written.
+
+    Args:
+        path: of the output.
+        inputs: paths, or open files.
+        world: number of processes that write it.
+
+    Raises:
+        CommandError: which.
+    """
+    path = os.path.realpath(path)
+    written = [path, f"{path}.partial", *(_part(path, rank) for rank in range(world) if world > 1)]
+    for source in inputs:
+        for name in written:
+            with suppress(OSError, ValueError):
+                read = os.stat(source if isinstance(source, str) else source.fileno())
+                if os.path.isfile(name) and os.path.samestat(os.stat(name), read):
+                    called = source if isinstance(source, str) else "standard input"
+                    raise CommandError(f"--output {path} would overwrite {called}, the same file. Give another name.")
 
 
 # ---- several processes ----
@@ -189,16 +297,16 @@ def shared_output_file(path: str, window: int, rank: int, world: int) -> Iterato
 
     # They meet once, at the end: no limit on how long the slowest takes.
     distributed.init_process_group("gloo", timeout=timedelta(days=365))
+    parts = [_part(os.path.realpath(path), number) for number in range(world)]
+    failure = None
     try:
-        parts = [f"{path}.partial.{number}" for number in range(world)]
-        message = None
         try:
             with open_file(parts[rank], "wb") as part:
                 yield part
-        except CommandError as error:
-            message = str(error)
+        except Exception as error:  # of any kind: the others wait
+            failure = error
         messages: list[str | None] = [None] * world
-        distributed.all_gather_object(messages, message)
+        distributed.all_gather_object(messages, None if failure is None else explain(failure))
         try:
             if rank == 0:
                 join_parts(parts, path, window, messages)
@@ -206,20 +314,26 @@ def shared_output_file(path: str, window: int, rank: int, world: int) -> Iterato
             distributed.barrier()  # a process that ends earlier may have the launcher stop the others
     finally:
         distributed.destroy_process_group()
+        with suppress(OSError):
+            os.unlink(parts[rank])
+    if failure is not None and not isinstance(failure, CommandError):
+        raise failure
 
 
 def join_parts(parts: list[str], output: str, window: int, messages: list[str | None]) -> None:
     """The windows of all parts in order, up to the first that is not full: the last one, or one with an error."""
-    with ExitStack() as stack:
-        files = [stack.enter_context(open(part, "rb")) for part in parts]
-        with output_file(output) as target:
-            for number in count():
-                lines = list(islice(files[number % len(files)], window))
-                target.writelines(lines)
-                if len(lines) < window:
-                    break
-            message = messages[number % len(files)]
-            if message is not None:
-                raise CommandError(message)
-    for part in parts:
-        os.unlink(part)
+    with ExitStack() as stack, output_file(output) as target:
+        # A process that could not open its file has none.
+        files = [stack.enter_context(open_file(part if os.path.exists(part) else os.devnull, "rb")) for part in parts]
+        for number in count():
+            lines = list(islice(files[number % len(files)], window))
+            target.writelines(lines)
+            if len(lines) < window:
+                break
+        message = messages[number % len(files)]
+        if message is not None:
+            raise CommandError(message)
+
+
+def _part(path: str, rank: int) -> str:
+    return f"{path}.partial.{rank}"

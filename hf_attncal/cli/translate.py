@@ -1,12 +1,20 @@
 """`attncal translate`: standard input to standard output, one line for each line."""
 
 import argparse
-import sys
 from functools import partial
 from typing import BinaryIO
 
 from .common import CommandError, add_model_options, choose_device, load_errors, positive
-from .streams import BATCHES_PER_WINDOW, progress_bar, read_windows, write_lines
+from .streams import (
+    BATCHES_PER_WINDOW,
+    line_error,
+    progress_bar,
+    read_windows,
+    standard_input,
+    standard_output,
+    until_failure,
+    write_lines,
+)
 
 
 def add_translate(commands: argparse._SubParsersAction) -> None:
@@ -18,7 +26,7 @@ def add_translate(commands: argparse._SubParsersAction) -> None:
         "order, written as the input arrives. An empty line gives an empty line.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
-    add_model_options(parser, "folder or Hub name of an encoder-decoder, or of an adapter", progress=True)
+    add_model_options(parser, "folder or Hub name of an encoder-decoder, or of an adapter", lines=True)
     parser.add_argument("--batch-size", type=positive, default=32, help="sentences translated at once")
     parser.add_argument("--beams", type=positive, default=4, help="beam size; 1 is greedy")
     parser.add_argument(
@@ -38,14 +46,16 @@ def add_translate(commands: argparse._SubParsersAction) -> None:
         "--too-long",
         choices=("error", "truncate"),
         default="error",
-        help="what to do with a line of more tokens than the model has positions",
+        help="what to do with a line of more tokens than the model has positions, or longer than --longest-line",
     )
     parser.set_defaults(run=_run_translate)
 
 
 def _run_translate(options: argparse.Namespace) -> None:
+    source = standard_input()
     model, tokenizer = load_model(options.model, options.device, options.trust_remote_code)
-    translate_stream(model, tokenizer, sys.stdin.buffer, sys.stdout.buffer, options)
+    with standard_output() as output:
+        translate_stream(model, tokenizer, source, output.buffer, options)
 
 
 def load_model(name: str, device: str | None, trust_remote_code: bool):
@@ -79,13 +89,14 @@ def translate_stream(model, tokenizer, source: BinaryIO, target: BinaryIO, optio
         options: the options of `attncal translate`.
 
     Raises:
-        CommandError: a line that is not UTF-8, or one that is too long; the message names the number of the line. All
-            lines before it have been translated and written.
+        CommandError: a line that is not UTF-8, is too long, or cannot be translated; the message names the number of
+            the line. All lines before it have been translated and written.
     """
     from hf_attncal.inference.translation import LineTooLongError, translate
 
     # Someone who types wants each line answered; a pipe wants full batches.
     window = 1 if source.isatty() else BATCHES_PER_WINDOW * options.batch_size
+    cut = options.too_long == "truncate"
     translated = partial(
         translate,
         model,
@@ -98,17 +109,17 @@ def translate_stream(model, tokenizer, source: BinaryIO, target: BinaryIO, optio
     )
     with progress_bar("translated", options.progress) as bar:
         done = 0
-        for lines, error in read_windows(source, window):
-            try:
-                translations = translated(lines)
-            except LineTooLongError as found:
-                error = CommandError(
-                    f"line {done + found.index + 1} of the input has {found.tokens} tokens, the model takes at most "
-                    f"{found.limit}. Split the line, or pass --too-long truncate."
-                )
-                translations = translated(lines[: found.index])
+        for lines, error in read_windows(source, window, longest=options.longest_line, cut=cut):
+            translations, failure = until_failure(translated, lines)
             write_lines(target, translations)
             bar.update(len(translations))
             done += len(translations)
+            if isinstance(failure, LineTooLongError):
+                raise CommandError(
+                    f"line {done + 1} of the input has {failure.tokens} tokens, the model takes at most "
+                    f"{failure.limit}. Split the line, or pass --too-long truncate."
+                )
+            if failure is not None:
+                raise line_error(done + 1, "of the input cannot be translated", failure) from failure
             if error is not None:
                 raise error

@@ -10,11 +10,14 @@ from dataclasses import dataclass
 
 Link = tuple[int, int]
 
-# `3-4` is a sure link, `3p4` and `3?4` are possible ones.
-_GOLD_LINK = re.compile(r"(?P<first>\d+)(?P<kind>[-p?])(?P<second>\d+)")
+# `3-4` is a sure link, `3p4` and `3?4` are possible ones. `++`: a long token is looked at once.
+_LINK = r"(?P<first>[0-9]++)(?P<kind>[-p?])(?P<second>[0-9]++)"
+_GOLD_LINK = re.compile(_LINK)
 
 # `3-4`, or with a score `3-4:0.93`. Possible links are recognised only to be refused with a better message.
-_PROPOSED_LINK = re.compile(r"(?P<first>\d+)(?P<kind>[-p?])(?P<second>\d+)(:[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?)?")
+_PROPOSED_LINK = re.compile(_LINK + r"(:[-+]?([0-9]++(\.[0-9]*+)?|\.[0-9]++)([eE][-+]?[0-9]++)?)?")
+
+_MOST_DIGITS = 9  # of an index; more are not the number of a word
 
 # With links in fewer sentence pairs than this, that no first word has any may well be a coincidence.
 _PAIRS_FOR_INDEX_CHECKS = 10
@@ -37,7 +40,8 @@ def parse_alignments(lines: Iterable[str], base: int = 0, reverse: bool = False)
         reverse: the file has the target index first.
 
     Raises:
-        ValueError: a token that is no link or an index below `base`, with the number and the text of the line.
+        ValueError: a token that is no link, or an index below `base` or of more than nine digits, with the number and
+            the text of the line.
     """
     _check_base(base)
     pairs = []
@@ -62,8 +66,8 @@ def parse_hypotheses(lines: Iterable[str], base: int = 0, reverse: bool = False)
         for match, link in _parse_line(line, number, base, reverse, _PROPOSED_LINK):
             if match["kind"] != "-":
                 raise ValueError(
-                    f"line {number}: {match[0]!r} is a possible link, and a hypothesis has none: a link is proposed "
-                    "(`i-j`) or not. Is this a gold file?"
+                    f"line {number}: {_quoted(match[0])} is a possible link, and a hypothesis has none: a link is "
+                    "proposed (`i-j`) or not. Is this a gold file?"
                 )
             links.add(link)
         pairs.append(frozenset(links))
@@ -90,14 +94,23 @@ def _parse_line(
         match = pattern.fullmatch(token)
         if match is None:
             expected = "`i-j` (sure), `ipj` or `i?j` (possible)" if pattern is _GOLD_LINK else "`i-j` or `i-j:score`"
-            raise ValueError(f"line {number}: {token!r} is not a link; expected {expected} in {line.strip()!r}")
+            raise ValueError(f"line {number}: {_quoted(token)} is not a link; expected {expected} in {_quoted(line)}")
+        if max(len(match["first"]), len(match["second"])) > _MOST_DIGITS:
+            raise ValueError(
+                f"line {number}: {_quoted(token)} has an index of more than {_MOST_DIGITS} digits, which no word has."
+            )
         first, second = int(match["first"]) - base, int(match["second"]) - base
         if min(first, second) < 0:
             raise ValueError(
-                f"line {number}: {token!r} has an index below the base {base} in {line.strip()!r}: "
+                f"line {number}: {_quoted(token)} has an index below the base {base} in {_quoted(line)}: "
                 "read the file with the base 0."
             )
         yield match, (second, first) if reverse else (first, second)
+
+
+def _quoted(text: str) -> str:
+    text = text.strip()
+    return repr(text if len(text) <= 200 else text[:200] + "...")
 
 
 def enough_for_index_checks(pairs: Sequence[GoldAlignment | AbstractSet[Link]]) -> bool:

@@ -2,6 +2,7 @@
 
 import gzip
 import lzma
+import zlib
 from pathlib import Path
 
 
@@ -12,21 +13,24 @@ def read_lines(path: str | Path) -> list[str]:
     would otherwise shift every later line against the other language.
 
     Raises:
-        ValueError: the file is missing, cannot be decompressed, is not UTF-8 (with the line number), or has no text.
+        ValueError: the file is missing, no regular file (what a pipe gives cannot be read again, for its hash),
+            cannot be read or decompressed, is not UTF-8 (with the line number), or has no text.
     """
     path = Path(path)
     if not path.is_file():
-        problem = "is a directory" if path.is_dir() else "does not exist"
+        problem = "is a directory" if path.is_dir() else "is a pipe or a device" if path.exists() else "does not exist"
         raise ValueError(f"Text file `{path}` {problem}. Give the path of a plain, .gz or .xz text file.")
     opener = {".gz": gzip.open, ".xz": lzma.open}.get(path.suffix, open)
     try:
         with opener(path, "rb") as file:
             data = file.read()
-    except (gzip.BadGzipFile, lzma.LZMAError, EOFError) as error:
+    except (gzip.BadGzipFile, lzma.LZMAError, EOFError, zlib.error) as error:
         raise ValueError(
             f"Text file `{path}` cannot be decompressed ({error}). It is damaged or not a {path.suffix} file: "
             "fetch it again, or rename it if it is plain text."
         ) from error
+    except OSError as error:
+        raise ValueError(f"Text file `{path}` cannot be read: {error.strerror or error}.") from error
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:

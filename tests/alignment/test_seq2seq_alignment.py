@@ -14,7 +14,6 @@ from helpers import FAMILIES, assert_close
 from seq2seq_helpers import KINDS, PAIRS, SOURCES, TARGETS, bpe_tokenizer, randomized, rows_of_pass, sized, text_model
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import (
-    MarianTokenizer,
     PreTrainedTokenizerFast,
 )
 
@@ -28,7 +27,7 @@ from hf_attncal.alignment import (
     seq2seq_weights,
 )
 from hf_attncal.alignment.seq2seq import token_rows
-from hf_attncal.data.words import NO_WORD, text_and_word_ids, tokenize_words
+from hf_attncal.data.words import NO_WORD, text_and_word_ids
 
 
 @pytest.fixture(params=KINDS)
@@ -316,42 +315,6 @@ def test_annotations_must_fit():
         select_attention(model, tokenizer, SOURCES[:2], TARGETS[:2], [none])
     with pytest.raises(ValueError, match="at least one pair with words on both sides"):
         select_attention(model, tokenizer, [""], TARGETS[:1], [none])
-
-
-# ---- words of tokenizers ----
-
-
-def test_words_of_marians_tokenizer(tmp_path):
-    sentencepiece = pytest.importorskip("sentencepiece")
-    vocabulary = {"</s>": 0, "<unk>": 1, "<pad>": 2, ">>deu<<": 3}
-    for name, texts in (("source", SOURCES), ("target", TARGETS)):
-        sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=iter(texts * 20),
-            model_prefix=str(tmp_path / name),
-            vocab_size=60,
-            hard_vocab_limit=False,
-            minloglevel=2,
-            num_threads=1,
-        )
-        (tmp_path / f"{name}.model").rename(tmp_path / f"{name}.spm")
-        pieces = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / f"{name}.spm"))
-        for n in range(pieces.get_piece_size()):
-            vocabulary.setdefault(pieces.id_to_piece(n), len(vocabulary))
-    (tmp_path / "vocab.json").write_text(json.dumps(vocabulary))
-    with pytest.warns(UserWarning, match="sacremoses"):
-        tokenizer = MarianTokenizer(*(str(tmp_path / name) for name in ("source.spm", "target.spm", "vocab.json")))
-    assert not tokenizer.is_fast
-    for texts, target, prefix in ((SOURCES, False, ""), (SOURCES, False, ">>deu<< "), (TARGETS, True, "")):
-        for text, found in zip(texts, tokenize_words(tokenizer, texts, target=target, prefix=prefix), strict=True):
-            words = [NO_WORD] if prefix else []
-            # Each word begins with a piece that carries the mark.
-            for piece in tokenizer.convert_ids_to_tokens(found.ids.tolist())[len(words) : -1]:
-                words.append((words[-1] if words else -1) + piece.startswith("▁"))
-            assert found.word_ids.tolist() == [*words, NO_WORD]
-            assert found.words == len(text.split()) == words[-1] + 1
-            decoded, word_ids = text_and_word_ids(tokenizer, found.ids.tolist())
-            assert decoded.split() == (prefix + text).split()
-            assert word_ids[-3] in (word_ids[-2], word_ids[-2] - 1)
 
 
 # ---- generated sequences ----

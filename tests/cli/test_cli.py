@@ -14,6 +14,7 @@ from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerBase
 from hf_attncal import AttnCalMarianConfig, AttnCalMarianMTModel
 from hf_attncal.cli import main
 from hf_attncal.cli.streams import read_windows
+from hf_attncal.data.text import read_lines
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
 from hf_attncal.inference.translation import translate
 
@@ -127,6 +128,38 @@ def test_each_line_is_tokenised_once(attncal, checkpoint, monkeypatch):
     assert sorted(seen) == ["house", "old", "the"]
 
 
+def test_a_line_without_end_is_named_or_cut(attncal, checkpoint):
+    options = ["translate", checkpoint.folder, "--device", "cpu", "--max-new-tokens", "4", "--beams", "1"]
+    text = "old\n" * 20 + "éld " * 2_000_000 + "\na\n"
+    status, out, err = attncal(*options, text=text)
+    assert (status, out.count("\n")) == (1, 20)
+    assert "line 21 of the input has more than 10000 bytes. Split it, or raise --longest-line." in err
+    status, out, err = attncal(*options, "--too-long", "truncate", text=text)
+    assert (status, out.count("\n")) == (0, 22), err
+    assert out == attncal(*options, "--too-long", "truncate", text="old\n" * 20 + "éld " * 500 + "\na\n")[1]
+
+
+def test_a_byte_order_mark_is_no_letter(attncal, checkpoint):
+    options = ["translate", checkpoint.folder, "--device", "cpu", "--max-new-tokens", "4"]
+    assert attncal(*options, text="\ufeffold\na\n") == attncal(*options, text="old\na\n")
+
+
+def test_a_model_that_fails_on_a_line_names_it_and_nothing_before_it_is_lost(attncal, checkpoint, monkeypatch):
+    generate = AttnCalMarianMTModel.generate
+
+    def failing(self, input_ids, **arguments):
+        if input_ids.shape[1] > 4:
+            raise RuntimeError("shapes do not fit")
+        return generate(self, input_ids=input_ids, **arguments)
+
+    monkeypatch.setattr(AttnCalMarianMTModel, "generate", failing)
+    text = "old\n" * 20 + "the old house is a house\na\n"
+    status, out, err = attncal("translate", checkpoint.folder, "--device", "cpu", "--max-new-tokens", "4", text=text)
+    assert (status, out.count("\n")) == (1, 20)
+    assert "line 21 of the input cannot be translated: RuntimeError: shapes do not fit" in err
+    assert "Traceback" not in err
+
+
 def test_a_line_that_is_not_utf_8_is_named_and_nothing_before_it_is_lost(attncal, checkpoint):
     status, out, err = attncal(
         "translate", checkpoint.folder, "--device", "cpu", "--max-new-tokens", "2", raw=b"a\nold\nh\xff\nthe\n"
@@ -134,6 +167,24 @@ def test_a_line_that_is_not_utf_8_is_named_and_nothing_before_it_is_lost(attncal
     assert status == 1
     assert "line 3 of the input is not UTF-8 (byte 2)" in err
     assert out.count("\n") == 2
+
+
+@pytest.mark.parametrize(
+    ("data", "lines"),
+    [
+        (b"", []),
+        (b"\xef\xbb\xbf", []),
+        (b"\xef\xbb\xbf\n", [""]),
+        (b"\xef\xbb\xbfa\n\xef\xbb\xbfb", ["a", "\ufeffb"]),
+        (b"a\r\r\nb\r", ["a\r", "b"]),
+    ],
+)
+def test_marks_and_ends_of_lines_as_in_text_files(data, lines, tmp_path):
+    found = list(read_windows(io.BytesIO(data), 10))
+    assert found == ([(lines, None)] if lines else [])
+    if any(lines):
+        (tmp_path / "text").write_bytes(data)
+        assert read_lines(tmp_path / "text") == lines
 
 
 def test_only_a_newline_ends_a_line():

@@ -16,6 +16,7 @@ import torch
 from helpers import TINY, scatter, tiny_stock_model
 
 from hf_attncal.alignment import SYMMETRIZATIONS, Seq2SeqAttention, WordAligner, WordAlignment
+from hf_attncal.alignment.mask_align import MaskAlignSource
 from hf_attncal.cli import align_run as align
 from hf_attncal.cli import build_parser, main
 from hf_attncal.cli.common import CommandError
@@ -298,6 +299,97 @@ def test_a_line_too_long_for_an_encoder_decoder_is_named_and_nothing_before_it_i
     assert out == "0-0\n" * 20
 
 
+@pytest.mark.parametrize("files", ["joined", "parallel", "compressed"])
+def test_a_line_without_end_is_named_in_bounded_memory_and_nothing_before_it_is_lost(run, checkpoint, tmp_path, files):
+    """Two words of ten million letters: without a limit the command does not end."""
+    word = b"a" * 10_000_000
+    arguments = []
+    for option in ["--input"] if files == "joined" else ["--source", "--target"]:
+        path = tmp_path / (option[2:] + ".gz" * (files == "compressed"))
+        good, bad = (b"a ||| ein\n", word + b" ||| " + word) if files == "joined" else (b"a\n", word)
+        data = good * 20 + bad + b"\n" + good
+        path.write_bytes(gzip.compress(data, 1) if files == "compressed" else data)
+        arguments += [option, path]
+    tracemalloc.start()
+    status, out, err = run(checkpoint.folder, "--threshold", "0", "--batch-size", "1", *arguments)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert (status, out) == (1, "0-0\n" * 20)
+    assert f"line 21 of {arguments[1]} has more than 10000 bytes. Split it, or raise --longest-line." in err
+    assert peak < 5_000_000
+
+
+def test_the_limit_of_a_line_is_in_bytes_and_can_be_raised(run, checkpoint, tmp_path):
+    fits, over = "a ||| " + "e" * 9994, "a ||| " + "é" * 4998
+    assert run(checkpoint.folder, text=fits + "\r\n")[0] == 0
+    assert "line 2 of the input has more than 10000 bytes" in run(checkpoint.folder, text=f"{fits}\n{over}\n")[2]
+    assert run(checkpoint.folder, "--longest-line", "10002", text=over)[0] == 0
+    source, target = write(tmp_path / "s", ["a", "a b"]), write(tmp_path / "t", ["ein", "ein b"])
+    status, out, err = run(checkpoint.folder, "--longest-line", "3", "--source", source, "--target", target)
+    assert (status, out.count("\n")) == (1, 1)
+    assert f"line 2 of {target} has more than 3 bytes" in err
+
+
+def test_a_byte_order_mark_is_no_letter(run, checkpoint, tmp_path):
+    text = text_of(LINES)
+    _, expected, _ = run(checkpoint.folder, "--scores", text=text)
+    assert run(checkpoint.folder, "--scores", text="\ufeff" + text) == (0, expected, "")
+    sides = [write(tmp_path / "s", SOURCES), write(tmp_path / "t", TARGETS)]
+    for side in sides:
+        side.write_bytes(b"\xef\xbb\xbf" + side.read_bytes())
+    assert run(checkpoint.folder, "--scores", "--source", sides[0], "--target", sides[1])[1] == expected
+
+
+def test_an_output_that_is_an_input_is_refused_before_the_model_is_loaded(run, tmp_path):
+    pairs = write(tmp_path / "pairs", LINES)
+    (tmp_path / "link").symlink_to(pairs)
+    source, target = write(tmp_path / "links.partial", SOURCES), write(tmp_path / "t", TARGETS)
+    for arguments in (
+        ["--input", pairs, "--output", pairs],
+        ["--input", pairs, "--output", tmp_path / "link"],
+        ["--source", source, "--target", target, "--output", target],
+        ["--source", source, "--target", target, "--output", tmp_path / "links"],
+    ):
+        status, _, err = run("no/such/model", *arguments)
+        assert status == 1
+        assert "the same file. Give another name." in err
+    assert pairs.read_text() == text_of(LINES)
+    assert source.read_text() == text_of(SOURCES)
+
+
+def test_a_model_that_fails_on_a_line_names_it_and_nothing_before_it_is_lost(run, checkpoint, monkeypatch):
+    weights = MaskAlignSource.weights
+
+    def failing(self, pairs, *arguments):
+        if any("old" in source for source, _ in pairs):
+            raise IndexError("index out of range in self")
+        return weights(self, pairs, *arguments)
+
+    monkeypatch.setattr(MaskAlignSource, "weights", failing)
+    text = "a ||| ein\n" * 20 + "old ||| alt\n" + "a ||| ein\n" * 20
+    status, out, err = run(checkpoint.folder, "--threshold", "0", text=text)
+    assert (status, out) == (1, "0-0\n" * 20)
+    assert "line 21 cannot be aligned: IndexError: index out of range in self" in err
+    assert "Traceback" not in err
+    assert "in failing" in run(checkpoint.folder, "--debug", text=text)[2]
+
+
+def test_what_is_too_much_for_the_memory_at_once_is_aligned_in_parts(run, checkpoint, monkeypatch):
+    weights = MaskAlignSource.weights
+
+    def failing(self, pairs, *arguments):
+        if len(pairs) > 5 or any(len(source) > 50 for source, _ in pairs):
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return weights(self, pairs, *arguments)
+
+    monkeypatch.setattr(MaskAlignSource, "weights", failing)
+    text = "a ||| ein\n" * 20
+    assert run(checkpoint.folder, "--threshold", "0", text=text)[:2] == (0, "0-0\n" * 20)
+    status, out, err = run(checkpoint.folder, "--threshold", "0", text=text + "a " * 51 + "||| ein\n" + text)
+    assert (status, out) == (1, "0-0\n" * 20)
+    assert "line 21 cannot be aligned: there is not enough memory (CUDA out of memory.)" in err
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -305,6 +397,7 @@ def test_a_line_too_long_for_an_encoder_decoder_is_named_and_nothing_before_it_i
         (["--source", "s", "--target", "t", "--input", "p"], "Give --input, or --source and --target"),
         (["--input", "no/such/file"], "no/such/file cannot be read"),
         (["--output", "no/such/folder/links"], "which is no folder"),
+        (["--input", "."], ". cannot be read"),
         (["--output", "."], "--output . is a folder"),
     ],
 )
@@ -408,6 +501,16 @@ def stream_options(**changed) -> SimpleNamespace:
     return SimpleNamespace(**defaults | {"format": "pharaoh", "scores": False, "null": False} | changed)
 
 
+class Lines:
+    """A file of these lines."""
+
+    def __init__(self, lines):
+        self._lines = iter(lines)
+
+    def readline(self, size):
+        return next(self._lines, b"")
+
+
 def test_the_links_of_a_window_are_written_before_the_next_but_one_is_read():
     read, written = [], io.BytesIO()
     seen = []
@@ -418,9 +521,25 @@ def test_the_links_of_a_window_are_written_before_the_next_but_one_is_read():
             read.append(number)
             yield b"a ||| b\n"
 
-    align.align_stream(FakeAligner(), joined_pairs(source(), 3, "x"), written, stream_options())
+    align.align_stream(FakeAligner(), joined_pairs(Lines(source()), 3, "x"), written, stream_options())
     assert all(lines >= number - 2 * 3 + 1 for number, lines in seen)
     assert written.getvalue() == b"0-0\n" * 12
+
+
+def test_pairs_with_many_links_are_written_before_more_are_aligned():
+    class Sizes(FakeAligner):
+        seen = []
+
+        def align(self, pairs, **_):
+            self.seen.append(len(pairs))
+            return super().align(pairs)
+
+    long, short = f"{'a ' * 2400}||| {'a ' * 2400}\n".encode(), b"a ||| b\n"
+    data = io.BytesIO(short * 100 + long * 5 + short * 100)
+    written = io.BytesIO()
+    align.align_stream(Sizes(), joined_pairs(data, 1000, "x"), written, stream_options())
+    assert written.getvalue() == b"0-0\n" * 205
+    assert Sizes.seen == [102, 2, 101]
 
 
 def test_memory_does_not_grow_with_the_input():
@@ -428,7 +547,7 @@ def test_memory_does_not_grow_with_the_input():
         source = (b"the old house ||| das alte Haus\n" for _ in range(lines))
         tracemalloc.start()
         with open(os.devnull, "wb") as target:
-            align.align_stream(FakeAligner(), joined_pairs(source, 500, "x"), target, stream_options())
+            align.align_stream(FakeAligner(), joined_pairs(Lines(source), 500, "x"), target, stream_options())
         size = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         return size
@@ -468,7 +587,7 @@ def test_a_source_that_breaks_off_keeps_what_was_read():
         yield b"b\n"
         raise EOFError("Compressed file ended")
 
-    ((lines, error),) = read_windows(source(), 5, "x.gz")
+    ((lines, error),) = read_windows(Lines(source()), 5, "x.gz")
     assert lines == ["a", "b"]
     assert isinstance(error, CommandError)
     assert "x.gz cannot be read after line 2: Compressed file ended" in str(error)
@@ -521,7 +640,7 @@ def test_two_processes_name_a_malformed_line_once_and_keep_what_was_before(check
     assert done.stderr.count("line 29 of") == 1
     one = [alignment.pharaoh() for alignment in expected(checkpoint)]
     assert (tmp_path / "links.partial").read_text() == text_of(one * 4)
-    assert not (tmp_path / "links").exists()
+    assert {path.name for path in tmp_path.iterdir()} == {"pairs", "links.partial"}
 
 
 def test_windows_of_several_processes_are_joined_up_to_the_first_that_breaks_off(tmp_path):
@@ -535,7 +654,7 @@ def test_windows_of_several_processes_are_joined_up_to_the_first_that_breaks_off
             with open(part, "wb") as target:
                 try:
                     align.align_stream(
-                        NumberedAligner(), joined_pairs(data, 4, "x"), target, stream_options(), rank, 3
+                        NumberedAligner(), joined_pairs(Lines(data), 4, "x"), target, stream_options(), rank, 3
                     )
                 except CommandError as error:
                     message = str(error)
@@ -544,7 +663,6 @@ def test_windows_of_several_processes_are_joined_up_to_the_first_that_breaks_off
         if broken is None:
             join_parts(parts, str(output), 4, messages)
             assert output.read_text() == text_of(f"{n}-0" for n in range(40))
-            assert not any(Path(part).exists() for part in parts)
             continue
         with pytest.raises(CommandError, match=f"line {broken + 1} of x"):
             join_parts(parts, str(output), 4, messages)

@@ -7,6 +7,7 @@ import json
 import random
 import socket
 import sys
+import time
 
 import evaluate
 import pytest
@@ -286,11 +287,12 @@ def test_options_that_need_each_other(score, files):
 
 
 def test_files_that_cannot_be_read(score, files, write, tmp_path):
-    assert "nothing` does not exist" in refused(score(files.gold, tmp_path / "nothing"))
-    assert "nothing` does not exist" in refused(score(tmp_path / "nothing", files.first))
+    assert "nothing cannot be opened: No such file" in refused(score(files.gold, tmp_path / "nothing"))
+    assert "nothing cannot be opened: No such file" in refused(score(tmp_path / "nothing", files.first))
+    assert "cannot be opened: Is a directory" in refused(score(files.gold, tmp_path))
     assert "is empty" in refused(score(files.gold, write("empty", [])))
-    assert "Standard input is empty" in refused(score(files.gold, "-"))
-    assert "line 2 of the input is not UTF-8" in refused(score(files.gold, "-", stdin=b"0-0\n\xff\n"))
+    assert "standard input is empty" in refused(score(files.gold, "-"))
+    assert "line 2 of standard input is not UTF-8" in refused(score(files.gold, "-", stdin=b"0-0\n\xff\n"))
 
 
 def test_lines_that_are_no_alignment(score, files, write):
@@ -301,6 +303,51 @@ def test_lines_that_are_no_alignment(score, files, write):
     assert f"{bad}: line 2: '0:0' is not a link" in refused(score(files.gold, bad))
     assert f"{bad}: line 2: '0:0' is not a link" in refused(score(bad, files.first))
     assert "standard input: line 1: 'x' is not a link" in refused(score(files.gold, "-", stdin=b"x\n"))
+
+
+@pytest.mark.parametrize("index", ["1" * 10, "1000000000000000000", "9" * 5000, "0" * 100])
+def test_an_index_that_is_no_words_is_named(score, write, index):
+    good, bad = write("good", ["0-0", "0-0"]), write("bad", ["0-0", f"0-0 0-{index}"])
+    for files in ((good, bad), (bad, good)):
+        message = refused(score(*files))
+        assert f"{bad}: line 2: '0-" in message
+        assert "has an index of more than 9 digits" in message
+        assert len(message) < 1000
+
+
+@pytest.mark.parametrize("link", ["٠-٠", "0-０", "0-0:٣", "0-²", "0-0:1e٣"])
+def test_digits_of_other_scripts_are_no_link(score, files, write, link):
+    bad = write("bad", ["0-0", link, "", ""])
+    assert f"{bad}: line 2: {link!r} is not a link" in refused(score(files.gold, bad))
+
+
+@pytest.mark.parametrize("token", ["0-0:" + "1" * 200_000 + "x", "1" * 200_000, "0-0" * 60_000])
+def test_a_huge_token_is_named_at_once(score, files, write, token):
+    bad = write("bad", ["0-0", token, "", ""])
+    start = time.perf_counter()
+    message = refused(score(files.gold, bad))
+    assert time.perf_counter() - start < 10
+    assert f"{bad}: line 2: '" in message
+    assert len(message) < 1000
+
+
+def test_a_line_without_end_is_named(score, files, write):
+    bad = write("bad.gz", ["0-0", "0-0 " * 250_001, "", ""])
+    assert f"line 2 of {bad} has more than 1000000 bytes" in refused(score(files.gold, bad))
+    assert f"line 1 of {files.gold} has more than 9 bytes" in refused(score(files.gold, bad, "--longest-line", "9"))
+    assert rates(score(files.gold, bad, "--longest-line", "2000000", *QUICK))["proposed"] == 2
+
+
+def test_a_byte_order_mark_is_no_link_in_files_and_on_standard_input(score, files, write):
+    gold, first = (
+        write("gold.bom", ["\ufeff" + GOLD[0], *GOLD[1:]]),
+        write("first.bom", ["\ufeff" + FIRST[0], *FIRST[1:]]),
+    )
+    expected = rates(score(files.gold, files.first, *QUICK))
+    with open(first, "rb") as file:
+        found = [rates(score(gold, first, *QUICK)), rates(score(gold, "-", *QUICK, stdin=file.read()))]
+    for row in found:
+        assert row | {"hypothesis": files.first} == expected
 
 
 def test_what_the_signature_cannot_hold(score, files):

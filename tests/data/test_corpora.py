@@ -3,6 +3,7 @@
 import gzip
 import json
 import lzma
+import os
 
 import datasets
 import pytest
@@ -55,6 +56,7 @@ def test_only_line_feeds_end_a_line(write):
         ("broken.gz", b"plain text", r"broken\.gz.*cannot be decompressed.*rename"),
         ("cut.gz", gzip.compress(b"a" * 1000, mtime=0)[:-9], r"cut\.gz.*cannot be decompressed.*again"),
         ("broken.xz", b"plain text", r"broken\.xz.*cannot be decompressed"),
+        ("bits.gz", gzip.compress(b"", mtime=0)[:10] + b"\xff" * 20, r"bits\.gz.*cannot be decompressed.*invalid"),
     ],
 )
 def test_unreadable_files(write, name, content, message):
@@ -67,6 +69,9 @@ def test_missing_files_and_directories(tmp_path):
         read_lines(tmp_path / "absent.en")
     with pytest.raises(ValueError, match="is a directory"):
         read_lines(tmp_path)
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ValueError, match="is a pipe or a device"):
+        read_lines(tmp_path / "pipe")
 
 
 def test_read_parallel(write):

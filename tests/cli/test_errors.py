@@ -1,0 +1,216 @@
+"""What goes wrong outside of the command, or inside: one line that says what to mend, and a status that is not 0."""
+
+import errno
+import io
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+from safetensors import SafetensorError
+
+import hf_attncal.cli
+from hf_attncal.cli.common import CommandError, explain, load_errors, one_line
+from hf_attncal.cli.streams import check_output, output_file
+
+linux = pytest.mark.skipif(not os.path.exists("/dev/full"), reason="/dev/full is of Linux")
+
+
+@pytest.fixture
+def failing(monkeypatch, capsys):
+    """Run a command that raises an error: (error, options) -> (status, standard error)."""
+
+    def run(error: BaseException, *arguments: str) -> tuple[int, str]:
+        def fail(options):
+            raise error
+
+        build = hf_attncal.cli.build_parser
+
+        def build_parser():
+            parser = build()
+            parser.set_defaults(run=fail)
+            for action in parser._subparsers._group_actions:
+                action.choices["demo"].set_defaults(run=fail)
+            return parser
+
+        with monkeypatch.context() as patch:
+            patch.setattr(hf_attncal.cli, "build_parser", build_parser)
+            status = hf_attncal.cli.main([*arguments])
+        return status, capsys.readouterr().err
+
+    return run
+
+
+# ---- errors ----
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (CommandError("mend this."), "mend this."),
+        (OSError(errno.ENOSPC, "No space left on device", "folder/file"), "folder/file: No space left on device."),
+        (OSError(errno.ENOSPC, "No space left on device"), "No space left on device"),
+        (SafetensorError("I/O error: No space left on device (os error 28)"), "no space is left on its disk"),
+        (RuntimeError("[enforce fail at inline_container.cc:664] . unexpected pos 64 vs 0"), "no space is left"),
+        (MemoryError(), "there is not enough memory (MemoryError)."),
+        (torch.OutOfMemoryError("CUDA out of memory."), "there is not enough memory (CUDA out of memory.)"),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried"), "there is not enough memory"),
+        (KeyError("layer"), "KeyError: 'layer'. Unless a file of the model is damaged, this is a bug"),
+        (RecursionError("maximum recursion depth exceeded"), "this is a bug"),
+    ],
+)
+def test_an_error_is_one_line_and_a_traceback_only_where_it_is_asked_for(failing, error, told):
+    status, err = failing(error, "demo")
+    assert status == 1
+    assert err.startswith("attncal: error: ")
+    assert told in err
+    assert err.count("\n") == 1
+    for arguments in (["demo", "--debug"], ["--debug", "demo"]):
+        status, err = failing(error, *arguments)
+        assert status == 1
+        assert "Traceback" in err
+        assert told in err.splitlines()[-1]
+
+
+def test_interrupts_and_readers_that_leave_are_no_errors(failing):
+    assert failing(KeyboardInterrupt(), "demo") == (130, "")
+    assert failing(BrokenPipeError(), "demo") == (141, "")
+
+
+def test_one_line_of_an_error():
+    assert one_line(ValueError("Validation error for field 'd_model':\n    TypeError: got None\nand more")) == (
+        "Validation error for field 'd_model': TypeError: got None"
+    )
+    assert one_line(OSError()) == ""
+    assert len(one_line(ValueError("x" * 10_000))) == 1000
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (OSError("no such folder\nand more"), "model cannot be loaded: no such folder"),
+        (ValueError("Loading needs trust_remote_code"), "pass --trust-remote-code"),
+        (SafetensorError("header too large"), "do not fit together (SafetensorError: header too large)"),
+        (RuntimeError("size mismatch"), "(RuntimeError: size mismatch)"),
+        (KeyError("x"), "(KeyError: 'x')"),
+        (TypeError("not a bool"), "(TypeError: not a bool)"),
+        (RecursionError("too deep"), "(RecursionError: too deep)"),
+        (Exception("data did not match"), "(Exception: data did not match)"),
+        (OSError(), "(OSError: )"),
+    ],
+)
+def test_whatever_a_damaged_checkpoint_raises_names_it(error, told):
+    with pytest.raises(CommandError) as raised, load_errors("model"):
+        raise error
+    assert told in str(raised.value)
+    assert raised.value.__cause__ is error
+    assert "bug" not in explain(raised.value)
+
+
+# ---- standard streams ----
+
+
+def attncal(*arguments: object, shell: str = "", **options) -> subprocess.CompletedProcess:
+    """Run the command as a process of a shell, with redirections."""
+    script = f'exec "$0" -m hf_attncal.cli "$@" {shell}'
+    command = ["bash", "-c", script, sys.executable, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, **options)
+
+
+@pytest.fixture
+def links(tmp_path):
+    (tmp_path / "gold").write_text("0-0\n")
+    (tmp_path / "links").write_text("0-0\n")
+    return tmp_path / "gold", tmp_path / "links"
+
+
+@pytest.mark.parametrize(
+    ("shell", "told"),
+    [
+        (">&-", "standard output is closed"),
+        pytest.param(">/dev/full", "standard output cannot be written: No space left on device", marks=linux),
+        ("1</dev/null", "standard output cannot be written: Bad file descriptor"),
+    ],
+)
+def test_output_that_cannot_be_written_is_an_error(links, shell, told):
+    for unbuffered, arguments in (("", ["score", *links]), ("1", ["score", *links]), ("", ["--version"])):
+        done = attncal(*arguments, shell=shell, env=os.environ | {"PYTHONUNBUFFERED": unbuffered})
+        assert done.returncode == 1
+        assert done.stderr.splitlines() == [line for line in done.stderr.splitlines() if told in line]
+        assert done.stderr.count("attncal: error: ") == 1
+
+
+def test_a_closed_standard_error_does_not_send_errors_to_standard_output(links):
+    done = attncal("score", links[0], "no_such_file", shell="2>&-")
+    assert (done.returncode, done.stdout) == (1, "")
+
+
+@pytest.mark.parametrize("command", ["score {gold} -", "translate no/model", "align run no/model"])
+def test_a_closed_standard_input_is_an_error(links, command):
+    done = attncal(*command.format(gold=links[0]).split(), shell="<&-")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("attncal: error: standard input is closed")
+
+
+def test_what_needs_no_standard_input_does_not_ask_for_it(links):
+    assert attncal("score", *links, shell="<&-").returncode == 0
+
+
+def test_pipes_in_place_of_files(links):
+    done = attncal("score", shell=f"<(cat {links[0]}) <(cat {links[1]}) --format json")
+    assert done.returncode == 0, done.stderr
+    assert '"aer": 0.0' in done.stdout
+
+
+# ---- disks ----
+
+
+def test_an_output_file_on_a_full_disk_names_it_and_keeps_what_was_written(tmp_path):
+    script = """
+import resource, sys
+from hf_attncal.cli.common import CommandError
+from hf_attncal.cli.streams import output_file, write_lines
+resource.setrlimit(resource.RLIMIT_FSIZE, (4500, 4500))
+try:
+    with output_file(sys.argv[1]) as target:
+        for number in range(10):
+            write_lines(target, ["x" * 999])
+except CommandError as error:
+    print(error)
+"""
+    output = tmp_path / "links"
+    done = subprocess.run([sys.executable, "-c", script, output], capture_output=True, text=True)
+    assert done.stdout == (
+        f"--output {output} cannot be written: File too large. What was aligned before is in {output}.partial.\n"
+    )
+    assert (tmp_path / "links.partial").read_text() == ("x" * 999 + "\n") * 4  # and no half line
+    assert not output.exists()
+
+
+@linux
+def test_a_full_device_is_named():
+    message = "--output /dev/full cannot be written: No space left"
+    with pytest.raises(CommandError, match=message), output_file("/dev/full") as target:
+        target.write(b"x" * 100_000)
+    assert os.path.exists("/dev/full")
+
+
+def test_an_output_that_is_an_input_is_refused(tmp_path):
+    source, other = tmp_path / "pairs", tmp_path / "other"
+    source.write_text("a ||| b\n")
+    other.write_text("")
+    (tmp_path / "symbolic").symlink_to(source)
+    os.link(source, tmp_path / "hard")
+    os.link(source, tmp_path / "links.partial")
+    os.link(source, tmp_path / "shared.partial.1")
+    for name in ("pairs", "symbolic", "hard", "links"):
+        with pytest.raises(CommandError, match=f"--output .* would overwrite {source}, the same file"):
+            check_output(str(tmp_path / name), [str(other), str(source)])
+    check_output(str(tmp_path / "shared"), [str(source)])
+    with pytest.raises(CommandError, match="the same file"):
+        check_output(str(tmp_path / "shared"), [str(source)], world=2)
+    with source.open("rb") as file, pytest.raises(CommandError, match="would overwrite standard input"):
+        check_output(str(source), [file])
+    check_output(str(tmp_path / "new"), [str(source), str(other), "no such file", io.BytesIO()])
+    check_output("/dev/null", ["/dev/null"])
