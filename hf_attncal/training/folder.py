@@ -37,7 +37,7 @@ _OF_A_MODEL = ("config.json", "*.safetensors", "tokenizer.json", "*.spm")
 Value = TypeVar("Value")
 
 
-@dataclass
+@dataclass(frozen=True)
 class Run:
     """A run that has its folder.
 
@@ -66,7 +66,7 @@ def claimed(config: Settings, args: TrainingArguments, resume: bool, allow_chang
     folder, first = Path(args.output_dir), args.process_index == 0
     lock = FileLock(folder / LOCK)
     try:
-        run = _in_first_process(first, partial(_claim, folder, lock, config, args, resume, allow_changes))
+        run = Run(args, *_in_first_process(first, partial(_claim, folder, lock, config, args, resume, allow_changes)))
         try:
             yield run
         except BaseException:
@@ -99,8 +99,8 @@ def _in_first_process(first: bool, function: Callable[[], Value]) -> Value:
 
 def _claim(
     folder: Path, lock: FileLock, config: Settings, args: TrainingArguments, resume: bool, allow_changes: bool
-) -> Run:
-    """Lock the folder, see what is in it, and write `run.json`."""
+) -> tuple[Path | None, list[dict[str, Any]], dict[str, Any] | None]:
+    """Lock the folder, see what is in it, and write `run.json`; returns what a `Run` has besides its arguments."""
     folder.mkdir(parents=True, exist_ok=True)
     try:
         lock.acquire(timeout=0)
@@ -130,7 +130,7 @@ def _claim(
         if finished and not different:
             results = json.loads((folder / RESULTS).read_text(encoding="utf-8"))
             print(f"{folder}: the run is finished after {results['steps']} steps. There is nothing to train.")
-            return Run(args, checkpoint, changes, results)
+            return checkpoint, changes, results
         if checkpoint is None:
             raise ValueError(
                 f"`{different[0][0]}` is other than it was, and the finished run in {folder} has no checkpoint to go "
@@ -138,7 +138,7 @@ def _claim(
             )
         changes += [{"from": checkpoint.name, "key": key, "was": was, "is": new} for key, was, new in different]
     _state(folder, {"run": now, "software": records.software(), "changes": changes, "finished": False})
-    return Run(args, checkpoint, changes)
+    return checkpoint, changes, None
 
 
 def _run_in(folder: Path) -> str:

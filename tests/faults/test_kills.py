@@ -167,6 +167,9 @@ def result_of(output: Path) -> dict:
 
 def drive(folder: Path, job: str, chosen: list[str]) -> None:
     """The whole run, then one for every point: killed there, and resumed."""
+    import hf_attncal.training.adapter
+    import hf_attncal.training.word_alignment  # noqa: F401 (for all children)
+
     prepare(folder, job)
     output = folder / "run"
 
