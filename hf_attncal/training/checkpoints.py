@@ -38,6 +38,7 @@ class WholeCheckpointsMixin:
 
     def _run_epoch(self, *args, **kwargs) -> None:
         """The stock Trainer looks at the number of steps after a step, so that a finished run would train another."""
+        self._name_best(Path(self._get_output_dir(None)))  # the folder may have moved since its state was saved
         if self.state.global_step >= self.state.max_steps:
             self.control.should_training_stop = True
             return
@@ -64,10 +65,7 @@ class WholeCheckpointsMixin:
             super()._save_checkpoint(model, trial)
         finally:
             self._saving_in = None
-        if self.state.best_global_step:
-            best = folder / f"checkpoint-{self.state.best_global_step}"
-            if best == final or best.is_dir():
-                self.state.best_model_checkpoint = str(best)
+        self._name_best(folder, final)
         self.accelerator.wait_for_everyone()  # every process has files in it
         if self.args.should_save:
             self.state.save_to_json(str(unfinished / TRAINER_STATE_NAME))
@@ -75,8 +73,14 @@ class WholeCheckpointsMixin:
             _discard(final)
             unfinished.rename(final)
             self._rotate(folder, final)
-            (folder / UNFINISHED).rmdir()
+            shutil.rmtree(folder / UNFINISHED, ignore_errors=True)
         self.accelerator.wait_for_everyone()
+
+    def _name_best(self, folder: Path, newest: Path | None = None) -> None:
+        """Say where the best checkpoint is, by its step; `newest` is about to get its name."""
+        best = folder / f"checkpoint-{self.state.best_global_step}"
+        if best == newest or best.is_dir():
+            self.state.best_model_checkpoint = str(best)
 
     def _rotate(self, folder: Path, newest: Path) -> None:
         """Delete the oldest checkpoints over `save_total_limit`, but neither the newest nor the best."""
@@ -91,6 +95,5 @@ def _discard(checkpoint: Path) -> None:
     """Delete a checkpoint, if there is one: what is half deleted must not have its name."""
     if checkpoint.is_dir():
         nameless = checkpoint.parent / UNFINISHED / f"{checkpoint.name}.old"
-        shutil.rmtree(nameless, ignore_errors=True)
         checkpoint.rename(nameless)
-        shutil.rmtree(nameless)
+        shutil.rmtree(nameless, ignore_errors=True)

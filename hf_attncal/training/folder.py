@@ -136,6 +136,11 @@ def _claim(
                 f"`{different[0][0]}` is other than it was, and the finished run in {folder} has no checkpoint to go "
                 "on from. Name another `training.output_dir`."
             )
+        if args.save_only_model:
+            raise ValueError(
+                f"`training.save_only_model` must be false to go on from {checkpoint}, got true: what the optimiser has "
+                "learned is not saved. Name another `training.output_dir`."
+            )
         changes += [{"from": checkpoint.name, "key": key, "was": was, "is": new} for key, was, new in different]
     _state(folder, {"run": now, "software": records.software(), "changes": changes, "finished": False})
     return checkpoint, changes, None
@@ -150,7 +155,10 @@ def _run_in(folder: Path) -> str:
 
 def _read(folder: Path) -> dict[str, Any]:
     try:
-        return json.loads((folder / RUN).read_text(encoding="utf-8"))
+        run = json.loads((folder / RUN).read_text(encoding="utf-8"))
+        if not isinstance(run, dict) or not {"run", "changes", "finished"} <= run.keys():
+            raise ValueError("it lacks `run`, `changes` or `finished`")
+        return run
     except FileNotFoundError:
         raise ValueError(
             f"{folder} holds {_run_in(folder)} but no {RUN}, so what it was trained with is not known. Name another "
@@ -166,12 +174,13 @@ def _read(folder: Path) -> dict[str, Any]:
 def identity(config: Settings, args: TrainingArguments) -> dict[str, Any]:
     """All that changes a run, as JSON gives it: processes, settings, and the SHA-256 of its text and of its models."""
     plain = config.published()
-    hashes = {name: _sha256(path) for name, path in config.data.files().items() if path.is_file()}
+    files = config.data.files().items()
+    hashes = {name: _sha256(path) if path.is_file() else f"no file {path}" for name, path in files}
     for entry in (plain["data"][split] or {} for split in SPLITS):
         for key in (*FILES, *LINKS):
             names = entry.get(key)
             if names:
-                entry[key] = [hashes.get(name) for name in ([names] if isinstance(names, str) else names)]
+                entry[key] = [hashes[name] for name in ([names] if isinstance(names, str) else names)]
     for section, key in (("model", "init_from"), ("model", "checkpoint"), ("tokenizer", "pretrained")):
         named = getattr(config, section, {})
         named = named.get(key) if isinstance(named, dict) else getattr(named, key, None)

@@ -31,7 +31,6 @@ CHOSEN = (
     "os.rename unfinished/filled/model.safetensors",
     "os.rename unfinished/filled/results.json",
 )
-JOBS = ("translation", "aligner", "adapter")
 
 
 # ---- the process that forks ----
@@ -73,9 +72,8 @@ def train(folder: Path, output: Path, job: str, resume: bool):
     if job == "adapter":
         values |= {"model": {"checkpoint": str(folder / "base")}, "adapter": {"calibration": "gated"}}
         return train_adapter(AdapterConfig.make(values), resume)
-    values |= {"tokenizer": {"vocab_size": 60}, "average_last": 2}
-    values["training"]["save_total_limit"] = 2 if folder.name == "average" else 1
-    values["average_last"] = values["training"]["save_total_limit"]
+    values |= {"tokenizer": {"vocab_size": 60}, "average_last": 2 if job == "average" else 1}
+    values["training"]["save_total_limit"] = values["average_last"]
     values["model"] = {**SIZES, **HEADS, "max_position_embeddings": 32, "calibration": "gated"}
     return train_translation(TranslationConfig.make(values), resume)
 
@@ -187,10 +185,13 @@ def drive(folder: Path, job: str, chosen: list[str]) -> None:
         Events(output, at).start()
         train(folder, output, job, resume=False)
 
-    if chosen and chosen[0] == "seconds":
-        points = [random.Random(n).uniform(0, 2) for n in range(int(chosen[1]))]
-    else:
-        points = [events.index(name) for name in chosen] or range(len(events))
+    match chosen:
+        case ["seconds", times]:
+            points = [random.Random(n).uniform(0, 2) for n in range(int(times))]
+        case ["every", step]:
+            points = list(range(0, len(events), int(step)))
+        case _:
+            points = [events.index(name) for name in chosen]
     lost = []
     for point in points:
         shutil.rmtree(output)
@@ -238,10 +239,12 @@ def test_a_run_that_is_killed_goes_on(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("job", [*JOBS, "average"])
-def test_a_run_that_is_killed_anywhere_goes_on(job, tmp_path):
-    """At every event; "average" is a translation model that is the mean of two checkpoints."""
-    assert report_of(tmp_path / job, job)["tried"] > 50
+@pytest.mark.parametrize(
+    ("job", "step"), [("translation", 1), ("aligner", 3), ("adapter", 3), ("average", 3)], ids=lambda value: str(value)
+)
+def test_a_run_that_is_killed_anywhere_goes_on(job, step, tmp_path):
+    """At every event, or every third; "average" is a translation model that is the mean of two checkpoints."""
+    assert report_of(tmp_path / job, job, "every", str(step))["tried"] > 50
 
 
 @pytest.mark.slow

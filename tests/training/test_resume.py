@@ -15,6 +15,7 @@ import torch
 from filelock import FileLock, Timeout
 from helpers import tiny_model
 from peft import AutoPeftModelForSeq2SeqLM
+from safetensors.torch import load_file
 from test_train_adapter import base  # noqa: F401
 from test_train_adapter import settings as adapter_settings
 from test_train_translation import ROOT, corpus, settings  # noqa: F401
@@ -174,6 +175,14 @@ def test_another_base_of_an_adapter_is_refused(base):  # noqa: F811
         train_adapter.main([*arguments, "--resume"])
 
 
+def test_without_an_optimizer_there_is_no_going_on(arguments, tmp_path):
+    arguments = [*arguments, "training.save_only_model=true"]
+    train_translation.main(arguments)
+    (tmp_path / "run" / "results.json").unlink()
+    with pytest.raises(ValueError, match=r"`training.save_only_model` must be false to go on from .*checkpoint-4"):
+        train_translation.main([*arguments, "--resume"])
+
+
 # ---- going on ----
 
 
@@ -218,6 +227,15 @@ def test_the_best_checkpoint_and_the_last_are_kept(tmp_path):
         assert state["best_model_checkpoint"] == str(tmp_path / "checkpoint-1")
     assert not (tmp_path / "unfinished").exists()
 
+    shutil.move(tmp_path / "checkpoint-1", tmp_path / "moved" / "checkpoint-1")
+    shutil.move(tmp_path / "checkpoint-4", tmp_path / "moved" / "checkpoint-4")
+    best = load_file(tmp_path / "moved" / "checkpoint-1" / "model.safetensors")
+    again = make_trainer(tmp_path / "moved", tiny_model("marian"), dataset, **options)
+    again.args.load_best_model_at_end = True
+    again.train(resume_from_checkpoint=True)
+    found = again.model.state_dict()
+    assert all(torch.equal(found[name], tensor) for name, tensor in best.items())
+
 
 # ---- the folder ----
 
@@ -252,9 +270,10 @@ def test_a_folder_of_something_else_is_refused(arguments, tmp_path):
         train_translation.main(arguments)
     with pytest.raises(ValueError, match=r"holds model.safetensors but no run.json"):
         train_translation.main([*arguments, "--resume"])
-    (run / "run.json").write_text("{", encoding="utf-8")
-    with pytest.raises(ValueError, match=r"run.json must be JSON as it was written"):
-        train_translation.main([*arguments, "--resume"])
+    for text in ("{", "{}", "3"):
+        (run / "run.json").write_text(text, encoding="utf-8")
+        with pytest.raises(ValueError, match=r"run.json must be JSON as it was written"):
+            train_translation.main([*arguments, "--resume"])
     assert sorted(path.name for path in run.iterdir()) == ["model.safetensors", "run.json"]
 
 
