@@ -138,8 +138,8 @@ def _claim(
             )
         if args.save_only_model:
             raise ValueError(
-                f"`training.save_only_model` must be false to go on from {checkpoint}, got true: what the optimiser has "
-                "learned is not saved. Name another `training.output_dir`."
+                f"`training.save_only_model` must be false to go on from {checkpoint}, got true: the state of the "
+                "optimiser is not saved. Name another `training.output_dir`."
             )
         changes += [{"from": checkpoint.name, "key": key, "was": was, "is": new} for key, was, new in different]
     _state(folder, {"run": now, "software": records.software(), "changes": changes, "finished": False})
