@@ -38,8 +38,11 @@ class WholeCheckpointsMixin:
 
     def _run_epoch(self, *args, **kwargs) -> None:
         """The stock Trainer looks at the number of steps after a step, so that a finished run would train another."""
-        self._name_best(Path(self._get_output_dir(None)))  # the folder may have moved since its state was saved
+        folder = Path(self._get_output_dir(None))
+        self._name_best(folder)  # the folder may have moved since its state was saved
         if self.state.global_step >= self.state.max_steps:
+            if self.args.should_save:  # the process may have been killed between the last save and this
+                self._rotate(folder, folder / f"checkpoint-{self.state.global_step}")
             self.control.should_training_stop = True
             return
         super()._run_epoch(*args, **kwargs)
@@ -95,5 +98,6 @@ def _discard(checkpoint: Path) -> None:
     """Delete a checkpoint, if there is one: what is half deleted must not have its name."""
     if checkpoint.is_dir():
         nameless = checkpoint.parent / UNFINISHED / f"{checkpoint.name}.old"
+        nameless.parent.mkdir(exist_ok=True)
         checkpoint.rename(nameless)
         shutil.rmtree(nameless, ignore_errors=True)

@@ -8,10 +8,12 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
+from accelerate import PartialState
 from filelock import FileLock, Timeout
 from helpers import tiny_model
 from peft import AutoPeftModelForSeq2SeqLM
@@ -23,6 +25,7 @@ from test_trainer import largest_difference, make_trainer, toy_dataset, weights
 from transformers.trainer_utils import IntervalStrategy
 
 from hf_attncal.training import translation
+from hf_attncal.training.averaging import last_checkpoints
 
 sys.path.insert(0, str(ROOT / "training"))
 import train_adapter
@@ -55,6 +58,17 @@ def contents(folder: Path) -> dict[str, tuple[bytes, int]]:
     """The bytes of every file, and when it was written."""
     files = [path for path in folder.rglob("*") if path.is_file()]
     return {str(path): (path.read_bytes(), path.stat().st_mtime_ns) for path in files}
+
+
+def full_disk(save: Callable) -> Callable:
+    """`torch.save` on a disk that the third checkpoint fills up."""
+
+    def saving(state, file, *rest):
+        if "checkpoint-3" in str(file):
+            raise OSError(28, "No space left on device")
+        save(state, file, *rest)
+
+    return saving
 
 
 # ---- a finished run ----
@@ -288,12 +302,7 @@ def test_an_error_before_the_first_checkpoint_gives_the_folder_back(arguments, c
 
 
 def test_an_error_in_a_save_leaves_the_last_checkpoint(arguments, tmp_path, monkeypatch):
-    def full(state, file, *rest, save=torch.save):
-        if "checkpoint-3" in str(file):
-            raise OSError(28, "No space left on device")
-        save(state, file, *rest)
-
-    monkeypatch.setattr(torch, "save", full)
+    monkeypatch.setattr(torch, "save", full_disk(torch.save))
     with pytest.raises(OSError, match="No space left"):
         train_translation.main(arguments)
     assert sorted(path.name for path in (tmp_path / "run").iterdir() if path.is_dir()) == ["checkpoint-2"]
@@ -328,46 +337,62 @@ def test_an_adapter_works_from_any_folder(base, name, tmp_path, monkeypatch):  #
 # ---- two processes ----
 
 
-def worker(arguments: list[str], report: Path) -> None:
-    """One of two processes: what a run ended with."""
-    try:
-        said = f"{train_translation.main(arguments)['steps']} steps"
-    except ValueError as error:
-        said = str(error)
-    Path(f"{report}.{os.environ['RANK']}").write_text(said, encoding="utf-8")
+def worker(folder: Path, attempts: list, arguments: list[str]) -> None:
+    """One of two processes: a run for each list of options; "kill" in between leaves what a kill in step 3 does."""
+    state, said, run = PartialState(), [], folder / "run"
+    if os.environ.get("FULL_DISK_OF") == os.environ["RANK"]:
+        torch.save = full_disk(torch.save)
+    for options in attempts:
+        if options != "kill":
+            try:
+                said.append(f"{train_translation.main([*arguments, *options])['steps']} steps")
+            except ValueError as error:
+                said.append(str(error))
+        elif state.is_main_process:
+            (run / "model.safetensors").rename(folder / "whole.safetensors")
+            (run / "results.json").unlink()
+            for step in (3, 4):
+                shutil.rmtree(run / f"checkpoint-{step}")
+        state.wait_for_everyone()
+    (folder / f"said.{os.environ['RANK']}").write_text(json.dumps(said), encoding="utf-8")
 
 
-def in_two_processes(tmp_path: Path, arguments: list[str]) -> list[str]:
-    """What each of two processes said of a run."""
-    report = tmp_path / "said"
+def in_two_processes(folder: Path, attempts: list, arguments: list[str], **variables: str) -> list[list[str]] | None:
+    """What each of two processes said of its attempts; None if one failed."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", __file__]
+    arguments = [*arguments, "training.tokens_per_batch=64", "training.save_total_limit=9"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": ":".join(sys.path)}
+    environment |= variables
     done = subprocess.run(
-        [*command, report, *arguments], env=environment, capture_output=True, text=True, timeout=300, check=False
+        [*command, folder, json.dumps(attempts), *arguments],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
     )
-    assert done.returncode == 0, done.stderr[-4000:]
-    return [Path(f"{report}.{rank}").read_text(encoding="utf-8") for rank in range(2)]
+    assert done.returncode == 0 or variables, done.stderr[-4000:]
+    return None if done.returncode else [json.loads((folder / f"said.{rank}").read_text()) for rank in range(2)]
 
 
 def test_two_processes_decide_together(arguments, tmp_path):
     """A run, what is refused in both, and a resume after a kill with the weights of the whole run."""
-    arguments = [*arguments, "training.tokens_per_batch=64", "training.save_total_limit=9"]
-    run = tmp_path / "run"
-    assert in_two_processes(tmp_path, arguments) == ["4 steps"] * 2
-    weights = (run / "model.safetensors").read_bytes()
-    assert (run / "checkpoint-4" / "rng_state_1.pth").is_file()
-    assert all("holds another run" in said for said in in_two_processes(tmp_path, arguments))
-    for name in ("model.safetensors", "results.json"):
-        (run / name).unlink()
-    for step in (3, 4):
-        shutil.rmtree(run / f"checkpoint-{step}")
-    changed = in_two_processes(tmp_path, [*arguments, "--resume", "training.seed=2"])
-    assert all(said.startswith("`training.seed` is 2") for said in changed)
-    assert in_two_processes(tmp_path, [*arguments, "--resume"]) == ["4 steps"] * 2
-    assert (run / "model.safetensors").read_bytes() == weights
-    assert in_two_processes(tmp_path, [*arguments, "--resume"]) == ["4 steps"] * 2
+    attempts = [[], [], "kill", ["--resume", "training.seed=2"], ["--resume"], ["--resume"]]
+    for said in in_two_processes(tmp_path, attempts, arguments):
+        assert [said[n] for n in (0, 3, 4)] == ["4 steps"] * 3
+        assert "holds another run" in said[1]
+        assert said[2].startswith("`training.seed` is 2")
+    assert (tmp_path / "run" / "checkpoint-4" / "rng_state_1.pth").is_file()
+    assert (tmp_path / "run" / "model.safetensors").read_bytes() == (tmp_path / "whole.safetensors").read_bytes()
+
+
+@pytest.mark.slow
+def test_an_error_in_one_process_ends_both(arguments, tmp_path):
+    assert in_two_processes(tmp_path, [[]], arguments, FULL_DISK_OF="1") is None
+    assert [path.name for path in last_checkpoints(tmp_path / "run")] == ["checkpoint-1", "checkpoint-2"]
+    assert in_two_processes(tmp_path, [["--resume"]], arguments) == [["4 steps"]] * 2
 
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    worker(sys.argv[2:], Path(sys.argv[1]))
+    worker(Path(sys.argv[1]), json.loads(sys.argv[2]), sys.argv[3:])
