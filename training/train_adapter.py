@@ -9,11 +9,11 @@ Any setting can follow as `section.key=value`:
     python training/train_adapter.py --config configs/adapter/gated.yaml --data DIR --results results/gated.json \
         model.checkpoint=runs/multi30k training.output_dir=runs/gated training.seed=2 adapter.mask_rank=16
 
-`--resume` goes on from the last checkpoint in `training.output_dir`. Several processes: `accelerate launch` on GPUs,
-`torchrun --nproc_per_node 2` on CPUs. In the end `training.output_dir` holds the adapter (or the model) with its
-tokenizer, the translations, and `results.json` with BLEU before and after. With `adapter.lora` there are two adapters,
-each in a folder of its own, and `full`, a model with both in it (Marian and BART). `configs/reference_adapter.yaml`
-explains every key.
+`--resume` goes on from the last checkpoint in `training.output_dir`, with the settings and the data that the run began
+with unless `--allow-changes` is given. Several processes: `accelerate launch` on GPUs, `torchrun --nproc_per_node 2`
+on CPUs. In the end `training.output_dir` holds the adapter (or the model) with its tokenizer, the translations, and
+`results.json` with BLEU before and after. With `adapter.lora` there are two adapters, each in a folder of its own, and
+`full`, a model with both in it (Marian and BART). `configs/reference_adapter.yaml` explains every key.
 """
 
 from typing import Any

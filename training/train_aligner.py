@@ -7,9 +7,10 @@
     python training/train_aligner.py --config configs/aligner/wpt03.yaml --data DIR \
         --results results/aligner.json training.output_dir=runs/aligner data.train.guide=links.pharaoh
 
-`--resume` goes on from the last checkpoint in `training.output_dir`. Several processes: `accelerate launch` on GPUs,
-`torchrun --nproc_per_node 2` on CPUs. `attncal align train` is the same job without a configuration file.
-`configs/reference_aligner.yaml` explains every key.
+`--resume` goes on from the last checkpoint in `training.output_dir`, with the settings and the data that the run began
+with unless `--allow-changes` is given. Several processes: `accelerate launch` on GPUs, `torchrun --nproc_per_node 2`
+on CPUs. `attncal align train` is the same job without a configuration file. `configs/reference_aligner.yaml` explains
+every key.
 """
 
 from typing import Any

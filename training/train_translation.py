@@ -7,7 +7,8 @@
     python training/train_translation.py --config configs/translation/multi30k_gated.yaml --data DIR \
         --results results/gated.json training.output_dir=runs/gated training.seed=2 model.mask_penalty=0.05
 
-`--resume` goes on from the last checkpoint in `training.output_dir`. Several processes give the same model (on CPUs
+`--resume` goes on from the last checkpoint in `training.output_dir`, with the settings and the data that the run began
+with unless `--allow-changes` is given. Several processes give the same model (on CPUs
 `torchrun --nproc_per_node 2`, as `accelerate launch` starts one process there):
 
     accelerate launch --num_processes 2 training/train_translation.py \

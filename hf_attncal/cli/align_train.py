@@ -42,6 +42,7 @@ def add_train(actions: argparse._SubParsersAction) -> None:
     length.add_argument("--steps", type=positive, help="optimiser steps")
     running.add_argument("--seed", type=int, default=1)
     running.add_argument("--resume", action="store_true", help="go on from the last checkpoint in the output folder")
+    running.add_argument("--allow-changes", action="store_true", help="--resume with other settings or data")
     running.add_argument(
         "settings", nargs="*", metavar="section.key=value", help="any other setting of configs/reference_aligner.yaml"
     )
@@ -72,7 +73,8 @@ def _run_train(options: argparse.Namespace) -> None:
     if options.steps is not None:
         values["training"]["max_steps"] = options.steps
     try:
-        results = train_aligner(AlignerConfig.make(apply_overrides(values, options.settings)), resume=options.resume)
+        config = AlignerConfig.make(apply_overrides(values, options.settings))
+        results = train_aligner(config, resume=options.resume, allow_changes=options.allow_changes)
     except (ValueError, OSError) as error:
         raise CommandError(str(error)) from error
     print(f"{options.output}: {results['steps']} steps in {results['wall_seconds'] / 60:.1f} minutes")

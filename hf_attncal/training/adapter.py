@@ -1,7 +1,6 @@
 """The job that trains an adapter on a finished translation model, or what it is compared with: LoRA, all weights."""
 
 import dataclasses
-import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -16,7 +15,8 @@ from hf_attncal.adapters import AttentionCalibrationConfig, export_calibrated, s
 from hf_attncal.families import BACKBONES
 
 from .calibrated import injected_adapters
-from .run import finish, hold_out, read_text, start, train
+from .folder import fill
+from .run import finish, hold_out, read_text, save_parts, start, train
 from .settings import EvaluationConfig, Settings, check, hints_of, naming
 from .translation import TRAINING_DEFAULTS, attention_on_dev, make_trainer, scored
 
@@ -110,62 +110,74 @@ def _hints(config_class: type | None) -> dict[str, Any]:
     return {name: hint for name, hint in found.items() if name not in _NOT_IN_FILES}
 
 
-def train_adapter(config: AdapterConfig, resume: bool = False) -> dict[str, Any]:
+def train_adapter(config: AdapterConfig, resume: bool = False, allow_changes: bool = False) -> dict[str, Any]:
     """Train an adapter, or what it is compared with, and score it; writes the folder `training.output_dir`.
 
-    With several processes (`accelerate launch`, `torchrun`) every one calls this; `resume` goes on from the last
-    checkpoint. Returns what `results.json` in the folder holds: what `run.train` gives, and scores.
+    With several processes (`accelerate launch`, `torchrun`) every one calls this; `resume` and `allow_changes` as in
+    `run.start`. Returns what `results.json` in the folder holds: what `run.train` gives, and scores.
 
     Raises:
         ValueError: no model to adapt or one that cannot be; see `run.start`.
     """
     if config.model.checkpoint is None:
         raise ValueError("`model.checkpoint` must name the model to adapt, got none. Add `model.checkpoint=FOLDER`.")
-    args = start(config, resume)
-    output, main = Path(args.output_dir), args.process_index == 0
-    splits = hold_out(read_text(config.data), config.data.held_out_pairs)
-    tokenizer = AutoTokenizer.from_pretrained(config.model.checkpoint, revision=config.model.revision)
-    with args.main_process_first(local=False):
-        checkpoint = stock_checkpoint(config.model, tokenizer, output / "base", main and not resume)
-    model = build(config, checkpoint)
-    trainer, reports = make_trainer(model, tokenizer, splits, config, args)
-    if config.adapter.get("null_mass") is not None:
-        text = trainer.train_dataset
-        few = trainer.data_collator([text[n] for n in range(min(64, len(text)))])
-        set_null_mass(model, few, config.adapter["null_mass"])
-    model, results = train(trainer, config, reports, resume)
+    with start(config, resume, allow_changes) as run:
+        if run.results is not None:
+            return run.results
+        args, output = run.args, Path(run.args.output_dir)
+        splits = hold_out(read_text(config.data), config.data.held_out_pairs)
+        tokenizer = AutoTokenizer.from_pretrained(config.model.checkpoint, revision=config.model.revision)
+        with args.main_process_first(local=False):
+            checkpoint = base_checkpoint(config.model, tokenizer, output, write=args.process_index == 0)
+        model = build(config, checkpoint)
+        trainer, reports = make_trainer(model, tokenizer, splits, config, args)
+        if config.adapter.get("null_mass") is not None:
+            text = trainer.train_dataset
+            few = trainer.data_collator([text[n] for n in range(min(64, len(text)))])
+            set_null_mass(model, few, config.adapter["null_mass"])
+        model, results = train(trainer, config, reports, run)
+        names = injected_adapters(model)
+        # Trained in all of its weights, a model has no base any more.
+        states = {"trained": nullcontext} | (
+            {"base": partial(_base, model)} if names or isinstance(model, PeftModel) else {}
+        )
+        for name in [name for name in splits if name != "train"]:
+            results[name] = {}
+            for what, state in states.items():
+                file = output / f"{name}.{what}.hypotheses.txt"
+                with state():
+                    results[name][what] = scored(model, tokenizer, splits[name], config.evaluation, file)
+        results |= attention_on_dev(trainer, model)
+        return finish(trainer, results, partial(_save, model, tokenizer))
+
+
+def _save(model: PreTrainedModel | PeftModel, tokenizer: PreTrainedTokenizerBase, folder: Path) -> dict[str, int]:
+    """The adapter, or a folder for each of several and `full`, a model with all of them; returns their size."""
     names = injected_adapters(model)
-    # Trained in all of its weights, a model has no base any more.
-    states = {"trained": nullcontext} | (
-        {"base": partial(_base, model)} if names or isinstance(model, PeftModel) else {}
-    )
-    for name in [name for name in splits if name != "train"]:
-        results[name] = {}
-        for what, state in states.items():
-            file = output / f"{name}.{what}.hypotheses.txt"
-            with state():
-                results[name][what] = scored(model, tokenizer, splits[name], config.evaluation, file)
-    results |= attention_on_dev(trainer, model)
-    if main:
-        for name in names:
-            save_adapter(model, output / name, adapter_name=name)
-        if names and model.config.model_type in BACKBONES:
-            export_calibrated(model).save_pretrained(output / "full")
-            tokenizer.save_pretrained(output / "full")
-        if not names:
-            model.save_pretrained(output)
-            tokenizer.save_pretrained(output)
-        files = [output / name / "adapter_model.safetensors" for name in names or [""]]
-        results["adapter_bytes"] = sum(file.stat().st_size for file in files if file.exists())
-    return finish(trainer, results)
+    for name in names:
+        save_adapter(model, folder / name, adapter_name=name)
+    if names and model.config.model_type in BACKBONES:
+        export_calibrated(model).save_pretrained(folder / "full")
+        tokenizer.save_pretrained(folder / "full")
+    if not names:
+        model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+    files = [folder / name / "adapter_model.safetensors" for name in names or [""]]
+    return {"adapter_bytes": sum(file.stat().st_size for file in files if file.exists())}
 
 
-def stock_checkpoint(
-    settings: BaseModelConfig, tokenizer: PreTrainedTokenizerBase, folder: Path, write: bool = True
+def base_checkpoint(
+    settings: BaseModelConfig, tokenizer: PreTrainedTokenizerBase, output: Path, write: bool = True
 ) -> str:
-    """The checkpoint itself, or a stock copy in `folder`, with its tokenizer, of a model of ours without a switch.
+    """The checkpoint, or, of a model of ours without a switch, a stock copy with its tokenizer in `output`/base.
 
-    The copy is written anew with `write`, or where there is none.
+    A folder is given by its whole path: the adapter names it, and is to be loaded from anywhere.
+
+    Args:
+        settings: name the checkpoint.
+        tokenizer: of the checkpoint.
+        output: the output folder.
+        write: make the copy; without it, another process has.
 
     Raises:
         ValueError: a model of ours with a switch.
@@ -173,25 +185,23 @@ def stock_checkpoint(
     config = AutoConfig.from_pretrained(settings.checkpoint, revision=settings.revision)
     kind = config.model_type.removeprefix("attncal_")
     if kind == config.model_type:
-        return settings.checkpoint
+        folder = Path(settings.checkpoint)
+        return str(folder.resolve()) if folder.is_dir() else settings.checkpoint
     if config.calibration is not None or config.leaky or config.gumbel:
         raise ValueError(
             f"`model.checkpoint` must be a stock model, or one of ours with every switch off; {settings.checkpoint} "
             f"has `calibration={config.calibration!r}`, `leaky={config.leaky}`, `gumbel={config.gumbel}`."
         )
-    if write or not folder.exists():
+    if write:
         stock = BACKBONES[kind].stock
         ours = AutoModelForSeq2SeqLM.from_pretrained(settings.checkpoint, revision=settings.revision)
         known = hints_of(stock.config_class).keys() - {"architectures", "model_type", "auto_map"}
         copied = stock.config_class(**{name: value for name, value in config.to_dict().items() if name in known})
         model = stock.model_class.from_pretrained(None, config=copied, state_dict=ours.state_dict())
         model.generation_config = ours.generation_config
-        unfinished = folder.with_name(f"{folder.name}.partial")  # half a copy must not be taken for one
-        model.save_pretrained(unfinished)
-        tokenizer.save_pretrained(unfinished)
-        shutil.rmtree(folder, ignore_errors=True)
-        unfinished.rename(folder)
-    return str(folder)
+        save = save_parts(model, tokenizer)
+        fill(output, lambda folder: save(folder / "base"))
+    return str((output / "base").resolve())
 
 
 def build(config: AdapterConfig, checkpoint: str) -> PreTrainedModel | PeftModel:

@@ -37,11 +37,14 @@ def average_checkpoints(paths: Sequence[str | Path]) -> dict[str, torch.Tensor]:
     return last | {name: (total / len(paths)).to(last[name].dtype) for name, total in sums.items()}
 
 
-def last_checkpoints(folder: str | Path, count: int) -> list[Path]:
-    """The last `count` `checkpoint-<step>` folders in `folder`, by step, oldest first; fewer where there are fewer."""
+def last_checkpoints(folder: str | Path, count: int | None = None) -> list[Path]:
+    """The last `count` `checkpoint-<step>` folders in `folder`, by step, oldest first; fewer where there are fewer.
+
+    None: all. One that is being written or deleted has another name (`checkpoints.WholeCheckpointsMixin`).
+    """
     found = [path for path in Path(folder).glob("checkpoint-*") if path.name.removeprefix("checkpoint-").isdigit()]
     found.sort(key=lambda path: int(path.name.removeprefix("checkpoint-")))
-    return found[-count:] if count > 0 else []
+    return found[max(0, len(found) - count) :] if count is not None else found
 
 
 def _load(folder: str | Path) -> dict[str, torch.Tensor]:

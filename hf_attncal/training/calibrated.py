@@ -24,6 +24,7 @@ from hf_attncal.adapters.layers import active_settings
 from hf_attncal.models.cross_attention import calibration_of
 
 from .arguments import AttnCalTrainingArguments
+from .checkpoints import WholeCheckpointsMixin
 from .token_batches import TokenBatchTrainerMixin
 
 # Sums over target tokens divided by their number: they add up over micro-batches and processes as `loss` does.
@@ -62,7 +63,7 @@ class AnnealingCallback(TrainerCallback):
             module.set_annealing_step(self.steps_before + step)
 
 
-class AttnCalTrainer(TokenBatchTrainerMixin, Seq2SeqTrainer):
+class AttnCalTrainer(WholeCheckpointsMixin, TokenBatchTrainerMixin, Seq2SeqTrainer):
     """`Seq2SeqTrainer` with named losses, a learning rate for the mask network, annealing and batches by tokens.
 
     Takes the arguments of `Seq2SeqTrainer`; `args` must be `AttnCalTrainingArguments`. Trains models with an adapter

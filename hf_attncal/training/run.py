@@ -1,15 +1,15 @@
 """What every job does: the command line, the guard of the output folder, text, tokenizer, model, training, results."""
 
 import argparse
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from accelerate import PartialState
 from datasets import Dataset
-from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase, Trainer, TrainingArguments, set_seed
+from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase, Trainer, set_seed
 
 from hf_attncal.data.corpora import all_lines, load_parallel, lowercased
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
@@ -17,6 +17,7 @@ from hf_attncal.families import Family
 from hf_attncal.metrics import records
 
 from .averaging import average_checkpoints, last_checkpoints
+from .folder import RESULTS, Run, claimed, finish_run
 from .settings import SPLITS, DataConfig, Settings, TokenizerConfig, hints_of, read_settings
 
 
@@ -30,33 +31,39 @@ def run_script(
     parser.add_argument("--config", required=True, help="YAML file")
     parser.add_argument("--data", help="folder of the data files (data.root)")
     parser.add_argument("--results", help="write results.json to this file too")
-    parser.add_argument("--resume", action="store_true", help="go on from the last checkpoint")
+    parser.add_argument("--resume", action="store_true", help="go on from the last checkpoint, if there is one")
+    parser.add_argument("--allow-changes", action="store_true", help="--resume with other settings or data")
     parser.add_argument("settings", nargs="*", help="section.key=value")
     options = parser.parse_intermixed_args(arguments)
     config = config_class.make(read_settings(options.config, options.settings))
     if options.data:
         config.data.root = options.data
-    results = job(config, resume=options.resume)
+    results = job(config, resume=options.resume, allow_changes=options.allow_changes)
     if options.results and PartialState().is_main_process:
         records.write(results, options.results)
     return results
 
 
-def start(config: Settings, resume: bool) -> TrainingArguments:
-    """The Trainer's arguments, once all is clear for a run; the seed is set.
+@contextmanager
+def start(config: Settings, resume: bool, allow_changes: bool) -> Iterator[Run]:
+    """The run, once all is clear for it: the output folder is its own until the end of the block; the seed is set.
+
+    Args:
+        config: of the run.
+        resume: go on from the last checkpoint of the output folder, if there is one.
+        allow_changes: with settings or data other than those that the run began with.
 
     Raises:
-        ValueError: no text to train on, or an output folder with checkpoints of another run.
+        ValueError: no text to train on, or an output folder that holds another run; see `folder.claimed`.
     """
-    args = config.arguments()
-    if last_checkpoints(args.output_dir, 1) and not resume:
-        raise ValueError(
-            f"{args.output_dir} holds checkpoints of another run. Pass --resume, or another training.output_dir."
-        )
     if config.data.train is None:
         raise ValueError("`data.train` must name the text to train on, got none.")
-    set_seed(args.seed)
-    return args
+    if allow_changes and not resume:
+        raise ValueError("--allow-changes goes with --resume: a run that starts has nothing to differ from.")
+    args = config.arguments()
+    with claimed(config, args, resume, allow_changes) as run:
+        set_seed(args.seed)
+        yield run
 
 
 def read_text(data: DataConfig, splits: Iterable[str] = SPLITS) -> dict[str, Dataset]:
@@ -75,7 +82,7 @@ def hold_out(text: dict[str, Dataset], pairs: int) -> dict[str, Dataset]:
 
 
 def build_tokenizer(
-    settings: TokenizerConfig, init_from: str | None, args: TrainingArguments, text: Dataset
+    settings: TokenizerConfig, init_from: str | None, run: Run, text: Dataset
 ) -> PreTrainedTokenizerBase:
     """The tokenizer of a run: the named one, that of `init_from`, or a joint BPE of the training text.
 
@@ -85,8 +92,9 @@ def build_tokenizer(
     pretrained = settings.pretrained or init_from
     if pretrained:
         return AutoTokenizer.from_pretrained(pretrained)
+    args = run.args
     with args.main_process_first(local=False):
-        if args.process_index == 0 and not last_checkpoints(args.output_dir, 1):
+        if args.process_index == 0 and run.checkpoint is None:
             trained = train_bpe_tokenizer(all_lines(text), settings.vocab_size, show_progress=not args.disable_tqdm)
             trained.save_pretrained(args.output_dir)
         return AutoTokenizer.from_pretrained(args.output_dir)
@@ -106,26 +114,25 @@ def build_model(family: Family, section: dict[str, Any], tokens: dict[str, Any])
 
 
 def train(
-    trainer: Trainer, config: Settings, reports: dict[str, Any], resume: bool
+    trainer: Trainer, config: Settings, reports: dict[str, Any], run: Run
 ) -> tuple[PreTrainedModel, dict[str, Any]]:
     """Train; the final model (the mean of the last `average_last` checkpoints), and how its results begin.
 
     That is: settings, software, hardware, data, sentence pairs, numbers of parameters, steps, seconds and tokens.
 
     Args:
-        trainer: a Trainer with `tokens_name`.
+        trainer: a Trainer with `tokens_name` and `wall_seconds`.
         config: of the run.
         reports: which sentence pairs of each text were kept.
-        resume: go on from the last checkpoint of the output folder.
+        run: from `start`.
     """
     args = trainer.args
     if args.process_index == 0:
         for name, report in reports.items():
             print(f"{name}: {report}")
-    started = time.monotonic()
-    trainer.train(resume_from_checkpoint=True if resume else None)
+    trainer.train(resume_from_checkpoint=str(run.checkpoint) if run.checkpoint else None)
     trainer.accelerator.wait_for_everyone()  # the first process writes the checkpoints, all read them
-    seconds = time.monotonic() - started
+    seconds = trainer.wall_seconds
     speeds = [entry[trainer.tokens_name] for entry in trainer.state.log_history if trainer.tokens_name in entry]
 
     model = trainer.model
@@ -147,17 +154,33 @@ def train(
         "wall_seconds": seconds,
         trainer.tokens_name: sum(speeds) / max(1, len(speeds)),
         "averaged_checkpoints": [path.name for path in averaged],
+        **({"changed_on_resume": run.changes} if run.changes else {}),
     }
     return model.eval(), results
 
 
-def finish(
-    trainer: Trainer, results: dict[str, Any], *parts: PreTrainedModel | PreTrainedTokenizerBase
-) -> dict[str, Any]:
-    """Save the parts and `results.json` in the output folder; returns what that file holds."""
+def finish(trainer: Trainer, results: dict[str, Any], save: Callable[[Path], dict[str, Any] | None]) -> dict[str, Any]:
+    """Fill the output folder with what `save` writes into the one that it is given, and with `results.json`.
+
+    Returns:
+        What that file holds; what `save` returns belongs to it.
+    """
     results["log_history"] = trainer.state.log_history
+
+    def save_all(folder: Path) -> None:
+        results.update(save(folder) or {})
+        records.write(results, folder / RESULTS)
+
     if trainer.args.process_index == 0:
-        for part in parts:
-            part.save_pretrained(trainer.args.output_dir)
-        records.write(results, Path(trainer.args.output_dir) / "results.json")
+        finish_run(Path(trainer.args.output_dir), save_all)
     return results
+
+
+def save_parts(*parts: PreTrainedModel | PreTrainedTokenizerBase) -> Callable[[Path], None]:
+    """What saves the parts in a folder."""
+
+    def save(folder: Path) -> None:
+        for part in parts:
+            part.save_pretrained(folder)
+
+    return save

@@ -351,7 +351,10 @@ class Settings:
             "dataloader_pin_memory": torch.cuda.is_available(),
         }
         values = machine | self.training
-        values["save_total_limit"] = values.get("save_total_limit") or self.average_last
+        kept = values.get("save_total_limit") or self.average_last
+        # With one only, the Trainer would in the end delete the last step that a run goes on from.
+        best = values.get("load_best_model_at_end") or values.get("metric_for_best_model")
+        values["save_total_limit"] = max(kept, 2) if best else kept
         if values.get("bf16") == "auto":
             values["bf16"] = bf16_is_fast()
         per_step = values.pop("tokens_per_step", None)

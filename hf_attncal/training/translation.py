@@ -20,7 +20,7 @@ from hf_attncal.models.cross_attention import calibration_of
 
 from .arguments import AttnCalTrainingArguments
 from .calibrated import AttnCalTrainer
-from .run import build_model, build_tokenizer, finish, hold_out, read_text, start, train
+from .run import build_model, build_tokenizer, finish, hold_out, read_text, save_parts, start, train
 from .settings import EvaluationConfig, Positive, Settings, TokenizerConfig, check
 
 # The Trainer's defaults are for fine-tuning with metrics on logits; the loss is all that is read here.
@@ -56,28 +56,30 @@ class TranslationConfig(Settings):
         self.check_model(BACKBONES[self.model["backbone"]].config_class, **self.own_keys)
 
 
-def train_translation(config: TranslationConfig, resume: bool = False) -> dict[str, Any]:
+def train_translation(config: TranslationConfig, resume: bool = False, allow_changes: bool = False) -> dict[str, Any]:
     """Train a translation model from text and score it; writes the folder `training.output_dir`.
 
-    With several processes (`accelerate launch`, `torchrun`) every one calls this; `resume` goes on from the last
-    checkpoint. Returns what `results.json` in the folder holds: what `run.train` gives, and scores.
+    With several processes (`accelerate launch`, `torchrun`) every one calls this; `resume` and `allow_changes` as in
+    `run.start`. Returns what `results.json` in the folder holds: what `run.train` gives, and scores.
 
     Raises:
         ValueError: see `run.start`.
     """
-    args = start(config, resume)
-    splits = hold_out(read_text(config.data), config.data.held_out_pairs)
-    tokenizer = build_tokenizer(config.tokenizer, config.model.get("init_from"), args, splits["train"])
-    model = build_translation_model(config, tokenizer)
-    trainer, reports = make_trainer(model, tokenizer, splits, config, args)
-    model, results = train(trainer, config, reports, resume)
-    settings = config.evaluation
-    model.generation_config.update(num_beams=settings.num_beams, length_penalty=settings.length_penalty)
-    for name in [name for name in splits if name != "train"]:
-        file = Path(args.output_dir) / f"{name}.hypotheses.txt"
-        results[name] = scored(model, tokenizer, splits[name], settings, file, progress=args.process_index == 0)
-    results |= attention_on_dev(trainer, model)
-    return finish(trainer, results, model, tokenizer)
+    with start(config, resume, allow_changes) as run:
+        if run.results is not None:
+            return run.results
+        splits = hold_out(read_text(config.data), config.data.held_out_pairs)
+        tokenizer = build_tokenizer(config.tokenizer, config.model.get("init_from"), run, splits["train"])
+        model = build_translation_model(config, tokenizer)
+        trainer, reports = make_trainer(model, tokenizer, splits, config, run.args)
+        model, results = train(trainer, config, reports, run)
+        settings, first = config.evaluation, run.args.process_index == 0
+        model.generation_config.update(num_beams=settings.num_beams, length_penalty=settings.length_penalty)
+        for name in [name for name in splits if name != "train"]:
+            file = Path(run.args.output_dir) / f"{name}.hypotheses.txt"
+            results[name] = scored(model, tokenizer, splits[name], settings, file, progress=first)
+        results |= attention_on_dev(trainer, model)
+        return finish(trainer, results, save_parts(model, tokenizer))
 
 
 def build_translation_model(config: TranslationConfig, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:

@@ -24,7 +24,9 @@ from hf_attncal.metrics.aer import AlignmentScore, alignment_error_rate
 from hf_attncal.models.modeling_mask_align import MaskAlignModel
 
 from .arguments import TokenBatchArguments
-from .run import build_model, build_tokenizer, finish, hold_out, read_text, start, train
+from .checkpoints import WholeCheckpointsMixin
+from .folder import Run
+from .run import build_model, build_tokenizer, finish, hold_out, read_text, save_parts, start, train
 from .settings import Positive, Settings, TokenizerConfig, check
 from .token_batches import TokenBatchTrainerMixin
 
@@ -124,7 +126,7 @@ class AlignerConfig(Settings):
             raise ValueError(f"`data.test` must name `gold`, the links to measure AER with, got {self.data.test}.")
 
 
-class AlignerTrainer(TokenBatchTrainerMixin, Trainer):
+class AlignerTrainer(WholeCheckpointsMixin, TokenBatchTrainerMixin, Trainer):
     """`Trainer` for `MaskAlignModel`: batches by tokens, losses logged by name, validation by prediction accuracy.
 
     An evaluation gives `eval_loss`, `eval_prediction_accuracy` and the named losses, means over the tokens of the
@@ -275,7 +277,10 @@ def tune_links(
 
 
 def train_aligner(
-    config: AlignerConfig, resume: bool = False, callbacks: list[TrainerCallback] | None = None
+    config: AlignerConfig,
+    resume: bool = False,
+    allow_changes: bool = False,
+    callbacks: list[TrainerCallback] | None = None,
 ) -> dict[str, Any]:
     """Train a word aligner from text: tokenizer, model, threshold; writes the folder `training.output_dir`.
 
@@ -283,7 +288,7 @@ def train_aligner(
 
     Args:
         config: from `AlignerConfig.make`.
-        resume: go on from the last checkpoint of the output folder.
+        resume, allow_changes: as in `run.start`.
         callbacks: of the Trainer.
 
     Returns:
@@ -292,53 +297,56 @@ def train_aligner(
     Raises:
         ValueError: see `run.start`; text and links that do not fit.
     """
-    args = start(config, resume)
-    entries = {"dev": config.data.dev or {}, "test": config.data.test or {}}
-    golds = {
-        name: Gold.load(config.data.corpus(name), config.data.path(entry["gold"]))
-        for name, entry in entries.items()
-        if entry.get("gold")
-    }
-    texts, reports, tokenizer = _read(config, args, "dev" in golds)
-    special = {name: getattr(tokenizer, name) for name in ("pad_token_id", "bos_token_id", "eos_token_id")}
-    section = config.model | {"lowercase": config.data.lowercase}
-    model = build_model(FAMILIES["mask_align"], section, {"vocab_size": len(tokenizer), **special})
-    if not config.model.get("init_from"):
-        model.set_token_counts(*token_counts(texts["train"], len(tokenizer)))
-    trainer = AlignerTrainer(
-        model=model,
-        args=args,
-        train_dataset=texts["train"],
-        eval_dataset=texts.get("held_out"),
-        data_collator=AlignmentCollator(tokenizer.pad_token_id),
-        processing_class=tokenizer,
-        callbacks=callbacks,
-        gold=golds.get("dev"),
-    )
-    model, results = train(trainer, config, reports, resume)
-    if "dev" in golds:
-        asked = config.model.get("symmetrization")
-        name, threshold, _ = tune_links(model, tokenizer, golds["dev"], TUNED if asked is None else [asked])
-        model.config.symmetrization, model.config.alignment_threshold = name, threshold
-        score = score_aligner(WordAligner(model, tokenizer), golds["dev"], bootstrap=1000)
-        results["dev"] = {"symmetrization": name, "threshold": threshold, **asdict(score)}
-    if "held_out" in texts:
-        with trainer.compute_loss_context_manager():
-            results["held_out"] = prediction_metrics(model, texts["held_out"], trainer.data_collator)
-        if results["held_out"]["null_weight"] > _MOSTLY_NULL:
-            warnings.warn(
-                f"NULL takes {results['held_out']['null_weight']:.0%} of all weight, so next to nothing is aligned: "
-                "the two directions agreed on NULL before they had learned anything else. Raise "
-                "`training.agreement_warmup_steps` (and the steps of training), or lower `model.agreement_weight`.",
-                stacklevel=2,
-            )
-    if "test" in golds:
-        results["test"] = asdict(score_aligner(WordAligner(model, tokenizer), golds["test"], bootstrap=1000))
-    return finish(trainer, results, model, tokenizer)
+    with start(config, resume, allow_changes) as run:
+        if run.results is not None:
+            return run.results
+        entries = {"dev": config.data.dev or {}, "test": config.data.test or {}}
+        golds = {
+            name: Gold.load(config.data.corpus(name), config.data.path(entry["gold"]))
+            for name, entry in entries.items()
+            if entry.get("gold")
+        }
+        texts, reports, tokenizer = _read(config, run, "dev" in golds)
+        special = {name: getattr(tokenizer, name) for name in ("pad_token_id", "bos_token_id", "eos_token_id")}
+        section = config.model | {"lowercase": config.data.lowercase}
+        model = build_model(FAMILIES["mask_align"], section, {"vocab_size": len(tokenizer), **special})
+        if not config.model.get("init_from"):
+            model.set_token_counts(*token_counts(texts["train"], len(tokenizer)))
+        trainer = AlignerTrainer(
+            model=model,
+            args=run.args,
+            train_dataset=texts["train"],
+            eval_dataset=texts.get("held_out"),
+            data_collator=AlignmentCollator(tokenizer.pad_token_id),
+            processing_class=tokenizer,
+            callbacks=callbacks,
+            gold=golds.get("dev"),
+        )
+        model, results = train(trainer, config, reports, run)
+        if "dev" in golds:
+            asked = config.model.get("symmetrization")
+            name, threshold, _ = tune_links(model, tokenizer, golds["dev"], TUNED if asked is None else [asked])
+            model.config.symmetrization, model.config.alignment_threshold = name, threshold
+            score = score_aligner(WordAligner(model, tokenizer), golds["dev"], bootstrap=1000)
+            results["dev"] = {"symmetrization": name, "threshold": threshold, **asdict(score)}
+        if "held_out" in texts:
+            with trainer.compute_loss_context_manager():
+                results["held_out"] = prediction_metrics(model, texts["held_out"], trainer.data_collator)
+            if results["held_out"]["null_weight"] > _MOSTLY_NULL:
+                warnings.warn(
+                    f"NULL takes {results['held_out']['null_weight']:.0%} of all weight, so next to nothing is "
+                    "aligned: the two directions agreed on NULL before they had learned anything else. Raise "
+                    "`training.agreement_warmup_steps` (and the steps of training), or lower "
+                    "`model.agreement_weight`.",
+                    stacklevel=2,
+                )
+        if "test" in golds:
+            results["test"] = asdict(score_aligner(WordAligner(model, tokenizer), golds["test"], bootstrap=1000))
+        return finish(trainer, results, save_parts(model, tokenizer))
 
 
 def _read(
-    config: AlignerConfig, args: TrainingArguments, dev_is_gold: bool
+    config: AlignerConfig, run: Run, dev_is_gold: bool
 ) -> tuple[dict[str, Dataset], dict[str, Any], PreTrainedTokenizerBase]:
     """Tokenised text ("train" and, where there is some, "held_out"), the reports about it, and the tokenizer."""
     text, links = read_text(config.data, ("train",) if dev_is_gold else ("train", "dev")), None
@@ -347,7 +355,7 @@ def _read(
         links = [pair.possible for pair in guide]
     text = hold_out(text, config.data.held_out_pairs)
     links = links and links[: len(text["train"])]
-    tokenizer = build_tokenizer(config.tokenizer, config.model.get("init_from"), args, text["train"])
+    tokenizer = build_tokenizer(config.tokenizer, config.model.get("init_from"), run, text["train"])
     if tokenizer.pad_token_id is None or not tokenizer.is_fast:
         raise ValueError(
             f"`tokenizer.pretrained` must be a fast tokenizer with a padding token, got {type(tokenizer).__name__} "

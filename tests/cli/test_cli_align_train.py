@@ -75,8 +75,12 @@ def test_train_then_run_then_score(corpus, tmp_path, capsys):
 def test_training_goes_on_from_a_checkpoint(corpus, tmp_path, capsys):
     assert train(corpus, tmp_path / "aligner", "--steps=4", "training.save_steps=2", *SMALL) == 0
     assert train(corpus, tmp_path / "aligner", "--steps=4", *SMALL) == 1
-    assert "holds checkpoints of another run" in capsys.readouterr().err
-    assert train(corpus, tmp_path / "aligner", "--steps=6", "--resume", *SMALL) == 0
+    assert "holds another run" in capsys.readouterr().err
+    assert train(corpus, tmp_path / "aligner", "--steps=4", "--resume", "training.save_steps=2", *SMALL) == 0
+    assert "There is nothing to train" in capsys.readouterr().out
+    assert train(corpus, tmp_path / "aligner", "--steps=6", "--resume", "training.save_steps=2", *SMALL) == 1
+    assert "`training.max_steps` is 6, but the run in" in capsys.readouterr().err
+    assert train(corpus, tmp_path / "aligner", "--steps=6", "--resume", "--allow-changes", *SMALL) == 0
     assert json.loads((tmp_path / "aligner" / "results.json").read_text(encoding="utf-8"))["steps"] == 6
 
 

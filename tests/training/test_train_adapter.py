@@ -112,9 +112,9 @@ def test_text_to_scored_adapter(base, corpus, tmp_path):  # noqa: F811
         score = bleu(translate(model, tokenizer, lines, num_beams=2), list(map(german, lines)), "none").score
         assert score == results["test"][what]["bleu"]
 
-    with pytest.raises(ValueError, match="holds checkpoints of another run"):
+    with pytest.raises(ValueError, match="holds another run"):
         train_adapter.main(arguments)
-    assert train_adapter.main([*arguments, "--resume", "training.max_steps=6"])["steps"] == 6
+    assert train_adapter.main([*arguments, "--resume", "--allow-changes", "training.max_steps=6"])["steps"] == 6
     assert AutoPeftModelForSeq2SeqLM.from_pretrained(run).annealing_step == 6
 
 
@@ -164,7 +164,7 @@ def test_with_a_lora(base):
     assert results["config"]["adapter"]["lora"]["r"] == 2
     files = [run / name / "adapter_model.safetensors" for name in ("calibration", "lora")]
     assert results["adapter_bytes"] == sum(file.stat().st_size for file in files)
-    assert train_adapter.main([*arguments, "--resume", "training.max_steps=5"])["steps"] == 5
+    assert train_adapter.main([*arguments, "--resume", "--allow-changes", "training.max_steps=5"])["steps"] == 5
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,103 @@
+"""Checkpoints that are whole or not there, for any Trainer, and the seconds that led to them."""
+
+import json
+import shutil
+import time
+from pathlib import Path
+
+from transformers.trainer import TRAINER_STATE_NAME
+
+from .averaging import last_checkpoints
+from .folder import UNFINISHED, make_readable
+
+CLOCK = "clock.json"
+
+
+class WholeCheckpointsMixin:
+    """A checkpoint gets its name when it is complete and loses it before it is deleted; goes first in the bases.
+
+    So a process may be killed at any system call, and `resume_from_checkpoint` goes on from the last checkpoint that
+    is whole. A run that has reached its last step trains no further.
+    """
+
+    _saving_in: str | None = None
+    _started = 0.0
+
+    @property
+    def wall_seconds(self) -> float:
+        """Seconds of training up to now, with those before a resume."""
+        return time.monotonic() - self._started
+
+    def train(self, resume_from_checkpoint: str | bool | None = None, *args, **kwargs):
+        if resume_from_checkpoint is True and (last := last_checkpoints(self.args.output_dir, 1)):
+            resume_from_checkpoint = str(last[0])
+        clock = Path(str(resume_from_checkpoint)) / CLOCK
+        before = json.loads(clock.read_text(encoding="utf-8"))["wall_seconds"] if clock.is_file() else 0.0
+        self._started = time.monotonic() - before
+        return super().train(resume_from_checkpoint, *args, **kwargs)
+
+    def _run_epoch(self, *args, **kwargs) -> None:
+        """The stock Trainer looks at the number of steps after a step, so that a finished run would train another."""
+        folder = Path(self._get_output_dir(None))
+        self._name_best(folder)  # the folder may have moved since its state was saved
+        if self.state.global_step >= self.state.max_steps:
+            if self.args.should_save:  # the process may have been killed between the last save and this
+                self._rotate(folder, folder / f"checkpoint-{self.state.global_step}")
+            self.control.should_training_stop = True
+            return
+        super()._run_epoch(*args, **kwargs)
+
+    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
+        super().save_model(output_dir, _internal_call)
+        if self.args.should_save:
+            make_readable(output_dir or self.args.output_dir)
+
+    def _get_output_dir(self, trial) -> str:
+        return self._saving_in or super()._get_output_dir(trial)
+
+    def _save_checkpoint(self, model, trial) -> None:
+        """The stock method in a folder beside, which knows no older checkpoint that it could delete; then a rename."""
+        folder = Path(self._get_output_dir(trial))
+        name = f"checkpoint-{self.state.global_step}"
+        unfinished, final = folder / UNFINISHED / name, folder / name
+        if self.args.should_save:
+            shutil.rmtree(folder / UNFINISHED, ignore_errors=True)  # of a process that was killed
+        self.accelerator.wait_for_everyone()
+        self._saving_in = str(folder / UNFINISHED)
+        try:
+            super()._save_checkpoint(model, trial)
+        finally:
+            self._saving_in = None
+        self._name_best(folder, final)
+        self.accelerator.wait_for_everyone()  # every process has files in it
+        if self.args.should_save:
+            self.state.save_to_json(str(unfinished / TRAINER_STATE_NAME))
+            (unfinished / CLOCK).write_text(json.dumps({"wall_seconds": self.wall_seconds}), encoding="utf-8")
+            _discard(final)
+            unfinished.rename(final)
+            self._rotate(folder, final)
+            shutil.rmtree(folder / UNFINISHED, ignore_errors=True)
+        self.accelerator.wait_for_everyone()
+
+    def _name_best(self, folder: Path, newest: Path | None = None) -> None:
+        """Say where the best checkpoint is, by its step; `newest` is about to get its name."""
+        best = folder / f"checkpoint-{self.state.best_global_step}"
+        if best == newest or best.is_dir():
+            self.state.best_model_checkpoint = str(best)
+
+    def _rotate(self, folder: Path, newest: Path) -> None:
+        """Delete the oldest checkpoints over `save_total_limit`, but neither the newest nor the best."""
+        found = last_checkpoints(folder)
+        spare = [path for path in found if path not in (newest, Path(self.state.best_model_checkpoint or ""))]
+        limit = self.args.save_total_limit or len(found)
+        for path in spare[: max(0, len(found) - limit)]:
+            _discard(path)
+
+
+def _discard(checkpoint: Path) -> None:
+    """Delete a checkpoint, if there is one: what is half deleted must not have its name."""
+    if checkpoint.is_dir():
+        nameless = checkpoint.parent / UNFINISHED / f"{checkpoint.name}.old"
+        nameless.parent.mkdir(exist_ok=True)
+        checkpoint.rename(nameless)
+        shutil.rmtree(nameless, ignore_errors=True)

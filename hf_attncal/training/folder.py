@@ -1,0 +1,254 @@
+"""The output folder of a run: used by one run at a time, which says what it is, and whole at every moment.
+
+`run.json` states from the first second what the run depends on; `--resume` compares. Whatever is more than a few
+bytes is written in `unfinished/` and renamed, so a process may be killed at any system call: what has its own name is
+whole. A run is finished when `run.json` says so, which is written last.
+"""
+
+import hashlib
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+from accelerate.utils import broadcast_object_list
+from filelock import FileLock, Timeout
+from transformers import TrainingArguments
+
+from hf_attncal.metrics import records
+
+from .averaging import last_checkpoints
+from .settings import FILES, LINKS, SPLITS, Settings
+
+RUN, RESULTS, LOCK, UNFINISHED = "run.json", "results.json", "run.lock", "unfinished"
+# Training arguments that do not change a run: places, what is logged, workers. The beginnings of their names.
+_FREE = re.compile(
+    "output_dir|log|disable_tqdm|report_to|run_name|project|trackio|push_to_hub|hub_|save_total_limit|use_cpu|debug|"
+    "dataloader_(num_workers|pin_memory|persistent|prefetch|multiprocessing)|local_rank|ddp_(timeout|backend)|do_|"
+    "resume_from_checkpoint|skip_memory_metrics"
+)
+_OF_A_MODEL = ("config.json", "*.safetensors", "tokenizer.json", "*.spm")
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run that has its folder.
+
+    Args:
+        args: the Trainer's arguments.
+        checkpoint: what to go on from; None to start.
+        changes: settings that differ from those the run began with: `key`, `was`, `is`, and the checkpoint since when.
+        results: of a run that is finished; None for one that has something to do.
+    """
+
+    args: TrainingArguments
+    checkpoint: Path | None = None
+    changes: list[dict[str, Any]] = field(default_factory=list)
+    results: dict[str, Any] | None = None
+
+
+@contextmanager
+def claimed(config: Settings, args: TrainingArguments, resume: bool, allow_changes: bool) -> Iterator[Run]:
+    """The output folder for this run alone; the first process decides, all follow.
+
+    After an error nothing unfinished is left, and a run that has no checkpoint gives its folder back.
+
+    Raises:
+        ValueError: the folder is in use, holds another run, or one with other settings or data.
+    """
+    folder, first = Path(args.output_dir), args.process_index == 0
+    lock = FileLock(folder / LOCK)
+    try:
+        run = Run(args, *_in_first_process(first, partial(_claim, folder, lock, config, args, resume, allow_changes)))
+        try:
+            yield run
+        except BaseException:
+            if lock.is_locked and run.results is None and not last_checkpoints(folder):
+                (folder / RUN).unlink(missing_ok=True)
+            raise
+    finally:
+        if lock.is_locked:
+            shutil.rmtree(folder / UNFINISHED, ignore_errors=True)
+            with suppress(OSError):  # an open file keeps its name on some systems; a folder in use is kept
+                (folder / LOCK).unlink()
+            lock.release()
+            with suppress(OSError):
+                folder.rmdir()
+
+
+def _in_first_process(first: bool, function: Callable[[], Value]) -> Value:
+    """What the function gives in the first process, in every one; what it raises there is raised in every one."""
+    outcome: list[Any] = [None, None]
+    if first:
+        try:
+            outcome[0] = function()
+        except (ValueError, OSError) as error:
+            outcome[1] = error
+    broadcast_object_list(outcome)
+    if outcome[1] is not None:
+        raise outcome[1]
+    return outcome[0]
+
+
+def _claim(
+    folder: Path, lock: FileLock, config: Settings, args: TrainingArguments, resume: bool, allow_changes: bool
+) -> tuple[Path | None, list[dict[str, Any]], dict[str, Any] | None]:
+    """Lock the folder, see what is in it, and write `run.json`; returns what a `Run` has besides its arguments."""
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout as error:
+        raise ValueError(
+            f"{folder} is in use by another process. Wait for it, or name another `training.output_dir`."
+        ) from error
+    shutil.rmtree(folder / UNFINISHED, ignore_errors=True)  # of a process that was killed
+    checkpoint, held = next(iter(last_checkpoints(folder, 1)), None), _run_in(folder)
+    if held and not resume:
+        raise ValueError(
+            f"{folder} holds another run ({held}). Pass --resume to go on with it, or name another "
+            "`training.output_dir`."
+        )
+    now, changes = identity(config, args), []
+    then = _read(folder) if held else {}
+    finished = bool(then) and then["finished"] and (folder / RESULTS).is_file()
+    if checkpoint or finished:
+        changes = then["changes"]
+        different = list(_differences(then["run"], now))
+        if different and not allow_changes:
+            key, was, new = different[0]
+            raise ValueError(
+                f"`{key}` is {_shown(new)}, but the run in {folder} began with {_shown(was)}. Go on with what it "
+                "began with, pass --allow-changes, or name another `training.output_dir`."
+            )
+        if finished and not different:
+            results = json.loads((folder / RESULTS).read_text(encoding="utf-8"))
+            print(f"{folder}: the run is finished after {results['steps']} steps. There is nothing to train.")
+            return checkpoint, changes, results
+        if checkpoint is None:
+            raise ValueError(
+                f"`{different[0][0]}` is other than it was, and the finished run in {folder} has no checkpoint to go "
+                "on from. Name another `training.output_dir`."
+            )
+        if args.save_only_model:
+            raise ValueError(
+                f"`training.save_only_model` must be false to go on from {checkpoint}, got true: the state of the "
+                "optimiser is not saved. Name another `training.output_dir`."
+            )
+        changes += [{"from": checkpoint.name, "key": key, "was": was, "is": new} for key, was, new in different]
+    _state(folder, {"run": now, "software": records.software(), "changes": changes, "finished": False})
+    return checkpoint, changes, None
+
+
+def _run_in(folder: Path) -> str:
+    """The name of a file or folder that a run leaves behind; empty where there is none."""
+    names = sorted(path.name for path in folder.iterdir())
+    left = [name for name in names if name in (RUN, RESULTS) or re.fullmatch(r"checkpoint-\d+|.*\.safetensors", name)]
+    return next(iter(left), "")
+
+
+def _read(folder: Path) -> dict[str, Any]:
+    try:
+        run = json.loads((folder / RUN).read_text(encoding="utf-8"))
+        if not isinstance(run, dict) or not {"run", "changes", "finished"} <= run.keys():
+            raise ValueError("it lacks `run`, `changes` or `finished`")
+        return run
+    except FileNotFoundError:
+        raise ValueError(
+            f"{folder} holds {_run_in(folder)} but no {RUN}, so what it was trained with is not known. Name another "
+            "`training.output_dir`."
+        ) from None
+    except ValueError as error:
+        raise ValueError(f"{folder / RUN} must be JSON as it was written: {error}. Put it back.") from error
+
+
+# ---- what a run is ----
+
+
+def identity(config: Settings, args: TrainingArguments) -> dict[str, Any]:
+    """All that changes a run, as JSON gives it: processes, settings, and the SHA-256 of its text and of its models."""
+    plain = config.published()
+    files = config.data.files().items()
+    hashes = {name: _sha256(path) if path.is_file() else f"no file {path}" for name, path in files}
+    for entry in (plain["data"][split] or {} for split in SPLITS):
+        for key in (*FILES, *LINKS):
+            names = entry.get(key)
+            if names:
+                entry[key] = [hashes[name] for name in ([names] if isinstance(names, str) else names)]
+    for section, key in (("model", "init_from"), ("model", "checkpoint"), ("tokenizer", "pretrained")):
+        named = getattr(config, section, {})
+        named = named.get(key) if isinstance(named, dict) else getattr(named, key, None)
+        if named and Path(named).is_dir():
+            files = sorted(file for pattern in _OF_A_MODEL for file in Path(named).glob(pattern))
+            plain[section][key] = _sha256(*files)
+    plain["training"] = {key: value for key, value in args.to_dict().items() if not _FREE.match(key)}
+    return json.loads(json.dumps({"processes": args.world_size, **plain}, default=str))
+
+
+def _sha256(*files: Path) -> str:
+    digests = [records.sha256(file) for file in files]
+    return "sha256:" + (digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest())
+
+
+def _differences(then: dict[str, Any], now: dict[str, Any], section: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """`section.key`, what it was, and what it is."""
+    for key in now | then:
+        was, new, name = then.get(key), now.get(key), f"{section}{key}"
+        if isinstance(was, dict) and isinstance(new, dict):
+            yield from _differences(was, new, f"{name}.")
+        # Another version of transformers may know other training arguments.
+        elif was != new and (section != "training." or (key in then and key in now)):
+            yield name, was, new
+
+
+def _shown(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) < 100 else f"{text[:97]}..."
+
+
+# ---- whole files ----
+
+
+def fill(folder: Path, save: Callable[[Path], None]) -> None:
+    """Put what `save` writes into a folder that it is given into this one: a file is whole or as it was.
+
+    Weights and then results come last, and those that are replaced go first: a folder that has them has the rest.
+    """
+    staged = folder / UNFINISHED / "filled"
+    staged.mkdir(parents=True)
+    save(staged)
+    make_readable(staged)
+    files = [path.relative_to(staged) for path in staged.rglob("*") if path.is_file()]
+    files.sort(key=lambda path: (path.name == RESULTS, path.suffix == ".safetensors"))
+    for name in reversed(files):
+        if name.name == RESULTS or name.suffix == ".safetensors":
+            (folder / name).unlink(missing_ok=True)
+    for name in files:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (staged / name).replace(folder / name)
+    shutil.rmtree(staged)
+
+
+def finish_run(folder: Path, save: Callable[[Path], None]) -> None:
+    """Put the final model and `results.json`, which `save` writes, into the folder; then the run is finished."""
+    fill(folder, save)
+    _state(folder, _read(folder) | {"finished": True})
+
+
+def _state(folder: Path, run: dict[str, Any]) -> None:
+    """Write `run.json`."""
+    fill(folder, lambda staged: records.write(run, staged / RUN))
+
+
+def make_readable(folder: str | Path) -> None:
+    """Give weights the mode of any other file: safetensors writes them for their owner alone."""
+    umask = os.umask(0o077)
+    os.umask(umask)
+    for file in Path(folder).rglob("*.safetensors"):
+        file.chmod(0o666 & ~umask)

@@ -1,0 +1,398 @@
+"""`--resume` and the output folder: what is refused, what goes on, what is kept; in one process and in two.
+
+This file is both the test and, run as a script by `torch.distributed.run`, each of the two processes.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from accelerate import PartialState
+from filelock import FileLock, Timeout
+from helpers import tiny_model
+from peft import AutoPeftModelForSeq2SeqLM
+from safetensors.torch import load_file
+from test_train_adapter import base  # noqa: F401
+from test_train_adapter import settings as adapter_settings
+from test_train_translation import ROOT, corpus, settings  # noqa: F401
+from test_trainer import largest_difference, make_trainer, toy_dataset, weights
+from transformers.trainer_utils import IntervalStrategy
+
+from hf_attncal.training import translation
+from hf_attncal.training.averaging import last_checkpoints
+
+sys.path.insert(0, str(ROOT / "training"))
+import train_adapter
+import train_translation
+
+QUICK = ["training.eval_strategy=no", "data.dev=null", "training.bf16=false", "average_last=1"]
+
+
+@pytest.fixture
+def arguments(corpus, tmp_path) -> list[str]:  # noqa: F811
+    """Of a run of four steps in tmp_path/run, with a checkpoint at each."""
+    return ["--config", str(settings(tmp_path)), "--data", str(corpus), *QUICK]
+
+
+@pytest.fixture
+def stopped(arguments, tmp_path) -> list[str]:
+    """The arguments of a run that was killed after its second checkpoint, with half of a third."""
+    train_translation.main([*arguments, "training.save_total_limit=9"])
+    run = tmp_path / "run"
+    for name in ("model.safetensors", "results.json"):
+        (run / name).unlink()
+    for step in (3, 4):
+        shutil.rmtree(run / f"checkpoint-{step}")
+    (run / "unfinished" / "checkpoint-3").mkdir(parents=True)
+    (run / "unfinished" / "checkpoint-3" / "model.safetensors").write_bytes(b"half")
+    return arguments
+
+
+def contents(folder: Path) -> dict[str, tuple[bytes, int]]:
+    """The bytes of every file, and when it was written."""
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return {str(path): (path.read_bytes(), path.stat().st_mtime_ns) for path in files}
+
+
+def full_disk(save: Callable) -> Callable:
+    """`torch.save` on a disk that the third checkpoint fills up."""
+
+    def saving(state, file, *rest):
+        if "checkpoint-3" in str(file):
+            raise OSError(28, "No space left on device")
+        save(state, file, *rest)
+
+    return saving
+
+
+# ---- a finished run ----
+
+
+def test_nothing_is_trained_once_a_run_is_finished(arguments, tmp_path, capsys):
+    results = train_translation.main(arguments)
+    before = contents(tmp_path / "run")
+    capsys.readouterr()
+    copy = tmp_path / "copy.json"
+    again = train_translation.main([*arguments, "--resume", "--results", str(copy), "training.logging_steps=3"])
+    assert "the run is finished after 4 steps. There is nothing to train." in capsys.readouterr().out
+    assert again == json.loads(copy.read_text(encoding="utf-8")) == json.loads(json.dumps(results))
+    assert contents(tmp_path / "run") == before
+
+
+def test_a_run_that_was_killed_after_its_last_step_is_scored_and_saved(arguments, tmp_path):
+    results = train_translation.main(arguments)
+    run = tmp_path / "run"
+    weights = (run / "model.safetensors").read_bytes()
+    for name in ("model.safetensors", "results.json"):
+        (run / name).unlink()
+    resumed = train_translation.main([*arguments, "--resume"])
+    assert resumed["steps"] == 4
+    assert resumed["test"] == results["test"]
+    assert (run / "model.safetensors").read_bytes() == weights
+
+
+def test_the_trainer_itself_does_not_train_past_the_end(tmp_path):
+    options = {"max_steps": 3, "save_strategy": "steps", "save_steps": 1, "per_device_train_batch_size": 2}
+    whole, again = (make_trainer(tmp_path, tiny_model("marian"), toy_dataset(24), **options) for _ in range(2))
+    whole.train()
+    again.train(resume_from_checkpoint=True)
+    assert again.state.global_step == 3
+    assert largest_difference(weights(again.model), weights(whole.model)) == 0
+
+
+# ---- what changes a run ----
+
+
+@pytest.mark.parametrize(
+    ("setting", "key", "new", "was"),
+    [
+        ("training.seed=2", "training.seed", "2", "1"),
+        ("training.learning_rate=1", "training.learning_rate", "1", "0.01"),
+        ("training.max_steps=9", "training.max_steps", "9", "4"),
+        ("training.weight_decay=0.5", "training.weight_decay", "0.5", "0.0"),
+        ("model.dropout=0.2", "model.dropout", "0.2", "null"),
+        ("tokenizer.vocab_size=70", "tokenizer.vocab_size", "70", "60"),
+        ("evaluation.num_beams=3", "evaluation.num_beams", "3", "2"),
+        ("data.lowercase=true", "data.lowercase", "true", "false"),
+        ("data.train.source=train.de", "data.train.source", '["sha256:', '["sha256:'),
+    ],
+)
+def test_other_settings_are_refused(stopped, setting, key, new, was, tmp_path):
+    before = contents(tmp_path / "run")
+    with pytest.raises(ValueError, match="--allow-changes") as caught:
+        train_translation.main([*stopped, "--resume", setting])
+    assert str(caught.value).startswith(f"`{key}` is {new}")
+    assert f"began with {was}" in str(caught.value)
+    left = {name: file for name, file in before.items() if "unfinished" not in name}
+    assert contents(tmp_path / "run") == left
+
+
+def test_other_data_are_refused(stopped, corpus):  # noqa: F811
+    text = (corpus / "train.en").read_text(encoding="utf-8")
+    (corpus / "train.en").write_text(text.replace("dog", "cow"), encoding="utf-8")
+    with pytest.raises(ValueError, match=r"`data.train.source` is \[\"sha256:.*began with \[\"sha256:"):
+        train_translation.main([*stopped, "--resume"])
+    (corpus / "train.en").write_text(text, encoding="utf-8")
+    assert train_translation.main([*stopped, "--resume"])["steps"] == 4
+
+
+def test_another_number_of_processes_is_refused(stopped, tmp_path):
+    file = tmp_path / "run" / "run.json"
+    run = json.loads(file.read_text(encoding="utf-8"))
+    run["run"]["processes"] = 2
+    file.write_text(json.dumps(run), encoding="utf-8")
+    with pytest.raises(ValueError, match=r"`processes` is 1, but the run in .* began with 2"):
+        train_translation.main([*stopped, "--resume"])
+
+
+def test_what_does_not_change_a_run_may_differ(stopped, tmp_path, corpus):  # noqa: F811
+    """And the folders may have moved."""
+    free = ["logging_steps=2", "save_total_limit=5", "dataloader_num_workers=1", "run_name=x", "report_to=none"]
+    shutil.move(tmp_path / "run", tmp_path / "moved")
+    shutil.move(corpus, tmp_path / "text")
+    places = ["--data", str(tmp_path / "text"), f"training.output_dir={tmp_path / 'moved'}"]
+    results = train_translation.main([*stopped, *places, "--resume", *(f"training.{setting}" for setting in free)])
+    assert results["steps"] == 4
+    assert "changed_on_resume" not in results
+
+
+def test_changes_that_were_asked_for_are_stated(stopped, tmp_path):
+    results = train_translation.main([*stopped, "--resume", "--allow-changes", "training.max_steps=6"])
+    assert results["steps"] == 6
+    change = {"from": "checkpoint-2", "key": "training.max_steps", "was": 4, "is": 6}
+    assert results["changed_on_resume"] == [change]
+    assert train_translation.main([*stopped, "--resume", "training.max_steps=6"])["steps"] == 6  # it is that run now
+    with pytest.raises(ValueError, match="--allow-changes goes with --resume"):
+        train_translation.main([*stopped, "--allow-changes", f"training.output_dir={tmp_path / 'other'}"])
+
+
+def test_a_finished_run_without_checkpoints_cannot_be_changed(arguments):
+    arguments = [*arguments, "training.save_strategy=no"]
+    train_translation.main(arguments)
+    with pytest.raises(ValueError, match=r"`training.max_steps` is other .* has no checkpoint to go on from"):
+        train_translation.main([*arguments, "--resume", "--allow-changes", "training.max_steps=6"])
+
+
+def test_another_base_of_an_adapter_is_refused(base):  # noqa: F811
+    arguments = [*adapter_settings(base, calibration="gated"), "data.test=null", "data.dev=null"]
+    arguments.append("training.eval_strategy=no")
+    train_adapter.main(arguments)
+    config = json.loads((base / "config.json").read_text(encoding="utf-8"))
+    (base / "config.json").write_text(json.dumps(config | {"dropout": 0.5}), encoding="utf-8")
+    with pytest.raises(ValueError, match=r'`model.checkpoint` is "sha256:'):
+        train_adapter.main([*arguments, "--resume"])
+
+
+def test_without_an_optimizer_there_is_no_going_on(arguments, tmp_path):
+    arguments = [*arguments, "training.save_only_model=true"]
+    train_translation.main(arguments)
+    (tmp_path / "run" / "results.json").unlink()
+    with pytest.raises(ValueError, match=r"`training.save_only_model` must be false to go on from .*checkpoint-4"):
+        train_translation.main([*arguments, "--resume"])
+
+
+# ---- going on ----
+
+
+def test_seconds_of_all_parts_are_added(stopped, tmp_path):
+    clock = tmp_path / "run" / "checkpoint-2" / "clock.json"
+    assert 0 < json.loads(clock.read_text(encoding="utf-8"))["wall_seconds"] < 600
+    clock.write_text(json.dumps({"wall_seconds": 1000.0}), encoding="utf-8")
+    assert 1000 < train_translation.main([*stopped, "--resume"])["wall_seconds"] < 1600
+
+
+def test_half_a_checkpoint_is_removed(stopped, tmp_path):
+    assert train_translation.main([*stopped, "--resume"])["steps"] == 4
+    assert not list((tmp_path / "run").glob("unfinished*"))
+
+
+def test_resume_before_the_first_checkpoint_starts(arguments, tmp_path):
+    assert train_translation.main([*arguments, "--resume"])["steps"] == 4
+    shutil.rmtree(tmp_path / "run")
+    train_translation.main(arguments)
+    # As if it had been killed with `run.json` and the tokenizer written.
+    for path in (tmp_path / "run").iterdir():
+        if path.is_dir():
+            shutil.rmtree(path)
+        elif path.name not in ("run.json", "tokenizer.json"):
+            path.unlink()
+    with pytest.raises(ValueError, match=r"holds another run \(run.json\)"):
+        train_translation.main(arguments)
+    assert train_translation.main([*arguments, "--resume", "training.seed=2"])["steps"] == 4
+
+
+def test_the_best_checkpoint_and_the_last_are_kept(tmp_path):
+    options = {"max_steps": 4, "save_strategy": "steps", "save_steps": 1, "eval_steps": 1}
+    options |= {"per_device_train_batch_size": 2, "save_total_limit": 2, "metric_for_best_model": "loss"}
+    dataset = toy_dataset(24)
+    # A loss that falls makes the first step the best.
+    trainer = make_trainer(tmp_path, tiny_model("marian"), dataset, greater_is_better=True, **options)
+    trainer.eval_dataset, trainer.args.eval_strategy = dataset, IntervalStrategy.STEPS
+    trainer.train()
+    assert sorted(path.name for path in tmp_path.glob("checkpoint-*")) == ["checkpoint-1", "checkpoint-4"]
+    for name in ("checkpoint-1", "checkpoint-4"):
+        state = json.loads((tmp_path / name / "trainer_state.json").read_text(encoding="utf-8"))
+        assert state["best_model_checkpoint"] == str(tmp_path / "checkpoint-1")
+    assert not (tmp_path / "unfinished").exists()
+
+    shutil.move(tmp_path / "checkpoint-1", tmp_path / "moved" / "checkpoint-1")
+    shutil.move(tmp_path / "checkpoint-4", tmp_path / "moved" / "checkpoint-4")
+    best = load_file(tmp_path / "moved" / "checkpoint-1" / "model.safetensors")
+    again = make_trainer(tmp_path / "moved", tiny_model("marian"), dataset, **options)
+    again.args.load_best_model_at_end = True
+    again.train(resume_from_checkpoint=True)
+    found = again.model.state_dict()
+    assert all(torch.equal(found[name], tensor) for name, tensor in best.items())
+
+
+# ---- the folder ----
+
+
+def test_a_folder_is_refused_from_the_first_second(arguments, tmp_path, monkeypatch):
+    """Before any text is read; a second run is refused with --resume, too."""
+    run, held = tmp_path / "run", []
+    read_text = translation.read_text
+
+    def reading(*args):
+        held.append((run / "run.json").is_file())
+        with pytest.raises(Timeout):
+            FileLock(run / "run.lock").acquire(timeout=0)
+        return read_text(*args)
+
+    monkeypatch.setattr(translation, "read_text", reading)
+    train_translation.main(arguments)
+    assert held == [True]
+    before = contents(run)
+    with FileLock(run / "run.lock"):
+        for options in ([], ["--resume"]):
+            with pytest.raises(ValueError, match="is in use by another process"):
+                train_translation.main([*arguments, *options])
+    assert {name: file for name, file in contents(run).items() if not name.endswith(".lock")} == before
+
+
+def test_a_folder_of_something_else_is_refused(arguments, tmp_path):
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "model.safetensors").write_bytes(b"of somebody else")
+    with pytest.raises(ValueError, match=r"holds another run \(model.safetensors\). Pass --resume .*output_dir"):
+        train_translation.main(arguments)
+    with pytest.raises(ValueError, match=r"holds model.safetensors but no run.json"):
+        train_translation.main([*arguments, "--resume"])
+    for text in ("{", "{}", "3"):
+        (run / "run.json").write_text(text, encoding="utf-8")
+        with pytest.raises(ValueError, match=r"run.json must be JSON as it was written"):
+            train_translation.main([*arguments, "--resume"])
+    assert sorted(path.name for path in run.iterdir()) == ["model.safetensors", "run.json"]
+
+
+def test_an_error_before_the_first_checkpoint_gives_the_folder_back(arguments, corpus, tmp_path):  # noqa: F811
+    text = (corpus / "test.de").read_text(encoding="utf-8")
+    (corpus / "test.de").write_text("ein\n", encoding="utf-8")
+    with pytest.raises(ValueError, match="same number of lines"):
+        train_translation.main(arguments)
+    assert not (tmp_path / "run").exists()
+    (corpus / "test.de").write_text(text, encoding="utf-8")
+    assert train_translation.main(arguments)["steps"] == 4
+
+
+def test_an_error_in_a_save_leaves_the_last_checkpoint(arguments, tmp_path, monkeypatch):
+    monkeypatch.setattr(torch, "save", full_disk(torch.save))
+    with pytest.raises(OSError, match="No space left"):
+        train_translation.main(arguments)
+    assert sorted(path.name for path in (tmp_path / "run").iterdir() if path.is_dir()) == ["checkpoint-2"]
+    monkeypatch.undo()
+    assert train_translation.main([*arguments, "--resume"])["steps"] == 4
+
+
+def test_others_can_read_what_is_written(base):  # noqa: F811
+    lora = {"r": 2, "target_modules": ["q_proj"]}
+    umask = os.umask(0o027)
+    try:
+        train_adapter.main([*adapter_settings(base, calibration="gated", lora=lora), "data.test=null"])
+    finally:
+        os.umask(umask)
+    files = [path for path in (base.parent / "run").rglob("*") if path.is_file()]
+    assert len([path for path in files if path.suffix == ".safetensors"]) == 5
+    assert {oct(path.stat().st_mode & 0o777) for path in files} == {"0o640"}
+
+
+@pytest.mark.parametrize("name", ["base", "ours"])
+def test_an_adapter_works_from_any_folder(base, name, tmp_path, monkeypatch):  # noqa: F811
+    monkeypatch.chdir(tmp_path)
+    adapter = {"calibration": None, "leaky": True}
+    arguments = [*adapter_settings(base, **adapter), "data.test=null", "data.dev=null", "training.eval_strategy=no"]
+    train_adapter.main([*arguments, f"model.checkpoint={name}", "training.output_dir=run", "training.max_steps=1"])
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert AutoPeftModelForSeq2SeqLM.from_pretrained(tmp_path / "run")
+    assert str(tmp_path) not in (tmp_path / "run" / "results.json").read_text(encoding="utf-8")
+
+
+# ---- two processes ----
+
+
+def worker(folder: Path, attempts: list, arguments: list[str]) -> None:
+    """One of two processes: a run for each list of options; "kill" in between leaves what a kill in step 3 does."""
+    state, said, run = PartialState(), [], folder / "run"
+    if os.environ.get("FULL_DISK_OF") == os.environ["RANK"]:
+        torch.save = full_disk(torch.save)
+    for options in attempts:
+        if options != "kill":
+            try:
+                said.append(f"{train_translation.main([*arguments, *options])['steps']} steps")
+            except ValueError as error:
+                said.append(str(error))
+        elif state.is_main_process:
+            (run / "model.safetensors").rename(folder / "whole.safetensors")
+            (run / "results.json").unlink()
+            for step in (3, 4):
+                shutil.rmtree(run / f"checkpoint-{step}")
+        state.wait_for_everyone()
+    (folder / f"said.{os.environ['RANK']}").write_text(json.dumps(said), encoding="utf-8")
+
+
+def in_two_processes(folder: Path, attempts: list, arguments: list[str], **variables: str) -> list[list[str]] | None:
+    """What each of two processes said of its attempts; None if one failed."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", __file__]
+    arguments = [*arguments, "training.tokens_per_batch=64", "training.save_total_limit=9"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": ":".join(sys.path)}
+    environment |= variables
+    done = subprocess.run(
+        [*command, folder, json.dumps(attempts), *arguments],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0 or variables, done.stderr[-4000:]
+    return None if done.returncode else [json.loads((folder / f"said.{rank}").read_text()) for rank in range(2)]
+
+
+def test_two_processes_decide_together(arguments, tmp_path):
+    """A run, what is refused in both, and a resume after a kill with the weights of the whole run."""
+    attempts = [[], [], "kill", ["--resume", "training.seed=2"], ["--resume"], ["--resume"]]
+    for said in in_two_processes(tmp_path, attempts, arguments):
+        assert [said[n] for n in (0, 3, 4)] == ["4 steps"] * 3
+        assert "holds another run" in said[1]
+        assert said[2].startswith("`training.seed` is 2")
+    assert (tmp_path / "run" / "checkpoint-4" / "rng_state_1.pth").is_file()
+    assert (tmp_path / "run" / "model.safetensors").read_bytes() == (tmp_path / "whole.safetensors").read_bytes()
+
+
+@pytest.mark.slow
+def test_an_error_in_one_process_ends_both(arguments, tmp_path):
+    assert in_two_processes(tmp_path, [[]], arguments, FULL_DISK_OF="1") is None
+    assert [path.name for path in last_checkpoints(tmp_path / "run")] == ["checkpoint-1", "checkpoint-2"]
+    assert in_two_processes(tmp_path, [["--resume"]], arguments) == [["4 steps"]] * 2
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    worker(Path(sys.argv[1]), json.loads(sys.argv[2]), sys.argv[3:])
