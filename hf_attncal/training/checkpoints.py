@@ -38,14 +38,19 @@ class WholeCheckpointsMixin:
 
     def _run_epoch(self, *args, **kwargs) -> None:
         """The stock Trainer looks at the number of steps after a step, so that a finished run would train another."""
-        folder = Path(self._get_output_dir(None))
-        self._name_best(folder)  # the folder may have moved since its state was saved
         if self.state.global_step >= self.state.max_steps:
-            if self.args.should_save:  # the process may have been killed between the last save and this
-                self._rotate(folder, folder / f"checkpoint-{self.state.global_step}")
             self.control.should_training_stop = True
             return
         super()._run_epoch(*args, **kwargs)
+
+    def _finalize_training(self, trial, *args, **kwargs):
+        """Nothing may have been left to train, in a folder that has moved, or with a checkpoint more than is kept."""
+        folder = Path(self._get_output_dir(trial))
+        self._name_best(folder)
+        last = folder / f"checkpoint-{self.state.global_step}"
+        if self.args.should_save and last.is_dir():
+            self._rotate(folder, last)
+        return super()._finalize_training(trial, *args, **kwargs)
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
         super().save_model(output_dir, _internal_call)
