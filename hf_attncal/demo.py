@@ -25,6 +25,7 @@ from hf_attncal.data.synthetic.english_german import AlignedPair, generate_split
 from hf_attncal.hub import Result, inspect_folder, translate_in_fresh_process, write_model_card
 from hf_attncal.metrics import records
 from hf_attncal.metrics.bleu import BleuScore
+from hf_attncal.training.folder import Run
 from hf_attncal.training.progress import show_progress
 from hf_attncal.training.run import build_tokenizer, train
 from hf_attncal.training.translation import TranslationConfig, build_translation_model, evaluate, make_trainer
@@ -61,12 +62,12 @@ def run_demo(output: str | Path, steps: int, seed: int) -> dict:
     values = yaml.safe_load(SETTINGS)
     values["training"] |= {"output_dir": str(folder), "max_steps": steps, "seed": seed}
     config = TranslationConfig.make(values)
-    args = config.arguments()
+    run = Run(config.arguments())
 
     console.rule("[bold]Data")
     pairs = generate_split(**PAIRS)
     text = {name: _texts(getattr(pairs, name)) for name in PAIRS}
-    tokenizer = build_tokenizer(config.tokenizer, None, args, text["train"])
+    tokenizer = build_tokenizer(config.tokenizer, None, run, text["train"])
     console.print(
         "{train:,} synthetic English-German pairs to train on, {valid} to choose a layer, {test} to test; "
         "{} subwords. One pair:\n  {source}\n  {target}".format(len(tokenizer), **PAIRS, **text["test"][0])
@@ -78,9 +79,9 @@ def run_demo(output: str | Path, steps: int, seed: int) -> dict:
     _, before = evaluate(model, tokenizer, text["test"], config.evaluation)
     size = f"{model.num_parameters():,} parameters, gated calibration"
     console.print(f"{size}. BLEU before training: {before.score:.1f}")
-    trainer, reports = make_trainer(model, tokenizer, {"train": text["train"]}, config, args)
+    trainer, reports = make_trainer(model, tokenizer, {"train": text["train"]}, config, run.args)
     show_progress(trainer, console, {"nmt_loss": "loss", "mask_mean": "mean mask", "gate_mean": "mean gate"})
-    model, results = train(trainer, config, reports, resume=False)
+    model, results = train(trainer, config, reports, run)
     _, after = evaluate(model, tokenizer, text["test"], config.evaluation)
     console.print(f"BLEU after training: [bold]{after.score:.1f}[/]  ({after.signature})")
 

@@ -1,4 +1,4 @@
-"""The demo: its pieces on made-up numbers, and the whole of it with a few steps (slow)."""
+"""The demo: its pieces on made-up numbers, and the whole of it with a few steps."""
 
 import json
 
@@ -51,7 +51,6 @@ def test_the_heat_map_shows_a_pair_that_fits(tmp_path):
     assert max(len(source.split()), len(target.split())) <= demo.LONGEST_MAP
 
 
-@pytest.mark.slow
 def test_the_whole_demo(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(demo, "PAIRS", dict.fromkeys(demo.PAIRS, 60))
     monkeypatch.setattr(demo, "SETTINGS", demo.SETTINGS.replace("tokens_per_batch: 1024", "tokens_per_batch: 300"))
