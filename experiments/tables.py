@@ -61,7 +61,7 @@ def multi30k() -> str:
                 last_logged(runs[0], "mask_mean"),
                 last_logged(runs[0], "gate_mean"),
                 f"{reliability[-1]:.3f}" if reliability else "-",
-                f"{statistics.fmean(run['wall_seconds'] for run in runs) / 60:.0f}",
+                f"{statistics.median(run['wall_seconds'] for run in runs) / 60:.0f}",
             ]
         )
     header = ["attention", "dev BLEU", "test BLEU", "mean mask", "mean gate", "reliability, top layer", "minutes"]
