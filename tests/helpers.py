@@ -1,6 +1,10 @@
 """Tiny models, batches and the comparisons that the tests share; the comparisons are tested in test_functional.py."""
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import reference
 import torch
@@ -171,3 +175,12 @@ def assert_functions_agree(
         grads.append({name: g for name, g in zip(leaves, grad, strict=True) if g is not None})
     assert_close(outputs[0], outputs[1], what="output")
     assert_gradients_close(grads[0], grads[1])
+
+
+def run_in_two_processes(script: str, folder: Path) -> Path:
+    """`python script folder` in two processes that find each other (gloo); returns the folder that they filled."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", script, folder]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": ":".join(sys.path)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 0, done.stderr[-4000:]
+    return folder

@@ -3,15 +3,13 @@
 This file is both the test and, run as a script by `torch.distributed.run`, each of the two processes.
 """
 
-import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
 from datasets import Dataset
-from helpers import scatter
+from helpers import run_in_two_processes, scatter
 
 from hf_attncal import MaskAlignConfig, MaskAlignModel
 from hf_attncal.data.collators import AlignmentCollator
@@ -82,11 +80,7 @@ def worker(folder: Path) -> None:
 def two_processes(tmp_path_factory) -> Path:
     """The folder that a run of `worker` in two processes filled."""
     folder = tmp_path_factory.mktemp("two")
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", __file__, folder]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": ":".join(sys.path)}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
-    assert done.returncode == 0, done.stderr[-4000:]
-    return folder
+    return run_in_two_processes(__file__, folder)
 
 
 @pytest.mark.parametrize("name", SCENARIOS)

@@ -4,14 +4,12 @@ This file is both the test and, run as a script by `torch.distributed.run`, each
 """
 
 import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
-from helpers import tiny_model
+from helpers import run_in_two_processes, tiny_model
 from test_trainer import largest_difference, logged, make_trainer, toy_dataset, weights
 
 STEPS = 5
@@ -71,11 +69,7 @@ def worker(folder: Path) -> None:
 def two_processes(tmp_path_factory) -> Path:
     """The folder that a run of `worker` in two processes filled."""
     folder = tmp_path_factory.mktemp("two")
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", __file__, folder]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": ":".join(sys.path)}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
-    assert done.returncode == 0, done.stderr[-4000:]
-    return folder
+    return run_in_two_processes(__file__, folder)
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
