@@ -46,9 +46,9 @@ def jump_posterior(
 ) -> JumpPosterior:
     """Forward-backward over `J(s | p) = (1 - uniform) c(s - p) / sum_s c(s - p) + uniform / S`.
 
-    A token is aligned to a real position s, with probability `J(s | p)` after the last real position p (-1 before there
-    was any), or to NULL, which leaves p as it is. `weights` and `null` need not be normalised: where the chance of NULL
-    is a number, as in a model of counts, it is in them.
+    A token is aligned to a real position s, with probability `J(s | p)` after the last real position p (-1 before
+    there was any), or to NULL, which leaves p as it is. `weights` and `null` need not be normalised: where the chance
+    of NULL is a number, as in a model of counts, it is in them.
 
     Args:
         weights: e_t(s) >= 0, (B, T, S). null: e_t(NULL) >= 0, (B, T).
