@@ -104,6 +104,15 @@ FAMILIES = {
             "AutoModel",
             "aligner",
         ),
+        Family(
+            "hmm_align",
+            ("configuration_hmm_align", "modeling_hmm_align"),
+            "HMMAlignConfig",
+            None,
+            "HMMAlignModel",
+            "AutoModel",
+            "aligner",
+        ),
     )
 }
 # By the model type of the stock model: "marian" -> ours.

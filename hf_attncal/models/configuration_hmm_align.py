@@ -1,0 +1,60 @@
+"""Configuration of the word aligner that counts."""
+
+from huggingface_hub.dataclasses import strict
+from transformers.configuration_utils import PreTrainedConfig
+
+from .configuration_mask_align import SYMMETRIZATIONS
+from .limits import check_sizes
+
+
+@strict
+class HMMAlignConfig(PreTrainedConfig):
+    """Configuration of `HMMAlignModel`: a hidden Markov model aligner of two directions that agree (Liang et al. 2006).
+
+    Args:
+        vocab_size: entries of the vocabulary that both languages share.
+        entries: pairs of a source and a target token that have a count; 0 before anything is learned.
+        max_jump: W: longest jump with a weight of its own; a longer one has that of W.
+        uniform_jump: share of jumps that go anywhere, in [0, 1].
+        null_probability: of a token to be aligned to NULL, in (0, 1).
+        lexical_prior: of every pair of tokens, a count that is added (Dirichlet), > 0.
+        max_position_embeddings: most tokens of a side that are read at once; longer ones are read in windows.
+        alignment_threshold: link where the score is above it.
+        symmetrization: how the two directions are merged unless asked otherwise.
+        lowercase: text was lower-cased before it was tokenised, and is to be when aligned.
+
+    Raises:
+        StrictDataclassClassValidationError, StrictDataclassFieldValidationError: a value is outside its range or of
+            another type; the message names the field, the rule and the value.
+    """
+
+    model_type = "hmm_align"
+    _auto_class = "AutoConfig"
+
+    vocab_size: int = 16000
+    entries: int = 0
+    max_jump: int = 40
+    uniform_jump: float | int = 0.1
+    null_probability: float | int = 0.1
+    lexical_prior: float | int = 0.001
+    max_position_embeddings: int = 1024
+    alignment_threshold: float | int = 0.4
+    symmetrization: str = "harmonic"
+    lowercase: bool = False
+    pad_token_id: int | None = 0
+
+    def validate_hmm_align(self):
+        """Part of the `@strict` validation of configurations; models do it again before they are built."""
+        check_sizes(self)
+        for name, least in (("vocab_size", 1), ("entries", 0), ("max_jump", 1), ("max_position_embeddings", 1)):
+            if getattr(self, name) < least:
+                raise ValueError(f"`{name}` must be >= {least}, got {getattr(self, name)}.")
+        for name in ("uniform_jump", "alignment_threshold"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"`{name}` must be in [0, 1], got {getattr(self, name)}.")
+        if not 0 < self.null_probability < 1:
+            raise ValueError(f"`null_probability` must be in (0, 1), got {self.null_probability}.")
+        if not 0 < self.lexical_prior < 1e6:
+            raise ValueError(f"`lexical_prior` must be > 0 and below 1e6, got {self.lexical_prior}.")
+        if self.symmetrization not in SYMMETRIZATIONS:
+            raise ValueError(f"`symmetrization` must be one of {SYMMETRIZATIONS}, got {self.symmetrization!r}.")

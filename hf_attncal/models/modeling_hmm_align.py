@@ -1,0 +1,175 @@
+"""A word aligner that counts: hidden Markov models of both directions that share their counts (Liang et al. 2006).
+
+No network and no gradient: tables of how often tokens are translations of each other, and of how far alignments jump.
+Shapes use B = batch, S = source tokens, T = target tokens, V = vocabulary, N = pairs of tokens with a count.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from transformers.modeling_utils import PreTrainedModel
+from transformers.utils import ModelOutput, can_return_tuple
+
+from .configuration_hmm_align import HMMAlignConfig
+from .functional_jumps import JumpPosterior, jump_posterior
+from .loading import WholeCheckpointMixin
+
+
+@dataclass
+class HMMAlignOutput(ModelOutput):
+    """Output of `HMMAlignModel`.
+
+    Args:
+        forward_attention: p(target token t is aligned to source token s), of the direction that predicts the target,
+            (B, T, S); 0 at padding.
+        backward_attention: the same of the direction that predicts the source, (B, S, T).
+        forward_null, backward_null: probability of NULL, (B, T) and (B, S).
+        log_likelihood: of both directions, log p(target | source) and log p(source | target), (B, 2).
+    """
+
+    forward_attention: torch.FloatTensor | None = None
+    backward_attention: torch.FloatTensor | None = None
+    forward_null: torch.FloatTensor | None = None
+    backward_null: torch.FloatTensor | None = None
+    log_likelihood: torch.FloatTensor | None = None
+
+
+def predictive(counts: Tensor, totals: Tensor, prior: float, vocab_size: int) -> Tensor:
+    """`(n(x, y) + alpha) / (n(x) + alpha V)`: what a Dirichlet prior predicts after the counts n (all of one shape)."""
+    return (counts.clamp(min=0) + prior) / (totals.clamp(min=0) + prior * vocab_size)
+
+
+def monotone_jumps(width: int) -> Tensor:
+    """`exp(-|d - 1| / 1.5)` for d = -width, ..., width: before anything is known, the next token is likeliest."""
+    return torch.exp(-(torch.arange(-width, width + 1) - 1).abs() / 1.5)
+
+
+class HMMAlignModel(WholeCheckpointMixin, PreTrainedModel):
+    """Counts of a parallel text, and the alignment of sentence pairs by them."""
+
+    config: HMMAlignConfig
+    config_class = HMMAlignConfig
+    base_model_prefix = "model"
+    main_input_name = "input_ids"
+    _auto_class = "AutoModel"
+
+    def __init__(self, config: HMMAlignConfig):
+        config.validate()  # what is set after a configuration was made is not checked otherwise
+        super().__init__(config)
+        # Pairs of tokens, source * V + target, ascending; a float32 could not hold them.
+        self.register_buffer("pairs", torch.zeros(config.entries, dtype=torch.long))
+        self.register_buffer("counts", torch.zeros(config.entries))
+        for side in ("source", "target"):
+            self.register_buffer(f"{side}_counts", torch.zeros(config.vocab_size))
+            self.register_buffer(f"{side}_null_counts", torch.zeros(config.vocab_size))
+        for direction in ("forward", "backward"):
+            self.register_buffer(f"{direction}_jumps", torch.ones(2 * config.max_jump + 1))
+        self.post_init()
+
+    @property
+    def device(self) -> torch.device:
+        return self.counts.device  # transformers looks at parameters
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.counts.dtype
+
+    def _init_weights(self, module: nn.Module) -> None:
+        """Nothing has been counted."""
+        if isinstance(module, HMMAlignModel):
+            for jumps in (module.forward_jumps, module.backward_jumps):
+                jumps.copy_(monotone_jumps(self.config.max_jump))
+
+    @can_return_tuple
+    @torch.no_grad()
+    def forward(
+        self,
+        input_ids: torch.LongTensor | None = None,
+        attention_mask: Tensor | None = None,
+        target_input_ids: torch.LongTensor | None = None,
+        target_attention_mask: Tensor | None = None,
+        **kwargs,
+    ) -> tuple | HMMAlignOutput:
+        """Align the tokens of sentence pairs; neither side has an end-of-sentence token.
+
+        Args:
+            input_ids: source tokens, (B, S). attention_mask: 1 for real ones, (B, S); without it all are.
+            target_input_ids: target tokens, (B, T). target_attention_mask: (B, T).
+
+        Raises:
+            ValueError: a side is missing or empty.
+        """
+        for name, ids in (("input_ids", input_ids), ("target_input_ids", target_input_ids)):
+            if ids is None or ids.dim() != 2 or 0 in ids.shape:
+                shape = None if ids is None else tuple(ids.shape)
+                raise ValueError(f"`{name}` must be (batch, tokens) with at least one token, got {shape}.")
+        source_real, target_real = (
+            torch.ones_like(ids, dtype=torch.bool) if mask is None else mask.bool()
+            for ids, mask in ((input_ids, attention_mask), (target_input_ids, target_attention_mask))
+        )
+        counts = self.counts_of(input_ids, target_input_ids)
+        forward, backward = self.posteriors(counts, input_ids, target_input_ids, source_real, target_real)
+        return HMMAlignOutput(
+            forward_attention=forward.weights,
+            backward_attention=backward.weights,
+            forward_null=forward.null,
+            backward_null=backward.null,
+            log_likelihood=torch.stack([forward.log_likelihood, backward.log_likelihood], dim=1),
+        )
+
+    alignments = forward
+
+    def counts_of(self, source: Tensor, target: Tensor) -> Tensor:
+        """How often each source token (B, S) has been counted with each target token (B, T): (B, T, S)."""
+        if not len(self.pairs):
+            return self.counts.new_zeros(*target.shape, source.shape[1])
+        keys = source.unsqueeze(1) * self.config.vocab_size + target.unsqueeze(2)
+        places = torch.searchsorted(self.pairs, keys).clamp(max=len(self.pairs) - 1)
+        return torch.where(self.pairs[places] == keys, self.counts[places], 0.0)
+
+    @torch.no_grad()
+    def posteriors(
+        self,
+        counts: Tensor,
+        source: Tensor,
+        target: Tensor,
+        source_real: Tensor,
+        target_real: Tensor,
+        own: Tensor | None = None,
+        uniform: float | None = None,
+        count: bool = False,
+    ) -> tuple[JumpPosterior, JumpPosterior]:
+        """The forward-backward pass of both directions, (B, T, S) and (B, S, T).
+
+        Args:
+            counts: of the pairs of tokens, (B, T, S). source, target: tokens, (B, S) and (B, T).
+            source_real, target_real: True where a token is not padding.
+            own: what these very pairs have added to the counts, (B, T, S). It is taken out, as in collapsed
+                variational inference (Asuncion et al. 2009, CVB0): a rare word cannot explain its own sentence, which
+                is what makes it attract all that nothing else explains.
+            uniform: share of jumps that go anywhere; None for the configuration's.
+            count: see `jump_posterior`.
+        """
+        own = torch.zeros_like(counts) if own is None else own
+        directions = (
+            (counts, own, source, target, source_real, target_real, "source", "target", self.forward_jumps),
+            (counts.mT, own.mT, target, source, target_real, source_real, "target", "source", self.backward_jumps),
+        )
+        return tuple(self._posterior(*direction, uniform, count) for direction in directions)
+
+    def _posterior(
+        self, counts, own, given, predicted, given_real, predicted_real, given_side, side, jumps, uniform, count
+    ) -> JumpPosterior:
+        """Of one direction: tokens `predicted` (B, T), each from one of the tokens `given` (B, S) or from NULL."""
+        config = self.config
+        prior, size, null = config.lexical_prior, config.vocab_size, config.null_probability
+        totals = getattr(self, f"{given_side}_counts")[given] - own.sum(dim=1)
+        weights = predictive(counts - own, totals.unsqueeze(1), prior, size)
+        null_counts = getattr(self, f"{side}_null_counts")
+        unaligned = torch.where(predicted_real, 1 - own.sum(dim=2), 0.0) if own.any() else 0.0
+        from_null = predictive(null_counts[predicted] - unaligned, null_counts.sum(), prior, size)
+        uniform = config.uniform_jump if uniform is None else uniform
+        return jump_posterior(
+            (1 - null) * weights, null * from_null, jumps, predicted_real, given_real, uniform, count
+        )
