@@ -1,8 +1,8 @@
 """The output folder of a run: used by one run at a time, which says what it is, and whole at every moment.
 
 `run.json` states from the first second what the run depends on; `--resume` compares. Whatever is more than a few
-bytes is written in `unfinished/` and renamed, so a process may be killed at any system call: what has its own name is
-whole. A run is finished when `run.json` says so, which is written last.
+bytes is written in `unfinished/`, brought to the disk and renamed, so a process may be killed at any system call, or the
+power fail: what has its own name is whole. A run is finished when `run.json` says so, which is written last.
 """
 
 import hashlib
@@ -224,6 +224,7 @@ def fill(folder: Path, save: Callable[[Path], None]) -> None:
     staged.mkdir(parents=True)
     save(staged)
     make_readable(staged)
+    records.to_disk(*staged.rglob("*"))
     files = [path.relative_to(staged) for path in staged.rglob("*") if path.is_file()]
     files.sort(key=lambda path: (path.name == RESULTS, path.suffix == ".safetensors"))
     for name in reversed(files):
@@ -232,6 +233,7 @@ def fill(folder: Path, save: Callable[[Path], None]) -> None:
     for name in files:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (staged / name).replace(folder / name)
+    records.to_disk(*{(folder / name).parent for name in files}, folder)
     shutil.rmtree(staged)
 
 

@@ -14,7 +14,16 @@ from transformers import AutoModel, AutoModelForSeq2SeqLM
 
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 CHANGES = ("os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.chmod", "os.symlink", "os.link", "os.truncate")
-STARTS = ("subprocess.Popen", "os.system", "os.exec", "os.fork", "os.posix_spawn", "os.spawn", "ctypes.dlopen", "pty.spawn")
+STARTS = (
+    "subprocess.Popen",
+    "os.system",
+    "os.exec",
+    "os.fork",
+    "os.posix_spawn",
+    "os.spawn",
+    "ctypes.dlopen",
+    "pty.spawn",
+)
 seen: dict[str, set[str]] | None = None  # of the folder that is being used
 
 

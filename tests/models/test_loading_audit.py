@@ -64,7 +64,9 @@ def outside(paths: list[str], *folders: Path) -> list[str]:
 
 def strangers(imports: list[str]) -> set[str]:
     """Imported packages that are neither of the standard library nor the shipped code itself."""
-    return {*imports} - {*sys.stdlib_module_names} - {"transformers_modules", "torch", "transformers", "huggingface_hub"}
+    return (
+        {*imports} - {*sys.stdlib_module_names} - {"transformers_modules", "torch", "transformers", "huggingface_hub"}
+    )
 
 
 @pytest.mark.parametrize("name", [*MODELS, "aligner"])
