@@ -1,8 +1,8 @@
 """The output folder of a run: used by one run at a time, which says what it is, and whole at every moment.
 
 `run.json` states from the first second what the run depends on; `--resume` compares. Whatever is more than a few
-bytes is written in `unfinished/`, brought to the disk and renamed, so a process may be killed at any system call, or the
-power fail: what has its own name is whole. A run is finished when `run.json` says so, which is written last.
+bytes is written in `unfinished/`, brought to the disk and renamed, so a process may be killed at any system call, or
+the power fail: what has its own name is whole. A run is finished when `run.json` says so, which is written last.
 """
 
 import hashlib
@@ -174,8 +174,14 @@ def _read(folder: Path) -> dict[str, Any]:
 def identity(config: Settings, args: TrainingArguments) -> dict[str, Any]:
     """All that changes a run, as JSON gives it: processes, settings, and the SHA-256 of its text and of its models."""
     plain = config.published()
-    files = config.data.files().items()
-    hashes = {name: _sha256(path) if path.is_file() else f"no file {path}" for name, path in files}
+    files = config.data.files()
+    for path in files.values():
+        if path.is_fifo():
+            raise ValueError(
+                f"{path} must be a file, got a pipe: text is read twice, for its SHA-256 and for the training. Write "
+                "it to a file first."
+            )
+    hashes = {name: _sha256(path) if path.is_file() else f"no file {path}" for name, path in files.items()}
     for entry in (plain["data"][split] or {} for split in SPLITS):
         for key in (*FILES, *LINKS):
             names = entry.get(key)

@@ -1,6 +1,6 @@
 """What loading and using saved folders imports, writes and starts; `test_loading_audit.py` runs it, as a file.
 
-The first folder is that of a stock model: what the libraries do by themselves has happened before our code is looked at.
+The first folder is that of a stock model: what the libraries do by themselves has happened before ours is looked at.
 Prints, for each of the other folders, what an audit hook has seen.
 """
 
@@ -14,16 +14,7 @@ from transformers import AutoModel, AutoModelForSeq2SeqLM
 
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 CHANGES = ("os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.chmod", "os.symlink", "os.link", "os.truncate")
-STARTS = (
-    "subprocess.Popen",
-    "os.system",
-    "os.exec",
-    "os.fork",
-    "os.posix_spawn",
-    "os.spawn",
-    "ctypes.dlopen",
-    "pty.spawn",
-)
+STARTS = ("subprocess.", "os.system", "os.exec", "os.fork", "os.posix_spawn", "os.spawn", "pty.spawn", "ctypes.dlopen")
 seen: dict[str, set[str]] | None = None  # of the folder that is being used
 
 
@@ -38,7 +29,7 @@ def look(event: str, args: tuple) -> None:
         seen["writes"] |= {os.path.abspath(os.fsdecode(path)) for path in args if isinstance(path, str | bytes)}
     elif event.startswith("socket.") and event != "socket.gethostname":
         seen["starts"].add(event)
-    elif event in STARTS:
+    elif event.startswith(STARTS):
         seen["starts"].add(f"{event} {args[0]}")
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 from helpers import tiny_model, tiny_stock_model
+from test_imports import SHIPPED
 from test_remote_code import ALIGNER, MODELS
 
 from hf_attncal import MaskAlignConfig, MaskAlignModel
@@ -63,10 +64,8 @@ def outside(paths: list[str], *folders: Path) -> list[str]:
 
 
 def strangers(imports: list[str]) -> set[str]:
-    """Imported packages that are neither of the standard library nor the shipped code itself."""
-    return (
-        {*imports} - {*sys.stdlib_module_names} - {"transformers_modules", "torch", "transformers", "huggingface_hub"}
-    )
+    """Imported packages that are neither of the standard library nor what shipped code may import, nor that itself."""
+    return {*imports} - {*sys.stdlib_module_names, "transformers_modules", *SHIPPED}
 
 
 @pytest.mark.parametrize("name", [*MODELS, "aligner"])

@@ -1,18 +1,17 @@
-"""What has its name in the output folder is whole: the tokenizer, the weights that a resume reads, after a loss of power."""
+"""What has its name in an output folder is whole: tokenizer, weights of a resume, everything after a power cut."""
 
 import os
 from pathlib import Path
 
 import pytest
+import train_adapter
+import train_translation
 from safetensors.torch import load_file, save_file
 from test_resume import arguments, stopped  # noqa: F401
 from test_train_adapter import base  # noqa: F401
 from test_train_adapter import settings as adapter_settings
 from test_train_translation import corpus  # noqa: F401
 from transformers import PreTrainedTokenizerFast
-
-import train_adapter
-import train_translation
 
 
 def change(checkpoint: Path, what, file: str = "model.safetensors") -> str:
@@ -79,14 +78,14 @@ def test_a_resume_refuses_weights_that_are_missing_or_no_numbers(stopped, tmp_pa
 def test_so_does_that_of_an_adapter(base, beside, what, tmp_path):  # noqa: F811
     """Of PEFT's models, and of transformers' interface, where a LoRA is trained beside it."""
     adapter = {"calibration": "gated"} | ({"lora": {"r": 2, "target_modules": ["q_proj"]}} if beside else {})
-    arguments = [*adapter_settings(base, **adapter), "data.test=null", "data.dev=null", "training.eval_strategy=no"]
-    train_adapter.main(arguments)
+    of_run = [*adapter_settings(base, **adapter), "data.test=null", "data.dev=null", "training.eval_strategy=no"]
+    train_adapter.main(of_run)
     run = base.parent / "run"
     (run / "results.json").unlink()
     last = max(run.glob("checkpoint-*"), key=lambda path: int(path.name.rpartition("-")[2]))
     change(last / "calibration" if beside else last, what, "adapter_model.safetensors")
     with pytest.raises(ValueError, match=rf"{last.name} cannot be gone on from: .* (missing|not finite)"):
-        train_adapter.main([*arguments, "--resume"])
+        train_adapter.main([*of_run, "--resume"])
 
 
 # ---- a loss of power ----
