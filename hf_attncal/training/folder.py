@@ -20,7 +20,9 @@ from typing import Any, TypeVar
 from accelerate.utils import broadcast_object_list
 from filelock import FileLock, Timeout
 from transformers import TrainingArguments
+from transformers.utils.hub import extract_commit_hash
 
+from hf_attncal.inference.loading import file_beside
 from hf_attncal.metrics import records
 
 from .averaging import last_checkpoints
@@ -172,7 +174,10 @@ def _read(folder: Path) -> dict[str, Any]:
 
 
 def identity(config: Settings, args: TrainingArguments) -> dict[str, Any]:
-    """All that changes a run, as JSON gives it: processes, settings, and the SHA-256 of its text and of its models."""
+    """All that changes a run, as JSON gives it: processes, settings, the SHA-256 of its text, and what its models are.
+
+    That is: the SHA-256 of a folder, the commit of a name on the Hub.
+    """
     plain = config.published()
     files = config.data.files()
     for path in files.values():
@@ -193,8 +198,16 @@ def identity(config: Settings, args: TrainingArguments) -> dict[str, Any]:
         if named and Path(named).is_dir():
             files = sorted(file for pattern in _OF_A_MODEL for file in Path(named).glob(pattern))
             plain[section][key] = _sha256(*files)
+        elif named and (commit := _commit(named, plain[section].get("revision"))):
+            plain[section][key] = f"{named}@{commit}"
     plain["training"] = {key: value for key, value in args.to_dict().items() if not _FREE.match(key)}
     return json.loads(json.dumps({"processes": args.world_size, **plain}, default=str))
+
+
+def _commit(name: str, revision: str | None) -> str | None:
+    """The commit on the Hub that a model's name leads to, as it is in the cache; None where it is not known."""
+    found = (file_beside(name, file, revision) for file in ("config.json", "tokenizer_config.json"))
+    return next((extract_commit_hash(str(file), None) for file in found if file is not None), None)
 
 
 def _sha256(*files: Path) -> str:

@@ -1,17 +1,23 @@
 """What has its name in an output folder is whole: tokenizer, weights of a resume, everything after a power cut."""
 
 import os
+import shutil
+import time
 from pathlib import Path
 
 import pytest
-import train_adapter
-import train_translation
 from safetensors.torch import load_file, save_file
 from test_resume import arguments, stopped  # noqa: F401
-from test_train_adapter import base  # noqa: F401
+from test_train_adapter import (
+    base,  # noqa: F401
+    train_adapter,
+)
 from test_train_adapter import settings as adapter_settings
-from test_train_translation import corpus  # noqa: F401
+from test_train_translation import corpus, train_translation  # noqa: F401
 from transformers import PreTrainedTokenizerFast
+
+from hf_attncal.training.folder import claimed
+from hf_attncal.training.translation import TranslationConfig
 
 
 def change(checkpoint: Path, what, file: str = "model.safetensors") -> str:
@@ -122,3 +128,39 @@ def test_everything_is_on_the_disk_before_it_gets_its_name(arguments, tmp_path, 
     for number, (event, path) in enumerate(events):
         if event == "named" and path.parent == run:
             assert ("synced", run) in events[number:], f"the name of {path} may be lost"
+
+
+# ---- two runs ----
+
+
+def test_of_runs_that_start_at_once_in_one_folder_one_gets_it(tmp_path):
+    config = TranslationConfig.make({"training": {"output_dir": str(tmp_path / "run"), "bf16": False}})
+    args = config.arguments()
+    for _ in range(5):
+        start, write = os.pipe()
+        children = []
+        for number in range(6):
+            children.append(os.fork())
+            if children[-1] == 0:
+                said = "an error of another kind"
+                try:
+                    os.close(write)
+                    os.read(start, 1)  # ends as the parent closes the pipe
+                    with claimed(config, args, resume=False, allow_changes=False):
+                        time.sleep(0.3)
+                        said = "mine"
+                except ValueError as error:
+                    said = str(error)
+                finally:
+                    (tmp_path / f"{number}").write_text(said, encoding="utf-8")
+                    os._exit(0)
+        os.close(start)
+        os.close(write)
+        for child in children:
+            os.waitpid(child, 0)
+        said = [(tmp_path / f"{number}").read_text(encoding="utf-8") for number in range(6)]
+        assert said.count("mine") == 1
+        refused = [words for words in said if words != "mine"]
+        assert all("in use by another process" in words or "holds another run" in words for words in refused)
+        assert [path.name for path in (tmp_path / "run").iterdir()] == ["run.json"]
+        shutil.rmtree(tmp_path / "run")
