@@ -300,10 +300,12 @@ def test_a_line_too_long_for_an_encoder_decoder_is_named_and_nothing_before_it_i
     assert out == "0-0\n" * 20
 
 
+@pytest.mark.parametrize("word", [b"a" * 10_000_000, b"a " * 200_000], ids=["a word", "words"])
 @pytest.mark.parametrize("files", ["joined", "parallel", "compressed"])
-def test_a_line_without_end_is_named_in_bounded_memory_and_nothing_before_it_is_lost(run, checkpoint, tmp_path, files):
-    """Two words of ten million letters: without a limit the command does not end."""
-    word = b"a" * 10_000_000
+def test_a_line_without_end_is_named_in_bounded_memory_and_nothing_before_it_is_lost(
+    run, checkpoint, tmp_path, files, word
+):
+    """Two words of ten million letters, or 200,000 words a side: without a limit the command does not end."""
     arguments = []
     for option in ["--input"] if files == "joined" else ["--source", "--target"]:
         path = tmp_path / (option[2:] + ".gz" * (files == "compressed"))
