@@ -93,8 +93,8 @@ class WholeCheckpointsMixin:
         if self.args.should_save:
             self.state.save_to_json(str(unfinished / TRAINER_STATE_NAME))
             (unfinished / CLOCK).write_text(json.dumps({"wall_seconds": self.wall_seconds}), encoding="utf-8")
-            _discard(final)
             records.to_disk(*unfinished.rglob("*"), unfinished)
+            _discard(final)
             unfinished.rename(final)
             records.to_disk(folder)
             self._rotate(folder, final)
