@@ -166,6 +166,11 @@ def _check_files(options: argparse.Namespace, world: int) -> None:
         if path is not None and (not os.access(path, os.R_OK) or Path(path).is_dir()):
             raise CommandError(f"{path} cannot be read: there is no such file, or it may not be read.")
     inputs = [path for path in (options.input, options.source, options.target) if path is not None]
+    for path in inputs:
+        if world > 1 and not os.path.isfile(path):
+            raise CommandError(
+                f"{world} processes cannot share {path}, which is no regular file. Write it to one first."
+            )
     inputs = inputs or [standard_input()]
     if options.output is not None:
         check_output(options.output, inputs, world)

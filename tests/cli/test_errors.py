@@ -188,6 +188,52 @@ except CommandError as error:
     assert not output.exists()
 
 
+def test_two_processes_do_not_write_one_output(tmp_path):
+    output = tmp_path / "links"
+    with output_file(str(output)) as first:
+        first.write(b"0-0\n")
+        first.flush()
+        with pytest.raises(CommandError, match=r"links\.partial is being written by another process"):
+            output_file(str(output)).__enter__()
+        first.write(b"1-1\n")
+    assert output.read_text() == "0-0\n1-1\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["links"]
+
+
+def test_of_commands_that_start_at_once_with_one_output_each_writes_its_own_or_nothing(tmp_path):
+    """Each writes its number 500 times; whoever ends with status 0 has left all of its lines, and no one else's."""
+    script = """
+import sys
+from hf_attncal.cli.common import CommandError
+from hf_attncal.cli.streams import output_file, write_lines
+print("ready", flush=True)
+sys.stdin.readline()
+try:
+    with output_file(sys.argv[1]) as target:
+        for _ in range(500):
+            write_lines(target, [sys.argv[2]])
+except CommandError as error:
+    sys.exit(str(error))
+"""
+    output = tmp_path / "links"
+    for _ in range(3):
+        commands = [[sys.executable, "-c", script, output, str(number)] for number in range(4)]
+        pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+        started = [subprocess.Popen(command, text=True, **pipes) for command in commands]
+        for process in started:
+            process.stdout.readline()
+        for process in started:
+            process.stdin.write("\n")
+            process.stdin.flush()
+        ended = [(process.communicate(timeout=60)[1], process.returncode) for process in started]
+        lines = output.read_text().splitlines()
+        assert len(lines) == 500
+        assert len(set(lines)) == 1
+        assert ended[int(lines[0])][1] == 0
+        assert all("another process" in words for words, status in ended if status)
+        assert [path.name for path in tmp_path.iterdir()] == ["links"]
+
+
 @linux
 def test_a_full_device_is_named():
     message = "--output /dev/full cannot be written: No space left"
