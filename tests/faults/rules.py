@@ -1,4 +1,4 @@
-"""The rules of lines, words and links as the documents tell them, without the package: fuzzed input is judged by them."""
+"""The rules of lines, words and links as the documents tell them, without the package: what fuzzed lines must obey."""
 
 import re
 from collections.abc import Sequence
