@@ -219,7 +219,7 @@ def process(arguments: Sequence[str], stdin: bytes = b"", **environment: str) ->
     return Answer(done.returncode, done.stdout, done.stderr.decode(errors="replace"))
 
 
-# Encodings of standard streams that are not that of the lines.
+# Environments of processes: in the last two, standard streams have another encoding than the lines.
 ENCODINGS = [{}, {"PYTHONIOENCODING": "ascii"}, {"PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "LC_ALL": "C"}]
 
 # ---- what is right ----
@@ -254,7 +254,7 @@ class Case:
     process: dict[str, str] | None = field(default=None, compare=False)
 
     def answer(self) -> Answer:
-        """Of the command."""
+        """What the command makes of the file."""
         arguments = [*self.command, *self.files]
         found = here(arguments, self.stdin) if self.process is None else process(arguments, self.stdin, **self.process)
         if self.output is None:
@@ -282,8 +282,8 @@ def judge(case: Case, answer: Answer, problem: Callable[[Item, str], str]) -> li
         else:
             try:
                 details.append(problem(item, written[number].decode()))
-            except ValueError as error:
-                details.append(f"{written[number][:100]!r}: {error}")
+            except (ValueError, LookupError, TypeError) as error:  # no UTF-8, no JSON, other fields
+                details.append(f"{written[number][:100]!r}: {error!r}")
     ending = wrong_ending(case.told, answer)
     if len(written) > len(case.items) or rest:
         ending = f"{len(written) - len(case.items)} lines too many were written, and {rest[:50]!r}"
@@ -416,7 +416,6 @@ def align_case(seed: int, models: Models, folder: Path, environment: dict[str, s
     size, way = rng.randint(1, 40), rng.choice(["-", "-", "--input", "--source"])
     stdin, files = b"", ()
     if way == "--source":
-        # As words the separator is allowed here, but not in the one file in which each pair is aligned alone.
         sides = [[fuzzed_text(rng) for _ in range(size + (rng.random() < 0.1))] for _ in range(2)]
         sides = [[unreadable(rng, line) if rng.random() < wrong / 2 else line for line in side] for side in sides]
         data = [file_of(rng, side) for side in sides]
@@ -450,7 +449,11 @@ def _told_of_two(names: Sequence[str], read: Sequence[tuple[list[str], int | Non
     """What must be said of two files: the first line that is wrong in either, or that one has more lines."""
     (first, first_wrong), (second, second_wrong) = read
     if first_wrong is None and second_wrong is None:
-        return None if len(first) == len(second) else rf"{names[0]} has {len(first)} lines and .* has {len(second)},"
+        return (
+            None
+            if len(first) == len(second)
+            else rf"{re.escape(names[0])} has {len(first)} lines and .* has {len(second)},"
+        )
     number = min(wrong for wrong in (first_wrong, second_wrong) if wrong is not None)
     wrong = [re.escape(name) for name, (_, line) in zip(names, read, strict=True) if line == number]
     return rf" line {number} of ({'|'.join(wrong)}) "
@@ -468,13 +471,8 @@ def translate_case(seed: int, models: Models, folder: Path, environment: dict[st
     """Fuzzed lines on standard input."""
     rng = random.Random(seed)
     wrong, cut = rng.choice([0.0, 0.05, 0.15, 0.3]), rng.random() < 0.4
-    data = file_of(
-        rng,
-        [
-            unreadable(rng, line) if rng.random() < wrong else line
-            for line in (fuzzed_text(rng) for _ in range(rng.randint(1, 40)))
-        ],
-    )
+    lines = [fuzzed_text(rng) for _ in range(rng.randint(1, 40))]
+    data = file_of(rng, [unreadable(rng, line) if rng.random() < wrong else line for line in lines])
     command = ["translate", models.translator, "--device", "cpu", "--longest-line", str(LONGEST)]
     command += ["--beams", rng.choice("12"), "--max-new-tokens", "5", *["--too-long", "truncate"] * cut]
     texts, unread = readable_lines(data, LONGEST, cut)

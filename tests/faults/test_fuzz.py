@@ -149,6 +149,16 @@ def test_what_breaks_down_is_seen():
     assert results(WHOLE, Answer(1, RIGHT.out, ERROR)) == ["survived", "survived", "lost"]
 
 
+def test_a_line_that_cannot_be_read_is_seen():
+    for line in (b"x", b"[]", b"{}", b'{"links": 1, "source_null": [], "target_null": []}'):
+        (outcome,) = judge(
+            replace(WHOLE, items=PAIRS[:1]),
+            Answer(0, line + b"\n", ""),
+            lambda pair, line: problem_of_links(["json"], pair, line, line),
+        )
+        assert outcome.result == "wrong_with_exit_0"
+
+
 def test_wrong_columns_and_fields_are_seen():
     for line in ("0-0\t0.1 0.2\t0.3", "0-0\t0.1\t0.3\t", "0-0"):
         assert problem_of_links(["--null"], ("a", "b"), line, line)
