@@ -449,11 +449,8 @@ def _told_of_two(names: Sequence[str], read: Sequence[tuple[list[str], int | Non
     """What must be said of two files: the first line that is wrong in either, or that one has more lines."""
     (first, first_wrong), (second, second_wrong) = read
     if first_wrong is None and second_wrong is None:
-        return (
-            None
-            if len(first) == len(second)
-            else rf"{re.escape(names[0])} has {len(first)} lines and .* has {len(second)},"
-        )
+        numbers = rf"{re.escape(names[0])} has {len(first)} lines and .* has {len(second)},"
+        return None if len(first) == len(second) else numbers
     number = min(wrong for wrong in (first_wrong, second_wrong) if wrong is not None)
     wrong = [re.escape(name) for name, (_, line) in zip(names, read, strict=True) if line == number]
     return rf" line {number} of ({'|'.join(wrong)}) "
