@@ -169,10 +169,15 @@ def parallel_pairs(
     for (source_lines, source_error), (target_lines, target_error) in zip_longest(*sides, fillvalue=([], None)):
         pairs = list(zip(source_lines, target_lines, strict=False))
         error = source_error or target_error
+        if source_error and target_error and len(target_lines) < len(source_lines):
+            error = target_error  # of the line that comes first
         if error is None and len(source_lines) != len(target_lines):
-            rest = [sum(len(lines) for lines, _ in side) for side in sides]
-            numbers = [before + len(source_lines) + rest[0], before + len(target_lines) + rest[1]]
-            error = CommandError(
+            numbers = [before + len(source_lines), before + len(target_lines)]
+            for side, rest in enumerate(sides):
+                for lines, found in rest:
+                    numbers[side] += len(lines)
+                    error = error or found  # nobody knows how many lines follow
+            error = error or CommandError(
                 f"{names[0]} has {numbers[0]} lines and {names[1]} has {numbers[1]}, they must have the same number. "
                 f"The first {before + len(pairs)} were aligned."
             )

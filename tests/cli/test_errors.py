@@ -2,6 +2,7 @@
 
 import errno
 import io
+import json
 import os
 import subprocess
 import sys
@@ -161,6 +162,23 @@ def test_pipes_in_place_of_files(links):
     done = attncal("score", shell=f"<(cat {links[0]}) <(cat {links[1]}) --format json")
     assert done.returncode == 0, done.stderr
     assert '"aer": 0.0' in done.stdout
+
+
+@linux
+@pytest.mark.parametrize("encoding", ["utf-8:strict", "ascii:strict"])
+def test_a_name_that_standard_output_cannot_hold_is_written_with_escapes(links, encoding):
+    """As a terminal in UTF-8 has it, or one of another encoding; on Linux the name of a file is any bytes."""
+    name = os.fsencode(links[0]) + b"\xff\xc3\xa9"
+    os.rename(links[0], name)
+    escaped = {"utf-8:strict": "\\udcffé", "ascii:strict": "\\udcff\\xe9"}[encoding]
+    command = [sys.executable, "-m", "hf_attncal.cli", "score", name, name, "--bootstrap", "0"]
+    environment = os.environ | {"PYTHONIOENCODING": encoding}
+    done = subprocess.run(command, capture_output=True, env=environment)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert f"{links[0]}{escaped} " in done.stdout.decode()
+    done = subprocess.run([*command, "--format", "json"], capture_output=True, env=environment)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert os.fsencode(json.loads(done.stdout)["gold"]) == name
 
 
 # ---- disks ----
