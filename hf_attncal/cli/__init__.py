@@ -4,6 +4,7 @@ At the top of these files only the standard library is imported: `attncal --help
 """
 
 import argparse
+import io
 import os
 import sys
 import traceback
@@ -26,6 +27,8 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the command and return its exit status; `arguments` are those of the process by default."""
     if sys.stderr is None:  # closed: what is printed there would go to standard output
         sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="backslashreplace")  # the name of a file need not be UTF-8, nor the terminal
     options = None
     try:
         if sys.stdout is None:

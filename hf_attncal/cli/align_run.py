@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import BinaryIO
 
-from .common import CommandError, add_model_options, choose_device, load_errors, positive
+from .common import CommandError, add_model_options, between, choose_device, load_errors, positive
 from .streams import (
     BATCHES_PER_WINDOW,
     PairWindow,
@@ -80,7 +80,7 @@ def add_run(actions: argparse._SubParsersAction) -> None:
     links = parser.add_argument_group("links")
     links.add_argument(
         "--threshold",
-        type=_threshold,
+        type=between(0, 1),
         metavar="TAU",
         help="a link must score above this; without it, the checkpoint's own",
     )
@@ -118,13 +118,6 @@ def add_run(actions: argparse._SubParsersAction) -> None:
     )
     running.add_argument("--threads", type=positive, metavar="N", help="threads of PyTorch on the CPU")
     parser.set_defaults(run=_run_align)
-
-
-def _threshold(text: str) -> float:
-    value = float(text)
-    if not 0 <= value <= 1:
-        raise argparse.ArgumentTypeError(f"must be from 0 to 1, got {text}")
-    return value
 
 
 def _heads(text: str) -> tuple[int, ...]:
@@ -166,6 +159,11 @@ def _check_files(options: argparse.Namespace, world: int) -> None:
         if path is not None and (not os.access(path, os.R_OK) or Path(path).is_dir()):
             raise CommandError(f"{path} cannot be read: there is no such file, or it may not be read.")
     inputs = [path for path in (options.input, options.source, options.target) if path is not None]
+    for path in inputs:
+        if world > 1 and not os.path.isfile(path):
+            raise CommandError(
+                f"{world} processes cannot share {path}, which is no regular file. Write it to one first."
+            )
     inputs = inputs or [standard_input()]
     if options.output is not None:
         check_output(options.output, inputs, world)

@@ -2,7 +2,7 @@
 
 import argparse
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 LONGEST_LINE = 10_000  # bytes: two such sides take at most 3 GB and 10 seconds to align
@@ -18,6 +18,18 @@ def positive(text: str) -> int:
     if not 1 <= value < 1 << 31:
         raise argparse.ArgumentTypeError(f"must be from 1 to {(1 << 31) - 1}, got {text[:30]}")
     return value
+
+
+def between(low: float, high: float) -> Callable[[str], float]:
+    """The type of an argument that is a number from `low` to `high`; NaN is none."""
+
+    def number(text: str) -> float:
+        value = float(text)
+        if not low <= value <= high:
+            raise argparse.ArgumentTypeError(f"must be from {low} to {high}, got {text[:30]}")
+        return value
+
+    return number
 
 
 def add_model_options(

@@ -237,9 +237,9 @@ def _called(name: str) -> str:
 
 
 def _as_json(options: argparse.Namespace, rows: list[dict[str, Any]]) -> str:
-    """Everything, not rounded; rates are fractions between 0 and 1."""
+    """Everything, not rounded, in ASCII, which is JSON in every encoding; rates are fractions between 0 and 1."""
     bootstrap = {"resamples": options.bootstrap, "seed": SEED, "confidence": 0.95} if options.bootstrap else None
-    return json.dumps({"gold": options.gold, "bootstrap": bootstrap, "scores": rows}, indent=2, ensure_ascii=False)
+    return json.dumps({"gold": options.gold, "bootstrap": bootstrap, "scores": rows}, indent=2)
 
 
 def _as_text(options: argparse.Namespace, rows: list[dict[str, Any]]) -> str:

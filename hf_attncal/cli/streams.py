@@ -1,13 +1,14 @@
 """Lines in and out: read in windows, written whole; from and to files, pipes, and several processes."""
 
 import codecs
+import fcntl
 import gzip
 import lzma
 import os
 import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from datetime import timedelta
 from itertools import count, islice, zip_longest
 from mmap import ACCESS_READ, mmap
@@ -168,10 +169,15 @@ def parallel_pairs(
     for (source_lines, source_error), (target_lines, target_error) in zip_longest(*sides, fillvalue=([], None)):
         pairs = list(zip(source_lines, target_lines, strict=False))
         error = source_error or target_error
+        if source_error and target_error and len(target_lines) < len(source_lines):
+            error = target_error  # of the line that comes first
         if error is None and len(source_lines) != len(target_lines):
-            rest = [sum(len(lines) for lines, _ in side) for side in sides]
-            numbers = [before + len(source_lines) + rest[0], before + len(target_lines) + rest[1]]
-            error = CommandError(
+            numbers = [before + len(source_lines), before + len(target_lines)]
+            for side, rest in enumerate(sides):
+                for lines, found in rest:
+                    numbers[side] += len(lines)
+                    error = error or found  # nobody knows how many lines follow
+            error = error or CommandError(
                 f"{names[0]} has {numbers[0]} lines and {names[1]} has {numbers[1]}, they must have the same number. "
                 f"The first {before + len(pairs)} were aligned."
             )
@@ -224,28 +230,61 @@ def output_file(path: str) -> Iterator[BinaryIO]:
     """A file to write that gets its name when it is complete; until then, and after an error, it is `path`.partial.
 
     What is no regular file (a named pipe, /dev/null) is written to as it is.
+
+    Raises:
+        CommandError: it cannot be written, or another process is writing it.
     """
     path = os.path.realpath(path)  # a symbolic link stays one
     special = os.path.exists(path) and not os.path.isfile(path)
     partial = path if special else f"{path}.partial"
+    with nullcontext() if special else _alone(partial):
+        try:
+            with open_file(partial, "wb") as file:
+                yield file
+            if not special:
+                os.replace(partial, path)
+        except BrokenPipeError:
+            raise
+        except (CommandError, OSError) as error:
+            if isinstance(error, OSError):
+                message = f"--output {path} cannot be written: {error.strerror or error}."
+            else:
+                message = str(error)
+            with suppress(OSError):
+                if not special and _whole_lines(partial):
+                    message += f" What was aligned before is in {partial}."
+                elif not special:
+                    os.unlink(partial)
+            raise CommandError(message) from error
+
+
+@contextmanager
+def _alone(path: str) -> Iterator[None]:
+    """A file that this process alone writes for a while; it is made if there is none. A killed process lets it go.
+
+    Raises:
+        CommandError: another process does, or it cannot be opened.
+    """
+    while True:
+        with open_file(path, "ab") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                message = f"{path} is being written by another process. Wait for it, or give another --output."
+                raise CommandError(message) from error
+            except OSError:  # a file system without locks
+                pass
+            if _is_named(file, path):
+                yield
+                return
+        # Between our opening it and its lock, the other process has renamed or removed it: it is not ours to empty.
+
+
+def _is_named(file: BinaryIO, path: str) -> bool:
     try:
-        with open_file(partial, "wb") as file:
-            yield file
-        if not special:
-            os.replace(partial, path)
-    except BrokenPipeError:
-        raise
-    except (CommandError, OSError) as error:
-        if isinstance(error, OSError):
-            message = f"--output {path} cannot be written: {error.strerror or error}."
-        else:
-            message = str(error)
-        with suppress(OSError):
-            if not special and _whole_lines(partial):
-                message += f" What was aligned before is in {partial}."
-            elif not special:
-                os.unlink(partial)
-        raise CommandError(message) from error
+        return os.path.samestat(os.fstat(file.fileno()), os.stat(path))
+    except FileNotFoundError:
+        return False
 
 
 def _whole_lines(path: str) -> bool:
@@ -291,31 +330,42 @@ def shared_output_file(path: str, window: int, rank: int, world: int) -> Iterato
     Each gets a file of its own; the first process puts them together. It must see the files of all.
 
     Raises:
-        CommandError: in the first process, what the process of the first line that failed raised.
+        CommandError: in the first process, what the process of the first line that failed raised; in all, where other
+            processes write the same file.
     """
     from torch import distributed
 
-    # They meet once, at the end: no limit on how long the slowest takes.
+    # They meet at the start and at the end: no limit on how long the slowest takes.
     distributed.init_process_group("gloo", timeout=timedelta(days=365))
     parts = [_part(os.path.realpath(path), number) for number in range(world)]
-    failure = None
-    try:
+    with ExitStack() as stack:
+        stack.callback(distributed.destroy_process_group)
+        refused: list[str | None] = [None]
+        if rank == 0:
+            try:
+                stack.enter_context(_alone(parts[0]))
+            except CommandError as error:
+                refused = [str(error)]
+        distributed.broadcast_object_list(refused)
+        if refused[0] is not None:
+            raise CommandError(refused[0])
+        failure = None
         try:
-            with open_file(parts[rank], "wb") as part:
-                yield part
-        except Exception as error:  # of any kind: the others wait
-            failure = error
-        messages: list[str | None] = [None] * world
-        distributed.all_gather_object(messages, None if failure is None else explain(failure))
-        try:
-            if rank == 0:
-                join_parts(parts, path, window, messages)
+            try:
+                with open_file(parts[rank], "wb") as part:
+                    yield part
+            except Exception as error:  # of any kind: the others wait
+                failure = error
+            messages: list[str | None] = [None] * world
+            distributed.all_gather_object(messages, None if failure is None else explain(failure))
+            try:
+                if rank == 0:
+                    join_parts(parts, path, window, messages)
+            finally:
+                distributed.barrier()  # a process that ends earlier may have the launcher stop the others
         finally:
-            distributed.barrier()  # a process that ends earlier may have the launcher stop the others
-    finally:
-        distributed.destroy_process_group()
-        with suppress(OSError):
-            os.unlink(parts[rank])
+            with suppress(OSError):
+                os.unlink(parts[rank])
     if failure is not None and not isinstance(failure, CommandError):
         raise failure
 

@@ -4,7 +4,7 @@ import argparse
 from functools import partial
 from typing import BinaryIO
 
-from .common import CommandError, add_model_options, choose_device, load_errors, positive
+from .common import CommandError, add_model_options, between, choose_device, load_errors, positive
 from .streams import (
     BATCHES_PER_WINDOW,
     line_error,
@@ -31,7 +31,7 @@ def add_translate(commands: argparse._SubParsersAction) -> None:
     parser.add_argument("--beams", type=positive, default=4, help="beam size; 1 is greedy")
     parser.add_argument(
         "--length-penalty",
-        type=float,
+        type=between(-5, 5),  # beyond, powers of lengths are no numbers that a score can be divided by
         default=1.0,
         help="beam score = log-probability / length ** PENALTY; larger values favour longer translations",
         metavar="PENALTY",

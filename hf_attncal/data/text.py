@@ -13,12 +13,12 @@ def read_lines(path: str | Path) -> list[str]:
     would otherwise shift every later line against the other language.
 
     Raises:
-        ValueError: the file is missing, no regular file (what a pipe gives cannot be read again, for its hash),
-            cannot be read or decompressed, is not UTF-8 (with the line number), or has no text.
+        ValueError: the file is missing, neither a regular file nor a pipe (`<(command)`; it is read once), cannot be
+            read or decompressed, is not UTF-8 (with the line number), or has no text.
     """
     path = Path(path)
-    if not path.is_file():
-        problem = "is a directory" if path.is_dir() else "is a pipe or a device" if path.exists() else "does not exist"
+    if not path.is_file() and not path.is_fifo():
+        problem = "is a directory" if path.is_dir() else "is a device" if path.exists() else "does not exist"
         raise ValueError(f"Text file `{path}` {problem}. Give the path of a plain, .gz or .xz text file.")
     opener = {".gz": gzip.open, ".xz": lzma.open}.get(path.suffix, open)
     try:

@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import platform
+from contextlib import nullcontext, suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -83,7 +84,7 @@ def record(
 def write(results: dict[str, Any], *paths: str | Path) -> None:
     """Write results as JSON to every path; folders that are missing are made.
 
-    A file is whole or as it was: it is written under another name beside its own and then renamed.
+    A file is whole or as it was: it is written under another name beside its own, brought to the disk and renamed.
 
     Raises:
         TypeError: something in `results` is no JSON; no file has been touched.
@@ -94,6 +95,23 @@ def write(results: dict[str, Any], *paths: str | Path) -> None:
         partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
         try:
             partial.write_text(text, encoding="utf-8")
+            to_disk(partial)
             partial.replace(path)
+            to_disk(path.parent)
         finally:
             partial.unlink(missing_ok=True)
+
+
+def to_disk(*paths: Path) -> None:
+    """Wait until the disk has these files, or the names in these folders: no loss of power takes them away.
+
+    Raises:
+        OSError: a file cannot be written. Folders are left to those file systems that take them.
+    """
+    for path in paths:
+        with suppress(OSError) if path.is_dir() else nullcontext():
+            descriptor = os.open(path, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)

@@ -24,7 +24,7 @@ from hf_attncal.adapters.layers import active_settings
 from hf_attncal.models.cross_attention import calibration_of
 
 from .arguments import AttnCalTrainingArguments
-from .checkpoints import WholeCheckpointsMixin
+from .checkpoints import WholeCheckpointsMixin, whole_weights
 from .token_batches import TokenBatchTrainerMixin
 
 # Sums over target tokens divided by their number: they add up over micro-batches and processes as `loss` does.
@@ -163,9 +163,12 @@ class AttnCalTrainer(WholeCheckpointsMixin, TokenBatchTrainerMixin, Seq2SeqTrain
     def _restore_adapters(self, checkpoint: str) -> bool:
         """Fill the adapters of transformers' interface from a checkpoint; False if the model has none."""
         names = injected_adapters(self.model)
-        for name in names:
-            restore_adapter(self.model, Path(checkpoint) / (name if len(names) > 1 else ""), name)
-        return bool(names)
+        if not names:
+            return False
+        with whole_weights(checkpoint, self.model):
+            for name in names:
+                restore_adapter(self.model, Path(checkpoint) / (name if len(names) > 1 else ""), name)
+        return True
 
     # ---- optimiser ----
 

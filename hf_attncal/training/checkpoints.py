@@ -3,9 +3,16 @@
 import json
 import shutil
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+from safetensors import SafetensorError
+from torch import nn
 from transformers.trainer import TRAINER_STATE_NAME
+
+from hf_attncal.metrics import records
+from hf_attncal.models.loading import check_finite, check_missing
 
 from .averaging import last_checkpoints
 from .folder import UNFINISHED, make_readable
@@ -35,6 +42,14 @@ class WholeCheckpointsMixin:
         before = json.loads(clock.read_text(encoding="utf-8"))["wall_seconds"] if clock.is_file() else 0.0
         self._started = time.monotonic() - before
         return super().train(resume_from_checkpoint, *args, **kwargs)
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
+        with whole_weights(resume_from_checkpoint, self.model if model is None else model):
+            super()._load_from_checkpoint(resume_from_checkpoint, model)
+
+    def _load_best_model(self) -> None:
+        with whole_weights(self.state.best_model_checkpoint, self.model):
+            super()._load_best_model()
 
     def _run_epoch(self, *args, **kwargs) -> None:
         """The stock Trainer looks at the number of steps after a step, so that a finished run would train another."""
@@ -78,8 +93,10 @@ class WholeCheckpointsMixin:
         if self.args.should_save:
             self.state.save_to_json(str(unfinished / TRAINER_STATE_NAME))
             (unfinished / CLOCK).write_text(json.dumps({"wall_seconds": self.wall_seconds}), encoding="utf-8")
+            records.to_disk(*unfinished.rglob("*"), unfinished)
             _discard(final)
             unfinished.rename(final)
+            records.to_disk(folder)
             self._rotate(folder, final)
             shutil.rmtree(folder / UNFINISHED, ignore_errors=True)
         self.accelerator.wait_for_everyone()
@@ -97,6 +114,25 @@ class WholeCheckpointsMixin:
         limit = self.args.save_total_limit or len(found)
         for path in spare[: max(0, len(found) - limit)]:
             _discard(path)
+
+
+@contextmanager
+def whole_weights(checkpoint: str | Path, model: nn.Module) -> Iterator[None]:
+    """Around the filling of `model` from a checkpoint: the libraries only warn of what is missing.
+
+    Raises:
+        ValueError: it cannot be read, a weight that is trained was not filled, or one is not finite; naming the
+            checkpoint and the weight.
+    """
+    # What fills a weight in place counts up its version; by which of its names it was saved does not matter then.
+    before = {name: weight._version for name, weight in model.named_parameters() if weight.requires_grad}
+    try:
+        yield
+        after = dict(model.named_parameters())
+        check_missing("it", model, [name for name, version in before.items() if after[name]._version == version])
+        check_finite(model)
+    except (ValueError, RuntimeError, SafetensorError) as error:
+        raise ValueError(f"{checkpoint} cannot be gone on from: {error}") from error
 
 
 def _discard(checkpoint: Path) -> None:

@@ -1,8 +1,8 @@
 """The output folder of a run: used by one run at a time, which says what it is, and whole at every moment.
 
 `run.json` states from the first second what the run depends on; `--resume` compares. Whatever is more than a few
-bytes is written in `unfinished/` and renamed, so a process may be killed at any system call: what has its own name is
-whole. A run is finished when `run.json` says so, which is written last.
+bytes is written in `unfinished/`, brought to the disk and renamed, so a process may be killed at any system call, or
+the power fail: what has its own name is whole. A run is finished when `run.json` says so, which is written last.
 """
 
 import hashlib
@@ -20,7 +20,9 @@ from typing import Any, TypeVar
 from accelerate.utils import broadcast_object_list
 from filelock import FileLock, Timeout
 from transformers import TrainingArguments
+from transformers.utils.hub import extract_commit_hash
 
+from hf_attncal.inference.loading import file_beside
 from hf_attncal.metrics import records
 
 from .averaging import last_checkpoints
@@ -172,10 +174,19 @@ def _read(folder: Path) -> dict[str, Any]:
 
 
 def identity(config: Settings, args: TrainingArguments) -> dict[str, Any]:
-    """All that changes a run, as JSON gives it: processes, settings, and the SHA-256 of its text and of its models."""
+    """All that changes a run, as JSON gives it: processes, settings, the SHA-256 of its text, and what its models are.
+
+    That is: the SHA-256 of a folder, the commit of a name on the Hub.
+    """
     plain = config.published()
-    files = config.data.files().items()
-    hashes = {name: _sha256(path) if path.is_file() else f"no file {path}" for name, path in files}
+    files = config.data.files()
+    for path in files.values():
+        if path.is_fifo():
+            raise ValueError(
+                f"{path} must be a file, got a pipe: text is read twice, for its SHA-256 and for the training. Write "
+                "it to a file first."
+            )
+    hashes = {name: _sha256(path) if path.is_file() else f"no file {path}" for name, path in files.items()}
     for entry in (plain["data"][split] or {} for split in SPLITS):
         for key in (*FILES, *LINKS):
             names = entry.get(key)
@@ -187,8 +198,16 @@ def identity(config: Settings, args: TrainingArguments) -> dict[str, Any]:
         if named and Path(named).is_dir():
             files = sorted(file for pattern in _OF_A_MODEL for file in Path(named).glob(pattern))
             plain[section][key] = _sha256(*files)
+        elif named and (commit := _commit(named, plain[section].get("revision"))):
+            plain[section][key] = f"{named}@{commit}"
     plain["training"] = {key: value for key, value in args.to_dict().items() if not _FREE.match(key)}
     return json.loads(json.dumps({"processes": args.world_size, **plain}, default=str))
+
+
+def _commit(name: str, revision: str | None) -> str | None:
+    """The commit on the Hub that a model's name leads to, as it is in the cache; None where it is not known."""
+    found = (file_beside(name, file, revision) for file in ("config.json", "tokenizer_config.json"))
+    return next((extract_commit_hash(str(file), None) for file in found if file is not None), None)
 
 
 def _sha256(*files: Path) -> str:
@@ -224,6 +243,7 @@ def fill(folder: Path, save: Callable[[Path], None]) -> None:
     staged.mkdir(parents=True)
     save(staged)
     make_readable(staged)
+    records.to_disk(*staged.rglob("*"))
     files = [path.relative_to(staged) for path in staged.rglob("*") if path.is_file()]
     files.sort(key=lambda path: (path.name == RESULTS, path.suffix == ".safetensors"))
     for name in reversed(files):
@@ -232,6 +252,7 @@ def fill(folder: Path, save: Callable[[Path], None]) -> None:
     for name in files:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (staged / name).replace(folder / name)
+    records.to_disk(*{(folder / name).parent for name in files}, folder)
     shutil.rmtree(staged)
 
 

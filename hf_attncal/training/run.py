@@ -17,7 +17,7 @@ from hf_attncal.families import Family
 from hf_attncal.metrics import records
 
 from .averaging import average_checkpoints, last_checkpoints
-from .folder import RESULTS, Run, claimed, finish_run
+from .folder import RESULTS, Run, claimed, fill, finish_run
 from .settings import SPLITS, DataConfig, Settings, TokenizerConfig, hints_of, read_settings
 
 
@@ -96,7 +96,7 @@ def build_tokenizer(
     with args.main_process_first(local=False):
         if args.process_index == 0 and run.checkpoint is None:
             trained = train_bpe_tokenizer(all_lines(text), settings.vocab_size, show_progress=not args.disable_tqdm)
-            trained.save_pretrained(args.output_dir)
+            fill(Path(args.output_dir), save_parts(trained))
         return AutoTokenizer.from_pretrained(args.output_dir)
 
 

@@ -225,7 +225,17 @@ def test_a_device_that_cannot_be_used(attncal, checkpoint):
     assert "--device no_such_device cannot be used" in err
 
 
-@pytest.mark.parametrize("arguments", [["--batch-size", "0"], ["--beams", "0"], ["--max-new-tokens", "x"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--batch-size", "0"],
+        ["--beams", "0"],
+        ["--max-new-tokens", "x"],
+        ["--length-penalty", "nan"],  # scores that are no numbers, and so any beam
+        ["--length-penalty", "inf"],
+        ["--length-penalty", "5.1"],
+    ],
+)
 def test_numbers_out_of_range_are_refused_at_once(arguments, capsys):
     with pytest.raises(SystemExit) as raised:
         main(["translate", "unused", *arguments])

@@ -1,5 +1,6 @@
 """`attncal align run`: one line of links for each pair, in files, in pipes and in several processes."""
 
+import fcntl
 import gzip
 import io
 import json
@@ -299,10 +300,12 @@ def test_a_line_too_long_for_an_encoder_decoder_is_named_and_nothing_before_it_i
     assert out == "0-0\n" * 20
 
 
+@pytest.mark.parametrize("word", [b"a" * 10_000_000, b"a " * 200_000], ids=["a word", "words"])
 @pytest.mark.parametrize("files", ["joined", "parallel", "compressed"])
-def test_a_line_without_end_is_named_in_bounded_memory_and_nothing_before_it_is_lost(run, checkpoint, tmp_path, files):
-    """Two words of ten million letters: without a limit the command does not end."""
-    word = b"a" * 10_000_000
+def test_a_line_without_end_is_named_in_bounded_memory_and_nothing_before_it_is_lost(
+    run, checkpoint, tmp_path, files, word
+):
+    """Two words of ten million letters, or 200,000 words a side: without a limit the command does not end."""
     arguments = []
     for option in ["--input"] if files == "joined" else ["--source", "--target"]:
         path = tmp_path / (option[2:] + ".gz" * (files == "compressed"))
@@ -407,8 +410,28 @@ def test_files_that_cannot_be_used_are_refused_before_the_model_is_loaded(run, a
     assert message in err
 
 
+def test_pairs_from_pipes(run, checkpoint, tmp_path):
+    """`--source <(command) --target <(command)`."""
+    _, expected, _ = run(checkpoint.folder, text=text_of(LINES))
+    ends = [os.pipe(), os.pipe()]
+    for (_, writing), side in zip(ends, (SOURCES, TARGETS), strict=True):
+        os.write(writing, text_of(side).encode())
+        os.close(writing)
+    source, target = (f"/dev/fd/{reading}" for reading, _ in ends)
+    try:
+        assert run(checkpoint.folder, "--source", source, "--target", target) == (0, expected, "")
+    finally:
+        for reading, _ in ends:
+            os.close(reading)
+
+
 def test_several_processes_need_files(run, monkeypatch, tmp_path):
     monkeypatch.setenv("WORLD_SIZE", "2")
+    os.mkfifo(tmp_path / "pipe")
+    status, _, err = run("no/such/model", "--input", tmp_path / "pipe", "--output", tmp_path / "links")
+    assert status == 1
+    assert "2 processes cannot share" in err
+    assert "pipe, which is no regular file" in err
     for arguments in ([], ["--output", tmp_path / "links"], ["--input", write(tmp_path / "pairs", LINES)]):
         status, _, err = run("no/such/model", *arguments)
         assert status == 1
@@ -628,6 +651,18 @@ def test_two_processes_write_what_one_writes(checkpoint, tmp_path):
     one = [alignment.pharaoh() for alignment in expected(checkpoint)]
     assert (tmp_path / "links").read_text() == text_of(one * 8)
     assert not list(tmp_path.glob("links.partial*"))
+
+
+def test_two_processes_do_not_write_what_others_write(checkpoint, tmp_path):
+    pairs, part = write(tmp_path / "pairs", LINES), tmp_path / "links.partial.0"
+    part.write_bytes(b"of another run\n")
+    with part.open() as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        done = run_in_two_processes(checkpoint.folder, "--input", pairs, "--output", tmp_path / "links")
+    assert done.returncode == 1
+    assert "links.partial.0 is being written by another process" in done.stderr
+    assert part.read_bytes() == b"of another run\n"
+    assert {path.name for path in tmp_path.iterdir()} == {"pairs", "links.partial.0"}
 
 
 @pytest.mark.slow

@@ -1,6 +1,8 @@
 """`attncal align train` and `attncal align select`."""
 
 import json
+import os
+import threading
 
 import pytest
 from helpers import TINY, scatter
@@ -104,6 +106,30 @@ def test_files_of_different_lengths_are_named(corpus, tmp_path, capsys):
     assert main(["align", "train", *files, "--output", str(tmp_path / "aligner")]) == 1
     assert "same number of lines" in capsys.readouterr().err
     assert not (tmp_path / "aligner").exists()
+
+
+def test_training_on_a_pipe_is_refused(corpus, tmp_path, capsys):
+    """Which nobody writes to: what is told is told before it is opened."""
+    os.mkfifo(tmp_path / "pipe")
+    files = ["--source", str(tmp_path / "pipe"), "--target", str(corpus / "train.de")]
+    assert main(["align", "train", *files, "--output", str(tmp_path / "aligner")]) == 1
+    assert "pipe must be a file, got a pipe: text is read twice" in capsys.readouterr().err
+    assert not (tmp_path / "aligner").exists()
+
+
+def test_select_reads_pipes_once(corpus, translator, tmp_path, capsys):
+    names = {"source": corpus / "dev.en", "target": corpus / "dev.de", "gold": corpus / "dev.align"}
+    files = [f"--{option}={file}" for option, file in names.items()]
+    assert main(["align", "select", str(translator), *files, "--device=cpu", f"--output={tmp_path}"]) == 0
+    expected = capsys.readouterr().out
+    writers, pipes = [], []
+    for option, file in names.items():
+        os.mkfifo(tmp_path / option)
+        pipes.append(f"--{option}={tmp_path / option}")
+        writers.append(threading.Thread(target=(tmp_path / option).write_bytes, args=[file.read_bytes()], daemon=True))
+        writers[-1].start()
+    assert main(["align", "select", str(translator), *pipes, "--device=cpu", f"--output={tmp_path}"]) == 0
+    assert capsys.readouterr().out == expected
 
 
 def test_select_writes_the_best_attention(corpus, translator, tmp_path, capsys):

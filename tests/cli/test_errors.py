@@ -2,6 +2,7 @@
 
 import errno
 import io
+import json
 import os
 import subprocess
 import sys
@@ -163,6 +164,23 @@ def test_pipes_in_place_of_files(links):
     assert '"aer": 0.0' in done.stdout
 
 
+@linux
+@pytest.mark.parametrize("encoding", ["utf-8:strict", "ascii:strict"])
+def test_a_name_that_standard_output_cannot_hold_is_written_with_escapes(links, encoding):
+    """As a terminal in UTF-8 has it, or one of another encoding; on Linux the name of a file is any bytes."""
+    name = os.fsencode(links[0]) + b"\xff\xc3\xa9"
+    os.rename(links[0], name)
+    escaped = {"utf-8:strict": "\\udcffé", "ascii:strict": "\\udcff\\xe9"}[encoding]
+    command = [sys.executable, "-m", "hf_attncal.cli", "score", name, name, "--bootstrap", "0"]
+    environment = os.environ | {"PYTHONIOENCODING": encoding}
+    done = subprocess.run(command, capture_output=True, env=environment)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert f"{links[0]}{escaped} " in done.stdout.decode()
+    done = subprocess.run([*command, "--format", "json"], capture_output=True, env=environment)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert os.fsencode(json.loads(done.stdout)["gold"]) == name
+
+
 # ---- disks ----
 
 
@@ -186,6 +204,52 @@ except CommandError as error:
     )
     assert (tmp_path / "links.partial").read_text() == ("x" * 999 + "\n") * 4  # and no half line
     assert not output.exists()
+
+
+def test_two_processes_do_not_write_one_output(tmp_path):
+    output = tmp_path / "links"
+    with output_file(str(output)) as first:
+        first.write(b"0-0\n")
+        first.flush()
+        with pytest.raises(CommandError, match=r"links\.partial is being written by another process"):
+            output_file(str(output)).__enter__()
+        first.write(b"1-1\n")
+    assert output.read_text() == "0-0\n1-1\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["links"]
+
+
+def test_of_commands_that_start_at_once_with_one_output_each_writes_its_own_or_nothing(tmp_path):
+    """Each writes its number 500 times; whoever ends with status 0 has left all of its lines, and no one else's."""
+    script = """
+import sys
+from hf_attncal.cli.common import CommandError
+from hf_attncal.cli.streams import output_file, write_lines
+print("ready", flush=True)
+sys.stdin.readline()
+try:
+    with output_file(sys.argv[1]) as target:
+        for _ in range(500):
+            write_lines(target, [sys.argv[2]])
+except CommandError as error:
+    sys.exit(str(error))
+"""
+    output = tmp_path / "links"
+    for _ in range(3):
+        commands = [[sys.executable, "-c", script, output, str(number)] for number in range(4)]
+        pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+        started = [subprocess.Popen(command, text=True, **pipes) for command in commands]
+        for process in started:
+            process.stdout.readline()
+        for process in started:
+            process.stdin.write("\n")
+            process.stdin.flush()
+        ended = [(process.communicate(timeout=60)[1], process.returncode) for process in started]
+        lines = output.read_text().splitlines()
+        assert len(lines) == 500
+        assert len(set(lines)) == 1
+        assert ended[int(lines[0])][1] == 0
+        assert all("another process" in words for words, status in ended if status)
+        assert [path.name for path in tmp_path.iterdir()] == ["links"]
 
 
 @linux

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from rules import BOM, LONGEST_LINKS, links_of_file, links_of_lines, readable_lines, scores
 
 import hf_attncal.inference.translation as translation
 from hf_attncal.alignment import WordAlignment
@@ -18,8 +19,6 @@ from hf_attncal.cli.common import CommandError
 from hf_attncal.cli.streams import joined_pairs, parallel_pairs, read_windows
 from hf_attncal.cli.translate import translate_stream
 from hf_attncal.data.pharaoh import parse_alignments, parse_hypotheses
-
-BOM = b"\xef\xbb\xbf"
 
 # Letters of one to four bytes, white space of all kinds, what ends lines elsewhere, bytes that are no UTF-8.
 PIECES = [b"a", b"bad ", b"\xc3\xa9", "東".encode(), "😀".encode(), b" ", b"\t", "\u3000\u2028\x85".encode(), b"\r"]
@@ -34,22 +33,6 @@ def files(draw, line=any_line):
     """Bytes of a file: mostly lines that can be read, with and without a mark and a last line end."""
     rows = draw(st.lists(line, max_size=9))
     return BOM * draw(st.booleans()) + b"\n".join(rows) + b"\n" * draw(st.booleans())
-
-
-def expected_lines(data: bytes, longest: int) -> tuple[list[str], int | None]:
-    """The lines before the first that cannot be read, and the number of that one."""
-    raw = data.removeprefix(BOM).split(b"\n")
-    texts = []
-    for number, line in enumerate(raw if raw[-1] else raw[:-1], start=1):
-        line = line[:-1] if line.endswith(b"\r") else line
-        try:
-            text = line.decode()
-        except UnicodeDecodeError:
-            return texts, number
-        if len(line) > longest:
-            return texts, number
-        texts.append(text)
-    return texts, None
 
 
 def collected(windows, window: int) -> tuple[list, int | None]:
@@ -70,13 +53,13 @@ def collected(windows, window: int) -> tuple[list, int | None]:
 @given(data=files(), window=st.integers(1, 4), longest=st.integers(1, 30))
 def test_lines_are_read_or_named(data, window, longest):
     found = collected(read_windows(io.BytesIO(data), window, "x", longest), window)
-    assert found == expected_lines(data, longest)
+    assert found == readable_lines(data, longest)
 
 
 @given(data=files(), window=st.integers(1, 4), longest=st.integers(1, 30))
 def test_of_lines_that_are_cut_each_gives_one(data, window, longest):
     texts, wrong = collected(read_windows(io.BytesIO(data), window, "x", longest, cut=True), window)
-    whole, bad = expected_lines(data, 10**9)
+    whole, bad = readable_lines(data, 10**9)
     # What is no UTF-8 is named, unless it lies in what is cut off.
     assert wrong is None or wrong >= bad
     count = len(data.removeprefix(BOM).removesuffix(b"\n").split(b"\n")) if data.removeprefix(BOM) else 0
@@ -89,7 +72,7 @@ def test_of_lines_that_are_cut_each_gives_one(data, window, longest):
 @given(data=files(), window=st.integers(1, 4))
 def test_pairs_of_one_file_are_read_or_named(data, window):
     pairs, wrong = collected(joined_pairs(io.BytesIO(data), window, "x", 30), window)
-    texts, bad = expected_lines(data, 30)
+    texts, bad = readable_lines(data, 30)
     for number, text in enumerate(texts, start=1):
         if text.split() and text.split().count("|||") != 1:
             texts, bad = texts[: number - 1], number
@@ -105,7 +88,7 @@ def test_pairs_of_two_files_are_read_or_named(source, target, window):
     sides = io.BytesIO(source), io.BytesIO(target)
     found = list(parallel_pairs(*sides, window, ("x", "x"), 30))
     pairs = [pair for group, _ in found for pair in group]
-    (source_lines, source_bad), (target_lines, target_bad) = (expected_lines(data, 30) for data in (source, target))
+    (source_lines, source_bad), (target_lines, target_bad) = (readable_lines(data, 30) for data in (source, target))
     assert pairs == list(zip(source_lines, target_lines, strict=False))
     errors = [error for _, error in found if error is not None]
     equal = source_bad is target_bad is None and len(source_lines) == len(target_lines)
@@ -113,9 +96,11 @@ def test_pairs_of_two_files_are_read_or_named(source, target, window):
     for error in errors:
         named = re.match(r"line (\d+) of x|x has (\d+) lines and x has (\d+), ", str(error))
         assert named
-        if named[1]:
-            assert int(named[1]) in (source_bad, target_bad)
-            assert int(named[1]) >= len(pairs) + 1
+        wrong = [bad for bad in (source_bad, target_bad) if bad is not None]
+        if wrong:
+            assert named[1] == str(min(wrong))
+        else:
+            assert list(map(int, named.groups()[1:])) == [len(source_lines), len(target_lines)]
 
 
 # ---- align run, translate ----
@@ -193,46 +178,10 @@ plain_links = st.lists(st.sampled_from([link for link in LINKS if "p" not in lin
 proposed_files = st.one_of(link_files, files(plain_links.map(lambda tokens: " ".join(tokens).encode())))
 
 
-def is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return text.isascii() and text.lower().strip("+-")[:1] in set("0123456789.") and "_" not in text
-
-
-def independent_links(texts: list[str], gold: bool) -> list[tuple[set, set]] | int:
-    """Sure and all links of each line, or the number of the first that is wrong."""
-    result = []
-    for number, text in enumerate(texts, start=1):
-        sure, possible = set(), set()
-        for token in text.split():
-            link, colon, score = token.partition(":")
-            kind = next((character for character in "-p?" if character in link), "-")
-            sides = link.split(kind)
-            digits = all(side and set(side) <= set("0123456789") and len(side) < 10 for side in sides)
-            right = (
-                len(sides) == 2 and digits and (not colon if gold else kind == "-" and (not colon or is_number(score)))
-            )
-            if not right:
-                return number
-            (sure if kind == "-" else possible).add(tuple(map(int, sides)))
-        result.append((sure, sure | possible))
-    return result
-
-
-def independent_file(data: bytes, gold: bool) -> list[tuple[set, set]] | int | None:
-    """The same of a file; None where it has no text."""
-    texts, bad = expected_lines(data, 1_000_000)
-    if bad is not None:
-        return bad
-    return independent_links(texts, gold) if any(text.strip() for text in texts) else None
-
-
 @given(data=link_files, gold=st.booleans())
 def test_links_are_read_or_the_line_is_named(data, gold):
-    texts, _ = expected_lines(data, 1_000_000)
-    expected = independent_links(texts, gold)
+    texts, _ = readable_lines(data, LONGEST_LINKS)
+    expected = links_of_lines(texts, gold)
     parse = parse_alignments if gold else parse_hypotheses
     if isinstance(expected, int):
         with pytest.raises(ValueError, match=rf"^line {expected}: "):
@@ -252,7 +201,7 @@ def test_scores_are_those_of_an_independent_scorer_or_the_line_is_named(gold, pr
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         status = main(["score", *arguments, "--gold-base", base])
-    expected = [independent_file(gold, True), independent_file(proposed, False)]
+    expected = [links_of_file(gold, True), links_of_file(proposed, False)]
     below = base == "1"
     for side, path in zip(expected, paths, strict=True):
         wrong = side if isinstance(side, int) else None
@@ -274,10 +223,5 @@ def test_scores_are_those_of_an_independent_scorer_or_the_line_is_named(gold, pr
         return
     assert status == 0, err.getvalue()
     (row,) = json.loads(out.getvalue())["scores"]
-    a = sum(len(links) for _, links in sides[1])
-    s = sum(len(sure) for sure, _ in sides[0])
-    hits = [sum(len(x & g[side]) for (_, x), g in zip(sides[1], sides[0], strict=True)) for side in (0, 1)]
-    assert (row["proposed"], row["sure"], row["sure_hits"], row["possible_hits"]) == (a, s, *hits)
-    assert row["aer"] == pytest.approx(1 - sum(hits) / (a + s) if a + s else 0)
-    assert row["precision"] == pytest.approx(hits[1] / a if a else 1)
-    assert row["recall"] == pytest.approx(hits[0] / s if s else 1)
+    for name, value in scores(*sides).items():
+        assert row[name] == pytest.approx(value), name

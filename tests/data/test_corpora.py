@@ -3,7 +3,6 @@
 import gzip
 import json
 import lzma
-import os
 
 import datasets
 import pytest
@@ -69,9 +68,8 @@ def test_missing_files_and_directories(tmp_path):
         read_lines(tmp_path / "absent.en")
     with pytest.raises(ValueError, match="is a directory"):
         read_lines(tmp_path)
-    os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(ValueError, match="is a pipe or a device"):
-        read_lines(tmp_path / "pipe")
+    with pytest.raises(ValueError, match="is a device"):
+        read_lines("/dev/null")
 
 
 def test_read_parallel(write):

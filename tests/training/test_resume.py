@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import huggingface_hub
 import pytest
 import torch
 from accelerate import PartialState
@@ -187,6 +188,25 @@ def test_another_base_of_an_adapter_is_refused(base):  # noqa: F811
     (base / "config.json").write_text(json.dumps(config | {"dropout": 0.5}), encoding="utf-8")
     with pytest.raises(ValueError, match=r'`model.checkpoint` is "sha256:'):
         train_adapter.main([*arguments, "--resume"])
+
+
+def test_another_commit_of_a_base_on_the_hub_is_refused(base, tmp_path, monkeypatch):  # noqa: F811
+    cache = tmp_path / "hub" / "models--someone--base"
+    commits = ["1" * 40, "2" * 40]
+    for commit in commits:
+        shutil.copytree(base, cache / "snapshots" / commit)
+    (cache / "refs").mkdir()
+    main = cache / "refs" / "main"
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    arguments = [*adapter_settings(base, calibration="gated"), "model.checkpoint=someone/base"]
+    arguments += ["data.test=null", "data.dev=null", "training.eval_strategy=no"]
+    main.write_text(commits[0], encoding="utf-8")
+    results = train_adapter.main(arguments)
+    main.write_text(commits[1], encoding="utf-8")
+    with pytest.raises(ValueError, match=rf'`model.checkpoint` is "someone/base@{commits[1]}", .*"someone/base@1111'):
+        train_adapter.main([*arguments, "--resume"])
+    main.write_text(commits[0], encoding="utf-8")
+    assert train_adapter.main([*arguments, "--resume"])["steps"] == results["steps"]
 
 
 def test_without_an_optimizer_there_is_no_going_on(arguments, tmp_path):

@@ -1,0 +1,166 @@
+"""What has its name in an output folder is whole: tokenizer, weights of a resume, everything after a power cut."""
+
+import os
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+from safetensors.torch import load_file, save_file
+from test_resume import arguments, stopped  # noqa: F401
+from test_train_adapter import (
+    base,  # noqa: F401
+    train_adapter,
+)
+from test_train_adapter import settings as adapter_settings
+from test_train_translation import corpus, train_translation  # noqa: F401
+from transformers import PreTrainedTokenizerFast
+
+from hf_attncal.training.folder import claimed
+from hf_attncal.training.translation import TranslationConfig
+
+
+def change(checkpoint: Path, what, file: str = "model.safetensors") -> str:
+    """Damage a checkpoint: one weight is "lost" or has the value `what`, or the file is cut in "half"; its name."""
+    weights = load_file(checkpoint / file)
+    name = max(name for name in weights if "encoder_attn" in name)
+    if what == "half":
+        data = (checkpoint / file).read_bytes()
+        (checkpoint / file).write_bytes(data[: len(data) // 2])
+        return name
+    if what == "lost":
+        del weights[name]
+    else:
+        weights[name].view(-1)[-1] = what
+    save_file(weights, checkpoint / file, metadata={"format": "pt"})
+    return name
+
+
+# ---- the tokenizer ----
+
+
+def test_half_a_tokenizer_has_no_name(arguments, tmp_path, monkeypatch):  # noqa: F811
+    save, before = PreTrainedTokenizerFast.save_pretrained, []
+
+    def half(self, folder, *rest, **options):
+        save(self, folder, *rest, **options)
+        (Path(folder) / "tokenizer.json").write_text("{", encoding="utf-8")
+        before.extend(sorted(path.name for path in (tmp_path / "run").iterdir()))
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(PreTrainedTokenizerFast, "save_pretrained", half)
+    with pytest.raises(OSError, match="No space left"):
+        train_translation.main(arguments)
+    assert before == ["run.json", "run.lock", "unfinished"]  # what a kill would have left
+    assert not (tmp_path / "run").exists()
+    monkeypatch.undo()
+    assert train_translation.main(arguments)["steps"] == 4
+
+
+# ---- the weights that a resume reads ----
+
+
+@pytest.mark.parametrize(
+    ("what", "message"),
+    [
+        ("lost", "it lacks weights of the model, which would be random: {name}. "),
+        ("half", "Error while deserializing header"),
+        (float("nan"), "`{name}` has values that are not finite"),
+        (float("-inf"), "`{name}` has values that are not finite"),
+    ],
+)
+def test_a_resume_refuses_weights_that_are_missing_or_no_numbers(stopped, tmp_path, what, message):  # noqa: F811
+    weights = tmp_path / "run" / "checkpoint-2" / "model.safetensors"
+    whole = weights.read_bytes()
+    name = change(weights.parent, what)
+    with pytest.raises(ValueError, match=f"checkpoint-2 cannot be gone on from: {message.format(name=name)}"):
+        train_translation.main([*stopped, "--resume"])
+    weights.write_bytes(whole)
+    assert train_translation.main([*stopped, "--resume"])["steps"] == 4
+
+
+@pytest.mark.parametrize("what", ["lost", float("nan")])
+@pytest.mark.parametrize("beside", [False, True], ids=["PEFT", "transformers"])
+def test_so_does_that_of_an_adapter(base, beside, what, tmp_path):  # noqa: F811
+    """Of PEFT's models, and of transformers' interface, where a LoRA is trained beside it."""
+    adapter = {"calibration": "gated"} | ({"lora": {"r": 2, "target_modules": ["q_proj"]}} if beside else {})
+    of_run = [*adapter_settings(base, **adapter), "data.test=null", "data.dev=null", "training.eval_strategy=no"]
+    train_adapter.main(of_run)
+    run = base.parent / "run"
+    (run / "results.json").unlink()
+    last = max(run.glob("checkpoint-*"), key=lambda path: int(path.name.rpartition("-")[2]))
+    change(last / "calibration" if beside else last, what, "adapter_model.safetensors")
+    with pytest.raises(ValueError, match=rf"{last.name} cannot be gone on from: .* (missing|not finite)"):
+        train_adapter.main([*of_run, "--resume"])
+
+
+# ---- a loss of power ----
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="/proc is of Linux")
+def test_everything_is_on_the_disk_before_it_gets_its_name(arguments, tmp_path, monkeypatch):  # noqa: F811
+    """And so does the name, in the end."""
+    events: list[tuple[str, Path]] = []
+    sync, rename, replace = os.fsync, Path.rename, Path.replace
+
+    def synced(descriptor):
+        events.append(("synced", Path(f"/proc/self/fd/{descriptor}").resolve()))
+        sync(descriptor)
+
+    def named(give_name):
+        def naming(self, target):
+            files = [path for path in self.rglob("*") if path.is_file()] if self.is_dir() else [self]
+            if not self.name.startswith("checkpoint-") or self.parent.name == "unfinished":
+                on_disk = {path for event, path in events if event == "synced"}
+                assert {path.resolve() for path in files} <= on_disk, f"{self} is renamed before it is on the disk"
+                events.append(("named", Path(target).resolve()))
+            return give_name(self, target)
+
+        return naming
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(Path, "rename", named(rename))
+    monkeypatch.setattr(Path, "replace", named(replace))
+    train_translation.main([*arguments, "training.save_total_limit=1"])
+    names = [path for event, path in events if event == "named"]
+    run = tmp_path / "run"
+    assert {run / "checkpoint-4", run / "model.safetensors", run / "results.json", run / "run.json"} <= {*names}
+    for number, (event, path) in enumerate(events):
+        if event == "named" and path.parent == run:
+            assert ("synced", run) in events[number:], f"the name of {path} may be lost"
+
+
+# ---- two runs ----
+
+
+def test_of_runs_that_start_at_once_in_one_folder_one_gets_it(tmp_path):
+    config = TranslationConfig.make({"training": {"output_dir": str(tmp_path / "run"), "bf16": False}})
+    args = config.arguments()
+    for _ in range(5):
+        start, write = os.pipe()
+        children = []
+        for number in range(6):
+            children.append(os.fork())
+            if children[-1] == 0:
+                said = "an error of another kind"
+                try:
+                    os.close(write)
+                    os.read(start, 1)  # ends as the parent closes the pipe
+                    with claimed(config, args, resume=False, allow_changes=False):
+                        time.sleep(0.3)
+                        said = "mine"
+                except ValueError as error:
+                    said = str(error)
+                finally:
+                    (tmp_path / f"{number}").write_text(said, encoding="utf-8")
+                    os._exit(0)
+        os.close(start)
+        os.close(write)
+        for child in children:
+            os.waitpid(child, 0)
+        said = [(tmp_path / f"{number}").read_text(encoding="utf-8") for number in range(6)]
+        assert said.count("mine") == 1
+        refused = [words for words in said if words != "mine"]
+        assert all("in use by another process" in words or "holds another run" in words for words in refused)
+        assert [path.name for path in (tmp_path / "run").iterdir()] == ["run.json"]
+        shutil.rmtree(tmp_path / "run")
