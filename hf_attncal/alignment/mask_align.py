@@ -1,4 +1,5 @@
-"""Weights of Mask-Align (Chen et al., ACL 2021): both directions and NULL, between subwords."""
+"""Weights of the word aligners, Mask-Align (Chen et al., ACL 2021) and the one that counts: both directions and NULL,
+between subwords."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -20,21 +21,21 @@ Directions = tuple[Tensor, Tensor, Tensor, Tensor]
 
 
 class MaskAlignSource(WeightSource):
-    """The two directional attentions of a Mask-Align model. Needs a fast tokenizer."""
+    """Both directions of a Mask-Align model, or of one that counts. Needs a fast tokenizer."""
 
-    kind = "a Mask-Align model"
+    kind = "a word aligner"
 
     def __init__(self, model, tokenizer, settings=None):
         super().__init__(model, tokenizer, settings)
         if not tokenizer.is_fast:
             raise ValueError(
-                f"Mask-Align needs a fast tokenizer, got {type(tokenizer).__name__}: words are found by the "
+                f"A word aligner needs a fast tokenizer, got {type(tokenizer).__name__}: words are found by the "
                 "characters that each token covers. Save the checkpoint with its fast tokenizer (`tokenizer.json`)."
             )
 
     @classmethod
     def reads(cls, config) -> bool:
-        return config.model_type == "mask_align"
+        return config.model_type in ("mask_align", "hmm_align")
 
     @classmethod
     def load(cls, name: str | Path, *, dtype, **options: Any) -> tuple:

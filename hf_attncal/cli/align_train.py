@@ -30,7 +30,11 @@ def add_train(actions: argparse._SubParsersAction) -> None:
     model = parser.add_argument_group("model")
     model.add_argument("--output", required=True, metavar="FOLDER", help="where the model and its checkpoints go")
     model.add_argument(
-        "--size", choices=("small", "base"), default="small", help="small: a CPU; base: a GPU (default: small)"
+        "--size",
+        choices=("hmm", "small", "base"),
+        default="small",
+        help="hmm: counts alone, in minutes; small: a network guided by them, on a CPU; base: one for a GPU (default: "
+        "small)",
     )
     model.add_argument(
         "--tokenizer", metavar="NAME", help="fast tokenizer of a folder or Hub name; default: train one"

@@ -9,7 +9,7 @@ from .limits import check_sizes
 
 @strict
 class HMMAlignConfig(PreTrainedConfig):
-    """Configuration of `HMMAlignModel`: a hidden Markov model aligner of two directions that agree (Liang et al. 2006).
+    """Configuration of `HMMAlignModel`: hidden Markov models of both directions that agree (Liang et al. 2006).
 
     Args:
         vocab_size: entries of the vocabulary that both languages share.

@@ -36,7 +36,7 @@ class HMMAlignOutput(ModelOutput):
 
 
 def predictive(counts: Tensor, totals: Tensor, prior: float, vocab_size: int) -> Tensor:
-    """`(n(x, y) + alpha) / (n(x) + alpha V)`: what a Dirichlet prior predicts after the counts n (all of one shape)."""
+    """`(n(x, y) + alpha) / (n(x) + alpha V)`: what a Dirichlet prior predicts after counts n (of one shape)."""
     return (counts.clamp(min=0) + prior) / (totals.clamp(min=0) + prior * vocab_size)
 
 
@@ -151,6 +151,7 @@ class HMMAlignModel(WholeCheckpointMixin, PreTrainedModel):
             uniform: share of jumps that go anywhere; None for the configuration's.
             count: see `jump_posterior`.
         """
+        counts = counts.to(torch.promote_types(counts.dtype, torch.float32))
         own = torch.zeros_like(counts) if own is None else own
         directions = (
             (counts, own, source, target, source_real, target_real, "source", "target", self.forward_jumps),
@@ -164,12 +165,12 @@ class HMMAlignModel(WholeCheckpointMixin, PreTrainedModel):
         """Of one direction: tokens `predicted` (B, T), each from one of the tokens `given` (B, S) or from NULL."""
         config = self.config
         prior, size, null = config.lexical_prior, config.vocab_size, config.null_probability
-        totals = getattr(self, f"{given_side}_counts")[given] - own.sum(dim=1)
+        totals = getattr(self, f"{given_side}_counts").to(own.dtype)[given] - own.sum(dim=1)
         weights = predictive(counts - own, totals.unsqueeze(1), prior, size)
-        null_counts = getattr(self, f"{side}_null_counts")
+        null_counts = getattr(self, f"{side}_null_counts").to(own.dtype)
         unaligned = torch.where(predicted_real, 1 - own.sum(dim=2), 0.0) if own.any() else 0.0
         from_null = predictive(null_counts[predicted] - unaligned, null_counts.sum(), prior, size)
         uniform = config.uniform_jump if uniform is None else uniform
         return jump_posterior(
-            (1 - null) * weights, null * from_null, jumps, predicted_real, given_real, uniform, count
+            (1 - null) * weights, null * from_null, jumps.to(own.dtype), predicted_real, given_real, uniform, count
         )

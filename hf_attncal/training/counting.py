@@ -125,7 +125,9 @@ class CountLearner:
             for jump, (counted, chances) in zip((model.forward_jumps, model.backward_jumps), tables, strict=True):
                 jump.copy_((counted + 0.5) / (chances + 0.5))
                 jump /= jump.sum()
-        tokens = [sum(int(getattr(batch, f"{side}_real").sum()) for batch in self.batches) for side in ("target", "source")]
+        tokens = [
+            sum(int(getattr(batch, f"{side}_real").sum()) for batch in self.batches) for side in ("target", "source")
+        ]
         return likelihood / torch.tensor(tokens)
 
     def keep(self, least: float) -> None:

@@ -72,13 +72,23 @@ def read_text(data: DataConfig, splits: Iterable[str] = SPLITS) -> dict[str, Dat
     return {name: lowercased(pairs) for name, pairs in text.items()} if data.lowercase else text
 
 
+def held_out_rows(text: dict[str, Dataset], pairs: int) -> frozenset[int]:
+    """Which `pairs` pairs of train, at most a tenth, are to be dev: evenly spread; none where there is a dev."""
+    size = len(text["train"])
+    count = 0 if "dev" in text else min(pairs, size // 10)
+    return frozenset(size * (2 * number + 1) // (2 * count) for number in range(count))
+
+
 def hold_out(text: dict[str, Dataset], pairs: int) -> dict[str, Dataset]:
-    """The text with the last `pairs` pairs of train, at most a tenth, as dev, where there is no dev."""
-    train = text["train"]
-    kept = len(train) - min(pairs, len(train) // 10)
-    if "dev" in text or kept == len(train):
+    """The text with the pairs of `held_out_rows` as dev."""
+    rows = held_out_rows(text, pairs)
+    if not rows:
         return text
-    return text | {"train": train.select(range(kept)), "dev": train.select(range(kept, len(train)))}
+    train = text["train"]
+    return text | {
+        "train": train.select([row for row in range(len(train)) if row not in rows]),
+        "dev": train.select(sorted(rows)),
+    }
 
 
 def build_tokenizer(

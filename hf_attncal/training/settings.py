@@ -198,7 +198,8 @@ class DataConfig:
         train, dev, test: `{source, target}`, files or lists of files, or a Hub dataset (see
             `data.corpora.load_parallel`). In an aligner's job `guide` and `gold` name files of links of the pairs in
             Pharaoh format: links to learn from, and annotated ones to measure with.
-        held_out_pairs: where there is no dev text, the last pairs of train are taken for it: so many, at most a tenth.
+        held_out_pairs: where there is no dev text, so many pairs of train are taken for it, evenly spread, at most a
+            tenth.
     """
 
     root: str | None = None

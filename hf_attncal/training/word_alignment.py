@@ -1,6 +1,8 @@
 """The job that trains a word aligner from raw text: settings, Trainer, validation, symmetrisation and threshold."""
 
 import copy
+import math
+import time
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -9,9 +11,10 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import torch
-from datasets import Dataset
+from accelerate.utils import broadcast_object_list
+from datasets import Dataset, List, Value
 from torch.utils.data import DataLoader
-from transformers import PreTrainedTokenizerBase, Trainer, TrainerCallback, TrainingArguments
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer, TrainerCallback, TrainingArguments
 
 from hf_attncal.alignment.aligner import WordAligner
 from hf_attncal.data.batching import TokenBatchSampler
@@ -19,15 +22,19 @@ from hf_attncal.data.collators import AlignmentCollator
 from hf_attncal.data.corpora import load_parallel, token_counts, tokenize_for_alignment
 from hf_attncal.data.pharaoh import GoldAlignment, Link, check_index_base, parse_alignments
 from hf_attncal.data.text import read_lines
-from hf_attncal.families import FAMILIES
+from hf_attncal.families import FAMILIES, Family
+from hf_attncal.metrics import records
 from hf_attncal.metrics.aer import AlignmentScore, alignment_error_rate
+from hf_attncal.models.configuration_hmm_align import HMMAlignConfig
+from hf_attncal.models.modeling_hmm_align import HMMAlignModel
 from hf_attncal.models.modeling_mask_align import MaskAlignModel
 
 from .arguments import TokenBatchArguments
 from .checkpoints import WholeCheckpointsMixin
-from .folder import Run
-from .run import build_model, build_tokenizer, finish, hold_out, read_text, save_parts, start, train
-from .settings import Positive, Settings, TokenizerConfig, check
+from .counting import ITERATIONS, CountLearner
+from .folder import RESULTS, Run, fill, finish_run
+from .run import build_model, build_tokenizer, finish, held_out_rows, hold_out, read_text, save_parts, start, train
+from .settings import NotNegative, Positive, Settings, TokenizerConfig, check, hints_of
 from .token_batches import TokenBatchTrainerMixin
 
 NAMED_VALUES = (
@@ -44,7 +51,8 @@ THRESHOLDS = tuple(round(0.05 * step, 2) for step in range(1, 20))
 _EVALUATION_TOKENS = 1500
 # Above this mean weight of NULL a model aligns so little that its training has failed.
 _MOSTLY_NULL = 0.8
-# What each size is made for. "small": two cores in an hour; "base": the published model, for a GPU.
+# What each size is made for. "hmm": counts alone, in minutes; "small": two cores in an hour; "base": the published
+# model, for a GPU.
 _BOTH = {
     "prediction": "mixture",
     "emission": "embeddings",
@@ -54,10 +62,11 @@ _BOTH = {
 }
 _SMALL = {"d_model": 256, "encoder_layers": 2, "decoder_layers": 2, "attention_heads": 4, "ffn_dim": 512}
 SIZES: dict[str, dict[str, dict[str, Any]]] = {
+    "hmm": {"tokenizer": {"vocab_size": 16000}, "model": {}, "training": {}},
     "small": {
         "tokenizer": {"vocab_size": 16000},
         "model": {**_BOTH, **_SMALL, "sampled_softmax": True, "attn_implementation": "eager"},
-        "training": {"tokens_per_batch": 1500, "learning_rate": 2e-3, "num_train_epochs": 2}
+        "training": {"tokens_per_batch": 1500, "learning_rate": 2e-3, "num_train_epochs": 2, "least_steps": 3000}
         | {"warmup_steps": 200, "agreement_warmup_steps": 1000},
     },
     "base": {
@@ -91,13 +100,38 @@ class AlignerTrainingArguments(TokenBatchArguments, TrainingArguments):
             "direction knows what to agree on."
         },
     )
+    least_steps: int = field(
+        default=0,
+        metadata={"help": "A short text is read more often than `num_train_epochs`: until so many optimiser steps."},
+    )
+
+
+@dataclass
+class CountsConfig:
+    """The aligner that counts, which comes first: its links guide the network.
+
+    Args:
+        guide: False: no such aligner; the network learns from nothing but the text, as in the paper.
+        without_jumps, with_jumps: iterations over the text.
+        link_above: tokens guide where the probability that both directions align them is above it.
+    """
+
+    guide: bool = True
+    without_jumps: Positive = ITERATIONS[0]
+    with_jumps: NotNegative = ITERATIONS[1]
+    link_above: float = 0.1
+
+    def __post_init__(self):
+        if not 0 <= self.link_above <= 1:
+            raise ValueError(f"`counts.link_above` must be in [0, 1], got {self.link_above}.")
 
 
 @dataclass
 class AlignerConfig(Settings):
-    """All settings of one run; `model` holds `size` ("small" or "base") and fields of `MaskAlignConfig`."""
+    """All settings of one run; `model` holds `size` (of `SIZES`) and fields of the model's configuration."""
 
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
+    counts: CountsConfig = field(default_factory=CountsConfig)
     model: dict[str, Any] = field(default_factory=dict)
     average_last: Positive = 1
 
@@ -114,16 +148,21 @@ class AlignerConfig(Settings):
         chosen = copy.deepcopy(SIZES[size])
         chosen["model"] = {"size": size} | ({} if model.get("init_from") else chosen["model"])
         chosen["training"] |= TRAINING_DEFAULTS
-        for given, other in (("max_steps", "num_train_epochs"), ("num_train_epochs", "max_steps")):
-            if given in training:
-                chosen["training"].pop(other, None)
+        if {"max_steps", "num_train_epochs"} & training.keys():  # the length of the run is given
+            for name in ("max_steps", "num_train_epochs", "least_steps"):
+                chosen["training"].pop(name, None)
         return chosen | {"data": {"held_out_pairs": 500}}
 
     def __post_init__(self):
         super().__post_init__()
-        self.check_model(FAMILIES["mask_align"].config_class, **self.own_keys)
+        self.check_model(self.family.config_class, **self.own_keys)
         if self.data.test and not self.data.test.get("gold"):
             raise ValueError(f"`data.test` must name `gold`, the links to measure AER with, got {self.data.test}.")
+
+    @property
+    def family(self) -> Family:
+        """Of the model that the run ends with."""
+        return FAMILIES["hmm_align" if self.model.get("size") == "hmm" else "mask_align"]
 
 
 class AlignerTrainer(WholeCheckpointsMixin, TokenBatchTrainerMixin, Trainer):
@@ -307,9 +346,17 @@ def train_aligner(
             if entry.get("gold")
         }
         texts, reports, tokenizer = _read(config, run, "dev" in golds)
+        if config.family is FAMILIES["hmm_align"]:
+            model, results = _count(config, run, texts["train"], tokenizer, reports)
+            results |= _measured(config, model, tokenizer, golds)
+            if run.args.process_index == 0:
+                finish_run(Path(run.args.output_dir), lambda folder: _save(folder, results, model, tokenizer))
+            return results
+        if config.counts.guide and "links" not in texts["train"].column_names:
+            texts["train"] = _guided(config, run, texts["train"], tokenizer, reports)
         special = {name: getattr(tokenizer, name) for name in ("pad_token_id", "bos_token_id", "eos_token_id")}
         section = config.model | {"lowercase": config.data.lowercase}
-        model = build_model(FAMILIES["mask_align"], section, {"vocab_size": len(tokenizer), **special})
+        model = build_model(config.family, section, {"vocab_size": len(tokenizer), **special})
         if not config.model.get("init_from"):
             model.set_token_counts(*token_counts(texts["train"], len(tokenizer)))
         trainer = AlignerTrainer(
@@ -322,13 +369,9 @@ def train_aligner(
             callbacks=callbacks,
             gold=golds.get("dev"),
         )
+        steps = len(trainer.get_train_dataloader()) // run.args.gradient_accumulation_steps
+        run.args.num_train_epochs = max(run.args.num_train_epochs, math.ceil(run.args.least_steps / max(1, steps)))
         model, results = train(trainer, config, reports, run)
-        if "dev" in golds:
-            asked = config.model.get("symmetrization")
-            name, threshold, _ = tune_links(model, tokenizer, golds["dev"], TUNED if asked is None else [asked])
-            model.config.symmetrization, model.config.alignment_threshold = name, threshold
-            score = score_aligner(WordAligner(model, tokenizer), golds["dev"], bootstrap=1000)
-            results["dev"] = {"symmetrization": name, "threshold": threshold, **asdict(score)}
         if "held_out" in texts:
             with trainer.compute_loss_context_manager():
                 results["held_out"] = prediction_metrics(model, texts["held_out"], trainer.data_collator)
@@ -340,9 +383,82 @@ def train_aligner(
                     "`model.agreement_weight`.",
                     stacklevel=2,
                 )
-        if "test" in golds:
-            results["test"] = asdict(score_aligner(WordAligner(model, tokenizer), golds["test"], bootstrap=1000))
+        results |= _measured(config, model, tokenizer, golds)
         return finish(trainer, results, save_parts(model, tokenizer))
+
+
+def _measured(
+    config: AlignerConfig, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, golds: dict[str, Gold]
+) -> dict[str, Any]:
+    """Scores on dev, on which the symmetrisation and the threshold are chosen, and then on test."""
+    scores = {}
+    if "dev" in golds:
+        asked = config.model.get("symmetrization")
+        name, threshold, _ = tune_links(model, tokenizer, golds["dev"], TUNED if asked is None else [asked])
+        model.config.symmetrization, model.config.alignment_threshold = name, threshold
+        score = score_aligner(WordAligner(model, tokenizer), golds["dev"], bootstrap=1000)
+        scores["dev"] = {"symmetrization": name, "threshold": threshold, **asdict(score)}
+    if "test" in golds:
+        scores["test"] = asdict(score_aligner(WordAligner(model, tokenizer), golds["test"], bootstrap=1000))
+    return scores
+
+
+def _count(config: AlignerConfig, run: Run, text: Dataset, tokenizer, reports) -> tuple[HMMAlignModel, dict[str, Any]]:
+    """The aligner that counts, and how its results begin."""
+    start = time.perf_counter()
+    model, _, log = _learn(config, text, tokenizer)
+    for name, report in reports.items():
+        print(f"{name}: {report}")
+    return model, {
+        **records.record(config.published(), config.data.files(), processes=run.args.world_size),
+        "sentence_pairs": {name: asdict(report) for name, report in reports.items()},
+        "entries": model.config.entries,
+        "steps": len(log),
+        "wall_seconds": time.perf_counter() - start,
+        "log_history": log,
+    }
+
+
+def _learn(config: AlignerConfig, text: Dataset, tokenizer) -> tuple[HMMAlignModel, CountLearner, list[dict]]:
+    fields = hints_of(HMMAlignConfig)
+    given = (
+        {name: value for name, value in config.model.items() if name in fields}
+        if config.family is FAMILIES["hmm_align"]
+        else {}
+    )
+    given |= {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id, "lowercase": config.data.lowercase}
+    model = HMMAlignModel(HMMAlignConfig(**given)).eval()
+    learner = CountLearner(model, text["input_ids"], text["target_input_ids"])
+    log: list[dict[str, Any]] = []
+
+    def report(iteration: int, likelihood: torch.Tensor) -> None:
+        forward, backward = likelihood.tolist()
+        log.append({"iteration": iteration, "forward_log_likelihood": forward, "backward_log_likelihood": backward})
+        print(f"counts: iteration {iteration}, log-likelihood of a token {forward:.3f} and {backward:.3f}", flush=True)
+
+    learner.run((config.counts.without_jumps, config.counts.with_jumps), report)
+    return model, learner, log
+
+
+def _guided(config: AlignerConfig, run: Run, text: Dataset, tokenizer, reports) -> Dataset:
+    """The text with the links of the aligner that counts, which is kept in the folder `hmm` beside the run."""
+    links: list[Any] = [None]
+    if run.args.process_index == 0:
+        model, learner, log = _learn(config, text, tokenizer)
+        found: list[list[int]] = [[]] * len(text)
+        for index, shares in learner.shares():
+            found[index] = (shares > config.counts.link_above).nonzero().flip(1).flatten().tolist()
+        links = [found]
+        folder = Path(run.args.output_dir)
+        fill(folder, lambda staged: _save(staged / "hmm", {"log_history": log}, model, tokenizer))
+    broadcast_object_list(links)
+    return text.add_column("links", links[0], feature=List(Value("int32")))
+
+
+def _save(folder: Path, results: dict[str, Any], *parts) -> None:
+    """Model and tokenizer with their results."""
+    save_parts(*parts)(folder)
+    records.write(results, folder / RESULTS)
 
 
 def _read(
@@ -353,8 +469,9 @@ def _read(
     if config.data.train.get("guide"):
         guide = read_links(config.data.path(config.data.train["guide"]), text["train"])
         links = [pair.possible for pair in guide]
+    rows = held_out_rows(text, config.data.held_out_pairs)
+    links = links and [pair for row, pair in enumerate(links) if row not in rows]
     text = hold_out(text, config.data.held_out_pairs)
-    links = links and links[: len(text["train"])]
     tokenizer = build_tokenizer(config.tokenizer, config.model.get("init_from"), run, text["train"])
     if tokenizer.pad_token_id is None or not tokenizer.is_fast:
         raise ValueError(
