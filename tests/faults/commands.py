@@ -3,8 +3,12 @@
 import os
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+
+from hf_attncal.metrics.records import sha256
 
 ROOT = Path(__file__).resolve().parents[2]
 SIZES = {"d_model": 16, "encoder_layers": 1, "decoder_layers": 1}
@@ -13,7 +17,9 @@ PAIRS = 120
 STEPS = 6
 LONGEST = 120  # seconds that a command may take
 # `ulimit -f` in bytes: what is written past the limit fails as on a full disk (Python ignores SIGXFSZ).
-LIMITED = "import os, resource, sys; limit = int(sys.argv[1]); resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))"
+LIMITED = (
+    "import os, resource, sys; limit = int(sys.argv[1]); resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))"
+)
 LIMITED += "; os.execv(sys.executable, [sys.executable, *sys.argv[2:]])"
 
 
@@ -80,7 +86,9 @@ def prepare(folder: Path) -> Place:
         "train.de": [" ".join(pair.target) for pair in pairs],
         "train.align": [" ".join(f"{i}-{j}" for i, j in sorted(pair.links)) for pair in pairs],
     }
-    text["pairs"] = [f"{source} ||| {target}" for source, target in zip(text["train.en"], text["train.de"])]
+    text["pairs"] = [
+        f"{source} ||| {target}" for source, target in zip(text["train.en"], text["train.de"], strict=True)
+    ]
     for name, lines in text.items():
         (folder / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
@@ -115,17 +123,24 @@ def start(command: list[str], *, limit: int | None = None, **streams) -> subproc
     """Start a command; with a limit, no file of it can grow beyond that many bytes."""
     if limit is not None:
         command = [command[0], "-c", LIMITED, str(limit), *command[1:]]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1"}
+    # Unbuffered, as in containers: a line that cannot be printed is an error at once.
+    environment = {
+        **os.environ,
+        "PYTHONUNBUFFERED": "1",
+        "OMP_NUM_THREADS": "1",
+        "CUDA_VISIBLE_DEVICES": "",
+        "HF_HUB_OFFLINE": "1",
+    }
     return subprocess.Popen(command, env=environment | {"PYTHONPATH": ":".join([str(ROOT), *sys.path])}, **streams)
 
 
-def finish(command: list[str], **options) -> subprocess.CompletedProcess:
+def finish(command: list[str], *, limit: int | None = None, **streams) -> subprocess.CompletedProcess:
     """Run a command to its end; a status of None: it had to be killed after `LONGEST` seconds.
 
-    Text of standard output and standard error is kept, where `options` do not send it elsewhere.
+    Text of standard output and standard error is kept, where `streams` do not send it elsewhere.
     """
-    streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | options
-    with start(command, text=True, **streams) as process:
+    streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | streams
+    with start(command, limit=limit, text=True, **streams) as process:
         try:
             out, err = process.communicate(timeout=LONGEST)
             status = process.returncode
@@ -141,8 +156,19 @@ def said_by_python(err: str) -> bool:
     return "Traceback (most recent call last)" in err or "Exception ignored" in err
 
 
-def weights(folder: Path) -> dict[str, str]:
-    """The SHA-256 of all weights under a folder, by their names in it."""
-    from hf_attncal.metrics.records import sha256
+def until(process: subprocess.Popen, ready: Callable[[], bool]) -> None:
+    """Wait for a moment, or for the end of the process."""
+    deadline = time.monotonic() + LONGEST
+    while not ready() and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.001)
 
-    return {str(file.relative_to(folder)): sha256(file) for file in sorted(folder.rglob("*.safetensors"))}
+
+def files(folder: Path | None, pattern: str = "*") -> dict[str, str]:
+    """The SHA-256 of the files under a folder that have a name of that pattern, by their places in it."""
+    found = [file for file in folder.rglob(pattern) if file.is_file()] if folder else []
+    return {str(file.relative_to(folder)): sha256(file) for file in sorted(found)}
+
+
+def weights(folder: Path) -> dict[str, str]:
+    """The SHA-256 of all weights under a folder."""
+    return files(folder, "*.safetensors")

@@ -8,7 +8,6 @@ import json
 import signal
 import subprocess
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -44,7 +43,7 @@ STRUCK = (
     ("translate", "SIGINT", Moment(80, "lines")),
     ("translate", "SIGTERM", Moment(20, "lines")),
     ("translate", READER_LEFT, Moment(10, "lines")),
-    ("score", "SIGINT", Moment(1, "seconds")),
+    ("score", "SIGINT", Moment(0.6, "seconds")),
     ("score", "SIGTERM", Moment(0.5, "seconds")),
     ("score", READER_LEFT, Moment(0, "seconds")),
     ("align train", "SIGINT", Moment(0, "checkpoints")),
@@ -66,13 +65,12 @@ def run(folder: Path, *, full: bool) -> list[Outcome]:
         if command not in whole:
             whole[command] = _undisturbed(place, command)
         judged = strike.get(command, _lines)(place, command, by, moment, whole[command], folder / str(number))
-        outcomes.append(Outcome("signal", f"{command}: {by} after {moment}", *judged))
+        kind = "a reader that leaves" if by == READER_LEFT else "SIGINT, SIGTERM or SIGHUP"
+        outcomes.append(Outcome(kind, f"{command}: {by} after {moment}", *judged))
     return outcomes
 
 
-def judge(
-    err: str, status: int | None, by: str, written: bytes, whole: bytes, read: int = 0
-) -> tuple[Result, str]:
+def judge(err: str, status: int | None, by: str, written: bytes, whole: bytes, read: int = 0) -> tuple[Result, str]:
     """What became of a command that writes lines.
 
     Args:
@@ -106,7 +104,7 @@ def _command(place: commands.Place, command: str) -> tuple[list[str], Path | Non
             return place.align_run(), place.pairs
         case "translate":
             return place.translate(), place.folder / "train.en"
-    return place.score("--bootstrap=50000"), None
+    return place.score("--bootstrap=500000"), None
 
 
 def _repeated(place: commands.Place, file: Path) -> Path:
@@ -138,7 +136,7 @@ def _lines(
     """Strike a command that writes lines to a pipe."""
     arguments, file = _command(place, command)
     with (
-        open(file and _repeated(place, file) or "/dev/null", "rb") as lines,
+        open((file and _repeated(place, file)) or "/dev/null", "rb") as lines,
         commands.start(arguments, stdin=lines, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process,
     ):
         if moment.unit == "lines":
@@ -163,7 +161,7 @@ def _output(
     output, partial = folder / "links", folder / "links.partial"
     arguments = [*place.align_run(), "--input", str(_repeated(place, place.pairs)), "--output", str(output)]
     with commands.start(arguments, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
-        _until(process, lambda: partial.is_file() and partial.stat().st_size >= moment.number)
+        commands.until(process, lambda: partial.is_file() and partial.stat().st_size >= moment.number)
         process.send_signal(signal.Signals[by])
         err, status = _ended(process)
     result, detail = judge(err, status, by, partial.read_bytes() if partial.exists() else b"", whole)
@@ -199,7 +197,7 @@ def _training(
             process.stdout.close()
         else:
             name = f"checkpoint-{moment.number:g}" if moment.number else "run.json"
-            _until(process, (output / name).exists)
+            commands.until(process, (output / name).exists)
             process.send_signal(signal.Signals[by])
         err, status = _ended(process)
     result, detail = judge(err, status, by, b"", b"")
@@ -212,16 +210,6 @@ def _training(
         return "lost", f"--resume ended with {again.returncode}: {again.stderr[-1000:]}"
     different = [key for key, value in _left(output).items() if value != whole[key]]
     return ("wrong_with_exit_0", f"other than in the whole run: {different}") if different else ("survived", "")
-
-
-# ---- processes ----
-
-
-def _until(process: subprocess.Popen, ready: Callable[[], bool]) -> None:
-    """Wait for a moment, or for the end of the process."""
-    deadline = time.monotonic() + commands.LONGEST
-    while not ready() and process.poll() is None and time.monotonic() < deadline:
-        time.sleep(0.001)
 
 
 def _ended(process: subprocess.Popen) -> tuple[str, int | None]:
