@@ -271,8 +271,10 @@ def killed_after(seconds: float, function) -> None:
     """Call the function in a child that is killed after a time."""
     child = os.fork()
     if child == 0:
-        function()
-        os._exit(0)
+        try:
+            function()
+        finally:
+            os._exit(0)
     time.sleep(seconds)
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)

@@ -20,7 +20,7 @@ STATUS = {"SIGINT": 130, "SIGTERM": -signal.SIGTERM, "SIGHUP": -signal.SIGHUP, R
 
 
 class Moment(NamedTuple):
-    """When a command is struck: after so many lines that were read from it, seconds, or checkpoints."""
+    """When a command is struck: after so many seconds, lines that were read, bytes in its file, or checkpoints."""
 
     number: float
     unit: str
@@ -29,7 +29,7 @@ class Moment(NamedTuple):
         return f"{self.number:g} {self.unit}"
 
 
-# (command, what it is struck by, when). `align run` is also given --output; there lines are bytes of FILE.partial.
+# (command, what it is struck by, when); bytes are those of FILE.partial.
 STRUCK = (
     ("align run", "SIGINT", Moment(3, "seconds")),
     ("align run", "SIGINT", Moment(1, "lines")),
@@ -43,7 +43,7 @@ STRUCK = (
     ("translate", "SIGINT", Moment(80, "lines")),
     ("translate", "SIGTERM", Moment(20, "lines")),
     ("translate", READER_LEFT, Moment(10, "lines")),
-    ("score", "SIGINT", Moment(0.6, "seconds")),
+    ("score", "SIGINT", Moment(1.5, "seconds")),
     ("score", "SIGTERM", Moment(0.5, "seconds")),
     ("score", READER_LEFT, Moment(0, "seconds")),
     ("align train", "SIGINT", Moment(0, "checkpoints")),
@@ -104,7 +104,7 @@ def _command(place: commands.Place, command: str) -> tuple[list[str], Path | Non
             return place.align_run(), place.pairs
         case "translate":
             return place.translate(), place.folder / "train.en"
-    return place.score("--bootstrap=500000"), None
+    return place.score("--bootstrap=400000"), None
 
 
 def _repeated(place: commands.Place, file: Path) -> Path:
@@ -137,19 +137,14 @@ def _lines(
     arguments, file = _command(place, command)
     with (
         open((file and _repeated(place, file)) or "/dev/null", "rb") as lines,
-        commands.start(arguments, stdin=lines, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process,
+        commands.start(arguments, bufsize=0, stdin=lines, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process,
     ):
         if moment.unit == "lines":
             read = b"".join(process.stdout.readline() for _ in range(int(moment.number)))
         else:
             read = b""
             time.sleep(moment.number)
-        if by == READER_LEFT:
-            process.stdout.close()
-            rest, err, status = b"", *_ended(process)
-        else:
-            process.send_signal(signal.Signals[by])
-            rest, err, status = process.stdout.read(), *_ended(process)
+        rest, err, status = _struck(process, by)
     return judge(err, status, by, read + rest, whole, len(read))
 
 
@@ -162,13 +157,13 @@ def _output(
     arguments = [*place.align_run(), "--input", str(_repeated(place, place.pairs)), "--output", str(output)]
     with commands.start(arguments, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
         commands.until(process, lambda: partial.is_file() and partial.stat().st_size >= moment.number)
-        process.send_signal(signal.Signals[by])
-        err, status = _ended(process)
-    result, detail = judge(err, status, by, partial.read_bytes() if partial.exists() else b"", whole)
+        _, err, status = _struck(process, by)
+    written = next((file.read_bytes() for file in (output, partial) if file.exists()), b"")
+    result, detail = judge(err, status, by, written, whole)
     if result != "refused":
         return result, detail
     if output.exists():
-        return "wrong_with_exit_0", f"{output.name} has its name and is not complete"
+        return "lost", f"exit status {status}, and {output.name} has the name of a file that is complete"
     again = commands.finish(arguments)
     if again.returncode != 0 or output.read_bytes() != whole:
         return "lost", f"the next run ended with {again.returncode}: {again.stderr[-1000:]}"
@@ -193,13 +188,10 @@ def _training(
     with commands.start(
         arguments, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as process:
-        if by == READER_LEFT:
-            process.stdout.close()
-        else:
+        if by != READER_LEFT:
             name = f"checkpoint-{moment.number:g}" if moment.number else "run.json"
             commands.until(process, (output / name).exists)
-            process.send_signal(signal.Signals[by])
-        err, status = _ended(process)
+        _, err, status = _struck(process, by)
     result, detail = judge(err, status, by, b"", b"")
     if result not in ("survived", "refused"):
         return result, detail
@@ -212,11 +204,17 @@ def _training(
     return ("wrong_with_exit_0", f"other than in the whole run: {different}") if different else ("survived", "")
 
 
-def _ended(process: subprocess.Popen) -> tuple[str, int | None]:
-    """Standard error and the status of a process that should end now; None if it has to be killed."""
+def _struck(process: subprocess.Popen, by: str) -> tuple[bytes, str, int | None]:
+    """What still comes from a process that is struck, its standard error, its status: None if it has to be killed."""
+    if by == READER_LEFT:
+        process.stdout.close()
+    else:
+        process.send_signal(signal.Signals[by])
     try:
-        _, err = process.communicate(timeout=commands.LONGEST)
-        return err.decode(), process.returncode
+        out, err = process.communicate(timeout=commands.LONGEST)
+        status = process.returncode
     except subprocess.TimeoutExpired:
         process.kill()
-        return process.communicate()[1].decode(), None
+        out, err = process.communicate()
+        status = None
+    return out or b"", err.decode(), status
