@@ -57,6 +57,9 @@ SAMPLE = (STRUCK[2], STRUCK[12], STRUCK[14])
 
 def run(folder: Path, *, full: bool) -> list[Outcome]:
     """Every delivery of `STRUCK`, or those of `SAMPLE`."""
+    # What is started by `nohup` or with `&` ignores these, and so would all that it starts.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     place = commands.prepare(folder)
     strike = {"align run --output": _output, "align train": _training}
     whole: dict[str, Any] = {}
