@@ -1,6 +1,7 @@
 """What the sub-commands share: errors for the user, arguments, loading."""
 
 import argparse
+import errno
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -92,10 +93,10 @@ def explain(error: BaseException) -> str:
     if isinstance(error, CommandError):
         return str(error)
     kind, text = type(error).__name__, one_line(error)
-    if "os error 28" in text or "PytorchStreamWriter failed" in text or "inline_container" in text:
-        return f"a file cannot be written: no space is left on its disk ({text})."
     if isinstance(error, OSError):
-        return f"{error.filename}: {error.strerror}." if error.filename and error.strerror else f"{text or kind}."
+        told = f"{error.filename}: {error.strerror}." if error.filename and error.strerror else f"{text or kind}."
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        return f"{told} Make room on its disk, or name another place." if full else told
     if isinstance(error, MemoryError) or kind == "OutOfMemoryError" or "can't allocate memory" in text:
         return f"there is not enough memory ({text or kind})."
     return f"{kind}: {text}. Unless a file of the model is damaged, this is a bug of attncal: --debug shows where."
