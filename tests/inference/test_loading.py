@@ -151,7 +151,7 @@ def test_a_broken_tokenizer_of_an_adapter_is_not_replaced(broken):
     folder = broken()
     for file, content in (("tokenizer_config.json", "{"), ("tokenizer.json", "{}")):
         (folder / file).write_text(content, encoding="utf-8")
-        with pytest.raises(ValueError, match=rf"the tokenizer in {folder} cannot be loaded: .* remove its files"):
+        with pytest.raises(ValueError, match=f"{folder}.* cannot be (read|loaded)"):
             load_seq2seq(folder)
         (folder / file).unlink()
     load_seq2seq(folder)  # without one, that of the base model is right
@@ -233,11 +233,11 @@ def test_a_base_model_without_all_its_weights_is_refused_with_an_adapter(folders
 @pytest.mark.parametrize("backbone", BACKBONES)
 def test_what_is_tied_or_computed_is_not_missing(backbone, tmp_path):
     """Nor are tables of sinusoids, which Pegasus' own checkpoints do not have."""
-    folder = save_base(tmp_path, backbone, dtype=torch.float32)
+    tokenizer = train_bpe_tokenizer([TEXT] * 3, vocab_size=40)
+    folder = save_base(tmp_path, backbone, dtype=torch.float32, vocab_size=len(tokenizer))
     weights = load_file(folder / "model.safetensors")
     if backbone == "pegasus":
         weights = {name: weight for name, weight in weights.items() if "embed_positions" not in name}
         save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-    tokenizer = train_bpe_tokenizer([TEXT] * 3, vocab_size=40)
     tokenizer.save_pretrained(folder)
     load_seq2seq(folder)
