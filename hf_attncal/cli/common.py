@@ -117,9 +117,8 @@ def load_errors(name: str) -> Iterator[None]:
     except Exception as error:
         text = one_line(error)
         if "trust_remote_code" in str(error):
-            problem = "brings model code of its own (`auto_map` in its files). Read it, and pass --trust-remote-code to run it."
-                "brings model code of its own (`auto_map` in its files). Read it, and pass --trust-remote-code to "
-                "run it."
+            problem = "brings model code of its own (`auto_map`). Read it, and pass --trust-remote-code to run it."
+        elif isinstance(error, ImportError | OSError | ValueError) and text:
             problem = f"cannot be loaded: {text}"
         else:
             kind = type(error).__name__
