@@ -290,14 +290,10 @@ def of_other_files(file: str) -> Iterator[Damage]:
     name = file.rpartition("/")[2]
     yield Damage(f"{file}: missing", lambda folder: (folder / file).unlink(), (name,))
     yield Damage(f"{file}: a hostile .bin instead", _as_bin(file, "pytorch_model.bin"), ("pytorch_model.bin", name))
-    outside = {
-        "no such shard": {"a": "model-00001-of-00002.safetensors"},
-        "a shard outside": {"a": "../../../etc/passwd"},
-    }
-    for what, entries in {**outside, "a list": ["a"], "a number as shard": {"a": 5}, "no shard": {}}.items():
-        yield Damage(
-            f"{file}: an index with {what}", _sharded(file, entries), (f"{name}.index.json", "shard", "model-0")
-        )
+    shards: dict[str, Any] = {"no such shard": {"a": "model-00001-of-00002.safetensors"}, "a list": ["a"]}
+    shards |= {"a shard outside": {"a": "../../../etc/passwd"}, "a number as shard": {"a": 5}, "no shard": {}}
+    for what, entries in shards.items():
+        yield Damage(f"{file}: an index with {what}", _sharded(file, entries), (f"{name}.index.json",))
 
 
 # ---- damages of tokenizers ----
