@@ -153,7 +153,8 @@ def _tokenizer(name: str | Path, config: PretrainedConfig, mend: str = "Save it 
         if "trust_remote_code" in str(error):
             raise
         problem = " ".join(str(error).split())
-        raise ValueError(f"the tokenizer in {name} cannot be loaded: {problem}. {mend}") from error
+        files = " or ".join(_TOKENIZER_FILES)
+        raise ValueError(f"the tokenizer in {name} cannot be loaded: {files}: {problem}. {mend}") from error
     if not isinstance(longest, int | float):
         raise ValueError(f"the tokenizer in {name} must have a number as `model_max_length`, got {longest!r}. {mend}")
     if tokenizer.is_fast and len(set(vocabulary.values())) < len(vocabulary):

@@ -34,7 +34,7 @@ from outcomes import Outcome, Result
 
 SECONDS = 40  # for a run; one takes less than one where it is forked
 MEMORY = 2 << 30  # bytes beside what the process that forks has
-SAMPLE = 17  # without `full`, every so many
+SAMPLE = 29  # without `full`, every so many
 ALONE = 35  # every so many as a process of its own
 RAN = "ran"  # what hostile code writes
 EVIL = (
@@ -251,7 +251,7 @@ def of_weights(file: str, name: str) -> Iterator[Damage]:
         "of bits": lambda weights, key: weights.update({key: weights[key] > 0}),
     }
     for what, edit in edits.items():
-        yield Damage(f"{file}: {name} {what}", tensors(edit), (*where, name))
+        yield Damage(f"{file}: {name} {what}", tensors(edit), (*where, name.rpartition(".")[2]))
     for what, dtype in (("float64", torch.float64), ("float16", torch.float16)):
         reason = "" if what == "float64" else "the precision of a tensor is that of its file"
         edit = lambda weights, key, dtype=dtype: weights.update({key: weights[key].to(dtype)})  # noqa: E731

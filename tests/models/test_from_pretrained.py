@@ -114,10 +114,10 @@ def test_labels_without_end_are_refused(values, message):
 
 
 def test_a_misspelt_setting_is_refused():
-    with pytest.raises(ValueError, match="`symetrization` is no setting. Write `symmetrization`"):
+    with pytest.raises(ValueError, match=r"`symetrization` is no setting. Write `symmetrization`"):
         MaskAlignConfig(symetrization="union")
     for _, _, config_class, _ in FAMILIES.values():
-        with pytest.raises(ValueError, match="`calibraton` is no setting. Write `calibration`"):
+        with pytest.raises(ValueError, match=r"`calibraton` is no setting. Write `calibration`"):
             config_class(calibraton="gated")
         config_class(something_else=1)
 
