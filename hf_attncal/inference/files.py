@@ -101,7 +101,9 @@ def blamed(what: object) -> Iterator[None]:
         text = str(error)
         if "trust_remote_code" in text or str(what) in text:
             raise
-        if not isinstance(error, OSError | ValueError):
+        if type(error).__name__ == "UnpicklingError":  # PyTorch's goes on to advise to run its code
+            text = "a pickle that is damaged, or holds more than weights"
+        elif not isinstance(error, OSError | ValueError):
             text = f"{type(error).__name__}: {text}"
         raise ValueError(f"{what} cannot be read: {text}") from error
 

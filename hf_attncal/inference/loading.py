@@ -125,7 +125,7 @@ def load_whole(auto_class, name: str | Path, *, dtype: str | torch.dtype | None 
 def _model(auto_class, name: str | Path, *, dtype: str | torch.dtype | None, **options) -> PreTrainedModel:
     dtype = torch_dtype(dtype)
     load_config(name, **options)  # refuses what could not be built
-    with blamed(f"config.json or the weights in {name}"):
+    with blamed(f"config.json, generation_config.json or the weights in {name}"):
         model, report = auto_class.from_pretrained(
             name, dtype=dtype, output_loading_info=True, ignore_mismatched_sizes=True, **options
         )
@@ -143,6 +143,7 @@ def _tokenizer(name: str | Path, config: PretrainedConfig, mend: str = "Save it 
     Raises:
         ValueError: it cannot be loaded, or has tokens that the model of this configuration does not have.
     """
+    what = f"the tokenizer in {name} ({', '.join(_TOKENIZER_FILES)})"
     try:
         tokenizer = AutoTokenizer.from_pretrained(name, **options)
         vocabulary = tokenizer.get_vocab()
@@ -153,18 +154,17 @@ def _tokenizer(name: str | Path, config: PretrainedConfig, mend: str = "Save it 
         if "trust_remote_code" in str(error):
             raise
         problem = " ".join(str(error).split())
-        files = " or ".join(_TOKENIZER_FILES)
-        raise ValueError(f"the tokenizer in {name} cannot be loaded: {files}: {problem}. {mend}") from error
+        raise ValueError(f"{what} cannot be loaded: {problem}. {mend}") from error
     if not isinstance(longest, int | float):
-        raise ValueError(f"the tokenizer in {name} must have a number as `model_max_length`, got {longest!r}. {mend}")
+        raise ValueError(f"{what} must have a number as `model_max_length`, got {longest!r}. {mend}")
     if tokenizer.is_fast and len(set(vocabulary.values())) < len(vocabulary):
-        raise ValueError(f"the tokenizer in {name} has a number for several tokens: tokenizer.json is damaged. {mend}")
+        raise ValueError(f"{what} has a number for several tokens. {mend}")
     # bart-large-cnn has no embedding of its mask token, which no text gives.
     largest, token = max((number, token) for token, number in vocabulary.items() if token != tokenizer.mask_token)
     size = _vocabulary(config)
     if isinstance(size, int) and largest >= size:
         raise ValueError(
-            f"the tokenizer in {name} is that of another model: it has the token {token!r} with the number {largest}, "
+            f"{what} is that of another model: it has the token {token!r} with the number {largest}, "
             f"the model has {size} (`vocab_size`). {mend}"
         )
     return tokenizer

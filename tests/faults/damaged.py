@@ -35,7 +35,7 @@ from outcomes import Outcome, Result
 SECONDS = 40  # for a run; one takes less than one where it is forked
 MEMORY = 2 << 30  # bytes beside what the process that forks has
 SAMPLE = 29  # without `full`, every so many
-ALONE = 35  # every so many as a process of its own
+ALONE = 39  # every so many as a process of its own
 RAN = "ran"  # what hostile code writes
 EVIL = (
     f"open({RAN!r}, 'w').close()\nclass Evil: pass\nConfig = Model = Tokenizer = Evil\ndef generate(*a, **k): pass\n"
@@ -289,7 +289,7 @@ def of_other_files(file: str) -> Iterator[Damage]:
     """What stands for the weights of a model beside a safetensors file, and what is left of them."""
     name = file.rpartition("/")[2]
     yield Damage(f"{file}: missing", lambda folder: (folder / file).unlink(), (name,))
-    yield Damage(f"{file}: a hostile .bin instead", _as_bin(file, "pytorch_model.bin"), ("pytorch_model.bin", name))
+    yield Damage(f"{file}: a hostile .bin instead", _as_bin(file, "pytorch_model.bin"), ("weights", name))
     shards: dict[str, Any] = {"no such shard": {"a": "model-00001-of-00002.safetensors"}, "a list": ["a"]}
     shards |= {"a shard outside": {"a": "../../../etc/passwd"}, "a number as shard": {"a": 5}, "no shard": {}}
     for what, entries in shards.items():
