@@ -409,7 +409,6 @@ ALIGNER = {
     "diagonal_bias": [float("nan"), "none"],
 }
 DEFAULT = "a setting that is absent has its default: files of earlier versions lack what came later"
-OTHER = "the same weights make a model either way"
 ALIGNER_VALID = {"activation_function=missing": DEFAULT, "alignment_threshold=missing": DEFAULT}
 CALIBRATED_VALID = {"decoder_start_token_id=missing": DEFAULT}
 CALIBRATED = {
