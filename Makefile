@@ -9,7 +9,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 # One process for each core, each with one thread: more threads than cores make every test slower.
 WORKERS ?= $(shell n=$$(nproc 2>/dev/null || sysctl -n hw.ncpu 2>/dev/null || echo 2); [ $$n -gt 8 ] && n=8; echo $$n)
 
-.PHONY: demo test test-all check format bench tables conformance clean
+.PHONY: demo test test-all check format bench faults tables conformance clean
 
 demo: $(INSTALLED)
 	$(BIN)/attncal demo --output demo
@@ -37,6 +37,10 @@ bench: $(INSTALLED)
 	$(BIN)/python benchmarks/generation.py
 	$(BIN)/python benchmarks/adapters.py
 	$(BIN)/python benchmarks/command.py
+
+# Kills, signals, full disks, fuzzed lines, damaged checkpoints: all that can be tried without a test's limit on time.
+faults: $(INSTALLED)
+	OMP_NUM_THREADS=1 $(BIN)/python tests/faults/campaign.py --output results/faults.json
 
 # The tables of README and docs, from results/.
 tables: $(INSTALLED)

@@ -190,6 +190,15 @@ def demo() -> Iterator[dict]:
         yield entry(name, 100 * scored["aer"], "%", [where], seeds=seeds, signature=signature)
 
 
+def faults() -> Iterator[dict]:
+    """How many faults were tried, and what must be 0."""
+    result = read("faults")
+    if result is None:
+        return
+    for measure in ("tried", "lost", "wrong_with_exit_0", "tracebacks", "hung"):
+        yield entry(f"faults/{measure}", result[measure], "faults", [at("faults", measure)])
+
+
 def collect() -> list[dict]:
     """Every headline that has a result."""
-    return [figure for area in (calibration, adapter, aligner, speed, demo) for figure in area()]
+    return [figure for area in (calibration, adapter, aligner, speed, demo, faults) for figure in area()]

@@ -12,6 +12,7 @@ import argparse
 import re
 import statistics
 import sys
+from collections import Counter
 from collections.abc import Callable
 
 import committed
@@ -20,7 +21,7 @@ from headlines import ADAPTERS, ALIGNERS, CALIBRATIONS, collect
 
 from hf_attncal.metrics import records
 
-DOCUMENTS = ("README.md", "docs/experiments.md")
+DOCUMENTS = ("README.md", "docs/experiments.md", "docs/reliability.md")
 BLOCK = re.compile(r"(<!-- table: (?P<name>[\w-]+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
 LABELS = {"fixed_strong": "fixed, lambda 2", "fixed_lora": "fixed + LoRA", "lora": "LoRA", "full": "all weights"}
 
@@ -310,9 +311,26 @@ def commands() -> str:
     return markdown(["", "before, CPU seconds", f"CPU seconds ({device(result)})"], rows)
 
 
+def faults() -> str:
+    """What became of every kind of fault that was tried."""
+    result = read("faults")
+    if result is None:
+        return f"{NOT_RUN}\n"
+    columns = {name: name.replace("_", " ") for name in ("survived", "refused", "lost", "wrong_with_exit_0")}
+    columns |= {"traceback": "traceback", "hung": "hung"}
+    total = Counter()
+    for row in result["table"]:
+        total.update({name: row.get(name, 0) for name in ("tried", *columns)})
+    rows = [
+        [row["kind"], *(str(row.get(name, 0)) for name in ("tried", *columns))]
+        for row in [*result["table"], {"kind": "all", **total}]
+    ]
+    return markdown(["fault", "tried", *columns.values()], rows)
+
+
 # ---- short tables, from results/headlines.json ----
 
-DECIMALS = {"BLEU": 2, "%": 1, "share": 3, "times": 2, "MB": 1, "s": 2}
+DECIMALS = {"BLEU": 2, "%": 1, "share": 3, "times": 2, "MB": 1, "s": 2, "faults": 0}
 
 
 def headline(name: str) -> str:
@@ -394,6 +412,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "adapter-cost": adapter_cost,
     "one-softmax": one_softmax,
     "commands": commands,
+    "faults": faults,
     "short-calibration": short_calibration,
     "short-adapters": short_adapters,
     "short-aligners": short_aligners,

@@ -16,16 +16,19 @@ on CPUs. In the end `training.output_dir` holds the adapter (or the model) with 
 `full`, a model with both in it (Marian and BART). `configs/reference_adapter.yaml` explains every key.
 """
 
+import sys
 from typing import Any
 
-from hf_attncal.training.adapter import AdapterConfig, train_adapter
-from hf_attncal.training.run import run_script
+from hf_attncal.cli import exit_status
 
 
 def main(arguments: list[str] | None = None) -> dict[str, Any]:
     """Run the job; returns what `results.json` holds."""
+    from hf_attncal.training.adapter import AdapterConfig, train_adapter
+    from hf_attncal.training.run import run_script
+
     return run_script(train_adapter, AdapterConfig, __doc__, arguments)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(exit_status(main, "train_adapter.py", lambda: "--debug" in sys.argv))

@@ -13,16 +13,19 @@ on CPUs. `attncal align train` is the same job without a configuration file. `co
 every key.
 """
 
+import sys
 from typing import Any
 
-from hf_attncal.training.run import run_script
-from hf_attncal.training.word_alignment import AlignerConfig, train_aligner
+from hf_attncal.cli import exit_status
 
 
 def main(arguments: list[str] | None = None) -> dict[str, Any]:
     """Run the job; returns what `results.json` holds."""
+    from hf_attncal.training.run import run_script
+    from hf_attncal.training.word_alignment import AlignerConfig, train_aligner
+
     return run_script(train_aligner, AlignerConfig, __doc__, arguments)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(exit_status(main, "train_aligner.py", lambda: "--debug" in sys.argv))

@@ -18,16 +18,19 @@ In the end `training.output_dir` holds the model (the mean of the last `average_
 the translations of the test text, and `results.json`. `configs/reference_translation.yaml` explains every key.
 """
 
+import sys
 from typing import Any
 
-from hf_attncal.training.run import run_script
-from hf_attncal.training.translation import TranslationConfig, train_translation
+from hf_attncal.cli import exit_status
 
 
 def main(arguments: list[str] | None = None) -> dict[str, Any]:
     """Run the job; returns what `results.json` holds."""
+    from hf_attncal.training.run import run_script
+    from hf_attncal.training.translation import TranslationConfig, train_translation
+
     return run_script(train_translation, TranslationConfig, __doc__, arguments)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(exit_status(main, "train_translation.py", lambda: "--debug" in sys.argv))

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from transformers import AutoModel, AutoTokenizer
+from transformers import AutoModel
 
 from hf_attncal.data.batching import batches_by_length, padded
 from hf_attncal.data.words import NO_WORD, WordTokens, tokenize_words
+from hf_attncal.inference.loading import load_whole
 
 from .sources import Weights, WeightSource, Words
 from .windows import merge_windows, pair_windows
@@ -39,8 +40,7 @@ class MaskAlignSource(WeightSource):
 
     @classmethod
     def load(cls, name: str | Path, *, dtype, **options: Any) -> tuple:
-        model = AutoModel.from_pretrained(name, dtype=dtype or "auto", **options)
-        return model, AutoTokenizer.from_pretrained(name, **options), None
+        return *load_whole(AutoModel, name, dtype=dtype, **options), None
 
     @property
     def symmetrization(self) -> str:

@@ -23,6 +23,7 @@ from torch import Tensor
 from hf_attncal.analysis.reading import Layers, Reading, TokenPair, decoder_size, read_pairs
 from hf_attncal.analysis.words import word_attention
 from hf_attncal.inference.loading import file_beside, load_seq2seq
+from hf_attncal.metrics import records
 from hf_attncal.models.cross_attention import calibrated_layers
 
 from .sources import Weights, WeightSource, Words
@@ -139,7 +140,7 @@ class Seq2SeqAttention:
     def save(self, folder: str | Path) -> Path:
         """Write the settings beside the checkpoint in `folder`; returns the path of the file."""
         path = Path(folder) / SETTINGS_FILE
-        path.write_text(json.dumps(self.to_dict(), indent=2) + "\n", encoding="utf-8")
+        records.write(self.to_dict(), path)
         return path
 
     @classmethod

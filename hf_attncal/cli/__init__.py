@@ -8,7 +8,10 @@ import io
 import os
 import sys
 import traceback
+from collections.abc import Callable
+from contextlib import redirect_stdout
 from importlib.metadata import version
+from typing import Any
 
 from .align_run import add_run
 from .align_select import add_select
@@ -16,7 +19,7 @@ from .align_train import add_train
 from .common import CommandError, explain
 from .demo import add_demo
 from .score import add_score
-from .streams import standard_output
+from .streams import NamedOutput
 from .translate import add_translate
 
 _BROKEN_PIPE_STATUS = 128 + 13  # what a process killed by SIGPIPE leaves, as `yes | head` does
@@ -25,29 +28,45 @@ _INTERRUPT_STATUS = 128 + 2
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command and return its exit status; `arguments` are those of the process by default."""
+    options = argparse.Namespace(debug=False)
+
+    def command() -> None:
+        build_parser().parse_args(arguments, options)
+        options.run(options)
+
+    return exit_status(command, "attncal", lambda: options.debug)
+
+
+def exit_status(job: Callable[[], Any], name: str, debug: Callable[[], bool]) -> int:
+    """Do a job as a command does: what goes wrong is one line on standard error, and the status says how it ended.
+
+    Args:
+        job: what it gives is dropped.
+        name: of the command, which begins the line.
+        debug: asked after an error, whether to show where in the code it arose.
+    """
     if sys.stderr is None:  # closed: what is printed there would go to standard output
         sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
         sys.stdout.reconfigure(errors="backslashreplace")  # the name of a file need not be UTF-8, nor the terminal
-    options = None
     try:
         if sys.stdout is None:
             raise CommandError("standard output is closed. Give the command a file or a pipe to write (`> FILE`).")
-        try:
-            options = build_parser().parse_args(arguments)
-            return options.run(options) or 0
-        finally:
-            with standard_output():
-                sys.stdout.flush()
+        with redirect_stdout(NamedOutput(sys.stdout)) as output:
+            try:
+                job()
+                return 0
+            finally:
+                output.flush()
     except KeyboardInterrupt:
         return _INTERRUPT_STATUS
     except BrokenPipeError:  # the reader has left (`| head`)
         _drop_output()
         return _BROKEN_PIPE_STATUS
     except Exception as error:
-        if getattr(options, "debug", False):
+        if debug():
             traceback.print_exc()
-        print(f"attncal: error: {explain(error)}", file=sys.stderr)
+        print(f"{name}: error: {explain(error)}", file=sys.stderr)
         _drop_output()
         return 1
 

@@ -190,6 +190,7 @@ def load_aligner(options: argparse.Namespace):
     import torch
 
     from hf_attncal.alignment import WordAligner
+    from hf_attncal.inference.files import blamed
 
     if options.threads is not None:
         torch.set_num_threads(options.threads)
@@ -198,6 +199,8 @@ def load_aligner(options: argparse.Namespace):
         aligner = WordAligner.from_pretrained(
             options.model, device=device, dtype=options.dtype, trust_remote_code=options.trust_remote_code
         )
+        with blamed(f"config.json, alignment.json or tokenizer_config.json in {options.model}"):
+            aligner.align([("1", "1")])  # else the first line would have the blame
     names = ("layer", "heads", "shift", "source_prefix", "weights")
     chosen = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
     try:

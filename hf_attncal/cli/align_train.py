@@ -79,7 +79,7 @@ def _run_train(options: argparse.Namespace) -> None:
     try:
         config = AlignerConfig.make(apply_overrides(values, options.settings))
         results = train_aligner(config, resume=options.resume, allow_changes=options.allow_changes)
-    except (ValueError, OSError) as error:
+    except ValueError as error:
         raise CommandError(str(error)) from error
     print(f"{options.output}: {results['steps']} steps in {results['wall_seconds'] / 60:.1f} minutes")
     if "dev" in results:

@@ -1,6 +1,7 @@
 """What the sub-commands share: errors for the user, arguments, loading."""
 
 import argparse
+import errno
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -92,10 +93,10 @@ def explain(error: BaseException) -> str:
     if isinstance(error, CommandError):
         return str(error)
     kind, text = type(error).__name__, one_line(error)
-    if "os error 28" in text or "PytorchStreamWriter failed" in text or "inline_container" in text:
-        return f"a file cannot be written: no space is left on its disk ({text})."
     if isinstance(error, OSError):
-        return f"{error.filename}: {error.strerror}." if error.filename and error.strerror else f"{text or kind}."
+        told = f"{error.filename}: {error.strerror}." if error.filename and error.strerror else f"{text or kind}."
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        return f"{told} Make room on its disk, or name another place." if full else told
     if isinstance(error, MemoryError) or kind == "OutOfMemoryError" or "can't allocate memory" in text:
         return f"there is not enough memory ({text or kind})."
     return f"{kind}: {text}. Unless a file of the model is damaged, this is a bug of attncal: --debug shows where."
@@ -106,28 +107,38 @@ def explain(error: BaseException) -> str:
 
 @contextmanager
 def load_errors(name: str) -> Iterator[None]:
-    """What goes wrong while the checkpoint `name` is loaded becomes an error for the user; no progress bars.
+    """What goes wrong while the checkpoint `name` is loaded becomes an error for the user; no bars, no warnings.
+
+    What the libraries warn of, and matters, is an error of `hf_attncal.inference.loading`.
 
     Raises:
         CommandError: in place of whatever the libraries raise on a file that they did not expect.
     """
+    import warnings
+
     from transformers.utils import logging
 
     logging.disable_progress_bar()  # of the weights: a pipe's standard error is for errors
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity(logging.CRITICAL)
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
     except (CommandError, MemoryError):
         raise
     except Exception as error:
         text = one_line(error)
         if "trust_remote_code" in str(error):
-            problem = "brings model code of its own. Read it, and pass --trust-remote-code to run it."
+            problem = "brings model code of its own (`auto_map`). Read it, and pass --trust-remote-code to run it."
         elif isinstance(error, ImportError | OSError | ValueError) and text:
             problem = f"cannot be loaded: {text}"
         else:
             kind = type(error).__name__
             problem = f"cannot be loaded: its files are damaged, or do not fit together ({kind}: {text})."
         raise CommandError(f"{name} {problem}") from error
+    finally:
+        logging.set_verbosity(verbosity)
 
 
 def choose_device(device: str | None) -> str:

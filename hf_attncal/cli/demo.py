@@ -23,5 +23,7 @@ def add_demo(commands: argparse._SubParsersAction) -> None:
 
 def _run_demo(options: argparse.Namespace) -> None:
     from hf_attncal.demo import run_demo
+    from hf_attncal.metrics.records import writing
 
-    run_demo(options.output, steps=options.steps, seed=options.seed)
+    with writing(options.output):
+        run_demo(options.output, steps=options.steps, seed=options.seed)

@@ -9,7 +9,7 @@ from contextlib import nullcontext
 from typing import Any
 
 from .common import CommandError, add_longest_line
-from .streams import open_file, read_windows, standard_input, standard_output
+from .streams import open_file, read_windows, standard_input
 
 STANDARD_INPUT = "-"
 _LONGEST_LINE = 1_000_000  # bytes: some 200,000 links, which take about 100 MB
@@ -104,8 +104,7 @@ def _run_score(options: argparse.Namespace) -> None:
         systems.append(links)
         bases.append(base if base == gold_base else f"gold={gold_base},hyp={base}")
     rows = score_rows(gold, systems, bases, sentences, options)
-    with standard_output():
-        print(_as_json(options, rows) if options.format == "json" else _as_text(options, rows))
+    print(_as_json(options, rows) if options.format == "json" else _as_text(options, rows))
 
 
 def score_rows(

@@ -13,7 +13,7 @@ from datetime import timedelta
 from itertools import count, islice, zip_longest
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
-from typing import BinaryIO, TextIO, TypeVar
+from typing import Any, BinaryIO, TextIO, TypeVar
 
 from .common import LONGEST_LINE, CommandError, explain, one_line
 
@@ -210,6 +210,24 @@ def standard_output() -> Iterator[TextIO]:
         raise
     except OSError as error:
         raise CommandError(f"standard output cannot be written: {error.strerror or error}.") from error
+
+
+class NamedOutput:
+    """Standard output that says so when it cannot be written, whoever prints: see `standard_output`."""
+
+    def __init__(self, stream: TextIO):
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        with standard_output():
+            return self._stream.write(text)
+
+    def flush(self) -> None:
+        with standard_output():
+            self._stream.flush()
 
 
 def open_file(path: str, mode: str) -> BinaryIO:

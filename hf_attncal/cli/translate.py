@@ -64,18 +64,23 @@ def load_model(name: str, device: str | None, trust_remote_code: bool):
     Raises:
         CommandError: there is no such checkpoint, it is of another kind, or the device cannot be used.
     """
+    from hf_attncal.inference.files import blamed
     from hf_attncal.inference.loading import load_config, load_seq2seq
+    from hf_attncal.inference.translation import translate
 
     with load_errors(name):
         # False and not None: asked with None, transformers would read the answer from standard input, our data.
         config = load_config(name, trust_remote_code=trust_remote_code)
         if not config.is_encoder_decoder:
             raise CommandError(
-                f"{name} holds a model of type {config.model_type!r}, which is no encoder-decoder. Translation needs "
-                "a sequence-to-sequence checkpoint (Marian, BART, T5, ... or one of ours)."
+                f"{name} holds a model of type {config.model_type!r}, which is no encoder-decoder by its config.json. "
+                "Translation needs a sequence-to-sequence checkpoint (Marian, BART, T5, ... or one of ours)."
             )
         model, tokenizer = load_seq2seq(name, trust_remote_code=trust_remote_code)
-    return model.to(choose_device(device)).eval(), tokenizer
+    model = model.to(choose_device(device)).eval()
+    with load_errors(name), blamed(f"config.json, generation_config.json or tokenizer_config.json in {name}"):
+        translate(model, tokenizer, ["1"], num_beams=2, max_new_tokens=2)  # else the first line would have the blame
+    return model, tokenizer
 
 
 def translate_stream(model, tokenizer, source: BinaryIO, target: BinaryIO, options: argparse.Namespace) -> None:

@@ -13,6 +13,7 @@ from huggingface_hub import ModelCard, ModelCardData
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from hf_attncal.families import FAMILIES
+from hf_attncal.metrics import records
 
 from .folder import inspect_folder
 
@@ -132,5 +133,5 @@ def write_adapter_card(folder: str | Path, config: object, switches: dict[str, o
     _, end, after = rest.partition(CARD_END)
     after = after if end else rest  # the mark was edited away: rather an old section twice than words lost
     section = _TEMPLATES.get_template("adapter.md.jinja").render(config=config, switches=switches)
-    path.write_text(f"{before.rstrip()}\n\n{CARD_START}\n{section}\n{CARD_END}\n{after.lstrip()}", encoding="utf-8")
+    records.write_text(f"{before.rstrip()}\n\n{CARD_START}\n{section}\n{CARD_END}\n{after.lstrip()}", path)
     return path

@@ -1,17 +1,29 @@
-"""Load an encoder-decoder by its name, be it that of a model or that of an adapter."""
+"""Load a model by its name, be it that of a model or that of an adapter for one."""
 
+import dataclasses
 import json
 import re
+import subprocess
+import sys
 import warnings
 from pathlib import Path
 
 import torch
-from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer, PretrainedConfig, PreTrainedModel
+from transformers import (
+    AutoConfig,
+    AutoModelForSeq2SeqLM,
+    AutoTokenizer,
+    PretrainedConfig,
+    PreTrainedModel,
+)
 from transformers.utils import cached_file
 from transformers.utils.peft_utils import find_adapter_config_file
 
-from hf_attncal.families import register
-from hf_attncal.models.loading import check_finite, check_missing
+from hf_attncal.families import FAMILIES, register
+from hf_attncal.models.limits import check_labels, check_names, check_sizes, check_token_ids
+from hf_attncal.models.loading import check_finite, check_report
+
+from .files import blamed, check_files, check_types, read_object
 
 register()  # the Auto classes below load our models, too
 
@@ -23,12 +35,28 @@ def load_config(name: str | Path, *, trust_remote_code: bool = False, revision: 
     """The configuration of a model, or of the model that an adapter was trained on; arguments as of `load_seq2seq`.
 
     Raises:
-        OSError, ValueError: there is none, as transformers and PEFT say it.
+        OSError, ValueError: there is none, or one that no model can have.
     """
     adapter = _adapter_config(name, revision)
     if adapter is not None:
         name, revision = adapter.base_model_name_or_path, adapter.revision
-    return AutoConfig.from_pretrained(name, trust_remote_code=trust_remote_code, revision=revision)
+    check_files(name)
+    file = Path(name) / "config.json"
+    what = str(file) if file.is_file() else f"the configuration of {name}"
+    with blamed(what if adapter is None else f"{what}, the `base_model_name_or_path` of the adapter,"):
+        if file.is_file():
+            values = read_object(file)
+            check_labels(values)
+            for key in ("dtype", "torch_dtype"):
+                torch_dtype(values.get(key), key)
+            for key in ("attn_implementation", "_attn_implementation"):
+                if "/" in str(values.get(key)) and not trust_remote_code:
+                    raise ValueError(f"`{key}` must name no code of the Hub, got {values[key]!r}. Remove it.")
+        config = AutoConfig.from_pretrained(name, trust_remote_code=trust_remote_code, revision=revision)
+        check_sizes(config)
+        if isinstance(vocabulary := _vocabulary(config), int):
+            check_token_ids(config, vocabulary)
+    return config
 
 
 def load_seq2seq(
@@ -48,24 +76,23 @@ def load_seq2seq(
         revision: branch, tag or commit of `name` on the Hub. That of an adapter's model is in its configuration.
 
     Raises:
-        OSError, ValueError: as transformers and PEFT say it; a `dtype` that is none; a model whose weights are not all
-            there, or not finite; an adapter that cannot be used (which, why, and what to do), or of ours or a LoRA
-            whose file has missing or unexpected weights.
+        OSError, ValueError: a file is not there or damaged (which); a `dtype` that is none; a model whose weights are
+            not all there, or not finite; a tokenizer that is not the model's; an adapter that cannot be used (which,
+            why, and what to do), or of ours or a LoRA whose file has missing or unexpected weights.
     """
     options = {"trust_remote_code": trust_remote_code}
-    dtype = _torch_dtype(dtype)
     adapter = _adapter_config(name, revision)
     if adapter is None:
-        model = _whole_model(name, dtype=dtype, revision=revision, **options)
-        check_finite(model)
-        return model, AutoTokenizer.from_pretrained(name, revision=revision, **options)
+        return load_whole(AutoModelForSeq2SeqLM, name, dtype=dtype, revision=revision, **options)
 
     from peft import PeftModel, PeftType
 
     base, base_revision = adapter.base_model_name_or_path, adapter.revision
-    model = _whole_model(base, dtype=dtype, revision=base_revision, **options)
+    model = _model(AutoModelForSeq2SeqLM, base, dtype=dtype, revision=base_revision, **options)
     adapter.inference_mode = True
-    with warnings.catch_warnings():
+    _check_patterns(name, adapter, model)
+    check_types(name)
+    with warnings.catch_warnings(), blamed(f"adapter_config.json or adapter_model.safetensors in {name}"):
         # PEFT 0.21 asks transformers 5.23 by the old name.
         warnings.filterwarnings("ignore", message="`is_gradient_checkpointing` is deprecated", category=FutureWarning)
         # Not its `from_pretrained`, which only warns of missing weights and is silent about others.
@@ -80,23 +107,73 @@ def load_seq2seq(
         )
     check_finite(adapted)
     if any(file_beside(name, file, revision) for file in _TOKENIZER_FILES):
-        try:
-            tokenizer = AutoTokenizer.from_pretrained(name, revision=revision, **options)
-        except (KeyError, ValueError) as error:
-            raise ValueError(
-                f"the tokenizer in {name} cannot be loaded: {error}. Save it anew, or remove its files to use that of "
-                f"{base}."
-            ) from error
+        mend = f"Save it anew, or remove its files to use that of {base}."
+        tokenizer = _tokenizer(name, model.config, mend, revision=revision, **options)
     else:
-        tokenizer = AutoTokenizer.from_pretrained(base, revision=base_revision, **options)
+        tokenizer = _tokenizer(base, model.config, revision=base_revision, **options)
     # The base model itself, with the adapter in it: what works with models of transformers works with it.
     return adapted.get_base_model(), tokenizer
 
 
-def _whole_model(name: str | Path, **options) -> PreTrainedModel:
-    model, report = AutoModelForSeq2SeqLM.from_pretrained(name, output_loading_info=True, **options)
-    check_missing(name, model, report["missing_keys"])
+def load_whole(auto_class, name: str | Path, *, dtype: str | torch.dtype | None = None, **options) -> tuple:
+    """A model, which is no adapter, by the Auto class of its kind, and its tokenizer; else as `load_seq2seq`."""
+    model = _model(auto_class, name, dtype=dtype, **options)
+    check_finite(model)
+    return model, _tokenizer(name, model.config, **options)
+
+
+def _model(auto_class, name: str | Path, *, dtype: str | torch.dtype | None, **options) -> PreTrainedModel:
+    dtype = torch_dtype(dtype)
+    load_config(name, **options)  # refuses what could not be built
+    with blamed(f"config.json, generation_config.json or the weights in {name}"):
+        model, report = auto_class.from_pretrained(
+            name, dtype=dtype, output_loading_info=True, ignore_mismatched_sizes=True, **options
+        )
+    check_report(name, model, report, all_known=model.config.model_type in FAMILIES)
+    check_types(name, {key for key, tensor in model.state_dict().items() if tensor.is_floating_point()})
+    if model.can_generate():
+        with blamed(f"generation_config.json in {name}"):
+            check_token_ids(model.generation_config, _vocabulary(model.config))
     return model
+
+
+def _tokenizer(name: str | Path, config: PretrainedConfig, mend: str = "Save it anew.", **options):
+    """The tokenizer beside a model or adapter.
+
+    Raises:
+        ValueError: it cannot be loaded, or has tokens that the model of this configuration does not have.
+    """
+    what = f"the tokenizer in {name} ({', '.join(_TOKENIZER_FILES)})"
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(name, **options)
+        vocabulary = tokenizer.get_vocab()
+        longest = tokenizer.model_max_length
+    except (ImportError, MemoryError):
+        raise
+    except Exception as error:
+        if "trust_remote_code" in str(error):
+            raise
+        problem = " ".join(str(error).split())
+        raise ValueError(f"{what} cannot be loaded: {problem}. {mend}") from error
+    if not isinstance(longest, int | float):
+        raise ValueError(f"{what} must have a number as `model_max_length`, got {longest!r}. {mend}")
+    if tokenizer.is_fast and len(set(vocabulary.values())) < len(vocabulary):
+        raise ValueError(f"{what} has a number for several tokens. {mend}")
+    # bart-large-cnn has no embedding of its mask token, which no text gives.
+    largest, token = max((number, token) for token, number in vocabulary.items() if token != tokenizer.mask_token)
+    size = _vocabulary(config)
+    if isinstance(size, int) and largest >= size:
+        raise ValueError(
+            f"{what} is that of another model: it has the token {token!r} with the number {largest}, "
+            f"the model has {size} (`vocab_size`). {mend}"
+        )
+    return tokenizer
+
+
+def _vocabulary(config: PretrainedConfig) -> int | None:
+    """How many tokens a model has, the larger of two vocabularies; None where its configuration does not say it."""
+    sizes = [getattr(config, name, None) for name in ("vocab_size", "decoder_vocab_size")]
+    return max((size for size in sizes if size is not None), default=None)
 
 
 def file_beside(name: str | Path, file: str, revision: str | None = None) -> Path | None:
@@ -111,14 +188,14 @@ def file_beside(name: str | Path, file: str, revision: str | None = None) -> Pat
     return None if found is None else Path(found)
 
 
-def _torch_dtype(dtype: str | torch.dtype | None) -> str | torch.dtype:
-    """What `from_pretrained` takes: a floating-point type, or "auto" for that of the file."""
+def torch_dtype(dtype: str | torch.dtype | None, field: str = "dtype") -> str | torch.dtype:
+    """What `from_pretrained` takes: a floating-point type, or "auto" for that of the file; errors name the field."""
     if dtype in (None, "auto"):
         return "auto"
     known = getattr(torch, str(dtype).removeprefix("torch."), None)
     if not isinstance(known, torch.dtype) or not known.is_floating_point:
         raise ValueError(
-            "`dtype` must be a floating-point type of PyTorch ('float32', 'bfloat16', 'float16', ...), or None for "
+            f"`{field}` must be a floating-point type of PyTorch ('float32', 'bfloat16', 'float16', ...), or None for "
             f"that of the file, got {dtype!r}."
         )
     return known
@@ -139,21 +216,36 @@ def _adapter_config(name: str | Path, revision: str | None):
 
     import hf_attncal.adapters  # noqa: F401 (tells PEFT about our kind)
 
-    kind = json.loads(Path(file).read_text(encoding="utf-8")).get("peft_type")
-    if kind not in PEFT_TYPE_TO_CONFIG_MAPPING:
+    check_files(name)
+    values = read_object(Path(file))
+    kind = values.get("peft_type")
+    if not isinstance(kind, str) or kind not in PEFT_TYPE_TO_CONFIG_MAPPING:
         raise ValueError(
             f"{name} is an adapter whose `peft_type` must be a kind that PEFT knows, got {kind!r}. Update "
             "peft, import what adds that kind to it, or mend adapter_config.json."
         )
-    config = PeftConfig.from_pretrained(str(name), revision=revision)
+    kinds = {field.name: field.type for field in dataclasses.fields(PEFT_TYPE_TO_CONFIG_MAPPING[kind])}
+    with blamed(file):
+        check_names(values, kinds)
+        for key in values.keys() & kinds:
+            if kinds[key] in (bool, "bool") and not isinstance(values[key], bool):
+                raise ValueError(f"`{key}` must be true or false, got {values[key]!r}.")
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Unexpected keyword arguments")  # of a later PEFT
+            config = PeftConfig.from_pretrained(str(name), revision=revision)
+    if getattr(config, "megatron_config", None):
+        raise ValueError(
+            f"{file}: `megatron_config` must be empty, got {config.megatron_config!r}: PEFT would import the "
+            "module that `megatron_core` names."
+        )
     if config.is_prompt_learning:
         raise ValueError(
-            f"{name} is an adapter of the kind {config.peft_type.value}, which lives outside the model: load it with "
-            "PEFT. Adapters inside the model (LoRA, ours, ...) can be used here."
+            f"{name} is an adapter of the kind {config.peft_type.value}, which lives outside the model (`peft_type`): "
+            "load it with PEFT. Adapters inside the model (LoRA, ours, ...) can be used here."
         )
     base = config.base_model_name_or_path
-    if not base:
-        raise ValueError(f"{name} is an adapter whose `base_model_name_or_path` is empty: it names no model.")
+    if not base or not isinstance(base, str):
+        raise ValueError(f"{name} is an adapter whose `base_model_name_or_path` names no model, got {base!r}.")
     if not Path(base).is_dir() and not _HUB_NAME.fullmatch(base):
         raise ValueError(
             f"{name} is an adapter for {base}, which is neither a folder here nor a name on the Hub. Go where that "
@@ -165,3 +257,40 @@ def _adapter_config(name: str | Path, revision: str | None):
             "save it, and name the result in `base_model_name_or_path` of adapter_config.json."
         )
     return config
+
+
+# PEFT matches these, which may be regular expressions, with the name of every module.
+_PATTERNS = ("target_modules", "exclude_modules", "layers_pattern", "rank_pattern", "alpha_pattern")
+_MATCH = """
+import json, re, sys
+patterns, names = json.load(sys.stdin)
+for pattern in patterns:
+    for name in names:
+        re.fullmatch(pattern, name), re.match(rf"(.*\\.)?({pattern})$", name)
+"""
+
+
+def _check_patterns(name: str | Path, adapter, model: torch.nn.Module, seconds: float = 3) -> None:
+    """Refuse regular expressions of an adapter that are none, or would take for ever.
+
+    Raises:
+        ValueError: there is one; the message names the field.
+    """
+    modules = [module for module, _ in model.named_modules()]
+    for field in _PATTERNS:
+        value = getattr(adapter, field, None) or []
+        # Of a list of modules, a name is no expression.
+        patterns = [value] if isinstance(value, str) else list(value) if isinstance(value, dict) else []
+        if field == "layers_pattern" and isinstance(value, list | tuple | set):
+            patterns = [str(pattern) for pattern in value]
+        if not patterns:
+            continue
+        command, given = [sys.executable, "-I", "-c", _MATCH], json.dumps([patterns, modules])
+        try:
+            subprocess.run(command, input=given, text=True, capture_output=True, timeout=seconds, check=True)
+        except (subprocess.TimeoutExpired, subprocess.CalledProcessError) as error:
+            problem = "takes for ever" if isinstance(error, subprocess.TimeoutExpired) else "is none"
+            raise ValueError(
+                f"{name}/adapter_config.json: `{field}` must be names of modules or a regular expression, got "
+                f"{str(value)[:80]!r}, which {problem}."
+            ) from error

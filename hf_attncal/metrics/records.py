@@ -3,16 +3,24 @@
 PyTorch is imported when it is asked: scoring files does not need it.
 """
 
+import errno
 import hashlib
 import json
 import os
 import platform
-from contextlib import nullcontext, suppress
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 PACKAGES = ("hf_attncal", "torch", "transformers", "accelerate", "tokenizers", "datasets", "sacrebleu")
+# No space, no more of a quota, no larger file; and the words of safetensors and tokenizers for it, then of torch.
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_FULL_IN_WORDS = re.compile(
+    rf"os error ({'|'.join(map(str, _FULL))})\b|PytorchStreamWriter failed|inline_container|iostream error"
+)
 
 
 def software() -> dict[str, str]:
@@ -82,17 +90,29 @@ def record(
 
 
 def write(results: dict[str, Any], *paths: str | Path) -> None:
-    """Write results as JSON to every path; folders that are missing are made.
-
-    A file is whole or as it was: it is written under another name beside its own, brought to the disk and renamed.
+    """Write results as JSON to every path, each as `write_text` does.
 
     Raises:
         TypeError: something in `results` is no JSON; no file has been touched.
+        OSError: see `writing`.
     """
     text = json.dumps(results, indent=1, ensure_ascii=False) + "\n"
-    for path in (Path(path).resolve() for path in paths):  # a symbolic link stays one
+    for path in paths:
+        write_text(text, path)
+
+
+def write_text(text: str, path: str | Path) -> None:
+    """Write a file of UTF-8; folders that are missing are made.
+
+    The file is whole or as it was: it is written under another name beside its own, brought to the disk and renamed.
+
+    Raises:
+        OSError: see `writing`.
+    """
+    path = Path(path).resolve()  # a symbolic link stays one
+    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
+    with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
         try:
             partial.write_text(text, encoding="utf-8")
             to_disk(partial)
@@ -115,3 +135,23 @@ def to_disk(*paths: Path) -> None:
                 os.fsync(descriptor)
             finally:
                 os.close(descriptor)
+
+
+@contextmanager
+def writing(path: str | Path) -> Iterator[None]:
+    """Around what writes a file, or into a folder: the error of a full disk names it.
+
+    Raises:
+        OSError: the disk is full; `filename` is `path` where the system names no file, as it does not at a write, and
+            where safetensors, tokenizers or torch have an error of their own for it.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _FULL and error.filename is None:
+            raise OSError(error.errno, error.strerror, str(path)) from error
+        raise
+    except Exception as error:
+        if _FULL_IN_WORDS.search(str(error)):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path)) from error
+        raise

@@ -8,7 +8,7 @@ from huggingface_hub.dataclasses import strict
 from transformers.models.bart.configuration_bart import BartConfig
 from transformers.models.marian.configuration_marian import MarianConfig
 
-from .limits import check_sizes
+from .limits import check_labels, check_names, check_sizes
 
 CALIBRATIONS = ("fixed", "annealed", "gated")
 MASK_PROJECTIONS = ("model", "head")
@@ -109,6 +109,8 @@ class AttnCalConfigMixin:
     label_smoothing: float | int = 0.0
 
     def __post_init__(self, **kwargs):
+        check_labels({"id2label": self.id2label, "num_labels": kwargs.get("num_labels")})
+        check_names(kwargs, AttnCalConfigMixin.__annotations__)
         # A stock checkpoint's configuration names the stock type; what is built here is ours.
         stored_type = kwargs.pop("model_type", None)
         stock_type = self.model_type.removeprefix("attncal_")

@@ -5,7 +5,7 @@ import math
 from huggingface_hub.dataclasses import strict
 from transformers.configuration_utils import PreTrainedConfig
 
-from .limits import check_sizes
+from .limits import check_labels, check_names, check_sizes
 
 PREDICTIONS = ("attention", "mixture")
 EMISSIONS = ("states", "embeddings")
@@ -101,6 +101,11 @@ class MaskAlignConfig(PreTrainedConfig):
     symmetrization: str = "harmonic"
     lowercase: bool = False
     pad_token_id: int | None = 0
+
+    def __post_init__(self, **kwargs):
+        check_labels({"id2label": self.id2label, "num_labels": kwargs.get("num_labels")})
+        check_names(kwargs, MaskAlignConfig.__annotations__)
+        super().__post_init__(**kwargs)
 
     def validate_mask_align(self):
         """Part of the `@strict` validation of configurations; models do it again before they are built."""

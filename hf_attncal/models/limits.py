@@ -1,4 +1,7 @@
-"""How large the sizes in a configuration may be: beyond, a damaged or hostile file would only exhaust the memory."""
+"""What a configuration may not say: sizes that would only exhaust the memory, tokens that are none, misspelt names."""
+
+from collections.abc import Collection, Mapping
+from difflib import get_close_matches
 
 # Far above any published model; a table of sinusoidal positions is computed number by number.
 LIMITS = {
@@ -13,6 +16,7 @@ LIMITS = {
     "max_position_embeddings": 100_000,
 }
 MAX_PARAMETERS = 10**11
+MAX_LABELS = 100_000  # no model of this package has labels, but transformers makes a name for each
 
 
 def check_sizes(config) -> None:
@@ -26,6 +30,8 @@ def check_sizes(config) -> None:
     for name, limit in LIMITS.items():
         if sizes[name] > limit:
             raise ValueError(f"`{name}` must be at most {limit}, got {sizes[name]}.")
+        if sizes[name] < 0:
+            raise ValueError(f"`{name}` must not be negative, got {sizes[name]}.")
     # From below: the attention and feed-forward matrices of a layer, and the tables.
     layers = sizes["encoder_layers"] * (4 * sizes["d_model"] + 2 * max(sizes["encoder_ffn_dim"], sizes["ffn_dim"]))
     layers += sizes["decoder_layers"] * (8 * sizes["d_model"] + 2 * max(sizes["decoder_ffn_dim"], sizes["ffn_dim"]))
@@ -35,3 +41,41 @@ def check_sizes(config) -> None:
             f"the model must have at most {MAX_PARAMETERS:.0e} parameters, got about {parameters:.1e}, from "
             f"{', '.join(f'`{name}` {size}' for name, size in sizes.items() if size)}."
         )
+
+
+def check_labels(values: Mapping) -> None:
+    """Check `num_labels` and `id2label` among the values of a configuration, before transformers makes names of them.
+
+    Raises:
+        ValueError: more than `MAX_LABELS`, or no number of labels; the message names the field and the rule.
+    """
+    number, names = values.get("num_labels"), values.get("id2label")
+    if number is not None and (not isinstance(number, int) or not 0 <= number <= MAX_LABELS):
+        raise ValueError(f"`num_labels` must be a whole number from 0 to {MAX_LABELS}, got {number!r:.30}.")
+    if names is not None and (not isinstance(names, Mapping) or len(names) > MAX_LABELS):
+        raise ValueError(f"`id2label` must be a table of at most {MAX_LABELS} names, got {names!r:.30}.")
+
+
+def check_names(values: Collection[str], known: Collection[str]) -> None:
+    """Refuse names that are one of the `known` settings but for a slip: it would be left at its default.
+
+    Raises:
+        ValueError: there is one; the message names both.
+    """
+    for name in values:
+        if name not in known and (meant := get_close_matches(name, known, 1, 0.86)):
+            raise ValueError(f"`{name}` is no setting. Write `{meant[0]}`, or leave it out.")
+
+
+def check_token_ids(config, vocabulary: int) -> None:
+    """Check the token numbers of a model's or a generation's configuration.
+
+    Raises:
+        ValueError: one is no token of the vocabulary; the message names the field, the rule and the value.
+    """
+    kinds = "pad", "bos", "eos", "decoder_start", "forced_bos", "forced_eos"
+    for name in (f"{kind}_token_id" for kind in kinds):
+        value = getattr(config, name, None)
+        for token in value if isinstance(value, list | tuple) else [value]:
+            if token is not None and (not isinstance(token, int) or not 0 <= token < vocabulary):
+                raise ValueError(f"`{name}` must be a token, from 0 to {vocabulary - 1}, got {value!r}.")

@@ -1,5 +1,6 @@
 """What loading a checkpoint must not leave to chance: weights that are missing, or that are no numbers."""
 
+import re
 from collections.abc import Collection
 
 import torch
@@ -65,7 +66,33 @@ def check_missing(name, model: nn.Module, missing: Collection[str]) -> None:
         more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
         raise ValueError(
             f"{name} lacks weights of the model, which would be random: {', '.join(missing[:3])}{more}. The "
-            "checkpoint is damaged, or its configuration is that of another model."
+            "checkpoint is damaged, or its config.json is that of another model."
+        )
+
+
+def check_report(name, model: nn.Module, report: dict, *, all_known: bool) -> None:
+    """Refuse a checkpoint by what transformers reports of its loading, `output_loading_info` of `from_pretrained`.
+
+    Args:
+        name: of the checkpoint.
+        model: as loaded, with `ignore_mismatched_sizes`.
+        report: names of weights.
+        all_known: every weight of the checkpoint must be one of the model, and not only those in numbered layers.
+
+    Raises:
+        ValueError: weights are missing, of another shape, or of another model; the message names the first.
+    """
+    for weight, found, expected in sorted(report["mismatched_keys"]):
+        raise ValueError(
+            f"{name} has weights of another shape than its config.json says: `{weight}` must be {tuple(expected)}, "
+            f"got {tuple(found)}. The checkpoint is damaged, or its config.json is that of another model."
+        )
+    check_missing(name, model, report["missing_keys"])
+    foreign = sorted(key for key in report["unexpected_keys"] if all_known or re.search(r"\.\d+\.", key))
+    if foreign:
+        raise ValueError(
+            f"{name} has {len(foreign)} weights that its config.json does not know, `{foreign[0]}` the first. The "
+            "checkpoint is damaged, or its config.json is that of another model."
         )
 
 

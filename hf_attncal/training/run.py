@@ -33,6 +33,7 @@ def run_script(
     parser.add_argument("--results", help="write results.json to this file too")
     parser.add_argument("--resume", action="store_true", help="go on from the last checkpoint, if there is one")
     parser.add_argument("--allow-changes", action="store_true", help="--resume with other settings or data")
+    parser.add_argument("--debug", action="store_true", help="show where in the code an error arose")
     parser.add_argument("settings", nargs="*", help="section.key=value")
     options = parser.parse_intermixed_args(arguments)
     config = config_class.make(read_settings(options.config, options.settings))
@@ -55,13 +56,14 @@ def start(config: Settings, resume: bool, allow_changes: bool) -> Iterator[Run]:
 
     Raises:
         ValueError: no text to train on, or an output folder that holds another run; see `folder.claimed`.
+        OSError: among others a full disk, with the output folder's name where the system names no file.
     """
     if config.data.train is None:
         raise ValueError("`data.train` must name the text to train on, got none.")
     if allow_changes and not resume:
         raise ValueError("--allow-changes goes with --resume: a run that starts has nothing to differ from.")
     args = config.arguments()
-    with claimed(config, args, resume, allow_changes) as run:
+    with records.writing(args.output_dir), claimed(config, args, resume, allow_changes) as run:
         set_seed(args.seed)
         yield run
 

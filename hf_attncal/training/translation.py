@@ -15,6 +15,7 @@ from hf_attncal.analysis.corpus import attention_report
 from hf_attncal.data.corpora import tokenize_pairs
 from hf_attncal.families import BACKBONES
 from hf_attncal.inference.translation import translate
+from hf_attncal.metrics import records
 from hf_attncal.metrics.bleu import BleuScore, bleu
 from hf_attncal.models.cross_attention import calibration_of
 
@@ -150,7 +151,7 @@ def scored(model, tokenizer, pairs: Dataset, settings: EvaluationConfig, file: P
     """BLEU of the translations and its signature; the first process writes the translations to `file`."""
     hypotheses, score = evaluate(model, tokenizer, pairs, settings, **options)
     if PartialState().is_main_process:
-        file.write_text("\n".join(hypotheses) + "\n", encoding="utf-8")
+        records.write_text("\n".join(hypotheses) + "\n", file)
         print(f"{file.name.removesuffix('.hypotheses.txt')}: BLEU {score.score:.2f}  {score.signature}")
     return {"bleu": score.score, "signature": score.signature}
 

@@ -1,17 +1,20 @@
 """`attncal align train` and `attncal align select`."""
 
+import errno
 import json
 import os
 import threading
 
 import pytest
 from helpers import TINY, scatter
+from safetensors import SafetensorError
 
 from hf_attncal import AttnCalMarianConfig, AttnCalMarianMTModel
 from hf_attncal.alignment import Seq2SeqAttention
 from hf_attncal.cli import main
 from hf_attncal.data.synthetic.english_german import generate_split
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
+from hf_attncal.training import word_alignment
 
 SMALL = [
     "model.d_model=16",
@@ -99,6 +102,28 @@ def test_training_goes_on_from_a_checkpoint(corpus, tmp_path, capsys):
 def test_bad_settings_are_named(corpus, tmp_path, capsys, arguments, message):
     assert train(corpus, tmp_path / "aligner", "--steps=2", *SMALL, *arguments) == 1
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "told"),
+    [
+        (BrokenPipeError(errno.EPIPE, "Broken pipe"), 141, ""),
+        (OSError(errno.ENOSPC, "No space left on device"), 1, "{output}: No space left on device."),
+        (SafetensorError("I/O error: No space left on device (os error 28)"), 1, "{output}: No space left on device."),
+        (OSError("no tokenizer here\nread more"), 1, "no tokenizer here."),
+    ],
+)
+def test_what_the_system_says_in_the_middle_of_a_run(corpus, tmp_path, capsys, monkeypatch, error, status, told):
+    """A reader that has left is no error; a full disk is named by the run's folder where the system names no file."""
+
+    def fail(*arguments, **options):
+        raise error
+
+    monkeypatch.setattr(word_alignment, "train", fail)
+    assert train(corpus, tmp_path / "aligner", "--steps=2", *SMALL) == status
+    *_, last = ["", *capsys.readouterr().err.splitlines()]
+    assert told.format(output=tmp_path / "aligner") in last
+    assert ("attncal: error" in last) == (status == 1)
 
 
 def test_files_of_different_lengths_are_named(corpus, tmp_path, capsys):

@@ -140,7 +140,7 @@ def test_headlines_leave_out_what_was_not_run(tables, results):
 
 def test_a_result_that_is_missing_reads_not_run(tables, results):
     assert tables.short_cost().count("| not run |") == 10
-    assert tables.commands() == tables.one_softmax() == f"{tables.NOT_RUN}\n"
+    assert tables.commands() == tables.one_softmax() == tables.faults() == f"{tables.NOT_RUN}\n"
     assert tables.multi30k().count(f"| {tables.NOT_RUN} |") > 0
     assert tables.benchmark("training", {}) == f"{tables.NOT_RUN}\n"
     assert tables.aligning() == tables.aligners() == f"{tables.NOT_RUN}\n"
@@ -288,3 +288,20 @@ def test_one_softmax(tables, results):
     (figure,) = tables.collect()
     assert figure["name"] == "speed/generation/gated-renormalized/ratio_to_step_by_step"
     assert figure["spread"] == {"extremes": [4, 6]}
+
+
+def test_faults(tables, results):
+    rows = [{"kind": "kill", "tried": 12, "survived": 12}, {"kind": "fuzz", "tried": 5, "refused": 3, "lost": 2}]
+    totals = {"tried": 17, "lost": 2, "wrong_with_exit_0": 0, "tracebacks": 0, "hung": 0}
+    (results / "faults.json").write_text(json.dumps({"table": rows, "bad": [], **totals}))
+    assert tables.faults().splitlines()[0] == (
+        "| fault | tried | survived | refused | lost | wrong with exit 0 | traceback | hung |"
+    )
+    assert tables.faults().splitlines()[2:] == [
+        "| kill | 12 | 12 | 0 | 0 | 0 | 0 | 0 |",
+        "| fuzz | 5 | 0 | 3 | 2 | 0 | 0 | 0 |",
+        "| all | 17 | 12 | 3 | 2 | 0 | 0 | 0 |",
+    ]
+    assert {figure["name"]: figure["value"] for figure in tables.collect()} == {
+        f"faults/{measure}": value for measure, value in totals.items()
+    }

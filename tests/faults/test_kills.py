@@ -1,237 +1,22 @@
-"""A training run is killed (kill -9) at the system calls that change its folder, and goes on to the same weights.
+"""A training run is killed (kill -9) at the system calls that change its folder, and goes on to the same weights."""
 
-This file is both the test and, run as a script, the process that forks the runs: what takes seconds is imported once.
-"""
-
-import json
-import os
-import random
-import shutil
-import signal
-import subprocess
-import sys
-import time
-from pathlib import Path
-
+import kills
 import pytest
-
-SENTENCES = {"a dog .": "ein hund .", "a cat runs .": "ein kater läuft .", "a big dog sleeps .": "ein großer hund ."}
-SIZES = {"d_model": 16, "encoder_layers": 1, "decoder_layers": 1}
-HEADS = {"encoder_attention_heads": 2, "decoder_attention_heads": 2, "encoder_ffn_dim": 16, "decoder_ffn_dim": 16}
-TRAINING = {"max_steps": 3, "save_steps": 1, "logging_steps": 1, "bf16": False, "disable_tqdm": True, "use_cpu": True}
-TRAINING |= {"tokens_per_batch": 64, "learning_rate": 1e-2, "save_total_limit": 1}
-# Of the translation job, in the order in which they happen.
-CHOSEN = (
-    "write unfinished/checkpoint-2/model.safetensors",
-    "os.rename unfinished/checkpoint-2",
-    "os.rename checkpoint-2",
-    "os.rename unfinished/filled/model.safetensors",
-)
-
-
-# ---- the process that forks ----
-
-
-def prepare(folder: Path, job: str) -> None:
-    """Text and, for an adapter, a model."""
-    source, target = ("\n".join(side) + "\n" for side in (list(SENTENCES) * 8, list(SENTENCES.values()) * 8))
-    (folder / "text.en").write_text(source, encoding="utf-8")
-    (folder / "text.de").write_text(target, encoding="utf-8")
-    if job == "adapter":
-        from transformers import MarianConfig, MarianMTModel
-
-        from hf_attncal.data.tokenizer import train_bpe_tokenizer
-
-        tokenizer = train_bpe_tokenizer([*SENTENCES, *SENTENCES.values()], 60)
-        tokens = {name: getattr(tokenizer, name) for name in ("pad_token_id", "bos_token_id", "eos_token_id")}
-        tokens |= {"forced_eos_token_id": tokenizer.eos_token_id, "decoder_start_token_id": tokenizer.pad_token_id}
-        config = MarianConfig(**SIZES, **HEADS, **tokens, vocab_size=len(tokenizer), max_position_embeddings=32)
-        MarianMTModel(config).save_pretrained(folder / "base")
-        tokenizer.save_pretrained(folder / "base")
-
-
-def train(folder: Path, output: Path, job: str, resume: bool):
-    """A run of a few steps."""
-    from hf_attncal.training.adapter import AdapterConfig, train_adapter
-    from hf_attncal.training.translation import TranslationConfig, train_translation
-    from hf_attncal.training.word_alignment import AlignerConfig, train_aligner
-
-    text = {"source": "text.en", "target": "text.de"}
-    values = {"data": {"root": str(folder), "train": text}, "training": {**TRAINING, "output_dir": str(output)}}
-    if job == "aligner":
-        sizes = {**SIZES, "attention_heads": 2, "ffn_dim": 16}
-        values |= {"model": sizes, "tokenizer": {"vocab_size": 60}}
-        values["training"]["eval_strategy"] = "no"
-        return train_aligner(AlignerConfig.make(values), resume)
-    values["data"]["test"] = text
-    values["evaluation"] = {"num_beams": 1, "max_new_tokens": 3, "bleu_tokenize": "none"}
-    if job == "adapter":
-        values |= {"model": {"checkpoint": str(folder / "base")}, "adapter": {"calibration": "gated"}}
-        return train_adapter(AdapterConfig.make(values), resume)
-    values |= {"tokenizer": {"vocab_size": 60}, "average_last": 2 if job == "average" else 1}
-    values["training"]["save_total_limit"] = values["average_last"]
-    values["model"] = {**SIZES, **HEADS, "max_position_embeddings": 32, "calibration": "gated"}
-    return train_translation(TranslationConfig.make(values), resume)
-
-
-class Events:
-    """Counts what changes the folder of a run, and kills the process at one of them.
-
-    A file that is opened to be written is emptied first, one that a library of another language writes is half
-    written, as the file system would have it in the middle of a save.
-    """
-
-    def __init__(self, output: Path, at: int | None = None):
-        self.output, self.at, self.seen = str(output), at, []
-
-    def start(self) -> None:
-        import safetensors.torch
-        import torch
-
-        sys.addaudithook(self.audit)
-        torch.save = self.wrapped(torch.save, lambda state, file, *rest, **options: file)
-        safetensors.torch.serialize_file = self.wrapped(
-            safetensors.torch.serialize_file, lambda tensors, file, *rest, **options: file
-        )
-
-    def wrapped(self, write, file_of):
-        def writes(*args, **options):
-            path = file_of(*args, **options)
-            if str(path).startswith(self.output):
-                self.add("write", str(path), b"half of a file")
-            return write(*args, **options)
-
-        return writes
-
-    def audit(self, event: str, args: tuple) -> None:
-        if event == "open":
-            path, _, flags = args
-            if isinstance(path, str) and path.startswith(self.output) and flags & (os.O_WRONLY | os.O_RDWR):
-                self.add("open", path, b"")
-        elif event in ("os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.chmod"):
-            path, inside = str(args[0]), event in ("os.remove", "os.rmdir") and args[1] != -1
-            if inside or path.startswith(self.output):
-                self.add(event, path)
-
-    def add(self, what: str, path: str, content: bytes | None = None) -> None:
-        self.seen.append(f"{what} {path.removeprefix(self.output).lstrip('/')}")
-        if len(self.seen) - 1 == self.at:
-            if content is not None:
-                self.at = None
-                with open(path, "wb") as file:
-                    file.write(content)
-            os.kill(os.getpid(), signal.SIGKILL)
-
-
-def forked(function) -> int:
-    """The status of a child that calls the function; negative if a signal ended it."""
-    child = os.fork()
-    if child == 0:
-        status = 1
-        try:
-            function()
-            status = 0
-        except BaseException:
-            import traceback
-
-            traceback.print_exc()
-        finally:
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os._exit(status)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-
-
-def result_of(output: Path) -> dict:
-    """What two runs are compared by: the bytes of all weights, the losses, and whether something is left over."""
-    from hf_attncal.metrics.records import sha256
-
-    results = json.loads((output / "results.json").read_text(encoding="utf-8"))
-    log = [{key: entry[key] for key in ("loss", "grad_norm") if key in entry} for entry in results["log_history"]]
-    weights = sorted(output.rglob("*.safetensors"))
-    return {
-        "weights": {str(file.relative_to(output)): sha256(file) for file in weights},
-        "modes": sorted({file.stat().st_mode & 0o777 for file in weights}),
-        "log": [entry for entry in log if entry],
-        "steps": results["steps"],
-        "test": results.get("test"),
-        "files": sorted(file.name for file in output.iterdir()),
-    }
-
-
-def drive(folder: Path, job: str, chosen: list[str]) -> None:
-    """The whole run, then one for every point: killed there, and resumed."""
-    import hf_attncal.training.adapter
-    import hf_attncal.training.word_alignment  # noqa: F401 (for all children)
-
-    prepare(folder, job)
-    output = folder / "run"
-
-    def counted():
-        events = Events(output)
-        events.start()
-        train(folder, output, job, resume=False)
-        (folder / "events.json").write_text(json.dumps(events.seen), encoding="utf-8")
-
-    assert forked(counted) == 0
-    events = json.loads((folder / "events.json").read_text(encoding="utf-8"))
-    whole = result_of(output)
-
-    def killed(at: int):
-        Events(output, at).start()
-        train(folder, output, job, resume=False)
-
-    match chosen:
-        case ["seconds", times]:
-            points = [random.Random(n).uniform(0, 2) for n in range(int(times))]
-        case ["every", step]:
-            points = list(range(0, len(events), int(step)))
-        case _:
-            points = [events.index(name) for name in chosen]
-    lost = []
-    for point in points:
-        shutil.rmtree(output)
-        if isinstance(point, float):
-            status = killed_after(point, lambda: train(folder, output, job, resume=False))
-        else:
-            status = forked(lambda point=point: killed(point))
-        resumed = forked(lambda: train(folder, output, job, resume=True))
-        same = resumed == 0 and result_of(output) == whole
-        if (status != -signal.SIGKILL and not isinstance(point, float)) or not same:
-            lost.append({"point": point if isinstance(point, float) else events[point], "status": [status, resumed]})
-    report = {"tried": len(points), "lost": lost, "files": whole["files"], "modes": whole["modes"]}
-    (folder / "report.json").write_text(json.dumps(report, indent=1), encoding="utf-8")
-
-
-def killed_after(seconds: float, function) -> int:
-    """The status of a child that is killed after a time."""
-    child = os.fork()
-    if child == 0:
-        function()
-        os._exit(0)
-    time.sleep(seconds)
-    os.kill(child, signal.SIGKILL)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-
-
-# ---- the tests ----
-
-
-def report_of(folder: Path, job: str, *chosen: str) -> dict:
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": ":".join(sys.path)}
-    folder.mkdir(exist_ok=True)
-    command = [sys.executable, __file__, str(folder), job, *chosen]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-4000:]
-    report = json.loads((folder / "report.json").read_text(encoding="utf-8"))
-    assert report["lost"] == [], done.stderr[-4000:]
-    assert report["modes"] == [0o644]
-    assert not {"unfinished", "run.lock"} & set(report["files"])
-    return report
+from outcomes import bad
 
 
 def test_a_run_that_is_killed_goes_on(tmp_path):
-    assert report_of(tmp_path, "translation", *CHOSEN)["tried"] == 4
+    outcomes = kills.run(tmp_path, full=False)
+    assert len(outcomes) == len(kills.SAMPLE)
+    assert bad(outcomes) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("job", kills.JOBS)
+def test_every_job_can_be_killed_at_the_chosen_system_calls(job, tmp_path):
+    outcomes = kills.tried(tmp_path, job, *kills.CHOSEN)
+    assert len(outcomes) == len(kills.CHOSEN)
+    assert bad(outcomes) == []
 
 
 @pytest.mark.slow
@@ -240,18 +25,24 @@ def test_a_run_that_is_killed_goes_on(tmp_path):
 )
 def test_a_run_that_is_killed_anywhere_goes_on(job, step, tmp_path):
     """At every event, or every third; "average" is a translation model that is the mean of two checkpoints."""
-    assert report_of(tmp_path / job, job, "every", str(step))["tried"] > 50
+    outcomes = kills.tried(tmp_path, job, "every", str(step))
+    assert len(outcomes) > 50
+    assert bad(outcomes) == []
 
 
 @pytest.mark.slow
 def test_a_run_that_is_killed_at_any_time_goes_on(tmp_path):
-    assert report_of(tmp_path, "translation", "seconds", "12")["tried"] == 12
+    outcomes = kills.tried(tmp_path, "translation", "seconds", str(kills.RANDOM_TIMES))
+    assert len(outcomes) == kills.RANDOM_TIMES
+    assert bad(outcomes) == []
 
 
-if __name__ == "__main__":
-    os.umask(0o022)
-    os.environ |= {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
-    import torch
-
-    torch.set_num_threads(1)
-    drive(Path(sys.argv[1]), sys.argv[2], sys.argv[3:])
+def test_a_run_that_went_on_to_something_else_is_noticed(tmp_path, monkeypatch):
+    """Of the three ways in which it may end, as `resumed` tells them apart."""
+    whole = {"weights": 1}
+    monkeypatch.setattr(kills, "result_of", lambda output: {"weights": 2})
+    for status, result in ((0, "wrong_with_exit_0"), (1, "lost"), (-14, "hung")):
+        monkeypatch.setattr(kills, "forked", lambda function, status=status: status)
+        assert kills.resumed(tmp_path, tmp_path, "translation", whole)[0] == result
+    monkeypatch.setattr(kills, "forked", lambda function: 0)
+    assert kills.resumed(tmp_path, tmp_path, "translation", {"weights": 2}) == ("survived", "")

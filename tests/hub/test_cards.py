@@ -1,9 +1,11 @@
 """Model cards: what they say of each kind of model, and that their examples run whatever they are about."""
 
+import errno
 import json
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from huggingface_hub import ModelCard
@@ -152,3 +154,19 @@ def test_words_behind_a_mark_that_was_edited_away_stay(tmp_path):
     text = path.read_text(encoding="utf-8")
     assert "Before." in text
     assert "Mine." in text
+
+
+def test_a_card_that_cannot_be_written_is_as_it_was(tmp_path, monkeypatch):
+    path = tmp_path / "README.md"
+    path.write_text("Mine.\n", encoding="utf-8")
+
+    def full(self, text, **options):
+        with self.open("w", encoding="utf-8") as file:
+            file.write(text[:10])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full)
+    with pytest.raises(OSError, match="No space left on device") as raised:
+        AttentionCalibrationConfig().save_pretrained(tmp_path)
+    assert raised.value.filename == str(path)
+    assert path.read_text(encoding="utf-8") == "Mine.\n"

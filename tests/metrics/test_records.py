@@ -1,12 +1,16 @@
 """Results files: what they begin with, and that they are whole."""
 
+import errno
 import json
 import os
 import stat
+import subprocess
+import sys
 from importlib.metadata import version
 
 import pytest
 import torch
+from safetensors import SafetensorError
 
 from hf_attncal.metrics import records
 
@@ -69,3 +73,51 @@ def test_a_symbolic_link_to_the_results_stays_one(tmp_path):
     records.write({}, tmp_path / "link")
     assert (tmp_path / "link").is_symlink()
     assert (tmp_path / "file").read_text() == "{}\n"
+
+
+# ---- full disks ----
+
+
+@pytest.mark.parametrize(
+    ("error", "named"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), "folder/file"),
+        (OSError(errno.EFBIG, "File too large"), "folder/file"),
+        (OSError(errno.EDQUOT, "Disk quota exceeded", "another"), "another"),
+        (SafetensorError("I/O error: No space left on device (os error 28)"), "folder/file"),
+        (Exception("File too large (os error 27)"), "folder/file"),  # tokenizers
+        (RuntimeError("[enforce fail at inline_container.cc:664] . unexpected pos 64 vs 0"), "folder/file"),
+    ],
+)
+def test_a_full_disk_is_an_error_that_names_the_file(error, named):
+    with pytest.raises(OSError, match=r"No space|too large|quota") as raised, records.writing("folder/file"):
+        raise error
+    assert raised.value.filename == named
+
+
+@pytest.mark.parametrize(
+    "error", [OSError(errno.EPIPE, "Broken pipe"), OSError("no model"), ValueError("no"), RuntimeError("os error 280")]
+)
+def test_other_errors_stay_as_they_are(error):
+    with pytest.raises(type(error)) as raised, records.writing("folder/file"):
+        raise error
+    assert raised.value is error
+    assert getattr(error, "filename", None) is None
+
+
+def test_a_file_that_cannot_be_written_is_as_it_was(tmp_path):
+    path = tmp_path / "results.json"
+    records.write({"old": 1}, path)
+    script = """
+import resource, sys
+from hf_attncal.metrics import records
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+try:
+    records.write({"new": "x" * 5000}, sys.argv[1])
+except OSError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", script, path], capture_output=True, text=True)
+    assert done.stdout == f"[Errno {errno.EFBIG}] File too large: '{path}'\n"
+    assert json.loads(path.read_text()) == {"old": 1}
+    assert list(tmp_path.iterdir()) == [path]

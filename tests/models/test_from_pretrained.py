@@ -99,6 +99,29 @@ def test_a_huge_aligner_is_refused_before_it_is_built(name):
         MaskAlignConfig(**ALIGNER | {name: 10**10})
 
 
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"num_labels": 10**9}, "`num_labels` must be a whole number from 0 to 100000, got 1000000000"),
+        ({"id2label": {n: "x" for n in range(100_001)}}, "`id2label` must be a table of at most 100000 names"),
+    ],
+    ids=["num_labels", "id2label"],
+)
+def test_labels_without_end_are_refused(values, message):
+    for config_class in (MaskAlignConfig, *(family[2] for family in FAMILIES.values())):
+        with pytest.raises(ValueError, match=message):
+            config_class(**values)
+
+
+def test_a_misspelt_setting_is_refused():
+    with pytest.raises(ValueError, match=r"`symetrization` is no setting. Write `symmetrization`"):
+        MaskAlignConfig(symetrization="union")
+    for _, _, config_class, _ in FAMILIES.values():
+        with pytest.raises(ValueError, match=r"`calibraton` is no setting. Write `calibration`"):
+            config_class(calibraton="gated")
+        config_class(something_else=1)
+
+
 # ---- missing weights ----
 
 

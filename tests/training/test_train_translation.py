@@ -1,6 +1,7 @@
 """The training script from text files to a saved, scored model; translation and checkpoint averaging."""
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -284,3 +285,18 @@ def test_averages_that_make_no_sense(tmp_path):
         average_checkpoints([])
     with pytest.raises(FileNotFoundError, match="holds neither"):
         average_checkpoints([tmp_path])
+
+
+@pytest.mark.parametrize("name", ["translation", "adapter", "aligner"])
+def test_an_error_of_a_script_is_one_line_and_a_traceback_only_where_it_is_asked_for(name, tmp_path):
+    (tmp_path / "config.yaml").write_text("nothing: 1\n")
+    command = [sys.executable, str(ROOT / "training" / f"train_{name}.py"), "--config", str(tmp_path / "config.yaml")]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"train_{name}.py: error: ")
+    assert "`nothing`" in done.stderr
+    assert done.stderr.count("\n") == 1
+    if name == "translation":
+        done = subprocess.run([*command, "--debug"], capture_output=True, text=True)
+        assert done.returncode == 1
+        assert "Traceback" in done.stderr

@@ -1,0 +1,131 @@
+"""The files of a checkpoint or an adapter, before a library reads them: errors name the file, no pipe is waited for.
+
+What comes from the Hub's cache is not looked at: the Hub's client has written it, and checked its size.
+"""
+
+import json
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from safetensors import safe_open
+
+_OBJECTS = (
+    "config.json",
+    "generation_config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "model.safetensors.index.json",
+    "adapter_config.json",
+    "alignment.json",
+)
+_SUFFIXES = (".json", ".safetensors", ".bin", ".model", ".spm", ".txt", ".jinja")  # of all that is read
+_NUMBERS = ("F16", "BF16", "F32", "F64", "F8_E4M3", "F8_E5M2")
+
+
+def check_files(name: str | Path) -> None:
+    """Refuse a folder with a file that cannot be read, or not as what its name says.
+
+    Raises:
+        ValueError: a folder, a pipe or a device in place of a file, one that may not be read; JSON that is none, or
+            no object, or has NaN in it; safetensors with a damaged header, or an index of shards that are not there.
+    """
+    folder = Path(name)
+    if not folder.is_dir():
+        return
+    for path in sorted(folder.iterdir()):
+        if path.name.endswith(_SUFFIXES) and path.name != "README.md":
+            _check_readable(path)
+            if path.name in _OBJECTS:
+                values = read_object(path)
+                if path.name.endswith(".index.json"):
+                    _check_shards(path, values)
+            elif path.suffix == ".safetensors":
+                with blamed(path):
+                    tensor_types(path)
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """The object in a JSON file.
+
+    Raises:
+        ValueError: there is none; the message names the file.
+    """
+    with blamed(path):
+        values = json.loads(path.read_text(encoding="utf-8"), parse_constant=_no_number)
+    if not isinstance(values, dict):
+        raise ValueError(f"{path} must hold a JSON object, got {str(values)[:30]!r}. Save it anew.")
+    return values
+
+
+def tensor_types(path: Path) -> dict[str, tuple[str, list[int]]]:
+    """Type ("F32", "I64", ...) and shape of every tensor in a safetensors file, from its header."""
+    with safe_open(path, framework="pt") as file:
+        slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 (it is no dictionary)
+        return {name: (entry.get_dtype(), entry.get_shape()) for name, entry in slices.items()}
+
+
+def check_types(name: str | Path, expected: set[str] | None = None) -> None:
+    """Refuse weights of a folder that are no floating-point numbers: a library would turn them into some.
+
+    Args:
+        name: of the model or adapter; nothing is done unless it is a folder.
+        expected: names that must be such numbers; None for every tensor but single numbers, which may be counters.
+
+    Raises:
+        ValueError: one is not; the message names file and tensor.
+    """
+    for path in sorted(Path(name).glob("*.safetensors")):
+        for tensor, (kind, shape) in tensor_types(path).items():
+            if kind not in _NUMBERS and (bool(shape) if expected is None else tensor in expected):
+                raise ValueError(f"{path}: `{tensor}` must hold floating-point numbers, got {kind}. Save it anew.")
+
+
+@contextmanager
+def blamed(what: object) -> Iterator[None]:
+    """Whatever a library raises on a damaged file names it.
+
+    Raises:
+        ValueError: in place of the library's error. A lack of memory, or of a package, is no damage.
+    """
+    try:
+        yield
+    except (ImportError, MemoryError):
+        raise
+    except Exception as error:
+        text = str(error)
+        if "trust_remote_code" in text or str(what) in text:
+            raise
+        if type(error).__name__ == "UnpicklingError":  # PyTorch's goes on to advise to run its code
+            text = "a pickle that is damaged, or holds more than weights"
+        elif not isinstance(error, OSError | ValueError):
+            text = f"{type(error).__name__}: {text}"
+        raise ValueError(f"{what} cannot be read: {text}") from error
+
+
+def _check_readable(path: Path) -> None:
+    try:
+        mode = path.stat().st_mode
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read: {error.strerror}.") from error
+    if not stat.S_ISREG(mode):
+        raise ValueError(f"{path} must be a file, got {'a folder' if stat.S_ISDIR(mode) else 'a pipe or a device'}.")
+    if not os.access(path, os.R_OK):
+        raise ValueError(f"{path} may not be read: change its permissions.")
+
+
+def _check_shards(path: Path, values: dict[str, Any]) -> None:
+    shards = values.get("weight_map")
+    names = set(map(str, shards.values())) if isinstance(shards, dict) else set()
+    wrong = sorted(shard for shard in names if "/" in shard or not (path.parent / shard).is_file())
+    if not names or wrong:
+        raise ValueError(f"{path} must name the files with weights beside it, got {wrong[:3] or shards!r:.200}.")
+
+
+def _no_number(text: str) -> None:
+    raise ValueError(f"{text} is no number")

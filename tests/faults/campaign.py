@@ -1,0 +1,66 @@
+"""Try every fault, and write what became of the commands and runs that it struck to a results file.
+
+    python tests/faults/campaign.py --output results/faults.json
+    python tests/faults/campaign.py --output kills.json --only kills
+
+Every kind of fault is a file beside this one, with `run(folder, full=True)`, which gives an `Outcome` for each fault.
+The exit status is 1 if one of them is not good; `bad` in the file says which.
+"""
+
+import argparse
+import importlib
+import os
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import outcomes
+
+KINDS = ("kills", "signals", "full_disk", "fuzz", "damaged")
+
+
+def summary(found: Sequence[outcomes.Outcome]) -> dict[str, Any]:
+    """The table, what is bad, and the totals, as the results file has them."""
+    results = Counter(outcome.result for outcome in found)
+    return {
+        "table": outcomes.table(found),
+        "bad": outcomes.bad(found),
+        "tried": len(found),
+        "lost": results["lost"],
+        "wrong_with_exit_0": results["wrong_with_exit_0"],
+        "tracebacks": results["traceback"],
+        "hung": results["hung"],
+    }
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Try the faults and write the file; the exit status is 1 if there is one that is not good."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--output", required=True, type=Path, metavar="FILE", help="results file")
+    parser.add_argument("--only", choices=KINDS, action="append", metavar="KIND", help="this kind; may be repeated")
+    options = parser.parse_args(arguments)
+    from hf_attncal.metrics import records
+
+    kinds = options.only or KINDS
+    found: list[outcomes.Outcome] = []
+    started = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        for kind in kinds:
+            tried = importlib.import_module(kind).run(Path(folder) / kind, full=True)
+            print(f"{kind}: {len(tried)} tried, {len(outcomes.bad(tried))} bad", flush=True)
+            found += tried
+    results = records.record({"kinds": list(kinds)}) | summary(found)
+    records.write(results | {"wall_seconds": round(time.monotonic() - started, 1)}, options.output)
+    for outcome in results["bad"]:
+        print(outcome, file=sys.stderr)
+    return int(bool(results["bad"]))
+
+
+if __name__ == "__main__":
+    sys.path.append(str(Path(__file__).resolve().parents[1]))  # for what the tests share
+    os.environ |= {"CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+    sys.exit(main())

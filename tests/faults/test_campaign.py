@@ -1,0 +1,43 @@
+"""The results file of the faults: every outcome is counted, and one that is bad is told and decides the status."""
+
+import json
+import sys
+from types import SimpleNamespace
+
+import campaign
+import pytest
+from outcomes import Outcome
+
+GOOD = [Outcome("kill", "a", "survived"), Outcome("kill", "b", "survived"), Outcome("fuzz", "c", "refused")]
+BAD = [Outcome("fuzz", f"{result}", result, "seen") for result in ("lost", "wrong_with_exit_0", "traceback", "hung")]
+
+
+def tried(monkeypatch, tmp_path, outcomes) -> tuple[int, dict]:
+    asked = []
+    module = SimpleNamespace(run=lambda folder, *, full: asked.append((folder.name, full)) or outcomes)
+    monkeypatch.setitem(sys.modules, "signals", module)
+    status = campaign.main(["--output", str(tmp_path / "faults.json"), "--only", "signals"])
+    assert asked == [("signals", True)]
+    return status, json.loads((tmp_path / "faults.json").read_text())
+
+
+def test_what_is_good_is_counted(monkeypatch, tmp_path):
+    status, results = tried(monkeypatch, tmp_path, GOOD)
+    assert status == 0
+    assert list(results)[:4] == ["config", "software", "hardware", "data_sha256"]
+    assert results["table"] == [
+        {"kind": "kill", "tried": 2, "survived": 2},
+        {"kind": "fuzz", "tried": 1, "refused": 1},
+    ]
+    assert results["tried"] == 3
+    assert results["bad"] == []
+
+
+@pytest.mark.parametrize("outcome", BAD, ids=lambda outcome: outcome.result)
+def test_each_kind_of_bad_outcome_is_told(monkeypatch, tmp_path, capsys, outcome):
+    status, results = tried(monkeypatch, tmp_path, [*GOOD, outcome])
+    assert status == 1
+    totals = [results[name] for name in ("lost", "wrong_with_exit_0", "tracebacks", "hung")]
+    assert totals == [int(outcome == bad) for bad in BAD]
+    assert results["bad"] == [vars(outcome)]
+    assert outcome.result in capsys.readouterr().err
