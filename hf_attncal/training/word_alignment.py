@@ -17,6 +17,7 @@ from torch.utils.data import DataLoader
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer, TrainerCallback, TrainingArguments
 
 from hf_attncal.alignment.aligner import WordAligner
+from hf_attncal.alignment.quality import LEAST_SCORE, estimate_quality
 from hf_attncal.data.batching import TokenBatchSampler
 from hf_attncal.data.collators import AlignmentCollator
 from hf_attncal.data.corpora import load_parallel, token_counts, tokenize_for_alignment
@@ -49,8 +50,8 @@ NAMED_VALUES = (
 TUNED = ("harmonic", "intersection", "grow-diag", "grow-diag-final-and")
 THRESHOLDS = tuple(round(0.05 * step, 2) for step in range(1, 20))
 _EVALUATION_TOKENS = 1500
-# Above this mean weight of NULL a model aligns so little that its training has failed.
-_MOSTLY_NULL = 0.8
+# How many pairs the quality is estimated from.
+_SAMPLE = 300
 # What each size is made for. "hmm": counts alone, in minutes; "small": two cores in an hour; "base": the published
 # model, for a GPU.
 _BOTH = {
@@ -345,10 +346,10 @@ def train_aligner(
             for name, entry in entries.items()
             if entry.get("gold")
         }
-        texts, reports, tokenizer = _read(config, run, "dev" in golds)
+        texts, reports, tokenizer, sample = _read(config, run, "dev" in golds)
         if config.family is FAMILIES["hmm_align"]:
             model, results = _count(config, run, texts["train"], tokenizer, reports)
-            results |= _measured(config, model, tokenizer, golds)
+            results |= _measured(config, model, tokenizer, golds, sample)
             if run.args.process_index == 0:
                 finish_run(Path(run.args.output_dir), lambda folder: _save(folder, results, model, tokenizer))
             return results
@@ -375,23 +376,28 @@ def train_aligner(
         if "held_out" in texts:
             with trainer.compute_loss_context_manager():
                 results["held_out"] = prediction_metrics(model, texts["held_out"], trainer.data_collator)
-            if results["held_out"]["null_weight"] > _MOSTLY_NULL:
-                warnings.warn(
-                    f"NULL takes {results['held_out']['null_weight']:.0%} of all weight, so next to nothing is "
-                    "aligned: the two directions agreed on NULL before they had learned anything else. Raise "
-                    "`training.agreement_warmup_steps` (and the steps of training), or lower "
-                    "`model.agreement_weight`.",
-                    stacklevel=2,
-                )
-        results |= _measured(config, model, tokenizer, golds)
+        results |= _measured(config, model, tokenizer, golds, sample)
         return finish(trainer, results, save_parts(model, tokenizer))
 
 
 def _measured(
-    config: AlignerConfig, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, golds: dict[str, Gold]
+    config: AlignerConfig,
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    golds: dict[str, Gold],
+    sample: list[tuple[str, str]],
 ) -> dict[str, Any]:
-    """Scores on dev, on which the symmetrisation and the threshold are chosen, and then on test."""
-    scores = {}
+    """The quality as it shows in a sample of the text, and scores: on dev, where the rule is chosen, then on test."""
+    quality = estimate_quality(WordAligner(model, tokenizer), sample)
+    if quality.mean_score < LEAST_SCORE:
+        warnings.warn(
+            f"The aligner is probably bad: the mean score of a pair of its own text is {quality.mean_score:.2f}, that "
+            f"of a good one above 0.6. NULL takes {quality.null:.0%} of the weight. Is the text too short, or do its "
+            "lines not belong together? Else train for longer (`training.num_train_epochs`). Where NULL takes most, the "
+            "directions agreed before they had learned anything: raise `training.agreement_warmup_steps`.",
+            stacklevel=3,
+        )
+    scores: dict[str, Any] = {"quality": asdict(quality)}
     if "dev" in golds:
         asked = config.model.get("symmetrization")
         name, threshold, _ = tune_links(model, tokenizer, golds["dev"], TUNED if asked is None else [asked])
@@ -463,8 +469,8 @@ def _save(folder: Path, results: dict[str, Any], *parts) -> None:
 
 def _read(
     config: AlignerConfig, run: Run, dev_is_gold: bool
-) -> tuple[dict[str, Dataset], dict[str, Any], PreTrainedTokenizerBase]:
-    """Tokenised text ("train" and, where there is some, "held_out"), the reports about it, and the tokenizer."""
+) -> tuple[dict[str, Dataset], dict[str, Any], PreTrainedTokenizerBase, list[tuple[str, str]]]:
+    """Tokenised text ("train" and, where there is some, "held_out"), the reports about it, the tokenizer, a sample."""
     text, links = read_text(config.data, ("train",) if dev_is_gold else ("train", "dev")), None
     if config.data.train.get("guide"):
         guide = read_links(config.data.path(config.data.train["guide"]), text["train"])
@@ -482,4 +488,6 @@ def _read(
     for name, split, given in (("train", "train", links), ("held_out", "dev", None)):
         if split in text:
             found[name], reports[name] = tokenize_for_alignment(text[split], tokenizer, config.data.max_length, given)
-    return found, reports, tokenizer
+    some = text["train"].select(range(0, len(text["train"]), -(-len(text["train"]) // _SAMPLE)))
+    sample = [(source or "", target or "") for source, target in zip(some["source"], some["target"], strict=True)]
+    return found, reports, tokenizer, sample

@@ -285,7 +285,7 @@ def test_it_learns_to_align(corpus, tmp_path, guide):
 
 def test_a_model_that_aligns_nothing_is_named(corpus, tmp_path):
     schedule = {"max_steps": 60, "learning_rate": 6e-3, "agreement_warmup_steps": 0}
-    with pytest.warns(UserWarning, match=r"NULL takes .*Raise `training.agreement_warmup_steps`"):
+    with pytest.warns(UserWarning, match=r"NULL takes .*raise `training.agreement_warmup_steps`"):
         train_aligner(settings(corpus, tmp_path / "run", eval_strategy="no", save_strategy="no", **schedule))
 
 
