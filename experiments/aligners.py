@@ -234,7 +234,7 @@ def measure(args: argparse.Namespace) -> dict:
     atools = shutil.which(args.atools or "atools")
     if args.atools is not None and atools is None:
         raise ValueError(f"--atools: there is no command {args.atools}.")
-    models = _named_models(args.model)
+    models = named_models(args.model)
     if taken := models.keys() & PEERS:
         raise ValueError(f"--model: {sorted(taken)[0]} is the name of another aligner.")
     if args.guide_output is not None and args.guide_system not in commands:
@@ -270,7 +270,12 @@ def measure(args: argparse.Namespace) -> dict:
     return records.record(config, data.files) | {"systems": systems, "skipped": skipped}
 
 
-def _named_models(values: list[str]) -> dict[str, str]:
+def named_models(values: list[str]) -> dict[str, str]:
+    """Folder by name, from the values of `--model`.
+
+    Raises:
+        ValueError: one that is not `NAME=FOLDER`, or a name that is given twice.
+    """
     models = {}
     for value in values:
         name, _, folder = value.partition("=")
