@@ -42,7 +42,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 
 from aligners import SPLITS, Data, named_models
@@ -58,9 +57,12 @@ from hf_attncal.training.word_alignment import TUNED, Gold, tune_links
 
 Links = list[frozenset[Link]]
 
-# Shortest line of each bin, in words of the longer side.
-LENGTHS = (1, 10, 20, 30, 60)
+# Words of the longer side.
+BINS = {"1-9": range(1, 10), "10-19": range(10, 20), "20-29": range(20, 30), "30-59": range(30, 60)}
+BINS["60+"] = range(60, sys.maxsize)
 JOINED = (1, 2, 3, 4, 6)
+# Of a checkpoint.
+RULES = ("saved", "default", "dev_chosen")
 # eflomal's way to merge where no dev set chooses one.
 DEFAULT_MERGE = "grow-diag-final-and"
 EFLOMAL = ("eflomal", "eflomal_withheld")
@@ -166,16 +168,14 @@ def compare(gold: Gold, links: Links, other: Links, args: argparse.Namespace) ->
 
 
 def by_length(gold: Gold, links: Links) -> dict[str, tuple[Gold, Links]]:
-    """The pairs of each bin of `LENGTHS` that has any, and their links."""
-    names = [f"{low}-{high - 1}" for low, high in pairwise(LENGTHS)] + [f"{LENGTHS[-1]}+"]
+    """The pairs of each of `BINS` that has any, and their links."""
     lengths = [max(len(side.split()) for side in pair) for pair in gold.pairs]
-    bins = {}
-    for name, low, high in zip(names, LENGTHS, (*LENGTHS[1:], float("inf")), strict=True):
-        rows = [row for row, length in enumerate(lengths) if low <= length < high]
-        if rows:
-            chosen = Gold([gold.pairs[row] for row in rows], [gold.links[row] for row in rows])
-            bins[name] = chosen, [links[row] for row in rows]
-    return bins
+    found = {}
+    for name, words in BINS.items():
+        if rows := [row for row, length in enumerate(lengths) if length in words]:
+            some = Gold([gold.pairs[row] for row in rows], [gold.links[row] for row in rows])
+            found[name] = some, [links[row] for row in rows]
+    return found
 
 
 def recalls(
@@ -236,13 +236,15 @@ def measures(
     lines = {size: join(gold, size) for size in found}
     alone = join_links(found[1], gold.pairs, longest)
     result = {
-        "joined": {size: dataclasses.asdict(score(lines[size], found[size], args, rule)) for size in found},
+        "joined": {str(size): dataclasses.asdict(score(lines[size], found[size], args, rule)) for size in found},
         "joined_difference": {"pairs": [1, longest], **compare(lines[longest], found[longest], alone, args)},
         "lengths": {
             name: dataclasses.asdict(score(*some, args, rule)) for name, some in by_length(gold, found[1]).items()
         },
-        "repeated": {size: recalls(lines[size], found[size], repeated, ("repeated", "once")) for size in (1, longest)},
-        "links": {size: [format_links(line) for line in found[size]] for size in (1, longest)},
+        "repeated": {
+            str(size): recalls(lines[size], found[size], repeated, ("repeated", "once")) for size in (1, longest)
+        },
+        "links": {str(size): [format_links(line) for line in found[size]] for size in (1, longest)},
     }
     if known is not None:
 
@@ -297,10 +299,10 @@ def compare_rules(aligner: WordAligner, data: Data, args: argparse.Namespace) ->
     config = aligner.model.config
     if not hasattr(config, "alignment_threshold"):
         return None
-    default = type(config)()
+    # Those of `RULES`.
     rules = {
-        "saved": (config.symmetrization, config.alignment_threshold),
-        "default": (default.symmetrization, default.alignment_threshold),
+        name: (some.symmetrization, some.alignment_threshold)
+        for name, some in (("saved", config), ("default", type(config)()))
     }
     if "dev" in data.gold:
         rules["dev_chosen"] = tune_links(aligner.model, aligner.tokenizer, data.gold["dev"], TUNED)[:2]
@@ -450,8 +452,8 @@ def measure(args: argparse.Namespace) -> dict:
         for split, found in system.found.items() if name in models else ():
             splits[split]["against"] = {
                 other: {
-                    size: compare(join(data.gold[split], size), found[size], links[split][size], args)
-                    for size in found.keys() & links[split].keys()
+                    str(size): compare(join(data.gold[split], size), found[size], links[split][size], args)
+                    for size in sorted(found.keys() & links[split].keys())
                 }
                 for other, links in others.items()
                 if split in links
@@ -464,60 +466,62 @@ def measure(args: argparse.Namespace) -> dict:
         "train_pairs": len(data.train),
         "splits": args.splits,
         "joined": args.joined,
+        "against": args.against and args.against.name,
         "bootstrap": args.bootstrap,
         "seed": args.seed,
     }
     return records.record(config, data.files, args.device if models else None) | {"systems": results}
 
 
+def percent(value: float | None) -> str:
+    """In percent; `-` for what could not be measured."""
+    return "-" if value is None else f"{100 * value:.1f}"
+
+
 def report(result: dict) -> None:
-    """Print two tables: a row for each system and split."""
-
-    def percent(value: float | None) -> str:
-        return "-" if value is None else f"{100 * value:.1f}"
-
-    rows, lengths = [], []
-    shortest, longest = (f"{extreme(result['config']['joined'])}" for extreme in (min, max))
+    """Print tables: AER by pairs in a line and by length, recall of sure links, differences from eflomal, rules."""
+    sizes = [str(size) for size in result["config"]["joined"]]
+    joined, lengths, recall, against, rules = [], [], [], [], []
     for name, row in result["systems"].items():
-        for split, measured in json.loads(json.dumps(row["splits"])).items():
-            joined, change = measured["joined"], measured["joined_difference"]
-            single = joined[shortest]
-            recall = [
-                percent(measured["repeated"][size][kind]["recall"])
-                for size in (shortest, longest)
-                for kind in ("once", "repeated")
+        for split, measured in row["splits"].items():
+            label = f"{name}, {split}"
+            aers = (measured["joined"].get(size, {}).get("aer") for size in sizes)
+            interval = measured["joined"][sizes[0]]["interval"]
+            change = measured["joined_difference"]
+            bounds = (f"{100 * low:.1f} to {100 * high:.1f}" for low, high in (interval, change["interval"]))
+            joined.append([label, row["symmetrization"], *map(percent, aers), *bounds])
+            lengths.append([label, *(percent(measured["lengths"].get(words, {}).get("aer")) for words in BINS)])
+            kinds = [
+                measured["repeated"][size][kind] for size in (sizes[0], sizes[-1]) for kind in ("once", "repeated")
             ]
-            unseen = [percent(measured["unseen"]["unseen"]["recall"])] if "unseen" in measured else ["-"]
-            rule = row.get("rules", {}).get("no_gold_minus_dev_chosen", {}).get(split)
-            rows.append(
-                [
-                    f"{name}, {split}",
-                    row["symmetrization"],
-                    percent_with_interval(single["aer"], single["interval"]),
-                    percent(joined[longest]["aer"]),
-                    percent_with_interval(change["difference"], change["interval"]),
-                    *recall,
-                    *unseen,
-                    percent(rule),
-                ]
-            )
-            lengths.append(
-                [f"{name}, {split}", *(f"{size}: {percent(some['aer'])}" for size, some in joined.items())]
-                + [f"{words} words: {percent(some['aer'])}" for words, some in measured["lengths"].items()]
-            )
-            for other, sizes in measured.get("against", {}).items():
-                for size, found in sorted(sizes.items()):
-                    lengths.append(
-                        [
-                            f"{name} minus {other}, {split}, {size} in a line",
-                            percent_with_interval(found["difference"], found["interval"]),
-                            f"lower in {percent(found['lower'])} %",
-                        ]
+            kinds += [measured.get("unseen", {}).get(kind, {}) for kind in ("seen", "unseen")]
+            recall.append([label, *(percent(kind.get("recall")) for kind in kinds)])
+            for other, found in measured.get("against", {}).items():
+                for size, compared in found.items():
+                    difference = percent_with_interval(compared["difference"], compared["interval"])
+                    against.append(
+                        [f"{name} minus {other}, {split}, {size} in a line", difference, percent(compared["lower"])]
                     )
-    recall = [f"{kind}, {size} in a line" for size in (shortest, longest) for kind in ("once", "repeated")]
-    header = ["", "symmetrisation", "AER (95 %)", f"AER, {longest} in a line", "difference (95 %)", *recall, "unseen"]
-    print(f"{result['config']['pair']}: AER, and recall of sure links\n\n{markdown([*header, 'no gold'], rows)}")
-    print("\n".join("; ".join(line) for line in lengths))
+            if "rules" in row:
+                aers = (row["rules"].get(rule, {}).get("aer", {}).get(split) for rule in RULES)
+                rules.append([label, *map(percent, aers)])
+    extremes = [f"{kind}, {size} in a line" for size in (sizes[0], sizes[-1]) for kind in ("once", "repeated")]
+    ends = f"{sizes[0]}: 95 %", f"{sizes[-1]} minus {sizes[0]}: 95 %"
+    tables = (
+        ("AER by pairs in a line", ["symmetrisation", *sizes, *ends], joined),
+        ("AER by words of the longer side", list(BINS), lengths),
+        ("Recall of sure links", [*extremes, "seen", "unseen"], recall),
+        (
+            "Differences of AER, and the share of resamples in which it is lower",
+            ["difference (95 %)", "lower"],
+            against,
+        ),
+        ("AER by rule", list(RULES), rules),
+    )
+    print(result["config"]["pair"])
+    for title, header, rows in tables:
+        if rows:
+            print(f"\n{title}\n\n{markdown(['', *header], rows)}", end="")
 
 
 def make_parser() -> argparse.ArgumentParser:
