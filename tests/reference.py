@@ -502,7 +502,8 @@ def first_order(
     """A first-order alignment of one pair, by going through all `(1 + S) ** T` alignments.
 
     `p(y, a) = prod_t weights[t, a_t] J_t(a_t | p)`, with p the last position before t that is not NULL, or -1, and
-    `J_t(s | p) = (1 - uniform) c(s - p) / sum_s q_t(s) c(s - p) + uniform / sum_s q_t(s)`; `null[t]` where a_t is NULL.
+    `J_t(s | p) = (1 - uniform) c(s - p) / sum_s q_t(s) c(s - p) + uniform / sum_s q_t(s)`; for NULL
+    `null[t]`.
 
     Args:
         weights: (T, S). null: (T,). jumps: c from -W to W. attention: q, (T, S); None: 1 everywhere.

@@ -21,13 +21,14 @@ from hf_attncal.data.pharaoh import GoldAlignment, Link, check_index_base, parse
 from hf_attncal.data.text import read_lines
 from hf_attncal.families import FAMILIES
 from hf_attncal.metrics.aer import AlignmentScore, alignment_error_rate
+from hf_attncal.models.functional_jumps import learned_jumps
 from hf_attncal.models.modeling_mask_align import MaskAlignModel
 
 from .arguments import TokenBatchArguments
 from .checkpoints import WholeCheckpointsMixin
 from .folder import Run
 from .run import build_model, build_tokenizer, finish, hold_out, read_text, save_parts, start, train
-from .settings import Positive, Settings, TokenizerConfig, check
+from .settings import NotNegative, Positive, Settings, TokenizerConfig, check
 from .token_batches import TokenBatchTrainerMixin
 
 NAMED_VALUES = (
@@ -42,6 +43,7 @@ NAMED_VALUES = (
 TUNED = ("harmonic", "intersection", "grow-diag", "grow-diag-final-and")
 THRESHOLDS = tuple(round(0.05 * step, 2) for step in range(1, 20))
 _EVALUATION_TOKENS = 1500
+_JUMP_ROUNDS = 5  # of EM; after the third the tables hardly change
 # Above this mean weight of NULL a model aligns so little that its training has failed.
 _MOSTLY_NULL = 0.8
 # What each size is made for. "small": two cores in an hour; "base": the published model, for a GPU.
@@ -49,6 +51,7 @@ _BOTH = {
     "prediction": "mixture",
     "emission": "embeddings",
     "diagonal_bias": 4.0,
+    "max_jump": 40,
     "agreement_weight": 20.0,
     "entropy_weight": 0.0,
 }
@@ -100,6 +103,7 @@ class AlignerConfig(Settings):
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
     model: dict[str, Any] = field(default_factory=dict)
     average_last: Positive = 1
+    jump_pairs: NotNegative = 2000
 
     arguments_class = AlignerTrainingArguments
     links = {"train": "guide", "dev": "gold", "test": "gold"}
@@ -113,6 +117,8 @@ class AlignerConfig(Settings):
         check({"size": size}, cls.own_keys, "model")
         chosen = copy.deepcopy(SIZES[size])
         chosen["model"] = {"size": size} | ({} if model.get("init_from") else chosen["model"])
+        if model.get("prediction", "mixture") != "mixture":
+            chosen["model"].pop("max_jump", None)
         chosen["training"] |= TRAINING_DEFAULTS
         for given, other in (("max_steps", "num_train_epochs"), ("num_train_epochs", "max_steps")):
             if given in training:
@@ -187,10 +193,7 @@ def prediction_metrics(model: MaskAlignModel, dataset: Dataset, collator) -> dic
     """Losses and prediction accuracy over a text, with the whole vocabulary: means over tokens."""
     totals: dict[str, float] = {}
     tokens = 0
-    # With the whole vocabulary a batch is some tokens x vocabulary large, so it stays small.
-    sampler = TokenBatchSampler(dataset["length"], max(_EVALUATION_TOKENS, *dataset["length"]), shuffle=False)
-    for batch in DataLoader(dataset, batch_sampler=sampler, collate_fn=collator):
-        batch = {name: value.to(model.device) if torch.is_tensor(value) else value for name, value in batch.items()}
+    for batch in _batches(model, dataset, collator):
         count = int(batch["attention_mask"].sum() + batch["target_attention_mask"].sum())
         with _evaluating(model):
             outputs = model(**batch)
@@ -199,6 +202,41 @@ def prediction_metrics(model: MaskAlignModel, dataset: Dataset, collator) -> dic
                 totals[name] = totals.get(name, 0.0) + float(outputs[name]) * count
         tokens += count
     return {name: total / tokens for name, total in totals.items()}
+
+
+def _batches(model: MaskAlignModel, dataset: Dataset, collator) -> Iterator[dict[str, Any]]:
+    """A text once, the same batches every time, where the model is."""
+    # With the whole vocabulary a batch is some tokens x vocabulary large, so it stays small.
+    sampler = TokenBatchSampler(dataset["length"], max(_EVALUATION_TOKENS, *dataset["length"]), shuffle=False)
+    for batch in DataLoader(dataset, batch_sampler=sampler, collate_fn=collator):
+        yield {name: value.to(model.device) if torch.is_tensor(value) else value for name, value in batch.items()}
+
+
+def learn_jumps(model: MaskAlignModel, dataset: Dataset, collator, rounds: int = _JUMP_ROUNDS) -> list[float]:
+    """Expectation maximisation for the jumps of both directions (`max_jump`), all else as it is.
+
+    Returns:
+        The log-likelihood per token that each round began with, up to a constant; it never falls but for the prior.
+    """
+    predictions = model.forward_direction.prediction, model.backward_direction.prediction
+    likelihoods = []
+    for _ in range(rounds):
+        expected = [[torch.zeros_like(p.jumps), torch.zeros_like(p.jumps)] for p in predictions]
+        likelihood = tokens = 0.0
+        with _evaluating(model):
+            for batch in _batches(model, dataset, collator):
+                sides = {
+                    name: value for name, value in batch.items() if name.endswith(("input_ids", "attention_mask"))
+                }
+                for sums, found in zip(expected, model.expected_jumps(**sides), strict=True):
+                    sums[0] += found.jumps
+                    sums[1] += found.chances
+                    likelihood += float(found.log_likelihood.sum())
+                tokens += int(batch["attention_mask"].sum() + batch["target_attention_mask"].sum())
+        for prediction, (counts, chances) in zip(predictions, expected, strict=True):
+            prediction.jumps.copy_(learned_jumps(counts, chances))
+        likelihoods.append(likelihood / tokens)
+    return likelihoods
 
 
 @dataclass(frozen=True)
@@ -323,6 +361,10 @@ def train_aligner(
             gold=golds.get("dev"),
         )
         model, results = train(trainer, config, reports, run)
+        if model.config.max_jump is not None and config.jump_pairs:
+            text = texts["train"]
+            sample = text.select(range(0, len(text), -(-len(text) // config.jump_pairs)))
+            results["jump_log_likelihood"] = learn_jumps(model, sample, trainer.data_collator)
         if "dev" in golds:
             asked = config.model.get("symmetrization")
             name, threshold, _ = tune_links(model, tokenizer, golds["dev"], TUNED if asked is None else [asked])

@@ -1,4 +1,6 @@
-"""The forward-backward pass over jumps against all alignments of a pair, one by one; limits, padding and long lines."""
+"""The forward-backward pass over jumps against all alignments of a pair; limits, padding, long lines, and EM."""
+
+import itertools
 
 import pytest
 import reference
@@ -221,7 +223,7 @@ def test_em_never_lowers_the_likelihood_of_its_objective(attention):
         table = (found.jumps + 0.5 * prior) / (found.chances + 0.5)  # not normalised
         normalized = learned_jumps(found.jumps, found.chances)
         assert_close(normalized, table / table.max())
-    assert all(later >= earlier - 1e-10 for earlier, later in zip(values, values[1:], strict=False))
+    assert all(later >= earlier - 1e-10 for earlier, later in itertools.pairwise(values))
     assert values[-1] > values[0] + 1e-3
 
 
