@@ -117,8 +117,9 @@ def jump_posterior(
 
 
 def initial_jumps(width: int) -> Tensor:
-    """The table before anything is learned, `exp(-|d - 1| / 1.5)`: the next position is the likeliest; (2 W + 1,)."""
-    return torch.exp(-(torch.arange(-width, width + 1) - 1).abs() / 1.5)
+    """The table before anything is learned, float32: `exp(-|d - 1| / 1.5)`, the next position is the likeliest."""
+    distances = torch.arange(-width, width + 1, dtype=torch.float32)
+    return torch.exp(-(distances - 1).abs() / 1.5)
 
 
 def learned_jumps(counts: Tensor, chances: Tensor) -> Tensor:

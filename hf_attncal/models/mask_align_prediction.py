@@ -212,7 +212,7 @@ class MixturePrediction(MaskAlignPrediction):
         self.emission = nn.Linear(config.d_model, config.d_model)
         self.null_emission = nn.Parameter(torch.empty(config.d_model)) if config.leaky else None
         if config.max_jump is not None:
-            self.register_buffer("jumps", torch.empty(2 * config.max_jump + 1, dtype=torch.float32))
+            self.register_buffer("jumps", initial_jumps(config.max_jump))
 
     def init_parameters(self) -> None:
         """Initialise what belongs to no sub-module: NULL predicts by frequency alone, short jumps are likely."""
