@@ -12,7 +12,7 @@ from transformers.modeling_utils import PreTrainedModel
 from transformers.utils import ModelOutput, can_return_tuple
 
 from .configuration_hmm_align import HMMAlignConfig
-from .functional_jumps import JumpPosterior, jump_posterior
+from .functional_jumps import JumpPosterior, initial_jumps, jump_posterior
 from .loading import WholeCheckpointMixin
 
 
@@ -38,11 +38,6 @@ class HMMAlignOutput(ModelOutput):
 def predictive(counts: Tensor, totals: Tensor, prior: float, vocab_size: int) -> Tensor:
     """`(n(x, y) + alpha) / (n(x) + alpha V)`: what a Dirichlet prior predicts after counts n (of one shape)."""
     return (counts.clamp(min=0) + prior) / (totals.clamp(min=0) + prior * vocab_size)
-
-
-def monotone_jumps(width: int) -> Tensor:
-    """`exp(-|d - 1| / 1.5)` for d = -width, ..., width: before anything is known, the next token is likeliest."""
-    return torch.exp(-(torch.arange(-width, width + 1) - 1).abs() / 1.5)
 
 
 class HMMAlignModel(WholeCheckpointMixin, PreTrainedModel):
@@ -79,7 +74,7 @@ class HMMAlignModel(WholeCheckpointMixin, PreTrainedModel):
         """Nothing has been counted."""
         if isinstance(module, HMMAlignModel):
             for jumps in (module.forward_jumps, module.backward_jumps):
-                jumps.copy_(monotone_jumps(self.config.max_jump))
+                jumps.copy_(initial_jumps(self.config.max_jump))
 
     @can_return_tuple
     @torch.no_grad()

@@ -27,6 +27,7 @@ from hf_attncal.families import FAMILIES, Family
 from hf_attncal.metrics import records
 from hf_attncal.metrics.aer import AlignmentScore, alignment_error_rate
 from hf_attncal.models.configuration_hmm_align import HMMAlignConfig
+from hf_attncal.models.functional_jumps import learned_jumps
 from hf_attncal.models.modeling_hmm_align import HMMAlignModel
 from hf_attncal.models.modeling_mask_align import MaskAlignModel
 
@@ -50,6 +51,7 @@ NAMED_VALUES = (
 TUNED = ("harmonic", "intersection", "grow-diag", "grow-diag-final-and")
 THRESHOLDS = tuple(round(0.05 * step, 2) for step in range(1, 20))
 _EVALUATION_TOKENS = 1500
+_JUMP_ROUNDS = 3  # of EM; more explain a text better, but align it no better
 # How many pairs the quality is estimated from.
 _SAMPLE = 300
 # What each size is made for. "hmm": counts alone, in minutes; "small": two cores in an hour; "base": the published
@@ -58,6 +60,7 @@ _BOTH = {
     "prediction": "mixture",
     "emission": "embeddings",
     "diagonal_bias": 4.0,
+    "max_jump": 40,
     "agreement_weight": 20.0,
     "entropy_weight": 0.0,
 }
@@ -135,6 +138,7 @@ class AlignerConfig(Settings):
     counts: CountsConfig = field(default_factory=CountsConfig)
     model: dict[str, Any] = field(default_factory=dict)
     average_last: Positive = 1
+    jump_pairs: NotNegative = 2000
 
     arguments_class = AlignerTrainingArguments
     links = {"train": "guide", "dev": "gold", "test": "gold"}
@@ -148,6 +152,8 @@ class AlignerConfig(Settings):
         check({"size": size}, cls.own_keys, "model")
         chosen = copy.deepcopy(SIZES[size])
         chosen["model"] = {"size": size} | ({} if model.get("init_from") else chosen["model"])
+        if model.get("prediction", "mixture") != "mixture":
+            chosen["model"].pop("max_jump", None)
         chosen["training"] |= TRAINING_DEFAULTS
         if {"max_steps", "num_train_epochs"} & training.keys():  # the length of the run is given
             for name in ("max_steps", "num_train_epochs", "least_steps"):
@@ -227,10 +233,7 @@ def prediction_metrics(model: MaskAlignModel, dataset: Dataset, collator) -> dic
     """Losses and prediction accuracy over a text, with the whole vocabulary: means over tokens."""
     totals: dict[str, float] = {}
     tokens = 0
-    # With the whole vocabulary a batch is some tokens x vocabulary large, so it stays small.
-    sampler = TokenBatchSampler(dataset["length"], max(_EVALUATION_TOKENS, *dataset["length"]), shuffle=False)
-    for batch in DataLoader(dataset, batch_sampler=sampler, collate_fn=collator):
-        batch = {name: value.to(model.device) if torch.is_tensor(value) else value for name, value in batch.items()}
+    for batch in _batches(model, dataset, collator):
         count = int(batch["attention_mask"].sum() + batch["target_attention_mask"].sum())
         with _evaluating(model):
             outputs = model(**batch)
@@ -239,6 +242,41 @@ def prediction_metrics(model: MaskAlignModel, dataset: Dataset, collator) -> dic
                 totals[name] = totals.get(name, 0.0) + float(outputs[name]) * count
         tokens += count
     return {name: total / tokens for name, total in totals.items()}
+
+
+def _batches(model: MaskAlignModel, dataset: Dataset, collator) -> Iterator[dict[str, Any]]:
+    """A text once, the same batches every time, where the model is."""
+    # With the whole vocabulary a batch is some tokens x vocabulary large, so it stays small.
+    sampler = TokenBatchSampler(dataset["length"], max(_EVALUATION_TOKENS, *dataset["length"]), shuffle=False)
+    for batch in DataLoader(dataset, batch_sampler=sampler, collate_fn=collator):
+        yield {name: value.to(model.device) if torch.is_tensor(value) else value for name, value in batch.items()}
+
+
+def learn_jumps(model: MaskAlignModel, dataset: Dataset, collator, rounds: int = _JUMP_ROUNDS) -> list[float]:
+    """Expectation maximisation for the jumps of both directions (`max_jump`), all else as it is.
+
+    Returns:
+        The log-likelihood per token that each round began with, up to a constant; it never falls but for the prior.
+    """
+    predictions = model.forward_direction.prediction, model.backward_direction.prediction
+    likelihoods = []
+    for _ in range(rounds):
+        expected = [[torch.zeros_like(p.jumps), torch.zeros_like(p.jumps)] for p in predictions]
+        likelihood = tokens = 0.0
+        with _evaluating(model):
+            for batch in _batches(model, dataset, collator):
+                sides = {
+                    name: value for name, value in batch.items() if name.endswith(("input_ids", "attention_mask"))
+                }
+                for sums, found in zip(expected, model.expected_jumps(**sides), strict=True):
+                    sums[0] += found.jumps
+                    sums[1] += found.chances
+                    likelihood += float(found.log_likelihood.sum())
+                tokens += int(batch["attention_mask"].sum() + batch["target_attention_mask"].sum())
+        for prediction, (counts, chances) in zip(predictions, expected, strict=True):
+            prediction.jumps.copy_(learned_jumps(counts, chances))
+        likelihoods.append(likelihood / tokens)
+    return likelihoods
 
 
 @dataclass(frozen=True)
@@ -332,7 +370,7 @@ def train_aligner(
         callbacks: of the Trainer.
 
     Returns:
-        What `results.json` in the folder holds: what `run.train` gives, and scores.
+        What `results.json` in the folder holds: what `run.train` gives, scores, and what `learn_jumps` returned.
 
     Raises:
         ValueError: see `run.start`; text and links that do not fit.
@@ -373,6 +411,10 @@ def train_aligner(
         steps = len(trainer.get_train_dataloader()) // run.args.gradient_accumulation_steps
         run.args.num_train_epochs = max(run.args.num_train_epochs, math.ceil(run.args.least_steps / max(1, steps)))
         model, results = train(trainer, config, reports, run)
+        if model.config.max_jump is not None and config.jump_pairs:
+            text = texts["train"]
+            sample = text.select(range(0, len(text), -(-len(text) // config.jump_pairs)))
+            results["jump_log_likelihood"] = learn_jumps(model, sample, trainer.data_collator)
         if "held_out" in texts:
             with trainer.compute_loss_context_manager():
                 results["held_out"] = prediction_metrics(model, texts["held_out"], trainer.data_collator)
