@@ -58,7 +58,7 @@ _SAMPLE = 300
 # model, for a GPU.
 _BOTH = {
     "prediction": "mixture",
-    "emission": "embeddings",
+    "emission": "states",
     "diagonal_bias": 4.0,
     "max_jump": 40,
     "agreement_weight": 20.0,
@@ -71,7 +71,7 @@ SIZES: dict[str, dict[str, dict[str, Any]]] = {
         "tokenizer": {"vocab_size": 16000},
         "model": {**_BOTH, **_SMALL, "sampled_softmax": True, "attn_implementation": "eager"},
         "training": {"tokens_per_batch": 1500, "learning_rate": 2e-3, "num_train_epochs": 2, "least_steps": 3000}
-        | {"warmup_steps": 200, "agreement_warmup_steps": 1000},
+        | {"warmup_steps": 200, "agreement_warmup_steps": 400},
     },
     "base": {
         "tokenizer": {"vocab_size": 36000},
@@ -391,8 +391,9 @@ def train_aligner(
             if run.args.process_index == 0:
                 finish_run(Path(run.args.output_dir), lambda folder: _save(folder, results, model, tokenizer))
             return results
+        counted: dict[str, Any] = {}
         if config.counts.guide and "links" not in texts["train"].column_names:
-            texts["train"] = _guided(config, run, texts["train"], tokenizer, reports)
+            texts["train"], counted = _guided(config, run, texts["train"], tokenizer)
         special = {name: getattr(tokenizer, name) for name in ("pad_token_id", "bos_token_id", "eos_token_id")}
         section = config.model | {"lowercase": config.data.lowercase}
         model = build_model(config.family, section, {"vocab_size": len(tokenizer), **special})
@@ -411,10 +412,11 @@ def train_aligner(
         steps = len(trainer.get_train_dataloader()) // run.args.gradient_accumulation_steps
         run.args.num_train_epochs = max(run.args.num_train_epochs, math.ceil(run.args.least_steps / max(1, steps)))
         model, results = train(trainer, config, reports, run)
+        results |= counted
         if model.config.max_jump is not None and config.jump_pairs:
             text = texts["train"]
-            sample = text.select(range(0, len(text), -(-len(text) // config.jump_pairs)))
-            results["jump_log_likelihood"] = learn_jumps(model, sample, trainer.data_collator)
+            some = text.select(range(0, len(text), -(-len(text) // config.jump_pairs)))
+            results["jump_log_likelihood"] = learn_jumps(model, some, trainer.data_collator)
         if "held_out" in texts:
             with trainer.compute_loss_context_manager():
                 results["held_out"] = prediction_metrics(model, texts["held_out"], trainer.data_collator)
@@ -435,8 +437,8 @@ def _measured(
         warnings.warn(
             f"The aligner is probably bad: the mean score of a pair of its own text is {quality.mean_score:.2f}, that "
             f"of a good one above 0.6. NULL takes {quality.null:.0%} of the weight. Is the text too short, or do its "
-            "lines not belong together? Else train for longer (`training.num_train_epochs`). Where NULL takes most, the "
-            "directions agreed before they had learned anything: raise `training.agreement_warmup_steps`.",
+            "lines not belong together? Else train for longer (`training.num_train_epochs`). Where NULL takes most, "
+            "the directions agreed before they had learned anything: raise `training.agreement_warmup_steps`.",
             stacklevel=3,
         )
     scores: dict[str, Any] = {"quality": asdict(quality)}
@@ -453,21 +455,21 @@ def _measured(
 
 def _count(config: AlignerConfig, run: Run, text: Dataset, tokenizer, reports) -> tuple[HMMAlignModel, dict[str, Any]]:
     """The aligner that counts, and how its results begin."""
-    start = time.perf_counter()
-    model, _, log = _learn(config, text, tokenizer)
+    model, _, counted = _learn(config, text, tokenizer)
     for name, report in reports.items():
         print(f"{name}: {report}")
     return model, {
         **records.record(config.published(), config.data.files(), processes=run.args.world_size),
         "sentence_pairs": {name: asdict(report) for name, report in reports.items()},
         "entries": model.config.entries,
-        "steps": len(log),
-        "wall_seconds": time.perf_counter() - start,
-        "log_history": log,
+        "steps": len(counted["log_history"]),
+        **counted,
     }
 
 
-def _learn(config: AlignerConfig, text: Dataset, tokenizer) -> tuple[HMMAlignModel, CountLearner, list[dict]]:
+def _learn(config: AlignerConfig, text: Dataset, tokenizer) -> tuple[HMMAlignModel, CountLearner, dict[str, Any]]:
+    """The aligner that counts, what taught it, and how long that took and how it went."""
+    start = time.perf_counter()
     fields = hints_of(HMMAlignConfig)
     given = (
         {name: value for name, value in config.model.items() if name in fields}
@@ -485,22 +487,24 @@ def _learn(config: AlignerConfig, text: Dataset, tokenizer) -> tuple[HMMAlignMod
         print(f"counts: iteration {iteration}, log-likelihood of a token {forward:.3f} and {backward:.3f}", flush=True)
 
     learner.run((config.counts.without_jumps, config.counts.with_jumps), report)
-    return model, learner, log
+    return model, learner, {"wall_seconds": time.perf_counter() - start, "log_history": log}
 
 
-def _guided(config: AlignerConfig, run: Run, text: Dataset, tokenizer, reports) -> Dataset:
-    """The text with the links of the aligner that counts, which is kept in the folder `hmm` beside the run."""
-    links: list[Any] = [None]
+def _guided(config: AlignerConfig, run: Run, text: Dataset, tokenizer) -> tuple[Dataset, dict[str, Any]]:
+    """The text with the links of the aligner that counts, and how that went; it is kept in the folder `hmm`.
+
+    The first process counts, and tells the others.
+    """
+    links: list[Any] = [None, None]
     if run.args.process_index == 0:
-        model, learner, log = _learn(config, text, tokenizer)
+        model, learner, counted = _learn(config, text, tokenizer)
         found: list[list[int]] = [[]] * len(text)
         for index, shares in learner.shares():
             found[index] = (shares > config.counts.link_above).nonzero().flip(1).flatten().tolist()
-        links = [found]
-        folder = Path(run.args.output_dir)
-        fill(folder, lambda staged: _save(staged / "hmm", {"log_history": log}, model, tokenizer))
+        links = [found, {"counts": counted}]
+        fill(Path(run.args.output_dir), lambda staged: _save(staged / "hmm", counted, model, tokenizer))
     broadcast_object_list(links)
-    return text.add_column("links", links[0], feature=List(Value("int32")))
+    return text.add_column("links", links[0], feature=List(Value("int32"))), links[1]
 
 
 def _save(folder: Path, results: dict[str, Any], *parts) -> None:
