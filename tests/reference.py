@@ -12,6 +12,7 @@ Sources: [AC] Lu et al., "Attention Analysis and Calibration for Transformer in 
 2022; [DT] "Discrete Transformer"; [MA] Chen et al., "Mask-Align", ACL 2021.
 """
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 
@@ -743,3 +744,102 @@ class SlowMaskAlign:
             found["guided_loss"] = 0.5 * (guides[0] + guides[1])
             loss = loss + config.guide_weight * found["guided_loss"]
         return found | {"loss": loss}
+
+
+class SlowHMM:
+    """The aligner that counts, by enumerating every alignment of a pair; numbers of Python throughout.
+
+    Args:
+        config: holds `vocab_size`, `lexical_prior`, `null_probability` and `uniform_jump`.
+        counts: of pairs of tokens (source, target). jumps: c(d) of the two directions, d = -W, ..., W.
+        totals: counts of the tokens of each side. null_counts: how often the tokens of each side were unaligned.
+    """
+
+    def __init__(self, config, counts, totals, null_counts, jumps) -> None:
+        self.config, self.counts, self.totals = config, counts, totals
+        self.null_counts, self.jumps = null_counts, jumps
+
+    def predictive(self, count: float, total: float) -> float:
+        """What a Dirichlet prior predicts after counts."""
+        prior = self.config.lexical_prior
+        return (count + prior) / (total + prior * self.config.vocab_size)
+
+    def emissions(self, given, predicted, side: int, own) -> tuple[list[list[float]], list[float]]:
+        """`e_t(s)` and `e_t(NULL)` where `side` (0 the source, 1 the target) is given and the other one predicted.
+
+        `own[t][s]`, predicted token by given token, is what this pair has added to the counts; None for nothing.
+        """
+        p_null, weights, nulls = self.config.null_probability, [], []
+        all_null = sum(self.null_counts[1 - side])
+        for t, y in enumerate(predicted):
+            row = []
+            for s, x in enumerate(given):
+                mine = own[t][s] if own else 0.0
+                of_given = sum(own[k][s] for k in range(len(predicted))) if own else 0.0
+                count = self.counts.get((x, y) if side == 0 else (y, x), 0.0)
+                row.append((1 - p_null) * self.predictive(count - mine, self.totals[side][x] - of_given))
+            unaligned = max(0.0, 1 - sum(own[t])) if own else 0.0
+            weights.append(row)
+            nulls.append(p_null * self.predictive(self.null_counts[1 - side][y] - unaligned, all_null - unaligned))
+        return weights, nulls
+
+    def direction(self, given, predicted, side: int = 0, own=None, uniform: float | None = None) -> dict:
+        """One direction: `weights` [t][s], `null` [t], `log_likelihood`, and `jumps` and `chances` by distance."""
+        weights, nulls = self.emissions(given, predicted, side, own)
+        uniform = self.config.uniform_jump if uniform is None else uniform
+        table, size = self.jumps[side], len(given)
+        width = len(table) // 2
+
+        def index(last: int, s: int) -> int:
+            return max(-width, min(width, s - last)) + width
+
+        def normaliser(last: int) -> float:
+            return sum(table[index(last, s)] for s in range(size))
+
+        def by_table(last: int, s: int) -> float:
+            return (1 - uniform) * table[index(last, s)] / normaliser(last)
+
+        steps, total = len(predicted), 0.0
+        found = {"weights": [[0.0] * size for _ in predicted], "null": [0.0] * steps}
+        found |= {"jumps": [0.0] * len(table), "chances": [0.0] * len(table)}
+        for alignment in itertools.product([None, *range(size)], repeat=steps):
+            probability, last, jumped = 1.0, -1, []
+            for t, s in enumerate(alignment):
+                if s is None:
+                    probability *= nulls[t]
+                else:
+                    jump = by_table(last, s) + uniform / size
+                    jumped.append((index(last, s), by_table(last, s) / jump))
+                    probability, last = probability * jump * weights[t][s], s
+            total += probability
+            for t, s in enumerate(alignment):
+                if s is None:
+                    found["null"][t] += probability
+                else:
+                    found["weights"][t][s] += probability
+            for distance, share in jumped:
+                found["jumps"][distance] += probability * share
+        for name in ("null", "jumps"):
+            found[name] = [value / total for value in found[name]]
+        found["weights"] = [[value / total for value in row] for row in found["weights"]]
+        for t in range(steps):  # where the last real position was, by the tokens before t alone
+            lasts = dict.fromkeys(range(-1, size), 0.0)
+            for alignment in itertools.product([None, *range(size)], repeat=t):
+                probability, last = 1.0, -1
+                for k, s in enumerate(alignment):
+                    if s is None:
+                        probability *= nulls[k]
+                    else:
+                        probability *= (by_table(last, s) + uniform / size) * weights[k][s]
+                        last = s
+                lasts[last] += probability
+            whole = sum(lasts.values())
+            for last, probability in lasts.items():
+                for s in range(size):
+                    found["chances"][index(last, s)] += probability / whole * (1 - uniform) / normaliser(last)
+        return found | {"log_likelihood": math.log(total)}
+
+    def both(self, source, target, own=None, uniform: float | None = None) -> tuple[dict, dict]:
+        """Both directions of a pair; `own` [t][s] belongs to the first, its mirror image to the second."""
+        mirrored = [list(column) for column in zip(*own, strict=True)] if own else None
+        return self.direction(source, target, 0, own, uniform), self.direction(target, source, 1, mirrored, uniform)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from hf_attncal.data.batching import padded
-from hf_attncal.models.modeling_hmm_align import HMMAlignModel
+from hf_attncal.models.modeling_hmm_align import HMMAlignModel, unaligned_shares
 
 # Without jumps first: while the counts are even, a jump model would align everything along the diagonal.
 ITERATIONS = (3, 6)
@@ -109,7 +109,7 @@ class CountLearner:
             counts.index_add_(0, batch.places.flatten().long(), shares.flatten())
             for side, dim in (("source", 1), ("target", 2)):
                 ids, real = getattr(batch, side), getattr(batch, f"{side}_real")
-                null[side].index_add_(0, ids[real], (1 - shares.sum(dim=dim)).clamp(min=0)[real])
+                null[side].index_add_(0, ids[real], unaligned_shares(shares, real, dim)[real])
             for direction, totals in zip(found, tables, strict=True):
                 if jumps:
                     totals[0] += direction.jumps
