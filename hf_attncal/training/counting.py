@@ -77,6 +77,8 @@ class CountLearner:
             likelihood = self.step(jumps=number >= without, agree=number > 0, damped=number > without)
             if report:
                 report(number + 1, likelihood)
+        if not withs:
+            self.model.config.uniform_jump = 1.0  # its table of jumps is the one that it began with
         self.keep(_LEAST)
 
     @torch.no_grad()
