@@ -162,8 +162,8 @@ class AlignerConfig(Settings):
         for key, value in starts.items() if self.family is FAMILIES["hmm_align"] else ():
             if value:
                 raise ValueError(
-                    f"`{key}` is for a network, got {value!r}: counts (`model.size: hmm`) begin with nothing but text. "
-                    "Leave it out, or choose another size."
+                    f"`{key}` is for a network, got {value!r}: counts (`model.size: hmm`) begin with nothing but "
+                    "text. Leave it out, or choose another size."
                 )
         self.check_model(self.family.config_class, **self.own_keys)
         if self.data.test and not self.data.test.get("gold"):
