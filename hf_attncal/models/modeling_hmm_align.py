@@ -75,7 +75,7 @@ class HMMAlignModel(WholeCheckpointMixin, PreTrainedModel):
             self.register_buffer(f"{side}_counts", torch.zeros(config.vocab_size))
             self.register_buffer(f"{side}_null_counts", torch.zeros(config.vocab_size))
         for direction in ("forward", "backward"):
-            self.register_buffer(f"{direction}_jumps", torch.ones(2 * config.max_jump + 1))
+            self.register_buffer(f"{direction}_jumps", monotone_jumps(config.max_jump))
         self.post_init()
 
     @property

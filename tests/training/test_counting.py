@@ -96,19 +96,19 @@ def test_every_iteration_equals_the_loops():
     before = model.forward_jumps.clone()
     for number, (jumps, agree, damped) in enumerate(STEPS):
         likelihood = learner.step(jumps=jumps, agree=agree, damped=damped)
-        assert likelihood.tolist() == pytest.approx(slow.step(jumps, agree, damped), abs=2e-3), number
+        assert likelihood.tolist() == pytest.approx(slow.step(jumps, agree, damped), abs=2e-4), number
         for index, shares in learner.shares():
-            assert_close(shares, torch.tensor(slow.shares[index]), 2e-3, f"shares of pair {index}, {number}")
+            assert_close(shares, torch.tensor(slow.shares[index]), 6e-4, f"shares of pair {index}, {number}")
         pairs = [(pair // VOCABULARY, pair % VOCABULARY) for pair in learner.pairs.tolist()]
         assert pairs == sorted(slow.model.counts)
-        assert_close(learner.counts[:-1], torch.tensor([slow.model.counts[pair] for pair in pairs]), 4e-3, "counts")
+        assert_close(learner.counts[:-1], torch.tensor([slow.model.counts[pair] for pair in pairs]), 2e-3, "counts")
         assert learner.counts[-1] == 0
         for side, name in enumerate(("source", "target")):
             for tables, kind in ((slow.model.totals, "counts"), (slow.model.null_counts, "null_counts")):
                 found = getattr(model, f"{name}_{kind}")
-                assert_close(found, torch.tensor(tables[side]), 6e-3, f"{name}_{kind}, {number}")
+                assert_close(found, torch.tensor(tables[side]), 4e-3, f"{name}_{kind}, {number}")
         for side, table in enumerate((model.forward_jumps, model.backward_jumps)):
-            assert_close(table, torch.tensor(slow.model.jumps[side]), 4e-3, f"jumps, {number}")
+            assert_close(table, torch.tensor(slow.model.jumps[side]), 1e-4, f"jumps, {number}")
         assert torch.equal(model.forward_jumps, before) == (not jumps)
         before = model.forward_jumps.clone()
 
@@ -149,12 +149,12 @@ def test_the_size_of_batches_changes_nothing(monkeypatch, cells):
     parts.run((2, 3))
     assert len(parts.batches) == (len(TEXT) if cells == 1 else 3)
     for name, tensor in whole.model.state_dict().items():
-        assert_close(parts.model.state_dict()[name].double(), tensor.double(), 5e-3, name)
+        assert_close(parts.model.state_dict()[name].double(), tensor.double(), 1e-3, name)
     shares = dict(whole.shares())
     assert sorted(shares) == list(range(len(TEXT)))
     for index, found in parts.shares():
         assert found.shape == shares[index].shape == (len(TEXT[index][1]), len(TEXT[index][0]))
-        assert_close(found, shares[index], 5e-3)
+        assert_close(found, shares[index], 1e-3)
 
 
 def test_a_batch_holds_no_more_cells_than_allowed(monkeypatch):
