@@ -18,41 +18,25 @@ train --guide`. It has learned from the text of dev and test too, unless `--no-t
 import argparse
 import dataclasses
 import json
-import os
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
 
 from committed import RESULTS, markdown, percent_with_interval
+from peers import ATOOLS, MERGES, PEERS, Link, Pair, PeerRun, run_eflomal, run_fast_align
 
 from hf_attncal.alignment.aligner import WordAligner
-from hf_attncal.alignment.symmetrization import SYMMETRIZATIONS, symmetrize_links
 from hf_attncal.data.corpora import load_parallel
-from hf_attncal.data.pharaoh import format_links, parse_hypotheses
+from hf_attncal.data.pharaoh import format_links
 from hf_attncal.metrics import records
 from hf_attncal.metrics.aer import AlignmentScore, alignment_error_rate
 from hf_attncal.training.word_alignment import Gold
 
-Link = tuple[int, int]
-Pair = tuple[list[str], list[str]]
-
-# What merges links; the harmonic mean needs weights.
-MERGES = tuple(name for name in SYMMETRIZATIONS if name != "harmonic")
-# What fast_align's `atools -c` calls them; the two directions need no tool.
-ATOOLS = {
-    "intersection": "intersect",
-    "union": "union",
-    "grow-diag": "grow-diag",
-    "grow-diag-final": "grow-diag-final",
-    "grow-diag-final-and": "grow-diag-final-and",
-}
-PEERS = {"eflomal": "eflomal-align", "fast_align": "fast_align"}
 # Files of known pairs, under --data.
 FILES = {
     "wpt03-enfr": {"train": "train.100k.{}.gz", "source": "en", "target": "fr", "lowercase": True},
@@ -92,122 +76,6 @@ class Data:
                 return begin, begin + length
             begin += length
         raise KeyError(split)
-
-
-# ---- the other aligners ----
-
-
-@dataclass(frozen=True)
-class PeerRun:
-    """Links of two directions that a command wrote, source index first.
-
-    Args:
-        command: that was run, without the names of files.
-        forward: file with one source word for each target word; a line for each pair that has words on both sides.
-        backward: the same with one target word for each source word.
-        real: for every pair that was to be aligned whether it has words on both sides.
-        seconds: that both directions took.
-        atools: command that merges them, or None for `symmetrize_links`.
-    """
-
-    command: str
-    forward: Path
-    backward: Path
-    real: list[bool]
-    seconds: float
-    atools: str | None = None
-
-    def links(self, method: str, begin: int, end: int) -> Iterator[frozenset[Link]]:
-        """Merged links of the pairs from `begin` to `end`; none where a side is empty."""
-        first, last = sum(self.real[:begin]), sum(self.real[:end])
-        if self.atools and method in ATOOLS:
-            merged = _read_links(self._merged(method), first, last)
-        else:
-            directions = (_read_links(path, first, last) for path in (self.forward, self.backward))
-            merged = (frozenset(symmetrize_links(*both, method)) for both in zip(*directions, strict=True))
-        for real in self.real[begin:end]:
-            yield next(merged) if real else frozenset()
-
-    def _merged(self, method: str) -> Path:
-        path = self.forward.with_name(f"merged.{method}")
-        if not path.exists():
-            command = [self.atools, "-i", str(self.forward), "-j", str(self.backward), "-c", ATOOLS[method]]
-            _run(command, stdout=path)
-            _check_lines(path, sum(self.real))
-        return path
-
-
-def run_eflomal(command: str, pairs: Iterable[Pair], folder: Path) -> PeerRun:
-    """Align `pairs` with eflomal, files in `folder`. It samples without a seed: runs differ a little."""
-    sides, links = (folder / "source", folder / "target"), (folder / "forward", folder / "backward")
-    real: list[bool] = []
-    with sides[0].open("w", encoding="utf-8") as sources, sides[1].open("w", encoding="utf-8") as targets:
-        for source, target in _with_words(pairs, real):
-            sources.write(" ".join(source) + "\n")
-            targets.write(" ".join(target) + "\n")
-    start = time.perf_counter()
-    options = zip(("-s", "-t", "-f", "-r"), sides + links, strict=True)
-    _run([command, *(str(part) for option in options for part in option)])
-    seconds = time.perf_counter() - start
-    return _checked(PeerRun("eflomal-align -s -t -f -r", *links, real, seconds))
-
-
-def run_fast_align(command: str, pairs: Iterable[Pair], folder: Path, atools: str | None = None) -> PeerRun:
-    """Align `pairs` with fast_align and the options that its authors recommend, one direction after the other."""
-    text, forward, backward = (folder / name for name in ("text", "forward", "backward"))
-    real: list[bool] = []
-    with text.open("w", encoding="utf-8") as file:
-        for pair in _with_words(pairs, real):
-            # A word that looks like the separator is given as another one.
-            file.write(" ||| ".join(" ".join(side).replace("|||", "//") for side in pair) + "\n")
-    start = time.perf_counter()
-    _run([command, "-i", str(text), "-d", "-o", "-v"], stdout=forward)
-    _run([command, "-i", str(text), "-d", "-o", "-v", "-r"], stdout=backward)
-    seconds = time.perf_counter() - start
-    return _checked(PeerRun("fast_align -d -o -v [-r]", forward, backward, real, seconds, atools))
-
-
-def _with_words(pairs: Iterable[Pair], real: list[bool]) -> Iterator[Pair]:
-    """The pairs with words on both sides; `real` gets an entry for every pair."""
-    for pair in pairs:
-        real.append(all(pair))
-        if real[-1]:
-            yield pair
-
-
-def _run(command: list[str], stdout: Path | None = None) -> None:
-    """Run a command, its output in a file.
-
-    Raises:
-        RuntimeError: it failed; with the end of what it said.
-    """
-    name = Path(command[0]).name
-    # A command that is installed in a folder of its own finds its companions there.
-    environment = os.environ | {"PATH": os.pathsep.join([str(Path(command[0]).parent), os.environ.get("PATH", "")])}
-    with open(stdout or os.devnull, "wb") as output:
-        run = subprocess.run(command, stdout=output, stderr=subprocess.PIPE, env=environment, check=False)
-    if run.returncode:
-        said = run.stderr.decode(errors="replace").strip().splitlines()[-5:]
-        raise RuntimeError(f"`{name}` failed with status {run.returncode}:\n" + "\n".join(said))
-
-
-def _checked(run: PeerRun) -> PeerRun:
-    for path in (run.forward, run.backward):
-        _check_lines(path, sum(run.real))
-    return run
-
-
-def _check_lines(path: Path, expected: int) -> None:
-    with path.open("rb") as file:
-        lines = sum(1 for _ in file)
-    if lines != expected:
-        raise RuntimeError(f"{path.name} links: {lines} lines for {expected} sentence pairs.")
-
-
-def _read_links(path: Path, begin: int, end: int) -> Iterator[frozenset[Link]]:
-    with path.open(encoding="utf-8") as file:
-        for line in islice(file, begin, end):
-            yield parse_hypotheses([line])[0]
 
 
 # ---- scoring ----
@@ -366,7 +234,7 @@ def measure(args: argparse.Namespace) -> dict:
     atools = shutil.which(args.atools or "atools")
     if args.atools is not None and atools is None:
         raise ValueError(f"--atools: there is no command {args.atools}.")
-    models = _named_models(args.model)
+    models = named_models(args.model)
     if taken := models.keys() & PEERS:
         raise ValueError(f"--model: {sorted(taken)[0]} is the name of another aligner.")
     if args.guide_output is not None and args.guide_system not in commands:
@@ -402,7 +270,12 @@ def measure(args: argparse.Namespace) -> dict:
     return records.record(config, data.files) | {"systems": systems, "skipped": skipped}
 
 
-def _named_models(values: list[str]) -> dict[str, str]:
+def named_models(values: list[str]) -> dict[str, str]:
+    """Folder by name, from the values of `--model`.
+
+    Raises:
+        ValueError: one that is not `NAME=FOLDER`, or a name that is given twice.
+    """
     models = {}
     for value in values:
         name, _, folder = value.partition("=")

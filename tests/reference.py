@@ -9,7 +9,8 @@ Axis order: attention tensors are `(batch, heads, target, source)`; queries and 
 that the NULL column received, `(batch, heads, target)`, or None without leaky attention.
 
 Sources: [AC] Lu et al., "Attention Analysis and Calibration for Transformer in Natural Language Generation", TASLP
-2022; [DT] "Discrete Transformer"; [MA] Chen et al., "Mask-Align", ACL 2021.
+2022; [DT] "Discrete Transformer"; [MA] Chen et al., "Mask-Align", ACL 2021; Vogel et al., "HMM-Based Word Alignment in
+Statistical Translation", COLING 1996.
 """
 
 import itertools
@@ -491,6 +492,73 @@ def mixture(weights: torch.Tensor, emissions: torch.Tensor) -> tuple[torch.Tenso
     return likelihood, cells(weights.shape, lambda b, t, s: joint(b, t, s) / total(b, t))
 
 
+def first_order(
+    weights: torch.Tensor,
+    null: torch.Tensor,
+    jumps: torch.Tensor,
+    uniform: float,
+    attention: torch.Tensor | None = None,
+) -> dict[str, torch.Tensor]:
+    """A first-order alignment of one pair, by going through all `(1 + S) ** T` alignments.
+
+    `p(y, a) = prod_t weights[t, a_t] J_t(a_t | p)`, with p the last position before t that is not NULL, or -1, and
+    `J_t(s | p) = (1 - uniform) c(s - p) / sum_s q_t(s) c(s - p) + uniform / sum_s q_t(s)`; for NULL
+    `null[t]`.
+
+    Args:
+        weights: (T, S). null: (T,). jumps: c from -W to W. attention: q, (T, S); None: 1 everywhere.
+
+    Returns:
+        "weights" (T, S), "null" (T,) and "log_likelihood" (); "jumps" and "chances" as long as `jumps`.
+    """
+    steps, size = weights.shape
+    width = len(jumps) // 2
+    attention = torch.ones_like(weights) if attention is None else attention
+
+    def entry(p: int, s: int) -> int:
+        return max(-width, min(width, s - p)) + width
+
+    def reached(t: int, p: int) -> torch.Tensor:
+        return sum(attention[t, s] * jumps[entry(p, s)] for s in range(size))
+
+    def by_table(t: int, p: int, s: int) -> torch.Tensor:
+        return (1 - uniform) * jumps[entry(p, s)] / reached(t, p)
+
+    def jump(t: int, p: int, s: int) -> torch.Tensor:
+        return by_table(t, p, s) + uniform / sum(attention[t, k] for k in range(size))
+
+    found = {}
+    for alignment in itertools.product(range(-1, size), repeat=steps):  # -1 stands for NULL
+        last, joint = -1, torch.ones((), dtype=weights.dtype)
+        for t, s in enumerate(alignment):
+            joint = joint * (null[t] if s < 0 else weights[t, s] * jump(t, last, s))
+            last = last if s < 0 else s
+        found[alignment] = joint
+    total = sum(found.values())
+    counts, chances = torch.zeros_like(jumps), torch.zeros_like(jumps)
+    for alignment, joint in found.items():
+        last = -1
+        for t, s in enumerate(alignment):
+            if s < 0:
+                continue
+            chance = (joint / total * by_table(t, last, s) / jump(t, last, s)).detach()
+            counts[entry(last, s)] += chance
+            for other in range(size):
+                chances[entry(last, other)] += chance * (attention[t, other] / reached(t, last)).detach()
+            last = s
+
+    def share(t: int, s: int) -> torch.Tensor:
+        return sum(joint for alignment, joint in found.items() if alignment[t] == s) / total
+
+    return {
+        "weights": cells((steps, size), share),
+        "null": cells((steps,), lambda t: share(t, -1)),
+        "log_likelihood": torch.log(total),
+        "jumps": counts,
+        "chances": chances,
+    }
+
+
 class SlowMaskAlign:
     """[MA] One sentence pair at a time, one position at a time: no batch, no padding, no mask exists here.
 
@@ -498,6 +566,7 @@ class SlowMaskAlign:
         parameters: of the model under test, by name.
         config: its configuration.
         frequencies: relative frequency of each vocabulary entry, (source, target); for `sampled_softmax`.
+        jumps: the table of each direction, by name; for `max_jump`.
     """
 
     def __init__(
@@ -505,8 +574,9 @@ class SlowMaskAlign:
         parameters: dict[str, torch.Tensor],
         config: object,
         frequencies: tuple[torch.Tensor, torch.Tensor] | None = None,
+        jumps: dict[str, torch.Tensor] | None = None,
     ) -> None:
-        self.parameters, self.config, self.frequencies = parameters, config, frequencies
+        self.parameters, self.config, self.frequencies, self.jumps = parameters, config, frequencies, jumps
 
     def linear(self, name: str, x: torch.Tensor) -> torch.Tensor:
         """`W x + b` of one vector."""
@@ -649,7 +719,14 @@ class SlowMaskAlign:
         table = self.table("target" if direction == "forward_direction" else "source")
         vectors = self.emissions(direction, source, found["states"])
         scores = cells((len(target), 1 + len(source)), lambda t, s: table[target[t]] @ vectors[s])
-        return mixture(found["mean"].unsqueeze(0), scores.unsqueeze(0))[1][0]
+        posterior = mixture(found["mean"].unsqueeze(0), scores.unsqueeze(0))[1][0]
+        return posterior if self.config.max_jump is None else self.with_jumps(direction, found["mean"], posterior)
+
+    def with_jumps(self, direction: str, attention: torch.Tensor, posterior: torch.Tensor) -> torch.Tensor:
+        """First-order: the attention to what is not NULL, next to the jump, says where a token goes."""
+        real = cells(posterior[:, 1:].shape, lambda t, s: attention[t, 1 + s] / sum(attention[t, 1:]))
+        found = first_order(posterior[:, 1:], posterior[:, 0], self.jumps[direction], self.config.uniform_jump, real)
+        return torch.cat([found["null"].unsqueeze(1), found["weights"]], dim=1)
 
     def candidates(self, side: str, sentences: Sequence[Sequence[int]], sampling: bool) -> dict[int, float]:
         """The vocabulary entries that a prediction chooses from, each with the log of its chance to be among them."""
@@ -681,7 +758,10 @@ class SlowMaskAlign:
                 given = torch.stack([torch.stack(row) for row in rows]).unsqueeze(0)
                 likelihood, posterior = mixture(found["mean"].unsqueeze(0), given)
                 losses += [-value for value in likelihood[0]]
-                weights.append(posterior[0])
+                if config.max_jump is None or training:
+                    weights.append(posterior[0])
+                else:
+                    weights.append(self.with_jumps(direction, found["mean"], posterior[0]))
                 for t, token in enumerate(target):
                     mixed = {
                         v: sum(found["mean"][t, s] * torch.exp(emitted[s][0][v]) for s in range(1 + len(source)))
@@ -747,7 +827,7 @@ class SlowMaskAlign:
 
 
 class SlowHMM:
-    """The aligner that counts, by enumerating every alignment of a pair; numbers of Python throughout.
+    """The aligner that counts: what it makes of its counts, and `first_order` of that.
 
     Args:
         config: holds `vocab_size`, `lexical_prior`, `null_probability` and `uniform_jump`.
@@ -785,59 +865,10 @@ class SlowHMM:
 
     def direction(self, given, predicted, side: int = 0, own=None, uniform: float | None = None) -> dict:
         """One direction: `weights` [t][s], `null` [t], `log_likelihood`, and `jumps` and `chances` by distance."""
-        weights, nulls = self.emissions(given, predicted, side, own)
+        numbers = (*self.emissions(given, predicted, side, own), self.jumps[side])
         uniform = self.config.uniform_jump if uniform is None else uniform
-        table, size = self.jumps[side], len(given)
-        width = len(table) // 2
-
-        def index(last: int, s: int) -> int:
-            return max(-width, min(width, s - last)) + width
-
-        def normaliser(last: int) -> float:
-            return sum(table[index(last, s)] for s in range(size))
-
-        def by_table(last: int, s: int) -> float:
-            return (1 - uniform) * table[index(last, s)] / normaliser(last)
-
-        steps, total = len(predicted), 0.0
-        found = {"weights": [[0.0] * size for _ in predicted], "null": [0.0] * steps}
-        found |= {"jumps": [0.0] * len(table), "chances": [0.0] * len(table)}
-        for alignment in itertools.product([None, *range(size)], repeat=steps):
-            probability, last, jumped = 1.0, -1, []
-            for t, s in enumerate(alignment):
-                if s is None:
-                    probability *= nulls[t]
-                else:
-                    jump = by_table(last, s) + uniform / size
-                    jumped.append((index(last, s), by_table(last, s) / jump))
-                    probability, last = probability * jump * weights[t][s], s
-            total += probability
-            for t, s in enumerate(alignment):
-                if s is None:
-                    found["null"][t] += probability
-                else:
-                    found["weights"][t][s] += probability
-            for distance, share in jumped:
-                found["jumps"][distance] += probability * share
-        for name in ("null", "jumps"):
-            found[name] = [value / total for value in found[name]]
-        found["weights"] = [[value / total for value in row] for row in found["weights"]]
-        for t in range(steps):  # where the last real position was, by the tokens before t alone
-            lasts = dict.fromkeys(range(-1, size), 0.0)
-            for alignment in itertools.product([None, *range(size)], repeat=t):
-                probability, last = 1.0, -1
-                for k, s in enumerate(alignment):
-                    if s is None:
-                        probability *= nulls[k]
-                    else:
-                        probability *= (by_table(last, s) + uniform / size) * weights[k][s]
-                        last = s
-                lasts[last] += probability
-            whole = sum(lasts.values())
-            for last, probability in lasts.items():
-                for s in range(size):
-                    found["chances"][index(last, s)] += probability / whole * (1 - uniform) / normaliser(last)
-        return found | {"log_likelihood": math.log(total)}
+        found = first_order(*(torch.tensor(values, dtype=torch.float64) for values in numbers), uniform)
+        return {name: tensor.tolist() for name, tensor in found.items()}
 
     def both(self, source, target, own=None, uniform: float | None = None) -> tuple[dict, dict]:
         """Both directions of a pair; `own` [t][s] belongs to the first, its mirror image to the second."""

@@ -189,11 +189,24 @@ def paired_bootstrap(
     `Metric.paired_bootstrap` says what it tells. Args and errors are those of `alignment_error_rate`; `bootstrap` must
     be at least 1, and there must be a pair.
     """
-    counts = []
-    for hypotheses in (first, second):
-        _check_pairs(gold, hypotheses)
-        counts.append(_count(*_select(gold, hypotheses, ignore_possible, sentences, punctuation)))
+    counts = [_count_checked(gold, links, ignore_possible, sentences, punctuation) for links in (first, second)]
     return _METRIC.paired_bootstrap(*counts, bootstrap, seed)
+
+
+def paired_interval(
+    gold: Sequence[GoldAlignment],
+    first: Sequence[AbstractSet[Link]],
+    second: Sequence[AbstractSet[Link]],
+    *,
+    bootstrap: int = 1000,
+    seed: int = 0,
+) -> tuple[float, float]:
+    """95 % confidence interval of the AER of `second` minus that of `first`, both on the same resamples.
+
+    Args and errors are those of `paired_bootstrap`.
+    """
+    counts = [_count_checked(gold, links) for links in (first, second)]
+    return _METRIC.paired_interval(*counts, bootstrap, seed)
 
 
 def is_punctuation(word: str) -> bool:
@@ -208,6 +221,18 @@ def is_punctuation(word: str) -> bool:
 def _check_pairs(gold: Sequence[GoldAlignment], hypotheses: Sequence[AbstractSet[Link]]) -> None:
     if len(gold) != len(hypotheses):
         raise ValueError(f"{len(gold)} annotated sentence pairs, but {len(hypotheses)} proposed alignments.")
+
+
+def _count_checked(
+    gold: Sequence[GoldAlignment],
+    hypotheses: Sequence[AbstractSet[Link]],
+    ignore_possible: bool = False,
+    sentences: Sequence[WordPair] | None = None,
+    punctuation: bool = True,
+) -> np.ndarray:
+    """What `_count` gives of the links that count."""
+    _check_pairs(gold, hypotheses)
+    return _count(*_select(gold, hypotheses, ignore_possible, sentences, punctuation))
 
 
 def _select(

@@ -72,6 +72,22 @@ class Metric:
         Raises:
             ValueError: `bootstrap` below 1, no sentences, or different numbers of them.
         """
+        before, after = self._resampled_pairs(first, second, bootstrap, seed)
+        return float(np.mean(after < before if self.lower_is_better else after > before))
+
+    def paired_interval(self, first: np.ndarray, second: np.ndarray, bootstrap: int, seed: int) -> tuple[float, float]:
+        """95 % confidence interval of how much the score of `second` is above that of `first`.
+
+        Args, resamples and errors are those of `paired_bootstrap`.
+        """
+        before, after = self._resampled_pairs(first, second, bootstrap, seed)
+        low, high = np.quantile(after - before, PERCENTILES).tolist()
+        return low, high
+
+    def _resampled_pairs(
+        self, first: np.ndarray, second: np.ndarray, bootstrap: int, seed: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Scores of both systems, (bootstrap,) each, on the same resamples."""
         if bootstrap < 1 or not len(first):
             raise ValueError(
                 f"A paired bootstrap needs `bootstrap` >= 1 and a sentence, got {bootstrap} resamples of "
@@ -79,8 +95,7 @@ class Metric:
             )
         if len(first) != len(second):
             raise ValueError(f"Paired systems need the same sentences, got {len(first)} and {len(second)} of them.")
-        before, after = (self.resampled(counts, bootstrap, seed) for counts in (first, second))
-        return float(np.mean(after < before if self.lower_is_better else after > before))
+        return self.resampled(first, bootstrap, seed), self.resampled(second, bootstrap, seed)
 
     def resampled(self, counts: np.ndarray, bootstrap: int, seed: int) -> np.ndarray:
         """(bootstrap,) scores. Resample r has the sentences of the r-th call of `integers(sentences, size=sentences)`.

@@ -44,6 +44,10 @@ class MaskAlignConfig(PreTrainedConfig):
         emission: what a source token predicts from in a `"mixture"`: `"states"`, the encoder's, which know its
             context, or `"embeddings"`, its own embedding alone. With states a token can learn to predict what its
             neighbour translates to.
+        max_jump: align by a first-order model over a `"mixture"`: where a token is aligned depends on where the last
+            one was, too, by a table with a weight for each jump of up to so many tokens in either direction. `None`:
+            each token is aligned apart. It changes how a model aligns, not how its weights are trained.
+        uniform_jump: share of the jumps that the attention chooses without the table, in (0, 1]; 1 is as no table.
         normalizer_penalty: weight of `mean(log Z ** 2)` over source tokens for `"mixture"`, with Z the normaliser of a
             source token's predictions. It keeps Z near 1, so that aligning needs no sum over the vocabulary.
         diagonal_bias: initial strength of a learned preference for equal relative positions, one number a head:
@@ -88,6 +92,8 @@ class MaskAlignConfig(PreTrainedConfig):
     null_key_std: float | int | None = None
     prediction: str = "attention"
     emission: str = "states"
+    max_jump: int | None = None
+    uniform_jump: float | int = 0.1
     normalizer_penalty: float | int = 0.1
     diagonal_bias: float | int | None = None
     sampled_softmax: bool = False
@@ -125,6 +131,12 @@ class MaskAlignConfig(PreTrainedConfig):
             raise ValueError(f"`emission` must be one of {EMISSIONS}, got {self.emission!r}.")
         if self.symmetrization not in SYMMETRIZATIONS:
             raise ValueError(f"`symmetrization` must be one of {SYMMETRIZATIONS}, got {self.symmetrization!r}.")
+        if self.max_jump is not None and self.max_jump < 1:
+            raise ValueError(f"`max_jump` must be `None` or >= 1, got {self.max_jump}.")
+        if self.max_jump is not None and self.prediction != "mixture":
+            raise ValueError(f"`max_jump` needs `prediction` 'mixture', got {self.prediction!r}: set it to `None`.")
+        if not 0 < self.uniform_jump <= 1:
+            raise ValueError(f"`uniform_jump` must be in (0, 1], got {self.uniform_jump}.")
         weights = "agreement_weight", "entropy_weight", "entropy_smoothing", "guide_weight", "normalizer_penalty"
         for name in weights:
             if not 0 <= getattr(self, name) < math.inf:

@@ -23,9 +23,8 @@ class JumpPosterior:
     Args:
         weights: p(a_t = s | y), (B, T, S), 0 at padding. null: p(a_t = NULL | y), (B, T). Together a row sums to 1.
         log_likelihood: log p(y) of each pair, (B,).
-        jumps: expected number of jumps by distance, (2 W + 1,). chances: what these are to be divided by for the next
-            table: the sum, over all steps that could have jumped so far, of the chance of having been where they would
-            have started, over the normaliser there. None unless asked for.
+        jumps: expected number of jumps by distance that follow the table, (2 W + 1,). chances: how many there would
+            have been of each distance with a weight of 1. See `learned_jumps`. None unless asked for.
     """
 
     weights: Tensor
@@ -43,30 +42,36 @@ def jump_posterior(
     source_real: Tensor,
     uniform: float = 0.1,
     count: bool = False,
+    attention: Tensor | None = None,
 ) -> JumpPosterior:
-    """Forward-backward over `J(s | p) = (1 - uniform) c(s - p) / sum_s c(s - p) + uniform / S`.
+    """Forward-backward over `J_t(s | p) = (1 - uniform) c(s - p) / sum_s q_t(s) c(s - p) + uniform / sum_s q_t(s)`.
 
-    A token is aligned to a real position s, with probability `J(s | p)` after the last real position p (-1 before
-    there was any), or to NULL, which leaves p as it is. `weights` and `null` need not be normalised: where the chance
-    of NULL is a number, as in a model of counts, it is in them.
+    A token is aligned to a real position s, with probability `q_t(s) J_t(s | p)` after the last real position p (-1
+    before there was any), or to NULL, which leaves p as it is. `weights` and `null` need not be normalised: where the
+    chance of NULL is a number, as in a model of counts, it is in them.
 
     Args:
-        weights: e_t(s) >= 0, (B, T, S). null: e_t(NULL) >= 0, (B, T).
+        weights: q_t(s) e_t(s) >= 0, (B, T, S). null: e_t(NULL) >= 0, (B, T).
         jumps: c(d) > 0 for d = -W, ..., W, (2 W + 1,); a jump further than W has the weight of W.
         target_real, source_real: True where a token is not padding, (B, T) and (B, S); padding is on the right.
         uniform: in [0, 1]; with 1, or equal weights of all jumps, the posterior is that of the model without jumps,
-            `e_t(s) / S / (sum_s e_t(s) / S + e_t(NULL))`.
+            `e_t(s) / S / (sum_s e_t(s) / S + e_t(NULL))`, or, with `attention` of sum 1, `weights` and `null` over
+            their sum.
         count: what the next table is made of (see `JumpPosterior`), too; without gradients.
+        attention: q_t(s) >= 0, what is known of position s without p, (B, T, S). None: 1 everywhere.
 
     Returns:
-        The posterior, in the type of `weights`. Differentiable with respect to `weights`, `null` and `jumps`.
+        The posterior, in the type of `weights`. Differentiable with respect to all tensors of numbers.
     """
     batch, steps, size = weights.shape
     source = source_real.to(weights.dtype)
-    places = _by_distance(jumps, size)  # (1 + S, S): from each position, the one before the sentence first
-    even = uniform * source / source.sum(dim=1, keepdim=True).clamp(min=1)
-    normalizer = (1 - uniform) / torch.matmul(source, places.T).clamp(min=_TINY)  # (B, 1 + S)
     weights = weights * source[:, None]
+    attention = source[:, None] if attention is None else source[:, None] * attention
+    places = _by_distance(jumps.to(weights.dtype), size)  # (1 + S, S): from each position, the one before all first
+    reached = torch.matmul(attention, places.T).clamp(min=_TINY)  # (B, T, 1 + S)
+    normalizer = ((1 - uniform) / reached).expand(-1, steps, -1)
+    even = (uniform / attention.sum(dim=2, keepdim=True).clamp(min=_TINY)).expand(-1, steps, -1)
+    reached, attention = reached.expand(-1, steps, -1), attention.expand(-1, steps, -1)
     largest = torch.maximum(weights.detach().amax(dim=2), null.detach()).clamp(min=_TINY)
     weights, null = weights / largest[:, :, None], null / largest
 
@@ -75,7 +80,7 @@ def jump_posterior(
     lasts, ats, stays, scales = [last], [], [], []
     for step in range(steps):
         real = target_real[:, step, None]
-        move = torch.matmul(last * normalizer, places) * source + even * last.sum(dim=1, keepdim=True)
+        move = torch.matmul(last * normalizer[:, step], places) + even[:, step] * last.sum(dim=1, keepdim=True)
         at, stay = move * weights[:, step], last * null[:, step, None]
         scale = (at.sum(dim=1, keepdim=True) + stay.sum(dim=1, keepdim=True)).clamp(min=_TINY)
         at, stay = at / scale, stay / scale
@@ -95,11 +100,12 @@ def jump_posterior(
         found.append(torch.where(real, ats[step] * after[:, 1:], 0.0))
         found_null.append(torch.where(real, stays[step] * after, 0.0).sum(dim=1))
         explained = weights[:, step] * after[:, 1:] / scales[step]
+        jumped = torch.matmul(explained, places.T) * normalizer[:, step]
         if count:
-            start = torch.where(real, lasts[step] * normalizer, 0.0).T
-            counts += torch.matmul(start, explained * source)
-            chances += torch.matmul(start, source)
-        before = torch.matmul(explained, places.T) * normalizer + (even * explained).sum(dim=1, keepdim=True)
+            start = torch.where(real, lasts[step], 0.0)
+            counts += torch.matmul((start * normalizer[:, step]).T, explained)
+            chances += torch.matmul((start * jumped / reached[:, step]).T, attention[:, step])
+        before = jumped + even[:, step] * explained.sum(dim=1, keepdim=True)
         after = torch.where(real, before + after * null[:, step, None] / scales[step], after)
     likelihood = torch.stack(scales).log().sum(dim=0)[:, 0] + torch.where(target_real, largest.log(), 0.0).sum(dim=1)
     posterior = torch.stack(found[::-1], dim=1), torch.stack(found_null[::-1], dim=1)
@@ -107,8 +113,26 @@ def jump_posterior(
         return JumpPosterior(*posterior, likelihood)
     width = len(jumps) // 2
     index = _distances(size, width, jumps.device).flatten()
-    tables = (torch.zeros_like(jumps).index_add_(0, index, table.flatten()) for table in (counts * places, chances))
-    return JumpPosterior(*posterior, likelihood, *tables)
+    tables = (weights.new_zeros(len(jumps)).index_add_(0, index, t.flatten()) for t in (counts * places, chances))
+    return JumpPosterior(*posterior, likelihood, *(table.detach() for table in tables))
+
+
+def initial_jumps(width: int) -> Tensor:
+    """The table before anything is learned, float32: `exp(-|d - 1| / 1.5)`, the next position is the likeliest."""
+    distances = torch.arange(-width, width + 1, dtype=torch.float32)
+    return torch.exp(-(distances - 1).abs() / 1.5)
+
+
+def learned_jumps(counts: Tensor, chances: Tensor) -> Tensor:
+    """The next table of EM, its largest entry 1, (2 W + 1,).
+
+    Each distance has half a chance more, at the rate of the initial table: one that was never seen keeps that.
+
+    Args:
+        counts, chances: `JumpPosterior.jumps` and `JumpPosterior.chances`, summed over a text, (2 W + 1,).
+    """
+    table = (counts + 0.5 * initial_jumps(len(counts) // 2).to(counts)) / (chances + 0.5)
+    return table / table.max()
 
 
 def _distances(size: int, width: int, device: torch.device) -> Tensor:

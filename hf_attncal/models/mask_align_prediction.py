@@ -12,8 +12,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from transformers import initialization as init
 
 from .configuration_mask_align import MaskAlignConfig
+from .functional_jumps import JumpPosterior, initial_jumps, jump_posterior
 from .functional_mask_align import mixture_log_likelihood
 from .losses import label_smoothed_cross_entropy
 from .mask_align_layers import (
@@ -22,6 +24,9 @@ from .mask_align_layers import (
     MaskAlignReadingAttention,
     at_least_float32,
 )
+
+# Below it, all attention is on NULL.
+_SMALLEST_ATTENTION = 1e-9
 
 
 @dataclass
@@ -196,7 +201,8 @@ class MixturePrediction(MaskAlignPrediction):
 
     `p(y_t) = sum_s W_ts p(y_t | s)` (Deng et al., eq. 3): the attention W says where the hidden token may come from,
     the posterior has seen it. What a source token predicts from is its encoder state or, with
-    `emission="embeddings"`, its own embedding.
+    `emission="embeddings"`, its own embedding. With `max_jump` the posterior is that of a first-order model, whose
+    table `jumps` is learned when all else is: losses in training are those of the mixture.
     """
 
     feeds_forward = False
@@ -205,12 +211,24 @@ class MixturePrediction(MaskAlignPrediction):
         super().__init__(config, MaskAlignCrossAttention(config))
         self.emission = nn.Linear(config.d_model, config.d_model)
         self.null_emission = nn.Parameter(torch.empty(config.d_model)) if config.leaky else None
+        if config.max_jump is not None:
+            self.register_buffer("jumps", initial_jumps(config.max_jump))
 
     def init_parameters(self) -> None:
-        """Initialise the parameters that belong to no sub-module: NULL predicts by frequency alone."""
+        """Initialise what belongs to no sub-module: NULL predicts by frequency alone, short jumps are likely."""
         super().init_parameters()
         if self.null_emission is not None:
             nn.init.zeros_(self.null_emission)
+        if self.config.max_jump is not None:
+            init.copy_(self.jumps, initial_jumps(self.config.max_jump))
+
+    def _apply(self, fn, *args, **kwargs):
+        """As in torch, but the jumps stay in float32 or better: far ones are too small for less."""
+        jumps = self._buffers.get("jumps")
+        super()._apply(fn, *args, **kwargs)
+        if jumps is not None and self.jumps.dtype != at_least_float32(self.jumps):
+            self.jumps = jumps.to(self.jumps.device, torch.float32)
+        return self
 
     def emissions(self, evidence: Evidence) -> Tensor:
         """What NULL and each source token predict in the space of output embeddings, (B, 1 + S, d_model)."""
@@ -220,15 +238,47 @@ class MixturePrediction(MaskAlignPrediction):
         return torch.cat([null.to(emission.dtype).expand(len(states), 1, -1), emission], dim=1)
 
     def aligning_weights(self, evidence: Evidence) -> Tensor:
-        """Posterior of the mixture without normalisers (see `normalizer_penalty`).
+        """Posterior without normalisers (see `normalizer_penalty`).
 
         The biases of the target tokens are the same for every source token and cancel.
         """
+        posterior = self._posterior(evidence)
+        return posterior if self.config.max_jump is None else self._with_jumps(evidence, posterior)
+
+    def expected_jumps(self, evidence: Evidence) -> JumpPosterior:
+        """The posterior with jumps, and what their next table is made of."""
+        return self._jump_posterior(evidence, self._posterior(evidence), count=True)
+
+    def _posterior(self, evidence: Evidence) -> Tensor:
         logits = torch.matmul(evidence.target.tokens, self.emissions(evidence).transpose(1, 2))
         return mixture_log_likelihood(evidence.weights.mean(dim=1), logits.to(at_least_float32(logits)))[1]
 
+    def _with_jumps(self, evidence: Evidence, posterior: Tensor) -> Tensor:
+        found = self._jump_posterior(evidence, posterior)
+        return torch.cat([found.null.unsqueeze(2), found.weights], dim=2)
+
+    def _jump_posterior(self, evidence: Evidence, posterior: Tensor, count: bool = False) -> JumpPosterior:
+        """First-order, from the posterior of the mixture (B, T, 1 + S): a row of it is the joint up to a factor.
+
+        `p(a_t = s | p) = (1 - W_t0) V_ts J_t(s | p)` with `V_ts = W_ts / (1 - W_t0)`: a token goes where both
+        attention and jump lead, and NULL keeps the attention's weight.
+        """
+        attention = evidence.weights.mean(dim=1)[..., 1:]
+        attention = attention / attention.sum(dim=2, keepdim=True).clamp(min=_SMALLEST_ATTENTION)
+        with torch.autocast(posterior.device.type, enabled=False):
+            return jump_posterior(
+                posterior[..., 1:],
+                posterior[..., 0],
+                self.jumps,
+                evidence.target.real,
+                evidence.source.real,
+                self.config.uniform_jump,
+                count,
+                attention.to(posterior.dtype),
+            )
+
     def losses(self, evidence: Evidence) -> Prediction:
-        """Negative log-likelihood of the mixture; the accuracy in evaluation only."""
+        """Negative log-likelihood of the mixture; the accuracy, and jumps in what aligns, in evaluation only."""
         real = evidence.target.real
         vectors, bias, labels = self.output_layer(evidence.target)
         weights = evidence.weights.mean(dim=1)
@@ -242,6 +292,8 @@ class MixturePrediction(MaskAlignPrediction):
         if not self.training:  # a product as large as the output layer, over each pair of positions
             mixed = torch.matmul(weights, (logits - normalizer.unsqueeze(2)).exp())
             accuracy = ((mixed.argmax(dim=-1) == labels) & real).float().sum() / count
+            if self.config.max_jump is not None:
+                posterior = self._with_jumps(evidence, posterior)
         predicts = F.pad(evidence.source.real, (1, 0), value=self.null_emission is not None)
         penalty = normalizer.square().masked_fill(~predicts, 0.0).sum() / predicts.sum()
         return Prediction(loss, posterior, accuracy, penalty)

@@ -13,7 +13,7 @@ from transformers.modeling_utils import PreTrainedModel
 from transformers.utils import ModelOutput, can_return_tuple
 
 from .configuration_hmm_align import HMMAlignConfig
-from .functional_jumps import JumpPosterior, jump_posterior
+from .functional_jumps import JumpPosterior, initial_jumps, jump_posterior
 from .loading import WholeCheckpointMixin
 
 
@@ -51,11 +51,6 @@ def unaligned_shares(shares: Tensor, real: Tensor, dim: int) -> Tensor:
     return torch.where(real, 1 - shares.sum(dim=dim), 0.0).clamp(min=0)
 
 
-def monotone_jumps(width: int) -> Tensor:
-    """`exp(-|d - 1| / 1.5)` for d = -width, ..., width: before anything is known, the next token is likeliest."""
-    return torch.exp(-(torch.arange(-width, width + 1) - 1).abs() / 1.5)
-
-
 class HMMAlignModel(WholeCheckpointMixin, PreTrainedModel):
     """Counts of a parallel text, and the alignment of sentence pairs by them."""
 
@@ -75,7 +70,7 @@ class HMMAlignModel(WholeCheckpointMixin, PreTrainedModel):
             self.register_buffer(f"{side}_counts", torch.zeros(config.vocab_size))
             self.register_buffer(f"{side}_null_counts", torch.zeros(config.vocab_size))
         for direction in ("forward", "backward"):
-            self.register_buffer(f"{direction}_jumps", monotone_jumps(config.max_jump))
+            self.register_buffer(f"{direction}_jumps", initial_jumps(config.max_jump).to(self.counts))
         self.post_init()
 
     @property
@@ -91,7 +86,7 @@ class HMMAlignModel(WholeCheckpointMixin, PreTrainedModel):
         if isinstance(module, HMMAlignModel):
             for name, table in module.named_buffers():
                 if name.endswith("jumps"):
-                    init.copy_(table, monotone_jumps(self.config.max_jump))
+                    init.copy_(table, initial_jumps(self.config.max_jump))
                 else:
                     init.zeros_(table)
 

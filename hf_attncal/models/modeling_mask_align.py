@@ -16,6 +16,7 @@ from transformers.utils import ModelOutput, can_return_tuple
 
 from .calibration import NullToken
 from .configuration_mask_align import MaskAlignConfig
+from .functional_jumps import JumpPosterior
 from .functional_mask_align import agreement_loss, entropy_loss, guided_loss
 from .loading import WholeCheckpointMixin
 from .mask_align_layers import (
@@ -43,7 +44,8 @@ class MaskAlignOutput(ModelOutput):
     Args:
         loss: what to call `backward()` on, with `return_loss=True`.
         forward_attention: weights that align, of the direction that predicts the target, (B, T, S): the mean over
-            heads, without the NULL column, not renormalised; 0 at padding. For `prediction="mixture"` the posterior.
+            heads, without the NULL column, not renormalised; 0 at padding. For `prediction="mixture"` the posterior,
+            with `max_jump` the first-order one, except where losses are computed in training mode.
         backward_attention: the same of the direction that predicts the source, (B, S, T).
         forward_null, backward_null: weight of NULL, (B, T) and (B, S); zeros without `leaky`.
         prediction_loss: negative log-likelihood per token, the mean of the two directions.
@@ -237,19 +239,12 @@ class MaskAlignModel(MaskAlignPreTrainedModel):
         Raises:
             ValueError: a side is missing or empty, or longer than `max_position_embeddings`.
         """
-        self._check_ids(input_ids, "input_ids")
-        self._check_ids(target_input_ids, "target_input_ids")
-        source = self._side(input_ids, attention_mask, self.source_embeddings, self.source_frequency)
-        target = self._side(
-            target_input_ids, target_attention_mask, self.get_target_embeddings(), self.target_frequency
-        )
-        f, b = self.forward_direction, self.backward_direction
-        read, read_back = f(source, target), b(target, source)
+        read, read_back = self._read(input_ids, attention_mask, target_input_ids, target_attention_mask)
+        source, target = read.source, read.target
+        f, b = self.forward_direction.prediction, self.backward_direction.prediction
         if not return_loss:
-            return self._output(
-                f.prediction.aligning_weights(read), b.prediction.aligning_weights(read_back), source, target
-            )
-        forward, backward = f.prediction.losses(read), b.prediction.losses(read_back)
+            return self._output(f.aligning_weights(read), b.aligning_weights(read_back), source, target)
+        forward, backward = f.losses(read), b.losses(read_back)
         output = self._output(forward.weights, backward.weights, source, target)
         self._add_losses(output, forward, backward, source.real, target.real, links, agreement_scale)
         return MaskAlignOutput(**output)  # once more, in the order of its fields: the loss is first in a tuple
@@ -264,6 +259,29 @@ class MaskAlignModel(MaskAlignPreTrainedModel):
     ) -> MaskAlignOutput:
         """`forward` without gradients and losses: the weights that align, and those of NULL."""
         return self(input_ids, attention_mask, target_input_ids, target_attention_mask, return_dict=True)
+
+    @torch.no_grad()
+    def expected_jumps(
+        self,
+        input_ids: torch.LongTensor,
+        attention_mask: Tensor | None,
+        target_input_ids: torch.LongTensor,
+        target_attention_mask: Tensor | None,
+    ) -> tuple[JumpPosterior, JumpPosterior]:
+        """What the next tables of jumps are made of (`max_jump`): of the forward and of the backward direction."""
+        read, read_back = self._read(input_ids, attention_mask, target_input_ids, target_attention_mask)
+        f, b = self.forward_direction, self.backward_direction
+        return f.prediction.expected_jumps(read), b.prediction.expected_jumps(read_back)
+
+    def _read(
+        self, input_ids: Tensor, attention_mask: Tensor | None, target_input_ids: Tensor, target_mask: Tensor | None
+    ) -> tuple[Evidence, Evidence]:
+        """What both directions have when it comes to predict."""
+        self._check_ids(input_ids, "input_ids")
+        self._check_ids(target_input_ids, "target_input_ids")
+        source = self._side(input_ids, attention_mask, self.source_embeddings, self.source_frequency)
+        target = self._side(target_input_ids, target_mask, self.get_target_embeddings(), self.target_frequency)
+        return self.forward_direction(source, target), self.backward_direction(target, source)
 
     def _check_ids(self, ids: Tensor | None, name: str) -> None:
         if ids is None or ids.dim() != 2 or 0 in ids.shape:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from hf_attncal.data.batching import padded
+from hf_attncal.models.functional_jumps import learned_jumps
 from hf_attncal.models.modeling_hmm_align import HMMAlignModel, unaligned_shares
 
 # Without jumps first: while the counts are even, a jump model would align everything along the diagonal.
@@ -124,9 +125,8 @@ class CountLearner:
         model.source_null_counts.copy_(null["source"])
         model.target_null_counts.copy_(null["target"])
         if jumps:
-            for jump, (counted, chances) in zip((model.forward_jumps, model.backward_jumps), tables, strict=True):
-                jump.copy_((counted + 0.5) / (chances + 0.5))
-                jump /= jump.sum()
+            for table, counted in zip((model.forward_jumps, model.backward_jumps), tables, strict=True):
+                table.copy_(learned_jumps(*counted))
         tokens = [
             sum(int(getattr(batch, f"{side}_real").sum()) for batch in self.batches) for side in ("target", "source")
         ]

@@ -17,6 +17,7 @@ from torch.utils.data import DataLoader
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer, TrainerCallback, TrainingArguments
 
 from hf_attncal.alignment.aligner import WordAligner
+from hf_attncal.alignment.quality import LEAST_SCORE, estimate_quality
 from hf_attncal.data.batching import TokenBatchSampler
 from hf_attncal.data.collators import AlignmentCollator
 from hf_attncal.data.corpora import load_parallel, token_counts, tokenize_for_alignment
@@ -26,6 +27,7 @@ from hf_attncal.families import FAMILIES, Family
 from hf_attncal.metrics import records
 from hf_attncal.metrics.aer import AlignmentScore, alignment_error_rate
 from hf_attncal.models.configuration_hmm_align import HMMAlignConfig
+from hf_attncal.models.functional_jumps import learned_jumps
 from hf_attncal.models.modeling_hmm_align import HMMAlignModel
 from hf_attncal.models.modeling_mask_align import MaskAlignModel
 
@@ -49,14 +51,16 @@ NAMED_VALUES = (
 TUNED = ("harmonic", "intersection", "grow-diag", "grow-diag-final-and")
 THRESHOLDS = tuple(round(0.05 * step, 2) for step in range(1, 20))
 _EVALUATION_TOKENS = 1500
-# Above this mean weight of NULL a model aligns so little that its training has failed.
-_MOSTLY_NULL = 0.8
+_JUMP_ROUNDS = 3  # of EM; more explain a text better, but align it no better
+# How many pairs the quality is estimated from.
+_SAMPLE = 300
 # What each size is made for. "hmm": counts alone, in minutes; "small": two cores in an hour; "base": the published
 # model, for a GPU.
 _BOTH = {
     "prediction": "mixture",
-    "emission": "embeddings",
+    "emission": "states",
     "diagonal_bias": 4.0,
+    "max_jump": 40,
     "agreement_weight": 20.0,
     "entropy_weight": 0.0,
 }
@@ -67,7 +71,7 @@ SIZES: dict[str, dict[str, dict[str, Any]]] = {
         "tokenizer": {"vocab_size": 16000},
         "model": {**_BOTH, **_SMALL, "sampled_softmax": True, "attn_implementation": "eager"},
         "training": {"tokens_per_batch": 1500, "learning_rate": 2e-3, "num_train_epochs": 2, "least_steps": 3000}
-        | {"warmup_steps": 200, "agreement_warmup_steps": 1000},
+        | {"warmup_steps": 200, "agreement_warmup_steps": 400},
     },
     "base": {
         "tokenizer": {"vocab_size": 36000},
@@ -134,6 +138,7 @@ class AlignerConfig(Settings):
     counts: CountsConfig = field(default_factory=CountsConfig)
     model: dict[str, Any] = field(default_factory=dict)
     average_last: Positive = 1
+    jump_pairs: NotNegative = 2000
 
     arguments_class = AlignerTrainingArguments
     links = {"train": "guide", "dev": "gold", "test": "gold"}
@@ -147,6 +152,8 @@ class AlignerConfig(Settings):
         check({"size": size}, cls.own_keys, "model")
         chosen = copy.deepcopy(SIZES[size])
         chosen["model"] = {"size": size} | ({} if model.get("init_from") else chosen["model"])
+        if model.get("prediction", "mixture") != "mixture":
+            chosen["model"].pop("max_jump", None)
         chosen["training"] |= TRAINING_DEFAULTS
         if {"max_steps", "num_train_epochs"} & training.keys():  # the length of the run is given
             for name in ("max_steps", "num_train_epochs", "least_steps"):
@@ -236,10 +243,7 @@ def prediction_metrics(model: MaskAlignModel, dataset: Dataset, collator) -> dic
     """Losses and prediction accuracy over a text, with the whole vocabulary: means over tokens."""
     totals: dict[str, float] = {}
     tokens = 0
-    # With the whole vocabulary a batch is some tokens x vocabulary large, so it stays small.
-    sampler = TokenBatchSampler(dataset["length"], max(_EVALUATION_TOKENS, *dataset["length"]), shuffle=False)
-    for batch in DataLoader(dataset, batch_sampler=sampler, collate_fn=collator):
-        batch = {name: value.to(model.device) if torch.is_tensor(value) else value for name, value in batch.items()}
+    for batch in _batches(model, dataset, collator):
         count = int(batch["attention_mask"].sum() + batch["target_attention_mask"].sum())
         with _evaluating(model):
             outputs = model(**batch)
@@ -248,6 +252,41 @@ def prediction_metrics(model: MaskAlignModel, dataset: Dataset, collator) -> dic
                 totals[name] = totals.get(name, 0.0) + float(outputs[name]) * count
         tokens += count
     return {name: total / tokens for name, total in totals.items()}
+
+
+def _batches(model: MaskAlignModel, dataset: Dataset, collator) -> Iterator[dict[str, Any]]:
+    """A text once, the same batches every time, where the model is."""
+    # With the whole vocabulary a batch is some tokens x vocabulary large, so it stays small.
+    sampler = TokenBatchSampler(dataset["length"], max(_EVALUATION_TOKENS, *dataset["length"]), shuffle=False)
+    for batch in DataLoader(dataset, batch_sampler=sampler, collate_fn=collator):
+        yield {name: value.to(model.device) if torch.is_tensor(value) else value for name, value in batch.items()}
+
+
+def learn_jumps(model: MaskAlignModel, dataset: Dataset, collator, rounds: int = _JUMP_ROUNDS) -> list[float]:
+    """Expectation maximisation for the jumps of both directions (`max_jump`), all else as it is.
+
+    Returns:
+        The log-likelihood per token that each round began with, up to a constant; it never falls but for the prior.
+    """
+    predictions = model.forward_direction.prediction, model.backward_direction.prediction
+    likelihoods = []
+    for _ in range(rounds):
+        expected = [[torch.zeros_like(p.jumps), torch.zeros_like(p.jumps)] for p in predictions]
+        likelihood = tokens = 0.0
+        with _evaluating(model):
+            for batch in _batches(model, dataset, collator):
+                sides = {
+                    name: value for name, value in batch.items() if name.endswith(("input_ids", "attention_mask"))
+                }
+                for sums, found in zip(expected, model.expected_jumps(**sides), strict=True):
+                    sums[0] += found.jumps
+                    sums[1] += found.chances
+                    likelihood += float(found.log_likelihood.sum())
+                tokens += int(batch["attention_mask"].sum() + batch["target_attention_mask"].sum())
+        for prediction, (counts, chances) in zip(predictions, expected, strict=True):
+            prediction.jumps.copy_(learned_jumps(counts, chances))
+        likelihoods.append(likelihood / tokens)
+    return likelihoods
 
 
 @dataclass(frozen=True)
@@ -341,7 +380,7 @@ def train_aligner(
         callbacks: of the Trainer.
 
     Returns:
-        What `results.json` in the folder holds: what `run.train` gives, and scores.
+        What `results.json` in the folder holds: what `run.train` gives, scores, and what `learn_jumps` returned.
 
     Raises:
         ValueError: see `run.start`; text and links that do not fit.
@@ -355,15 +394,16 @@ def train_aligner(
             for name, entry in entries.items()
             if entry.get("gold")
         }
-        texts, reports, tokenizer = _read(config, run, "dev" in golds)
+        texts, reports, tokenizer, sample = _read(config, run, "dev" in golds)
         if config.family is FAMILIES["hmm_align"]:
             model, results = _count(config, run, texts["train"], tokenizer, reports)
-            results |= _measured(config, model, tokenizer, golds)
+            results |= _measured(config, model, tokenizer, golds, sample)
             if run.args.process_index == 0:
                 finish_run(Path(run.args.output_dir), lambda folder: _save(folder, results, model, tokenizer))
             return results
+        counted: dict[str, Any] = {}
         if config.counts.guide and "links" not in texts["train"].column_names:
-            texts["train"] = _guided(config, run, texts["train"], tokenizer, reports)
+            texts["train"], counted = _guided(config, run, texts["train"], tokenizer)
         special = {name: getattr(tokenizer, name) for name in ("pad_token_id", "bos_token_id", "eos_token_id")}
         section = config.model | {"lowercase": config.data.lowercase}
         model = build_model(config.family, section, {"vocab_size": len(tokenizer), **special})
@@ -382,26 +422,36 @@ def train_aligner(
         steps = len(trainer.get_train_dataloader()) // run.args.gradient_accumulation_steps
         run.args.num_train_epochs = max(run.args.num_train_epochs, math.ceil(run.args.least_steps / max(1, steps)))
         model, results = train(trainer, config, reports, run)
+        results |= counted
+        if model.config.max_jump is not None and config.jump_pairs:
+            text = texts["train"]
+            some = text.select(range(0, len(text), -(-len(text) // config.jump_pairs)))
+            results["jump_log_likelihood"] = learn_jumps(model, some, trainer.data_collator)
         if "held_out" in texts:
             with trainer.compute_loss_context_manager():
                 results["held_out"] = prediction_metrics(model, texts["held_out"], trainer.data_collator)
-            if results["held_out"]["null_weight"] > _MOSTLY_NULL:
-                warnings.warn(
-                    f"NULL takes {results['held_out']['null_weight']:.0%} of all weight, so next to nothing is "
-                    "aligned: the two directions agreed on NULL before they had learned anything else. Raise "
-                    "`training.agreement_warmup_steps` (and the steps of training), or lower "
-                    "`model.agreement_weight`.",
-                    stacklevel=2,
-                )
-        results |= _measured(config, model, tokenizer, golds)
+        results |= _measured(config, model, tokenizer, golds, sample)
         return finish(trainer, results, save_parts(model, tokenizer))
 
 
 def _measured(
-    config: AlignerConfig, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, golds: dict[str, Gold]
+    config: AlignerConfig,
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    golds: dict[str, Gold],
+    sample: list[tuple[str, str]],
 ) -> dict[str, Any]:
-    """Scores on dev, on which the symmetrisation and the threshold are chosen, and then on test."""
-    scores = {}
+    """The quality as it shows in a sample of the text, and scores: on dev, where the rule is chosen, then on test."""
+    quality = estimate_quality(WordAligner(model, tokenizer), sample)
+    if quality.mean_score < LEAST_SCORE:
+        warnings.warn(
+            f"The aligner is probably bad: the mean score of a pair of its own text is {quality.mean_score:.2f}, that "
+            f"of a good one above 0.6. NULL takes {quality.null:.0%} of the weight. Is the text too short, or do its "
+            "lines not belong together? Else train for longer (`training.num_train_epochs`). Where NULL takes most, "
+            "the directions agreed before they had learned anything: raise `training.agreement_warmup_steps`.",
+            stacklevel=3,
+        )
+    scores: dict[str, Any] = {"quality": asdict(quality)}
     if "dev" in golds:
         asked = config.model.get("symmetrization")
         name, threshold, _ = tune_links(model, tokenizer, golds["dev"], TUNED if asked is None else [asked])
@@ -415,21 +465,21 @@ def _measured(
 
 def _count(config: AlignerConfig, run: Run, text: Dataset, tokenizer, reports) -> tuple[HMMAlignModel, dict[str, Any]]:
     """The aligner that counts, and how its results begin."""
-    start = time.perf_counter()
-    model, _, log = _learn(config, text, tokenizer)
+    model, _, counted = _learn(config, text, tokenizer)
     for name, report in reports.items():
         print(f"{name}: {report}")
     return model, {
         **records.record(config.published(), config.data.files(), processes=run.args.world_size),
         "sentence_pairs": {name: asdict(report) for name, report in reports.items()},
         "entries": model.config.entries,
-        "steps": len(log),
-        "wall_seconds": time.perf_counter() - start,
-        "log_history": log,
+        "steps": len(counted["log_history"]),
+        **counted,
     }
 
 
-def _learn(config: AlignerConfig, text: Dataset, tokenizer) -> tuple[HMMAlignModel, CountLearner, list[dict]]:
+def _learn(config: AlignerConfig, text: Dataset, tokenizer) -> tuple[HMMAlignModel, CountLearner, dict[str, Any]]:
+    """The aligner that counts, what taught it, and how long that took and how it went."""
+    start = time.perf_counter()
     fields = hints_of(HMMAlignConfig)
     given = (
         {name: value for name, value in config.model.items() if name in fields}
@@ -447,22 +497,24 @@ def _learn(config: AlignerConfig, text: Dataset, tokenizer) -> tuple[HMMAlignMod
         print(f"counts: iteration {iteration}, log-likelihood of a token {forward:.3f} and {backward:.3f}", flush=True)
 
     learner.run((config.counts.without_jumps, config.counts.with_jumps), report)
-    return model, learner, log
+    return model, learner, {"wall_seconds": time.perf_counter() - start, "log_history": log}
 
 
-def _guided(config: AlignerConfig, run: Run, text: Dataset, tokenizer, reports) -> Dataset:
-    """The text with the links of the aligner that counts, which is kept in the folder `hmm` beside the run."""
-    links: list[Any] = [None]
+def _guided(config: AlignerConfig, run: Run, text: Dataset, tokenizer) -> tuple[Dataset, dict[str, Any]]:
+    """The text with the links of the aligner that counts, and how that went; it is kept in the folder `hmm`.
+
+    The first process counts, and tells the others.
+    """
+    links: list[Any] = [None, None]
     if run.args.process_index == 0:
-        model, learner, log = _learn(config, text, tokenizer)
+        model, learner, counted = _learn(config, text, tokenizer)
         found: list[list[int]] = [[]] * len(text)
         for index, shares in learner.shares():
             found[index] = (shares > config.counts.link_above).nonzero().flip(1).flatten().tolist()
-        links = [found]
-        folder = Path(run.args.output_dir)
-        fill(folder, lambda staged: _save(staged / "hmm", {"log_history": log}, model, tokenizer))
+        links = [found, {"counts": counted}]
+        fill(Path(run.args.output_dir), lambda staged: _save(staged / "hmm", counted, model, tokenizer))
     broadcast_object_list(links)
-    return text.add_column("links", links[0], feature=List(Value("int32")))
+    return text.add_column("links", links[0], feature=List(Value("int32"))), links[1]
 
 
 def _save(folder: Path, results: dict[str, Any], *parts) -> None:
@@ -473,8 +525,8 @@ def _save(folder: Path, results: dict[str, Any], *parts) -> None:
 
 def _read(
     config: AlignerConfig, run: Run, dev_is_gold: bool
-) -> tuple[dict[str, Dataset], dict[str, Any], PreTrainedTokenizerBase]:
-    """Tokenised text ("train" and, where there is some, "held_out"), the reports about it, and the tokenizer."""
+) -> tuple[dict[str, Dataset], dict[str, Any], PreTrainedTokenizerBase, list[tuple[str, str]]]:
+    """Tokenised text ("train" and, where there is some, "held_out"), the reports about it, the tokenizer, a sample."""
     text, links = read_text(config.data, ("train",) if dev_is_gold else ("train", "dev")), None
     if config.data.train.get("guide"):
         guide = read_links(config.data.path(config.data.train["guide"]), text["train"])
@@ -492,4 +544,6 @@ def _read(
     for name, split, given in (("train", "train", links), ("held_out", "dev", None)):
         if split in text:
             found[name], reports[name] = tokenize_for_alignment(text[split], tokenizer, config.data.max_length, given)
-    return found, reports, tokenizer
+    some = text["train"].select(range(0, len(text["train"]), -(-len(text["train"]) // _SAMPLE)))
+    sample = [(source or "", target or "") for source, target in zip(some["source"], some["target"], strict=True)]
+    return found, reports, tokenizer, sample

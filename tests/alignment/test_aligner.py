@@ -446,7 +446,9 @@ def test_long_pairs_are_aligned_to_their_ends(length):
         assert all(0 <= p < 0.6 for p, word in zip(found.source_null, source, strict=True) if word in target)
 
 
-def test_long_pairs_among_short_ones(aligner):
+@pytest.mark.parametrize("config", [{}, {"prediction": "mixture", "max_jump": 5}], ids=["attention", "jumps"])
+def test_long_pairs_among_short_ones(tokenizer, config):
+    aligner = WordAligner(tiny_mask_align(tokenizer, **config), tokenizer)
     long_source = "the small house is old " * 12
     pairs = [PAIRS[0], (long_source, "das Haus"), PAIRS[1], ("a house", "das kleine Haus " * 20), PAIRS[2]]
     found = aligner.align(pairs, threshold=0.01)

@@ -112,7 +112,8 @@ class AttentionMaskAlignTest(MaskAlignMixin, unittest.TestCase):
 
 
 class MixtureMaskAlignTest(MaskAlignMixin, unittest.TestCase):
-    switches = {"prediction": "mixture", "diagonal_bias": 4.0, "share_embeddings": True, "sampled_softmax": True}
+    switches = {"prediction": "mixture", "max_jump": 3, "diagonal_bias": 4.0}
+    switches |= {"share_embeddings": True, "sampled_softmax": True}
 
 
 class OwnSkipsTest(unittest.TestCase):

@@ -17,7 +17,13 @@ from hf_attncal.data.pharaoh import (
     parse_alignments,
     parse_hypotheses,
 )
-from hf_attncal.metrics.aer import alignment_error_rate, find_index_mismatch, is_punctuation, paired_bootstrap
+from hf_attncal.metrics.aer import (
+    alignment_error_rate,
+    find_index_mismatch,
+    is_punctuation,
+    paired_bootstrap,
+    paired_interval,
+)
 
 # ---- reading and writing ----
 
@@ -413,6 +419,9 @@ def test_the_paired_bootstrap_equals_a_slow_one():
     assert 0 < expected < 1
     links = parse_hypotheses(first), parse_hypotheses(second)
     assert paired_bootstrap(parse_alignments(gold), *links, bootstrap=150) == expected
+    differences = [b - a for a, b in zip(*rates, strict=True)]
+    percentiles = slow_percentile(sorted(differences), 0.025), slow_percentile(sorted(differences), 0.975)
+    assert paired_interval(parse_alignments(gold), *links, bootstrap=150) == pytest.approx(percentiles, abs=1e-12)
     # Ties count against the second.
     assert paired_bootstrap(parse_alignments(gold), links[0], links[0], bootstrap=150) == 0
 

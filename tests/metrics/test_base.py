@@ -43,5 +43,16 @@ def test_better_is_higher_or_lower_and_a_tie_is_not_better():
     assert MEAN.paired_bootstrap(COUNTS, other, 200, seed=3) == higher
     assert Metric("Error", MEAN.score, lower_is_better=True).paired_bootstrap(COUNTS, other, 200, 3) == 1 - higher
     assert MEAN.paired_bootstrap(COUNTS, COUNTS, 200, seed=3) == 0
-    with pytest.raises(ValueError, match="the same sentences, got 30 and 29 of them"):
-        MEAN.paired_bootstrap(COUNTS, COUNTS[1:], 200, seed=3)
+    for compare in (MEAN.paired_bootstrap, MEAN.paired_interval):
+        with pytest.raises(ValueError, match="the same sentences, got 30 and 29 of them"):
+            compare(COUNTS, COUNTS[1:], 200, seed=3)
+        with pytest.raises(ValueError, match=r"needs `bootstrap` >= 1 and a sentence, got 0 resamples of 30"):
+            compare(COUNTS, COUNTS, 0, seed=3)
+
+
+def test_the_interval_of_a_difference_is_that_of_a_slow_bootstrap():
+    other = COUNTS + np.random.default_rng(1).normal(0.1, 0.2, (30, 1)) * [1, 0]
+    differences = [b - a for a, b in zip(means(COUNTS, 3), means(other, 3), strict=True)]
+    interval = MEAN.paired_interval(COUNTS, other, 200, seed=3)
+    assert interval == pytest.approx(tuple(np.percentile(differences, [2.5, 97.5])), abs=1e-12)
+    assert MEAN.paired_interval(COUNTS, np.add(COUNTS, [0.5, 0]), 200, seed=3) == pytest.approx((0.5, 0.5))

@@ -20,7 +20,8 @@ from transformers import AutoConfig, AutoModel, PreTrainedTokenizerFast
 from hf_attncal.alignment import WordAligner
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
 from hf_attncal.models.configuration_hmm_align import HMMAlignConfig
-from hf_attncal.models.modeling_hmm_align import HMMAlignModel, monotone_jumps, predictive
+from hf_attncal.models.functional_jumps import initial_jumps
+from hf_attncal.models.modeling_hmm_align import HMMAlignModel, predictive
 
 PROGRAM = Path(__file__).with_name("load_counts_without_package.py")
 TINY = {"vocab_size": 9, "max_jump": 2, "lexical_prior": 0.05, "null_probability": 0.2, "uniform_jump": 0.15}
@@ -231,7 +232,7 @@ def test_a_fresh_model_knows_that_the_next_token_is_likeliest():
     }
     width = model.config.max_jump
     expected = torch.tensor([torch.exp(torch.tensor(-abs(d - 1) / 1.5)) for d in range(-width, width + 1)])
-    for jumps in (model.forward_jumps, model.backward_jumps, monotone_jumps(width)):
+    for jumps in (model.forward_jumps, model.backward_jumps, initial_jumps(width)):
         assert_close(jumps, expected, 1e-7)
     tokens = {"input_ids": torch.tensor([[7, 8, 9, 7, 8, 7]]), "target_input_ids": torch.tensor([[3, 4, 5]])}
     first, second, third = model(**tokens).forward_attention[0].argmax(dim=1).tolist()
@@ -331,7 +332,7 @@ def test_a_model_without_counts_can_be_saved(tmp_path):
     HMMAlignModel(HMMAlignConfig(**TINY)).save_pretrained(tmp_path)
     loaded = AutoModel.from_pretrained(tmp_path)
     assert len(loaded.pairs) == 0
-    assert_identical(loaded.forward_jumps, monotone_jumps(TINY["max_jump"]))
+    assert_identical(loaded.forward_jumps, initial_jumps(TINY["max_jump"]))
 
 
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])

@@ -22,6 +22,7 @@ from transformers import AutoConfig, AutoModel
 
 from hf_attncal import MaskAlignConfig, MaskAlignModel
 from hf_attncal.models.configuration_mask_align import PREDICTIONS
+from hf_attncal.models.functional_jumps import initial_jumps
 from hf_attncal.models.mask_align_layers import sinusoidal_positions
 from hf_attncal.models.mask_align_prediction import (
     PREDICTION_HEADS,
@@ -50,6 +51,8 @@ SWITCHES = {
     "mixture, diagonal": {"prediction": "mixture", "diagonal_bias": 2, "sampled_softmax": True},
     "mixture, embeddings": {"prediction": "mixture", "emission": "embeddings", "diagonal_bias": 2},
     "mixture, bare": {"prediction": "mixture", "leaky": False, "mask_diagonal": False},
+    "mixture, jumps": {"prediction": "mixture", "max_jump": 2, "uniform_jump": 0.3, "diagonal_bias": 2},
+    "mixture, jumps, bare": {"prediction": "mixture", "max_jump": 1, "leaky": False, "mask_diagonal": False},
     "mixture, shared": {"prediction": "mixture", "share_embeddings": True, "leaky": False},
 }
 # Of different lengths, with a token that occurs twice; the last two have a side of one token, which has no context.
@@ -66,7 +69,16 @@ def tiny_model(dtype: torch.dtype = torch.float64, **config) -> MaskAlignModel:
     model.set_token_counts(*(torch.randint(0, 9, (2, model.config.vocab_size), generator=generator)))
     model.to(dtype)
     scatter(model)
+    for jumps in tables(model).values():
+        jumps.copy_(0.1 + torch.rand(jumps.shape, generator=generator, dtype=jumps.dtype))
     return model.eval()
+
+
+def tables(model: MaskAlignModel) -> dict[str, torch.Tensor]:
+    """The jumps of each direction, if it has some."""
+    if model.config.max_jump is None:
+        return {}
+    return {name: getattr(model, name).prediction.jumps for name in DIRECTIONS}
 
 
 def batch_of(pairs: Sequence[tuple[list[int], list[int]]], extra: int = 0) -> dict[str, torch.Tensor]:
@@ -101,7 +113,7 @@ def slow_twin(model: MaskAlignModel) -> reference.SlowMaskAlign:
     """The same function with the same parameters, computed by tests/reference.py."""
     parameters = {name: p.detach().clone().requires_grad_() for name, p in model.named_parameters()}
     frequencies = model.source_frequency, model.target_frequency
-    return reference.SlowMaskAlign(parameters, model.config, frequencies)
+    return reference.SlowMaskAlign(parameters, model.config, frequencies, tables(model))
 
 
 # ---- the whole model ----
@@ -488,6 +500,111 @@ def test_the_mixture_aligns_in_inference_as_in_validation_where_the_normaliser_i
     assert (max(differences) < 1e-12) == constant
 
 
+# ---- jumps ----
+
+
+def with_and_without_jumps(dtype: torch.dtype = torch.float64, **config) -> list[MaskAlignModel]:
+    """Two models with the same parameters, the first with jumps."""
+    options = {"prediction": "mixture", "diagonal_bias": 1.0}
+    return [tiny_model(dtype, **options, **jumps) for jumps in ({"max_jump": 2} | config, {})]
+
+
+def test_jumps_are_for_aligning_alone():
+    """Losses in training, and their gradients, are to the bit those of a model without; what aligns is not."""
+    models = with_and_without_jumps()
+    losses = []
+    for model in models:
+        outputs = model.train()(**batch_of(PAIRS), return_loss=True)
+        outputs.loss.backward()
+        losses.append((outputs.loss.detach(), outputs.forward_attention.detach(), gradients(model)))
+        model.eval()
+    assert_identical(losses[0][0], losses[1][0])
+    assert_identical(losses[0][1], losses[1][1])
+    assert all(torch.equal(losses[0][2][name], losses[1][2][name]) for name in losses[1][2])
+    first, zero = (model.alignments(**batch_of(PAIRS)) for model in models)
+    assert largest_difference(first.forward_attention, zero.forward_attention) > 1e-2
+    assert largest_difference(first.backward_attention, zero.backward_attention) > 1e-2
+
+
+@pytest.mark.parametrize("limit", ["uniform_jump", "table"])
+def test_jumps_that_say_nothing_change_nothing(limit):
+    model, without = with_and_without_jumps(**({"uniform_jump": 1} if limit == "uniform_jump" else {}))
+    for jumps in tables(model).values() if limit == "table" else ():
+        jumps.fill_(0.7)
+    outputs, expected = (m.alignments(**batch_of(PAIRS)) for m in (model, without))
+    for name in ("forward_attention", "backward_attention", "forward_null", "backward_null"):
+        assert_close(outputs[name], expected[name])
+
+
+def test_equal_source_tokens_are_told_apart_by_jumps_alone():
+    """Six times the same pair of tokens, and an attention that is even: the order alone says which is which."""
+    model = tiny_model(prediction="mixture", emission="embeddings", max_jump=3, uniform_jump=0.01, leaky=False)
+    for direction in DIRECTIONS:
+        getattr(model, direction).prediction.cross_attn.q_proj.weight.data.zero_()
+        getattr(model, direction).prediction.cross_attn.q_proj.bias.data.zero_()
+    pairs = [([4] * 6, [9] * 6)]
+    for name in DIRECTIONS:
+        tables(model)[name].copy_(torch.tensor([0.0, 0, 0, 0, 1, 0, 0]) + 1e-3)
+    outputs = model.alignments(**batch_of(pairs))
+    assert outputs.forward_attention[0].argmax(dim=1).tolist() == list(range(6))
+    assert float(outputs.forward_attention[0].diagonal().min()) > 0.9
+    tables(model)["forward_direction"].fill_(1)
+    even = torch.full((1, 6, 6), 1 / 6, dtype=torch.float64)
+    assert_close(model.alignments(**batch_of(pairs)).forward_attention, even)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_jumps_stay_in_float32(dtype, tmp_path):
+    """A cast, a saved folder of that type, and a folder loaded in it: the same numbers, which `dtype` cannot hold."""
+    model = tiny_model(torch.float32, prediction="mixture", max_jump=2)
+    model.forward_direction.prediction.jumps[0] = 1e-10
+    expected = {name: table.clone() for name, table in tables(model).items()}
+    exact = model.alignments(**batch_of(PAIRS))
+    model.save_pretrained(tmp_path / "wide")
+    model.to(dtype).save_pretrained(tmp_path / "narrow")
+    loaded = [MaskAlignModel.from_pretrained(tmp_path / name, dtype=dtype) for name in ("wide", "narrow")]
+    for narrow in (model, *loaded):
+        assert narrow.dtype == dtype
+        for name, table in tables(narrow).items():
+            assert_identical(table, expected[name], name)
+        outputs = narrow.alignments(**batch_of(PAIRS))
+        assert outputs.forward_attention.dtype == torch.float32
+        assert_close(outputs.forward_attention, exact.forward_attention, 0.2)
+    assert all(table.dtype == torch.float64 for table in tables(model.double()).values())
+    assert all(table.dtype == torch.float32 for table in tables(model.float()).values())
+
+
+def test_autocast_does_not_reach_the_jumps():
+    """Their pass is exact: rows sum to 1 where bfloat16 would have three digits."""
+    model = tiny_model(torch.float32, prediction="mixture", max_jump=2)
+    with torch.autocast("cpu", torch.bfloat16):
+        outputs = model.alignments(**batch_of(PAIRS[:1]))
+    assert_close(outputs.forward_attention.sum(dim=2) + outputs.forward_null, torch.ones(1, 3), 1e-6)
+
+
+def test_a_checkpoint_without_jumps_gets_the_initial_ones(tmp_path):
+    saved = tiny_model(torch.float32, prediction="mixture")
+    saved.save_pretrained(tmp_path)
+    assert not tables(MaskAlignModel.from_pretrained(tmp_path))
+    loaded = MaskAlignModel.from_pretrained(tmp_path, max_jump=3)
+    for name, table in tables(loaded).items():
+        assert_identical(table, initial_jumps(3), name)
+    for name, value in saved.state_dict().items():
+        assert_identical(loaded.state_dict()[name], value, name)
+    loaded.forward_direction.prediction.jumps.fill_(0.5)
+    loaded.save_pretrained(tmp_path / "again")
+    assert (tables(MaskAlignModel.from_pretrained(tmp_path / "again"))["forward_direction"] == 0.5).all()
+
+
+def test_a_checkpoint_that_has_lost_its_jumps_is_refused(tmp_path):
+    tiny_model(torch.float32, prediction="mixture", max_jump=2).save_pretrained(tmp_path)
+    weights = load_file(tmp_path / "model.safetensors")
+    del weights["forward_direction.prediction.jumps"]
+    save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(ValueError, match=r"lacks weights .*: forward_direction\.prediction\.jumps\."):
+        MaskAlignModel.from_pretrained(tmp_path)
+
+
 # ---- configuration and misuse ----
 
 
@@ -498,6 +615,13 @@ BAD_VALUES = [
     ({"max_position_embeddings": 0}, "`max_position_embeddings` must be >= 1, got 0"),
     ({"d_model": 12, "attention_heads": 4}, "`d_model` must be a multiple of twice `attention_heads`, got 12 and 4"),
     ({"prediction": "copy"}, "`prediction` must be one of .*'mixture'.*, got 'copy'"),
+    ({"prediction": "mixture", "max_jump": 0}, "`max_jump` must be `None` or >= 1, got 0"),
+    ({"prediction": "mixture", "max_jump": 10**6}, "`max_jump` must be at most 100000, got 1000000"),
+    ({"max_jump": 3}, "`max_jump` needs `prediction` 'mixture', got 'attention'"),
+    *(
+        ({"uniform_jump": value}, rf"`uniform_jump` must be in \(0, 1\], got {value}")
+        for value in (0, 1.5, float("nan"))
+    ),
     ({"emission": "none"}, "`emission` must be one of .*'embeddings'.*, got 'none'"),
     ({"symmetrization": "grow"}, "`symmetrization` must be one of .*'grow-diag'.*, got 'grow'"),
     *(
@@ -529,6 +653,7 @@ BAD_TYPES = [
     ("agreement_weight", None),
     ("init_std", "small"),
     ("lowercase", "no"),
+    ("max_jump", 2.5),
     ("symmetrization", 3),
 ]
 
@@ -619,6 +744,9 @@ def earlier_names(weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """The weights of a model as checkpoints named them before predictions were modules."""
     renamed = {}
     for name, value in weights.items():
+        if name.endswith(".jumps"):  # they came later
+            renamed[name] = value
+            continue
         name = name.replace(".prediction.", ".").replace(".null.", ".null_")
         renamed[name.replace(".ffn.layer_norm.", ".ffn_layer_norm.")] = value
     return renamed

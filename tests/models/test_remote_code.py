@@ -32,6 +32,7 @@ ALIGNER = {
     "prediction": "mixture",
     "diagonal_bias": 1.0,
     "sampled_softmax": True,
+    "max_jump": 2,
 }
 
 
@@ -79,6 +80,7 @@ def generations(tmp_path_factory) -> dict:
     aligner = MaskAlignModel(MaskAlignConfig(**ALIGNER)).eval()
     aligner.set_token_counts(torch.arange(11), torch.arange(11).flip(0))
     scatter(aligner)
+    aligner.forward_direction.prediction.jumps.copy_(torch.tensor([0.3, 0.1, 0.5, 0.7, 0.2]))
     answers["aligner"] = {
         "weights": aligner.alignments(**inputs, **target).forward_attention.tolist(),
         "loss": aligner.train()(**inputs, **target, return_loss=True).loss.item(),
@@ -161,6 +163,7 @@ def test_the_folder_of_the_word_aligner(generations, place):
         "calibration.py",
         "configuration_mask_align.py",
         "functional.py",
+        "functional_jumps.py",
         "functional_mask_align.py",
         "limits.py",
         "loading.py",

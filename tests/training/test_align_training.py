@@ -3,19 +3,27 @@
 import dataclasses
 import json
 import shutil
-from itertools import product
+from itertools import pairwise, product
 
 import pytest
 import torch
 from datasets import Dataset
 
-from hf_attncal import MaskAlignModel
+from hf_attncal import MaskAlignConfig, MaskAlignModel
 from hf_attncal.alignment import WordAligner
 from hf_attncal.data.collators import AlignmentCollator
 from hf_attncal.data.corpora import lowercased, token_counts, tokenize_for_alignment
 from hf_attncal.data.synthetic.english_german import generate_split
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
-from hf_attncal.training.word_alignment import AlignerConfig, Gold, score_aligner, train_aligner, tune_links
+from hf_attncal.models.functional_jumps import initial_jumps
+from hf_attncal.training.word_alignment import (
+    AlignerConfig,
+    Gold,
+    learn_jumps,
+    score_aligner,
+    train_aligner,
+    tune_links,
+)
 
 LINES = ["the old house is small .", "a house", "old"]
 OTHER = ["das alte haus ist klein .", "ein haus", "alt"]
@@ -124,6 +132,13 @@ def test_the_length_of_training_is_given_in_steps_or_epochs():
     assert "num_train_epochs" not in AlignerConfig.make({"training": {"max_steps": 5}}).training
     epochs = AlignerConfig.make({"model": {"size": "base"}, "training": {"num_train_epochs": 2}}).training
     assert "max_steps" not in epochs
+
+
+def test_only_a_mixture_has_jumps_unless_they_are_asked_for():
+    assert AlignerConfig.make({"model": {"size": "base"}}).model["max_jump"] == 40
+    assert "max_jump" not in AlignerConfig.make({"model": {"prediction": "attention"}}).model
+    with pytest.raises(ValueError, match=r"`model.max_jump` needs `prediction` 'mixture', got 'attention'"):
+        AlignerConfig.make({"model": {"prediction": "attention", "max_jump": 3}})
 
 
 # ---- training ----
@@ -262,7 +277,7 @@ def test_dev_text_without_gold_is_what_predictions_are_measured_on(corpus, tmp_p
 def test_tokens_per_step_and_the_mean_of_checkpoints(corpus, tmp_path):
     """Two micro-batches a step, and the saved model is the mean of the last two checkpoints."""
     config = settings(corpus, tmp_path / "run", tokens_per_step=600, max_steps=4, save_steps=2)
-    config.average_last = 2
+    config.average_last, config.jump_pairs = 2, 0
     results = train_aligner(config)
     assert results["averaged_checkpoints"] == ["checkpoint-2", "checkpoint-4"]
     saved, *parts = (
@@ -276,6 +291,59 @@ def test_tokens_per_step_and_the_mean_of_checkpoints(corpus, tmp_path):
     assert steps[1]["epoch"] == pytest.approx(2 * steps[0]["epoch"])
 
 
+def jump_tables(model):
+    return [direction.prediction.jumps for direction in (model.forward_direction, model.backward_direction)]
+
+
+def test_jumps_are_learned_in_the_end(corpus, tmp_path):
+    """Of the averaged model, on a sample; every round explains the text better, and the result is what is saved."""
+    config = settings(corpus, tmp_path / "run", max_steps=4, save_steps=2, eval_strategy="no")
+    config.average_last, config.jump_pairs = 2, 100
+    results = train_aligner(config)
+    rising = results["jump_log_likelihood"]
+    assert len(rising) == 3
+    assert all(later > earlier for earlier, later in pairwise(rising))
+    saved, part = (MaskAlignModel.from_pretrained(tmp_path / "run" / name) for name in ("", "checkpoint-4"))
+    for table, initial in zip(jump_tables(saved), jump_tables(part), strict=True):
+        assert torch.equal(initial, initial_jumps(40))
+        assert not torch.equal(table, initial)
+        assert float(table.max()) == 1
+    assert torch.equal(saved.state_dict()["source_frequency"], part.state_dict()["source_frequency"])
+
+
+def test_without_pairs_for_jumps_they_stay_as_they_were(corpus, tmp_path):
+    config = settings(corpus, tmp_path / "run", max_steps=2, eval_strategy="no", save_strategy="no")
+    config.jump_pairs = 0
+    assert "jump_log_likelihood" not in train_aligner(config)
+    assert torch.equal(jump_tables(MaskAlignModel.from_pretrained(tmp_path / "run"))[0], initial_jumps(40))
+
+
+def test_learned_jumps_are_those_of_the_text(tokenizer):
+    """A model that has learned nothing but which token is which: a text in the same order, and one in reverse."""
+    size = len(tokenizer)
+    fields = {"vocab_size": size, "d_model": 2 * -(-size // 2), "attention_heads": 1, "prediction": "mixture"}
+    fields |= {"emission": "embeddings", "encoder_layers": 1, "decoder_layers": 1, "ffn_dim": 4, "max_jump": 5}
+    model = MaskAlignModel(MaskAlignConfig(**fields))
+    eye = 4 * torch.eye(size, fields["d_model"])
+    for direction in (model.forward_direction, model.backward_direction):
+        direction.prediction.emission.weight.data.copy_(torch.eye(fields["d_model"]))
+    for table in (model.source_embeddings, model.target_embeddings):
+        table.weight.data.copy_(eye)
+    generator = torch.Generator().manual_seed(2)
+    texts = [torch.randint(5, 12, (length,), generator=generator).tolist() for length in range(4, 24)]
+    for step in (1, -1):
+        rows = {"input_ids": texts, "target_input_ids": [text[::step] for text in texts]}
+        data = Dataset.from_dict(rows | {"length": [len(text) for text in texts]})
+        for jumps in jump_tables(model):
+            jumps.copy_(initial_jumps(5))
+        rising = learn_jumps(model.train(), data, AlignmentCollator(0))
+        assert model.training
+        assert all(later > earlier for earlier, later in pairwise(rising))
+        for jumps in jump_tables(model):
+            assert int(jumps.argmax()) - 5 == step
+            assert float(jumps.sort().values[-2]) < 0.3
+
+
 @pytest.mark.parametrize("guide", [False, True])
 def test_it_learns_to_align(corpus, tmp_path, guide):
     schedule = {"max_steps": 300, "learning_rate": 6e-3, "warmup_steps": 30, "agreement_warmup_steps": 200}
@@ -285,7 +353,7 @@ def test_it_learns_to_align(corpus, tmp_path, guide):
 
 def test_a_model_that_aligns_nothing_is_named(corpus, tmp_path):
     schedule = {"max_steps": 60, "learning_rate": 6e-3, "agreement_warmup_steps": 0}
-    with pytest.warns(UserWarning, match=r"NULL takes .*Raise `training.agreement_warmup_steps`"):
+    with pytest.warns(UserWarning, match=r"NULL takes .*raise `training.agreement_warmup_steps`"):
         train_aligner(settings(corpus, tmp_path / "run", eval_strategy="no", save_strategy="no", **schedule))
 
 
