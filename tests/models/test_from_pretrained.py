@@ -52,10 +52,13 @@ def said(monkeypatch):
     handler = logging.Handler()
     handler.emit = lambda record: records.append(record.getMessage())
     loggers = transformers_logging.get_logger("transformers"), logging.getLogger("hf_attncal")
+    verbosity = transformers_logging.get_verbosity()
+    transformers_logging.set_verbosity_warning()  # the demo asks for less, in the whole process
     for logger in loggers:
         logger.addHandler(handler)
     monkeypatch.setattr(logging.Logger, "warning_once", logging.Logger.warning)
     yield records
+    transformers_logging.set_verbosity(verbosity)
     for logger in loggers:
         logger.removeHandler(handler)
 
