@@ -824,3 +824,53 @@ class SlowMaskAlign:
             found["guided_loss"] = 0.5 * (guides[0] + guides[1])
             loss = loss + config.guide_weight * found["guided_loss"]
         return found | {"loss": loss}
+
+
+class SlowHMM:
+    """The aligner that counts: what it makes of its counts, and `first_order` of that.
+
+    Args:
+        config: holds `vocab_size`, `lexical_prior`, `null_probability` and `uniform_jump`.
+        counts: of pairs of tokens (source, target). jumps: c(d) of the two directions, d = -W, ..., W.
+        totals: counts of the tokens of each side. null_counts: how often the tokens of each side were unaligned.
+    """
+
+    def __init__(self, config, counts, totals, null_counts, jumps) -> None:
+        self.config, self.counts, self.totals = config, counts, totals
+        self.null_counts, self.jumps = null_counts, jumps
+
+    def predictive(self, count: float, total: float) -> float:
+        """What a Dirichlet prior predicts after counts."""
+        prior = self.config.lexical_prior
+        return (count + prior) / (total + prior * self.config.vocab_size)
+
+    def emissions(self, given, predicted, side: int, own) -> tuple[list[list[float]], list[float]]:
+        """`e_t(s)` and `e_t(NULL)` where `side` (0 the source, 1 the target) is given and the other one predicted.
+
+        `own[t][s]`, predicted token by given token, is what this pair has added to the counts; None for nothing.
+        """
+        p_null, weights, nulls = self.config.null_probability, [], []
+        all_null = sum(self.null_counts[1 - side])
+        for t, y in enumerate(predicted):
+            row = []
+            for s, x in enumerate(given):
+                mine = own[t][s] if own else 0.0
+                of_given = sum(own[k][s] for k in range(len(predicted))) if own else 0.0
+                count = self.counts.get((x, y) if side == 0 else (y, x), 0.0)
+                row.append((1 - p_null) * self.predictive(count - mine, self.totals[side][x] - of_given))
+            unaligned = max(0.0, 1 - sum(own[t])) if own else 0.0
+            weights.append(row)
+            nulls.append(p_null * self.predictive(self.null_counts[1 - side][y] - unaligned, all_null - unaligned))
+        return weights, nulls
+
+    def direction(self, given, predicted, side: int = 0, own=None, uniform: float | None = None) -> dict:
+        """One direction: `weights` [t][s], `null` [t], `log_likelihood`, and `jumps` and `chances` by distance."""
+        numbers = (*self.emissions(given, predicted, side, own), self.jumps[side])
+        uniform = self.config.uniform_jump if uniform is None else uniform
+        found = first_order(*(torch.tensor(values, dtype=torch.float64) for values in numbers), uniform)
+        return {name: tensor.tolist() for name, tensor in found.items()}
+
+    def both(self, source, target, own=None, uniform: float | None = None) -> tuple[dict, dict]:
+        """Both directions of a pair; `own` [t][s] belongs to the first, its mirror image to the second."""
+        mirrored = [list(column) for column in zip(*own, strict=True)] if own else None
+        return self.direction(source, target, 0, own, uniform), self.direction(target, source, 1, mirrored, uniform)

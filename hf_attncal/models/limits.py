@@ -14,6 +14,7 @@ LIMITS = {
     "vocab_size": 5_000_000,
     "decoder_vocab_size": 5_000_000,
     "max_position_embeddings": 100_000,
+    "entries": 1_000_000_000,
     "max_jump": 100_000,
 }
 MAX_PARAMETERS = 10**11

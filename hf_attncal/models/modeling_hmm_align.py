@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+from transformers import initialization as init
 from transformers.modeling_utils import PreTrainedModel
 from transformers.utils import ModelOutput, can_return_tuple
 
@@ -40,6 +41,16 @@ def predictive(counts: Tensor, totals: Tensor, prior: float, vocab_size: int) ->
     return (counts.clamp(min=0) + prior) / (totals.clamp(min=0) + prior * vocab_size)
 
 
+def unaligned_shares(shares: Tensor, real: Tensor, dim: int) -> Tensor:
+    """What is left of each token of one side: NULL's share of it; 0 at padding.
+
+    Args:
+        shares: how much of each pair of tokens is aligned, (B, T, S). real: True where a token is not padding.
+        dim: of the other side. The mean of two directions may give a token more than 1.
+    """
+    return torch.where(real, 1 - shares.sum(dim=dim), 0.0).clamp(min=0)
+
+
 class HMMAlignModel(WholeCheckpointMixin, PreTrainedModel):
     """Counts of a parallel text, and the alignment of sentence pairs by them."""
 
@@ -59,7 +70,7 @@ class HMMAlignModel(WholeCheckpointMixin, PreTrainedModel):
             self.register_buffer(f"{side}_counts", torch.zeros(config.vocab_size))
             self.register_buffer(f"{side}_null_counts", torch.zeros(config.vocab_size))
         for direction in ("forward", "backward"):
-            self.register_buffer(f"{direction}_jumps", torch.ones(2 * config.max_jump + 1))
+            self.register_buffer(f"{direction}_jumps", initial_jumps(config.max_jump).to(self.counts))
         self.post_init()
 
     @property
@@ -71,10 +82,13 @@ class HMMAlignModel(WholeCheckpointMixin, PreTrainedModel):
         return self.counts.dtype
 
     def _init_weights(self, module: nn.Module) -> None:
-        """Nothing has been counted."""
+        """Nothing has been counted. What was loaded is kept."""
         if isinstance(module, HMMAlignModel):
-            for jumps in (module.forward_jumps, module.backward_jumps):
-                jumps.copy_(initial_jumps(self.config.max_jump))
+            for name, table in module.named_buffers():
+                if name.endswith("jumps"):
+                    init.copy_(table, initial_jumps(self.config.max_jump))
+                else:
+                    init.zeros_(table)
 
     @can_return_tuple
     @torch.no_grad()
@@ -147,10 +161,10 @@ class HMMAlignModel(WholeCheckpointMixin, PreTrainedModel):
             count: see `jump_posterior`.
         """
         counts = counts.to(torch.promote_types(counts.dtype, torch.float32))
-        own = torch.zeros_like(counts) if own is None else own
+        mirrored = None if own is None else own.mT
         directions = (
             (counts, own, source, target, source_real, target_real, "source", "target", self.forward_jumps),
-            (counts.mT, own.mT, target, source, target_real, source_real, "target", "source", self.backward_jumps),
+            (counts.mT, mirrored, target, source, target_real, source_real, "target", "source", self.backward_jumps),
         )
         return tuple(self._posterior(*direction, uniform, count) for direction in directions)
 
@@ -158,14 +172,18 @@ class HMMAlignModel(WholeCheckpointMixin, PreTrainedModel):
         self, counts, own, given, predicted, given_real, predicted_real, given_side, side, jumps, uniform, count
     ) -> JumpPosterior:
         """Of one direction: tokens `predicted` (B, T), each from one of the tokens `given` (B, S) or from NULL."""
-        config = self.config
+        config, dtype = self.config, counts.dtype
         prior, size, null = config.lexical_prior, config.vocab_size, config.null_probability
-        totals = getattr(self, f"{given_side}_counts").to(own.dtype)[given] - own.sum(dim=1)
-        weights = predictive(counts - own, totals.unsqueeze(1), prior, size)
-        null_counts = getattr(self, f"{side}_null_counts").to(own.dtype)
-        unaligned = torch.where(predicted_real, 1 - own.sum(dim=2), 0.0) if own.any() else 0.0
-        from_null = predictive(null_counts[predicted] - unaligned, null_counts.sum(), prior, size)
+        totals = getattr(self, f"{given_side}_counts").to(dtype)[given]
+        null_counts = getattr(self, f"{side}_null_counts").to(dtype)
+        null_counts, null_total = null_counts[predicted], null_counts.sum()
+        if own is not None:
+            unaligned = unaligned_shares(own, predicted_real, dim=2)
+            counts, totals = counts - own, totals - own.sum(dim=1)
+            null_counts, null_total = null_counts - unaligned, null_total - unaligned
+        weights = predictive(counts, totals.unsqueeze(1), prior, size)
+        from_null = predictive(null_counts, null_total, prior, size)
         uniform = config.uniform_jump if uniform is None else uniform
         return jump_posterior(
-            (1 - null) * weights, null * from_null, jumps.to(own.dtype), predicted_real, given_real, uniform, count
+            (1 - null) * weights, null * from_null, jumps.to(dtype), predicted_real, given_real, uniform, count
         )

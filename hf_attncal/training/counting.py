@@ -12,7 +12,7 @@ from torch import Tensor
 
 from hf_attncal.data.batching import padded
 from hf_attncal.models.functional_jumps import learned_jumps
-from hf_attncal.models.modeling_hmm_align import HMMAlignModel
+from hf_attncal.models.modeling_hmm_align import HMMAlignModel, unaligned_shares
 
 # Without jumps first: while the counts are even, a jump model would align everything along the diagonal.
 ITERATIONS = (3, 6)
@@ -78,6 +78,8 @@ class CountLearner:
             likelihood = self.step(jumps=number >= without, agree=number > 0, damped=number > without)
             if report:
                 report(number + 1, likelihood)
+        if not withs:
+            self.model.config.uniform_jump = 1.0  # its table of jumps is the one that it began with
         self.keep(_LEAST)
 
     @torch.no_grad()
@@ -110,7 +112,7 @@ class CountLearner:
             counts.index_add_(0, batch.places.flatten().long(), shares.flatten())
             for side, dim in (("source", 1), ("target", 2)):
                 ids, real = getattr(batch, side), getattr(batch, f"{side}_real")
-                null[side].index_add_(0, ids[real], (1 - shares.sum(dim=dim)).clamp(min=0)[real])
+                null[side].index_add_(0, ids[real], unaligned_shares(shares, real, dim)[real])
             for direction, totals in zip(found, tables, strict=True):
                 if jumps:
                     totals[0] += direction.jumps

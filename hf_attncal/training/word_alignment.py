@@ -162,6 +162,16 @@ class AlignerConfig(Settings):
 
     def __post_init__(self):
         super().__post_init__()
+        starts = {
+            "model.init_from": self.model.get("init_from"),
+            "data.train.guide": (self.data.train or {}).get("guide"),
+        }
+        for key, value in starts.items() if self.family is FAMILIES["hmm_align"] else ():
+            if value:
+                raise ValueError(
+                    f"`{key}` is for a network, got {value!r}: counts (`model.size: hmm`) begin with nothing but "
+                    "text. Leave it out, or choose another size."
+                )
         self.check_model(self.family.config_class, **self.own_keys)
         if self.data.test and not self.data.test.get("gold"):
             raise ValueError(f"`data.test` must name `gold`, the links to measure AER with, got {self.data.test}.")

@@ -278,7 +278,7 @@ def test_what_is_no_pair_is_refused(aligner):
 
 def test_a_slow_tokenizer_is_refused(tokenizer):
     slow = SimpleNamespace(is_fast=False)
-    with pytest.raises(ValueError, match="Mask-Align needs a fast tokenizer, got SimpleNamespace"):
+    with pytest.raises(ValueError, match="A word aligner needs a fast tokenizer, got SimpleNamespace"):
         WordAligner(tiny_mask_align(tokenizer), slow)
 
 
@@ -500,7 +500,7 @@ def test_options_are_checked_without_aligning(aligner, seq2seq):
     aligner.check(threshold=0.5, symmetrize="union", null=True)
     with pytest.raises(ValueError, match="`threshold` must be from 0 to 1, got 2"):
         aligner.check(threshold=2)
-    with pytest.raises(ValueError, match="`layer` is for an encoder-decoder, but the model is a Mask-Align model"):
+    with pytest.raises(ValueError, match="`layer` is for an encoder-decoder, but the model is a word aligner"):
         aligner.source.choose(layer=1)
     other = WordAligner(seq2seq.model, aligner.tokenizer)
     other.check(threshold=0.5, symmetrize="forward")

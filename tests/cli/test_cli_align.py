@@ -468,7 +468,7 @@ def test_options_change_saved_settings_one_by_one(run, seq2seq, tmp_path, monkey
 @pytest.mark.parametrize(
     ("kind", "arguments", "message"),
     [
-        ("checkpoint", ["--layer", "1"], "`layer` is for an encoder-decoder, but the model is a Mask-Align model"),
+        ("checkpoint", ["--layer", "1"], "`layer` is for an encoder-decoder, but the model is a word aligner"),
         ("checkpoint", ["--source-prefix", "x"], "`source_prefix` is for an encoder-decoder"),
         ("seq2seq", ["--null"], "`null` needs a model with NULL, such as Mask-Align: the model is an encoder-decoder"),
         ("seq2seq", ["--layer", "9"], "`layer` must be from -2 to 1"),

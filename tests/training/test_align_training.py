@@ -354,7 +354,9 @@ def test_it_learns_to_align(corpus, tmp_path, guide):
 def test_a_model_that_aligns_nothing_is_named(corpus, tmp_path):
     schedule = {"max_steps": 60, "learning_rate": 6e-3, "agreement_warmup_steps": 0}
     with pytest.warns(UserWarning, match=r"NULL takes .*raise `training.agreement_warmup_steps`"):
-        train_aligner(settings(corpus, tmp_path / "run", eval_strategy="no", save_strategy="no", **schedule))
+        config = settings(corpus, tmp_path / "run", eval_strategy="no", save_strategy="no", **schedule)
+        config.counts.guide = False
+        train_aligner(config)
 
 
 def test_without_null_nothing_goes_to_it(corpus, tmp_path):

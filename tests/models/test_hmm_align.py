@@ -1,0 +1,513 @@
+"""The word aligner that counts, against every alignment of tiny pairs; what is loaded, saved and refused."""
+
+import copy
+import json
+import pickle
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import reference
+import torch
+from helpers import assert_close, assert_identical, largest_difference
+from huggingface_hub.errors import StrictDataclassError
+from safetensors.torch import load_file, save_file
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import AutoConfig, AutoModel, PreTrainedTokenizerFast
+
+from hf_attncal.alignment import WordAligner
+from hf_attncal.data.tokenizer import train_bpe_tokenizer
+from hf_attncal.models.configuration_hmm_align import HMMAlignConfig
+from hf_attncal.models.functional_jumps import initial_jumps
+from hf_attncal.models.modeling_hmm_align import HMMAlignModel, predictive
+
+PROGRAM = Path(__file__).with_name("load_counts_without_package.py")
+TINY = {"vocab_size": 9, "max_jump": 2, "lexical_prior": 0.05, "null_probability": 0.2, "uniform_jump": 0.15}
+# Of different lengths, with tokens that occur twice, and jumps further than `max_jump`.
+PAIRS = [([4, 7, 3, 4], [6, 8, 6]), ([5, 8], [3, 3, 2, 5]), ([5], [2]), ([1, 2, 3], [7])]
+FIELDS = ("forward_attention", "backward_attention", "forward_null", "backward_null", "log_likelihood")
+BUFFERS = {"pairs", "counts", "source_counts", "target_counts", "source_null_counts", "target_null_counts"}
+BUFFERS |= {"forward_jumps", "backward_jumps"}
+
+
+def tiny_model(dtype: torch.dtype = torch.float64, **config) -> HMMAlignModel:
+    """Random counts of about a third of all pairs of tokens, totals that are larger, and random tables of jumps."""
+    generator = torch.Generator().manual_seed(4)
+
+    def random(*shape):
+        return torch.rand(*shape, generator=generator, dtype=torch.float64)
+
+    fields = TINY | config
+    size = fields["vocab_size"]
+    pairs = (random(size * size) < 0.4).nonzero()[:, 0]
+    model = HMMAlignModel(HMMAlignConfig(**fields | {"entries": len(pairs)})).double()
+    model.pairs.copy_(pairs)
+    model.counts.copy_(2 + 5 * random(len(pairs)))
+    for side, places in (("source", pairs // size), ("target", pairs % size)):
+        # More than the sum: the least counts have been left out.
+        getattr(model, f"{side}_counts").copy_(1 + torch.zeros(size).double().index_add(0, places, model.counts))
+        getattr(model, f"{side}_null_counts").copy_(1 + 3 * random(size))
+    for direction in ("forward", "backward"):
+        getattr(model, f"{direction}_jumps").copy_(0.1 + random(2 * fields["max_jump"] + 1))
+    return model.to(dtype).eval()
+
+
+def counts_of(model: HMMAlignModel) -> dict[tuple[int, int], float]:
+    size = model.config.vocab_size
+    return {
+        (pair // size, pair % size): n for pair, n in zip(model.pairs.tolist(), model.counts.tolist(), strict=True)
+    }
+
+
+def slow_twin(model: HMMAlignModel) -> reference.SlowHMM:
+    sides = [
+        [getattr(model, f"{side}_{name}").tolist() for side in ("source", "target")]
+        for name in ("counts", "null_counts")
+    ]
+    jumps = [model.forward_jumps.tolist(), model.backward_jumps.tolist()]
+    return reference.SlowHMM(model.config, counts_of(model), *sides, jumps)
+
+
+def batch_of(pairs, extra: int = 0) -> dict[str, torch.Tensor]:
+    """Padded on the right to the longest, and by `extra` more; padding holds different tokens, not one."""
+    batch = {}
+    for side, prefix in enumerate(("", "target_")):
+        length = max(len(pair[side]) for pair in pairs) + extra
+        ids = torch.arange(len(pairs) * length).remainder(TINY["vocab_size"]).reshape(len(pairs), length)
+        mask = torch.zeros_like(ids)
+        for n, pair in enumerate(pairs):
+            ids[n, : len(pair[side])] = torch.tensor(pair[side])
+            mask[n, : len(pair[side])] = 1
+        batch |= {f"{prefix}input_ids": ids, f"{prefix}attention_mask": mask}
+    return batch
+
+
+def assert_equals_reference(found: torch.Tensor, expected: list, what: str) -> None:
+    """Of one pair; 0 at padding."""
+    expected = torch.tensor(expected, dtype=torch.float64)
+    real = tuple(slice(n) for n in expected.shape)
+    assert_close(found[real], expected, 1e-12, what)
+    outside = found.clone()
+    outside[real] = 0
+    assert not outside.any(), what
+
+
+# ---- alignment ----
+
+
+@pytest.mark.parametrize("uniform", [0.0, 0.15, 1.0])
+def test_alignments_equal_the_sum_over_all(uniform):
+    model = tiny_model(uniform_jump=uniform)
+    output, twin = model(**batch_of(PAIRS)), slow_twin(model)
+    for n, (source, target) in enumerate(PAIRS):
+        forward, backward = twin.both(source, target)
+        assert_equals_reference(output.forward_attention[n], forward["weights"], "forward")
+        assert_equals_reference(output.backward_attention[n], backward["weights"], "backward")
+        assert_equals_reference(output.forward_null[n], forward["null"], "forward NULL")
+        assert_equals_reference(output.backward_null[n], backward["null"], "backward NULL")
+        expected = [forward["log_likelihood"], backward["log_likelihood"]]
+        assert output.log_likelihood[n].tolist() == pytest.approx(expected, abs=1e-10)
+
+
+@pytest.mark.parametrize("uniform", [None, 1.0])
+def test_what_a_pair_has_added_is_taken_out_of_its_own_counts(uniform):
+    """Of the counts of pairs of tokens, of each token's, and of NULL's, which gets what is left of a token."""
+    model, batch = tiny_model(), batch_of(PAIRS)
+    generator = torch.Generator().manual_seed(1)
+    cells = batch["target_attention_mask"][:, :, None] * batch["attention_mask"][:, None, :]
+    # Sums of a row above 1 too: the mean of the directions has them, and NULL gets nothing then.
+    own = 0.7 * torch.rand(cells.shape, generator=generator, dtype=torch.float64) * cells
+    assert own.sum(dim=2).max() > 1
+    assert own.sum(dim=1).max() > 1
+    source, target = batch["input_ids"], batch["target_input_ids"]
+    masks = batch["attention_mask"].bool(), batch["target_attention_mask"].bool()
+    # Every pair of tokens has been counted here: no count may become less than 0.
+    counts = 1 + model.counts_of(source, target)
+    found = model.posteriors(counts, source, target, *masks, own, uniform, count=True)
+    without = model.posteriors(counts, source, target, *masks, None, uniform)
+    assert largest_difference(found[0].weights, without[0].weights) > 0.01
+    twin = slow_twin(model)
+    twin.counts = {(x, y): 1 + twin.counts.get((x, y), 0.0) for x in range(9) for y in range(9)}
+    tables = [{"jumps": 0.0, "chances": 0.0} for _ in range(2)]
+    for n, (source, target) in enumerate(PAIRS):
+        directions = twin.both(source, target, own[n, : len(target), : len(source)].tolist(), uniform)
+        for output, expected, table in zip(found, directions, tables, strict=True):
+            assert_equals_reference(output.weights[n], expected["weights"], "weights")
+            assert_equals_reference(output.null[n], expected["null"], "NULL")
+            assert float(output.log_likelihood[n]) == pytest.approx(expected["log_likelihood"], abs=1e-10)
+            for name in table:
+                table[name] = table[name] + torch.tensor(expected[name], dtype=torch.float64)
+    for output, table in zip(found, tables, strict=True):
+        for name, expected in table.items():
+            assert_close(getattr(output, name), expected, 1e-11, name)
+
+
+def test_nothing_added_is_not_the_same_as_not_counted():
+    """Shares of 0 say that the tokens were counted as unaligned, whatever else is in the batch."""
+    model, batch = tiny_model(), batch_of(PAIRS[:1])
+    source, target = batch["input_ids"], batch["target_input_ids"]
+    masks = batch["attention_mask"].bool(), batch["target_attention_mask"].bool()
+    counts = model.counts_of(source, target)
+    forward, backward = model.posteriors(counts, source, target, *masks, torch.zeros_like(counts))
+    expected = slow_twin(model).both(*PAIRS[0], [[0.0] * 4] * 3)
+    assert_equals_reference(forward.null[0], expected[0]["null"], "forward")
+    assert_equals_reference(backward.null[0], expected[1]["null"], "backward")
+
+
+def test_predictive_probabilities_are_a_distribution():
+    counts = torch.tensor([3.0, 0.0, 1.5, 0.0], dtype=torch.float64)
+    found = predictive(counts, counts.sum(), 0.25, 4)
+    assert_close(found, torch.tensor([3.25, 0.25, 1.75, 0.25], dtype=torch.float64) / 5.5)
+    # What rounding has taken below 0 counts as 0.
+    assert_close(predictive(torch.tensor(-1e-9), torch.tensor(-1e-9), 0.25, 4), torch.tensor(0.25))
+
+
+def test_counts_are_found_by_their_pair_of_tokens():
+    model, batch = tiny_model(), batch_of(PAIRS)
+    found, counts = model.counts_of(batch["input_ids"], batch["target_input_ids"]), counts_of(model)
+    assert found.shape == (len(PAIRS), 4, 4)
+    known = 0
+    for n, t, s in torch.cartesian_prod(*map(torch.arange, found.shape)).tolist():
+        pair = int(batch["input_ids"][n, s]), int(batch["target_input_ids"][n, t])
+        assert float(found[n, t, s]) == counts.get(pair, 0.0)
+        known += pair in counts
+    assert 0 < known < found.numel()
+    # Before the first entry and behind the last one.
+    last = torch.tensor([[8]])
+    model.config.entries, model.pairs, model.counts = 1, torch.tensor([8 * 9 + 7]), torch.ones(1).double()
+    assert model.counts_of(last, last).item() == 0
+    assert model.counts_of(torch.tensor([[0]]), last).item() == 0
+    assert model.counts_of(last, torch.tensor([[7]])).item() == 1
+
+
+def test_pairs_that_differ_by_their_order_only_have_counts_of_their_own():
+    model = HMMAlignModel(HMMAlignConfig(vocab_size=9, entries=1))
+    model.pairs.fill_(2 * 9 + 5)
+    model.counts.fill_(3)
+    assert model.counts_of(torch.tensor([[2, 5]]), torch.tensor([[2, 5]])).tolist() == [[[0, 0], [3, 0]]]
+
+
+def test_a_vocabulary_whose_pairs_no_float_can_hold():
+    size = 2_000_000
+    model = HMMAlignModel(HMMAlignConfig(vocab_size=size, entries=2))
+    model.pairs.copy_(torch.tensor([size * size - 2, size * size - 1]))
+    model.counts.copy_(torch.tensor([5.0, 7.0]))
+    found = model.counts_of(torch.tensor([[size - 1]]), torch.tensor([[size - 1, size - 2, size - 3]]))
+    assert found.flatten().tolist() == [7, 5, 0]
+
+
+def test_a_pair_alone_is_the_pair_in_a_padded_batch():
+    model = tiny_model()
+    batch = model(**batch_of(PAIRS, extra=3))
+    for n, (source, target) in enumerate(PAIRS):
+        alone = model(input_ids=torch.tensor([source]), target_input_ids=torch.tensor([target]))
+        for name, size in zip(
+            FIELDS,
+            ((len(target), len(source)), (len(source), len(target)), (len(target),), (len(source),), (2,)),
+            strict=True,
+        ):
+            part = batch[name][n][tuple(slice(k) for k in size)]
+            assert_close(part, alone[name][0], 1e-12, name)
+            assert torch.count_nonzero(batch[name][n]) == torch.count_nonzero(part)
+
+
+def test_rows_sum_to_one_also_where_nothing_is_known():
+    model = tiny_model()
+    unknown = next(
+        (x, y) for x in range(9) for y in range(9) if (x, y) not in counts_of(model)
+    )  # a pair without a count
+    output = model(input_ids=torch.tensor([[unknown[0]] * 3]), target_input_ids=torch.tensor([[unknown[1]] * 2]))
+    sums = output.forward_attention.sum(dim=2) + output.forward_null
+    assert_close(sums, torch.ones_like(sums))
+    assert (output.forward_attention > 0).all()
+
+
+def test_a_fresh_model_knows_that_the_next_token_is_likeliest():
+    model = HMMAlignModel(HMMAlignConfig(vocab_size=50)).eval()
+    assert model.config.entries == len(model.pairs) == model.num_parameters() == 0
+    assert {name: bool(tensor.any()) for name, tensor in model.state_dict().items()} == {
+        name: name.endswith("jumps") for name in BUFFERS
+    }
+    width = model.config.max_jump
+    expected = torch.tensor([torch.exp(torch.tensor(-abs(d - 1) / 1.5)) for d in range(-width, width + 1)])
+    for jumps in (model.forward_jumps, model.backward_jumps, initial_jumps(width)):
+        assert_close(jumps, expected, 1e-7)
+    tokens = {"input_ids": torch.tensor([[7, 8, 9, 7, 8, 7]]), "target_input_ids": torch.tensor([[3, 4, 5]])}
+    first, second, third = model(**tokens).forward_attention[0].argmax(dim=1).tolist()
+    assert (first, second) == (0, 1)
+    assert third > second
+
+
+def test_the_output_may_be_a_tuple():
+    model, batch = tiny_model(), batch_of(PAIRS)
+    whole, parts = model.alignments(**batch), model(**batch, return_dict=False)
+    for name, part in zip(FIELDS, parts, strict=True):
+        assert_identical(whole[name], part, name)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "shape"),
+    [
+        ("input_ids", None, "None"),
+        ("target_input_ids", None, "None"),
+        ("input_ids", torch.zeros(2, 0, dtype=torch.long), "(2, 0)"),
+        ("target_input_ids", torch.zeros(0, 3, dtype=torch.long), "(0, 3)"),
+        ("input_ids", torch.tensor([3, 4]), "(2,)"),
+    ],
+)
+def test_a_side_that_is_missing_or_empty_is_named(name, value, shape):
+    inputs = {"input_ids": torch.tensor([[3]]), "target_input_ids": torch.tensor([[4]])} | {name: value}
+    with pytest.raises(ValueError, match=rf"`{name}` must be \(batch, tokens\).*got {re.escape(shape)}"):
+        tiny_model()(**inputs)
+
+
+# ---- configuration ----
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"vocab_size": 0}, "`vocab_size` must be >= 1, got 0"),
+        ({"vocab_size": 10**9}, "`vocab_size` must be at most 5000000, got 1000000000"),
+        ({"entries": -1}, "`entries` must (be >= 0|not be negative), got -1"),
+        ({"entries": 10**12}, "`entries` must be at most [0-9]+, got 1000000000000"),
+        ({"max_jump": 0}, "`max_jump` must be >= 1, got 0"),
+        ({"max_jump": 10**9}, "`max_jump` must be at most [0-9]+, got 1000000000"),
+        ({"max_position_embeddings": 0}, "`max_position_embeddings` must be >= 1, got 0"),
+        ({"uniform_jump": -0.1}, r"`uniform_jump` must be in \[0, 1\], got -0.1"),
+        ({"uniform_jump": 1.1}, r"`uniform_jump` must be in \[0, 1\], got 1.1"),
+        ({"uniform_jump": float("nan")}, r"`uniform_jump` must be in \[0, 1\], got nan"),
+        ({"alignment_threshold": -1}, r"`alignment_threshold` must be in \[0, 1\], got -1"),
+        ({"alignment_threshold": float("inf")}, r"`alignment_threshold` must be in \[0, 1\], got inf"),
+        ({"null_probability": 0}, r"`null_probability` must be in \(0, 1\), got 0"),
+        ({"null_probability": 1.0}, r"`null_probability` must be in \(0, 1\), got 1.0"),
+        ({"null_probability": float("nan")}, r"`null_probability` must be in \(0, 1\), got nan"),
+        ({"lexical_prior": 0}, "`lexical_prior` must be > 0 .*, got 0"),
+        ({"lexical_prior": 1e6}, "`lexical_prior` must be .*below 1e6, got 1000000.0"),
+        ({"lexical_prior": float("nan")}, "`lexical_prior` must be .*, got nan"),
+        ({"symmetrization": "both"}, "`symmetrization` must be one of .*'harmonic'.*, got 'both'"),
+    ],
+)
+def test_a_bad_value_is_an_error_that_says_why(values, message):
+    with pytest.raises(StrictDataclassError, match=message):
+        HMMAlignConfig(**values)
+    config = HMMAlignConfig()
+    for name, value in values.items():
+        setattr(config, name, value)
+    with pytest.raises(StrictDataclassError, match=message):
+        HMMAlignModel(config)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("vocab_size", "many"), ("entries", 1.5), ("max_jump", None), ("uniform_jump", "0.1"), ("lowercase", 1),
+     ("null_probability", None), ("lexical_prior", [0.1]), ("symmetrization", 3), ("max_position_embeddings", 2.0)],
+)  # fmt: skip
+def test_a_bad_type_is_an_error_that_names_the_field(field, value):
+    with pytest.raises(StrictDataclassError, match=f"(?s)'{field}'.*{re.escape(repr(value))}"):
+        HMMAlignConfig(**{field: value})
+
+
+# ---- saving and loading ----
+
+
+def test_a_saved_model_is_the_same_model(tmp_path):
+    model = tiny_model(lowercase=True, symmetrization="intersection", alignment_threshold=0.3)
+    model.save_pretrained(tmp_path)
+    assert set(load_file(tmp_path / "model.safetensors")) == BUFFERS
+    assert AutoConfig.from_pretrained(tmp_path).to_dict() | {"_name_or_path": ""} == model.config.to_dict()
+    for loaded in (AutoModel.from_pretrained(tmp_path), HMMAlignModel.from_pretrained(tmp_path)):
+        assert type(loaded) is HMMAlignModel
+        assert (loaded.dtype, loaded.device.type) == (torch.float64, "cpu")
+        for name, tensor in model.state_dict().items():
+            assert_identical(loaded.state_dict()[name], tensor, name)
+        expected, found = model(**batch_of(PAIRS)), loaded(**batch_of(PAIRS))
+        for name in FIELDS:
+            assert_identical(found[name], expected[name], name)
+
+
+def test_a_model_without_counts_can_be_saved(tmp_path):
+    HMMAlignModel(HMMAlignConfig(**TINY)).save_pretrained(tmp_path)
+    loaded = AutoModel.from_pretrained(tmp_path)
+    assert len(loaded.pairs) == 0
+    assert_identical(loaded.forward_jumps, initial_jumps(TINY["max_jump"]))
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
+def test_copies_are_the_same_and_their_own(copied):
+    model = tiny_model()
+    expected = model(**batch_of(PAIRS)).forward_attention
+    other = copied(model)
+    assert_identical(other(**batch_of(PAIRS)).forward_attention, expected)
+    other.counts.zero_()
+    assert_identical(model(**batch_of(PAIRS)).forward_attention, expected)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 0.02), (torch.float16, 2e-3)]
+)
+def test_types(tmp_path, dtype, tolerance):
+    """Counts lose digits, pairs of tokens none; alignments are computed in float32 or better."""
+    model = tiny_model()
+    model.save_pretrained(tmp_path)
+    loaded = HMMAlignModel.from_pretrained(tmp_path, dtype=dtype)
+    assert loaded.dtype == loaded.source_counts.dtype == loaded.forward_jumps.dtype == dtype
+    assert loaded.pairs.dtype == torch.long
+    assert torch.equal(loaded.pairs, model.pairs)
+    expected, found = model(**batch_of(PAIRS)), loaded(**batch_of(PAIRS))
+    for name in FIELDS[:4]:
+        assert found[name].dtype == torch.float32
+        assert_close(found[name].double(), expected[name], tolerance, name)
+
+
+def test_counts_that_a_type_cannot_hold_are_refused(tmp_path):
+    model = tiny_model()
+    model.source_counts[3] = 1e6
+    model.save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match=r"`source_counts` has values that are not finite in torch\.float16"):
+        HMMAlignModel.from_pretrained(tmp_path, dtype=torch.float16)
+
+
+@pytest.mark.parametrize("name", sorted(BUFFERS))
+def test_a_missing_table_is_refused(tmp_path, name):
+    tiny_model().save_pretrained(tmp_path)
+    tensors = load_file(tmp_path / "model.safetensors")
+    del tensors[name]
+    save_file(tensors, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(ValueError, match=f"lacks weights of the model, which would be random: {name}"):
+        HMMAlignModel.from_pretrained(tmp_path)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+@pytest.mark.parametrize("name", sorted(BUFFERS - {"pairs"}))
+def test_a_table_that_is_not_finite_is_refused(tmp_path, name, value):
+    model = tiny_model()
+    getattr(model, name)[2] = value
+    model.save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match=f"`{name}` has values that are not finite"):
+        HMMAlignModel.from_pretrained(tmp_path)
+
+
+def test_what_a_report_of_missing_tables_leaves_is_a_fresh_model(tmp_path):
+    """With `output_loading_info=True` the caller decides; nothing is left to chance."""
+    model = tiny_model()
+    model.save_pretrained(tmp_path)
+    tensors = load_file(tmp_path / "model.safetensors")
+    missing = {"target_counts", "backward_jumps", "source_null_counts"}
+    save_file({k: v for k, v in tensors.items() if k not in missing}, tmp_path / "model.safetensors", {"format": "pt"})
+    loaded, report = HMMAlignModel.from_pretrained(tmp_path, output_loading_info=True)
+    assert set(report["missing_keys"]) == missing
+    fresh = HMMAlignModel(HMMAlignConfig(**TINY)).double().state_dict()
+    for name, tensor in loaded.state_dict().items():
+        assert_close(tensor, fresh[name] if name in missing else tensors[name], 1e-7, name)
+
+
+# ---- without the package ----
+
+
+@pytest.fixture(scope="module")
+def without_package(tmp_path_factory):
+    """The model, what a process without this package says of it, and the folder."""
+    root = tmp_path_factory.mktemp("counts")
+    model = tiny_model(torch.float32)
+    model.save_pretrained(root / "here")
+    request = {"folder": str(root / "here"), "destination": str(root / "there")}
+    request["inputs"] = {name: tensor.tolist() for name, tensor in batch_of(PAIRS).items()}
+    environment = {"HF_HOME": str(root), "HF_MODULES_CACHE": str(root / "modules"), "HF_HUB_OFFLINE": "1"}
+    environment |= {"OMP_NUM_THREADS": "1", "PATH": ""}
+    command = [sys.executable, "-W", "error::FutureWarning", PROGRAM, json.dumps(request)]
+    run = subprocess.run(command, env=environment, cwd=root, capture_output=True, text=True, check=False, timeout=300)
+    assert run.returncode == 0, run.stderr
+    *_, answer = run.stdout.splitlines()
+    return model, json.loads(answer), root
+
+
+def test_it_aligns_where_the_package_is_not_installed(without_package):
+    model, answer, _ = without_package
+    output = model(**batch_of(PAIRS))
+    for name in FIELDS:
+        assert torch.tensor(answer[name]).allclose(output[name], atol=1e-6), name
+
+
+@pytest.mark.parametrize("place", ["here", "there"])
+def test_the_folder_ships_its_code_and_no_other(without_package, place):
+    folder = without_package[2] / place
+    auto_map = json.loads((folder / "config.json").read_text())["auto_map"]
+    assert {name: reference.rpartition("--")[2] for name, reference in auto_map.items()} == {
+        "AutoConfig": "configuration_hmm_align.HMMAlignConfig",
+        "AutoModel": "modeling_hmm_align.HMMAlignModel",
+    }
+    assert {path.name for path in folder.glob("*.py")} == {
+        "configuration_hmm_align.py",
+        "configuration_mask_align.py",  # the names of the symmetrisations
+        "functional_jumps.py",
+        "limits.py",
+        "loading.py",
+        "modeling_hmm_align.py",
+    }
+
+
+# ---- the aligner over it ----
+
+TEXT = ["the old house is a small house", "das alte Haus ist ein kleines Haus", "b z"]
+DICTIONARY = {"the": "das", "old": "alte", "house": "Haus", "is": "ist", "a": "ein", "small": "kleines"}
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return train_bpe_tokenizer(TEXT * 3, vocab_size=90)
+
+
+def aligner_of(tokenizer, dictionary=DICTIONARY, **config) -> WordAligner:
+    """Knows every token of a word of the dictionary to be that of its translation."""
+    size, counts = len(tokenizer), {}
+    for pair in dictionary.items():
+        sides = [tokenizer(word, add_special_tokens=False)["input_ids"] for word in pair]
+        counts |= {source * size + target: 9.0 for source in sides[0] for target in sides[1]}
+    fields = {"vocab_size": size, "entries": len(counts), "pad_token_id": tokenizer.pad_token_id}
+    model = HMMAlignModel(HMMAlignConfig(**fields | config))
+    model.pairs.copy_(torch.tensor(sorted(counts)))
+    model.counts.copy_(torch.tensor([counts[pair] for pair in sorted(counts)]))
+    model.source_counts.index_add_(0, model.pairs // size, model.counts)
+    model.target_counts.index_add_(0, model.pairs % size, model.counts)
+    return WordAligner(model, tokenizer)
+
+
+def test_it_links_words_and_names_those_without(tokenizer):
+    (found,) = aligner_of(tokenizer).align([("the old house b", "z das Haus alte")])
+    assert found.links == ((0, 1), (1, 3), (2, 2))
+    assert all(score > 0.5 for score in found.scores)
+    assert [null > 0.5 for null in found.source_null] == [False, False, False, True]
+    assert [null > 0.5 for null in found.target_null] == [True, False, False, False]
+    assert found.symmetrization == "harmonic"
+    assert json.loads(json.dumps(found.to_dict()))["links"] == [[0, 1], [1, 3], [2, 2]]
+
+
+def test_sides_without_words_have_no_links(tokenizer):
+    results = aligner_of(tokenizer).align([("", "das Haus"), ("the house", " "), ("", ""), ("house", "Haus")])
+    assert [len(result.links) for result in results] == [0, 0, 0, 1]
+    assert list(results[0].target_null) == [1, 1]
+    assert list(results[1].source_null) == [1, 1]
+
+
+def test_what_is_longer_than_the_model_reads_is_aligned_in_windows():
+    sides = [[f"{side}{n}" for n in range(50)] for side in "st"]
+    words = Tokenizer(models.WordLevel({word: n for n, word in enumerate(["[UNK]", *sides[0], *sides[1]])}, "[UNK]"))
+    words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, unk_token="[UNK]", pad_token="[UNK]")
+    dictionary = dict(zip(*sides, strict=True))
+    (whole,) = aligner_of(tokenizer, dictionary).align([sides])
+    (windows,) = aligner_of(tokenizer, dictionary, max_position_embeddings=20).align([sides])
+    assert set(windows.links) == set(whole.links) == {(n, n) for n in range(50)}
+    assert windows.scores != whole.scores
+
+
+def test_an_aligner_is_loaded_by_its_folder(tokenizer, tmp_path):
+    aligner = aligner_of(tokenizer, lowercase=True)
+    for part in (aligner.model, tokenizer):
+        part.save_pretrained(tmp_path)
+    loaded = WordAligner.from_pretrained(tmp_path, device="cpu")
+    pairs = [("the old house", "das alte Haus")]
+    assert [a for a in loaded.align(pairs)] == [a for a in aligner.align(pairs)]

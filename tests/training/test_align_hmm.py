@@ -1,0 +1,413 @@
+"""Jobs with the aligner that counts: alone, as the size "hmm", and as the guide of a network.
+
+This file is both the test and, run as a script by `torch.distributed.run`, each of two processes.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+import torch
+from datasets import Dataset
+from helpers import run_in_two_processes
+
+from hf_attncal.alignment import WordAligner
+from hf_attncal.cli import main
+from hf_attncal.data.pharaoh import parse_alignments
+from hf_attncal.data.synthetic.english_german import generate_split
+from hf_attncal.metrics.aer import alignment_error_rate
+from hf_attncal.models.modeling_hmm_align import HMMAlignModel
+from hf_attncal.training import word_alignment
+from hf_attncal.training.run import held_out_rows, hold_out
+from hf_attncal.training.word_alignment import AlignerConfig, AlignerTrainer, Gold, score_aligner, train_aligner
+
+# What is trained for a few steps is bad, and is said to be.
+pytestmark = pytest.mark.filterwarnings("ignore:The aligner is probably bad")
+
+TINY_MODEL = {"d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "attention_heads": 2, "ffn_dim": 16}
+TINY_RUN = {"max_steps": 4, "tokens_per_batch": 300, "warmup_steps": 2, "bf16": False, "logging_steps": 2}
+TINY_RUN |= {"eval_steps": 2, "save_steps": 2, "agreement_warmup_steps": 2}
+
+
+def write_corpus(folder: Path, train: int = 600) -> Path:
+    """A synthetic language: text, gold links, and links of the training text."""
+    split = generate_split(train, 20, 60, seed=3)
+    for name, part in (("train", split.train), ("dev", split.valid), ("test", split.test)):
+        write = {"en": [" ".join(p.source) for p in part], "de": [" ".join(p.target) for p in part]}
+        write["align"] = [" ".join(f"{i}-{j}" for i, j in sorted(p.links)) for p in part]
+        for suffix, lines in write.items():
+            (folder / f"{name}.{suffix}").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    return write_corpus(tmp_path_factory.mktemp("corpus"))
+
+
+def values(corpus, output, guide=False, **sections) -> dict:
+    """Settings of a run as plain data; a guided one of a tiny network unless `sections` say otherwise."""
+
+    def gold(name):
+        return {"source": f"{name}.en", "target": f"{name}.de", "gold": f"{name}.align"}
+
+    train = {"source": "train.en", "target": "train.de"} | ({"guide": "train.align"} if guide else {})
+    data = {"root": str(corpus), "lowercase": True, "train": train, "dev": gold("dev"), "test": gold("test")}
+    plain = {"data": data | {"held_out_pairs": 40}, "tokenizer": {"vocab_size": 500}, "model": TINY_MODEL}
+    plain["training"] = TINY_RUN
+    plain |= sections
+    plain["training"] = {"output_dir": str(output), "disable_tqdm": True, "use_cpu": True} | plain["training"]
+    return plain
+
+
+def counting_alone(corpus, output, **sections) -> AlignerConfig:
+    return AlignerConfig.make(values(corpus, output, **{"model": {"size": "hmm"}, "training": {}} | sections))
+
+
+def guided(corpus, output, guide=False, **sections) -> AlignerConfig:
+    return AlignerConfig.make(values(corpus, output, guide, **sections))
+
+
+# ---- counts alone ----
+
+
+@pytest.fixture(scope="module")
+def finished(corpus, tmp_path_factory):
+    """The folder of a finished run, and what it returned."""
+    folder = tmp_path_factory.mktemp("hmm") / "run"
+    return folder, train_aligner(counting_alone(corpus, folder))
+
+
+def test_results_hold_settings_text_scores_and_every_iteration(finished, corpus):
+    folder, results = finished
+    saved = json.loads((folder / "results.json").read_text(encoding="utf-8"))
+    assert saved == json.loads(json.dumps(results))
+    assert saved["config"]["model"] == {"size": "hmm"}
+    assert saved["config"]["counts"]["without_jumps"] == 3
+    assert (saved["sentence_pairs"]["train"]["kept"], saved["sentence_pairs"]["held_out"]["kept"]) == (560, 40)
+    assert set(saved["data_sha256"]) == {
+        f"{name}.{suffix}" for name in ("train", "dev", "test") for suffix in ("en", "de", "align")
+    } - {"train.align"}
+    assert [entry["iteration"] for entry in saved["log_history"]] == list(range(1, saved["steps"] + 1))
+    for direction in ("forward", "backward"):
+        likelihoods = [entry[f"{direction}_log_likelihood"] for entry in saved["log_history"]]
+        assert likelihoods[-1] > likelihoods[0]
+    assert str(corpus) not in json.dumps(saved)
+    assert not list(folder.glob("checkpoint-*"))
+    assert json.loads((folder / "run.json").read_text())["finished"] is True
+
+
+def test_the_folder_aligns_as_the_results_say(finished, corpus):
+    folder, results = finished
+    aligner = WordAligner.from_pretrained(folder, device="cpu")
+    assert isinstance(aligner.model, HMMAlignModel)
+    config = aligner.model.config
+    assert (config.lowercase, config.entries) == (True, results["entries"])
+    assert (config.symmetrization, config.alignment_threshold) == (
+        results["dev"]["symmetrization"],
+        results["dev"]["threshold"],
+    )
+    for name in ("dev", "test"):
+        files = {"source": str(corpus / f"{name}.en"), "target": str(corpus / f"{name}.de")}
+        gold = Gold.load(files, corpus / f"{name}.align")
+        assert score_aligner(aligner, gold).aer == pytest.approx(results[name]["aer"])
+    assert results["test"]["aer"] < 0.2
+
+
+def test_align_run_on_the_folder(finished, corpus, tmp_path):
+    folder, results = finished
+    files = [f"--source={corpus / 'test.en'}", f"--target={corpus / 'test.de'}", f"--output={tmp_path / 'links'}"]
+    assert main(["align", "run", str(folder), *files]) == 0
+    lines = [(tmp_path / "links").read_text().splitlines(), (corpus / "test.align").read_text().splitlines()]
+    found, gold = (parse_alignments(side) for side in lines)
+    score = alignment_error_rate(gold, [pair.possible for pair in found])
+    assert score.aer == pytest.approx(results["test"]["aer"])
+
+
+def test_a_finished_run_is_kept(finished, corpus, capsys):
+    folder, results = finished
+    before = {path.name: path.stat().st_mtime_ns for path in folder.iterdir() if path.suffix == ".safetensors"}
+    found = train_aligner(counting_alone(corpus, folder), resume=True)
+    assert found == json.loads(json.dumps(results))
+    assert "There is nothing to train" in capsys.readouterr().out
+    assert before == {path.name: path.stat().st_mtime_ns for path in folder.iterdir() if path.suffix == ".safetensors"}
+    with pytest.raises(ValueError, match="holds another run"):
+        train_aligner(counting_alone(corpus, folder))
+    with pytest.raises(ValueError, match=r"`counts\.with_jumps` is 2, but the run in .* began with 6"):
+        train_aligner(counting_alone(corpus, folder, counts={"with_jumps": 2}), resume=True)
+
+
+def test_a_run_that_was_killed_starts_anew(finished, corpus, tmp_path):
+    """Killed between two iterations; there is no checkpoint to go on from, and the result is that of a whole run."""
+    folder = tmp_path / "run"
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps(values(corpus, folder, model={"size": "hmm"}, training={})))
+    program = (
+        "import json, os, signal, sys\n"
+        "from hf_attncal.training import word_alignment as job\n"
+        "from hf_attncal.training.counting import CountLearner\n"
+        "step, taken = CountLearner.step, []\n"
+        "def watched(self, **options):\n"
+        "    taken.append(step(self, **options))\n"
+        "    if len(taken) == 4: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "    return taken[-1]\n"
+        "CountLearner.step = watched\n"
+        "job.train_aligner(job.AlignerConfig.make(json.load(open(sys.argv[1]))))\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": ":".join(sys.path), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-c", program, str(config)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert json.loads((folder / "run.json").read_text())["finished"] is False
+    assert not (folder / "model.safetensors").exists()
+    with pytest.raises(ValueError, match="holds another run"):
+        train_aligner(counting_alone(corpus, folder))
+    results = train_aligner(counting_alone(corpus, folder), resume=True)
+    assert results["log_history"] == finished[1]["log_history"]
+    assert (folder / "model.safetensors").read_bytes() == (finished[0] / "model.safetensors").read_bytes()
+
+
+def test_a_run_that_fails_gives_its_folder_back(corpus, tmp_path, monkeypatch):
+    def fail(*arguments, **options):
+        raise OSError("no more")
+
+    monkeypatch.setattr(word_alignment.CountLearner, "step", fail)
+    with pytest.raises(OSError, match="no more"):
+        train_aligner(counting_alone(corpus, tmp_path / "run"))
+    assert not (tmp_path / "run" / "run.json").exists()
+    assert not (tmp_path / "run" / "model.safetensors").exists()
+
+
+def test_a_symmetrization_that_was_asked_for_and_the_prior_are_kept(corpus, tmp_path):
+    model = {"size": "hmm", "symmetrization": "union", "lexical_prior": 0.01, "max_jump": 5}
+    config = counting_alone(corpus, tmp_path, model=model, counts={"without_jumps": 1, "with_jumps": 1})
+    results = train_aligner(config)
+    assert results["dev"]["symmetrization"] == "union"
+    assert results["steps"] == 2
+    saved = HMMAlignModel.from_pretrained(tmp_path)
+    assert (saved.config.lexical_prior, saved.config.max_jump, len(saved.forward_jumps)) == (0.01, 5, 11)
+
+
+def test_without_gold_there_is_no_score(corpus, tmp_path):
+    config = counting_alone(corpus, tmp_path / "run", counts={"without_jumps": 1, "with_jumps": 0})
+    config.data.dev = config.data.test = None
+    results = train_aligner(config)
+    assert not {"dev", "test"} & results.keys()
+    assert results["sentence_pairs"]["train"]["kept"] == 560
+    assert WordAligner.from_pretrained(tmp_path / "run", device="cpu").align([("the man", "der mann")])
+
+
+@pytest.mark.parametrize(
+    ("sections", "message"),
+    [
+        ({"counts": {"iterations": 3}}, "unknown key `counts.iterations`"),
+        ({"counts": {"without_jumps": 0}}, "`counts.without_jumps` must be .*, got 0"),
+        ({"counts": {"with_jumps": -1}}, "`counts.with_jumps` must be .*, got -1"),
+        ({"counts": {"guide": "yes"}}, "`counts.guide` must be .*, got 'yes'"),
+        ({"counts": {"link_above": 1.5}}, r"`counts.link_above` must be in \[0, 1\], got 1.5"),
+        ({"counts": {"link_above": float("nan")}}, "`counts.link_above` must be a number, got nan"),
+        ({"model": {"size": "hmm", "d_model": 16}}, "unknown key `model.d_model`"),
+        ({"model": {"size": "hmm", "max_jump": 0}}, "`model.max_jump` must be >= 1, got 0"),
+        ({"model": {"size": "hmm", "lexical_prior": -1.0}}, "`model.lexical_prior` must be > 0 .*, got -1.0"),
+        ({"model": {"lexical_prior": 0.1}}, "unknown key `model.lexical_prior`"),
+    ],
+)
+def test_bad_settings_are_named(corpus, tmp_path, sections, message):
+    with pytest.raises(ValueError, match=message):
+        AlignerConfig.make(values(corpus, tmp_path, **sections))
+
+
+@pytest.mark.parametrize("model", [{"init_from": "."}, {}])
+def test_what_the_counts_would_leave_unused_is_refused(corpus, tmp_path, model):
+    """A model to go on from, and given links."""
+    key = "model.init_from" if model else "data.train.guide"
+    with pytest.raises(ValueError, match=f"`{key}` is for a network, got .*begin with nothing but text"):
+        AlignerConfig.make(values(corpus, tmp_path, guide=not model, model={"size": "hmm"} | model, training={}))
+
+
+# ---- counts as a guide ----
+
+
+def guided_losses(results) -> list[float]:
+    return [entry["guided_loss"] for entry in results["log_history"] if "guided_loss" in entry]
+
+
+def test_the_counts_guide_the_network_and_are_kept_beside_it(corpus, tmp_path):
+    run = tmp_path / "run"
+    results = train_aligner(guided(corpus, run))
+    assert len(guided_losses(results)) == 2
+    assert all(loss > 0 for loss in guided_losses(results))
+    counts = WordAligner.from_pretrained(run / "hmm", device="cpu")
+    assert isinstance(counts.model, HMMAlignModel)
+    assert counts.model.config.lowercase
+    assert len(json.loads((run / "hmm" / "results.json").read_text())["log_history"]) == 9
+    gold = Gold.load({"source": str(corpus / "test.en"), "target": str(corpus / "test.de")}, corpus / "test.align")
+    assert score_aligner(counts, gold).aer < 0.2
+    assert WordAligner.from_pretrained(run, device="cpu").model.config.model_type == "mask_align"
+
+
+def links_given_to_the_network(config, monkeypatch) -> list[list[int]] | None:
+    """What the Trainer is handed, in place of training with it."""
+
+    class HandedError(Exception):
+        pass
+
+    def hand(self, *args, train_dataset, **kwargs):
+        raise HandedError(train_dataset["links"][:] if "links" in train_dataset.column_names else None)
+
+    monkeypatch.setattr(AlignerTrainer, "__init__", hand)
+    with pytest.raises(HandedError) as caught:
+        train_aligner(config)
+    return caught.value.args[0]
+
+
+def test_links_are_where_both_directions_agree(corpus, tmp_path, monkeypatch):
+    few, many = (
+        links_given_to_the_network(guided(corpus, tmp_path / str(tau), counts={"link_above": tau}), monkeypatch)
+        for tau in (0.9, 0.1)
+    )
+    assert len(few) == len(many) == 560
+    pairs = [[set(zip(row[::2], row[1::2], strict=True)) for row in rows] for rows in (few, many)]
+    assert all(fewer <= more for fewer, more in zip(*pairs, strict=True))
+    assert 560 < sum(map(len, pairs[0])) < sum(map(len, pairs[1]))
+
+
+def test_links_are_those_of_the_learner(corpus, tmp_path, monkeypatch):
+    """Of the same pair, source first."""
+    learners = []
+    learn = word_alignment._learn
+
+    def watched(*args):
+        learned = learn(*args)
+        learners.append(learned[1])
+        return learned
+
+    monkeypatch.setattr(word_alignment, "_learn", watched)
+    found = links_given_to_the_network(guided(corpus, tmp_path), monkeypatch)
+    for index, shares in learners[0].shares():
+        expected = {(s, t) for s in range(shares.shape[1]) for t in range(shares.shape[0]) if shares[t, s] > 0.1}
+        assert set(zip(found[index][::2], found[index][1::2], strict=True)) == expected
+
+
+def test_without_a_guide_there_is_none(corpus, tmp_path):
+    results = train_aligner(guided(corpus, tmp_path, counts={"guide": False}))
+    assert guided_losses(results) == []
+    assert not (tmp_path / "hmm").exists()
+
+
+def test_links_that_are_given_come_before_the_counts(corpus, tmp_path):
+    results = train_aligner(guided(corpus, tmp_path, guide=True))
+    assert len(guided_losses(results)) == 2
+    assert not (tmp_path / "hmm").exists()
+
+
+def test_resumed_training_is_guided_by_the_same_links(corpus, tmp_path):
+    whole, part = tmp_path / "whole", tmp_path / "part"
+    expected = train_aligner(guided(corpus, whole))
+    train_aligner(guided(corpus, part))
+    for name in ("model.safetensors", "results.json"):  # as if killed after the last checkpoint
+        (part / name).unlink()
+    assert train_aligner(guided(corpus, part), resume=True)["test"] == expected["test"]
+    for name in ("model.safetensors", "hmm/model.safetensors"):
+        assert (part / name).read_bytes() == (whole / name).read_bytes()
+
+
+# ---- least_steps ----
+
+
+@pytest.mark.parametrize(
+    ("training", "steps"),
+    [({"least_steps": 30, "num_train_epochs": 1}, 30), ({"least_steps": 1, "num_train_epochs": 1}, None)],
+)
+def test_a_short_text_is_read_until_there_are_so_many_steps(corpus, tmp_path, training, steps):
+    plain = values(corpus, tmp_path, counts={"guide": False})
+    plain["training"] |= training | {"eval_strategy": "no", "save_strategy": "no", "max_steps": -1}
+    plain["training"]["tokens_per_batch"] = 1500
+    results = train_aligner(AlignerConfig.make(plain))
+    epochs = results["log_history"][-1]["epoch"]
+    each = round(results["steps"] / epochs)
+    assert epochs == pytest.approx(1 if steps is None else -(-steps // each))
+    assert each < 30 <= results["steps"] or steps is None
+
+
+def test_a_length_that_is_given_stands():
+    assert AlignerConfig.make({}).training["least_steps"] == 3000
+    for given in ({"max_steps": 5}, {"num_train_epochs": 1}):
+        assert "least_steps" not in AlignerConfig.make({"training": given}).training
+
+
+# ---- held-out pairs ----
+
+
+def numbered(size: int) -> dict[str, Dataset]:
+    return {"train": Dataset.from_dict({"source": [str(n) for n in range(size)]})}
+
+
+@pytest.mark.parametrize(("size", "asked", "count"), [(1000, 40, 40), (1000, 500, 100), (95, 40, 9), (9, 5, 0)])
+def test_held_out_pairs_are_spread_evenly(size, asked, count):
+    rows = sorted(held_out_rows(numbered(size), asked))
+    assert len(rows) == count
+    found = hold_out(numbered(size), asked)
+    if not count:
+        assert found["train"]["source"][:] == numbered(size)["train"]["source"][:]
+        assert "dev" not in found
+        return
+    gaps = {later - earlier for earlier, later in pairwise(rows)}
+    assert max(gaps) - min(gaps) <= 1
+    assert rows[0] <= max(gaps) / 2
+    assert size - 1 - rows[-1] <= max(gaps) / 2
+    assert [int(n) for n in found["dev"]["source"]] == rows
+    assert sorted([*map(int, found["train"]["source"]), *rows]) == list(range(size))
+
+
+def test_nothing_is_held_out_where_there_is_a_dev():
+    text = numbered(100) | {"dev": numbered(5)["train"]}
+    assert held_out_rows(text, 10) == frozenset()
+    assert hold_out(text, 10) is text
+
+
+def test_given_links_stay_with_their_pairs_when_some_are_held_out(corpus, tmp_path, monkeypatch):
+    """Each pair that is left has the links of its own line: every one is between tokens that it has."""
+    given = links_given_to_the_network(guided(corpus, tmp_path, guide=True), monkeypatch)
+    lines = (corpus / "train.align").read_text().splitlines()
+    rows = held_out_rows(numbered(len(lines)), 40)
+    left = [line for row, line in enumerate(lines) if row not in rows]
+    assert len(given) == len(left) == 560
+    # A word has one token or more, so there are at least as many links of tokens as of words.
+    assert all(len(row) // 2 >= len(line.split()) for row, line in zip(given, left, strict=True))
+    assert any(len(row) // 2 != len(given[0]) // 2 for row in given)
+
+
+# ---- two processes ----
+
+
+def record(folder: Path) -> None:
+    """Count alone, and hand a network its links; each process writes what it has seen."""
+    processes, rank = (int(os.environ.get(name, value)) for name, value in (("WORLD_SIZE", 1), ("RANK", 0)))
+    alone = train_aligner(counting_alone(folder / "corpus", folder / f"alone {processes}"))
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        config = guided(folder / "corpus", folder / f"guided {processes}")
+        links = links_given_to_the_network(config, monkeypatch)
+    (folder / f"found {processes} {rank}.json").write_text(json.dumps({"links": links, "test": alone["test"]}))
+
+
+def test_two_processes_have_the_same_links(tmp_path):
+    (tmp_path / "corpus").mkdir()
+    write_corpus(tmp_path / "corpus", 300)
+    run_in_two_processes(__file__, tmp_path)
+    record(tmp_path)
+    one, first, second = (json.loads((tmp_path / f"found {name}.json").read_text()) for name in ("1 0", "2 0", "2 1"))
+    assert first["links"] == second["links"] == one["links"]
+    assert first["test"] == second["test"] == one["test"]
+    one, two = (HMMAlignModel.from_pretrained(tmp_path / f"alone {n}").state_dict() for n in (1, 2))
+    assert all(torch.equal(one[name], two[name]) for name in one)
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    record(Path(sys.argv[1]))
