@@ -18,12 +18,12 @@ from aligners import FILES
 from committed import markdown
 
 from hf_attncal.alignment import WordAligner, select_attention
+from hf_attncal.alignment.gold import Gold
 from hf_attncal.alignment.seq2seq import WEIGHTS
 from hf_attncal.inference.loading import load_seq2seq
 from hf_attncal.metrics import records
 from hf_attncal.metrics.aer import alignment_error_rate
 from hf_attncal.models.cross_attention import calibration_of
-from hf_attncal.training.word_alignment import Gold
 
 SPLITS = ("dev", "test")
 

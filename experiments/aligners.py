@@ -31,11 +31,11 @@ from committed import RESULTS, markdown, percent_with_interval
 from peers import ATOOLS, MERGES, PEERS, Link, Pair, PeerRun, run_eflomal, run_fast_align
 
 from hf_attncal.alignment.aligner import WordAligner
+from hf_attncal.alignment.gold import Gold
 from hf_attncal.data.corpora import load_parallel
 from hf_attncal.data.pharaoh import format_links
 from hf_attncal.metrics import records
 from hf_attncal.metrics.aer import AlignmentScore, alignment_error_rate
-from hf_attncal.training.word_alignment import Gold
 
 # Files of known pairs, under --data.
 FILES = {

@@ -49,11 +49,11 @@ from committed import markdown, percent_with_interval
 from peers import MERGES, Link, PeerRun, eflomal_priors, run_eflomal
 
 from hf_attncal.alignment.aligner import WordAligner
+from hf_attncal.alignment.gold import TUNED, Gold, tune_links
 from hf_attncal.data.corpora import load_parallel
 from hf_attncal.data.pharaoh import GoldAlignment, format_links, parse_hypotheses
 from hf_attncal.metrics import records
 from hf_attncal.metrics.aer import AlignmentScore, alignment_error_rate, paired_bootstrap, paired_interval
-from hf_attncal.training.word_alignment import TUNED, Gold, tune_links
 
 Links = list[frozenset[Link]]
 

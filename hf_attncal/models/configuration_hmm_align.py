@@ -38,7 +38,7 @@ class HMMAlignConfig(PreTrainedConfig):
     null_probability: float | int = 0.1
     lexical_prior: float | int = 0.001
     max_position_embeddings: int = 1024
-    alignment_threshold: float | int = 0.4
+    alignment_threshold: float | int = 0.5
     symmetrization: str = "harmonic"
     lowercase: bool = False
     pad_token_id: int | None = 0

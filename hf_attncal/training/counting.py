@@ -4,21 +4,47 @@ Agreement is the product of the two posteriors (Liang et al. 2006, sec. 3.2). Ea
 others (collapsed variational inference, CVB0: Asuncion et al. 2009, sec. 3.3).
 """
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
+from datasets import Dataset
 from torch import Tensor
 
 from hf_attncal.data.batching import padded
+from hf_attncal.models.configuration_hmm_align import HMMAlignConfig
 from hf_attncal.models.functional_jumps import learned_jumps
 from hf_attncal.models.modeling_hmm_align import HMMAlignModel, unaligned_shares
+
+from .settings import NotNegative, Positive
 
 # Without jumps first: while the counts are even, a jump model would align everything along the diagonal.
 ITERATIONS = (3, 6)
 # Least count that a trained model keeps: below it the prior says as much.
 _LEAST = 0.01
 _CELLS = 500_000
+
+
+@dataclass
+class CountsConfig:
+    """The aligner that counts, which comes first: its links guide the network.
+
+    Args:
+        guide: False: no such aligner; the network learns from nothing but the text, as in the paper.
+        without_jumps, with_jumps: iterations over the text.
+        link_above: tokens guide where the probability that both directions align them is above it.
+    """
+
+    guide: bool = True
+    without_jumps: Positive = ITERATIONS[0]
+    with_jumps: NotNegative = ITERATIONS[1]
+    link_above: float = 0.1
+
+    def __post_init__(self):
+        if not 0 <= self.link_above <= 1:
+            raise ValueError(f"`counts.link_above` must be in [0, 1], got {self.link_above}.")
 
 
 @dataclass
@@ -170,6 +196,30 @@ class CountLearner:
             batch.places = torch.where(batch.cells, places[batch.places.long()], len(pairs))
             del batch.found
         return pairs
+
+
+def learn_counts(
+    text: Dataset, settings: CountsConfig, **fields: Any
+) -> tuple[HMMAlignModel, CountLearner, dict[str, Any]]:
+    """The model of a tokenised text, what taught it, and how long that took and how it went.
+
+    Args:
+        text: columns "input_ids" and "target_input_ids".
+        settings: of the section `counts`.
+        fields: of the model's configuration.
+    """
+    start = time.perf_counter()
+    model = HMMAlignModel(HMMAlignConfig(**fields)).eval()
+    learner = CountLearner(model, text["input_ids"], text["target_input_ids"])
+    log: list[dict[str, Any]] = []
+
+    def report(iteration: int, likelihood: Tensor) -> None:
+        forward, backward = likelihood.tolist()
+        log.append({"iteration": iteration, "forward_log_likelihood": forward, "backward_log_likelihood": backward})
+        print(f"counts: iteration {iteration}, log-likelihood of a token {forward:.3f} and {backward:.3f}", flush=True)
+
+    learner.run((settings.without_jumps, settings.with_jumps), report)
+    return model, learner, {"wall_seconds": time.perf_counter() - start, "log_history": log}
 
 
 def _batches(sources: list[int], targets: list[int]) -> Iterator[list[int]]:

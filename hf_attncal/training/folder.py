@@ -68,7 +68,7 @@ def claimed(config: Settings, args: TrainingArguments, resume: bool, allow_chang
     folder, first = Path(args.output_dir), args.process_index == 0
     lock = FileLock(folder / LOCK)
     try:
-        run = Run(args, *_in_first_process(first, partial(_claim, folder, lock, config, args, resume, allow_changes)))
+        run = Run(args, *in_first_process(first, partial(_claim, folder, lock, config, args, resume, allow_changes)))
         try:
             yield run
         except BaseException:
@@ -85,7 +85,7 @@ def claimed(config: Settings, args: TrainingArguments, resume: bool, allow_chang
                 folder.rmdir()
 
 
-def _in_first_process(first: bool, function: Callable[[], Value]) -> Value:
+def in_first_process(first: bool, function: Callable[[], Value]) -> Value:
     """What the function gives in the first process, in every one; what it raises there is raised in every one."""
     outcome: list[Any] = [None, None]
     if first:

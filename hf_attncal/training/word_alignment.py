@@ -2,39 +2,33 @@
 
 import copy
 import math
-import time
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import torch
-from accelerate.utils import broadcast_object_list
 from datasets import Dataset, List, Value
 from torch.utils.data import DataLoader
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer, TrainerCallback, TrainingArguments
 
 from hf_attncal.alignment.aligner import WordAligner
+from hf_attncal.alignment.gold import TUNED, Gold, evaluating, read_links, score_aligner, tune_links
 from hf_attncal.alignment.quality import LEAST_SCORE, estimate_quality
 from hf_attncal.data.batching import TokenBatchSampler
 from hf_attncal.data.collators import AlignmentCollator
-from hf_attncal.data.corpora import load_parallel, token_counts, tokenize_for_alignment
-from hf_attncal.data.pharaoh import GoldAlignment, Link, check_index_base, parse_alignments
-from hf_attncal.data.text import read_lines
+from hf_attncal.data.corpora import token_counts, tokenize_for_alignment
 from hf_attncal.families import FAMILIES, Family
 from hf_attncal.metrics import records
-from hf_attncal.metrics.aer import AlignmentScore, alignment_error_rate
 from hf_attncal.models.configuration_hmm_align import HMMAlignConfig
 from hf_attncal.models.functional_jumps import learned_jumps
-from hf_attncal.models.modeling_hmm_align import HMMAlignModel
 from hf_attncal.models.modeling_mask_align import MaskAlignModel
 
 from .arguments import TokenBatchArguments
 from .checkpoints import WholeCheckpointsMixin
-from .counting import ITERATIONS, CountLearner
-from .folder import RESULTS, Run, fill, finish_run
+from .counting import CountsConfig, learn_counts
+from .folder import RESULTS, Run, fill, finish_run, in_first_process
 from .run import build_model, build_tokenizer, finish, held_out_rows, hold_out, read_text, save_parts, start, train
 from .settings import NotNegative, Positive, Settings, TokenizerConfig, check, hints_of
 from .token_batches import TokenBatchTrainerMixin
@@ -47,13 +41,14 @@ NAMED_VALUES = (
     "prediction_accuracy",
     "null_weight",
 )
-# What is tried on dev gold where no symmetrisation is asked for.
-TUNED = ("harmonic", "intersection", "grow-diag", "grow-diag-final-and")
-THRESHOLDS = tuple(round(0.05 * step, 2) for step in range(1, 20))
 _EVALUATION_TOKENS = 1500
 _JUMP_ROUNDS = 3  # of EM; more explain a text better, but align it no better
 # How many pairs the quality is estimated from.
 _SAMPLE = 300
+_ADVICE = (
+    " Else train for longer (`training.num_train_epochs`). Where NULL takes most, the directions agreed before they "
+    "had learned anything: raise `training.agreement_warmup_steps`."
+)
 # What each size is made for. "hmm": counts alone, in minutes; "small": two cores in an hour; "base": the published
 # model, for a GPU.
 _BOTH = {
@@ -111,26 +106,6 @@ class AlignerTrainingArguments(TokenBatchArguments, TrainingArguments):
 
 
 @dataclass
-class CountsConfig:
-    """The aligner that counts, which comes first: its links guide the network.
-
-    Args:
-        guide: False: no such aligner; the network learns from nothing but the text, as in the paper.
-        without_jumps, with_jumps: iterations over the text.
-        link_above: tokens guide where the probability that both directions align them is above it.
-    """
-
-    guide: bool = True
-    without_jumps: Positive = ITERATIONS[0]
-    with_jumps: NotNegative = ITERATIONS[1]
-    link_above: float = 0.1
-
-    def __post_init__(self):
-        if not 0 <= self.link_above <= 1:
-            raise ValueError(f"`counts.link_above` must be in [0, 1], got {self.link_above}.")
-
-
-@dataclass
 class AlignerConfig(Settings):
     """All settings of one run; `model` holds `size` (of `SIZES`) and fields of the model's configuration."""
 
@@ -162,17 +137,18 @@ class AlignerConfig(Settings):
 
     def __post_init__(self):
         super().__post_init__()
+        self.check_model(self.family.config_class, **self.own_keys)
         starts = {
             "model.init_from": self.model.get("init_from"),
             "data.train.guide": (self.data.train or {}).get("guide"),
         }
+        starts |= {f"training.{name}": self.training.get(name) for name in ("max_steps", "num_train_epochs")}
         for key, value in starts.items() if self.family is FAMILIES["hmm_align"] else ():
             if value:
                 raise ValueError(
                     f"`{key}` is for a network, got {value!r}: counts (`model.size: hmm`) begin with nothing but "
-                    "text. Leave it out, or choose another size."
+                    "text, and read it as often as the section `counts` says. Leave it out, or choose another size."
                 )
-        self.check_model(self.family.config_class, **self.own_keys)
         if self.data.test and not self.data.test.get("gold"):
             raise ValueError(f"`data.test` must name `gold`, the links to measure AER with, got {self.data.test}.")
 
@@ -227,17 +203,6 @@ class AlignerTrainer(WholeCheckpointsMixin, TokenBatchTrainerMixin, Trainer):
         return metrics
 
 
-@contextmanager
-def _evaluating(model: torch.nn.Module) -> Iterator[None]:
-    """The model in evaluation mode, then in the mode that it was in."""
-    training = model.training
-    model.eval()
-    try:
-        yield
-    finally:
-        model.train(training)
-
-
 @torch.no_grad()
 def prediction_metrics(model: MaskAlignModel, dataset: Dataset, collator) -> dict[str, float]:
     """Losses and prediction accuracy over a text, with the whole vocabulary: means over tokens."""
@@ -245,7 +210,7 @@ def prediction_metrics(model: MaskAlignModel, dataset: Dataset, collator) -> dic
     tokens = 0
     for batch in _batches(model, dataset, collator):
         count = int(batch["attention_mask"].sum() + batch["target_attention_mask"].sum())
-        with _evaluating(model):
+        with evaluating(model):
             outputs = model(**batch)
         for name in ("loss", *NAMED_VALUES):
             if outputs.get(name) is not None:
@@ -273,7 +238,7 @@ def learn_jumps(model: MaskAlignModel, dataset: Dataset, collator, rounds: int =
     for _ in range(rounds):
         expected = [[torch.zeros_like(p.jumps), torch.zeros_like(p.jumps)] for p in predictions]
         likelihood = tokens = 0.0
-        with _evaluating(model):
+        with evaluating(model):
             for batch in _batches(model, dataset, collator):
                 sides = {
                     name: value for name, value in batch.items() if name.endswith(("input_ids", "attention_mask"))
@@ -287,81 +252,6 @@ def learn_jumps(model: MaskAlignModel, dataset: Dataset, collator, rounds: int =
             prediction.jumps.copy_(learned_jumps(counts, chances))
         likelihoods.append(likelihood / tokens)
     return likelihoods
-
-
-@dataclass(frozen=True)
-class Gold:
-    """Sentence pairs with annotated links."""
-
-    pairs: Sequence[tuple[str, str]]
-    links: Sequence[GoldAlignment]
-
-    @classmethod
-    def load(cls, corpus: dict[str, Any], gold: str | Path) -> "Gold":
-        """Read text and links; the number of lines and every index are checked."""
-        text = load_parallel(corpus)
-        links = read_links(gold, text)
-        pairs = list(zip(text["source"], text["target"], strict=True))
-        check_index_base(links, [(len(source.split()), len(target.split())) for source, target in pairs])
-        return cls(pairs, links)
-
-
-def read_links(path: str | Path, text: Dataset) -> list[GoldAlignment]:
-    """The links of every sentence pair of a text, from a file in Pharaoh format."""
-    links = parse_alignments(read_lines(path))
-    if len(links) != len(text):
-        raise ValueError(f"{path} has {len(links)} lines of links for {len(text)} sentence pairs.")
-    return links
-
-
-def score_aligner(
-    aligner: WordAligner,
-    gold: Gold,
-    threshold: float | None = None,
-    symmetrization: str | None = None,
-    bootstrap: int = 0,
-) -> AlignmentScore:
-    """AER of an aligner on annotated pairs, with a 95 % interval from `bootstrap` resamples of them."""
-    aligned = aligner.align(gold.pairs, threshold=threshold, symmetrize=symmetrization)
-    return _score(gold, [set(a.links) for a in aligned], aligned[0].symmetrization, bootstrap)
-
-
-def _score(gold: Gold, links: list[set[Link]], symmetrization: str, bootstrap: int = 0) -> AlignmentScore:
-    # No check of indices: they come from our own words, and an early model may link anything.
-    return alignment_error_rate(
-        gold.links, links, symmetrization=symmetrization, bootstrap=bootstrap, check_indices=False
-    )
-
-
-def tune_links(
-    model: MaskAlignModel,
-    tokenizer: PreTrainedTokenizerBase,
-    gold: Gold,
-    symmetrizations: Iterable[str] | None = None,
-    thresholds: Iterable[float] = THRESHOLDS,
-) -> tuple[str, float, AlignmentScore]:
-    """The symmetrisation and threshold with the lowest AER, the earlier of equals, and that score.
-
-    Args:
-        model, tokenizer: the aligner; `model` keeps its mode.
-        gold: annotated pairs. Use other pairs than those that are reported on.
-        symmetrizations: names to try; None for the model's own alone.
-        thresholds: thresholds to try.
-    """
-    scores = []
-    with _evaluating(model):
-        aligner = WordAligner(model, tokenizer)
-        for name in symmetrizations or (model.config.symmetrization,):
-            # What grows from links depends on the threshold; of the others a higher one only takes links away.
-            whole = None if name.startswith("grow") else aligner.align(gold.pairs, threshold=0.0, symmetrize=name)
-            for tau in thresholds:
-                aligned = whole or aligner.align(gold.pairs, threshold=tau, symmetrize=name)
-                links = [
-                    {link for link, score in zip(a.links, a.scores, strict=True) if whole is None or score > tau}
-                    for a in aligned
-                ]
-                scores.append((name, tau, _score(gold, links, name)))
-    return min(scores, key=lambda entry: entry[2].aer)
 
 
 def train_aligner(
@@ -396,17 +286,15 @@ def train_aligner(
         }
         texts, reports, tokenizer, sample = _read(config, run, "dev" in golds)
         if config.family is FAMILIES["hmm_align"]:
-            model, results = _count(config, run, texts["train"], tokenizer, reports)
-            results |= _measured(config, model, tokenizer, golds, sample)
-            if run.args.process_index == 0:
-                finish_run(Path(run.args.output_dir), lambda folder: _save(folder, results, model, tokenizer))
-            return results
+            return in_first_process(
+                run.args.process_index == 0,
+                lambda: _count(config, run, texts["train"], tokenizer, reports, golds, sample),
+            )
         counted: dict[str, Any] = {}
         if config.counts.guide and "links" not in texts["train"].column_names:
             texts["train"], counted = _guided(config, run, texts["train"], tokenizer)
-        special = {name: getattr(tokenizer, name) for name in ("pad_token_id", "bos_token_id", "eos_token_id")}
-        section = config.model | {"lowercase": config.data.lowercase}
-        model = build_model(config.family, section, {"vocab_size": len(tokenizer), **special})
+        section = config.model | {"lowercase": config.data.lowercase}  # also of one that goes on from another
+        model = build_model(config.family, section, _of_text(config, tokenizer))
         if not config.model.get("init_from"):
             model.set_token_counts(*token_counts(texts["train"], len(tokenizer)))
         trainer = AlignerTrainer(
@@ -447,8 +335,7 @@ def _measured(
         warnings.warn(
             f"The aligner is probably bad: the mean score of a pair of its own text is {quality.mean_score:.2f}, that "
             f"of a good one above 0.6. NULL takes {quality.null:.0%} of the weight. Is the text too short, or do its "
-            "lines not belong together? Else train for longer (`training.num_train_epochs`). Where NULL takes most, "
-            "the directions agreed before they had learned anything: raise `training.agreement_warmup_steps`.",
+            "lines not belong together?" + ("" if config.family is FAMILIES["hmm_align"] else _ADVICE),
             stacklevel=3,
         )
     scores: dict[str, Any] = {"quality": asdict(quality)}
@@ -463,41 +350,22 @@ def _measured(
     return scores
 
 
-def _count(config: AlignerConfig, run: Run, text: Dataset, tokenizer, reports) -> tuple[HMMAlignModel, dict[str, Any]]:
-    """The aligner that counts, and how its results begin."""
-    model, _, counted = _learn(config, text, tokenizer)
+def _count(config: AlignerConfig, run: Run, text: Dataset, tokenizer, reports, golds, sample) -> dict[str, Any]:
+    """The aligner that counts alone, from the text to the finished folder; its results."""
     for name, report in reports.items():
         print(f"{name}: {report}")
-    return model, {
+    given = {name: config.model[name] for name in hints_of(HMMAlignConfig).keys() & config.model.keys()}
+    model, _, counted = learn_counts(text, config.counts, **given | _of_text(config, tokenizer))
+    results = {
         **records.record(config.published(), config.data.files(), processes=run.args.world_size),
         "sentence_pairs": {name: asdict(report) for name, report in reports.items()},
         "entries": model.config.entries,
         "steps": len(counted["log_history"]),
         **counted,
+        **_measured(config, model, tokenizer, golds, sample),
     }
-
-
-def _learn(config: AlignerConfig, text: Dataset, tokenizer) -> tuple[HMMAlignModel, CountLearner, dict[str, Any]]:
-    """The aligner that counts, what taught it, and how long that took and how it went."""
-    start = time.perf_counter()
-    fields = hints_of(HMMAlignConfig)
-    given = (
-        {name: value for name, value in config.model.items() if name in fields}
-        if config.family is FAMILIES["hmm_align"]
-        else {}
-    )
-    given |= {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id, "lowercase": config.data.lowercase}
-    model = HMMAlignModel(HMMAlignConfig(**given)).eval()
-    learner = CountLearner(model, text["input_ids"], text["target_input_ids"])
-    log: list[dict[str, Any]] = []
-
-    def report(iteration: int, likelihood: torch.Tensor) -> None:
-        forward, backward = likelihood.tolist()
-        log.append({"iteration": iteration, "forward_log_likelihood": forward, "backward_log_likelihood": backward})
-        print(f"counts: iteration {iteration}, log-likelihood of a token {forward:.3f} and {backward:.3f}", flush=True)
-
-    learner.run((config.counts.without_jumps, config.counts.with_jumps), report)
-    return model, learner, {"wall_seconds": time.perf_counter() - start, "log_history": log}
+    finish_run(Path(run.args.output_dir), lambda folder: _save(folder, results, model, tokenizer))
+    return results
 
 
 def _guided(config: AlignerConfig, run: Run, text: Dataset, tokenizer) -> tuple[Dataset, dict[str, Any]]:
@@ -505,16 +373,23 @@ def _guided(config: AlignerConfig, run: Run, text: Dataset, tokenizer) -> tuple[
 
     The first process counts, and tells the others.
     """
-    links: list[Any] = [None, None]
-    if run.args.process_index == 0:
-        model, learner, counted = _learn(config, text, tokenizer)
-        found: list[list[int]] = [[]] * len(text)
-        for index, shares in learner.shares():
-            found[index] = (shares > config.counts.link_above).nonzero().flip(1).flatten().tolist()
-        links = [found, {"counts": counted}]
+
+    def learned() -> tuple[list[list[int]], dict[str, Any]]:
+        model, learner, counted = learn_counts(text, config.counts, **_of_text(config, tokenizer))
         fill(Path(run.args.output_dir), lambda staged: _save(staged / "hmm", counted, model, tokenizer))
-    broadcast_object_list(links)
-    return text.add_column("links", links[0], feature=List(Value("int32"))), links[1]
+        links: list[list[int]] = [[]] * len(text)
+        for index, shares in learner.shares():
+            links[index] = (shares > config.counts.link_above).nonzero().flip(1).flatten().tolist()
+        return links, {"counts": counted}
+
+    links, counted = in_first_process(run.args.process_index == 0, learned)
+    return text.add_column("links", links, feature=List(Value("int32"))), counted
+
+
+def _of_text(config: AlignerConfig, tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
+    """The fields of a configuration that belong to the text and its tokenizer."""
+    special = {name: getattr(tokenizer, name) for name in ("pad_token_id", "bos_token_id", "eos_token_id")}
+    return {"vocab_size": len(tokenizer), "lowercase": config.data.lowercase, **special}
 
 
 def _save(folder: Path, results: dict[str, Any], *parts) -> None:

@@ -10,13 +10,13 @@ import pytest
 import torch
 from helpers import scatter
 
+from hf_attncal.alignment.gold import Gold
 from hf_attncal.data.pharaoh import GoldAlignment
 from hf_attncal.data.synthetic.english_german import generate_pairs
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
 from hf_attncal.metrics.aer import alignment_error_rate
 from hf_attncal.models.configuration_mask_align import MaskAlignConfig
 from hf_attncal.models.modeling_mask_align import MaskAlignModel
-from hf_attncal.training.word_alignment import Gold
 
 ROOT = Path(__file__).resolve().parents[2]
 # Links every first word, second word, ...; keeps a line about every call: lines of text, and whether it had priors.

@@ -17,14 +17,16 @@ from datasets import Dataset
 from helpers import run_in_two_processes
 
 from hf_attncal.alignment import WordAligner
+from hf_attncal.alignment.gold import Gold, score_aligner
 from hf_attncal.cli import main
 from hf_attncal.data.pharaoh import parse_alignments
 from hf_attncal.data.synthetic.english_german import generate_split
 from hf_attncal.metrics.aer import alignment_error_rate
 from hf_attncal.models.modeling_hmm_align import HMMAlignModel
 from hf_attncal.training import word_alignment
+from hf_attncal.training.counting import CountLearner
 from hf_attncal.training.run import held_out_rows, hold_out
-from hf_attncal.training.word_alignment import AlignerConfig, AlignerTrainer, Gold, score_aligner, train_aligner
+from hf_attncal.training.word_alignment import AlignerConfig, AlignerTrainer, train_aligner
 
 # What is trained for a few steps is bad, and is said to be.
 pytestmark = pytest.mark.filterwarnings("ignore:The aligner is probably bad")
@@ -176,7 +178,7 @@ def test_a_run_that_fails_gives_its_folder_back(corpus, tmp_path, monkeypatch):
     def fail(*arguments, **options):
         raise OSError("no more")
 
-    monkeypatch.setattr(word_alignment.CountLearner, "step", fail)
+    monkeypatch.setattr(CountLearner, "step", fail)
     with pytest.raises(OSError, match="no more"):
         train_aligner(counting_alone(corpus, tmp_path / "run"))
     assert not (tmp_path / "run" / "run.json").exists()
@@ -280,14 +282,14 @@ def test_links_are_where_both_directions_agree(corpus, tmp_path, monkeypatch):
 def test_links_are_those_of_the_learner(corpus, tmp_path, monkeypatch):
     """Of the same pair, source first."""
     learners = []
-    learn = word_alignment._learn
+    learn = word_alignment.learn_counts
 
-    def watched(*args):
-        learned = learn(*args)
+    def watched(*args, **options):
+        learned = learn(*args, **options)
         learners.append(learned[1])
         return learned
 
-    monkeypatch.setattr(word_alignment, "_learn", watched)
+    monkeypatch.setattr(word_alignment, "learn_counts", watched)
     found = links_given_to_the_network(guided(corpus, tmp_path), monkeypatch)
     for index, shares in learners[0].shares():
         expected = {(s, t) for s in range(shares.shape[1]) for t in range(shares.shape[0]) if shares[t, s] > 0.1}

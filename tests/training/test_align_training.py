@@ -11,19 +11,13 @@ from datasets import Dataset
 
 from hf_attncal import MaskAlignConfig, MaskAlignModel
 from hf_attncal.alignment import WordAligner
+from hf_attncal.alignment.gold import Gold, score_aligner, tune_links
 from hf_attncal.data.collators import AlignmentCollator
 from hf_attncal.data.corpora import lowercased, token_counts, tokenize_for_alignment
 from hf_attncal.data.synthetic.english_german import generate_split
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
 from hf_attncal.models.functional_jumps import initial_jumps
-from hf_attncal.training.word_alignment import (
-    AlignerConfig,
-    Gold,
-    learn_jumps,
-    score_aligner,
-    train_aligner,
-    tune_links,
-)
+from hf_attncal.training.word_alignment import AlignerConfig, learn_jumps, train_aligner
 
 LINES = ["the old house is small .", "a house", "old"]
 OTHER = ["das alte haus ist klein .", "ein haus", "alt"]
@@ -353,9 +347,9 @@ def test_it_learns_to_align(corpus, tmp_path, guide):
 
 def test_a_model_that_aligns_nothing_is_named(corpus, tmp_path):
     schedule = {"max_steps": 60, "learning_rate": 6e-3, "agreement_warmup_steps": 0}
+    config = settings(corpus, tmp_path / "run", eval_strategy="no", save_strategy="no", **schedule)
+    config.counts.guide = False
     with pytest.warns(UserWarning, match=r"NULL takes .*raise `training.agreement_warmup_steps`"):
-        config = settings(corpus, tmp_path / "run", eval_strategy="no", save_strategy="no", **schedule)
-        config.counts.guide = False
         train_aligner(config)
 
 
