@@ -14,14 +14,11 @@ from committed import read, read_all
 
 CALIBRATIONS = ("baseline", "fixed", "annealed", "gated", "leaky", "gumbel")
 ADAPTERS = ("probe", "fixed", "fixed_strong", "annealed", "gated", "leaky", "lora", "fixed_lora", "full")
-# Setting -> its name in results/aligners_PAIR.json.
-ALIGNERS = {"eflomal": "eflomal", "raw": "ours, from raw text", "guided": "ours, guided by eflomal"}
-# (pair, setting) -> the training run.
-TRAINED = {
-    ("wpt03-enfr", "raw"): "aligner/wpt03",
-    ("wpt03-enfr", "guided"): "aligner/wpt03_guided",
-    ("dermit-derm", "raw"): "aligner/dermit",
-}
+PAIRS = {"wpt03-enfr": "wpt03", "dermit-derm": "dermit"}  # and how the files of their runs begin
+# Setting -> its name in results/aligners_PAIR.json. Ours there are the network without counts and without jumps.
+ALIGNERS = {"eflomal": "eflomal", "network_alone": "ours, from raw text", "guided": "ours, guided by eflomal"}
+# Setting -> the training runs, after the name of the pair.
+TRAINED = {"hmm": "_hmm", "raw": "_seed*"}
 COMMANDS = ("help", "version", "usage_error", "score")
 
 
@@ -124,24 +121,68 @@ def adapter() -> Iterator[dict]:
 
 
 def aligner() -> Iterator[dict]:
-    """Alignment error rates, in percent."""
+    """Alignment error rates, in percent, and where an aligner breaks."""
     for file, result in read_all("aligners_*").items():
-        pair = result["config"]["pair"]
         for (setting, system), split in product(ALIGNERS.items(), ("dev", "test")):
             scored = result["systems"].get(system, {}).get(split)
-            if scored is None:
+            if scored is not None:
+                name = f"aligner/{result['config']['pair']}/{setting}/{split}_aer"
+                yield error_rate(name, {at(file, "systems", system, split, "aer"): scored})
+    for (pair, prefix), (setting, suffix), split in product(PAIRS.items(), TRAINED.items(), ("dev", "test")):
+        runs = read_all(f"aligner/{prefix}{suffix}")
+        if runs:
+            # Counting draws nothing at random.
+            seeds = [] if setting == "hmm" else [run["config"]["training"]["seed"] for run in runs.values()]
+            scored = {at(file, split, "aer"): run[split] for file, run in runs.items()}
+            yield error_rate(f"aligner/{pair}/{setting}/{split}_aer", scored, seeds=seeds)
+    yield from robustness()
+
+
+def error_rate(name: str, scored: dict[str, dict], **besides) -> dict:
+    """The mean error rate of runs, in percent, with half the range; of a single run with its interval.
+
+    Args:
+        scored: where the rate stands -> the score.
+    """
+    rates = [100 * score["aer"] for score in scored.values()]
+    spread = {"half_range": (max(rates) - min(rates)) / 2}
+    first = next(iter(scored.values()))
+    if len(rates) == 1:
+        spread = first["interval"] and {"interval_95": [100 * bound for bound in first["interval"]]}
+    besides |= {"spread": spread, "signature": first["signature"]}
+    return entry(name, statistics.fmean(rates), "%", list(scored), **besides)
+
+
+def robustness() -> Iterator[dict]:
+    """Lines of six pairs, repeated words, no gold links, little text, and each pair against eflomal; test, in percent.
+
+    eflomal learns from the text to be aligned, too; ours have the default rule, as without gold links.
+    """
+    for file, result in read_all("robustness/*").items():
+        pair = result["config"]["pair"]
+        for name, system in result["systems"].items():
+            if name.startswith("eflomal"):
                 continue
-            trained = read(TRAINED.get((pair, setting), ""))
-            interval = scored["interval"]
-            yield entry(
-                f"aligner/{pair}/{setting}/{split}_aer",
-                100 * scored["aer"],
-                "%",
-                [at(file, "systems", system, split, "aer")],
-                spread=interval and {"interval_95": [100 * bound for bound in interval]},
-                seeds=[] if trained is None else [trained["config"]["training"]["seed"]],
-                signature=scored["signature"],
-            )
+            test, keys = system["splits"]["test"], ("systems", name, "splits", "test")
+            little = "/20k" if result["config"]["train_pairs"] == 20000 else ""
+            area = f"aligner/{pair}{little}/{name}"
+            if "joined_difference" in test:
+                yield difference(f"{area}/joined6/test_aer_minus_joined1", file, result, *keys, "joined_difference")
+                recall = (*keys, "repeated", "6", "repeated", "recall")
+                yield entry(f"{area}/joined6/repeated_recall", 100 * _follow(result, recall), "%", [at(file, *recall)])
+            if "no_gold_minus_dev_chosen" in system["rules"]:
+                rule = ("systems", name, "rules", "no_gold_minus_dev_chosen", "test")
+                value = 100 * _follow(result, rule)
+                yield entry(f"{area}/no_gold/test_aer_minus_dev_chosen", value, "%", [at(file, *rule)])
+            for peer in test.get("against", {}):
+                yield difference(f"{area}/aer_minus_{peer}", file, result, *keys, "against", peer, "1")
+
+
+def difference(name: str, file: str, result: dict, *keys: str) -> dict:
+    """A difference of error rates in percent, with the interval of a paired bootstrap."""
+    measured = _follow(result, keys)
+    spread = {"interval_95": [100 * bound for bound in measured["interval"]]}
+    return entry(name, 100 * measured["difference"], "%", [at(file, *keys, "difference")], spread=spread)
 
 
 def speed() -> Iterator[dict]:

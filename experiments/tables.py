@@ -13,11 +13,11 @@ import re
 import statistics
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import committed
 from committed import NOT_RUN, ROOT, markdown, percent_with_interval, read, read_all
-from headlines import ADAPTERS, ALIGNERS, CALIBRATIONS, collect
+from headlines import ADAPTERS, CALIBRATIONS, PAIRS, TRAINED, collect
 
 from hf_attncal.metrics import records
 
@@ -147,14 +147,28 @@ def aligning() -> str:
     return markdown([*header, "hardware"], rows) + "".join(f"\n{note}\n" for note in notes)
 
 
+def _trained_aligners(pair: str) -> Iterator[tuple[str, dict]]:
+    """Our aligners as rows of `results/aligners_PAIR.json` are: counts, and each seed of the network they guide."""
+    for setting, suffix in TRAINED.items():
+        for run in read_all(f"aligner/{PAIRS[pair]}{suffix}").values():
+            seconds = run["wall_seconds"] + run.get("counts", {}).get("wall_seconds", 0)
+            seed = run["config"]["training"]["seed"]
+            name = "counts (`hmm`)" if setting == "hmm" else f"a network guided by counts (`small`), seed {seed}"
+            row = {"seconds": seconds, "dev": run["dev"], "test": run["test"]}
+            yield f"ours, {name}", row | {"symmetrization": run["dev"]["symmetrization"]}
+
+
 def aligners() -> str:
     """Alignment error rates of our checkpoints and of other aligners, one table for all pairs of languages."""
     rows, signatures = [], {}
+    earlier = {"raw text": "the text alone, without jumps", "eflomal": "links of eflomal, without jumps"}
     for result in read_all("aligners_*").values():
         pair = result["config"]["pair"]
-        for name, row in result["systems"].items():
+        for name, row in (*result["systems"].items(), *_trained_aligners(pair)):
             scored = row.get("test")
             minutes = (row["seconds"] + row.get("training_seconds", 0)) / 60
+            for words, label in earlier.items() if name.startswith("ours") else ():
+                name = re.sub(f"^ours, .* {words}$", f"ours, a network from {label}", name)
             rows.append(
                 [
                     f"{name}, {pair}",
@@ -177,6 +191,39 @@ def aligners() -> str:
         return f"{NOT_RUN}\n"
     header = ["aligner", "dev AER", "test AER (95 %)", "precision", "recall", "symmetrisation", "minutes"]
     return markdown(header, rows) + "".join(f"\n`{signature}`\n" for signature in signatures)
+
+
+def robustness() -> str:
+    """Every aligner of `results/robustness/` on test: long lines, repeated and unseen words, beside eflomal."""
+    rows = []
+    for result in read_all("robustness/*").values():
+        config = result["config"]
+        where = f"{config['pair']}, {config['train_pairs']:,} pairs" if config["train_pairs"] else config["pair"]
+        for name, system in result["systems"].items():
+            test = system["splits"]["test"]
+            longest = max(test["joined"], key=int)
+            repeated = test["repeated"].get(longest, {}).get("repeated", {}).get("recall")
+            unseen = test.get("unseen", {}).get("unseen", {}).get("recall")
+            against = test.get("against", {}).get("eflomal", {}).get("1")
+            single = test["joined"]["1"]
+            rows.append(
+                [
+                    f"{name}, {where}",
+                    percent_with_interval(single["aer"], single["interval"]),
+                    *(f"{100 * test['joined'][k]['aer']:.1f}" if k in test["joined"] else "-" for k in "2346"),
+                    *("-" if recall is None else f"{100 * recall:.1f}" for recall in (repeated, unseen)),
+                    "-" if against is None else _signed(against["difference"], against["interval"]),
+                ]
+            )
+    if not rows:
+        return f"{NOT_RUN}\n"
+    joined = [f"{k} pairs a line" for k in "12346"]
+    return markdown(["test AER", *joined, "repeated words, recall", "unseen words, recall", "to eflomal"], rows)
+
+
+def _signed(value: float, interval: list[float]) -> str:
+    """`-1.2 (-2.0 to -0.4)`, in percent."""
+    return f"{100 * value:+.1f} ({100 * interval[0]:+.1f} to {100 * interval[1]:+.1f})"
 
 
 def ablation() -> str:
@@ -375,7 +422,8 @@ def short_adapters() -> str:
 def short_aligners() -> str:
     """Test AER on both pairs of languages."""
     pairs = ("wpt03-enfr", "dermit-derm")
-    rows = {label: [f"aligner/{pair}/{name}/test_aer" for pair in pairs] for name, label in ALIGNERS.items()}
+    labels = {"eflomal": "eflomal", "hmm": "ours, counts alone (`--size hmm`)", "raw": "ours, the default (`small`)"}
+    rows = {label: [f"aligner/{pair}/{name}/test_aer" for pair in pairs] for name, label in labels.items()}
     return short(["test AER (95 %)", *pairs], rows)
 
 
@@ -405,6 +453,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "generation": lambda: benchmark("generation", {"tokens per second, 4 beams": "speed_ratio"}),
     "aligning": aligning,
     "aligners": aligners,
+    "robustness": robustness,
     "ablation": ablation,
     "adapters": lambda: adapters("adapters/multi30k"),
     "adapters-wpt03": lambda: adapters("adapters/wpt03", ("probe", "fixed", "gated", "leaky", "lora")),
