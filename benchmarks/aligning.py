@@ -5,7 +5,7 @@
     python benchmarks/aligning.py --memory               # and `attncal align run` on 10,000 and 1,000,000 lines
     python benchmarks/aligning.py --pairs 32 --rounds 1 --warmup 0 --train-steps 1       # does it run?
 
-Timed are our two sizes, randomly initialised, from text to word links (`WordAligner.align`) and in the model's forward
+Timed are our sizes, randomly initialised, from text to word links (`WordAligner.align`) and in the model's forward
 pass alone. The encoder is what aligners that compare contextual embeddings run (mBERT: 12 layers, d 768, 119,547
 subwords): all 12 layers, though awesome-align reads its layer 8 by default; without special tokens, and without
 tokenising or extracting links, so that the ratio of "text to links" favours the encoder.
@@ -40,12 +40,14 @@ import numpy as np
 import torch
 from rich.progress import track
 from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
+from transformers import BertConfig, BertModel, PreTrainedModel, PreTrainedTokenizerFast
 
 from hf_attncal.alignment.aligner import WordAligner
 from hf_attncal.data.batching import TokenBatchSampler, batches_by_length
 from hf_attncal.data.collators import AlignmentCollator
+from hf_attncal.models.configuration_hmm_align import HMMAlignConfig
 from hf_attncal.models.configuration_mask_align import MaskAlignConfig
+from hf_attncal.models.modeling_hmm_align import HMMAlignModel
 from hf_attncal.models.modeling_mask_align import MaskAlignModel
 from hf_attncal.training.settings import bf16_is_fast
 from hf_attncal.training.word_alignment import SIZES
@@ -58,10 +60,12 @@ ENCODER = {
     "num_attention_heads": 12,
     "intermediate_size": 3072,
 }
+# Pairs of tokens that have a count after 100,000 sentence pairs.
+COUNTS = 170_000
 # For the memory of many lines: everything around a model that hardly takes any time.
 TINY = {"d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "attention_heads": 1, "ffn_dim": 16}
 # Times the encoder's pairs per second, at least.
-TARGETS = {"base": 3.0, "small": 15.0}
+TARGETS = {"base": 3.0, "small": 15.0, "hmm": 15.0}
 
 MEAN_LENGTH, LENGTH_SIGMA, SIDES_SIGMA, MAX_LENGTH = 25, 0.6, 0.2, 100
 CONTINUATIONS = 0.25
@@ -152,12 +156,14 @@ def encoder_model(args: argparse.Namespace) -> BertModel:
     return model.to(args.device, getattr(torch, args.dtype)).eval()
 
 
-def our_model(args: argparse.Namespace, size: str, training: bool = False) -> MaskAlignModel:
+def our_model(args: argparse.Namespace, size: str, training: bool = False) -> PreTrainedModel:
     """A size of ours, randomly initialised; for training in float32 and with the kernel that the size trains with.
 
-    "tiny" has the vocabulary of "small".
+    "tiny" has the vocabulary of "small"; "hmm" has as many counts as one that has read 100,000 pairs.
     """
     torch.manual_seed(args.seed)
+    if size == "hmm":
+        return counting_model().to(args.device).eval()
     fields = dict(SIZES["small"]["model"]) | TINY if size == "tiny" else dict(SIZES[size]["model"])
     kernel = fields.pop("attn_implementation", None)
     config = MaskAlignConfig(
@@ -168,6 +174,18 @@ def our_model(args: argparse.Namespace, size: str, training: bool = False) -> Ma
     )
     model = MaskAlignModel(config).to(args.device)
     return model.train() if training else model.to(getattr(torch, args.dtype)).eval()
+
+
+def counting_model() -> HMMAlignModel:
+    """Random counts; few of the pairs of tokens that are looked up have one, as in the middle of a sentence pair."""
+    vocab_size = SIZES["hmm"]["tokenizer"]["vocab_size"]
+    pairs = torch.randint(vocab_size**2, (COUNTS,)).unique()
+    model = HMMAlignModel(HMMAlignConfig(vocab_size=vocab_size, entries=len(pairs), pad_token_id=PAD))
+    model.pairs.copy_(pairs)
+    model.counts.copy_(torch.rand(len(pairs)))
+    model.source_counts.fill_(100)
+    model.target_counts.fill_(100)
+    return model
 
 
 def aligner_of(args: argparse.Namespace, size: str, pairs: Sequence[tuple[str, str]]) -> WordAligner:
@@ -230,7 +248,7 @@ def measure_aligning(args: argparse.Namespace) -> dict[str, dict]:
     runs: dict[str, Callable[[], object]] = {"encoder": encode}
     parameters = {"encoder": encoder.num_parameters()}
     links = {}
-    for size in SIZES:
+    for size in args.sizes:
         vocab_size = SIZES[size]["tokenizer"]["vocab_size"]
         pairs = [
             (text_of(source, vocab_size), text_of(target, vocab_size)) for source, target in sentences.ids(vocab_size)
@@ -238,7 +256,7 @@ def measure_aligning(args: argparse.Namespace) -> dict[str, dict]:
         aligner = aligner_of(args, size, pairs[:64])
         batches = padded_batches(args, vocab_size, sentences)
 
-        def forward(model: MaskAlignModel = aligner.model, batches: list = batches) -> None:
+        def forward(model: PreTrainedModel = aligner.model, batches: list = batches) -> None:
             for batch in batches:
                 model.alignments(**batch)
 
@@ -274,7 +292,7 @@ def measure_aligning(args: argparse.Namespace) -> dict[str, dict]:
                 "forward": against_encoder(f"{size} forward"),
                 "text_to_links": against_encoder(f"{size} align"),
             }
-            for size in SIZES
+            for size in args.sizes
         },
     }
 
@@ -324,8 +342,12 @@ def measure_training(args: argparse.Namespace) -> dict[str, dict]:
     """Tokens of both sides per second of training each size."""
     bf16 = bf16_is_fast()
     on_gpu = torch.device(args.device).type == "cuda"
-    sizes = {size: SIZES[size if on_gpu else "small"]["training"]["tokens_per_batch"] for size in SIZES}
-    tokens: dict[str, list[int]] = {size: [] for size in SIZES}
+    sizes = {
+        size: SIZES[size if on_gpu else "small"]["training"]["tokens_per_batch"]
+        for size in args.sizes
+        if size != "hmm"
+    }
+    tokens: dict[str, list[int]] = {size: [] for size in sizes}
 
     def counted(size: str, steps: Callable[[], int]) -> Callable[[], None]:
         return lambda: tokens[size].append(steps())
@@ -455,6 +477,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32", help="of all weights")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads(), help="CPU threads")
+    parser.add_argument("--sizes", nargs="+", choices=tuple(SIZES), default=list(SIZES), help="of ours")
     parser.add_argument("--pairs", type=int, default=512, help="sentence pairs of a round")
     parser.add_argument("--batch-size", type=int, default=256, help="most pairs of a batch")
     parser.add_argument("--batch-tokens", type=int, default=8192, help="most tokens, both sides and padding included")

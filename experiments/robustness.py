@@ -54,6 +54,7 @@ from hf_attncal.data.corpora import load_parallel
 from hf_attncal.data.pharaoh import GoldAlignment, format_links, parse_hypotheses
 from hf_attncal.metrics import records
 from hf_attncal.metrics.aer import AlignmentScore, alignment_error_rate, paired_bootstrap, paired_interval
+from hf_attncal.training.word_alignment import DEFAULT_RULES
 
 Links = list[frozenset[Link]]
 
@@ -300,10 +301,7 @@ def compare_rules(aligner: WordAligner, data: Data, args: argparse.Namespace) ->
     if not hasattr(config, "alignment_threshold"):
         return None
     # Those of `RULES`.
-    rules = {
-        name: (some.symmetrization, some.alignment_threshold)
-        for name, some in (("saved", config), ("default", type(config)()))
-    }
+    rules = {"saved": (config.symmetrization, config.alignment_threshold), "default": DEFAULT_RULES[config.model_type]}
     if "dev" in data.gold:
         rules["dev_chosen"] = tune_links(aligner.model, aligner.tokenizer, data.gold["dev"], TUNED)[:2]
     rows: dict = {}

@@ -26,8 +26,8 @@ class WordAligner:
     """Aligns the words of sentence pairs.
 
     Args:
-        model: a Mask-Align model, or an encoder-decoder of transformers; it is put into evaluation mode.
-        tokenizer: its tokenizer; Mask-Align needs a fast one.
+        model: a word aligner of ours, or an encoder-decoder of transformers; it is put into evaluation mode.
+        tokenizer: its tokenizer; a word aligner needs a fast one.
         settings: for an encoder-decoder, which attention to read; None for `Seq2SeqAttention.default`.
 
     Attributes:
@@ -54,7 +54,7 @@ class WordAligner:
         """Load a checkpoint with its tokenizer.
 
         Args:
-            name: folder or Hub name of a Mask-Align checkpoint, of any encoder-decoder (Marian, BART, ours, ...), or
+            name: folder or Hub name of a word aligner, of any encoder-decoder (Marian, BART, ours, ...), or
                 of an adapter for one.
             device: None for a GPU if there is one.
             dtype: None for the one that the checkpoint is saved in.
@@ -156,7 +156,7 @@ def _source_of(config, name: str | Path) -> type[WeightSource]:
         if source.reads(config):
             return source
     raise ValueError(
-        f"{name} is of type {config.model_type!r}. Alignment needs a Mask-Align checkpoint or an encoder-decoder "
+        f"{name} is of type {config.model_type!r}. Alignment needs a word aligner or an encoder-decoder "
         "(Marian, BART, ... or one of ours)."
     )
 

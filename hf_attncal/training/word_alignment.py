@@ -58,6 +58,7 @@ _BOTH = {
     "max_jump": 40,
     "agreement_weight": 20.0,
     "entropy_weight": 0.0,
+    "alignment_threshold": 0.5,
 }
 _SMALL = {"d_model": 256, "encoder_layers": 2, "decoder_layers": 2, "attention_heads": 4, "ffn_dim": 512}
 SIZES: dict[str, dict[str, dict[str, Any]]] = {
@@ -75,6 +76,8 @@ SIZES: dict[str, dict[str, dict[str, Any]]] = {
         | {"warmup_steps": 4000, "agreement_warmup_steps": 4000},
     },
 }
+# How a model of each family links where no annotated pairs have said otherwise.
+DEFAULT_RULES = {"mask_align": ("harmonic", _BOTH["alignment_threshold"]), "hmm_align": ("harmonic", 0.5)}
 TRAINING_DEFAULTS = {
     "output_dir": "runs/aligner",
     "bf16": "auto",

@@ -591,7 +591,7 @@ def test_a_pair_that_is_too_long_for_an_encoder_decoder_is_an_error(seq2seq):
 def test_a_model_of_another_kind_is_refused(tmp_path):
     BertConfig(vocab_size=10).save_pretrained(tmp_path)
     assert AutoConfig.from_pretrained(tmp_path).model_type == "bert"
-    with pytest.raises(ValueError, match=r"is of type 'bert'\. Alignment needs a Mask-Align checkpoint or an"):
+    with pytest.raises(ValueError, match=r"is of type 'bert'\. Alignment needs a word aligner or an"):
         WordAligner.from_pretrained(tmp_path)
 
 

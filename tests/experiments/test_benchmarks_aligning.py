@@ -35,6 +35,7 @@ def modules():
         size = {"tokenizer": {"vocab_size": 40}, "model": TINY | {"prediction": "mixture", "sampled_softmax": True}}
         sizes = {
             "small": size | {"training": {"tokens_per_batch": 200}},
+            "hmm": {"tokenizer": {"vocab_size": 40}, "model": {}, "training": {}},
             "base": size | {"tokenizer": {"vocab_size": 60}, "training": {"tokens_per_batch": 300}},
         }
         patch.setattr(aligning, "SIZES", sizes)
@@ -150,7 +151,7 @@ def test_the_whole_run(aligning, tmp_path):
     encoder = result["encoder"]
     tables, layer = (50 + 512 + 2 + 2) * 8, 4 * 72 + 2 * 72 + 2 * 16
     assert encoder["parameters"] == tables + layer
-    assert result["aligners"].keys() == {"small", "base"}
+    assert result["aligners"].keys() == {"small", "hmm", "base"}
     for measured in result["aligners"].values():
         assert measured["links_a_pair"] > 1
         for part in (measured["forward"], measured["text_to_links"]):
