@@ -8,6 +8,7 @@ has no entry.
 
 import statistics
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import product
 
 from committed import read, read_all
@@ -19,6 +20,7 @@ PAIRS = {"wpt03-enfr": "wpt03", "dermit-derm": "dermit"}  # and how the files of
 ALIGNERS = {"eflomal": "eflomal", "network_alone": "ours, from raw text", "guided": "ours, guided by eflomal"}
 # Setting -> the training runs, after the name of the pair.
 TRAINED = {"hmm": "_hmm", "raw": "_seed*"}
+DEFAULT_SIZE = "small"  # of `attncal align train`
 COMMANDS = ("help", "version", "usage_error", "score")
 
 
@@ -156,33 +158,42 @@ def error_rate(name: str, scored: dict[str, dict], **besides) -> dict:
 def robustness() -> Iterator[dict]:
     """Lines of six pairs, repeated words, no gold links, little text, and each pair against eflomal; test, in percent.
 
-    eflomal learns from the text to be aligned, too; ours have the default rule, as without gold links.
+    eflomal learns from the text to be aligned, too; ours have the default rule, as without gold links. Systems
+    `NAME_seed1`, `NAME_seed2`, ... are seeds of one.
     """
     for file, result in read_all("robustness/*").items():
-        pair = result["config"]["pair"]
-        for name, system in result["systems"].items():
-            if name.startswith("eflomal"):
-                continue
-            test, keys = system["splits"]["test"], ("systems", name, "splits", "test")
-            little = "/20k" if result["config"]["train_pairs"] == 20000 else ""
-            area = f"aligner/{pair}{little}/{name}"
-            if "joined_difference" in test:
-                yield difference(f"{area}/joined6/test_aer_minus_joined1", file, result, *keys, "joined_difference")
-                recall = (*keys, "repeated", "6", "repeated", "recall")
-                yield entry(f"{area}/joined6/repeated_recall", 100 * _follow(result, recall), "%", [at(file, *recall)])
-            if "no_gold_minus_dev_chosen" in system["rules"]:
-                rule = ("systems", name, "rules", "no_gold_minus_dev_chosen", "test")
-                value = 100 * _follow(result, rule)
-                yield entry(f"{area}/no_gold/test_aer_minus_dev_chosen", value, "%", [at(file, *rule)])
-            for peer in test.get("against", {}):
-                yield difference(f"{area}/aer_minus_{peer}", file, result, *keys, "against", peer, "1")
+        names = [name for name in result["systems"] if not name.startswith("eflomal")]
+        little = "/20k" if result["config"]["train_pairs"] == 20000 else ""
+        for setting in dict.fromkeys(name.partition("_seed")[0] for name in names):
+            systems = [name for name in names if name.partition("_seed")[0] == setting]
+            pair = result["config"]["pair"]
+            area = f"aligner/{pair}{little}" + ("" if setting == DEFAULT_SIZE else f"/{setting}")
+            measures = {
+                "joined6/test_aer_minus_joined1": ("splits", "test", "joined_difference", "difference"),
+                "joined6/repeated_recall": ("splits", "test", "repeated", "6", "repeated", "recall"),
+                "no_gold/test_aer": ("rules", "default", "aer", "test"),
+                "no_gold/test_aer_minus_dev_chosen": ("rules", "no_gold_minus_dev_chosen", "test"),
+            }
+            for peer in ("eflomal", "eflomal_withheld"):
+                measures[f"aer_minus_{peer}"] = ("splits", "test", "against", peer, "1", "difference")
+            for measure, keys in measures.items():
+                where = f"{area}/{measure}"
+                if measure == "aer_minus_eflomal" and setting == DEFAULT_SIZE and not little:
+                    where = f"aligner/out_of_the_box/{pair}/{measure}"
+                with suppress(KeyError):  # not measured
+                    yield measured(where, file, result, systems, keys)
 
 
-def difference(name: str, file: str, result: dict, *keys: str) -> dict:
-    """A difference of error rates in percent, with the interval of a paired bootstrap."""
-    measured = _follow(result, keys)
-    spread = {"interval_95": [100 * bound for bound in measured["interval"]]}
-    return entry(name, 100 * measured["difference"], "%", [at(file, *keys, "difference")], spread=spread)
+def measured(name: str, file: str, result: dict, systems: list[str], keys: tuple[str, ...]) -> dict:
+    """What robustness.py says of a system, in percent: the mean of its seeds with half the range, or its interval."""
+    values = [100 * _follow(result["systems"][system], keys) for system in systems]
+    spread = {"half_range": (max(values) - min(values)) / 2}
+    if len(values) == 1:
+        beside = _follow(result["systems"][systems[0]], keys[:-1])
+        spread = {"interval_95": [100 * bound for bound in beside["interval"]]} if "interval" in beside else None
+    seeds = [int(system.partition("_seed")[2]) for system in systems if "_seed" in system]
+    where = [at(file, "systems", system, *keys) for system in systems]
+    return entry(name, statistics.fmean(values), "%", where, spread=spread, seeds=seeds)
 
 
 def speed() -> Iterator[dict]:

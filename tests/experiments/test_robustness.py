@@ -273,7 +273,7 @@ def test_a_checkpoint_beside_eflomal(peer, robustness, place, tmp_path, capsys):
     (row,) = result["systems"].values()
     assert (row["symmetrization"], row["threshold"]) == ("union", 0.15)
     rules = row["rules"]
-    assert (rules["default"]["symmetrization"], rules["default"]["threshold"]) == ("harmonic", 0.2)
+    assert (rules["default"]["symmetrization"], rules["default"]["threshold"]) == ("harmonic", 0.5)
     for split in ("dev", "test"):
         measured = row["splits"][split]
         assert list(measured["joined"]) == ["1", "2", "5"]
