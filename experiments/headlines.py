@@ -171,7 +171,6 @@ def robustness() -> Iterator[dict]:
             measures = {
                 "joined6/test_aer_minus_joined1": ("splits", "test", "joined_difference", "difference"),
                 "joined6/repeated_recall": ("splits", "test", "repeated", "6", "repeated", "recall"),
-                "no_gold/test_aer": ("rules", "default", "aer", "test"),
                 "no_gold/test_aer_minus_dev_chosen": ("rules", "no_gold_minus_dev_chosen", "test"),
             }
             for peer in ("eflomal", "eflomal_withheld"):

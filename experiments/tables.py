@@ -149,7 +149,7 @@ def aligning() -> str:
 
 def _trained_aligners(pair: str) -> Iterator[tuple[str, dict]]:
     """Our aligners as rows of `results/aligners_PAIR.json` are: counts, and each seed of the network they guide."""
-    for setting, suffix in TRAINED.items():
+    for setting, suffix in TRAINED.items() if pair in PAIRS else ():
         for run in read_all(f"aligner/{PAIRS[pair]}{suffix}").values():
             seconds = run["wall_seconds"] + run.get("counts", {}).get("wall_seconds", 0)
             seed = run["config"]["training"]["seed"]

@@ -111,7 +111,7 @@ FAMILIES = {
             None,
             "HMMAlignModel",
             "AutoModel",
-            "aligner",
+            "counting_aligner",
         ),
     )
 }

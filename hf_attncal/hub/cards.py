@@ -56,6 +56,9 @@ _KINDS = {
     "aligner": _Kind(
         ("prediction", "alignment_threshold", "symmetrization", "lowercase"), "word-alignment", None, pairs=True
     ),
+    "counting_aligner": _Kind(
+        ("entries", "alignment_threshold", "symmetrization", "lowercase"), "word-alignment", None, pairs=True
+    ),
 }
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from huggingface_hub import ModelCard
 
-from hf_attncal import MaskAlignConfig, MaskAlignModel
+from hf_attncal import HMMAlignConfig, HMMAlignModel, MaskAlignConfig, MaskAlignModel
 from hf_attncal.adapters import AttentionCalibrationConfig
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
 from hf_attncal.families import FAMILIES
@@ -98,6 +98,18 @@ def test_an_example_may_hold_any_character(tmp_path):
 def test_the_example_of_a_translation_model_runs(folder):
     card = card_of(folder, model_name=str(folder), example='the "old" house')
     assert run(python_example(card)).startswith("[")
+
+
+def test_the_card_of_an_aligner_that_counts_names_its_own_sources(tmp_path):
+    HMMAlignModel(HMMAlignConfig(vocab_size=30)).save_pretrained(tmp_path)
+    train_bpe_tokenizer(["a house", "ein haus"] * 2, vocab_size=30).save_pretrained(tmp_path)
+    assert inspect_folder(tmp_path).problems == ()
+    text = card_of(tmp_path, example="a ||| b")
+    assert "Liang et al." in text
+    assert "Mask-Align" not in text
+    assert "echo 'a ||| b' | attncal align run me/model" in text
+    code = python_example(text).replace('"me/model"', repr(str(tmp_path)))
+    assert "torch.Size([1, " in run(f"{code}\nprint(output.forward_attention.shape)")
 
 
 def test_the_card_of_an_aligner(tmp_path):
