@@ -209,7 +209,7 @@ def speed() -> Iterator[dict]:
                     yield repeated(name, "times", file, result, *where)
                 elif value is not None:
                     yield entry(name, value, "times", [at(file, *where)], seeds=[result["config"]["seed"]])
-    for file, result in read_all("benchmark_aligning").items():
+    for file, result in read_all("benchmark_aligning*").items():
         for size in result["aligners"]:
             keys = ("aligners", size, "text_to_links", "ratio_to_encoder")
             yield repeated(f"speed/aligning/{size}/ratio_to_encoder", "times", file, result, *keys)
