@@ -460,7 +460,8 @@ def report(args: argparse.Namespace, result: dict) -> None:
         [size, f"{measured['tokens_per_second']['median']:.0f}", "bf16" if measured["bf16"] else "float32"]
         for size, measured in result.get("training", {}).items()
     ]
-    common.show("Training", ["size", "tokens/s", "precision"], rows)
+    if rows:
+        common.show("Training", ["size", "tokens/s", "precision"], rows)
     for run in result.get("memory", {}).get("runs", []):
         print(f"`attncal align run`, {run['lines']} lines: peak {run['peak_bytes'] / 2**20:.0f} MB")
 
@@ -508,7 +509,7 @@ def main(arguments: list[str] | None = None) -> dict:
         result["memory"] = measure_memory(args)
     result |= measure_aligning(args)
     common.release(args)
-    if args.train_steps:
+    if args.train_steps and set(args.sizes) != {"hmm"}:  # counts are not trained in steps
         result["training"] = measure_training(args)
     report(args, result)
     common.save(args, result)
