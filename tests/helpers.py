@@ -184,3 +184,20 @@ def run_in_two_processes(script: str, folder: Path) -> Path:
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr[-4000:]
     return folder
+
+
+def batch_of_pairs(pairs, vocab_size: int, extra: int = 0) -> dict:
+    """Pairs of token ids as the word aligners take them: padded on the right to the longest, and by `extra` more.
+
+    Padding holds different tokens, not one.
+    """
+    batch = {}
+    for side, prefix in enumerate(("", "target_")):
+        length = max(len(pair[side]) for pair in pairs) + extra
+        ids = torch.arange(len(pairs) * length).remainder(vocab_size).reshape(len(pairs), length)
+        mask = torch.zeros_like(ids)
+        for n, pair in enumerate(pairs):
+            ids[n, : len(pair[side])] = torch.tensor(pair[side])
+            mask[n, : len(pair[side])] = 1
+        batch |= {f"{prefix}input_ids": ids, f"{prefix}attention_mask": mask}
+    return batch

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from .aligner import Sentence, WordAligner
 
-# Models with a mean score below this had error rates above 40 %; good ones are above 0.6 (docs/alignment.md).
+# Models below it had error rates above 60 %; good ones have 0.6 and more (results/aligner/quality.json).
 LEAST_SCORE = 0.4
 
 

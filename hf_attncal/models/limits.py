@@ -1,4 +1,4 @@
-"""What a configuration may not say: sizes that would only exhaust the memory, tokens that are none, misspelt names."""
+"""What a configuration or a batch may not say: sizes that exhaust the memory, no tokens, misspelt names."""
 
 from collections.abc import Collection, Mapping
 from difflib import get_close_matches
@@ -81,3 +81,17 @@ def check_token_ids(config, vocabulary: int) -> None:
         for token in value if isinstance(value, list | tuple) else [value]:
             if token is not None and (not isinstance(token, int) or not 0 <= token < vocabulary):
                 raise ValueError(f"`{name}` must be a token, from 0 to {vocabulary - 1}, got {value!r}.")
+
+
+def check_ids(ids, name: str) -> None:
+    """Check the tokens of a batch.
+
+    Args:
+        ids: a tensor, (batch, tokens). name: of the argument.
+
+    Raises:
+        ValueError: it is missing, empty or of another number of dimensions; the message names the argument.
+    """
+    if ids is None or ids.dim() != 2 or 0 in ids.shape:
+        shape = None if ids is None else tuple(ids.shape)
+        raise ValueError(f"`{name}` must be (batch, tokens) with at least one token, got {shape}.")

@@ -14,6 +14,7 @@ from transformers.utils import ModelOutput, can_return_tuple
 
 from .configuration_hmm_align import HMMAlignConfig
 from .functional_jumps import JumpPosterior, initial_jumps, jump_posterior
+from .limits import check_ids
 from .loading import WholeCheckpointMixin
 
 
@@ -109,10 +110,8 @@ class HMMAlignModel(WholeCheckpointMixin, PreTrainedModel):
         Raises:
             ValueError: a side is missing or empty.
         """
-        for name, ids in (("input_ids", input_ids), ("target_input_ids", target_input_ids)):
-            if ids is None or ids.dim() != 2 or 0 in ids.shape:
-                shape = None if ids is None else tuple(ids.shape)
-                raise ValueError(f"`{name}` must be (batch, tokens) with at least one token, got {shape}.")
+        check_ids(input_ids, "input_ids")
+        check_ids(target_input_ids, "target_input_ids")
         source_real, target_real = (
             torch.ones_like(ids, dtype=torch.bool) if mask is None else mask.bool()
             for ids, mask in ((input_ids, attention_mask), (target_input_ids, target_attention_mask))

@@ -18,6 +18,7 @@ from .calibration import NullToken
 from .configuration_mask_align import MaskAlignConfig
 from .functional_jumps import JumpPosterior
 from .functional_mask_align import agreement_loss, entropy_loss, guided_loss
+from .limits import check_ids
 from .loading import WholeCheckpointMixin
 from .mask_align_layers import (
     HIDDEN,
@@ -284,9 +285,7 @@ class MaskAlignModel(MaskAlignPreTrainedModel):
         return self.forward_direction(source, target), self.backward_direction(target, source)
 
     def _check_ids(self, ids: Tensor | None, name: str) -> None:
-        if ids is None or ids.dim() != 2 or 0 in ids.shape:
-            shape = None if ids is None else tuple(ids.shape)
-            raise ValueError(f"`{name}` must be (batch, tokens) with at least one token, got {shape}.")
+        check_ids(ids, name)
         if ids.shape[1] > self.config.max_position_embeddings:
             raise ValueError(
                 f"`{name}` must have at most `max_position_embeddings` ({self.config.max_position_embeddings}) "

@@ -84,12 +84,15 @@ class CountLearner:
 
     def __init__(self, model: HMMAlignModel, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]):
         self.model = model
-        self.batches = [
-            self._batch(indices, sources, targets) for indices in _batches([*map(len, sources)], [*map(len, targets)])
-        ]
-        if not self.batches:
+        lengths = [*map(len, sources)], [*map(len, targets)]
+        made = [self._batch(indices, sources, targets) for indices in _batches(*lengths)]
+        if not made:
             raise ValueError("no sentence pair has tokens on both sides.")
-        self.pairs = self._find_pairs()
+        self.pairs = torch.cat([pairs for _, pairs in made]).unique()
+        for batch, pairs in made:
+            places = torch.searchsorted(self.pairs, pairs).int()
+            batch.places = torch.where(batch.cells, places[batch.places.long()], len(self.pairs))
+        self.batches = [batch for batch, _ in made]
 
     def run(self, iterations: tuple[int, int] = ITERATIONS, report: Callable[[int, Tensor], None] | None = None):
         """Learn, and leave the result in the model.
@@ -171,7 +174,8 @@ class CountLearner:
             for index, shares, (target, source) in zip(batch.indices, batch.shares, lengths, strict=True):
                 yield index, shares[:target, :source].float()
 
-    def _batch(self, indices: list[int], sources, targets) -> _Batch:
+    def _batch(self, indices: list[int], sources, targets) -> tuple[_Batch, Tensor]:
+        """A batch with places among its own pairs of tokens, and these, ascending."""
         (source, source_real), (target, target_real) = (
             padded([side[index] for index in indices], 0) for side in (sources, targets)
         )
@@ -185,17 +189,7 @@ class CountLearner:
         found = table.nonzero()[:, 0]
         table[found] = torch.arange(len(found), dtype=torch.int32)
         batch.places = table[keys]
-        batch.found = sources[found // len(targets)] * self.model.config.vocab_size + targets[found % len(targets)]
-        return batch
-
-    def _find_pairs(self) -> Tensor:
-        """All different pairs of tokens, ascending; each batch is told where its own are among them."""
-        pairs = torch.cat([batch.found for batch in self.batches]).unique()
-        for batch in self.batches:
-            places = torch.searchsorted(pairs, batch.found).int()
-            batch.places = torch.where(batch.cells, places[batch.places.long()], len(pairs))
-            del batch.found
-        return pairs
+        return batch, sources[found // len(targets)] * self.model.config.vocab_size + targets[found % len(targets)]
 
 
 def learn_counts(

@@ -22,6 +22,7 @@ from hf_attncal.data.corpora import token_counts, tokenize_for_alignment
 from hf_attncal.families import FAMILIES, Family
 from hf_attncal.metrics import records
 from hf_attncal.models.configuration_hmm_align import HMMAlignConfig
+from hf_attncal.models.configuration_mask_align import MaskAlignConfig
 from hf_attncal.models.functional_jumps import learned_jumps
 from hf_attncal.models.modeling_mask_align import MaskAlignModel
 
@@ -77,7 +78,10 @@ SIZES: dict[str, dict[str, dict[str, Any]]] = {
     },
 }
 # How a model of each family links where no annotated pairs have said otherwise.
-DEFAULT_RULES = {"mask_align": ("harmonic", _BOTH["alignment_threshold"]), "hmm_align": ("harmonic", 0.5)}
+DEFAULT_RULES = {
+    "mask_align": (MaskAlignConfig.symmetrization, _BOTH["alignment_threshold"]),
+    "hmm_align": (HMMAlignConfig.symmetrization, HMMAlignConfig.alignment_threshold),
+}
 TRAINING_DEFAULTS = {
     "output_dir": "runs/aligner",
     "bf16": "auto",

@@ -6,12 +6,13 @@ import pickle
 import re
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 import reference
 import torch
-from helpers import assert_close, assert_identical, largest_difference
+from helpers import assert_close, assert_identical, batch_of_pairs, largest_difference
 from huggingface_hub.errors import StrictDataclassError
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, models, pre_tokenizers
@@ -70,18 +71,7 @@ def slow_twin(model: HMMAlignModel) -> reference.SlowHMM:
     return reference.SlowHMM(model.config, counts_of(model), *sides, jumps)
 
 
-def batch_of(pairs, extra: int = 0) -> dict[str, torch.Tensor]:
-    """Padded on the right to the longest, and by `extra` more; padding holds different tokens, not one."""
-    batch = {}
-    for side, prefix in enumerate(("", "target_")):
-        length = max(len(pair[side]) for pair in pairs) + extra
-        ids = torch.arange(len(pairs) * length).remainder(TINY["vocab_size"]).reshape(len(pairs), length)
-        mask = torch.zeros_like(ids)
-        for n, pair in enumerate(pairs):
-            ids[n, : len(pair[side])] = torch.tensor(pair[side])
-            mask[n, : len(pair[side])] = 1
-        batch |= {f"{prefix}input_ids": ids, f"{prefix}attention_mask": mask}
-    return batch
+batch_of = partial(batch_of_pairs, vocab_size=TINY["vocab_size"])
 
 
 def assert_equals_reference(found: torch.Tensor, expected: list, what: str) -> None:

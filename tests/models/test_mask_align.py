@@ -3,6 +3,7 @@
 import itertools
 import re
 from collections.abc import Sequence
+from functools import partial
 
 import pytest
 import reference
@@ -11,6 +12,7 @@ from helpers import (
     assert_close,
     assert_gradients_close,
     assert_identical,
+    batch_of_pairs,
     gradients,
     largest_difference,
     scatter,
@@ -81,18 +83,7 @@ def tables(model: MaskAlignModel) -> dict[str, torch.Tensor]:
     return {name: getattr(model, name).prediction.jumps for name in DIRECTIONS}
 
 
-def batch_of(pairs: Sequence[tuple[list[int], list[int]]], extra: int = 0) -> dict[str, torch.Tensor]:
-    """Padded on the right to the longest, and by `extra` more; padding holds different tokens, not one."""
-    batch = {}
-    for side, prefix in enumerate(("", "target_")):
-        length = max(len(pair[side]) for pair in pairs) + extra
-        ids = torch.arange(len(pairs) * length).remainder(TINY["vocab_size"]).reshape(len(pairs), length)
-        mask = torch.zeros_like(ids)
-        for n, pair in enumerate(pairs):
-            ids[n, : len(pair[side])] = torch.tensor(pair[side])
-            mask[n, : len(pair[side])] = 1
-        batch |= {f"{prefix}input_ids": ids, f"{prefix}attention_mask": mask}
-    return batch
+batch_of = partial(batch_of_pairs, vocab_size=TINY["vocab_size"])
 
 
 def links_of(pairs: Sequence[tuple[list[int], list[int]]], null: bool = True) -> list[torch.Tensor]:
