@@ -186,7 +186,7 @@ def run_in_two_processes(script: str, folder: Path) -> Path:
     return folder
 
 
-def batch_of_pairs(pairs, vocab_size: int, extra: int = 0) -> dict:
+def batch_of_pairs(pairs, extra: int = 0, *, vocab_size: int) -> dict:
     """Pairs of token ids as the word aligners take them: padded on the right to the longest, and by `extra` more.
 
     Padding holds different tokens, not one.

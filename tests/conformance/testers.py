@@ -142,3 +142,14 @@ def may_skip(test_case: type[unittest.TestCase], name: str) -> bool:
     if name in test_case.never_skipped:
         return False
     return bool(reason_of_its_own(test_case, name)) or skips(test_case.stock_test_case, name)
+
+
+def outlived_reasons(test_case: type[unittest.TestCase]) -> list[str]:
+    """The names in `own_skips` of `test_case` that belong to no test any more, or to one that runs now."""
+    names = unittest.TestLoader().getTestCaseNames(test_case)
+    tests = {listed: [n for n in names if re.fullmatch(rf"{listed}(_\d+.*)?", n)] for listed in test_case.own_skips}
+    return [
+        listed
+        for listed, names in tests.items()
+        if not names or not all(reason_of_its_own(test_case, n) and skips(test_case, n) for n in names)
+    ]
