@@ -17,8 +17,10 @@ from .calibration import NullToken
 from .configuration_mask_align import MaskAlignConfig
 from .functional import attention_scores, with_null_scores
 
-# Where the mask hides a token: far below every score, and finite in bfloat16, float16 and float32.
+# Where the mask hides a token: far below every score, and finite in bfloat16, float16 and float32. Padding is hidden
+# from a query that may not even see its own token, too.
 HIDDEN = -3e4
+_PADDING = 2 * HIDDEN
 
 
 # ---- positions and masks ----
@@ -49,7 +51,28 @@ def relative_distance(target_real: Tensor, source_real: Tensor, dtype: torch.dty
 
 def additive_mask(real: Tensor) -> Tensor:
     """0 where a token is real and a large negative number elsewhere, (B, 1, 1, tokens)."""
-    return torch.zeros(real.shape, device=real.device).masked_fill(~real, HIDDEN)[:, None, None, :]
+    return torch.zeros(real.shape, device=real.device).masked_fill(~real, _PADDING)[:, None, None, :]
+
+
+class RealTokens:
+    """The real tokens of a padded batch in one row: what works on each token alone is not computed for padding.
+
+    Args:
+        real: True where a token is not padding, (B, T); R of them are.
+    """
+
+    def __init__(self, real: Tensor):
+        self.shape = real.shape
+        self.index = real.flatten().nonzero().squeeze(1)
+
+    def pack(self, padded: Tensor) -> Tensor:
+        """(B, T, d) -> (R, d)."""
+        return padded.flatten(0, 1).index_select(0, self.index)
+
+    def pad(self, packed: Tensor) -> Tensor:
+        """(R, d) -> (B, T, d), 0 at padding."""
+        rows = packed.new_zeros(self.shape.numel(), packed.shape[1])
+        return rows.index_copy(0, self.index, packed).unflatten(0, self.shape)
 
 
 # ---- attention ----
@@ -98,18 +121,18 @@ class MaskAlignAttention(_QueriesAndKeys):
         self.v_proj = nn.Linear(config.d_model, config.d_model)
         self.out_proj = nn.Linear(config.d_model, config.d_model)
 
-    def forward(self, query: Tensor, states: Tensor, mask: Tensor) -> Tensor:
-        """query: (B, T, d_model). states: (B, S, d_model). mask: additive, broadcastable to (B, 1, T, S)."""
+    def forward(self, query: Tensor, states: Tensor, mask: Tensor, tokens: RealTokens) -> Tensor:
+        """query, states: (R, d_model), of the real tokens. mask: additive, broadcastable to (B, 1, T, T)."""
         attend = ALL_ATTENTION_FUNCTIONS.get_interface(self.config._attn_implementation, eager_attention_forward)
         context, _ = attend(
             self,
-            self.heads(self.q_proj(query)),
-            self.heads(self.k_proj(states)),
-            self.heads(self.v_proj(states)),
+            self.heads(tokens.pad(self.q_proj(query))),
+            self.heads(tokens.pad(self.k_proj(states))),
+            self.heads(tokens.pad(self.v_proj(states))),
             mask.to(query.dtype),
             scaling=self.scaling,
         )
-        return self.out_proj(context.flatten(2))
+        return self.out_proj(tokens.pack(context.flatten(2)))
 
 
 class MaskAlignCrossAttention(_QueriesAndKeys):
@@ -169,7 +192,7 @@ class MaskAlignReadingAttention(MaskAlignCrossAttention):
 
 
 class MaskAlignFeedForward(nn.Module):
-    """Layer norm, two linear layers with an activation between, and a residual: (B, T, d_model), likewise."""
+    """Layer norm, two linear layers with an activation between, and a residual: (..., d_model), likewise."""
 
     def __init__(self, config: MaskAlignConfig):
         super().__init__()
@@ -198,9 +221,10 @@ class MaskAlignEncoderLayer(GradientCheckpointingLayer):
         self.ffn = MaskAlignFeedForward(config) if feed_forward else nn.Identity()
         self.dropout = nn.Dropout(config.dropout)
 
-    def forward(self, states: Tensor, mask: Tensor) -> Tensor:
+    def forward(self, states: Tensor, mask: Tensor, tokens: RealTokens) -> Tensor:
+        """states: (R, d_model), of the real tokens. mask: additive, broadcastable to (B, 1, T, T)."""
         normed = self.self_attn_layer_norm(states)
-        return self.ffn(states + self.dropout(self.self_attn(normed, normed, mask)))
+        return self.ffn(states + self.dropout(self.self_attn(normed, normed, mask, tokens)))
 
 
 class MaskAlignDecoderLayer(MaskAlignEncoderLayer):
@@ -210,7 +234,7 @@ class MaskAlignDecoderLayer(MaskAlignEncoderLayer):
     updated states: what a query may not see it cannot see at second hand either.
     """
 
-    def forward(self, query: Tensor, embeddings: Tensor, mask: Tensor) -> Tensor:
-        """query, embeddings: (B, T, d_model). mask: additive, broadcastable to (B, 1, T, T)."""
-        attended = self.self_attn(self.self_attn_layer_norm(query), embeddings, mask)
+    def forward(self, query: Tensor, embeddings: Tensor, mask: Tensor, tokens: RealTokens) -> Tensor:
+        """query, embeddings: (R, d_model), of the real tokens. mask: additive, broadcastable to (B, 1, T, T)."""
+        attended = self.self_attn(self.self_attn_layer_norm(query), embeddings, mask, tokens)
         return self.ffn(query + self.dropout(attended))
