@@ -88,10 +88,9 @@ def eager_attention_forward(
     **kwargs,
 ) -> tuple[Tensor, Tensor]:
     """Attention that forms its weights; the additive mask must be broadcastable to (B, H, T, S)."""
-    scores = torch.matmul(query, key.transpose(2, 3)) * scaling
-    if attention_mask is not None:
-        scores = scores + attention_mask
-    weights = torch.softmax(scores, dim=-1, dtype=at_least_float32(scores)).to(query.dtype)
+    scores = torch.matmul(query, key.transpose(2, 3))
+    scores = scores * scaling if attention_mask is None else torch.add(attention_mask, scores, alpha=scaling)
+    weights = torch.softmax(scores, dim=-1)  # which sums in float32 whatever the type
     return torch.matmul(weights, value).transpose(1, 2), weights
 
 
