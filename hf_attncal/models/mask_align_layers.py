@@ -58,21 +58,36 @@ class RealTokens:
     """The real tokens of a padded batch in one row: what works on each token alone is not computed for padding.
 
     Args:
-        real: True where a token is not padding, (B, T); R of them are.
+        real: True where a token is not padding, (B, T); R of them are. heads: H, of attention.
     """
 
-    def __init__(self, real: Tensor):
-        self.shape = real.shape
-        self.index = real.flatten().nonzero().squeeze(1)
+    def __init__(self, real: Tensor, heads: int):
+        self.real, self.heads = real, heads
+        pair, place = real.nonzero(as_tuple=True)
+        batch, length = real.shape
+        self._places = pair * length + place
+        head = torch.arange(heads, device=real.device)
+        self._places_of_heads = ((pair[:, None] * heads + head) * length + place[:, None]).flatten()
 
     def pack(self, padded: Tensor) -> Tensor:
         """(B, T, d) -> (R, d)."""
-        return padded.flatten(0, 1).index_select(0, self.index)
+        return padded.flatten(0, 1).index_select(0, self._places)
 
     def pad(self, packed: Tensor) -> Tensor:
         """(R, d) -> (B, T, d), 0 at padding."""
-        rows = packed.new_zeros(self.shape.numel(), packed.shape[1])
-        return rows.index_copy(0, self.index, packed).unflatten(0, self.shape)
+        rows = packed.new_zeros(self.real.numel(), packed.shape[1])
+        return rows.index_copy_(0, self._places, packed).unflatten(0, self.real.shape)
+
+    def split_heads(self, packed: Tensor) -> Tensor:
+        """(R, d) -> (B, H, T, d / H), 0 at padding."""
+        batch, length = self.real.shape
+        parts = packed.view(-1, packed.shape[1] // self.heads)
+        rows = packed.new_zeros(batch * self.heads * length, parts.shape[1])
+        return rows.index_copy_(0, self._places_of_heads, parts).view(batch, self.heads, length, -1)
+
+    def join_heads(self, padded: Tensor) -> Tensor:
+        """(B, H, T, d / H) -> (R, d)."""
+        return padded.flatten(0, 2).index_select(0, self._places_of_heads).view(-1, self.heads * padded.shape[3])
 
 
 # ---- attention ----
@@ -125,13 +140,13 @@ class MaskAlignAttention(_QueriesAndKeys):
         attend = ALL_ATTENTION_FUNCTIONS.get_interface(self.config._attn_implementation, eager_attention_forward)
         context, _ = attend(
             self,
-            self.heads(tokens.pad(self.q_proj(query))),
-            self.heads(tokens.pad(self.k_proj(states))),
-            self.heads(tokens.pad(self.v_proj(states))),
+            tokens.split_heads(self.q_proj(query)),
+            tokens.split_heads(self.k_proj(states)),
+            tokens.split_heads(self.v_proj(states)),
             mask.to(query.dtype),
             scaling=self.scaling,
         )
-        return self.out_proj(tokens.pack(context.flatten(2)))
+        return self.out_proj(tokens.join_heads(context.transpose(1, 2)))
 
 
 class MaskAlignCrossAttention(_QueriesAndKeys):

@@ -299,7 +299,8 @@ class MaskAlignModel(MaskAlignPreTrainedModel):
         tokens = table(ids)
         positions = sinusoidal_positions(ids.shape[1], self.config.d_model, tokens.device, tokens.dtype)
         embedded = self.dropout(tokens * math.sqrt(self.config.d_model) + positions)
-        return Side(ids, real, RealTokens(real), tokens, positions, embedded, table.weight, frequency)
+        packing = RealTokens(real, self.config.attention_heads)
+        return Side(ids, real, packing, tokens, positions, embedded, table.weight, frequency)
 
     @staticmethod
     def _output(forward: Tensor, backward: Tensor, source: Side, target: Side) -> MaskAlignOutput:
