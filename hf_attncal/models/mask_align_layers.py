@@ -64,7 +64,7 @@ class RealTokens:
     def __init__(self, real: Tensor, heads: int):
         self.real, self.heads = real, heads
         pair, place = real.nonzero(as_tuple=True)
-        batch, length = real.shape
+        length = real.shape[1]
         self._places = pair * length + place
         head = torch.arange(heads, device=real.device)
         self._places_of_heads = ((pair[:, None] * heads + head) * length + place[:, None]).flatten()
