@@ -381,8 +381,11 @@ def measure_eflomal(args: argparse.Namespace) -> dict:
                 sources.write(text_of(source, vocab_size) + "\n")
                 targets.write(text_of(target, vocab_size) + "\n")
         options = zip(("-s", "-t", "-f", "-r"), map(str, files), strict=True)
+        # Where it is installed in a folder of its own, it finds its companions there.
+        environment = os.environ | {"PATH": os.pathsep.join([str(Path(args.eflomal).parent), os.environ["PATH"]])}
+        command = [args.eflomal, *chain.from_iterable(options)]
         before = os.times()
-        subprocess.run([args.eflomal, *chain.from_iterable(options)], check=True, stderr=subprocess.DEVNULL)
+        subprocess.run(command, check=True, stderr=subprocess.DEVNULL, env=environment)
         after = os.times()
     seconds = after.children_user + after.children_system - before.children_user - before.children_system
     return {"pairs": args.eflomal_pairs, "cpu_seconds": seconds, "pairs_per_second": args.eflomal_pairs / seconds}
