@@ -41,21 +41,6 @@ def checkpoint(tmp_path_factory):
     return SimpleNamespace(folder=str(folder), model=model, tokenizer=tokenizer)
 
 
-@pytest.fixture
-def attncal(monkeypatch, capfdbinary):
-    """Run the command in this process: (arguments, standard input) -> (status, standard output, standard error)."""
-
-    def run(*arguments: str, text: str = "", raw: bytes | None = None):
-        data = text.encode() if raw is None else raw
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
-        status = main(list(arguments))
-        sys.stdout.flush()
-        out, err = capfdbinary.readouterr()
-        return status, out.decode(), err.decode()
-
-    return run
-
-
 def test_one_line_out_for_each_line_in(attncal, checkpoint):
     status, out, err = attncal(
         "translate", checkpoint.folder, "--device", "cpu", "--max-new-tokens", "6", text="\n".join(LINES) + "\n"
