@@ -134,7 +134,6 @@ def _own_aligner(name: str, model, tokenizer):
 
     with load_errors(name):
         aligner = WordAligner(model, tokenizer, saved_settings(name))
-        aligner.check()
     try_aligner(name, aligner)
     return aligner
 

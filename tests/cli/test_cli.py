@@ -219,6 +219,9 @@ def test_a_device_that_cannot_be_used(attncal, checkpoint):
         ["--length-penalty", "nan"],  # scores that are no numbers, and so any beam
         ["--length-penalty", "inf"],
         ["--length-penalty", "5.1"],
+        ["--threads", "0"],
+        ["--dtype", "int8"],
+        ["--format", "xml"],
     ],
 )
 def test_numbers_out_of_range_are_refused_at_once(arguments, capsys):
@@ -293,6 +296,7 @@ def imported_by(*arguments: str) -> tuple[int, set[str]]:
         (2, "align run model --format xml"),
         (2, "translate model --beams 0"),
         (1, "align run model --source text"),
+        (1, "translate model --alignments"),
     ],
 )
 def test_help_and_wrong_usage_do_not_wait_for_heavy_packages(status, command):

@@ -220,7 +220,7 @@ def test_what_align_select_chose_is_read(attncal, translator, chosen_attention, 
     chosen_attention.write_text('{"layer": 3}')
     status, out, err = attncal(*command, text=TEXT)
     assert (status, out) == (1, "")
-    assert f"{translator.folder} cannot be loaded: `layer` must be from -3 to 2" in err
+    assert f"alignment.json or tokenizer_config.json in {translator.folder} cannot be read: `layer` must be" in err
     chosen_attention.write_text('{"layer": 1}')
     assert attncal(*command, text=TEXT)[0] == 0
     assert links.read_text() != found
