@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -11,6 +13,9 @@ from hf_attncal.data.pharaoh import Link, format_links
 from .links import argmax_links
 from .sources import Weights
 from .symmetrization import harmonic, symmetrize
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 Pair = tuple[tuple[str, ...], tuple[str, ...]]  # source and target words
 Nulls = Sequence[tuple[float, ...] | None]
@@ -50,9 +55,46 @@ class WordAlignment:
         """The links as `i-j i-j ...`, or as `i-j:score` with four decimals."""
         return format_links(self.links, self.scores if scores else None)
 
+    def words(self, scores: bool = False) -> str:
+        r"""The words of each link as `house=maison`, or `house=maison:0.9312` with the score behind the last colon.
+
+        In words `=` is written `\=`, and `\` is `\\`.
+        """
+        pairs = [f"{_escaped(self.source[i])}={_escaped(self.target[j])}" for i, j in self.links]
+        if scores:
+            pairs = [f"{pair}:{score:.4f}" for pair, score in zip(pairs, self.scores, strict=True)]
+        return " ".join(pairs)
+
     def to_dict(self) -> dict:
         """The fields by name, ready for JSON."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    def plot(self, path: str | Path | None = None) -> "Figure":
+        """The picture of the pair: words in two rows, links with their scores, words without a partner.
+
+        Args:
+            path: a file to write, of the type that its name ends in (.png, .pdf, .svg).
+
+        Returns:
+            A figure of matplotlib, which a notebook shows; `figure.axes[0]` is where it is drawn, in em.
+
+        Warns:
+            UserWarning: no installed font has some characters of the words.
+        """
+        from hf_attncal.analysis.plots import pair_plot  # matplotlib, for those who draw
+
+        figure = pair_plot(self)
+        if path is not None:
+            most = 65_000  # pixels of a side that matplotlib can draw
+            figure.savefig(path, dpi=min(200, most / figure.get_figwidth()))
+        return figure
+
+    def _repr_html_(self) -> str:
+        from hf_attncal.analysis.pictures import NULL_MARK, pair_html, short
+
+        rule = "the best source word of each" if self.threshold is None else f"above {self.threshold:g}"
+        score = "" if self.score is None else f"score of the pair {short(self.score)}; "
+        return pair_html(self, f"{score}links: {self.symmetrization}, {rule}; {NULL_MARK}: no partner")
 
 
 def merge(weights: Weights, pairs: Sequence[Pair], method: str, threshold: float | None) -> list[WordAlignment]:
@@ -173,6 +215,10 @@ def _alignment(
     mean = float(torch.cat([scores.amax(dim=1), scores.amax(dim=0)]).mean())
     values = tuple(scores[i, j].tolist())
     return WordAlignment(*pair, links, values, source_null, target_null, mean, method, threshold)
+
+
+def _escaped(word: str) -> str:
+    return word.replace("\\", "\\\\").replace("=", "\\=")
 
 
 def _of_words(null: Tensor | None, side: tuple[Tensor, int], lengths: Sequence[int]) -> Nulls:
