@@ -146,8 +146,8 @@ def print_alignments(scores: dict[str, dict], reliability: Sequence[float], cons
     console.print(table)
     layer = scores["contribution"]["layer"]
     console.print(
-        "Lower is better. Every target word is linked to its strongest source word, in the layer (counted from 0) that\n"
-        "is best on other data. The gold alignment links every full stop, but a decoder may know where a sentence ends\n"
+        "Lower is better. Every target word is linked to its strongest source word, in the layer (from 0) that is\n"
+        "best on other data. The gold alignment links every full stop, but a decoder may know where a sentence ends\n"
         "without looking: then no source word contributes.\n"
         f"In layer {layer} the token with most attention is the one that contributes most in "
         f"{reliability[layer]:.0%} of the steps.\n"
