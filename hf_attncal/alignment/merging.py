@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from itertools import accumulate
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -13,6 +15,10 @@ from .links import argmax_links
 from .sources import Weights
 from .symmetrization import harmonic, links_of_batch, symmetrize_batch
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Pair = tuple[tuple[str, ...], tuple[str, ...]]  # source and target words
 Nulls = Sequence[tuple[float, ...] | None]
 
 
@@ -21,6 +27,8 @@ class WordAlignment:
     """Word links of one sentence pair, all indices counted from 0.
 
     Args:
+        source: the source words.
+        target: the target words.
         links: (i source, j target), sorted.
         scores: one for each link, from 0 to 1: see `symmetrize` for what they are; with an encoder-decoder, the
             attention of the target word to the source word.
@@ -34,6 +42,8 @@ class WordAlignment:
         threshold: what the score of a link had to exceed; None where each target word got its best source word.
     """
 
+    source: tuple[str, ...]
+    target: tuple[str, ...]
     links: tuple[Link, ...]
     scores: tuple[float, ...]
     source_null: tuple[float, ...] | None
@@ -46,12 +56,49 @@ class WordAlignment:
         """The links as `i-j i-j ...`, or as `i-j:score` with four decimals."""
         return format_links(self.links, self.scores if scores else None)
 
+    def words(self, scores: bool = False) -> str:
+        r"""The words of each link as `house=maison`, or `house=maison:0.9312` with the score behind the last colon.
+
+        In words `=` is written `\=`, and `\` is `\\`.
+        """
+        pairs = [f"{_escaped(self.source[i])}={_escaped(self.target[j])}" for i, j in self.links]
+        if scores:
+            pairs = [f"{pair}:{score:.4f}" for pair, score in zip(pairs, self.scores, strict=True)]
+        return " ".join(pairs)
+
     def to_dict(self) -> dict:
         """The fields by name, ready for JSON."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
+    def plot(self, path: str | Path | None = None) -> "Figure":
+        """The picture of the pair: words in two rows, links with their scores, words without a partner.
 
-def merge(weights: Weights, method: str, threshold: float | None) -> list[WordAlignment]:
+        Args:
+            path: a file to write, of the type that its name ends in (.png, .pdf, .svg).
+
+        Returns:
+            A figure of matplotlib, which a notebook shows; `figure.axes[0]` is where it is drawn, in em.
+
+        Warns:
+            UserWarning: no installed font has some characters of the words.
+        """
+        from hf_attncal.analysis.plots import pair_plot  # matplotlib, for those who draw
+
+        figure = pair_plot(self)
+        if path is not None:
+            most = 65_000  # pixels of a side that matplotlib can draw
+            figure.savefig(path, dpi=min(200, most / figure.get_figwidth()))
+        return figure
+
+    def _repr_html_(self) -> str:
+        from hf_attncal.analysis.pictures import NULL_MARK, pair_html, short
+
+        rule = "the best source word of each" if self.threshold is None else f"above {self.threshold:g}"
+        score = "" if self.score is None else f"score of the pair {short(self.score)}; "
+        return pair_html(self, f"{score}links: {self.symmetrization}, {rule}; {NULL_MARK}: no partner")
+
+
+def merge(weights: Weights, pairs: Sequence[Pair], method: str, threshold: float | None) -> list[WordAlignment]:
     """One alignment for each pair of a batch.
 
     "harmonic" links two words if the harmonic mean of the two directions is above the threshold for any two of their
@@ -60,6 +107,7 @@ def merge(weights: Weights, method: str, threshold: float | None) -> list[WordAl
 
     Args:
         weights: of the batch.
+        pairs: source and target words of each pair.
         method: one of `SYMMETRIZATIONS`; "forward" where there is one direction.
         threshold: what a score must exceed; None to link each target word to its best source word ("forward" only).
     """
@@ -71,7 +119,7 @@ def merge(weights: Weights, method: str, threshold: float | None) -> list[WordAl
     )
     if method == "harmonic":
         scores = largest_over_words(harmonic(weights.forward, weights.backward), source_side, target_side).cpu()
-        return _alignments(links_of_batch(scores, threshold), scores, weights.words, *nulls, method, threshold)
+        return _alignments(links_of_batch(scores, threshold), scores, pairs, *nulls, method, threshold)
     forward, backward = largest_over_words(weights.forward, target_side, source_side).cpu(), None
     if weights.backward is not None:
         backward = largest_over_words(weights.backward, source_side, target_side).cpu()
@@ -80,16 +128,13 @@ def merge(weights: Weights, method: str, threshold: float | None) -> list[WordAl
         scores = forward.transpose(1, 2)
     else:
         links, scores = symmetrize_batch(forward, backward, method, threshold)
-    return _alignments(links, scores, weights.words, *nulls, method, threshold)
+    return _alignments(links, scores, pairs, *nulls, method, threshold)
 
 
-def unaligned(
-    source_words: int, target_words: int, has_null: bool, method: str, threshold: float | None
-) -> WordAlignment:
+def unaligned(pair: Pair, has_null: bool, method: str, threshold: float | None) -> WordAlignment:
     """The alignment of a pair of which one side has no token."""
-    nulls = ((1.0,) * source_words, (1.0,) * target_words) if has_null else (None, None)
-    score = 0.0 if source_words and target_words else None
-    return WordAlignment((), (), *nulls, score, method, threshold)
+    nulls = ((1.0,) * len(side) if has_null else None for side in pair)
+    return WordAlignment(*pair, (), (), *nulls, 0.0 if all(pair) else None, method, threshold)
 
 
 def largest_over_words(weights: Tensor, rows: tuple[Tensor, int], columns: tuple[Tensor, int]) -> Tensor:
@@ -129,9 +174,9 @@ def mean_over_words(values: Tensor, word_ids: Tensor, words: int) -> Tensor:
 
 
 def _alignments(
-    links: Sequence[set[Link]],
+    links: Sequence[tuple[Link, ...]],
     scores: Tensor,
-    words: Sequence[tuple[int, int]],
+    pairs: Sequence[Pair],
     source_nulls: Nulls,
     target_nulls: Nulls,
     method: str,
@@ -139,19 +184,22 @@ def _alignments(
 ) -> list[WordAlignment]:
     """The alignments of a batch from links and scores (batch, source words, target words), 0 at padding."""
     scores = scores.clamp(max=1)  # a sum over subwords may be rounded up
-    ordered = [tuple(sorted(of_pair)) for of_pair in links]
-    rows = [row for row, of_pair in enumerate(ordered) for _ in of_pair]
-    i, j = torch.tensor([link for of_pair in ordered for link in of_pair], dtype=torch.long).reshape(-1, 2).T
+    rows = [row for row, of_pair in enumerate(links) for _ in of_pair]
+    i, j = torch.tensor([link for of_pair in links for link in of_pair], dtype=torch.long).reshape(-1, 2).T
     values = scores[torch.tensor(rows, dtype=torch.long), i, j].tolist()
     best = scores.amax(dim=2).sum(dim=1) + scores.amax(dim=1).sum(dim=1)
-    means = (best / torch.tensor([s + t for s, t in words])).tolist()
-    stops = [0, *accumulate(map(len, ordered))]
+    means = (best / torch.tensor([len(s) + len(t) for s, t in pairs])).tolist()
+    stops = [0, *accumulate(map(len, links))]
     return [
-        WordAlignment(of_pair, tuple(values[start:stop]), *null, mean, method, threshold)
-        for of_pair, start, stop, mean, *null in zip(
-            ordered, stops[:-1], stops[1:], means, source_nulls, target_nulls, strict=True
+        WordAlignment(*pair, of_pair, tuple(values[start:stop]), *null, mean, method, threshold)
+        for pair, of_pair, start, stop, mean, *null in zip(
+            pairs, links, stops[:-1], stops[1:], means, source_nulls, target_nulls, strict=True
         )
     ]
+
+
+def _escaped(word: str) -> str:
+    return word.replace("\\", "\\\\").replace("=", "\\=")
 
 
 def _of_words(null: Tensor | None, side: tuple[Tensor, int], lengths: Sequence[int]) -> Nulls:

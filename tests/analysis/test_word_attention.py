@@ -31,19 +31,19 @@ def test_padding_behind_the_word_ids_is_left_out():
     attention = torch.tensor([[0.2, 0.1, 0.7], [0.9, 0.1, 0.0], [0.5, 0.5, 0.0]])
     words = word_attention(attention, tokens(0, 1), tokens(0, 1))
     torch.testing.assert_close(words, attention[:2, :2])
-    assert argmax_links(words) == {(0, 0), (0, 1)}
+    assert argmax_links(words) == ((0, 0), (0, 1))
 
 
 def test_a_word_without_subwords_gets_no_link():
     words = word_attention(torch.tensor([[0.2, 0.8], [0.9, 0.1]]), tokens(0, 1, words=3), tokens(0, 2))
     assert words.shape == (3, 3)
     assert words[1].tolist() == words[:, 2].tolist() == [0, 0, 0]
-    assert argmax_links(words) == {(1, 0), (0, 2)}
+    assert argmax_links(words) == ((0, 2), (1, 0))
 
 
 def test_argmax_takes_the_first_of_equals():
-    assert argmax_links(torch.tensor([[0.1, 0.4, 0.4]])) == {(1, 0)}
-    assert argmax_links(torch.zeros(0, 3)) == set()
+    assert argmax_links(torch.tensor([[0.1, 0.4, 0.4]])) == ((1, 0),)
+    assert argmax_links(torch.zeros(0, 3)) == ()
 
 
 def test_more_word_ids_than_subwords_are_refused():
@@ -79,7 +79,7 @@ def test_details_of_a_batch_are_those_of_each_pair_alone(model, tokenizer):
     assert len(together) == len(PAIRS)
     for pair, source, target, details in zip(PAIRS, SOURCES, TARGETS, together, strict=True):
         shape = (model.config.decoder_layers, len(pair.target), len(pair.source))
-        assert details.attention.shape == details.mask.shape == details.contribution.shape == shape
+        assert {weights.shape for weights in details[:4]} == {shape}
         (alone,) = word_details(model, tokenizer, [source], [target])
         for one, other in zip(alone, details, strict=True):
             torch.testing.assert_close(one, other)
@@ -92,13 +92,16 @@ def test_details_are_the_models_own_numbers(tokenizer):
     texts = " ".join(words), " ".join(reversed(words))
     source, target = (tokenizer(text, return_tensors="pt") for text in texts)
     assert source["input_ids"].shape == target["input_ids"].shape == (1, 5)
-    outputs = model(**source, labels=target["input_ids"], output_attention_details=True)
+    outputs = model(**source, labels=target["input_ids"], output_attentions=True, output_attention_details=True)
     (details,) = word_details(model, tokenizer, texts[:1], texts[1:])
     for layer in range(model.config.decoder_layers):
         a, m = outputs.uncalibrated_cross_attentions[layer], outputs.calibration_masks[layer]
         phi = contributions(a, m)
         for expected, found in zip((a, m, phi), details[:3], strict=True):
             torch.testing.assert_close(found[layer], head_average(expected)[0, :4, :4])
+        used = head_average(outputs.cross_attentions[layer])[0, :4]
+        assert used.sum(dim=-1).max() > 1.01  # without `renormalize` the weights are no shares
+        torch.testing.assert_close(details.calibrated[layer], (used / used.sum(dim=-1, keepdim=True))[:, :4])
         assert details.reliable[layer].double().mean().item() == reliability_level(a, phi)
 
 
