@@ -18,6 +18,7 @@ from .align_select import add_select
 from .align_train import add_train
 from .common import CommandError, explain
 from .demo import add_demo
+from .parser import Parser
 from .score import add_score
 from .streams import NamedOutput
 from .translate import add_translate
@@ -80,19 +81,13 @@ def _drop_output() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-class _Parser(argparse.ArgumentParser):
-    """Every command, and `attncal` itself, has --debug."""
-
-    def __init__(self, *arguments, **options):
-        super().__init__(*arguments, **options)
-        self.add_argument(
-            "--debug", action="store_true", default=argparse.SUPPRESS, help="show where in the code an error arose"
-        )
-
-
 def build_parser() -> argparse.ArgumentParser:
     """The parser of `attncal` and its sub-commands; `options.run` is the function to call."""
-    parser = _Parser(prog="attncal", description="Attention that can be trusted.")
+    parser = Parser(
+        prog="attncal",
+        description="Attention that can be trusted: translate, align words, train.",
+        epilog="Each command has a help page of its own, with examples:\n  attncal align run --help",
+    )
     parser.add_argument("--version", action="version", version=f"%(prog)s {version('hf_attncal')}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     align = commands.add_parser(

@@ -52,12 +52,16 @@ def add_run(actions: argparse._SubParsersAction) -> None:
         "source word i and target word j, counted from 0; words are what white space parts. A pair with an empty side "
         "has no links. Sentences longer than the model are read in overlapping windows, never cut.",
         epilog="Several processes (accelerate launch, torchrun) share the work where input and output are files: "
-        "each needs to see the same files.",
+        "each needs to see the same files.\n\nexamples:\n"
+        "  attncal align run MODEL --source text.en --target text.de --output links.align\n"
+        "  echo 'the house ||| das Haus' | attncal align run MODEL --scores",
     )
     files = parser.add_argument_group("input and output")
     files.add_argument("--input", metavar="FILE", help="lines `source ||| target`; without it, standard input")
-    files.add_argument("--source", metavar="FILE", help="source sentences, one a line; plain, .gz or .xz")
-    files.add_argument("--target", metavar="FILE", help="target sentences, as many lines")
+    files.add_argument(
+        "--source", metavar="FILE", help="source sentences, one a line; plain, .gz or .xz; without it, --input"
+    )
+    files.add_argument("--target", metavar="FILE", help="target sentences, as many lines; without it, --input")
     files.add_argument(
         "--output",
         metavar="FILE",
@@ -67,8 +71,7 @@ def add_run(actions: argparse._SubParsersAction) -> None:
         "--format",
         choices=("pharaoh", "json"),
         default="pharaoh",
-        help="json: one object a line, with links, scores, NULL probabilities and the score of the pair "
-        "(default: pharaoh)",
+        help="json: one object a line, with links, scores, NULL probabilities and the score of the pair",
     )
     files.add_argument("--scores", action="store_true", help="pharaoh: write `i-j:score`, with four decimals")
     files.add_argument(
@@ -107,16 +110,16 @@ def add_run(actions: argparse._SubParsersAction) -> None:
     running = add_model_options(
         parser, "folder or Hub name of a Mask-Align or an encoder-decoder checkpoint", dtype=True, lines=True
     )
-    running.add_argument(
-        "--batch-size", type=positive, default=256, help="most sentence pairs at once (default: %(default)s)"
-    )
+    running.add_argument("--batch-size", type=positive, default=256, help="most sentence pairs at once")
     running.add_argument(
         "--batch-tokens",
         type=positive,
         default=8192,
-        help="most tokens at once, both sides and padding included (default: %(default)s)",
+        help="most tokens at once, both sides and padding included",
     )
-    running.add_argument("--threads", type=positive, metavar="N", help="threads of PyTorch on the CPU")
+    running.add_argument(
+        "--threads", type=positive, help="threads of PyTorch on the CPU; without it, as PyTorch chooses"
+    )
     parser.set_defaults(run=_run_align)
 
 

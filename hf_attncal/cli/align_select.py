@@ -15,21 +15,24 @@ def add_select(actions: argparse._SubParsersAction) -> None:
         description="Try every layer of a Marian- or BART-style checkpoint, with all heads, single heads and sets of "
         "heads, by the step that predicts a token (Naive-Att) and by the one that reads it (Shift-Att), on annotated "
         "pairs; print the best and write them to alignment.json, which `attncal align run` reads.",
+        epilog="example:\n  attncal align select MODEL --source dev.en --target dev.de --gold dev.align",
     )
     add_model_options(parser, "folder or Hub name of an encoder-decoder, or of an adapter")
-    parser.add_argument("--source", required=True, metavar="FILE")
-    parser.add_argument("--target", required=True, metavar="FILE")
+    parser.add_argument(
+        "--source", required=True, metavar="FILE", help="source sentences, one a line; plain, .gz or .xz"
+    )
+    parser.add_argument("--target", required=True, metavar="FILE", help="target sentences, as many lines")
     parser.add_argument("--gold", required=True, metavar="FILE", help="links in Pharaoh format, counted from 0")
     parser.add_argument(
         "--output", metavar="FOLDER", help="where alignment.json goes; without it, MODEL if that is a folder"
     )
-    parser.add_argument("--top", type=positive, default=10, help="rows to print (default: %(default)s)")
+    parser.add_argument("--top", type=positive, default=10, help="rows to print")
     parser.add_argument("--lowercase", action="store_true", help="lower-case the text")
     parser.add_argument(
         "--weights",
         choices=("attention", "contribution"),
         default="attention",
-        help="what to read; contributions need a calibrated model or adapter (default: %(default)s)",
+        help="what to read; contributions need a calibrated model or adapter",
     )
     parser.set_defaults(run=_run_select)
 

@@ -21,6 +21,9 @@ def positive(text: str) -> int:
     return value
 
 
+positive.metavar = "N"  # in usage lines, see `parser.HelpFormatter`
+
+
 def between(low: float, high: float) -> Callable[[str], float]:
     """The type of an argument that is a number from `low` to `high`; NaN is none."""
 
@@ -30,6 +33,7 @@ def between(low: float, high: float) -> Callable[[str], float]:
             raise argparse.ArgumentTypeError(f"must be from {low} to {high}, got {text[:30]}")
         return value
 
+    number.metavar = "X"
     return number
 
 
@@ -46,7 +50,7 @@ def add_model_options(
     """
     parser.add_argument("model", metavar="MODEL", help=model)
     running = parser.add_argument_group("running")
-    running.add_argument("--device", help="such as cpu or cuda:0; without it, a GPU if there is one")
+    running.add_argument("--device", metavar="NAME", help="such as cpu or cuda:0; without it, a GPU if there is one")
     if dtype:
         running.add_argument(
             "--dtype",
@@ -73,7 +77,7 @@ def add_longest_line(parser: argparse._ActionsContainer, default: int = LONGEST_
         type=positive,
         default=default,
         metavar="BYTES",
-        help="a line of more bytes is an error (default: %(default)s)",
+        help="a line of more bytes is an error",
     )
 
 

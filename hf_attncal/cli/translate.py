@@ -24,7 +24,7 @@ def add_translate(commands: argparse._SubParsersAction) -> None:
         help="translate lines from standard input to standard output",
         description="Translate standard input to standard output: exactly one line out for each line in, in the same "
         "order, written as the input arrives. An empty line gives an empty line.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        epilog="example:\n  attncal translate MODEL < source.txt > translations.txt",
     )
     add_model_options(parser, "folder or Hub name of an encoder-decoder, or of an adapter", lines=True)
     parser.add_argument("--batch-size", type=positive, default=32, help="sentences translated at once")
@@ -33,13 +33,11 @@ def add_translate(commands: argparse._SubParsersAction) -> None:
         "--length-penalty",
         type=between(-5, 5),  # beyond, powers of lengths are no numbers that a score can be divided by
         default=1.0,
-        help="beam score = log-probability / length ** PENALTY; larger values favour longer translations",
-        metavar="PENALTY",
+        help="beam score = log-probability / length ** X; larger values favour longer translations",
     )
     parser.add_argument(
         "--max-new-tokens",
         type=positive,
-        metavar="N",
         help="longest translation in tokens; without it, twice the longest source of a batch plus 10",
     )
     parser.add_argument(
