@@ -8,7 +8,16 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import BinaryIO
 
-from .common import CommandError, add_model_options, between, choose_device, load_errors, positive
+from .common import (
+    CommandError,
+    add_model_options,
+    between,
+    check_readable,
+    choose_device,
+    load_errors,
+    positive,
+    tell_model,
+)
 from .streams import (
     BATCHES_PER_WINDOW,
     PairWindow,
@@ -158,9 +167,7 @@ def _check_files(options: argparse.Namespace, world: int) -> None:
             f"{world} processes cannot share standard input and output. Give the input as files (--input, or --source "
             "and --target) and --output FILE."
         )
-    for path in (options.input, options.source, options.target):
-        if path is not None and (not os.access(path, os.R_OK) or Path(path).is_dir()):
-            raise CommandError(f"{path} cannot be read: there is no such file, or it may not be read.")
+    check_readable(options.input, options.source, options.target)
     inputs = [path for path in (options.input, options.source, options.target) if path is not None]
     for path in inputs:
         if world > 1 and not os.path.isfile(path):
@@ -190,20 +197,21 @@ def load_aligner(options: argparse.Namespace):
     Raises:
         CommandError: the checkpoint cannot be loaded or is of another kind, or the options do not suit it.
     """
-    import torch
-
-    from hf_attncal.alignment import WordAligner
-    from hf_attncal.inference.files import blamed
-
-    if options.threads is not None:
-        torch.set_num_threads(options.threads)
-    device = choose_device(options.device)
     with load_errors(options.model):
+        import torch
+
+        from hf_attncal.alignment import WordAligner
+        from hf_attncal.inference.files import blamed
+
+        if options.threads is not None:
+            torch.set_num_threads(options.threads)
+        device = choose_device(options.device)
         aligner = WordAligner.from_pretrained(
             options.model, device=device, dtype=options.dtype, trust_remote_code=options.trust_remote_code
         )
         with blamed(f"config.json, alignment.json or tokenizer_config.json in {options.model}"):
             aligner.align([("1", "1")])  # else the first line would have the blame
+    tell_model(options.model, aligner.model)
     names = ("layer", "heads", "shift", "source_prefix", "weights")
     chosen = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
     try:

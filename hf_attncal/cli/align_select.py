@@ -4,7 +4,7 @@ import argparse
 import json
 from pathlib import Path
 
-from .common import CommandError, add_model_options, positive
+from .common import CommandError, add_model_options, check_readable, positive
 
 
 def add_select(actions: argparse._SubParsersAction) -> None:
@@ -38,21 +38,22 @@ def add_select(actions: argparse._SubParsersAction) -> None:
 
 
 def _run_select(options: argparse.Namespace) -> None:
-    from hf_attncal.alignment import parse_alignments, select_attention
-    from hf_attncal.data.corpora import read_parallel
-    from hf_attncal.data.text import read_lines
-
-    from .translate import load_model
-
+    check_readable(options.source, options.target, options.gold)
     output = options.output or options.model
     if not Path(output).is_dir():
         raise CommandError(f"{output} is no folder: name one for alignment.json with --output.")
+
+    from hf_attncal.alignment import parse_alignments, select_attention
+    from hf_attncal.data.text import read_lines, read_pairs
+
+    from .translate import load_model
+
     try:
-        text, gold = read_parallel(options.source, options.target), parse_alignments(read_lines(options.gold))
-        if len(gold) != len(text):
-            raise CommandError(f"{options.gold} has {len(gold)} lines of links for {len(text)} sentence pairs.")
+        text, gold = read_pairs(options.source, options.target), parse_alignments(read_lines(options.gold))
+        if len(gold) != len(text[0]):
+            raise CommandError(f"{options.gold} has {len(gold)} lines of links for {len(text[0])} sentence pairs.")
         model, tokenizer = load_model(options.model, options.device, options.trust_remote_code)
-        sides = [[line.lower() if options.lowercase else line for line in text[side]] for side in ("source", "target")]
+        sides = [[line.lower() if options.lowercase else line for line in side] for side in text]
         ranked = select_attention(model, tokenizer, *sides, gold, weights=options.weights)
     except ValueError as error:
         raise CommandError(str(error)) from error

@@ -2,7 +2,8 @@
 
 import argparse
 
-from .common import CommandError, positive
+from .common import CommandError, check_folder, check_readable, positive
+from .messages import job_progress
 
 
 def add_train(actions: argparse._SubParsersAction) -> None:
@@ -61,12 +62,15 @@ def add_train(actions: argparse._SubParsersAction) -> None:
 
 
 def _run_train(options: argparse.Namespace) -> None:
-    from hf_attncal.training.settings import apply_overrides
-    from hf_attncal.training.word_alignment import AlignerConfig, train_aligner
-
     dev = (options.dev_source, options.dev_target, options.dev_gold)
     if any(dev) and not all(dev):
         raise CommandError("--dev-source, --dev-target and --dev-gold belong together: give all three or none.")
+    check_readable(*options.source, *options.target, options.guide, *dev)
+    check_folder(options.output)
+
+    from hf_attncal.training.settings import apply_overrides
+    from hf_attncal.training.word_alignment import AlignerConfig, train_aligner
+
     train = {"source": options.source, "target": options.target}
     values = {
         "data": {"lowercase": options.lowercase, "train": train | ({"guide": options.guide} if options.guide else {})},
@@ -85,7 +89,8 @@ def _run_train(options: argparse.Namespace) -> None:
         values["training"]["max_steps"] = options.steps
     try:
         config = AlignerConfig.make(apply_overrides(values, options.settings))
-        results = train_aligner(config, resume=options.resume, allow_changes=options.allow_changes)
+        with job_progress():
+            results = train_aligner(config, resume=options.resume, allow_changes=options.allow_changes)
     except ValueError as error:
         raise CommandError(str(error)) from error
     print(f"{options.output}: {results['steps']} steps in {results['wall_seconds'] / 60:.1f} minutes")

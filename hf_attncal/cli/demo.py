@@ -2,7 +2,7 @@
 
 import argparse
 
-from .common import positive
+from .common import check_folder, positive
 
 
 def add_demo(commands: argparse._SubParsersAction) -> None:
@@ -22,6 +22,8 @@ def add_demo(commands: argparse._SubParsersAction) -> None:
 
 
 def _run_demo(options: argparse.Namespace) -> None:
+    check_folder(options.output)
+
     from hf_attncal.demo import run_demo
     from hf_attncal.metrics.records import writing
 

@@ -1,7 +1,6 @@
 """`attncal score`: alignment error rate of files with word links against a gold alignment."""
 
 import argparse
-import dataclasses
 import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -132,6 +131,8 @@ def score_rows(
     Raises:
         CommandError: indices of a hypothesis seem to be shifted or exchanged, or the signature cannot hold an option.
     """
+    from dataclasses import asdict
+
     from hf_attncal.metrics.aer import alignment_error_rate, find_index_mismatch, paired_bootstrap
 
     counted = {
@@ -154,7 +155,7 @@ def score_rows(
         except ValueError as error:
             raise CommandError(str(error)) from error
         better = paired_bootstrap(gold, systems[0], links, **counted) if rows and options.bootstrap else None
-        rows.append({"hypothesis": name, **dataclasses.asdict(score), "better_than_first": better})
+        rows.append({"hypothesis": name, **asdict(score), "better_than_first": better})
     return rows
 
 
