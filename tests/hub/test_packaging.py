@@ -238,7 +238,7 @@ from hf_attncal.inference.translation import translate
 aligner = WordAligner.from_pretrained("aligner", device="cpu")
 for alignment in aligner.align([("the house", "das Haus")], threshold=0.5):
     reveal_type(alignment)
-reveal_type(AttnCalMarianMTModel.from_pretrained("model", calibration="gated"))
+reveal_type(AttnCalMarianMTModel)
 reveal_type(translate(None, None, ["a house"], num_beams=2))
 aligner.align([("the house", "das Haus")], treshold=0.5)
 """
@@ -259,6 +259,7 @@ aligner.align([("the house", "das Haus")], treshold=0.5)
     revealed = re.findall(r'Revealed type is "(.*)"', run.stdout)
     assert revealed == [
         "hf_attncal.alignment.merging.WordAlignment",
+        "def (config: hf_attncal.models.configuration_attncal.AttnCalMarianConfig) -> "
         "hf_attncal.models.modeling_attncal_marian.AttnCalMarianMTModel",
         "list[str]",
     ]
