@@ -6,9 +6,11 @@ import sys
 import warnings
 
 import pytest
+import torch
 
 import hf_attncal.cli
 from hf_attncal.cli import main
+from hf_attncal.cli.common import tell_model
 from hf_attncal.cli.messages import LOG, is_quiet, job_progress, libraries_are_heard, loudness
 from hf_attncal.cli.streams import progress_bar
 
@@ -96,3 +98,9 @@ def test_a_library_is_silenced_while_it_loads_unless_it_is_to_be_heard(tmp_path,
             warnings.warn("from a library", stacklevel=1)
         assert ("from a library" in capsys.readouterr().err) == heard
     assert log.level == before
+
+
+def test_v_tells_of_a_model_without_parameters_too(capsys):
+    with loudness(1, False):
+        tell_model("counts", torch.nn.BatchNorm1d(3, affine=False).to("cpu"))
+    assert capsys.readouterr().err.startswith("attncal: counts: BatchNorm1d, 7 numbers in float32\n")
