@@ -4,6 +4,10 @@ import io
 import warnings
 from collections.abc import Collection, Mapping, Sequence
 
+from hf_attncal.extras import need
+
+need("plot")
+
 from matplotlib.figure import Figure
 from matplotlib.patches import PathPatch, Rectangle
 from matplotlib.path import Path

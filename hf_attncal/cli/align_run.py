@@ -11,9 +11,11 @@ from .common import (
     add_file_options,
     add_model_options,
     between,
+    check_readable,
     choose_device,
     load_errors,
     positive,
+    tell_model,
 )
 from .streams import (
     BATCHES_PER_WINDOW,
@@ -58,18 +60,22 @@ def add_run(actions: argparse._SubParsersAction) -> None:
         "source word i and target word j, counted from 0; words are what white space parts. A pair with an empty side "
         "has no links. Sentences longer than the model are read in overlapping windows, never cut.",
         epilog="Several processes (accelerate launch, torchrun) share the work where input and output are files: "
-        "each needs to see the same files.",
+        "each needs to see the same files.\n\nexamples:\n"
+        "  attncal align run MODEL --source text.en --target text.de --output links.align\n"
+        "  echo 'the house ||| das Haus' | attncal align run MODEL --scores",
     )
     files = add_file_options(parser, "lines `source ||| target`")
-    files.add_argument("--source", metavar="FILE", help="source sentences, one a line; plain, .gz or .xz")
-    files.add_argument("--target", metavar="FILE", help="target sentences, as many lines")
+    files.add_argument(
+        "--source", metavar="FILE", help="source sentences, one a line; plain, .gz or .xz; without it, --input"
+    )
+    files.add_argument("--target", metavar="FILE", help="target sentences, as many lines; without it, --input")
     files.add_argument(
         "--format",
         choices=("pharaoh", "words", "json", "html"),
         default="pharaoh",
         help="words: the words of each link, `house=maison` (in words `=` is written `\\=`, and `\\` is `\\\\`); "
         "json: one object a line, with words, links, scores, NULL probabilities and the score of the pair; html: one "
-        "page with a picture of each pair, which needs no other file (default: pharaoh)",
+        "page with a picture of each pair, which needs no other file",
     )
     files.add_argument("--scores", action="store_true", help="pharaoh, words: write `i-j:score`, with four decimals")
     files.add_argument(
@@ -108,14 +114,12 @@ def add_run(actions: argparse._SubParsersAction) -> None:
     running = add_model_options(
         parser, "folder or Hub name of a Mask-Align or an encoder-decoder checkpoint", lines=True
     )
-    running.add_argument(
-        "--batch-size", type=positive, default=256, help="most sentence pairs at once (default: %(default)s)"
-    )
+    running.add_argument("--batch-size", type=positive, default=256, help="most sentence pairs at once")
     running.add_argument(
         "--batch-tokens",
         type=positive,
         default=4096,
-        help="most tokens at once, both sides and padding included (default: %(default)s)",
+        help="most tokens at once, both sides and padding included",
     )
     parser.set_defaults(run=_run_align)
 
@@ -147,6 +151,7 @@ def _check_options(options: argparse.Namespace, world: int) -> None:
         raise CommandError("Give --input, or --source and --target, not all of them.")
     if world > 1 and options.format == "html":
         raise CommandError(f"{world} processes cannot write one page. Use one process, or another --format.")
+    check_readable(options.input, options.source, options.target)
     inputs = [path for path in (options.input, options.source, options.target) if path is not None]
     check_files(inputs, {"--output": options.output}, world)
 
@@ -183,14 +188,15 @@ def open_aligner(name: str, options: argparse.Namespace):
     Raises:
         CommandError: the checkpoint cannot be loaded or is of another kind.
     """
-    from hf_attncal.alignment import WordAligner
-
-    device = choose_device(options)
     with load_errors(name):
+        from hf_attncal.alignment import WordAligner
+
+        device = choose_device(options)
         aligner = WordAligner.from_pretrained(
             name, device=device, dtype=options.dtype, trust_remote_code=options.trust_remote_code
         )
     try_aligner(name, aligner)
+    tell_model(name, aligner.model)
     return aligner
 
 

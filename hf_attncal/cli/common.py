@@ -6,6 +6,8 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from .messages import LOG, libraries_are_heard
+
 LONGEST_LINE = 10_000  # bytes: two such sides take at most 3 GB and 10 seconds to align
 
 
@@ -21,6 +23,9 @@ def positive(text: str) -> int:
     return value
 
 
+positive.metavar = "N"  # in usage lines, see `parser.HelpFormatter`
+
+
 def between(low: float, high: float) -> Callable[[str], float]:
     """The type of an argument that is a number from `low` to `high`; NaN is none."""
 
@@ -30,6 +35,7 @@ def between(low: float, high: float) -> Callable[[str], float]:
             raise argparse.ArgumentTypeError(f"must be from {low} to {high}, got {text[:30]}")
         return value
 
+    number.metavar = "X"
     return number
 
 
@@ -43,14 +49,14 @@ def add_model_options(parser: argparse.ArgumentParser, model: str, *, lines: boo
     """
     parser.add_argument("model", metavar="MODEL", help=model)
     running = parser.add_argument_group("running")
-    running.add_argument("--device", help="such as cpu or cuda:0; without it, a GPU if there is one")
+    running.add_argument("--device", metavar="NAME", help="such as cpu or cuda:0; without it, a GPU if there is one")
     running.add_argument(
         "--dtype",
         choices=("float32", "bfloat16", "float16"),
         help="precision of the weights; without it, as they are saved",
     )
     running.add_argument(
-        "--threads", type=positive, metavar="N", help="threads of PyTorch on the CPU; without it, as PyTorch chooses"
+        "--threads", type=positive, help="threads of PyTorch on the CPU; without it, as PyTorch chooses"
     )
     running.add_argument(
         "--trust-remote-code", action="store_true", help="run the model code that comes with the checkpoint"
@@ -89,8 +95,39 @@ def add_longest_line(parser: argparse._ActionsContainer, default: int = LONGEST_
         type=positive,
         default=default,
         metavar="BYTES",
-        help="a line of more bytes is an error (default: %(default)s)",
+        help="a line of more bytes is an error",
     )
+
+
+# ---- files ----
+
+
+def check_readable(*paths: str | None) -> None:
+    """Refuse an input that cannot be read, before anything is loaded; None is no input.
+
+    Raises:
+        CommandError: the first that is not there, a folder, or not to be read.
+    """
+    for path in paths:
+        if path is None or (os.access(path, os.R_OK) and not os.path.isdir(path)):
+            continue
+        problem = "is a folder, and no file" if os.path.isdir(path) else "may not be read: change its permissions"
+        raise CommandError(
+            f"{path} {problem}." if os.path.lexists(path) else f"There is no file {path or repr(path)}."
+        )
+
+
+def check_folder(path: str) -> None:
+    """Refuse an output folder that cannot be one, before anything is loaded.
+
+    Raises:
+        CommandError: it, or what it should lie in, is a file.
+    """
+    there = path or "."
+    while not os.path.lexists(there) and os.path.dirname(there) != there:
+        there = os.path.dirname(there) or "."
+    if not os.path.isdir(there):
+        raise CommandError(f"{path} cannot be a folder: {there} is a file. Give another --output.")
 
 
 # ---- errors ----
@@ -108,6 +145,11 @@ def explain(error: BaseException) -> str:
     """What is told to the user about an error, on one line: what to mend, or else that it is a bug."""
     if isinstance(error, CommandError):
         return str(error)
+    if isinstance(error, ModuleNotFoundError):
+        from hf_attncal.extras import remedy
+
+        if told := remedy(error.name):
+            return f"{told}."
     kind, text = type(error).__name__, one_line(error)
     if isinstance(error, OSError):
         told = f"{error.filename}: {error.strerror}." if error.filename and error.strerror else f"{text or kind}."
@@ -132,14 +174,22 @@ def load_errors(name: str) -> Iterator[None]:
     """
     import warnings
 
+    from hf_attncal.inference.names import check_name
+
+    try:
+        check_name(name)  # before torch and transformers are imported
+    except OSError as error:
+        raise CommandError(str(error)) from error
+
     from transformers.utils import logging
 
     logging.disable_progress_bar()  # of the weights: a pipe's standard error is for errors
     verbosity = logging.get_verbosity()
-    logging.set_verbosity(logging.CRITICAL)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+            if not libraries_are_heard():
+                logging.set_verbosity(logging.CRITICAL)
+                warnings.simplefilter("ignore")
             yield
     except (CommandError, MemoryError):
         raise
@@ -157,6 +207,14 @@ def load_errors(name: str) -> Iterator[None]:
         logging.set_verbosity(verbosity)
 
 
+def tell_model(name: str, model) -> None:
+    """With -v: what was loaded."""
+    tensors = model.state_dict().values()  # an aligner that counts has no parameters
+    types = sorted({str(tensor.dtype).removeprefix("torch.") for tensor in tensors if tensor.is_floating_point()})
+    size = f"{sum(tensor.numel() for tensor in tensors):,} numbers in {' and '.join(types)}"
+    LOG.info("%s: %s, %s", name, type(model).__name__, size)
+
+
 def choose_device(options: argparse.Namespace) -> str:
     """The device of --device, or a GPU if there is one: that of the local rank, where processes share a job.
 
@@ -170,6 +228,7 @@ def choose_device(options: argparse.Namespace) -> str:
     if options.threads is not None:
         torch.set_num_threads(options.threads)
     device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
+    LOG.info("on %s", device)
     if device == "cuda":
         device = f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
     try:

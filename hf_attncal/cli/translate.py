@@ -14,6 +14,7 @@ from .common import (
     choose_device,
     load_errors,
     positive,
+    tell_model,
 )
 from .streams import (
     BATCHES_PER_WINDOW,
@@ -37,7 +38,8 @@ def add_translate(commands: argparse._SubParsersAction) -> None:
         help="translate text, line by line",
         description="Translate standard input to standard output, or files: exactly one line out for each line in, in "
         "the same order, written as the input arrives. An empty line gives an empty line.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        epilog="examples:\n  attncal translate MODEL < source.txt > translations.txt\n"
+        "  attncal translate MODEL --input source.txt --output translations.txt --alignments links.align",
     )
     files = add_file_options(parser, "text, one sentence a line")
     files.add_argument(
@@ -74,13 +76,11 @@ def add_translate(commands: argparse._SubParsersAction) -> None:
         "--length-penalty",
         type=between(-5, 5),  # beyond, powers of lengths are no numbers that a score can be divided by
         default=1.0,
-        help="beam score = log-probability / length ** PENALTY; larger values favour longer translations",
-        metavar="PENALTY",
+        help="beam score = log-probability / length ** X; larger values favour longer translations",
     )
     search.add_argument(
         "--max-new-tokens",
         type=positive,
-        metavar="N",
         help="longest translation in tokens; without it, twice the longest source of a batch plus 10",
     )
     search.add_argument(
@@ -144,12 +144,12 @@ def load_model(options: argparse.Namespace):
     Raises:
         CommandError: there is no such checkpoint, it is of another kind, or the device cannot be used.
     """
-    from hf_attncal.inference.files import blamed
-    from hf_attncal.inference.loading import load_config, load_seq2seq
-    from hf_attncal.inference.translation import translate
-
     name, trust_remote_code = options.model, options.trust_remote_code
     with load_errors(name):
+        from hf_attncal.inference.files import blamed
+        from hf_attncal.inference.loading import load_config, load_seq2seq
+        from hf_attncal.inference.translation import translate
+
         # False and not None: asked with None, transformers would read the answer from standard input, our data.
         config = load_config(name, trust_remote_code=trust_remote_code)
         if not config.is_encoder_decoder:
@@ -161,6 +161,7 @@ def load_model(options: argparse.Namespace):
     model = model.to(choose_device(options)).eval()
     with load_errors(name), blamed(f"config.json, generation_config.json or tokenizer_config.json in {name}"):
         translate(model, tokenizer, ["1"], num_beams=2, max_new_tokens=2)  # else the first line would have the blame
+    tell_model(name, model)
     return model, tokenizer
 
 

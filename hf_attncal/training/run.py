@@ -55,13 +55,15 @@ def start(config: Settings, resume: bool, allow_changes: bool) -> Iterator[Run]:
         allow_changes: with settings or data other than those that the run began with.
 
     Raises:
-        ValueError: no text to train on, or an output folder that holds another run; see `folder.claimed`.
+        ValueError: no text to train on, or an output folder that holds another run; see `folder.claimed`;
+            a model to begin with that is not there.
         OSError: among others a full disk, with the output folder's name where the system names no file.
     """
     if config.data.train is None:
         raise ValueError("`data.train` must name the text to train on, got none.")
     if allow_changes and not resume:
         raise ValueError("--allow-changes goes with --resume: a run that starts has nothing to differ from.")
+    config.check_starts()
     args = config.arguments()
     with records.writing(args.output_dir), claimed(config, args, resume, allow_changes) as run:
         set_seed(args.seed)

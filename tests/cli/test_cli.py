@@ -183,7 +183,7 @@ def test_only_a_newline_ends_a_line():
 def test_a_folder_that_is_not_there(attncal, tmp_path):
     status, out, err = attncal("translate", str(tmp_path / "nothing"))
     assert (status, out) == (1, "")
-    assert "nothing cannot be loaded" in err
+    assert err == f"attncal: error: There is no folder {tmp_path / 'nothing'}.\n"
     assert "Traceback" not in err
 
 
@@ -328,4 +328,12 @@ def test_what_cannot_be_scored_does_not_wait_for_models(tmp_path, content):
 
 
 def test_the_check_of_imports_sees_what_a_command_imports(tmp_path):
-    assert {"torch", "transformers"} <= imported_by("translate", str(tmp_path / "nothing"))[1]
+    (tmp_path / "config.json").write_text("{}")
+    assert {"torch", "transformers"} <= imported_by("translate", str(tmp_path))[1]
+
+
+def test_what_is_no_model_does_not_wait_for_heavy_packages(tmp_path):
+    for command in ("translate", "align run"):
+        status, modules = imported_by(*command.split(), str(tmp_path / "nothing"))
+        assert status == 1
+        assert {*HEAVY, "numpy"} & modules == set()

@@ -453,9 +453,9 @@ def test_what_is_too_much_for_the_memory_at_once_is_aligned_in_parts(run, checkp
     [
         (["--source", "s"], "--source and --target go together"),
         (["--source", "s", "--target", "t", "--input", "p"], "Give --input, or --source and --target"),
-        (["--input", "no/such/file"], "no/such/file cannot be read"),
+        (["--input", "no/such/file"], "There is no file no/such/file."),
         (["--output", "no/such/folder/links"], "which is no folder"),
-        (["--input", "."], ". cannot be read"),
+        (["--input", "."], ". is a folder, and no file."),
         (["--output", "."], "--output . is a folder"),
     ],
 )
@@ -554,7 +554,7 @@ def test_values_out_of_range_are_refused_at_once(arguments, capsys):
 def test_a_checkpoint_that_is_not_there_and_a_device_that_is_not(run, checkpoint, tmp_path):
     status, _, err = run(tmp_path / "nothing")
     assert status == 1
-    assert "nothing cannot be loaded" in err
+    assert err == f"attncal: error: There is no folder {tmp_path / 'nothing'}.\n"
     assert main(["align", "run", checkpoint.folder, "--device", "no_such_device"]) == 1
 
 
