@@ -11,8 +11,8 @@ def add_train(commands: argparse._SubParsersAction) -> None:
         "train",
         help="train a translation model from parallel text",
         description="Train a translation model (Marian) from parallel text: a vocabulary, a model whose size and "
-        "number of steps fit the text, and BLEU on dev and test text. Without dev text, 500 pairs of the text are held "
-        "out for it. The folder is a checkpoint for `attncal translate`.",
+        "number of steps fit the text, and BLEU on dev and test text. Without dev text, 500 pairs of the text are "
+        "held out for it. The folder is a checkpoint for `attncal translate`.",
         epilog="Several processes: `accelerate launch` or `torchrun` with training/train_translation.py.\n\n"
         "examples:\n"
         "  attncal train --source train.en --target train.de --output model --dry-run\n"

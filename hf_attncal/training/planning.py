@@ -18,10 +18,11 @@ from .settings import Settings
 
 clock = time.monotonic
 # Of a measurement: the first steps are slower; then as many as these seconds have, within limits.
-_UNTIMED, _LEAST, _MOST, _SECONDS = 2, 3, 50, 10.0
+_UNTIMED, _LEAST, _MOST, _SECONDS = 2, 2, 50, 10.0
 # Of a time budget, for what leads to a finished model. The rest is for evaluations, scores and saving.
 _FOR_TRAINING = 0.85
 _SIDES = ("input_ids", "labels", "target_input_ids")
+_BYTES_OF_A_CELL = 6  # see `counting.CountLearner`
 _WARMUPS = ("warmup_steps", "agreement_warmup_steps")
 
 
@@ -213,7 +214,7 @@ def plan(trainer: Trainer, config: Settings, reports: dict[str, Any], run: Run, 
         before: seconds for what comes before the training, besides what this process has spent.
 
     Returns:
-        What `plan_of_text` gives, and `parameters`, `trained_parameters`, `steps`, `epochs`, `seconds_per_step`.
+        What `plan_of_counts` gives, and `parameters`, `trained_parameters`, `steps`, `epochs`, `seconds_per_step`.
 
     Raises:
         ValueError: fewer steps than the warm-up, or none in the time budget.
@@ -221,52 +222,54 @@ def plan(trainer: Trainer, config: Settings, reports: dict[str, Any], run: Run, 
     check_steps(trainer, config)
     steps = total_steps(trainer)
     epoch = len(trainer.get_train_dataloader()) / trainer.args.gradient_accumulation_steps
+    found = _text(trainer.train_dataset, reports)
     parameters = list(trainer.model.parameters())
-    trained = sum(parameter.numel() for parameter in parameters if parameter.requires_grad)
+    found["parameters"] = sum(parameter.numel() for parameter in parameters)
+    found["trained_parameters"] = sum(parameter.numel() for parameter in parameters if parameter.requires_grad)
+    print(f"Model: {found['parameters']:,} parameters, {found['trained_parameters']:,} of them trained")
     speed = measure(trainer)
     if config.minutes is not None:
         steps = min(steps, steps_within(config.minutes, clock() - run.started + before, speed.seconds))
-    found = {
-        "parameters": sum(parameter.numel() for parameter in parameters),
-        "trained_parameters": trained,
-        "steps": steps,
-        "epochs": steps / epoch,
-        "seconds_per_step": speed.seconds,
-    }
-    print(f"Model: {found['parameters']:,} parameters, {trained:,} of them trained")
+    found |= {"steps": steps, "epochs": steps / epoch, "seconds_per_step": speed.seconds}
     print(f"Training: {steps:,} steps of {speed.seconds:.2f} seconds, {found['epochs']:.1f} epochs")
-    return plan_of_text(trainer.train_dataset, reports, run, before + steps * speed.seconds, speed.memory) | found
+    return found | _costs(run, before + steps * speed.seconds, speed.memory)
 
 
-def plan_of_text(
-    text: Dataset, reports: dict[str, Any], run: Run, seconds: float, memory: int | None = None
-) -> dict[str, Any]:
-    """What is known of a run from its text; printed, too.
+def plan_of_counts(text: Dataset, reports: dict[str, Any], run: Run, seconds: float) -> dict[str, Any]:
+    """What a run without steps would be: the aligner that counts.
 
     Args:
         text: tokenised.
         reports: which sentence pairs of each text were kept.
         run: from `run.start`.
         seconds: for all that this process has not done.
-        memory: its peak in bytes, where it is known.
 
     Returns:
         `sentence_pairs`, `tokens` of each side, `minutes` and `memory_bytes`.
     """
-    found = {
-        "sentence_pairs": {name: dataclasses.asdict(report) for name, report in reports.items()},
-        "tokens": {name: count_tokens(text, name) for name in _SIDES if name in text.column_names},
-        "minutes": (clock() - run.started + seconds) / 60,
-        "memory_bytes": memory,
-    }
+    found = _text(text, reports)
+    source, target = (text.with_format("numpy")[name] for name in found["tokens"])
+    cells = sum(len(one) * len(other) for one, other in zip(source, target, strict=True))
+    return found | _costs(run, seconds, (peak_memory() or 0) + _BYTES_OF_A_CELL * cells)
+
+
+def _text(text: Dataset, reports: dict[str, Any]) -> dict[str, Any]:
+    """The pairs and tokens of a tokenised text; printed, too."""
     for name, report in reports.items():
         print(f"Text, {name}: {report}")
-    source, target = found["tokens"].values()
+    tokens = {name: count_tokens(text, name) for name in _SIDES if name in text.column_names}
+    source, target = tokens.values()
     print(f"Tokens: {source:,} of the source, {target:,} of the target")
+    return {"sentence_pairs": {name: dataclasses.asdict(report) for name, report in reports.items()}, "tokens": tokens}
+
+
+def _costs(run: Run, seconds: float, memory: int | None) -> dict[str, Any]:
+    """Minutes, with `seconds` for what this process has not done, and bytes; printed, too."""
+    minutes = (clock() - run.started + seconds) / 60
     if memory is not None:
         print(f"Memory: {memory / 1e9:.1f} GB")
-    print(f"Time: about {found['minutes']:.1f} minutes on this machine, and evaluations. Nothing was written.")
-    return found
+    print(f"Time: about {minutes:.1f} minutes on this machine, and evaluations. Nothing was written.")
+    return {"minutes": minutes, "memory_bytes": memory}
 
 
 def count_tokens(text: Dataset, column: str) -> int:

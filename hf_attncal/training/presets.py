@@ -47,12 +47,10 @@ def settings_of(
         return {}
     check({"preset": name}, {"preset": Literal[names_of(job)]})
     sections = read_preset(job, name)
-    training = values.get("training", {})
-    check(training, config_class.training_hints(), "training")
-    steps = training.get("max_steps", 0)
     if name == _FITTED:
-        fitting = fitted(count_pairs(values.get("data", {}), config_class), steps if steps > 0 else None)
-        if "num_train_epochs" in training and steps <= 0:  # how many steps that is depends on the tokens
+        steps = config_class.steps_given(values)
+        fitting = fitted(count_pairs(values.get("data", {}), config_class), steps or None)
+        if "num_train_epochs" in values.get("training", {}) and not steps:  # how many steps is up to the tokens
             planned = fitting["training"].pop("max_steps")
             fitting["training"] |= {key: fitting["training"][key] / planned for key in _SHARES}
         sections = merge(fitting, sections)
@@ -67,10 +65,10 @@ def anneal(sections: dict[str, Any], section: str, values: dict[str, Any]) -> No
         section: that has the switches.
         values: settings as YAML gives them.
     """
-    chosen = sections[section] | values.get(section, {})
-    steps = (sections["training"] | values.get("training", {})).get("max_steps", 0)
-    if values.get("preset") and chosen.get("calibration") == "annealed" and steps > 0:
-        sections[section]["annealing_steps"] = round(_ANNEALED * steps)
+    if values.get("preset") and (sections[section] | values.get(section, {})).get("calibration") == "annealed":
+        steps = (sections["training"] | values.get("training", {})).get("max_steps", 0)
+        if steps > 0:
+            sections[section]["annealing_steps"] = round(_ANNEALED * steps)
 
 
 def count_pairs(section: dict[str, Any], config_class: type[Settings]) -> int:

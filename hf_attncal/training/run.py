@@ -96,7 +96,7 @@ def start(config: Settings, resume: bool, allow_changes: bool, dry_run: bool = F
     with ExitStack() as stack:
         if dry_run:
             check_free(Path(config.training["output_dir"]))
-            args = config.arguments(output_dir=stack.enter_context(TemporaryDirectory()))
+            args = config.arguments(output_dir=stack.enter_context(TemporaryDirectory()), disable_tqdm=True)
             run = Run(args, dry=True)
         else:
             args = config.arguments()

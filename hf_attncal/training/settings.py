@@ -380,6 +380,13 @@ class Settings:
         """The keys of the section `training`, with their types."""
         return hints_of(cls.arguments_class) | TRAINING_HINTS
 
+    @classmethod
+    def steps_given(cls, values: dict[str, Any]) -> int:
+        """The `training.max_steps` of a nested dictionary; 0 where it leaves their number to something else."""
+        given = {key: value for key, value in values.get("training", {}).items() if key == "max_steps"}
+        check(given, cls.training_hints(), "training")
+        return max(0, given.get("max_steps", 0))
+
     def __post_init__(self):
         for name in ("eval_strategy", "save_strategy", "logging_strategy"):
             if self.training.get(name) is False:  # what YAML makes of `no`

@@ -34,7 +34,7 @@ from .cards import PAIR, write_card
 from .checkpoints import WholeCheckpointsMixin
 from .counting import CountLearner, CountsConfig, learn_counts
 from .folder import RESULTS, Run, fill, finish_run, in_first_process
-from .planning import plan, plan_of_text, settled
+from .planning import plan, plan_of_counts, settled
 from .presets import names_of, read_preset
 from .run import build_model, build_tokenizer, finish, held_out_rows, hold_out, read_text, save_parts, start, train
 from .settings import NotNegative, Positive, Settings, TokenizerConfig, check, hints_of
@@ -127,9 +127,8 @@ class AlignerConfig(Settings):
         if {"max_steps", "num_train_epochs"} & training.keys():  # the length of the run is given
             for name in ("max_steps", "num_train_epochs", "least_steps"):
                 chosen["training"].pop(name, None)
-        check(training, cls.training_hints(), "training")
-        steps = training.get("max_steps", 0)
-        for name, share in _WARMUPS.items() if steps > 0 else ():
+        steps = cls.steps_given(values)
+        for name, share in _WARMUPS.items() if steps else ():
             chosen["training"][name] = min(chosen["training"].get(name, 0), int(share * steps))
         return chosen | {"data": {"held_out_pairs": 500}}
 
@@ -291,7 +290,7 @@ def train_aligner(
             counting = _counting_seconds(config, texts["train"], tokenizer)
         if config.family is FAMILIES["hmm_align"]:
             if run.dry:
-                return plan_of_text(texts["train"], reports, run, counting)
+                return plan_of_counts(texts["train"], reports, run, counting)
             return in_first_process(
                 run.args.process_index == 0,
                 lambda: _count(config, run, texts["train"], tokenizer, reports, golds, sample),
