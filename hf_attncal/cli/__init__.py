@@ -61,7 +61,7 @@ def exit_status(job: Callable[[], Any], name: str, debug: Callable[[], bool]) ->
             finally:
                 output.flush()
     except KeyboardInterrupt as interrupt:
-        print(f"{name}: {interrupt or 'interrupted'}", file=sys.stderr)
+        print(f"{name}: {str(interrupt) or 'interrupted'}", file=sys.stderr)
         return _INTERRUPT_STATUS
     except BrokenPipeError:  # the reader has left (`| head`)
         _drop_output()

@@ -96,6 +96,9 @@ def settings_of(options: argparse.Namespace, *, base: Values | None = None) -> V
     for split, prefix in (("train", ""), ("dev", "dev_"), ("test", "test_")):
         entry = {name: getattr(options, f"{prefix}{name}", None) for name in ("source", "target", "gold", "guide")}
         entry = {name: _absolute(given, values) for name, given in entry.items() if given}
+        if ("source" in entry) != ("target" in entry):
+            option = f"--{prefix.replace('_', '-')}"
+            raise CommandError(f"{option}source and {option}target belong together: give both.")
         if entry:
             values.setdefault("data", {})[split] = entry
     for option, (section, key) in _KEYS.items():

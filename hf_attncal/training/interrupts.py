@@ -78,6 +78,6 @@ class _Stop(TrainerCallback):
 def how_to_go_on(folder: str | Path, command: Sequence[str]) -> str:
     """What to tell somebody who has interrupted a run in this folder by this command."""
     if not last_checkpoints(folder):
-        return f"{folder} holds nothing yet: there was no checkpoint."
+        return f"There is no checkpoint in {folder} yet: start anew."
     command = [*command, *(["--resume"] if "--resume" not in command else [])]
     return f"Go on with: {shlex.join(command)}"

@@ -70,7 +70,7 @@ def run_job(
         if options.get("dry_run"):
             raise
         advice = how_to_go_on(config.training["output_dir"], command)
-        raise KeyboardInterrupt(f"{error or 'interrupted'}. {advice}") from None
+        raise KeyboardInterrupt(f"{str(error) or 'interrupted'}. {advice}") from None
 
 
 @contextmanager

@@ -117,7 +117,7 @@ class AlignerConfig(Settings):
         """What `preset` sets, or `model.size`, its other name; an aligner to go on from has fields of its own."""
         model, training = values.get("model", {}), values.get("training", {})
         size = values.get("preset") or model.get("size", "small")
-        check({"size": model.get("size", size)}, cls.own_keys, "model")
+        check({key: model[key] for key in cls.own_keys if key in model}, cls.own_keys, "model")
         check({"preset": size}, {"preset": Literal[tuple(SIZES)]})
         if model.get("size", size) != size:
             raise ValueError(f"`model.size` must be `preset` ({size}) or left out, got {model['size']!r}.")
