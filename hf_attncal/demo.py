@@ -73,7 +73,7 @@ def run_demo(output: str | Path, steps: int, seed: int) -> dict:
     console.rule("[bold]Data")
     pairs = generate_split(**PAIRS)
     text = {name: _texts(getattr(pairs, name)) for name in PAIRS}
-    tokenizer = build_tokenizer(config.tokenizer, None, run, text["train"])
+    tokenizer = build_tokenizer(config, run, text["train"])
     console.print(
         "{train:,} synthetic English-German pairs to train on, {valid} to choose a layer, {test} to test; "
         "{} subwords. One pair:\n  {source}\n  {target}".format(len(tokenizer), **PAIRS, **text["test"][0])

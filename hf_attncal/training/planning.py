@@ -46,6 +46,7 @@ def measure(trainer: Trainer) -> Speed:
     args = trainer.args
     args.max_steps = _UNTIMED + _MOST
     args.eval_strategy = args.save_strategy = args.logging_strategy = "no"
+    args.eval_on_start = False
     stopwatch = _Stopwatch()
     for callback in list(trainer.callback_handler.callbacks):  # what reports, prints or scores
         if not (isinstance(callback, DefaultFlowCallback) or type(callback).__module__.startswith("hf_attncal")):
@@ -94,9 +95,7 @@ def peak_memory() -> int | None:
 # ---- the length of a run ----
 
 
-def settled(
-    config: Settings, run: Run, build: Callable[[Settings, Any], Trainer], least_minutes: float = 0.0
-) -> tuple[Settings, Trainer]:
+def settled(config: Settings, run: Run, build: Callable[[Settings, Any], Trainer]) -> tuple[Settings, Trainer]:
     """The trainer of a run whose length is settled, and the settings that say it.
 
     With a time budget the run has no more optimiser steps than the measured speed allows, and ends when the budget
@@ -267,7 +266,7 @@ def _costs(run: Run, seconds: float, memory: int | None) -> dict[str, Any]:
     """Minutes, with `seconds` for what this process has not done, and bytes; printed, too."""
     minutes = (clock() - run.started + seconds) / 60
     if memory is not None:
-        print(f"Memory: {memory / 1e9:.1f} GB")
+        print(f"Memory: about {memory / 1e9:.1f} GB")
     print(f"Time: about {minutes:.1f} minutes on this machine, and evaluations. Nothing was written.")
     return {"minutes": minutes, "memory_bytes": memory}
 

@@ -21,7 +21,7 @@ from hf_attncal.metrics import records
 from .averaging import average_checkpoints, last_checkpoints
 from .folder import RESULTS, Run, check_free, claimed, fill, finish_run
 from .interrupts import how_to_go_on, saved_on_interrupt
-from .settings import SPLITS, DataConfig, Settings, TokenizerConfig, hints_of, merge, read_settings
+from .settings import SPLITS, DataConfig, Settings, hints_of, merge, read_settings
 
 
 def run_script(
@@ -43,7 +43,7 @@ def run_script(
     if options.data:
         merge(values, {"data": {"root": options.data}})
     config = config_class.make(values)
-    command = [parser.prog, *(sys.argv[1:] if arguments is None else arguments)]
+    command = ["python", *sys.argv] if arguments is None else [parser.prog, *arguments]
     results = run_job(job, config, command, resume=options.resume, allow_changes=options.allow_changes)
     if options.results and PartialState().is_main_process:
         records.write(results, options.results)
@@ -131,21 +131,33 @@ def hold_out(text: dict[str, Dataset], pairs: int) -> dict[str, Dataset]:
     }
 
 
-def build_tokenizer(
-    settings: TokenizerConfig, init_from: str | None, run: Run, text: Dataset
-) -> PreTrainedTokenizerBase:
-    """The tokenizer of a run: the named one, that of `init_from`, or a joint BPE of the training text.
+def build_tokenizer(config: Settings, run: Run, text: Dataset) -> PreTrainedTokenizerBase:
+    """The tokenizer of a run: the named one, that of `model.init_from`, or a joint BPE of the training text.
 
     The BPE is trained by the first process and read from the output folder by every one; a run that goes on finds it
     there.
+
+    Args:
+        config: with the sections `tokenizer` and `model`.
+        run: from `start`.
+        text: of the training.
+
+    Raises:
+        ValueError: the text has fewer pieces than were asked for (not: than a preset has as its limit).
     """
-    pretrained = settings.pretrained or init_from
+    settings = config.tokenizer
+    pretrained = settings.pretrained or config.model.get("init_from")
     if pretrained:
         return AutoTokenizer.from_pretrained(pretrained)
     args = run.args
     with args.main_process_first(local=False):
         if args.process_index == 0 and run.checkpoint is None:
             trained = train_bpe_tokenizer(all_lines(text), settings.vocab_size, show_progress=not args.disable_tqdm)
+            if len(trained) < config.given.get("tokenizer", {}).get("vocab_size", 0):
+                raise ValueError(
+                    f"`tokenizer.vocab_size` must be at most {len(trained)} for this text, in which no more pieces "
+                    f"occur twice, got {settings.vocab_size}. Lower it, or give more text."
+                )
             fill(Path(args.output_dir), save_parts(trained))
         return AutoTokenizer.from_pretrained(args.output_dir)
 

@@ -82,7 +82,7 @@ def train_translation(
         if run.results is not None:
             return run.results
         splits = hold_out(read_text(config.data), config.data.held_out_pairs)
-        tokenizer = build_tokenizer(config.tokenizer, config.model.get("init_from"), run, splits["train"])
+        tokenizer = build_tokenizer(config, run, splits["train"])
         tokenized, reports = tokenize_splits(splits, tokenizer, config.data.max_length)
 
         def build(config: TranslationConfig, args: AttnCalTrainingArguments) -> AttnCalTrainer:

@@ -463,7 +463,7 @@ def _read(
     rows = held_out_rows(text, config.data.held_out_pairs)
     links = links and [pair for row, pair in enumerate(links) if row not in rows]
     text = hold_out(text, config.data.held_out_pairs)
-    tokenizer = build_tokenizer(config.tokenizer, config.model.get("init_from"), run, text["train"])
+    tokenizer = build_tokenizer(config, run, text["train"])
     if tokenizer.pad_token_id is None or not tokenizer.is_fast:
         raise ValueError(
             f"`tokenizer.pretrained` must be a fast tokenizer with a padding token, got {type(tokenizer).__name__} "

@@ -170,7 +170,7 @@ def plans(text: Path, base: Path) -> dict[str, list[str]]:
 @pytest.mark.parametrize("name", plans(Path(), Path()))
 def test_a_dry_run_leaves_nothing_behind(name, base, text, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.setattr("hf_attncal.training.planning._SECONDS", 0.0)
     before = sorted(base.rglob("*"))
     assert main([*plans(text, base)[name], "--output=model", "--dry-run"]) == 0
@@ -179,7 +179,7 @@ def test_a_dry_run_leaves_nothing_behind(name, base, text, tmp_path, monkeypatch
     assert sorted(base.rglob("*")) == before
     assert "Text, train: Kept " in told
     assert re.search(r"Tokens: [\d,]+ of the source, [\d,]+ of the target\n", told)
-    assert re.search(r"Memory: \d+\.\d GB\nTime: about \d+\.\d minutes on this machine", told)
+    assert re.search(r"Memory: about \d+\.\d GB\nTime: about \d+\.\d minutes on this machine", told)
     assert ("parameters" in told) == (name != "align train hmm")
 
 
@@ -258,6 +258,14 @@ def test_ctrl_c_says_how_to_go_on(moment, text, tmp_path):
         (
             ["--source={text}/train.en", "--target={text}/train.de", "--output=o", "tokenizer.vocab_size=5"],
             "`vocab_size` must be at least",
+        ),
+        (
+            ["--source={text}/train.en", "--target={text}/train.de", "--output=o", "tokenizer.vocab_size=9000"],
+            "`tokenizer.vocab_size` must be at most",
+        ),
+        (
+            ["--source={text}/train.en", "--target={text}/train.de", "--output=o", "training.warmup_steps=9999"],
+            "`training.warmup_steps` must be less than the optimiser steps of the run",
         ),
     ],
 )
