@@ -5,8 +5,27 @@ is imported when it is used.
 """
 
 import importlib
+from typing import TYPE_CHECKING
 
 from hf_attncal.families import FAMILIES, register, register_with_auto_classes
+
+if TYPE_CHECKING:  # what `__getattr__` below finds when it is used
+    from hf_attncal.alignment import WordAligner as WordAligner
+    from hf_attncal.models.configuration_attncal import AttnCalBartConfig as AttnCalBartConfig
+    from hf_attncal.models.configuration_attncal import AttnCalMarianConfig as AttnCalMarianConfig
+    from hf_attncal.models.configuration_hmm_align import HMMAlignConfig as HMMAlignConfig
+    from hf_attncal.models.configuration_mask_align import MaskAlignConfig as MaskAlignConfig
+    from hf_attncal.models.modeling_attncal_bart import (
+        AttnCalBartForConditionalGeneration as AttnCalBartForConditionalGeneration,
+    )
+    from hf_attncal.models.modeling_attncal_bart import AttnCalBartModel as AttnCalBartModel
+    from hf_attncal.models.modeling_attncal_marian import AttnCalMarianModel as AttnCalMarianModel
+    from hf_attncal.models.modeling_attncal_marian import AttnCalMarianMTModel as AttnCalMarianMTModel
+    from hf_attncal.models.modeling_hmm_align import HMMAlignModel as HMMAlignModel
+    from hf_attncal.models.modeling_mask_align import MaskAlignModel as MaskAlignModel
+    from hf_attncal.training.arguments import AttnCalTrainingArguments as AttnCalTrainingArguments
+    from hf_attncal.training.calibrated import AnnealingCallback as AnnealingCallback
+    from hf_attncal.training.calibrated import AttnCalTrainer as AttnCalTrainer
 
 __version__ = "0.1.0"
 

@@ -6,12 +6,11 @@ Nothing heavy is imported until a class is asked for, so that the command line c
 import functools
 import importlib
 import sys
-from dataclasses import dataclass
 from types import ModuleType
+from typing import NamedTuple
 
 
-@dataclass(frozen=True)
-class Stock:
+class Stock(NamedTuple):
     """The classes of transformers that a family builds on."""
 
     config: str
@@ -27,8 +26,7 @@ class Stock:
         return _class_of("transformers", self.model)
 
 
-@dataclass(frozen=True)
-class Family:
+class Family(NamedTuple):
     """One family of models.
 
     Args:

@@ -20,6 +20,7 @@ MODELS = PACKAGE / "models"
 
 # The whole order: a room imports rooms of rows above its own, and of no other.
 ORDER = (
+    ("extras",),
     ("models", "data"),
     ("families", "metrics", "analysis"),
     ("hub",),
@@ -29,6 +30,7 @@ ORDER = (
     ("training",),
     ("demo",),
     ("cli",),
+    ("__main__",),
 )
 LEVELS = {room: level for level, rooms in enumerate(ORDER) for room in rooms}
 
@@ -181,6 +183,14 @@ def test_imports_run_one_way():
 )
 def test_rooms_are_recognised_in_every_spelling(source, expected):
     assert imported_rooms(source, PACKAGE / "data" / "some_file.py") == expected
+
+
+def test_type_checkers_are_told_of_what_is_imported_when_it_is_used():
+    """`hf_attncal.__getattr__` finds it: without the imports for type checkers all of it would be `Any`."""
+    (block,) = [node for node in ast.parse(Path(hf_attncal.__file__).read_text()).body if isinstance(node, ast.If)]
+    assert ast.unparse(block.test) == "TYPE_CHECKING"
+    told = {found.name: found.module for node in block.body for found in imports_of(ast.unparse(node))}
+    assert told == hf_attncal._LAZY
 
 
 # ---- light ----

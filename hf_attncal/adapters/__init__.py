@@ -3,6 +3,10 @@
 Importing this room registers the method with PEFT; nothing else is needed to load such an adapter.
 """
 
+from hf_attncal.extras import need
+
+need("adapters")
+
 from .checkpoints import save_adapter
 from .configuration import AttentionCalibrationConfig
 from .export import export_calibrated

@@ -2,6 +2,10 @@
 
 from collections.abc import Collection, Mapping, Sequence
 
+from hf_attncal.extras import need
+
+need("plot")
+
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from torch import Tensor

@@ -10,7 +10,6 @@ import sys
 import traceback
 from collections.abc import Callable
 from contextlib import redirect_stdout
-from importlib.metadata import version
 from typing import Any
 
 from .adapt import add_adapt
@@ -18,7 +17,10 @@ from .align_run import add_run
 from .align_select import add_select
 from .align_train import add_align_train
 from .common import CommandError, explain
+from .completion import add_completion
 from .demo import add_demo
+from .messages import loudness
+from .parser import Parser
 from .score import add_score
 from .streams import NamedOutput
 from .train import add_train
@@ -30,11 +32,12 @@ _INTERRUPT_STATUS = 128 + 2
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command and return its exit status; `arguments` are those of the process by default."""
-    options = argparse.Namespace(debug=False)
+    options = argparse.Namespace(debug=False, verbose=0, quiet=False)
 
     def command() -> None:
         build_parser().parse_args(arguments, options)
-        options.run(options)
+        with loudness(options.verbose, options.quiet):
+            options.run(options)
 
     return exit_status(command, "attncal", lambda: options.debug)
 
@@ -83,20 +86,16 @@ def _drop_output() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-class _Parser(argparse.ArgumentParser):
-    """Every command, and `attncal` itself, has --debug."""
-
-    def __init__(self, *arguments, **options):
-        super().__init__(*arguments, **options)
-        self.add_argument(
-            "--debug", action="store_true", default=argparse.SUPPRESS, help="show where in the code an error arose"
-        )
-
-
 def build_parser() -> argparse.ArgumentParser:
     """The parser of `attncal` and its sub-commands; `options.run` is the function to call."""
-    parser = _Parser(prog="attncal", description="Attention that can be trusted.")
-    parser.add_argument("--version", action="version", version=f"%(prog)s {version('hf_attncal')}")
+    from hf_attncal import __version__
+
+    parser = Parser(
+        prog="attncal",
+        description="Attention that can be trusted: translate, align words, train.",
+        epilog="Each command has a help page of its own, with examples:\n  attncal align run --help",
+    )
+    parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     align = commands.add_parser(
         "align", help="align the words of sentence pairs", description="Align the words of sentence pairs."
@@ -104,6 +103,6 @@ def build_parser() -> argparse.ArgumentParser:
     actions = align.add_subparsers(title="actions", required=True, metavar="ACTION")
     for add in (add_align_train, add_select, add_run):
         add(actions)
-    for add in (add_train, add_adapt, add_score, add_translate, add_demo):
+    for add in (add_train, add_adapt, add_score, add_translate, add_demo, add_completion):
         add(commands)
     return parser

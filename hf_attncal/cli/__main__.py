@@ -1,7 +1,7 @@
-"""`python -m hf_attncal.cli` is `attncal`."""
+"""`python -m hf_attncal.cli` is `attncal`, too."""
 
 import sys
 
-from . import main
+from hf_attncal.__main__ import main
 
 sys.exit(main())

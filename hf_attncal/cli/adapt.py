@@ -2,7 +2,7 @@
 
 import argparse
 
-from .training import CALIBRATIONS, add_output, add_running, add_text, run_training
+from .training import CALIBRATIONS, add_output, add_running, add_text, check_options, run_training
 
 
 def add_adapt(commands: argparse._SubParsersAction) -> None:
@@ -31,6 +31,8 @@ def add_adapt(commands: argparse._SubParsersAction) -> None:
 
 
 def _run_adapt(options: argparse.Namespace) -> None:
+    check_options(options)
+
     from hf_attncal.training.adapter import AdapterConfig, train_adapter
 
     switches = {"leaky": True} if options.leaky else {}

@@ -8,7 +8,16 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import BinaryIO
 
-from .common import CommandError, add_model_options, between, choose_device, load_errors, positive
+from .common import (
+    CommandError,
+    add_model_options,
+    between,
+    check_readable,
+    choose_device,
+    load_errors,
+    positive,
+    tell_model,
+)
 from .streams import (
     BATCHES_PER_WINDOW,
     PairWindow,
@@ -52,12 +61,16 @@ def add_run(actions: argparse._SubParsersAction) -> None:
         "source word i and target word j, counted from 0; words are what white space parts. A pair with an empty side "
         "has no links. Sentences longer than the model are read in overlapping windows, never cut.",
         epilog="Several processes (accelerate launch, torchrun) share the work where input and output are files: "
-        "each needs to see the same files.",
+        "each needs to see the same files.\n\nexamples:\n"
+        "  attncal align run MODEL --source text.en --target text.de --output links.align\n"
+        "  echo 'the house ||| das Haus' | attncal align run MODEL --scores",
     )
     files = parser.add_argument_group("input and output")
     files.add_argument("--input", metavar="FILE", help="lines `source ||| target`; without it, standard input")
-    files.add_argument("--source", metavar="FILE", help="source sentences, one a line; plain, .gz or .xz")
-    files.add_argument("--target", metavar="FILE", help="target sentences, as many lines")
+    files.add_argument(
+        "--source", metavar="FILE", help="source sentences, one a line; plain, .gz or .xz; without it, --input"
+    )
+    files.add_argument("--target", metavar="FILE", help="target sentences, as many lines; without it, --input")
     files.add_argument(
         "--output",
         metavar="FILE",
@@ -67,8 +80,7 @@ def add_run(actions: argparse._SubParsersAction) -> None:
         "--format",
         choices=("pharaoh", "json"),
         default="pharaoh",
-        help="json: one object a line, with links, scores, NULL probabilities and the score of the pair "
-        "(default: pharaoh)",
+        help="json: one object a line, with links, scores, NULL probabilities and the score of the pair",
     )
     files.add_argument("--scores", action="store_true", help="pharaoh: write `i-j:score`, with four decimals")
     files.add_argument(
@@ -107,16 +119,16 @@ def add_run(actions: argparse._SubParsersAction) -> None:
     running = add_model_options(
         parser, "folder or Hub name of a Mask-Align or an encoder-decoder checkpoint", dtype=True, lines=True
     )
-    running.add_argument(
-        "--batch-size", type=positive, default=256, help="most sentence pairs at once (default: %(default)s)"
-    )
+    running.add_argument("--batch-size", type=positive, default=256, help="most sentence pairs at once")
     running.add_argument(
         "--batch-tokens",
         type=positive,
         default=8192,
-        help="most tokens at once, both sides and padding included (default: %(default)s)",
+        help="most tokens at once, both sides and padding included",
     )
-    running.add_argument("--threads", type=positive, metavar="N", help="threads of PyTorch on the CPU")
+    running.add_argument(
+        "--threads", type=positive, help="threads of PyTorch on the CPU; without it, as PyTorch chooses"
+    )
     parser.set_defaults(run=_run_align)
 
 
@@ -155,9 +167,7 @@ def _check_files(options: argparse.Namespace, world: int) -> None:
             f"{world} processes cannot share standard input and output. Give the input as files (--input, or --source "
             "and --target) and --output FILE."
         )
-    for path in (options.input, options.source, options.target):
-        if path is not None and (not os.access(path, os.R_OK) or Path(path).is_dir()):
-            raise CommandError(f"{path} cannot be read: there is no such file, or it may not be read.")
+    check_readable(options.input, options.source, options.target)
     inputs = [path for path in (options.input, options.source, options.target) if path is not None]
     for path in inputs:
         if world > 1 and not os.path.isfile(path):
@@ -187,20 +197,21 @@ def load_aligner(options: argparse.Namespace):
     Raises:
         CommandError: the checkpoint cannot be loaded or is of another kind, or the options do not suit it.
     """
-    import torch
-
-    from hf_attncal.alignment import WordAligner
-    from hf_attncal.inference.files import blamed
-
-    if options.threads is not None:
-        torch.set_num_threads(options.threads)
-    device = choose_device(options.device)
     with load_errors(options.model):
+        import torch
+
+        from hf_attncal.alignment import WordAligner
+        from hf_attncal.inference.files import blamed
+
+        if options.threads is not None:
+            torch.set_num_threads(options.threads)
+        device = choose_device(options.device)
         aligner = WordAligner.from_pretrained(
             options.model, device=device, dtype=options.dtype, trust_remote_code=options.trust_remote_code
         )
         with blamed(f"config.json, alignment.json or tokenizer_config.json in {options.model}"):
             aligner.align([("1", "1")])  # else the first line would have the blame
+    tell_model(options.model, aligner.model)
     names = ("layer", "heads", "shift", "source_prefix", "weights")
     chosen = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
     try:

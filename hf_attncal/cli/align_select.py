@@ -4,7 +4,7 @@ import argparse
 import json
 from pathlib import Path
 
-from .common import CommandError, add_model_options, positive
+from .common import CommandError, add_model_options, check_readable, positive
 
 
 def add_select(actions: argparse._SubParsersAction) -> None:
@@ -15,41 +15,45 @@ def add_select(actions: argparse._SubParsersAction) -> None:
         description="Try every layer of a Marian- or BART-style checkpoint, with all heads, single heads and sets of "
         "heads, by the step that predicts a token (Naive-Att) and by the one that reads it (Shift-Att), on annotated "
         "pairs; print the best and write them to alignment.json, which `attncal align run` reads.",
+        epilog="example:\n  attncal align select MODEL --source dev.en --target dev.de --gold dev.align",
     )
     add_model_options(parser, "folder or Hub name of an encoder-decoder, or of an adapter")
-    parser.add_argument("--source", required=True, metavar="FILE")
-    parser.add_argument("--target", required=True, metavar="FILE")
+    parser.add_argument(
+        "--source", required=True, metavar="FILE", help="source sentences, one a line; plain, .gz or .xz"
+    )
+    parser.add_argument("--target", required=True, metavar="FILE", help="target sentences, as many lines")
     parser.add_argument("--gold", required=True, metavar="FILE", help="links in Pharaoh format, counted from 0")
     parser.add_argument(
         "--output", metavar="FOLDER", help="where alignment.json goes; without it, MODEL if that is a folder"
     )
-    parser.add_argument("--top", type=positive, default=10, help="rows to print (default: %(default)s)")
+    parser.add_argument("--top", type=positive, default=10, help="rows to print")
     parser.add_argument("--lowercase", action="store_true", help="lower-case the text")
     parser.add_argument(
         "--weights",
         choices=("attention", "contribution"),
         default="attention",
-        help="what to read; contributions need a calibrated model or adapter (default: %(default)s)",
+        help="what to read; contributions need a calibrated model or adapter",
     )
     parser.set_defaults(run=_run_select)
 
 
 def _run_select(options: argparse.Namespace) -> None:
-    from hf_attncal.alignment import parse_alignments, select_attention
-    from hf_attncal.data.corpora import read_parallel
-    from hf_attncal.data.text import read_lines
-
-    from .translate import load_model
-
+    check_readable(options.source, options.target, options.gold)
     output = options.output or options.model
     if not Path(output).is_dir():
         raise CommandError(f"{output} is no folder: name one for alignment.json with --output.")
+
+    from hf_attncal.alignment import parse_alignments, select_attention
+    from hf_attncal.data.text import read_lines, read_pairs
+
+    from .translate import load_model
+
     try:
-        text, gold = read_parallel(options.source, options.target), parse_alignments(read_lines(options.gold))
-        if len(gold) != len(text):
-            raise CommandError(f"{options.gold} has {len(gold)} lines of links for {len(text)} sentence pairs.")
+        text, gold = read_pairs(options.source, options.target), parse_alignments(read_lines(options.gold))
+        if len(gold) != len(text[0]):
+            raise CommandError(f"{options.gold} has {len(gold)} lines of links for {len(text[0])} sentence pairs.")
         model, tokenizer = load_model(options.model, options.device, options.trust_remote_code)
-        sides = [[line.lower() if options.lowercase else line for line in text[side]] for side in ("source", "target")]
+        sides = [[line.lower() if options.lowercase else line for line in side] for side in text]
         ranked = select_attention(model, tokenizer, *sides, gold, weights=options.weights)
     except ValueError as error:
         raise CommandError(str(error)) from error

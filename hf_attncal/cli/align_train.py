@@ -2,8 +2,7 @@
 
 import argparse
 
-from .common import CommandError
-from .training import add_output, add_running, add_text, run_training
+from .training import add_output, add_running, add_text, check_options, run_training
 
 
 def add_align_train(actions: argparse._SubParsersAction) -> None:
@@ -41,14 +40,10 @@ def add_align_train(actions: argparse._SubParsersAction) -> None:
 
 
 def _run_train(options: argparse.Namespace) -> None:
+    check_options(options)
+
     from hf_attncal.training.word_alignment import AlignerConfig, train_aligner
 
-    for split in ("dev", "test"):
-        names = [f"{split}_{name}" for name in ("source", "target", "gold")]
-        given = [getattr(options, name) for name in names]
-        if any(given) and not all(given):
-            *first, last = (f"--{name.replace('_', '-')}" for name in names)
-            raise CommandError(f"{', '.join(first)} and {last} belong together: give all three or none.")
     results = run_training(options, train_aligner, AlignerConfig)
     for name in ("dev", "test") if results is not None else ():
         if name in results:

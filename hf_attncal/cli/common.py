@@ -6,6 +6,8 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from .messages import LOG, libraries_are_heard
+
 LONGEST_LINE = 10_000  # bytes: two such sides take at most 3 GB and 10 seconds to align
 
 
@@ -21,6 +23,9 @@ def positive(text: str) -> int:
     return value
 
 
+positive.metavar = "N"  # in usage lines, see `parser.HelpFormatter`
+
+
 def between(low: float, high: float) -> Callable[[str], float]:
     """The type of an argument that is a number from `low` to `high`; NaN is none."""
 
@@ -30,6 +35,7 @@ def between(low: float, high: float) -> Callable[[str], float]:
             raise argparse.ArgumentTypeError(f"must be from {low} to {high}, got {text[:30]}")
         return value
 
+    number.metavar = "X"
     return number
 
 
@@ -46,7 +52,7 @@ def add_model_options(
     """
     parser.add_argument("model", metavar="MODEL", help=model)
     running = parser.add_argument_group("running")
-    running.add_argument("--device", help="such as cpu or cuda:0; without it, a GPU if there is one")
+    running.add_argument("--device", metavar="NAME", help="such as cpu or cuda:0; without it, a GPU if there is one")
     if dtype:
         running.add_argument(
             "--dtype",
@@ -73,8 +79,37 @@ def add_longest_line(parser: argparse._ActionsContainer, default: int = LONGEST_
         type=positive,
         default=default,
         metavar="BYTES",
-        help="a line of more bytes is an error (default: %(default)s)",
+        help="a line of more bytes is an error",
     )
+
+
+# ---- files ----
+
+
+def check_readable(*paths: str | None) -> None:
+    """Refuse an input that cannot be read, before anything is loaded; None is no input.
+
+    Raises:
+        CommandError: the first that is not there, a folder, or not to be read.
+    """
+    for path in paths:
+        if path is None or (os.access(path, os.R_OK) and not os.path.isdir(path)):
+            continue
+        problem = "is a folder, and no file" if os.path.isdir(path) else "may not be read: change its permissions"
+        raise CommandError(f"{path} {problem}." if os.path.lexists(path) else f"There is no file {path}.")
+
+
+def check_folder(path: str) -> None:
+    """Refuse an output folder that cannot be one, before anything is loaded.
+
+    Raises:
+        CommandError: it, or what it should lie in, is a file.
+    """
+    there = path
+    while not os.path.lexists(there) and os.path.dirname(there) != there:
+        there = os.path.dirname(there) or "."
+    if not os.path.isdir(there):
+        raise CommandError(f"{path} cannot be a folder: {there} is a file. Give another --output.")
 
 
 # ---- errors ----
@@ -92,6 +127,11 @@ def explain(error: BaseException) -> str:
     """What is told to the user about an error, on one line: what to mend, or else that it is a bug."""
     if isinstance(error, CommandError):
         return str(error)
+    if isinstance(error, ModuleNotFoundError):
+        from hf_attncal.extras import remedy
+
+        if told := remedy(error.name):
+            return f"{told}."
     kind, text = type(error).__name__, one_line(error)
     if isinstance(error, OSError):
         told = f"{error.filename}: {error.strerror}." if error.filename and error.strerror else f"{text or kind}."
@@ -116,14 +156,22 @@ def load_errors(name: str) -> Iterator[None]:
     """
     import warnings
 
+    from hf_attncal.inference.names import check_name
+
+    try:
+        check_name(name)  # before torch and transformers are imported
+    except OSError as error:
+        raise CommandError(str(error)) from error
+
     from transformers.utils import logging
 
     logging.disable_progress_bar()  # of the weights: a pipe's standard error is for errors
     verbosity = logging.get_verbosity()
-    logging.set_verbosity(logging.CRITICAL)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+            if not libraries_are_heard():
+                logging.set_verbosity(logging.CRITICAL)
+                warnings.simplefilter("ignore")
             yield
     except (CommandError, MemoryError):
         raise
@@ -139,6 +187,13 @@ def load_errors(name: str) -> Iterator[None]:
         raise CommandError(f"{name} {problem}") from error
     finally:
         logging.set_verbosity(verbosity)
+
+
+def tell_model(name: str, model) -> None:
+    """With -v: what was loaded."""
+    weights = sum(parameter.numel() for parameter in model.parameters())
+    kind = type(model).__name__
+    LOG.info("%s: %s with %s weights, %s on %s", name, kind, f"{weights:,}", model.dtype, model.device)
 
 
 def choose_device(device: str | None) -> str:

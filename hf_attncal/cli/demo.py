@@ -2,7 +2,7 @@
 
 import argparse
 
-from .common import positive
+from .common import check_folder, positive
 
 
 def add_demo(commands: argparse._SubParsersAction) -> None:
@@ -13,7 +13,7 @@ def add_demo(commands: argparse._SubParsersAction) -> None:
         description="Train a small gated model on a synthetic English-German language in a few minutes on two cores; "
         "print BLEU before and after and the alignment error of attention and of contributions; write a heat map and "
         "a folder for the Hub; load that folder in a process without this package and translate with it.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        epilog="example:\n  attncal demo --output demo",
     )
     parser.add_argument("--output", default="demo", metavar="FOLDER", help="where the heat map and the model go")
     parser.add_argument("--steps", type=positive, default=1000, help="optimiser steps")
@@ -22,6 +22,8 @@ def add_demo(commands: argparse._SubParsersAction) -> None:
 
 
 def _run_demo(options: argparse.Namespace) -> None:
+    check_folder(options.output)
+
     from hf_attncal.demo import run_demo
     from hf_attncal.metrics.records import writing
 

@@ -1,7 +1,6 @@
 """`attncal score`: alignment error rate of files with word links against a gold alignment."""
 
 import argparse
-import dataclasses
 import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -26,7 +25,9 @@ def add_score(commands: argparse._SubParsersAction) -> None:
         "were computed. Files hold one sentence pair a line; i-j is a link of source word i to target word j, in GOLD "
         "a sure one, ipj or i?j a possible one. With several hypotheses each is compared with the first by a paired "
         "bootstrap.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        epilog="examples:\n"
+        "  attncal score gold.align links.align\n"
+        "  attncal align run MODEL < pairs.txt | attncal score gold.align -",
     )
     parser.add_argument("gold", metavar="GOLD", help="gold alignment: a plain, .gz or .xz file")
     parser.add_argument(
@@ -47,8 +48,12 @@ def add_score(commands: argparse._SubParsersAction) -> None:
         default=True,
         help="refuse files that look as if they count from 1 or have source and target exchanged",
     )
-    parser.add_argument("--source", metavar="FILE", help="tokenised source text: links must lie inside its sentences")
-    parser.add_argument("--target", metavar="FILE", help="tokenised target text")
+    parser.add_argument(
+        "--source",
+        metavar="FILE",
+        help="tokenised source text, to refuse links outside of its sentences; without it, not checked",
+    )
+    parser.add_argument("--target", metavar="FILE", help="tokenised target text; without it, not checked")
     parser.add_argument("--ignore-possible", action="store_true", help="count only the sure links of GOLD")
     parser.add_argument(
         "--without-punctuation",
@@ -59,11 +64,12 @@ def add_score(commands: argparse._SubParsersAction) -> None:
         "--bootstrap",
         type=_not_negative,
         default=1000,
-        metavar="N",
         help="resamples of the sentence pairs for 95 %% intervals and comparisons; 0 for none",
     )
     add_longest_line(parser, _LONGEST_LINE)
-    parser.add_argument("--unit", default="word", help="what indices count; only written in the signature")
+    parser.add_argument(
+        "--unit", metavar="NAME", default="word", help="what indices count; only written in the signature"
+    )
     parser.add_argument(
         "--symmetrization",
         default="unstated",
@@ -78,6 +84,9 @@ def _not_negative(text: str) -> int:
     if value < 0:
         raise argparse.ArgumentTypeError(f"must be at least 0, got {value}")
     return value
+
+
+_not_negative.metavar = "N"
 
 
 def _run_score(options: argparse.Namespace) -> None:
@@ -124,6 +133,8 @@ def score_rows(
     Raises:
         CommandError: indices of a hypothesis seem to be shifted or exchanged, or the signature cannot hold an option.
     """
+    from dataclasses import asdict
+
     from hf_attncal.metrics.aer import alignment_error_rate, find_index_mismatch, paired_bootstrap
 
     counted = {
@@ -146,7 +157,7 @@ def score_rows(
         except ValueError as error:
             raise CommandError(str(error)) from error
         better = paired_bootstrap(gold, systems[0], links, **counted) if rows and options.bootstrap else None
-        rows.append({"hypothesis": name, **dataclasses.asdict(score), "better_than_first": better})
+        rows.append({"hypothesis": name, **asdict(score), "better_than_first": better})
     return rows
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, TextIO, TypeVar
 
 from .common import LONGEST_LINE, CommandError, explain, one_line
+from .messages import LOG, is_quiet
 
 # Batches of lines that are read before any is worked on: enough to sort by length, few enough to stay in memory.
 BATCHES_PER_WINDOW = 16
@@ -120,9 +121,11 @@ def write_lines(target: BinaryIO, lines: Iterable[str]) -> None:
 
 
 def progress_bar(label: str, wanted: bool | None):
-    """A bar that counts lines on standard error; where `wanted` is None, only if that is a terminal."""
+    """A bar that counts lines on standard error; where `wanted` is None, only on a terminal, and not with -q."""
     from tqdm.auto import tqdm
 
+    if wanted is None and is_quiet():
+        wanted = False
     return tqdm(desc=label, unit=" lines", file=sys.stderr, disable=None if wanted is None else not wanted)
 
 
@@ -238,9 +241,12 @@ def open_file(path: str, mode: str) -> BinaryIO:
     """
     opener = {".gz": gzip.open, ".xz": lzma.open}.get(Path(path).suffix, open) if mode == "rb" else open
     try:
-        return opener(path, mode)
+        file = opener(path, mode)
     except (OSError, ValueError) as error:  # ValueError: a zero byte in the name
         raise CommandError(f"{path} cannot be opened: {getattr(error, 'strerror', None) or error}.") from error
+    if mode in ("rb", "wb"):
+        LOG.info("%s %s", "reading" if mode == "rb" else "writing", path)
+    return file
 
 
 @contextmanager

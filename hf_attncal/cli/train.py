@@ -2,7 +2,7 @@
 
 import argparse
 
-from .training import CALIBRATIONS, add_output, add_running, add_text, run_training
+from .training import CALIBRATIONS, add_output, add_running, add_text, check_options, run_training
 
 
 def add_train(commands: argparse._SubParsersAction) -> None:
@@ -36,6 +36,8 @@ def add_train(commands: argparse._SubParsersAction) -> None:
 
 
 def _run_train(options: argparse.Namespace) -> None:
+    check_options(options)
+
     from hf_attncal.training.translation import TranslationConfig, train_translation
 
     switches = {name: True for name in ("leaky", "gumbel") if getattr(options, name)}

@@ -3,13 +3,16 @@
 import argparse
 import re
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-from .common import CommandError, positive
+from .common import CommandError, check_folder, check_readable, positive
+from .messages import job_progress
 
 _PRESETS = Path(__file__).parents[1] / "training" / "presets"
 _SETTING = re.compile(r"[a-z_]+(\.\w+)*=")
+_SIDES = ("source", "target", "gold")
 CALIBRATIONS = ("fixed", "annealed", "gated", "none")
 # Option -> section and key of the settings.
 _KEYS = {
@@ -77,6 +80,24 @@ def add_running(parser: argparse.ArgumentParser) -> None:
     parser.parse_known_args = parse_known_args
 
 
+def check_options(options: argparse.Namespace) -> None:
+    """Refuse files and folders that cannot be what they are given for, before anything is loaded.
+
+    Raises:
+        CommandError: which.
+    """
+    for prefix in ("", "dev_", "test_"):
+        given = {name: getattr(options, f"{prefix}{name}", None) for name in _SIDES}
+        names = [f"--{prefix}{name}".replace("_", "-") for name in given if hasattr(options, f"{prefix}{name}")]
+        files = [file for file in given.values() if file is not None]
+        if files and len(files) < len(names):
+            raise CommandError(f"{', '.join(names[:-1])} and {names[-1]} belong together: give all or none.")
+        check_readable(*(name for file in files for name in ([file] if isinstance(file, str) else file)))
+    check_readable(options.config, getattr(options, "guide", None))
+    if options.output is not None:
+        check_folder(options.output)
+
+
 def settings_of(options: argparse.Namespace, *, base: Values | None = None) -> Values:
     """The settings that a command was given: those of --config, then options, then `section.key=value`.
 
@@ -85,7 +106,7 @@ def settings_of(options: argparse.Namespace, *, base: Values | None = None) -> V
         base: settings of options that this command alone has.
 
     Raises:
-        CommandError: no text or no output folder.
+        CommandError: no text, or no output folder.
         ValueError, OSError: the file cannot be read, or a setting.
     """
     from hf_attncal.training.settings import apply_overrides, merge, read_settings
@@ -94,11 +115,8 @@ def settings_of(options: argparse.Namespace, *, base: Values | None = None) -> V
     if options.preset or not options.config:
         values["preset"] = options.preset or "small"
     for split, prefix in (("train", ""), ("dev", "dev_"), ("test", "test_")):
-        entry = {name: getattr(options, f"{prefix}{name}", None) for name in ("source", "target", "gold", "guide")}
+        entry = {name: getattr(options, f"{prefix}{name}", None) for name in (*_SIDES, "guide")}
         entry = {name: _absolute(given, values) for name, given in entry.items() if given}
-        if ("source" in entry) != ("target" in entry):
-            option = f"--{prefix.replace('_', '-')}"
-            raise CommandError(f"{option}source and {option}target belong together: give both.")
         if entry:
             values.setdefault("data", {})[split] = entry
     for option, (section, key) in _KEYS.items():
@@ -144,7 +162,8 @@ def run_training(
     running = {"resume": options.resume, "allow_changes": options.allow_changes, "dry_run": options.dry_run}
     try:
         config = config_class.make(settings_of(options, base=base))
-        results = run_job(job, config, options.command, **running)
+        with nullcontext() if options.dry_run else job_progress():
+            results = run_job(job, config, options.command, **running)
     except ValueError as error:
         raise CommandError(str(error)) from error
     if options.dry_run:

@@ -4,7 +4,7 @@ import argparse
 from functools import partial
 from typing import BinaryIO
 
-from .common import CommandError, add_model_options, between, choose_device, load_errors, positive
+from .common import CommandError, add_model_options, between, choose_device, load_errors, positive, tell_model
 from .streams import (
     BATCHES_PER_WINDOW,
     line_error,
@@ -24,7 +24,7 @@ def add_translate(commands: argparse._SubParsersAction) -> None:
         help="translate lines from standard input to standard output",
         description="Translate standard input to standard output: exactly one line out for each line in, in the same "
         "order, written as the input arrives. An empty line gives an empty line.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        epilog="example:\n  attncal translate MODEL < source.txt > translations.txt",
     )
     add_model_options(parser, "folder or Hub name of an encoder-decoder, or of an adapter", lines=True)
     parser.add_argument("--batch-size", type=positive, default=32, help="sentences translated at once")
@@ -33,13 +33,11 @@ def add_translate(commands: argparse._SubParsersAction) -> None:
         "--length-penalty",
         type=between(-5, 5),  # beyond, powers of lengths are no numbers that a score can be divided by
         default=1.0,
-        help="beam score = log-probability / length ** PENALTY; larger values favour longer translations",
-        metavar="PENALTY",
+        help="beam score = log-probability / length ** X; larger values favour longer translations",
     )
     parser.add_argument(
         "--max-new-tokens",
         type=positive,
-        metavar="N",
         help="longest translation in tokens; without it, twice the longest source of a batch plus 10",
     )
     parser.add_argument(
@@ -64,11 +62,11 @@ def load_model(name: str, device: str | None, trust_remote_code: bool):
     Raises:
         CommandError: there is no such checkpoint, it is of another kind, or the device cannot be used.
     """
-    from hf_attncal.inference.files import blamed
-    from hf_attncal.inference.loading import load_config, load_seq2seq
-    from hf_attncal.inference.translation import translate
-
     with load_errors(name):
+        from hf_attncal.inference.files import blamed
+        from hf_attncal.inference.loading import load_config, load_seq2seq
+        from hf_attncal.inference.translation import translate
+
         # False and not None: asked with None, transformers would read the answer from standard input, our data.
         config = load_config(name, trust_remote_code=trust_remote_code)
         if not config.is_encoder_decoder:
@@ -80,6 +78,7 @@ def load_model(name: str, device: str | None, trust_remote_code: bool):
     model = model.to(choose_device(device)).eval()
     with load_errors(name), blamed(f"config.json, generation_config.json or tokenizer_config.json in {name}"):
         translate(model, tokenizer, ["1"], num_beams=2, max_new_tokens=2)  # else the first line would have the blame
+    tell_model(name, model)
     return model, tokenizer
 
 

@@ -11,6 +11,10 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from hf_attncal.extras import need
+
+need("train")
+
 import numpy as np
 import torch
 from datasets import Dataset, Features, Value, concatenate_datasets, load_dataset
@@ -18,7 +22,7 @@ from datasets.fingerprint import generate_random_fingerprint
 from transformers import PreTrainedTokenizerBase
 
 from .pharaoh import Link
-from .text import read_lines
+from .text import read_pairs
 from .words import WordTokens, tokenize_words
 
 try:
@@ -36,14 +40,9 @@ def read_parallel(source: str | Path, target: str | Path) -> Dataset:
     Pairs with an empty side are kept here, so that row n is line n + 1; `tokenize_pairs` drops and counts them.
 
     Raises:
-        ValueError: see `read_lines`; also if the numbers of lines differ.
+        ValueError: see `read_pairs`.
     """
-    source_lines, target_lines = read_lines(source), read_lines(target)
-    if len(source_lines) != len(target_lines):
-        raise ValueError(
-            f"Parallel files must have the same number of lines, but `{source}` has {len(source_lines)} and "
-            f"`{target}` has {len(target_lines)}. Check that both are of the same split and were not filtered apart."
-        )
+    source_lines, target_lines = read_pairs(source, target)
     return Dataset.from_dict({"source": source_lines, "target": target_lines})
 
 

@@ -6,6 +6,21 @@ import zlib
 from pathlib import Path
 
 
+def read_pairs(source: str | Path, target: str | Path) -> tuple[list[str], list[str]]:
+    """The lines of two files, line n of one belonging to line n of the other.
+
+    Raises:
+        ValueError: see `read_lines`; also if the numbers of lines differ.
+    """
+    source_lines, target_lines = read_lines(source), read_lines(target)
+    if len(source_lines) != len(target_lines):
+        raise ValueError(
+            f"Parallel files must have the same number of lines, but `{source}` has {len(source_lines)} and "
+            f"`{target}` has {len(target_lines)}. Check that both are of the same split and were not filtered apart."
+        )
+    return source_lines, target_lines
+
+
 def read_lines(path: str | Path) -> list[str]:
     """The lines of a UTF-8 text file, without line ends; `.gz` and `.xz` files are decompressed.
 

@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import re
 import subprocess
 import sys
 import warnings
@@ -19,16 +18,15 @@ from transformers import (
 from transformers.utils import cached_file
 from transformers.utils.peft_utils import find_adapter_config_file
 
+from hf_attncal.extras import need
 from hf_attncal.families import FAMILIES, register
 from hf_attncal.models.limits import check_labels, check_names, check_sizes, check_token_ids
 from hf_attncal.models.loading import check_finite, check_report
 
 from .files import blamed, check_files, check_types, read_object
+from .names import TOKENIZER_FILES, check_name, is_hub_name
 
 register()  # the Auto classes below load our models, too
-
-_HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
-_TOKENIZER_FILES = ("tokenizer_config.json", "tokenizer.json")
 
 
 def load_config(name: str | Path, *, trust_remote_code: bool = False, revision: str | None = None) -> PretrainedConfig:
@@ -106,7 +104,7 @@ def load_seq2seq(
             f"{missing[:3]}, {len(unexpected)} are unexpected {unexpected[:3]}. Save the adapter anew."
         )
     check_finite(adapted)
-    if any(file_beside(name, file, revision) for file in _TOKENIZER_FILES):
+    if any(file_beside(name, file, revision) for file in TOKENIZER_FILES):
         mend = f"Save it anew, or remove its files to use that of {base}."
         tokenizer = _tokenizer(name, model.config, mend, revision=revision, **options)
     else:
@@ -143,7 +141,7 @@ def _tokenizer(name: str | Path, config: PretrainedConfig, mend: str = "Save it 
     Raises:
         ValueError: it cannot be loaded, or has tokens that the model of this configuration does not have.
     """
-    what = f"the tokenizer in {name} ({', '.join(_TOKENIZER_FILES)})"
+    what = f"the tokenizer in {name} ({', '.join(TOKENIZER_FILES)})"
     try:
         tokenizer = AutoTokenizer.from_pretrained(name, **options)
         vocabulary = tokenizer.get_vocab()
@@ -205,13 +203,16 @@ def _adapter_config(name: str | Path, revision: str | None):
     """The PEFT configuration in a folder or repository; None where it holds a model.
 
     Raises:
+        OSError: there is nothing of that name; see `check_name`.
         ValueError: an adapter of a kind that PEFT does not know, or a prompt; one that does not say what it was
             trained on, or names a folder that is not there or another adapter.
     """
+    check_name(name, revision)
     file = find_adapter_config_file(str(name), revision=revision)
     if file is None:
         return None
 
+    need("adapters")
     from peft import PEFT_TYPE_TO_CONFIG_MAPPING, PeftConfig
 
     import hf_attncal.adapters  # noqa: F401 (tells PEFT about our kind)
@@ -246,11 +247,15 @@ def _adapter_config(name: str | Path, revision: str | None):
     base = config.base_model_name_or_path
     if not base or not isinstance(base, str):
         raise ValueError(f"{name} is an adapter whose `base_model_name_or_path` names no model, got {base!r}.")
-    if not Path(base).is_dir() and not _HUB_NAME.fullmatch(base):
+    if not Path(base).is_dir() and not is_hub_name(base):
         raise ValueError(
             f"{name} is an adapter for {base}, which is neither a folder here nor a name on the Hub. Go where that "
             "folder is, or mend `base_model_name_or_path` in adapter_config.json."
         )
+    try:
+        check_name(base, config.revision)
+    except OSError as error:
+        raise ValueError(f"{name} is an adapter for a model that cannot be loaded: {error}") from error
     if find_adapter_config_file(base, revision=config.revision) is not None:
         raise ValueError(
             f"{name} is an adapter for {base}, which is an adapter itself. Merge that one into its own model, "

@@ -213,13 +213,11 @@ def identity(config: Settings, args: TrainingArguments) -> dict[str, Any]:
             names = entry.get(key)
             if names:
                 entry[key] = [hashes[name] for name in as_list(names)]
-    for section, key in (("model", "init_from"), ("model", "checkpoint"), ("tokenizer", "pretrained")):
-        named = getattr(config, section, {})
-        named = named.get(key) if isinstance(named, dict) else getattr(named, key, None)
-        if named and Path(named).is_dir():
+    for (section, key), named in config.starts().items():
+        if Path(named).is_dir():
             files = sorted(file for pattern in _OF_A_MODEL for file in Path(named).glob(pattern))
             plain[section][key] = _sha256(*files)
-        elif named and (commit := _commit(named, plain[section].get("revision"))):
+        elif commit := _commit(named, plain[section].get("revision")):
             plain[section][key] = f"{named}@{commit}"
     plain["training"] = {key: value for key, value in args.to_dict().items() if not _FREE.match(key)}
     return json.loads(json.dumps({"processes": args.world_size, **plain}, default=str))

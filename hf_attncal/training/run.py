@@ -84,7 +84,8 @@ def start(config: Settings, resume: bool, allow_changes: bool, dry_run: bool = F
         dry_run: nothing is to be trained; what is written goes to a temporary folder.
 
     Raises:
-        ValueError: no text to train on, or an output folder that holds another run; see `folder.claimed`.
+        ValueError: no text to train on, or an output folder that holds another run; see `folder.claimed`;
+            a model to begin with that is not there.
         OSError: among others a full disk, with the output folder's name where the system names no file.
     """
     if config.data.train is None:
@@ -93,6 +94,7 @@ def start(config: Settings, resume: bool, allow_changes: bool, dry_run: bool = F
         raise ValueError("--allow-changes goes with --resume: a run that starts has nothing to differ from.")
     if dry_run and resume:
         raise ValueError("--dry-run goes without --resume: it says what a run would be that begins.")
+    config.check_starts()
     with ExitStack() as stack:
         if dry_run:
             check_free(Path(config.training["output_dir"]))

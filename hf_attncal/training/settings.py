@@ -25,6 +25,8 @@ from huggingface_hub.errors import StrictDataclassError
 from sacrebleu.metrics import BLEU
 from transformers import TrainingArguments
 
+from hf_attncal.inference.names import MODEL_FILES, TOKENIZER_FILES, check_name
+
 from .arguments import AttnCalTrainingArguments
 
 SPLITS = ("train", "dev", "test")
@@ -77,14 +79,11 @@ def _read(path: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
     """The content of a YAML file merged over that of its base."""
     if path.resolve() in seen:
         raise ValueError(f"`base` files must not form a circle: {' -> '.join(p.name for p in (*seen, path))}.")
-    try:
-        values = yaml.load(path.read_text(encoding="utf-8"), _Loader) or {}
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        where = f" in line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-        raise ValueError(f"{path} must be YAML, got {error.problem or error.context}{where}.") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} must be YAML in UTF-8: {' '.join(str(error).split())}.") from error
+    with path.open(encoding="utf-8") as file:
+        try:
+            values = yaml.load(file, _Loader) or {}
+        except (yaml.YAMLError, UnicodeDecodeError) as error:
+            raise ValueError(f"{path} is no YAML file: {' '.join(str(error).split())}.") from error
     if not isinstance(values, dict):
         raise ValueError(f"{path.name} must hold sections of keys, got {type(values).__name__}.")
     values = {key: value for key, value in values.items() if value is not None}  # a section left empty
@@ -408,8 +407,31 @@ class Settings:
         check(self.model, hints | own, "model")
         fields = {name: value for name, value in self.model.items() if name not in own}
         start = self.model.get("init_from")
+        self.check_starts()
         with naming("model", hints):
             config_class.from_pretrained(start, **fields).validate() if start else config_class(**fields)
+
+    def starts(self) -> dict[tuple[str, str], str]:
+        """Folders and Hub names of the model and the tokenizer that a run begins with, by section and key."""
+        named = {}
+        for section, key in (("model", "init_from"), ("model", "checkpoint"), ("tokenizer", "pretrained")):
+            values = getattr(self, section, {})
+            named[section, key] = values.get(key) if isinstance(values, dict) else getattr(values, key, None)
+        return {place: name for place, name in named.items() if name}
+
+    def check_starts(self) -> None:
+        """Refuse names of models that nothing can be loaded from.
+
+        Raises:
+            ValueError: which; see `inference.names.check_name`.
+        """
+        for (section, key), name in self.starts().items():
+            revision = getattr(getattr(self, section), "revision", None)
+            files = TOKENIZER_FILES if section == "tokenizer" else MODEL_FILES
+            try:
+                check_name(name, revision, files)
+            except OSError as error:
+                raise ValueError(f"`{section}.{key}` cannot be loaded: {error}") from error
 
     def published(self) -> dict[str, Any]:
         """The settings as plain data, without the places of this machine: what a results file records."""

@@ -198,7 +198,7 @@ def test_only_a_newline_ends_a_line():
 def test_a_folder_that_is_not_there(attncal, tmp_path):
     status, out, err = attncal("translate", str(tmp_path / "nothing"))
     assert (status, out) == (1, "")
-    assert "nothing cannot be loaded" in err
+    assert err == f"attncal: error: There is no folder {tmp_path / 'nothing'}.\n"
     assert "Traceback" not in err
 
 

@@ -497,7 +497,7 @@ def test_values_out_of_range_are_refused_at_once(arguments, capsys):
 def test_a_checkpoint_that_is_not_there_and_a_device_that_is_not(run, checkpoint, tmp_path):
     status, _, err = run(tmp_path / "nothing")
     assert status == 1
-    assert "nothing cannot be loaded" in err
+    assert err == f"attncal: error: There is no folder {tmp_path / 'nothing'}.\n"
     assert main(["align", "run", checkpoint.folder, "--device", "no_such_device"]) == 1
 
 

@@ -91,7 +91,7 @@ def test_one_line_of_an_error():
 @pytest.mark.parametrize(
     ("error", "told"),
     [
-        (OSError("no such folder\nand more"), "model cannot be loaded: no such folder"),
+        (OSError("no such file\nand more"), "model cannot be loaded: no such file"),
         (ValueError("Loading needs trust_remote_code"), "pass --trust-remote-code"),
         (SafetensorError("header too large"), "do not fit together (SafetensorError: header too large)"),
         (RuntimeError("size mismatch"), "(RuntimeError: size mismatch)"),
@@ -102,7 +102,10 @@ def test_one_line_of_an_error():
         (OSError(), "(OSError: )"),
     ],
 )
-def test_whatever_a_damaged_checkpoint_raises_names_it(error, told):
+def test_whatever_a_damaged_checkpoint_raises_names_it(error, told, tmp_path, monkeypatch):
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text("")
+    monkeypatch.chdir(tmp_path)
     with pytest.raises(CommandError) as raised, load_errors("model"):
         raise error
     assert told in str(raised.value)

@@ -1,15 +1,21 @@
-"""The package as it is installed: every room is in the wheel, with the templates of cards and the presets."""
+"""The package as it is installed: all of it is in the wheel, and it is of use without its extras."""
 
+import ast
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tomllib
 import zipfile
+from importlib.metadata import distribution
 from pathlib import Path
 
 import pytest
 import yaml
+
+import hf_attncal
+from hf_attncal.extras import EXTRAS, need
 
 ROOT = Path(__file__).parents[2]
 TEMPLATES = {path.name for path in (ROOT / "model_cards").iterdir()}
@@ -25,6 +31,7 @@ def test_pyproject_names_every_room():
 def test_the_citation_is_of_this_package_and_version():
     citation, project = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8")), PYPROJECT["project"]
     assert (citation["title"], citation["version"]) == (project["name"], project["version"])
+    assert hf_attncal.__version__ == project["version"]
     assert citation["license"] == project["license"]
 
 
@@ -47,7 +54,7 @@ def test_the_wheel_holds_the_code_the_presets_and_the_templates(wheel):
     names = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     files = [path for kind in ("*.py", "presets/*/*.yaml") for path in (ROOT / "hf_attncal").rglob(kind)]
     code = {path.relative_to(ROOT).as_posix() for path in files}
-    assert names == code | {f"hf_attncal/model_cards/{name}" for name in TEMPLATES}
+    assert names == code | {"hf_attncal/py.typed"} | {f"hf_attncal/model_cards/{name}" for name in TEMPLATES}
 
 
 def test_an_installed_package_finds_its_templates(wheel, tmp_path):
@@ -63,3 +70,141 @@ write_model_card(".", model_name="m", summary="s", training_data="t", example="a
     run = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
     assert run.stdout.startswith(str(tmp_path / "installed"))
     assert "Mask-Align" in (tmp_path / "README.md").read_text(encoding="utf-8")
+
+
+# ---- extras ----
+
+# Those that come with transformers and torch are everywhere.
+PACKAGES = {package for packages in EXTRAS.values() for package in packages} - {"filelock", "pyyaml"}
+
+
+def packages_of(requirements: list[str]) -> tuple[str, ...]:
+    return tuple(re.match(r"[\w-]+", requirement).group() for requirement in requirements)
+
+
+def test_the_extras_of_pyproject_are_those_that_messages_name():
+    stated = {name: packages_of(needed) for name, needed in PYPROJECT["project"]["optional-dependencies"].items()}
+    assert {name: stated[name] for name in EXTRAS} == EXTRAS
+    assert stated.keys() - EXTRAS.keys() == {"all", "test"}
+    assert PYPROJECT["project"]["optional-dependencies"]["all"] == [f"hf_attncal[{','.join(EXTRAS)}]"]
+    assert {package for packages in EXTRAS.values() for package in packages} & set(
+        packages_of(PYPROJECT["project"]["dependencies"])
+    ) == set()
+
+
+def test_what_is_imported_is_required_and_what_is_required_is_imported():
+    """Read off the source; huggingface_hub comes with transformers, which imports sentencepiece for Marian."""
+    required = set(packages_of(PYPROJECT["project"]["dependencies"])).union(*EXTRAS.values()) - {"sentencepiece"}
+    imported = set()
+    for path in Path(hf_attncal.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                imported |= {alias.name.partition(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and not node.level:
+                imported.add(node.module.partition(".")[0])
+    others = {{"yaml": "pyyaml"}.get(name, name) for name in imported - sys.stdlib_module_names}
+    assert others - {"hf_attncal", "huggingface_hub"} == required
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory):
+    """Run Python where all is installed that is here, but what an extra alone brings: (code, arguments) -> process."""
+    site = tmp_path_factory.mktemp("site")
+    files = [file.parts[0] for name in PACKAGES - {"shtab"} for file in distribution(name).files or ()]
+    for entry in Path(yaml.__file__).parents[1].iterdir():
+        if entry.name not in {*files, "shtab"} and entry.suffix != ".pth":
+            (site / entry.name).symlink_to(entry)
+    environment = os.environ | {"PYTHONPATH": f"{ROOT}{os.pathsep}{site}", "HF_HUB_OFFLINE": "1"}
+
+    def run(code: str, *arguments: object) -> subprocess.CompletedProcess:
+        command = [sys.executable, "-S", "-c", code, *map(str, arguments)]
+        return subprocess.run(command, env=environment, capture_output=True, text=True)
+
+    return run
+
+
+USE = """
+import io, sys
+from importlib.util import find_spec
+folder, model, *names = sys.argv[1:]
+print([name for name in {packages} if find_spec(name)])
+from hf_attncal.cli import main
+def attncal(*arguments, text=""):
+    sys.stdin = io.TextIOWrapper(io.BytesIO(text.encode()))
+    print(main([*arguments]))
+attncal("translate", model, "--max-new-tokens", "2", text="the house\\n")
+attncal("align", "run", model, text="the house ||| a house\\n")
+attncal("score", folder + "/links", folder + "/links")
+text = folder + "/text"
+attncal("align", "select", model, "--source", text, "--target", text, "--gold", folder + "/links", "--output", folder)
+import hf_attncal.alignment, hf_attncal.analysis, hf_attncal.hub
+for name in names:
+    getattr(hf_attncal, name)
+"""
+
+
+def test_models_and_aligners_need_no_extra(bare, saved, tmp_path):
+    """Commands, and all that the package exports besides training, where no package of an extra is installed."""
+    (tmp_path / "links").write_text("0-0 1-1\n")
+    (tmp_path / "text").write_text("the house\n")
+    names = [name for name in hf_attncal.__all__ if "Train" not in name and name != "AnnealingCallback"]
+    done = bare(USE.replace("{packages}", str(PACKAGES)), tmp_path, saved, *names)
+    assert (done.returncode, done.stderr) == (0, "")
+    absent, _translation, translated, _links, aligned, *_table, selected = done.stdout.splitlines()
+    assert (absent, translated, aligned, selected) == ("[]", "0", "0", "0")
+    assert "AER" in done.stdout
+    assert (tmp_path / "alignment.json").is_file()
+
+
+MISS = """
+import sys
+from hf_attncal.cli import main
+folder = sys.argv[1]
+text = folder + "/text"
+for command in (
+    ["completion", "bash"],
+    ["demo", "--output", folder + "/new"],
+    ["align", "train", "--source", text, "--target", text, "--output", folder + "/new"],
+    ["translate", folder + "/adapter"],
+):
+    print(main(command))
+for module in sys.argv[2:]:
+    try: exec(module)
+    except ModuleNotFoundError as error: print(error, file=sys.stderr)
+"""
+
+
+def test_what_needs_an_extra_says_in_one_line_which(bare, tmp_path):
+    (tmp_path / "text").write_text("a\n")
+    (tmp_path / "adapter").mkdir()
+    (tmp_path / "adapter" / "adapter_config.json").write_text('{"peft_type": "LORA"}')
+    asked = {
+        "from hf_attncal import AttnCalTrainer": ("accelerate", "train"),
+        "import hf_attncal.training.settings": ("accelerate", "train"),
+        "import hf_attncal.data.corpora": ("accelerate", "train"),
+        "import hf_attncal.adapters": ("peft", "adapters"),
+        "import hf_attncal.analysis.plots": ("matplotlib", "plot"),
+    }
+    told = [
+        f"{package} is not installed, which this needs: pip install 'hf_attncal[{extra}]'"
+        for package, extra in (
+            ("shtab", "completion"),
+            ("datasets", "train"),
+            ("accelerate", "train"),
+            ("peft", "adapters"),
+            *asked.values(),
+        )
+    ]
+    done = bare(MISS, tmp_path, *asked)
+    assert (done.returncode, done.stdout) == (0, "1\n" * 4)
+    beginnings = (
+        ["attncal: error: "] * 3 + [f"attncal: error: {tmp_path}/adapter cannot be loaded: "] + [""] * len(asked)
+    )
+    ends = ["."] * 3 + [""] * (1 + len(asked))
+    assert done.stderr.splitlines() == [f"{a}{b}{c}" for a, b, c in zip(beginnings, told, ends, strict=True)]
+    assert not (tmp_path / "new").exists()
+
+
+def test_with_the_extras_nothing_is_said():
+    for extra in EXTRAS.keys() - {"completion"}:
+        need(extra)

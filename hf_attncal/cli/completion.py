@@ -1,0 +1,45 @@
+"""`attncal completion`: what a shell reads to complete commands, options and their values."""
+
+import argparse
+from collections.abc import Iterator
+
+_FILES, _FOLDERS = ("FILE", "GOLD", "HYP"), ("FOLDER", "MODEL")
+
+
+def add_completion(commands: argparse._SubParsersAction) -> None:
+    """Add the sub-command `completion`."""
+    parser = commands.add_parser(
+        "completion",
+        help="write what bash, zsh or fish needs to complete commands and options",
+        description="Write the script from which a shell completes the commands, options and values of attncal.",
+        epilog="examples (new shells read them; in zsh, ~/.zfunc must be in fpath):\n"
+        "  attncal completion bash > ~/.local/share/bash-completion/completions/attncal\n"
+        "  attncal completion zsh > ~/.zfunc/_attncal\n"
+        "  attncal completion fish > ~/.config/fish/completions/attncal.fish",
+    )
+    parser.add_argument("shell", choices=("bash", "zsh", "fish"), help="the shell that will read it")
+    parser.set_defaults(run=_run_completion)
+
+
+def _run_completion(options: argparse.Namespace) -> None:
+    from hf_attncal.extras import need
+
+    need("completion")
+    import shtab
+
+    from . import build_parser
+
+    parser = build_parser()
+    for action in _actions(parser):
+        if action.metavar in (*_FILES, *_FOLDERS):
+            action.complete = shtab.FILE if action.metavar in _FILES else shtab.DIRECTORY
+    print(shtab.complete(parser, shell=options.shell), end="")
+
+
+def _actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
+    """Those of the parser and of all commands below it."""
+    for action in parser._actions:
+        yield action
+        if isinstance(action, argparse._SubParsersAction):
+            for child in action.choices.values():
+                yield from _actions(child)

@@ -1,0 +1,193 @@
+"""What a stranger gives to a command by mistake: one line that names it, at once, and nothing half-written."""
+
+import io
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import huggingface_hub
+import pytest
+from test_help import COMMANDS
+
+from hf_attncal.cli import exit_status, main
+from hf_attncal.training.run import run_script
+from hf_attncal.training.settings import read_settings
+from hf_attncal.training.translation import TranslationConfig
+
+# What each command takes, with every option that names a file, a folder or a model. What is wrong with one is said
+# before a model is loaded: the one here is none.
+GIVEN = {
+    "align train": "--source text --target text --guide links --dev-source text --dev-target text --dev-gold links "
+    "--tokenizer model --init-from model --output new",
+    "align select": "model --source text --target text --gold links --output folder",
+    "align run": "model --source text --target text --output new",
+    "align run --input": "model --input pairs",
+    "score": "links links --source text --target text",
+    "translate": "model",
+    "demo": "--output new",
+}
+NO_FILES = {"completion"}
+
+
+def mistakes() -> list[tuple[str, str, str]]:
+    """For everything that names a file, a folder or a model: the command, what it is given, and the mistake in it."""
+    wrong = {
+        "FILE": ("nothing", "folder"),
+        "MODEL": ("./nothing", "nothing/a/b", "text", "empty"),
+        "FOLDER": ("text", "text/new"),
+    }
+    wrong |= {"GOLD": wrong["FILE"], "HYP": wrong["FILE"], "NAME": wrong["MODEL"]}
+    found = []
+    for command, line in GIVEN.items():
+        words = command.split(" --")[0].split()
+        given, position = shlex.split(line), 0
+        positionals = [action for action in COMMANDS[tuple(words)]._actions if not action.option_strings]
+        for place, value in enumerate(given):
+            if value.startswith("--"):
+                continue
+            option = given[place - 1] if place and given[place - 1].startswith("--") else None
+            if option:
+                action = COMMANDS[tuple(words)]._option_string_actions[option]
+            else:
+                action, position = positionals[position], position + 1
+            kinds = wrong[action.metavar]
+            if action.metavar == "FILE" and option == "--output":
+                kinds = ("folder", "nothing/new")
+            for bad in kinds:
+                found.append((" ".join(words), shlex.join([*given[:place], bad, *given[place + 1 :]]), bad))
+    return found
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """The working folder, with what `GIVEN` names; nobody asks the Hub."""
+    for folder in ("model", "empty", "folder"):
+        (tmp_path / folder).mkdir()
+    for name, text in {"text": "a b\n", "pairs": "a ||| b\n", "links": "0-0\n", "model/config.json": "{}"}.items():
+        (tmp_path / name).write_text(text)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(huggingface_hub, "get_hf_file_metadata", lambda *_, **__: pytest.fail("the Hub was asked"))
+    return tmp_path
+
+
+def content(folder: Path) -> dict[str, bytes | None]:
+    return {str(path): path.read_bytes() if path.is_file() else None for path in folder.rglob("*")}
+
+
+def test_every_command_is_tried():
+    assert {command.split(" --")[0] for command in GIVEN} | NO_FILES == {" ".join(words) for words in COMMANDS}
+    for words, command in COMMANDS.items():
+        named = {
+            action.option_strings[0]
+            for action in command._actions
+            if action.option_strings and action.metavar in ("FILE", "FOLDER", "MODEL")
+        }
+        assert named <= set(" ".join(line for name, line in GIVEN.items() if name.startswith(" ".join(words))).split())
+
+
+@pytest.mark.parametrize(("command", "given", "bad"), mistakes())
+def test_what_is_not_there_or_of_another_kind_is_named(command, given, bad, here, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"a ||| b\n")))
+    before = content(here)
+    status = main([*command.split(), *shlex.split(given)])
+    out, err = capsys.readouterr()
+    assert (status, out) == (1, ""), err
+    assert re.fullmatch(r"attncal: error: .*\n", err), err
+    assert re.search(rf"(?<![\w./]){re.escape(bad)}(?!\w)", err)
+    assert "bug" not in err
+    assert content(here) == before
+
+
+# ---- Ctrl-C ----
+
+# What Ctrl-C does before that, while Python starts and reads the package's first lines, is Python's.
+START = """
+import sys
+class Ready:
+    def find_spec(self, name, path=None, target=None):
+        if name == "hf_attncal.cli":
+            print("ready", flush=True)
+sys.meta_path.insert(0, Ready())
+from hf_attncal.__main__ import main
+sys.exit(main())
+"""
+
+
+def interrupted(seconds: float, *arguments: str, prepare=None) -> tuple[int, str, str]:
+    """Exit status as a shell tells it, and what was printed by a command that gets Ctrl-C after some seconds."""
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    command = [sys.executable, "-c", START, *arguments]
+    with subprocess.Popen(command, text=True, preexec_fn=prepare, **pipes) as process:
+        assert process.stdout.readline() == "ready\n"
+        time.sleep(seconds)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=120)
+    return 128 - process.returncode if process.returncode < 0 else process.returncode, out, err
+
+
+@pytest.mark.parametrize("seconds", [0, 0.05, 0.5])
+@pytest.mark.parametrize("command", GIVEN)
+def test_an_interrupt_while_a_command_starts_is_no_traceback(command, seconds, here):
+    """The model is none, so that no command comes to its work; most import what they need for longer than that."""
+    status, out, err = interrupted(seconds, *command.split(" --")[0].split(), *shlex.split(GIVEN[command]))
+    if status == 130:
+        assert out == ""
+        assert re.fullmatch(r"(attncal: .*\n)?", err), err
+    else:  # it was faster
+        assert seconds
+        assert status in (0, 1)
+    assert "Traceback" not in err
+    assert "KeyboardInterrupt" not in err
+
+
+def test_a_command_that_the_shell_lets_ignore_interrupts_does(here):
+    """`attncal ... &` in a script: Ctrl-C is for what runs in front."""
+    ignore = lambda: signal.signal(signal.SIGINT, signal.SIG_IGN)  # noqa: E731
+    status, out, err = interrupted(0, "score", "links", "links", prepare=ignore)
+    assert (status, err) == (0, "")
+    assert "AER" in out
+
+
+# ---- standard input ----
+
+
+@pytest.mark.parametrize(
+    "command", ["align run model", "align run model --output new", "translate model", "score links -"]
+)
+def test_standard_input_that_is_closed_is_told_before_a_model_is_loaded(command, here, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "stdin", None)
+    before = content(here)
+    assert main(command.split()) == 1
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert re.fullmatch(r"attncal: error: standard input is closed\..*\n", err)
+    assert content(here) == before
+
+
+@pytest.mark.parametrize("command", ["align run model --input pairs", "score links links", "completion bash"])
+def test_what_reads_files_does_not_ask_for_standard_input(command, here, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "stdin", None)
+    main(command.split())
+    assert "standard input" not in capsys.readouterr().err
+
+
+# ---- settings ----
+
+
+@pytest.mark.parametrize(
+    ("name", "told"), [("nothing.yaml", "No such file or directory"), ("folder", "Is a directory")]
+)
+def test_a_file_of_settings_that_cannot_be_read_is_named(name, told, here, capsys):
+    exit_status(lambda: run_script(None, TranslationConfig, "", ["--config", name]), "train.py", lambda: False)
+    assert capsys.readouterr().err == f"train.py: error: {name}: {told}.\n"
+
+
+@pytest.mark.parametrize("text", [b"a: [", b"*.md: %", b"\xff"])
+def test_a_file_that_is_no_yaml_is_named(text, here):
+    (here / "settings.yaml").write_bytes(text)
+    with pytest.raises(ValueError, match=r"^settings\.yaml is no YAML file: [^\n]*\.$"):
+        read_settings("settings.yaml")

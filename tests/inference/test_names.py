@@ -1,0 +1,181 @@
+"""What is no name of a model is refused before torch is imported, and before the Hub is asked again and again."""
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import huggingface_hub
+import pytest
+from huggingface_hub.errors import GatedRepoError, RemoteEntryNotFoundError, RepositoryNotFoundError
+
+from hf_attncal.alignment import WordAligner
+from hf_attncal.inference.loading import load_config, load_seq2seq
+from hf_attncal.inference.names import TOKENIZER_FILES, check_name, is_hub_name
+
+
+@pytest.fixture
+def hub(monkeypatch):
+    """In place of the Hub: what it is asked, and what comes of it, None or an error to raise."""
+    asked = []
+
+    def answer(url, timeout):
+        asked.append(url)
+        assert timeout <= 10
+        if answer.error is not None:
+            raise answer.error
+
+    answer.asked, answer.error = asked, None
+    monkeypatch.setattr(huggingface_hub, "get_hf_file_metadata", answer)
+    monkeypatch.setattr(huggingface_hub, "is_offline_mode", lambda: False)
+    return answer
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """A working folder with a model, an empty folder and a run whose checkpoints alone are models."""
+    for name in ("aligner", "run/checkpoint-9", "run/checkpoint-10"):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "config.json").write_text("{}")
+    (tmp_path / "aligner" / "tokenizer.json").write_text("{}")
+    (tmp_path / "empty").mkdir()
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", ["gpt2", "Helsinki-NLP/opus-mt-en-de", "a.b_c/d.e-f", "runs/aligner"])
+def test_names_that_the_hub_may_have(name):
+    assert is_hub_name(name)
+
+
+@pytest.mark.parametrize(
+    "name", ["", ".", "..", "./a", "../a", "~/a", "/a", "a/", "a/b/c", "a b", "a/b c", "-a", "a\0"]
+)
+def test_names_of_folders_do_not_go_to_the_hub(name, hub, here):
+    assert not is_hub_name(name)
+    with pytest.raises(OSError, match="folder"):
+        check_name(name)
+    assert hub.asked == []
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("./alinger", r"There is no folder \./alinger\. Did you mean aligner\?"),
+        ("/no/such/folder", r"There is no folder /no/such/folder\.$"),
+        ("", r"There is no folder ''\."),
+        ("empty", r"empty is an empty folder without config\.json or adapter_config\.json\.$"),
+        ("run", r"run is a folder without config\.json or .*\. Did you mean run/checkpoint-"),
+        ("aligner/config.json", r"aligner/config\.json is no folder\. Name aligner\."),
+        ("file", r"file is no folder\. Name a folder with config\.json or"),
+    ],
+)
+def test_what_is_no_folder_with_a_model_is_told_with_what_may_be_meant(name, told, hub, here):
+    (here / "file").write_text("")
+    with pytest.raises(OSError, match=told):
+        check_name(name)
+    assert hub.asked == []
+
+
+def test_a_folder_with_a_model_or_what_is_asked_for_passes(here, hub):
+    for name in ("aligner", here / "aligner", "run/checkpoint-9"):
+        check_name(name)
+    check_name("aligner", files=TOKENIZER_FILES)
+    with pytest.raises(OSError, match=r"without tokenizer_config\.json or tokenizer\.json"):
+        check_name("run/checkpoint-9", files=TOKENIZER_FILES)
+
+
+def test_a_tilde_that_no_shell_has_read_is_told(here, monkeypatch):
+    monkeypatch.setenv("HOME", str(here))
+    with pytest.raises(FileNotFoundError, match=f"Did you mean {here}/aligner"):
+        check_name("~/aligner")
+
+
+# ---- the Hub ----
+
+
+def of_the_hub(kind: type[Exception]) -> Exception:
+    return kind.__new__(kind, "told")  # made by a response, of a client whose name changes
+
+
+def test_a_hub_that_is_not_reached_is_asked_once_and_named(here, hub):
+    hub.error = RuntimeError("Name or service not known")
+    with pytest.raises(ConnectionError, match=r"runs/alinger is neither a folder .* cannot be reached \(Name or serv"):
+        check_name("runs/alinger")
+    assert len(hub.asked) == 1
+    with pytest.raises(ConnectionError, match=r"Did you mean aligner\?"):
+        check_name("alinger")
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (RepositoryNotFoundError, "neither a folder no/model here nor a model of this name on the Hub"),
+        (GatedRepoError, "no/model is gated"),
+        (RemoteEntryNotFoundError, None),  # of an adapter
+        (None, None),
+    ],
+)
+def test_what_the_hub_answers(here, hub, error, told):
+    hub.error = error and of_the_hub(error)
+    if told is None:
+        check_name("no/model")
+    else:
+        with pytest.raises(OSError, match=told):
+            check_name("no/model")
+    assert len(hub.asked) == 1
+
+
+def test_what_is_in_the_cache_is_not_asked_for(here, hub, monkeypatch):
+    found = lambda name, file, revision: "path" if (file, revision) == ("adapter_config.json", "v1") else None  # noqa: E731
+    monkeypatch.setattr(huggingface_hub, "try_to_load_from_cache", found)
+    check_name("some/adapter", "v1")
+    assert hub.asked == []
+    check_name("some/adapter", "v2")
+    assert len(hub.asked) == 1
+
+
+def test_without_the_hub_by_the_users_will_it_is_not_asked(here, hub, monkeypatch):
+    monkeypatch.setattr(huggingface_hub, "is_offline_mode", lambda: True)
+    with pytest.raises(ConnectionError, match="HF_HUB_OFFLINE"):
+        check_name("no/model")
+    assert hub.asked == []
+
+
+# ---- who asks ----
+
+
+@pytest.mark.parametrize("load", [load_config, load_seq2seq, WordAligner.from_pretrained])
+def test_everything_that_loads_a_model_asks_first(load, here):
+    with pytest.raises(OSError, match="There is no folder"):
+        load("./nothing")
+    with pytest.raises(OSError, match="empty folder"):
+        load("empty")
+
+
+def test_only_the_standard_library_is_needed_to_refuse_a_folder(tmp_path):
+    code = """
+import sys
+from hf_attncal.inference.names import check_name
+try: check_name('./no')
+except FileNotFoundError: print(*sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
+    modules = set(done.stdout.split())
+    assert "hf_attncal.inference.names" in modules
+    assert {"torch", "transformers", "huggingface_hub", "numpy"} & modules == set()
+
+
+def test_a_name_of_a_hub_that_cannot_be_reached_is_an_error_within_seconds(tmp_path, monkeypatch):
+    """The address is one that no name server has; the real client is asked."""
+    code = "import sys\nfrom hf_attncal.cli import main\nsys.exit(main(['translate', 'no/model']))"
+    environment = {"HF_ENDPOINT": "http://127.0.0.1:9", "HF_HOME": str(tmp_path), "PATH": "", "HF_HUB_OFFLINE": "0"}
+    environment["PYTHONPATH"] = str(Path(__file__).parents[2])
+    start = time.monotonic()
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, input="")
+    assert done.returncode == 1
+    assert done.stderr.startswith(
+        "attncal: error: no/model is neither a folder here nor in the cache of the Hub, and "
+    )
+    assert done.stderr.count("\n") == 1
+    assert time.monotonic() - start < 25  # transformers alone: 55 seconds, and ten lines
