@@ -39,6 +39,4 @@ def _run_adapt(options: argparse.Namespace) -> None:
     if options.calibration:
         switches["calibration"] = None if options.calibration == "none" else options.calibration
     base = {"model": {"checkpoint": options.base}, "adapter": switches}
-    results = run_training(options, train_adapter, AdapterConfig, base=base)
-    if results is not None:
-        print(f"Translate with it: attncal translate {options.output or 'FOLDER'} < source.txt")
+    run_training(options, train_adapter, AdapterConfig, use="attncal translate {} < source.txt", base=base)

@@ -44,7 +44,8 @@ def _run_train(options: argparse.Namespace) -> None:
 
     from hf_attncal.training.word_alignment import AlignerConfig, train_aligner
 
-    results = run_training(options, train_aligner, AlignerConfig)
+    use = "attncal align run {} --source source.txt --target target.txt"
+    results = run_training(options, train_aligner, AlignerConfig, use=use)
     for name in ("dev", "test") if results is not None else ():
         if name in results:
             found = results[name]

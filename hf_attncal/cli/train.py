@@ -43,6 +43,5 @@ def _run_train(options: argparse.Namespace) -> None:
     switches = {name: True for name in ("leaky", "gumbel") if getattr(options, name)}
     if options.calibration:
         switches["calibration"] = None if options.calibration == "none" else options.calibration
-    results = run_training(options, train_translation, TranslationConfig, base={"model": switches})
-    if results is not None:
-        print(f"Translate with it: attncal translate {options.output or 'FOLDER'} < source.txt")
+    use = "attncal translate {} < source.txt"
+    run_training(options, train_translation, TranslationConfig, use=use, base={"model": switches})

@@ -2,6 +2,7 @@
 
 import argparse
 import re
+import shlex
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
@@ -140,7 +141,12 @@ def _absolute(given: str | list[str], values: Values) -> str | list[str]:
 
 
 def run_training(
-    options: argparse.Namespace, job: Callable[..., Values], config_class: type, *, base: Values | None = None
+    options: argparse.Namespace,
+    job: Callable[..., Values],
+    config_class: type,
+    *,
+    use: str,
+    base: Values | None = None,
 ) -> Values | None:
     """Run a job with the settings of a command, and say where its result is.
 
@@ -148,6 +154,7 @@ def run_training(
         options: of the command.
         job: such as `train_translation`.
         config_class: of its settings.
+        use: command that uses the result, with `{}` in the place of its folder.
         base: see `settings_of`.
 
     Returns:
@@ -170,4 +177,5 @@ def run_training(
         return None
     folder = config.training["output_dir"]
     print(f"{folder}: {results['steps']} steps in {results['wall_seconds'] / 60:.1f} minutes")
+    print(f"Use it: {use.format(shlex.quote(folder))}")
     return results

@@ -111,7 +111,7 @@ def test_adapt_leaves_an_adapter_with_its_card(base, text, tmp_path, capsys):
     assert "# adapter\n\nAn adapter for model: fixed calibration." in card.text
     assert "| BLEU on test, the base model |" in card.text
     assert "## Attention-calibration adapter" in card.text  # what it always says
-    assert "Translate with it: attncal translate" in capsys.readouterr().out
+    assert "Use it: attncal translate" in capsys.readouterr().out
     assert main(["align", "run", str(output), f"--source={text / 'test.en'}", f"--target={text / 'test.de'}"]) == 0
 
 
@@ -233,24 +233,27 @@ def test_ctrl_c_says_how_to_go_on(moment, text, tmp_path):
     ("arguments", "told"),
     [
         ([], "--source and --target must be given, or `data.train` in the file of --config."),
-        (["--source={text}/train.en"], "--source and --target belong together: give both."),
-        (["--dev-target={text}/train.en"], "--dev-source and --dev-target belong together: give both."),
+        (["--source={text}/train.en"], "--source and --target belong together: give all or none."),
+        (["--dev-target={text}/train.en"], "--dev-source and --dev-target belong together: give all or none."),
         (["--source={text}/train.en", "--target={text}/train.de"], "--output must be given, or `training.output_dir`"),
-        (["--source={text}/nothing", "--target={text}/train.de", "--output=o"], "nothing` does not exist"),
-        (["--source={text}", "--target={text}/train.de", "--output=o"], "is a directory"),
+        (["--source={text}/nothing", "--target={text}/train.de", "--output=o"], "There is no file {text}/nothing."),
+        (["--source={text}", "--target={text}/train.de", "--output=o"], "{text} is a folder, and no file."),
         (["--source={text}/train.en", "--target={text}/dev.de", "--output=o"], "120 and"),
         (["--source={text}/train.en", "--target={text}/train.en", "--output=o"], "must name a text in each language"),
         (["--source={empty}", "--target={empty}2", "--output=o"], "is empty (0 bytes without text)"),
-        (["--config={text}/missing.yaml"], "missing.yaml: No such file or directory."),
-        (["--config={text}"], "Is a directory."),
-        (["--config={broken}"], "must be YAML, got "),
+        (["--config={text}/missing.yaml"], "There is no file {text}/missing.yaml."),
+        (["--config={text}"], "{text} is a folder, and no file."),
+        (["--config={broken}"], "broken is no YAML file: "),
         (["--config={text}/train.en"], "must hold sections of keys"),
         (["--source={text}/train.en", "--target={text}/train.de", "--output=o", "model.x=1"], "unknown key `model.x`"),
         (
             ["--source={text}/train.en", "--target={text}/train.de", "--output=o", "--minutes=-1"],
             "`minutes` must be > 0",
         ),
-        (["--source={text}/train.en", "--target={text}/train.de", "--output={empty}"], "empty: File exists"),
+        (
+            ["--source={text}/train.en", "--target={text}/train.de", "--output={empty}"],
+            "empty is a file. Give another --output.",
+        ),
         (
             ["--source={text}/train.en", "--target={text}/train.de", "--output=o", "data.max_length=2"],
             "No sentence pair is left to work with.",
@@ -278,7 +281,7 @@ def test_what_is_wrong_is_one_line(arguments, told, text, tmp_path, capsys, monk
     assert main(["train", *(argument.format(**places) for argument in arguments)]) == 1
     *_, last = capsys.readouterr().err.splitlines()
     assert last.startswith("attncal: error: ")
-    assert told in last
+    assert told.format(**places) in last
     assert "this is a bug" not in last
     assert not (tmp_path / "o" / "run.json").exists()
 
