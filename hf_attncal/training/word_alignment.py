@@ -136,6 +136,7 @@ class AlignerConfig(Settings):
 
     def __post_init__(self):
         super().__post_init__()
+        self.check_model(self.family.config_class, **self.own_keys)
         starts = {
             "model.init_from": self.model.get("init_from"),
             "data.train.guide": (self.data.train or {}).get("guide"),
@@ -150,7 +151,6 @@ class AlignerConfig(Settings):
                 )
         if not 0 <= self.joined_share <= 1:
             raise ValueError(f"`joined_share` must be from 0 to 1, got {self.joined_share}.")
-        self.check_model(self.family.config_class, **self.own_keys)
         if self.data.test and not self.data.test.get("gold"):
             raise ValueError(f"`data.test` must name `gold`, the links to measure AER with, got {self.data.test}.")
 
