@@ -147,7 +147,8 @@ def test_a_result_that_is_missing_reads_not_run(tables, results):
     assert tables.multi30k().count(f"| {tables.NOT_RUN} |") > 0
     assert tables.benchmark("training", {}) == f"{tables.NOT_RUN}\n"
     assert tables.aligning() == tables.aligners() == f"{tables.NOT_RUN}\n"
-    assert tables.defaults_translation() == tables.defaults_aligner() == f"{tables.NOT_RUN}\n"
+    for table in (tables.defaults_translation, tables.defaults_sweep, tables.defaults_aligner):
+        assert table() == f"{tables.NOT_RUN}\n"
     assert tables.adapter_attention() == tables.adapter_cost() == f"{tables.NOT_RUN}\n"
     assert tables.adapters("nowhere").count(f"| {tables.NOT_RUN} |") > 0
 
@@ -211,6 +212,12 @@ def test_defaults_by_data_size(tables, results):
         "| wpt03-enfr, 2,000 pairs, `hmm` | 10.0 | 10.0 (5.0 to 20.0) | 1.5 |",
         "| wpt03-enfr, 10,000 pairs, `small` | 6.1 | 6.1 (5.0 to 20.0) | 1.5 |",
     ]
+    (results / "defaults" / "sweep").mkdir()
+    model = {"encoder_layers": 2, "decoder_layers": 3, "dropout": 0.1}
+    config = {"tokenizer": {"vocab_size": 6000}, "model": model, "evaluation": {"num_beams": 1}}
+    run = {"config": config, "steps": 1600, "dev": {"bleu": 2.5}, "wall_seconds": 240}
+    (results / "defaults" / "sweep" / "one.json").write_text(json.dumps(run))
+    assert tables.defaults_sweep().splitlines()[2:] == ["| 6,000 | 2 + 3 | 0.1 | 1,600 | 2.50 | 1 | 4 |"]
     figures = {figure["name"]: figure["value"] for figure in tables.collect() if "defaults" in figure["name"]}
     assert figures == {
         "defaults/multi30k/29000/test_bleu": 34.0,
