@@ -230,6 +230,7 @@ def _signed(value: float, interval: list[float]) -> str:
 DEFAULT_KEYS = (
     ("tokenizer", "vocab_size"),
     ("model", "d_model"),
+    ("model", "encoder_layers"),
     ("model", "dropout"),
     ("training", "tokens_per_batch"),
     ("training", "max_steps"),

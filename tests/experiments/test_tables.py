@@ -180,7 +180,7 @@ def test_adapters_against_their_bases(tables, results):
 
 def by_size(job: str, corpus: str, pairs: int, value: float, size: str | None = None) -> dict:
     """A result of experiments/defaults.py."""
-    model = {"size": size} if size else {"d_model": 128, "dropout": 0.25}
+    model = {"size": size} if size else {"d_model": 128, "encoder_layers": 2, "dropout": 0.25}
     training = {"seed": 1, "max_steps": 1200, "tokens_per_batch": 1536}
     config = {"job": job, "corpus": corpus, "pairs": pairs, "model": model, "training": training}
     score = {"aer": value, "interval": [0.05, 0.2]} if size else {"bleu": value}
@@ -204,8 +204,10 @@ def test_defaults_by_data_size(tables, results):
         path = results / "multi30k" / f"baseline_seed{seed}.json"
         path.write_text(json.dumps(tuned | {"test": tuned["dev"]}))
     lines = tables.defaults_translation().splitlines()
-    assert lines[0].startswith("| text | vocab_size | d_model | dropout | tokens_per_batch | max_steps | dev BLEU |")
-    assert lines[2] == "| multi30k, 2,000 pairs | 2,500 | 128 | 0.25 | 1,536 | 1,200 | 12.35 | 12.35 | - | 2 |"
+    assert lines[0].startswith(
+        "| text | vocab_size | d_model | encoder_layers | dropout | tokens_per_batch | max_steps | dev BLEU |"
+    )
+    assert lines[2] == "| multi30k, 2,000 pairs | 2,500 | 128 | 2 | 0.25 | 1,536 | 1,200 | 12.35 | 12.35 | - | 2 |"
     tuned = "35.50 ± 0.50 (2 seeds) / 35.50 ± 0.50 (2 seeds)"
     assert lines[3].endswith(f"| 34.00 | 34.00 | {tuned} | 2 |")
     assert tables.defaults_aligner().splitlines()[2:4] == [
