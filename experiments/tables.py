@@ -277,6 +277,7 @@ def defaults_sweep() -> str:
         model, evaluation = run["config"]["model"], run["config"]["evaluation"]
         rows.append(
             [
+                f"{run['sentence_pairs']['train']['kept']:,}",
                 f"{run['config']['tokenizer']['vocab_size']:,}",
                 f"{model['encoder_layers']} + {model['decoder_layers']}",
                 f"{model['dropout']}",
@@ -286,7 +287,7 @@ def defaults_sweep() -> str:
                 f"{run['wall_seconds'] / 60:.0f}",
             ]
         )
-    header = ["vocabulary", "layers", "dropout", "steps", "dev BLEU", "beams", "minutes"]
+    header = ["pairs", "vocabulary", "layers", "dropout", "steps", "dev BLEU", "beams", "minutes"]
     return markdown(header, rows) if rows else f"{NOT_RUN}\n"
 
 

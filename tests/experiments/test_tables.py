@@ -218,8 +218,9 @@ def test_defaults_by_data_size(tables, results):
     model = {"encoder_layers": 2, "decoder_layers": 3, "dropout": 0.1}
     config = {"tokenizer": {"vocab_size": 6000}, "model": model, "evaluation": {"num_beams": 1}}
     run = {"config": config, "steps": 1600, "dev": {"bleu": 2.5}, "wall_seconds": 240}
+    run["sentence_pairs"] = {"train": {"kept": 9999}}
     (results / "defaults" / "sweep" / "one.json").write_text(json.dumps(run))
-    assert tables.defaults_sweep().splitlines()[2:] == ["| 6,000 | 2 + 3 | 0.1 | 1,600 | 2.50 | 1 | 4 |"]
+    assert tables.defaults_sweep().splitlines()[2:] == ["| 9,999 | 6,000 | 2 + 3 | 0.1 | 1,600 | 2.50 | 1 | 4 |"]
     figures = {figure["name"]: figure["value"] for figure in tables.collect() if "defaults" in figure["name"]}
     assert figures == {
         "defaults/multi30k/29000/test_bleu": 34.0,
