@@ -230,6 +230,7 @@ def _signed(value: float, interval: list[float]) -> str:
 DEFAULT_KEYS = (
     ("tokenizer", "vocab_size"),
     ("model", "d_model"),
+    ("model", "encoder_layers"),
     ("model", "dropout"),
     ("training", "tokens_per_batch"),
     ("training", "max_steps"),
@@ -267,6 +268,27 @@ def defaults_translation() -> str:
     header = [key for _, key in DEFAULT_KEYS]
     header = ["text", *header, "dev BLEU", "test BLEU", "tuned for this text, dev / test", "minutes"]
     return markdown(header, rows) + "".join(f"\nsacreBLEU `{signature}`\n" for signature in signatures)
+
+
+def defaults_sweep() -> str:
+    """What the defaults for little text were chosen by: short runs on dev."""
+    rows = []
+    for run in read_all("defaults/sweep/*").values():
+        model, evaluation = run["config"]["model"], run["config"]["evaluation"]
+        rows.append(
+            [
+                f"{run['sentence_pairs']['train']['kept']:,}",
+                f"{run['config']['tokenizer']['vocab_size']:,}",
+                f"{model['encoder_layers']} + {model['decoder_layers']}",
+                f"{model['dropout']}",
+                f"{run['steps']:,}",
+                f"{run['dev']['bleu']:.2f}",
+                str(evaluation["num_beams"]),
+                f"{run['wall_seconds'] / 60:.0f}",
+            ]
+        )
+    header = ["pairs", "vocabulary", "layers", "dropout", "steps", "dev BLEU", "beams", "minutes"]
+    return markdown(header, rows) if rows else f"{NOT_RUN}\n"
 
 
 def defaults_aligner() -> str:
@@ -519,6 +541,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "robustness": robustness,
     "ablation": ablation,
     "defaults-translation": defaults_translation,
+    "defaults-sweep": defaults_sweep,
     "defaults-aligner": defaults_aligner,
     "adapters": lambda: adapters("adapters/multi30k"),
     "adapters-wpt03": lambda: adapters("adapters/wpt03", ("probe", "fixed", "gated", "leaky", "lora")),

@@ -5,8 +5,9 @@ rounded function of the number of pairs between 2,000 and 2,000,000; below and a
 measured at 2,000 to 100,000 pairs (docs/experiments.md, "Defaults by data size"); above, it goes on in the same
 direction.
 
-- Steps grow with a power of the pairs well below 1, so a short text is read often and a long one seldom.
-- Vocabulary and width grow with the text, and dropout falls: little text is soon learned by heart.
+- Little text needs nearly as many steps as much of it: until attention has found which words belong together, hundreds
+  of steps pass at any size, and a model that has not come so far cannot translate.
+- A shallow, narrow model gets there first, and with subwords that are nearly words: sentences are short then.
 - The peak of the learning rate is that of the width, 0.5 / d_model.
 - Warm-up, evaluations and checkpoints are shares of the steps, so a run of another length keeps its shape: give
   `steps`.
@@ -34,15 +35,16 @@ def translation_defaults(pairs: int, steps: int | None = None) -> dict[str, Any]
         ValueError: `pairs` or `steps` below 1.
     """
     text = _size(pairs)
-    width = min(256, _rounded(256 * text**0.3, 64, least=128))
+    width = min(256, _rounded(256 * text**0.5, 64, least=128))
+    layers = 2 if width == 128 else 3
     return {
-        "tokenizer": {"vocab_size": _rounded(8000 * text**0.4, 500)},
+        "tokenizer": {"vocab_size": _rounded(8000 * _power(text, 0.125, 0.4), 500)},
         "model": {
             "backbone": "marian",
             "attn_implementation": "eager",  # on a CPU in bfloat16 twice as fast as sdpa
             "d_model": width,
-            "encoder_layers": 3,
-            "decoder_layers": 3,
+            "encoder_layers": layers,
+            "decoder_layers": layers,
             "encoder_attention_heads": 4,
             "decoder_attention_heads": 4,
             "encoder_ffn_dim": 2 * width,
@@ -55,7 +57,7 @@ def translation_defaults(pairs: int, steps: int | None = None) -> dict[str, Any]
             "label_smoothing": 0.1,
         },
         "training": {
-            **_schedule(_rounded(4000 * text**0.35, 100) if steps is None else steps),
+            **_schedule(_rounded(4000 * _power(text, 0.2, 0.35), 100) if steps is None else steps),
             "tokens_per_batch": _rounded(2048 * text**0.1, 128),
             "learning_rate": round(0.5 / width, 4),
         },
@@ -93,15 +95,20 @@ def _size(pairs: int) -> float:
     return min(max(pairs, LEAST_PAIRS), MOST_PAIRS) / _ANCHOR
 
 
+def _power(text: float, below: float, above: float) -> float:
+    """A power of the size with an exponent on each side of the anchor."""
+    return text ** (below if text < 1 else above)
+
+
 def _rounded(value: float, step: int, least: int = 0) -> int:
     """The nearest multiple of `step`, and not below `least`."""
     return max(least, step * round(value / step))
 
 
 def _dropout(text: float) -> float:
-    """0.3 at 2,000 pairs, 0.1 from 100,000 on; in between a line over the logarithm of the pairs."""
+    """0.2 at 2,000 pairs, 0.1 from 100,000 on; in between a line over the logarithm of the pairs."""
     share = math.log(text) / math.log(LEAST_PAIRS / _ANCHOR)
-    return round(0.1 + 0.2 * max(0.0, share), 2)
+    return round(0.1 + 0.1 * max(0.0, share), 2)
 
 
 def _schedule(steps: int) -> dict[str, Any]:

@@ -32,13 +32,11 @@ def place(tmp_path_factory, harness):
             (folder / f"{name}.{language}").write_text(text, encoding="utf-8")
         links = "".join(" ".join(f"{i}-{j}" for i, j in sorted(pair.links)) + "\n" for pair in pairs)
         (folder / f"{name}.align").write_text(links, encoding="utf-8")
-    train = ("train.{}",)
+    languages, train = ("a", "b"), ("train.{}",)
     with pytest.MonkeyPatch.context() as patch:
-        texts = {"a-b": harness.Corpus(("a", "b"), train, {"dev": "dev.{}", "test": "test.{}"})}
-        gold = {"a-b": harness.Corpus(("a", "b"), train, {"dev": "dev", "test": "test"})}
-        patch.setattr(harness, "JOBS", {"translation": (harness.translate, texts), "aligner": (harness.align, gold)})
-        patch.setattr(harness, "TEXTS", texts)
-        patch.setattr(harness, "GOLD", gold)
+        splits = {"dev": "dev.{}", "test": "test.{}"}
+        patch.setitem(harness.TEXTS, "a-b", harness.Corpus(languages, train, splits))
+        patch.setitem(harness.GOLD, "a-b", harness.Corpus(languages, train, {"dev": "dev", "test": "test"}))
         yield folder
 
 
@@ -118,7 +116,7 @@ def test_an_aligner_links_by_the_rule_that_it_has_without_gold(harness, place, t
         (["--pairs", "61"], "has 60 pairs, fewer than the 61 that were asked for."),
         (["--pairs", "9", "model.dropout=0.2"], "--output must be given"),
         (["--pairs", "9", "--dev-pairs", "2"], "--output must be given"),
-        (["--pairs", "9", "--corpus", "c-d"], "--corpus of translation must be one of a-b, got c-d"),
+        (["--pairs", "9", "--corpus", "c-d"], "--corpus of translation must be one of wpt03-enfr, "),
     ],
 )
 def test_what_cannot_be_run_is_said(options, message, harness, place, capsys):

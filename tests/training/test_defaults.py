@@ -9,7 +9,11 @@ from hf_attncal.training.defaults import LEAST_PAIRS, MOST_PAIRS, adapter_defaul
 from hf_attncal.training.translation import TranslationConfig
 
 PAIRS = [1, 500, 2000, 3000, 5000, 10_000, 20_000, 29_000, 50_000, 100_000, 300_000, 1_000_000, 2_000_000, 10**8]
-RISING = {"tokenizer": ("vocab_size",), "model": ("d_model",), "training": ("max_steps", "tokens_per_batch")}
+RISING = {
+    "tokenizer": ("vocab_size",),
+    "model": ("d_model", "encoder_layers", "decoder_layers"),
+    "training": ("max_steps", "tokens_per_batch"),
+}
 JOBS = {"translation": translation_defaults, "adapter": adapter_defaults}
 
 
