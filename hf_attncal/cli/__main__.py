@@ -1,7 +1,7 @@
-"""`python -m hf_attncal.cli` is `attncal`, too."""
+"""`python -m hf_attncal.cli` is `attncal`."""
 
 import sys
 
-from hf_attncal.__main__ import main
+from . import main
 
 sys.exit(main())

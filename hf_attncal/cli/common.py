@@ -96,7 +96,9 @@ def check_readable(*paths: str | None) -> None:
         if path is None or (os.access(path, os.R_OK) and not os.path.isdir(path)):
             continue
         problem = "is a folder, and no file" if os.path.isdir(path) else "may not be read: change its permissions"
-        raise CommandError(f"{path} {problem}." if os.path.lexists(path) else f"There is no file {path}.")
+        raise CommandError(
+            f"{path} {problem}." if os.path.lexists(path) else f"There is no file {path or repr(path)}."
+        )
 
 
 def check_folder(path: str) -> None:
@@ -105,7 +107,7 @@ def check_folder(path: str) -> None:
     Raises:
         CommandError: it, or what it should lie in, is a file.
     """
-    there = path
+    there = path or "."
     while not os.path.lexists(there) and os.path.dirname(there) != there:
         there = os.path.dirname(there) or "."
     if not os.path.isdir(there):
@@ -191,9 +193,10 @@ def load_errors(name: str) -> Iterator[None]:
 
 def tell_model(name: str, model) -> None:
     """With -v: what was loaded."""
-    weights = sum(parameter.numel() for parameter in model.parameters())
-    kind = type(model).__name__
-    LOG.info("%s: %s with %s weights, %s on %s", name, kind, f"{weights:,}", model.dtype, model.device)
+    tensors = model.state_dict().values()  # an aligner that counts has no parameters
+    types = sorted({str(tensor.dtype).removeprefix("torch.") for tensor in tensors if tensor.is_floating_point()})
+    size = f"{sum(tensor.numel() for tensor in tensors):,} numbers in {' and '.join(types)}"
+    LOG.info("%s: %s, %s", name, type(model).__name__, size)
 
 
 def choose_device(device: str | None) -> str:
@@ -205,6 +208,7 @@ def choose_device(device: str | None) -> str:
     import torch
 
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    LOG.info("on %s", device)
     if device == "cuda":
         device = f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
     try:

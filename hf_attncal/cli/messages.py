@@ -33,11 +33,14 @@ def loudness(verbose: int, quiet: bool) -> Iterator[None]:
     """
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("attncal: %(message)s"))
-    before, environment = LOG.level, dict(os.environ)
+    before = LOG.level
+    told = {}
+    if quiet or verbose > 1:
+        told = dict.fromkeys(_LIBRARIES, "error" if quiet else "info") | (_NO_BARS if quiet else {})
+    saved = {name: os.environ[name] for name in told if name in os.environ}
+    os.environ.update(told)
     LOG.setLevel(logging.ERROR if quiet else [logging.WARNING, logging.INFO, logging.DEBUG][min(verbose, 2)])
     LOG.addHandler(handler)
-    if quiet or verbose > 1:
-        os.environ.update(dict.fromkeys(_LIBRARIES, "error" if quiet else "info"), **(_NO_BARS if quiet else {}))
     start = time.monotonic()
     try:
         with warnings.catch_warnings():
@@ -51,8 +54,9 @@ def loudness(verbose: int, quiet: bool) -> Iterator[None]:
     finally:
         LOG.removeHandler(handler)
         LOG.setLevel(before)
-        os.environ.clear()
-        os.environ.update(environment)
+        for name in told:
+            del os.environ[name]
+        os.environ.update(saved)
 
 
 def is_quiet() -> bool:

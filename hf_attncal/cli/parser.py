@@ -29,8 +29,8 @@ class HelpFormatter(argparse.HelpFormatter):
         return getattr(action.type, "metavar", None) or numbers.get(action.type) or action.dest.upper()
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
-        lines = text.strip().splitlines()
-        return "\n".join(line if line.startswith(" ") else textwrap.fill(line, width) for line in lines)
+        lines = [line if line.startswith(" ") else textwrap.fill(line, width) for line in text.strip().splitlines()]
+        return textwrap.indent("\n".join(lines), indent)
 
 
 class Parser(argparse.ArgumentParser):

@@ -255,7 +255,7 @@ def _adapter_config(name: str | Path, revision: str | None):
     try:
         check_name(base, config.revision)
     except OSError as error:
-        raise ValueError(f"{name} is an adapter for a model that cannot be loaded: {error}") from error
+        raise ValueError(f"{name} is an adapter whose `base_model_name_or_path` cannot be loaded: {error}") from error
     if find_adapter_config_file(base, revision=config.revision) is not None:
         raise ValueError(
             f"{name} is an adapter for {base}, which is an adapter itself. Merge that one into its own model, "

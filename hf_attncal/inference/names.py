@@ -46,7 +46,7 @@ def check_name(name: str | Path, revision: str | None = None, files: tuple[str, 
 
 
 def _check_folder(folder: Path, files: tuple[str, ...]) -> None:
-    if any((folder / file).exists() for file in files):
+    if any(os.path.lexists(folder / file) for file in files):  # a link that leads nowhere is named later
         return
     empty = next(folder.iterdir(), None) is None
     below = {found.parent for file in files for found in folder.glob(f"*/{file}")}

@@ -339,4 +339,12 @@ def test_what_cannot_be_scored_does_not_wait_for_models(tmp_path, content):
 
 
 def test_the_check_of_imports_sees_what_a_command_imports(tmp_path):
-    assert {"torch", "transformers"} <= imported_by("translate", str(tmp_path / "nothing"))[1]
+    (tmp_path / "config.json").write_text("{}")
+    assert {"torch", "transformers"} <= imported_by("translate", str(tmp_path))[1]
+
+
+def test_what_is_no_model_does_not_wait_for_heavy_packages(tmp_path):
+    for command in ("translate", "align run"):
+        status, modules = imported_by(*command.split(), str(tmp_path / "nothing"))
+        assert status == 1
+        assert {*HEAVY, "numpy"} & modules == set()

@@ -94,7 +94,7 @@ def test_training_goes_on_from_a_checkpoint(corpus, tmp_path, capsys):
     [
         (["--dev-gold=x"], "--dev-source, --dev-target and --dev-gold belong together"),
         (["model.d_modle=3"], "unknown key `model.d_modle`"),
-        (["--guide=missing.links"], "`missing.links` does not exist"),
+        (["--guide=missing.links"], "There is no file missing.links"),
         (["model.d_model=15"], "`model.d_model` must be a multiple"),
         (["nonsense"], "must read `section.key=value`"),
     ],

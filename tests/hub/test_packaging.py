@@ -35,6 +35,23 @@ def test_the_citation_is_of_this_package_and_version():
     assert citation["license"] == project["license"]
 
 
+def test_bibtex_has_the_papers_of_the_citation():
+    """By title, year, pages and address; and the package's own page on an index links to those that have one."""
+    text = " ".join((ROOT / "docs" / "papers.md").read_text(encoding="utf-8").partition("```bibtex")[2].split())
+    papers = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))["references"]
+    entries = re.split(r"@(?=\w+\{)", text.partition("```")[0])[1:]
+    assert len(entries) == len(papers)
+    for entry, paper in zip(entries, papers, strict=True):
+        fields = dict(re.findall(r"(\w+) += \{(.*?)\},", entry))
+        assert (fields["title"], fields["year"]) == (paper["title"], str(paper["year"]))
+        assert fields.get("pages") == (f"{paper['start']}--{paper['end']}" if "start" in paper else None)
+        assert (fields.get("doi"), fields.get("url")) == (paper.get("doi"), paper.get("url"))
+        authors = [f"{one['family-names']}, {one['given-names']}" for one in paper["authors"] if "family-names" in one]
+        assert fields["author"] == (" and ".join(authors) or "Anonymous")
+    dois = {f"https://doi.org/{paper['doi']}" for paper in papers if "doi" in paper}
+    assert {url for url in PYPROJECT["project"]["urls"].values() if "doi" in url} <= dois
+
+
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
     """Built from a copy, as a build leaves its traces beside the sources."""
@@ -208,3 +225,45 @@ def test_what_needs_an_extra_says_in_one_line_which(bare, tmp_path):
 def test_with_the_extras_nothing_is_said():
     for extra in EXTRAS.keys() - {"completion"}:
         need(extra)
+
+
+# ---- types ----
+
+
+@pytest.mark.slow
+def test_a_type_checker_knows_what_a_script_gets_and_finds_no_nonsense(tmp_path):
+    pytest.importorskip("mypy")
+    script = """
+from hf_attncal import AttnCalMarianMTModel, WordAligner
+from hf_attncal.inference.translation import translate
+aligner = WordAligner.from_pretrained("aligner", device="cpu")
+for alignment in aligner.align([("the house", "das Haus")], threshold=0.5):
+    reveal_type(alignment)
+reveal_type(AttnCalMarianMTModel)
+reveal_type(translate(None, None, ["a house"], num_beams=2))
+aligner.align([("the house", "das Haus")], treshold=0.5)
+"""
+    (tmp_path / "script.py").write_text(script)
+    command = [
+        sys.executable,
+        "-m",
+        "mypy",
+        "--follow-imports",
+        "silent",
+        "--cache-dir",
+        tmp_path / "cache",
+        "script.py",
+    ]
+    run = subprocess.run(
+        command, cwd=tmp_path, env=os.environ | {"MYPYPATH": str(ROOT)}, capture_output=True, text=True
+    )
+    revealed = re.findall(r'Revealed type is "(.*)"', run.stdout)
+    assert revealed == [
+        "hf_attncal.alignment.merging.WordAlignment",
+        "def (config: hf_attncal.models.configuration_attncal.AttnCalMarianConfig) -> "
+        "hf_attncal.models.modeling_attncal_marian.AttnCalMarianMTModel",
+        "list[str]",
+    ]
+    assert re.findall("error: (.*)", run.stdout.rpartition("Found")[0]) == [
+        'Unexpected keyword argument "treshold" for "align" of "WordAligner"; did you mean "threshold"?  [call-arg]'
+    ]
