@@ -26,7 +26,6 @@ from hf_attncal.alignment.aligner import WordAligner
 from hf_attncal.alignment.gold import Gold, score_aligner
 from hf_attncal.data.corpora import load_parallel
 from hf_attncal.metrics import records
-from hf_attncal.training.defaults import translation_defaults
 from hf_attncal.training.settings import apply_overrides
 from hf_attncal.training.translation import TranslationConfig, train_translation
 from hf_attncal.training.word_alignment import SIZES, AlignerConfig, train_aligner
@@ -75,9 +74,8 @@ def first_pairs(
 def translate(args: argparse.Namespace) -> dict[str, Any]:
     """Train and score a translation model."""
     corpus = TEXTS[args.corpus]
-    values = translation_defaults(args.pairs)
-    values["training"] |= {"output_dir": str(args.folder / "model"), "seed": args.seed}
-    values["evaluation"]["bleu_tokenize"] = "none"
+    values: dict[str, Any] = {"preset": "small", "evaluation": {"bleu_tokenize": "none"}}
+    values["training"] = {"output_dir": str(args.folder / "model"), "seed": args.seed}
     values["data"] = {
         "root": str(args.folder),
         "train": first_pairs(args, corpus.parallel(*corpus.train), "train", args.pairs),

@@ -23,7 +23,7 @@ def add_train(commands: argparse._SubParsersAction) -> None:
     model.add_argument(
         "--calibration",
         choices=CALIBRATIONS,
-        help="of the cross-attention, by what the model really uses; without it gated, or what --config says",
+        help="of the cross-attention, by what the model really uses; without it none, or what --config says",
     )
     model.add_argument("--leaky", action="store_true", help="attention may look at nothing")
     model.add_argument("--gumbel", action="store_true", help="attention chooses one token")

@@ -54,7 +54,7 @@ def results(folder: Path) -> dict:
 def base(text, tmp_path_factory):
     """A finished model without a switch."""
     folder = tmp_path_factory.mktemp("base") / "model"
-    arguments = [*files(text, "dev", "test"), "--output", str(folder), "--calibration=none", "--steps=4"]
+    arguments = [*files(text, "dev", "test"), "--output", str(folder), "--steps=4"]
     assert main(["train", *arguments, "--license=cc-by-4.0", "card.languages=[en, de]", *MARIAN]) == 0
     return folder
 
@@ -65,7 +65,7 @@ def base(text, tmp_path_factory):
 def test_train_leaves_a_model_with_its_scores_and_its_card(base):
     left = results(base)
     assert (left["steps"], left["config"]["preset"]) == (4, "small")
-    assert left["config"]["model"]["calibration"] is None
+    assert "calibration" not in left["config"]["model"]
     assert {"dev", "test"} <= left.keys()
     card = ModelCard.load(base / "README.md")
     assert (card.data.license, card.data.language) == ("cc-by-4.0", ["en", "de"])
@@ -83,9 +83,9 @@ def test_what_train_leaves_translates(base, text, tmp_path, capsys):
     assert capsys.readouterr().out.count("\n") == 2
 
 
-def test_train_calibrates_by_default_and_holds_out_what_it_measures(text, tmp_path, capsys):
+def test_train_calibrates_and_holds_out_what_it_measures(text, tmp_path, capsys):
     output = tmp_path / "model"
-    switches = ["--leaky", "--gumbel", "--epochs=0.5", "--seed=7", "--lowercase"]
+    switches = ["--calibration=gated", "--leaky", "--gumbel", "--epochs=0.5", "--seed=7", "--lowercase"]
     assert main(["train", *files(text), "--output", str(output), *switches, *MARIAN]) == 0
     left = results(output)
     model = left["config"]["model"]

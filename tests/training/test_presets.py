@@ -68,7 +68,8 @@ def test_passes_over_the_text_have_shares_of_steps(data):
 def test_what_is_given_wins(data):
     config = made("translation", data, model={"calibration": None, "d_model": 32}, tokenizer={"vocab_size": 77})
     assert (config.model["calibration"], config.model["d_model"], config.tokenizer.vocab_size) == (None, 32, 77)
-    assert made("translation", data).model["calibration"] == "gated"
+    assert "calibration" not in made("translation", data).model
+    assert made("adapter", data).adapter["calibration"] == "gated"
 
 
 @pytest.mark.parametrize(("job", "section"), [("translation", "model"), ("adapter", "adapter")])
