@@ -17,8 +17,8 @@ def add_adapt(commands: argparse._SubParsersAction) -> None:
         "  attncal adapt model --source train.en --target train.de --output adapter\n"
         "  attncal adapt model --source train.en --target train.de --output adapter --calibration fixed",
     )
-    parser.add_argument("base", metavar="BASE", help="the model to adapt: a folder, or owner/name on the Hub")
-    add_text(parser, "dev", "test")
+    parser.add_argument("base", metavar="MODEL", help="the model to adapt: a folder, or owner/name on the Hub")
+    add_text(parser, dev="500 pairs of the text", test="there is no last score")
     model = add_output(parser, "adapter")
     model.add_argument(
         "--calibration",
@@ -26,7 +26,7 @@ def add_adapt(commands: argparse._SubParsersAction) -> None:
         help="of the cross-attention, by what the model really uses; without it gated, or what --config says",
     )
     model.add_argument("--leaky", action="store_true", help="attention may look at nothing")
-    add_running(parser)
+    add_running(parser, "adapter")
     parser.set_defaults(run=_run_adapt)
 
 

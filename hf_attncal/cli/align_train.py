@@ -18,7 +18,7 @@ def add_align_train(actions: argparse._SubParsersAction) -> None:
         "  attncal align train --source train.en --target train.de --output aligner\n"
         "  attncal align train --source train.en --target train.de --output aligner --preset hmm",
     )
-    text = add_text(parser, "dev", "test")
+    text = add_text(parser, dev="the default rule makes the links", test="there is no last score")
     for split in ("dev", "test"):
         text.add_argument(
             f"--{split}-gold",
@@ -35,7 +35,7 @@ def add_align_train(actions: argparse._SubParsersAction) -> None:
         "--tokenizer", metavar="NAME", help="fast tokenizer of a folder or Hub name; without it, one is trained"
     )
     model.add_argument("--init-from", metavar="MODEL", help="trained aligner to go on from; without it, from nothing")
-    add_running(parser)
+    add_running(parser, "aligner")
     parser.set_defaults(run=_run_train)
 
 

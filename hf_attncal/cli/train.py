@@ -18,7 +18,7 @@ def add_train(commands: argparse._SubParsersAction) -> None:
         "  attncal train --source train.en --target train.de --output model --dry-run\n"
         "  attncal train --source train.en --target train.de --output model --minutes 30",
     )
-    add_text(parser, "dev", "test")
+    add_text(parser, dev="500 pairs of the text", test="there is no last score")
     model = add_output(parser, "translation")
     model.add_argument(
         "--calibration",
@@ -31,7 +31,7 @@ def add_train(commands: argparse._SubParsersAction) -> None:
         "--tokenizer", metavar="NAME", help="fast tokenizer of a folder or Hub name; without it, one is trained"
     )
     model.add_argument("--init-from", metavar="MODEL", help="model to go on from; without it, from nothing")
-    add_running(parser)
+    add_running(parser, "translation")
     parser.set_defaults(run=_run_train)
 
 

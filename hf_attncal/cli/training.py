@@ -29,13 +29,20 @@ _KEYS = {
 Values = dict[str, Any]
 
 
-def add_text(parser: argparse.ArgumentParser, *splits: str) -> argparse._ArgumentGroup:
-    """Add the options for the text, `--source` and `--target` and the same of each split; returns their group."""
-    text = parser.add_argument_group("text")
+def add_text(parser: argparse.ArgumentParser, **splits: str) -> argparse._ArgumentGroup:
+    """Add the options for the text; returns their group.
+
+    Args:
+        parser: of the command.
+        splits: what happens without the text of a split ("dev", "test").
+    """
+    text = parser.add_argument_group("text (without it, that of --config)")
     text.add_argument("--source", nargs="+", metavar="FILE", help="source sentences, one in a line; .gz and .xz too")
     text.add_argument("--target", nargs="+", metavar="FILE", help="target sentences, as many lines")
-    for split in splits:
-        text.add_argument(f"--{split}-source", metavar="FILE", help=f"source sentences of {split} text")
+    for split, without in splits.items():
+        text.add_argument(
+            f"--{split}-source", metavar="FILE", help=f"sentences of {split} text; without it, {without}"
+        )
         text.add_argument(f"--{split}-target", metavar="FILE", help="their translations")
     text.add_argument("--lowercase", action="store_true", default=None, help="lower-case all text")
     return text
@@ -44,29 +51,38 @@ def add_text(parser: argparse.ArgumentParser, *splits: str) -> argparse._Argumen
 def add_output(parser: argparse.ArgumentParser, job: str) -> argparse._ArgumentGroup:
     """Add the options for what is made of a job's presets; returns their group, "model"."""
     model = parser.add_argument_group("model")
-    model.add_argument("--output", metavar="FOLDER", help="where the model and its checkpoints go")
+    model.add_argument(
+        "--output", metavar="FOLDER", help="for the model and its checkpoints; without it, that of --config"
+    )
     names = sorted(path.stem for path in (_PRESETS / job).glob("*.yaml"))
     model.add_argument(
         "--preset", choices=names, help="what the settings are made for; without it small, or what --config says"
     )
-    model.add_argument("--config", metavar="FILE", help="YAML file of settings; options of the command go before it")
-    model.add_argument("--license", metavar="NAME", help="of the model, for its card; without it, the card names none")
+    model.add_argument(
+        "--config", metavar="FILE", help="YAML file of settings, which options go before; without it, a preset"
+    )
+    model.add_argument(
+        "--license", metavar="NAME", help="of the model, for its card (cc-by-4.0, ...); without it, none"
+    )
     return model
 
 
-def add_running(parser: argparse.ArgumentParser) -> None:
+def add_running(parser: argparse.ArgumentParser, job: str) -> None:
     """Add the options for how a training runs, and `section.key=value`, which may stand anywhere."""
     running = parser.add_argument_group("running")
     length = running.add_mutually_exclusive_group()
     length.add_argument("--steps", type=positive, help="optimiser steps; without it, as many as fit the text")
     length.add_argument("--epochs", type=float, help="passes over the text, in place of --steps")
-    running.add_argument("--minutes", type=float, help="time budget: no more steps than this machine has time for")
+    running.add_argument("--minutes", type=float, help="time budget, for fewer steps if need be; without it, no limit")
     running.add_argument("--seed", type=int, help="of the model and of the order of the text; without it, 1")
     running.add_argument("--dry-run", action="store_true", help="say what would be trained and how long, no more")
     running.add_argument("--resume", action="store_true", help="go on from the last checkpoint in the output folder")
     running.add_argument("--allow-changes", action="store_true", help="--resume with other settings or data")
     parser.add_argument(
-        "settings", nargs="*", metavar="section.key=value", help="any other setting (docs: configs/reference_*.yaml)"
+        "settings",
+        nargs="*",
+        metavar="section.key=value",
+        help=f"any other setting, as in configs/reference_{job}.yaml",
     )
     parse = parser.parse_known_args
 
