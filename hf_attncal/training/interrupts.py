@@ -20,16 +20,17 @@ _TOLD = b"\nStopping after this step, with a checkpoint. Ctrl-C again: at once, 
 def saved_on_interrupt(trainer: Trainer) -> Iterator[None]:
     """Around `trainer.train()`: the first Ctrl-C ends it after a step or an evaluation, with a checkpoint.
 
-    Not where nobody could go on from it (`save_only_model`), where several processes or workers get the signal at
-    different steps, or where the caller has a handler of its own.
+    Not in a run that keeps no checkpoints, or none to go on from (`save_only_model`), where several processes or
+    workers get the signal at different steps, or where the caller has a handler of its own.
 
     Raises:
         KeyboardInterrupt: at the end of the block, with how far the run has come.
     """
     args = trainer.args
     alone = args.world_size == 1 and args.dataloader_num_workers == 0
+    kept = args.save_strategy != "no" and not args.save_only_model
     ours = threading.current_thread() is threading.main_thread()
-    if args.save_only_model or not alone or not ours or signal.getsignal(signal.SIGINT) != signal.default_int_handler:
+    if not (kept and alone and ours and signal.getsignal(signal.SIGINT) == signal.default_int_handler):
         yield
         return
     stop = _Stop(trainer)

@@ -246,7 +246,7 @@ def test_ctrl_c_at_a_checkpoint_of_its_own_makes_no_other(config, tmp_path, monk
 
 
 def test_a_second_ctrl_c_does_not_wait(tmp_path):
-    trainer = make_trainer(tmp_path, tiny_model("marian"), toy_dataset(24), max_steps=9)
+    trainer = make_trainer(tmp_path, tiny_model("marian"), toy_dataset(24), max_steps=9, save_strategy="steps")
 
     class Twice(TrainerCallback):
         def on_step_begin(self, args, state, control, **kwargs):
@@ -260,15 +260,16 @@ def test_a_second_ctrl_c_does_not_wait(tmp_path):
     assert not last_checkpoints(tmp_path)
 
 
-@pytest.mark.parametrize("option", [{"save_only_model": True}, {"dataloader_num_workers": 1}])
+@pytest.mark.parametrize("option", [{"save_only_model": True}, {"dataloader_num_workers": 1}, {"save_strategy": "no"}])
 def test_where_no_exact_checkpoint_can_be_left_ctrl_c_is_as_ever(option, tmp_path):
-    trainer = make_trainer(tmp_path, tiny_model("marian"), toy_dataset(24), max_steps=2, **option)
+    options = {"max_steps": 2, "save_strategy": "steps"} | option
+    trainer = make_trainer(tmp_path, tiny_model("marian"), toy_dataset(24), **options)
     with saved_on_interrupt(trainer):
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_handlers_of_others_stay(tmp_path):
-    trainer = make_trainer(tmp_path, tiny_model("marian"), toy_dataset(24), max_steps=2)
+    trainer = make_trainer(tmp_path, tiny_model("marian"), toy_dataset(24), max_steps=2, save_strategy="steps")
     theirs = partial(print, "theirs")
     before = signal.signal(signal.SIGINT, theirs)
     try:
