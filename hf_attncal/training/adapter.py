@@ -20,7 +20,7 @@ from .cards import SENTENCE, attention, bleu_result, split_name, write_adapter_c
 from .defaults import adapter_defaults
 from .folder import fill
 from .planning import plan, settled
-from .presets import anneal, settings_of
+from .presets import anneal, sections_of
 from .run import finish, hold_out, read_text, save_parts, start, train
 from .settings import SPLITS, EvaluationConfig, Settings, check, hints_of, merge, naming
 from .translation import TRAINING_DEFAULTS, attention_on_dev, make_trainer, scored, tokenize_splits
@@ -61,7 +61,7 @@ class AdapterConfig(Settings):
     @classmethod
     def defaults(cls, values):
         sections = {"adapter": {"method": "attncal"}, "training": TRAINING_DEFAULTS | {"output_dir": "runs/adapter"}}
-        merge(sections, settings_of("adapter", cls, values, adapter_defaults))
+        merge(sections, sections_of("adapter", cls, values, adapter_defaults))
         given = values.get("adapter", {})
         if given.get("method", "attncal") != "attncal":
             sections["adapter"] = {}  # a preset's are fields of this method

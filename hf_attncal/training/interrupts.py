@@ -3,10 +3,9 @@
 import os
 import shlex
 import signal
-import sys
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from transformers import Trainer, TrainerCallback
@@ -55,8 +54,8 @@ class _Stop(TrainerCallback):
         """The handler of the signal."""
         self.asked = True
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        if sys.stderr is not None:
-            os.write(2, _TOLD)  # what was interrupted may be a `print`
+        with suppress(OSError):  # nobody may be there to read it
+            os.write(2, _TOLD)  # and what was interrupted may be a `print`
 
     def on_step_end(self, args, state, control, **kwargs):
         # An evaluation that is due draws random numbers, so the checkpoint is the one after it.
@@ -68,8 +67,10 @@ class _Stop(TrainerCallback):
             self._stop(control)
 
     def on_epoch_end(self, args, state, control, **kwargs):
-        if self.asked and control.should_training_stop:  # the epoch is not over
+        if self.asked and state.epoch % 1:  # it is not over
             control.should_log = control.should_evaluate = control.should_save = False
+        elif self.asked and control.should_save:
+            self.trainer.out_of_turn = False
 
     def _stop(self, control) -> None:
         self.trainer.out_of_turn = not control.should_save

@@ -25,7 +25,7 @@ def read_preset(job: str, name: str) -> dict[str, Any]:
     return read_settings(FOLDER / job / f"{name}.yaml")
 
 
-def settings_of(
+def sections_of(
     job: str,
     config_class: type[Settings],
     values: dict[str, Any],

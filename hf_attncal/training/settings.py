@@ -327,7 +327,7 @@ class Settings:
     A section that is a dictionary is checked against the fields of the class that it describes.
 
     Args:
-        preset: a file of `presets/`, whose settings hold where no other is given (`presets.settings_of`).
+        preset: a file of `presets/`, whose settings hold where no other is given (`presets.sections_of`).
         minutes: time budget; a run that would take longer gets fewer optimiser steps (`planning.settled`).
     """
 

@@ -24,7 +24,7 @@ from .calibrated import AttnCalTrainer
 from .cards import SENTENCE, attention, bleu_result, split_name, write_card
 from .defaults import translation_defaults
 from .planning import plan, settled
-from .presets import anneal, settings_of
+from .presets import anneal, sections_of
 from .run import build_model, build_tokenizer, finish, hold_out, read_text, save_parts, start, train
 from .settings import EvaluationConfig, Positive, Settings, TokenizerConfig, check, merge
 
@@ -54,7 +54,7 @@ class TranslationConfig(Settings):
     @classmethod
     def defaults(cls, values):
         sections = {"model": {"backbone": "marian"}, "training": TRAINING_DEFAULTS.copy()}
-        merge(sections, settings_of("translation", cls, values, translation_defaults))
+        merge(sections, sections_of("translation", cls, values, translation_defaults))
         if values.get("model", {}).get("init_from"):
             sections["model"] = {"backbone": "marian"}  # the rest is that model's own
         anneal(sections, "model", values)

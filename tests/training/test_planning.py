@@ -218,11 +218,13 @@ def interrupted_at(step: int, config, monkeypatch) -> str:
 
 
 @pytest.mark.parametrize(
-    "more", [[], ["training.eval_strategy=steps", "training.eval_steps=3"]], ids=["", "evaluates"]
+    "more",
+    [[], ["training.eval_strategy=steps", "training.eval_steps=3"], ["training.save_strategy=epoch"]],
+    ids=["between checkpoints", "before an evaluation", "at the end of an epoch"],
 )
 @pytest.mark.parametrize("average", [1, 2])
 def test_what_was_interrupted_ends_as_if_it_had_not_been(config, average, more, tmp_path, monkeypatch):
-    """Between two checkpoints, so that the one of the interruption must not be averaged, nor push one out."""
+    """The checkpoint of the interruption is not averaged, and pushes none out, unless it is due."""
     more = [*more, f"average_last={average}", "training.max_steps=5", "training.save_steps=2", "data.dev=null"]
     if any("eval_steps" in setting for setting in more):
         more.append("data.held_out_pairs=3")
