@@ -72,7 +72,7 @@ def add_running(parser: argparse.ArgumentParser, job: str) -> None:
     running = parser.add_argument_group("running")
     length = running.add_mutually_exclusive_group()
     length.add_argument("--steps", type=positive, help="optimiser steps; without it, as many as fit the text")
-    length.add_argument("--epochs", type=float, help="passes over the text, in place of --steps")
+    length.add_argument("--epochs", type=float, help="passes over the text; without it, --steps")
     running.add_argument("--minutes", type=float, help="time budget, for fewer steps if need be; without it, no limit")
     running.add_argument("--seed", type=int, help="of the model and of the order of the text; without it, 1")
     running.add_argument("--dry-run", action="store_true", help="say what would be trained and how long, no more")
