@@ -73,7 +73,7 @@ def counting_alone(corpus, output, **sections) -> AlignerConfig:
 
 
 def guided(corpus, output, guide=False, **sections) -> AlignerConfig:
-    return AlignerConfig.make(values(corpus, output, guide, **{"joined_share": 0} | sections))
+    return AlignerConfig.make(values(corpus, output, guide, **sections))
 
 
 # ---- counts alone ----
