@@ -36,7 +36,7 @@ def translation_defaults(pairs: int, steps: int | None = None) -> dict[str, Any]
     """
     text = _size(pairs)
     width = min(256, _rounded(256 * text**0.5, 64, least=128))
-    layers = 2 if width == 128 else 3
+    layers = 2 if width < 256 else 3
     return {
         "tokenizer": {"vocab_size": _rounded(8000 * _power(text, 0.125, 0.4), 500)},
         "model": {
