@@ -22,6 +22,7 @@ from hf_attncal.cli import main
 from hf_attncal.data.pharaoh import parse_alignments
 from hf_attncal.data.synthetic.english_german import generate_split
 from hf_attncal.metrics.aer import alignment_error_rate
+from hf_attncal.models.configuration_hmm_align import HMMAlignConfig
 from hf_attncal.models.modeling_hmm_align import HMMAlignModel
 from hf_attncal.training import word_alignment
 from hf_attncal.training.counting import CountLearner
@@ -224,10 +225,11 @@ def test_bad_settings_are_named(corpus, tmp_path, sections, message):
         AlignerConfig.make(values(corpus, tmp_path, **sections))
 
 
-@pytest.mark.parametrize("model", [{"init_from": "."}, {}])
-def test_what_the_counts_would_leave_unused_is_refused(corpus, tmp_path, model):
+@pytest.mark.parametrize("key", ["model.init_from", "data.train.guide"])
+def test_what_the_counts_would_leave_unused_is_refused(corpus, tmp_path, key):
     """A model to go on from, and given links."""
-    key = "model.init_from" if model else "data.train.guide"
+    HMMAlignConfig().save_pretrained(tmp_path)
+    model = {"init_from": str(tmp_path)} if key == "model.init_from" else {}
     with pytest.raises(ValueError, match=f"`{key}` is for a network, got .*begin with nothing but text"):
         AlignerConfig.make(values(corpus, tmp_path, guide=not model, model={"size": "hmm"} | model, training={}))
 
