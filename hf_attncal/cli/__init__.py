@@ -17,6 +17,7 @@ from .align_run import add_run
 from .align_select import add_select
 from .align_train import add_train
 from .common import CommandError, explain
+from .data import add_data
 from .demo import add_demo
 from .score import add_score
 from .streams import NamedOutput
@@ -101,6 +102,6 @@ def build_parser() -> argparse.ArgumentParser:
     actions = align.add_subparsers(title="actions", required=True, metavar="ACTION")
     for add in (add_train, add_select, add_run):
         add(actions)
-    for add in (add_score, add_translate, add_demo):
+    for add in (add_score, add_translate, add_data, add_demo):
         add(commands)
     return parser
