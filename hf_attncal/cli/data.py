@@ -20,8 +20,8 @@ def add_data(commands: argparse._SubParsersAction) -> None:
         description="Fetch parallel text and write it as files, one sentence a line. A corpus that "
         "docs/experiments.md uses (multi30k, wpt03-enfr) becomes the files that its configurations name, as "
         "`--data FOLDER`; of a dataset of the Hub, two fields become the two files SPLIT.FIELD.",
-        epilog="Examples: `attncal data multi30k --output data/multi30k`; "
-        "`attncal data bentrevett/multi30k --fields en de --output data/captions`.",
+        epilog="examples:\n  attncal data multi30k --output data/multi30k\n"
+        "  attncal data bentrevett/multi30k --fields en de --output data/captions",
     )
     parser.add_argument("name", metavar="NAME", help="multi30k, wpt03-enfr, or the id of a dataset of the Hub")
     parser.add_argument("--output", required=True, metavar="FOLDER", help="where the files go; none is overwritten")
@@ -30,11 +30,11 @@ def add_data(commands: argparse._SubParsersAction) -> None:
         "--from",
         dest="fetched",
         metavar="FOLDER",
-        help="take the published files from here instead of the network, by the last part of their addresses",
+        help="has the published files, by the last part of their addresses; without it, they are fetched",
     )
-    hub = parser.add_argument_group("a dataset of the Hub")
-    hub.add_argument("--fields", nargs=2, metavar=("SOURCE", "TARGET"), help="such as translation.en translation.de")
-    hub.add_argument("--config", metavar="NAME", help="which of its configurations, if it has several")
+    hub = parser.add_argument_group("a dataset of the Hub, which cannot be written without --fields")
+    hub.add_argument("--fields", nargs=2, metavar="NAME", help="of source and target: translation.en translation.de")
+    hub.add_argument("--config", metavar="NAME", help="of a dataset with several; without it, the only one")
     hub.add_argument("--split", default="train", metavar="NAME", help="which of its splits (default: %(default)s)")
     parser.set_defaults(run=_run_data)
 
