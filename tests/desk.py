@@ -8,7 +8,7 @@ from seq2seq_helpers import randomized, sized
 from transformers import MarianConfig, MarianMTModel
 
 from hf_attncal.data.pharaoh import format_links
-from hf_attncal.data.synthetic.english_german import AlignedPair, generate_split
+from hf_attncal.data.synthetic.english_german import generate_split, write_pairs
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
 
 BASE = "Helsinki-NLP/opus-mt-en-de"
@@ -33,29 +33,16 @@ SMALL = {
 def lay_out(folder: Path) -> None:
     """Fill a folder: text with a few annotated pairs, a base model and a dataset where the Hub's name leads here."""
     split = generate_split(80, 20, 1, seed=5)
-    _write(folder / "source.txt", [" ".join(pair.source) for pair in split.train])
-    _write(folder / "target.txt", [" ".join(pair.target) for pair in split.train])
-    for name, text in annotated(split.valid).items():
-        _write(folder / f"dev.{name}.txt", text)
-    rows = [json.dumps({"en": " ".join(pair.source), "de": " ".join(pair.target)}) for pair in split.train]
+    write_pairs(split.train, folder / "source.txt", folder / "target.txt")
+    write_pairs(split.valid, folder / "dev.source.txt", folder / "dev.target.txt")
+    links = "".join(f"{format_links(pair.links)}\n" for pair in split.valid)
+    (folder / "dev.links.txt").write_text(links, encoding="utf-8")
     (folder / DATASET).mkdir(parents=True)
-    _write(folder / DATASET / "train.jsonl", rows)
+    rows = [json.dumps({"en": " ".join(pair.source), "de": " ".join(pair.target)}) for pair in split.train]
+    (folder / DATASET / "train.jsonl").write_text("\n".join(rows), encoding="utf-8")
 
     tokenizer = train_bpe_tokenizer([" ".join(side) for pair in split.train for side in pair[:2]], vocab_size=150)
     torch.manual_seed(0)
     model = randomized(MarianMTModel(MarianConfig(**sized(tokenizer))))
     model.save_pretrained(folder / BASE)
     tokenizer.save_pretrained(folder / BASE)
-
-
-def annotated(pairs: list[AlignedPair]) -> dict[str, list[str]]:
-    """Lines of source, target and links."""
-    return {
-        "source": [" ".join(pair.source) for pair in pairs],
-        "target": [" ".join(pair.target) for pair in pairs],
-        "links": [format_links(pair.links) for pair in pairs],
-    }
-
-
-def _write(path: Path, lines: list[str]) -> None:
-    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
