@@ -1,5 +1,6 @@
 """Annotated sentence pairs: what an aligner is scored on, and what its rule for links is chosen on."""
 
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from datasets import Dataset
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_attncal.data.corpora import load_parallel
-from hf_attncal.data.pharaoh import GoldAlignment, Link, check_index_base, parse_alignments
+from hf_attncal.data.pharaoh import GoldAlignment, Link, check_index_base, displacement_warning, parse_alignments
 from hf_attncal.data.text import read_lines
 from hf_attncal.metrics.aer import AlignmentScore, alignment_error_rate
 
@@ -31,11 +32,18 @@ class Gold:
 
     @classmethod
     def load(cls, corpus: dict[str, Any], gold: str | Path) -> "Gold":
-        """Read text and links; the number of lines and every index are checked."""
+        """Read text and links; the number of lines and every index are checked.
+
+        Warns:
+            UserWarning: indices that are probably displaced (`displaced_pairs`).
+        """
         text = load_parallel(corpus)
         links = read_links(gold, text)
         pairs = list(zip(text["source"], text["target"], strict=True))
-        check_index_base(links, [(len(source.split()), len(target.split())) for source, target in pairs])
+        words = [(source.split(), target.split()) for source, target in pairs]
+        check_index_base(links, [(len(source), len(target)) for source, target in words])
+        if problem := displacement_warning(links, words):
+            warnings.warn(f"{gold}: {problem}", stacklevel=2)
         return cls(pairs, links)
 
 

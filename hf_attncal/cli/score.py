@@ -81,7 +81,7 @@ def _not_negative(text: str) -> int:
 
 
 def _run_score(options: argparse.Namespace) -> None:
-    from hf_attncal.data.pharaoh import parse_alignments, parse_hypotheses
+    from hf_attncal.data.pharaoh import displacement_warning, parse_alignments, parse_hypotheses
 
     if bool(options.source) != bool(options.target):
         raise CommandError("--source and --target belong together: pass both or neither.")
@@ -95,6 +95,8 @@ def _run_score(options: argparse.Namespace) -> None:
     )
     sentences = _read_sentences(options, len(gold))
     _check_inside(options.gold, gold, sentences, "--gold-base")
+    if sentences and (problem := displacement_warning(gold, sentences)):
+        print(f"attncal: warning: {options.gold}: {problem}", file=sys.stderr)
     systems, bases = [], []
     for name in options.hypotheses:
         links, base = _read_links(options, name, parse_hypotheses, options.base, options.reverse, "--base")

@@ -13,6 +13,8 @@ from hf_attncal.data.pharaoh import (
     check_index_base,
     check_inside_sentences,
     detect_index_base,
+    displaced_pairs,
+    displacement_warning,
     format_links,
     parse_alignments,
     parse_hypotheses,
@@ -139,6 +141,36 @@ def test_hypotheses_are_checked_like_gold():
     with pytest.raises(ValueError, match=r"line 1: link 1-2 lies outside a pair of 2 .* and 2 .*1-based"):
         check_inside_sentences([{(1, 1), (1, 2)}], [(2, 2)])
     check_inside_sentences([{(1, 1), (0, 1)}], [(2, 2)])
+
+
+def slipped(pairs: int, of: int) -> tuple[list[set], list[tuple[list[str], list[str]]]]:
+    """Sentence pairs of which the first `pairs` have links that slip by a token after the number."""
+    words = ["on", "3", "may", "."], ["am", "3", "Mai", "."]
+    right, wrong = {(0, 0), (1, 1), (2, 2), (3, 3)}, {(0, 0), (1, 1), (2, 1), (3, 2)}
+    return [wrong] * pairs + [right] * (of - pairs), [words] * of
+
+
+def test_links_that_slipped_inside_their_sentences_are_found():
+    links, sentences = slipped(4, of=20)
+    check_index_base(links, [(4, 4)] * 20)  # nothing else sees them
+    assert displaced_pairs(links, sentences) == ([0, 1, 2, 3], 20)
+    assert displaced_pairs(gold_of(links), sentences) == ([0, 1, 2, 3], 20)
+    assert "4 of the 20 sentence pairs" in displacement_warning(links, sentences)
+    assert "(lines 1, 2, 3, 4)" in displacement_warning(links, sentences)
+
+
+def test_few_displaced_links_are_a_matter_of_taste():
+    assert displacement_warning(*slipped(3, of=60)) is None
+    assert displacement_warning(*slipped(4, of=60)) is not None
+    assert displacement_warning(*slipped(2, of=20)) is None
+
+
+def test_words_and_repeated_or_unlinked_marks_tell_nothing_about_displacement():
+    sentences = [(["a", ",", "b", ",", "7"], ["a", ",", "b", "8"])]
+    assert displaced_pairs([{(0, 2), (1, 0)}], sentences) == ([], 0)
+    sentences = [(["a", "."], ["b", "."])]
+    assert displaced_pairs([{(0, 0)}], sentences) == ([], 1)  # nobody linked the stops: that is no displacement
+    assert displaced_pairs([{(0, 0), (1, 0)}], sentences) == ([0], 1)
 
 
 def some_corpus(pairs: int = 30) -> list[set]:
