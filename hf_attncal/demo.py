@@ -41,7 +41,7 @@ training: {tokens_per_batch: 1024, learning_rate: 0.003, warmup_steps: 0.1, lr_s
   adam_beta2: 0.98, bf16: false, logging_steps: 0.1, save_strategy: no, report_to: none, disable_tqdm: true}
 evaluation: {batch_size: 100, max_new_tokens: 48, bleu_tokenize: none}
 """
-LONGEST_MAP = 11  # words of the longer side of the sentence in the heat map
+LONGEST_MAP = 10  # words of the longer side of the sentence in the heat map
 SHOWN = 3  # sentences that the process without the package translates
 WORDS = ("all", "without_punctuation")  # what is scored
 Scored = tuple[Sequence[AlignedPair], Sequence[WordDetails]]
@@ -119,7 +119,7 @@ def run_demo(output: str | Path, steps: int, seed: int) -> dict:
 
 
 def compare_alignments(dev: Scored, test: Scored) -> dict[str, dict]:
-    """AER on test of `attention` and of `contribution`, each in the layer (from 1) that is best for it on dev."""
+    """AER on test of `attention` and of `contribution`, each in the layer (from 0) that is best for it on dev."""
 
     def aer(data: Scored, name: str, layer: int, words: str = "all") -> dict:
         pairs, details = data
@@ -131,7 +131,7 @@ def compare_alignments(dev: Scored, test: Scored) -> dict[str, dict]:
     for name in ("attention", "contribution"):
         rates = [aer(dev, name, layer)["aer"] for layer in range(len(dev[1][0].attention))]
         layer = rates.index(min(rates))
-        scores[name] = {"layer": layer + 1, **{words: aer(test, name, layer, words) for words in WORDS}}
+        scores[name] = {"layer": layer, **{words: aer(test, name, layer, words) for words in WORDS}}
     return scores
 
 
@@ -150,14 +150,14 @@ def print_alignments(scores: dict[str, dict], reliability: Sequence[float], cons
         "other data. The gold alignment links every full stop, but a decoder may know where a sentence ends without\n"
         "looking: then no source word contributes.\n"
         f"In layer {layer} the token with most attention is the one that contributes most in "
-        f"{reliability[layer - 1]:.0%} of the steps.\n"
+        f"{reliability[layer]:.0%} of the steps.\n"
         f"{scores['attention']['all']['signature']}",
         soft_wrap=True,
     )
 
 
 def draw_heat_map(path: Path, tokenizer, data: Scored, layer: int) -> str:
-    """Attention, mask and contribution of one test pair and one layer (from 1); returns the pair that was drawn.
+    """Attention, contribution and calibrated attention of one test pair in one layer; returns the pair.
 
     Of the pairs that fit the page the one with the most different words, and of those the one with the fewest
     subwords: where a word is one subword its cells are the model's own numbers.
@@ -171,9 +171,13 @@ def draw_heat_map(path: Path, tokenizer, data: Scored, layer: int) -> str:
     fitting = [n for n, pair in enumerate(pairs) if max(len(pair.source), len(pair.target)) <= LONGEST_MAP]
     chosen = max(fitting, key=preference)
     pair = pairs[chosen]
-    names = ("attention a", "mask m (light = it matters)", "contribution φ = |aₚ − a|")
-    panels = {name: weights[layer - 1] for name, weights in zip(names, details[chosen], strict=False)}
-    title = f"Decoder layer {layer}, mean of the heads"
+    found = details[chosen]
+    panels = {
+        "attention a": found.attention[layer],
+        "contribution φ = |aₚ − a|": found.contribution[layer],
+        "calibrated attention": found.calibrated[layer],
+    }
+    title = f"Decoder layer {layer} (counted from 0), mean of the heads; calibrated: what the model uses, as shares"
     heat_map(panels, pair.source, pair.target, links=pair.links, title=title).savefig(path, dpi=160)
     return f"{' '.join(pair.source)}  |  {' '.join(pair.target)}"
 

@@ -11,7 +11,7 @@ import torch
 from hf_attncal.inference.loading import load_config
 
 from .mask_align import MaskAlignSource
-from .merging import WordAlignment, merge, unaligned
+from .merging import Pair, WordAlignment, merge, unaligned
 from .seq2seq import Seq2SeqAttention, Seq2SeqSource
 from .sources import WeightSource
 from .symmetrization import SYMMETRIZATIONS
@@ -39,6 +39,17 @@ class WordAligner:
 
     def __init__(self, model, tokenizer, settings: Seq2SeqAttention | None = None):
         self.source = _source_of(model.config, "The model")(model.eval(), tokenizer, settings)
+
+    def __repr__(self) -> str:
+        shown = {
+            "name": getattr(self.model.config, "name_or_path", None) or None,
+            "symmetrize": self.source.symmetrization,
+            "threshold": self.source.threshold,
+            "settings": self.settings,
+            "device": str(self.model.device),
+        }
+        settings = (f"{name}={value!r}" for name, value in shown.items() if value is not None)
+        return f"WordAligner({', '.join((type(self.model).__name__, *settings))})"
 
     @classmethod
     def from_pretrained(
@@ -143,11 +154,12 @@ class WordAligner:
         words = [_words_of_pair(pair, number) for number, pair in enumerate(pairs)]
         results: list[WordAlignment | None] = [None] * len(words)
         for indices, weights in self.source.weights(words, batch_size, batch_tokens):
-            for index, result in zip(indices, merge(weights, method, threshold), strict=True):
+            batch = [words[index] for index in indices]
+            for index, result in zip(indices, merge(weights, batch, method, threshold), strict=True):
                 results[index] = result
         return [
-            result or unaligned(len(source), len(target), self.source.has_null, method, threshold)
-            for result, (source, target) in zip(results, words, strict=True)
+            result or unaligned(pair, self.source.has_null, method, threshold)
+            for result, pair in zip(results, words, strict=True)
         ]
 
 
@@ -161,19 +173,19 @@ def _source_of(config, name: str | Path) -> type[WeightSource]:
     )
 
 
-def _words_of_pair(pair: tuple[Sentence, Sentence], number: int) -> tuple[list[str], list[str]]:
+def _words_of_pair(pair: tuple[Sentence, Sentence], number: int) -> Pair:
     if isinstance(pair, str) or len(pair) != 2:
         raise ValueError(f"`pairs[{number}]` must be a source and a target, got {pair!r}.")
     return _words(pair[0], f"pairs[{number}][0]"), _words(pair[1], f"pairs[{number}][1]")
 
 
-def _words(sentence: Sentence, where: str) -> list[str]:
+def _words(sentence: Sentence, where: str) -> tuple[str, ...]:
     if isinstance(sentence, str):
-        return sentence.split()
+        return tuple(sentence.split())
     for word in sentence:
         if word.split() != [word]:
             raise ValueError(
                 f"`{where}` has the word {word!r}. A word of a list must not be empty or hold white space: split it, "
                 "or give the sentence as one text."
             )
-    return list(sentence)
+    return tuple(sentence)

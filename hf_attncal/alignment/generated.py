@@ -31,8 +31,8 @@ class GeneratedAlignment:
         text: the decoded sequence, without special tokens; None without a tokenizer.
         weights: (target words, source words) between the words of `text` and those of the source; None without
             `sources`.
-        links: (i source word, j target word), for each target word the source word with the largest weight; None
-            without `sources`.
+        links: (i source word, j target word), sorted, for each target word the source word with the largest weight;
+            None without `sources`.
     """
 
     source: int
@@ -40,7 +40,7 @@ class GeneratedAlignment:
     attention: Tensor
     text: str | None = None
     weights: Tensor | None = None
-    links: set[Link] | None = None
+    links: tuple[Link, ...] | None = None
 
 
 def align_generated(

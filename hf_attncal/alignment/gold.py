@@ -1,7 +1,7 @@
 """Annotated sentence pairs: what an aligner is scored on, and what its rule for links is chosen on."""
 
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,10 +64,10 @@ def score_aligner(
 ) -> AlignmentScore:
     """AER of an aligner on annotated pairs, with a 95 % interval from `bootstrap` resamples of them."""
     aligned = aligner.align(gold.pairs, threshold=threshold, symmetrize=symmetrization)
-    return _score(gold, [set(a.links) for a in aligned], aligned[0].symmetrization, bootstrap)
+    return _score(gold, [a.links for a in aligned], aligned[0].symmetrization, bootstrap)
 
 
-def _score(gold: Gold, links: list[set[Link]], symmetrization: str, bootstrap: int = 0) -> AlignmentScore:
+def _score(gold: Gold, links: Sequence[Collection[Link]], symmetrization: str, bootstrap: int = 0) -> AlignmentScore:
     # No check of indices: they come from our own words, and an early model may link anything.
     return alignment_error_rate(
         gold.links, links, symmetrization=symmetrization, bootstrap=bootstrap, check_indices=False
@@ -98,7 +98,7 @@ def tune_links(
             for tau in thresholds:
                 aligned = whole or aligner.align(gold.pairs, threshold=tau, symmetrize=name)
                 links = [
-                    {link for link, score in zip(a.links, a.scores, strict=True) if whole is None or score > tau}
+                    [link for link, score in zip(a.links, a.scores, strict=True) if whole is None or score > tau]
                     for a in aligned
                 ]
                 scores.append((name, tau, _score(gold, links, name)))

@@ -5,16 +5,17 @@ from torch import Tensor
 from hf_attncal.data.pharaoh import Link
 
 
-def argmax_links(weights: Tensor) -> set[Link]:
+def argmax_links(weights: Tensor) -> tuple[Link, ...]:
     """Link every target word to the source word with the largest weight, the first of equals.
 
     Args:
         weights: (target words, source words), from `word_attention`.
 
     Returns:
-        Links (i source, j target): one for every target word whose row is not all zero.
+        Links (i source, j target), sorted: one for every target word whose row is not all zero.
     """
     if weights.numel() == 0:
-        return set()
+        return ()
     best, index = weights.max(dim=1)
-    return {(i, j) for j, (i, weight) in enumerate(zip(index.tolist(), best.tolist(), strict=True)) if weight > 0}
+    links = enumerate(zip(index.tolist(), best.tolist(), strict=True))
+    return tuple(sorted((i, j) for j, (i, weight) in links if weight > 0))

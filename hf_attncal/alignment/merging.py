@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -12,6 +14,10 @@ from .links import argmax_links
 from .sources import Weights
 from .symmetrization import harmonic, symmetrize
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Pair = tuple[tuple[str, ...], tuple[str, ...]]  # source and target words
 Nulls = Sequence[tuple[float, ...] | None]
 
 
@@ -20,6 +26,8 @@ class WordAlignment:
     """Word links of one sentence pair, all indices counted from 0.
 
     Args:
+        source: the source words.
+        target: the target words.
         links: (i source, j target), sorted.
         scores: one for each link, from 0 to 1: see `symmetrize` for what they are; with an encoder-decoder, the
             attention of the target word to the source word.
@@ -33,6 +41,8 @@ class WordAlignment:
         threshold: what the score of a link had to exceed; None where each target word got its best source word.
     """
 
+    source: tuple[str, ...]
+    target: tuple[str, ...]
     links: tuple[Link, ...]
     scores: tuple[float, ...]
     source_null: tuple[float, ...] | None
@@ -45,12 +55,49 @@ class WordAlignment:
         """The links as `i-j i-j ...`, or as `i-j:score` with four decimals."""
         return format_links(self.links, self.scores if scores else None)
 
+    def words(self, scores: bool = False) -> str:
+        r"""The words of each link as `house=maison`, or `house=maison:0.9312` with the score behind the last colon.
+
+        In words `=` is written `\=`, and `\` is `\\`.
+        """
+        pairs = [f"{_escaped(self.source[i])}={_escaped(self.target[j])}" for i, j in self.links]
+        if scores:
+            pairs = [f"{pair}:{score:.4f}" for pair, score in zip(pairs, self.scores, strict=True)]
+        return " ".join(pairs)
+
     def to_dict(self) -> dict:
         """The fields by name, ready for JSON."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
+    def plot(self, path: str | Path | None = None) -> "Figure":
+        """The picture of the pair: words in two rows, links with their scores, words without a partner.
 
-def merge(weights: Weights, method: str, threshold: float | None) -> list[WordAlignment]:
+        Args:
+            path: a file to write, of the type that its name ends in (.png, .pdf, .svg).
+
+        Returns:
+            A figure of matplotlib, which a notebook shows; `figure.axes[0]` is where it is drawn, in em.
+
+        Warns:
+            UserWarning: no installed font has some characters of the words.
+        """
+        from hf_attncal.analysis.plots import pair_plot  # matplotlib, for those who draw
+
+        figure = pair_plot(self)
+        if path is not None:
+            most = 65_000  # pixels of a side that matplotlib can draw
+            figure.savefig(path, dpi=min(200, most / figure.get_figwidth()))
+        return figure
+
+    def _repr_html_(self) -> str:
+        from hf_attncal.analysis.pictures import NULL_MARK, pair_html, short
+
+        rule = "the best source word of each" if self.threshold is None else f"above {self.threshold:g}"
+        score = "" if self.score is None else f"score of the pair {short(self.score)}; "
+        return pair_html(self, f"{score}links: {self.symmetrization}, {rule}; {NULL_MARK}: no partner")
+
+
+def merge(weights: Weights, pairs: Sequence[Pair], method: str, threshold: float | None) -> list[WordAlignment]:
     """One alignment for each pair of a batch.
 
     "harmonic" links two words if the harmonic mean of the two directions is above the threshold for any two of their
@@ -59,6 +106,7 @@ def merge(weights: Weights, method: str, threshold: float | None) -> list[WordAl
 
     Args:
         weights: of the batch.
+        pairs: source and target words of each pair.
         method: one of `SYMMETRIZATIONS`; "forward" where there is one direction.
         threshold: what a score must exceed; None to link each target word to its best source word ("forward" only).
     """
@@ -70,28 +118,26 @@ def merge(weights: Weights, method: str, threshold: float | None) -> list[WordAl
     )
     if method == "harmonic":
         scores = largest_over_words(harmonic(weights.forward, weights.backward), source_side, target_side)
-        return _above_threshold(scores, weights.words, *nulls, method, threshold)
+        return _above_threshold(scores, pairs, *nulls, method, threshold)
     forward, backward = largest_over_words(weights.forward, target_side, source_side).cpu(), None
     if weights.backward is not None:
         backward = largest_over_words(weights.backward, source_side, target_side).cpu()
     results = []
-    for row, ((s, t), *null) in enumerate(zip(weights.words, *nulls, strict=True)):
+    for row, (pair, *null) in enumerate(zip(pairs, *nulls, strict=True)):
+        s, t = map(len, pair)
         if threshold is None:
             links, scores = argmax_links(forward[row, :t, :s]), forward[row, :t, :s].T
         else:
             other = None if backward is None else backward[row, :s, :t]
             links, scores = symmetrize(forward[row, :t, :s], other, method, threshold)
-        results.append(_alignment(links, scores, *null, method, threshold))
+        results.append(_alignment(pair, links, scores, *null, method, threshold))
     return results
 
 
-def unaligned(
-    source_words: int, target_words: int, has_null: bool, method: str, threshold: float | None
-) -> WordAlignment:
+def unaligned(pair: Pair, has_null: bool, method: str, threshold: float | None) -> WordAlignment:
     """The alignment of a pair of which one side has no token."""
-    nulls = ((1.0,) * source_words, (1.0,) * target_words) if has_null else (None, None)
-    score = 0.0 if source_words and target_words else None
-    return WordAlignment((), (), *nulls, score, method, threshold)
+    nulls = ((1.0,) * len(side) if has_null else None for side in pair)
+    return WordAlignment(*pair, (), (), *nulls, 0.0 if all(pair) else None, method, threshold)
 
 
 def largest_over_words(weights: Tensor, rows: tuple[Tensor, int], columns: tuple[Tensor, int]) -> Tensor:
@@ -132,7 +178,7 @@ def mean_over_words(values: Tensor, word_ids: Tensor, words: int) -> Tensor:
 
 def _above_threshold(
     scores: Tensor,
-    words: Sequence[tuple[int, int]],
+    pairs: Sequence[Pair],
     source_nulls: Nulls,
     target_nulls: Nulls,
     method: str,
@@ -145,15 +191,18 @@ def _above_threshold(
     link_scores = scores[linked].tolist()
     stops = linked.sum(dim=(1, 2)).cumsum(0).tolist()
     best = scores.amax(dim=2).sum(dim=1) + scores.amax(dim=1).sum(dim=1)
-    means = (best / torch.tensor([s + t for s, t in words], device=scores.device)).tolist()
+    means = (best / torch.tensor([len(s) + len(t) for s, t in pairs], device=scores.device)).tolist()
     return [
-        WordAlignment(tuple(links[start:stop]), tuple(link_scores[start:stop]), *nulls, mean, method, threshold)
-        for start, stop, mean, *nulls in zip([0, *stops[:-1]], stops, means, source_nulls, target_nulls, strict=True)
+        WordAlignment(*pair, tuple(links[start:stop]), tuple(link_scores[start:stop]), *nulls, mean, method, threshold)
+        for pair, start, stop, mean, *nulls in zip(
+            pairs, [0, *stops[:-1]], stops, means, source_nulls, target_nulls, strict=True
+        )
     ]
 
 
 def _alignment(
-    links: set[Link],
+    pair: Pair,
+    links: tuple[Link, ...],
     scores: Tensor,
     source_null: tuple[float, ...] | None,
     target_null: tuple[float, ...] | None,
@@ -161,12 +210,15 @@ def _alignment(
     threshold: float | None,
 ) -> WordAlignment:
     """The alignment of one pair from its links and its scores (source words, target words)."""
-    ordered = sorted(links)
     scores = scores.clamp(max=1)  # a sum over subwords may be rounded up
-    i, j = torch.tensor(ordered, dtype=torch.long).reshape(-1, 2).T
+    i, j = torch.tensor(links, dtype=torch.long).reshape(-1, 2).T
     mean = float(torch.cat([scores.amax(dim=1), scores.amax(dim=0)]).mean())
     values = tuple(scores[i, j].tolist())
-    return WordAlignment(tuple(ordered), values, source_null, target_null, mean, method, threshold)
+    return WordAlignment(*pair, links, values, source_null, target_null, mean, method, threshold)
+
+
+def _escaped(word: str) -> str:
+    return word.replace("\\", "\\\\").replace("=", "\\=")
 
 
 def _of_words(null: Tensor | None, side: tuple[Tensor, int], lengths: Sequence[int]) -> Nulls:

@@ -66,7 +66,7 @@ def select_attention(
         raise ValueError("`sources` and `targets` must have at least one pair with words on both sides, got none.")
 
     def score(layer: int, chosen: tuple[int, ...], shift: bool) -> AlignmentScore:
-        links = [set() if p is None else argmax_links(p[int(shift), layer, list(chosen)].mean(dim=0)) for p in words]
+        links = [() if p is None else argmax_links(p[int(shift), layer, list(chosen)].mean(dim=0)) for p in words]
         return alignment_error_rate(gold, links)
 
     ranked = []

@@ -15,10 +15,9 @@ from heapq import heapify, heappop, heappush
 import torch
 from torch import Tensor
 
+from hf_attncal.data.pharaoh import Link
 from hf_attncal.models.configuration_mask_align import SYMMETRIZATIONS
 from hf_attncal.models.functional_mask_align import harmonic_mean
-
-Link = tuple[int, int]
 
 # Sides before corners; (target, source) steps, in the order of the published pseudo-code.
 _NEIGHBOURS = ((-1, 0), (0, -1), (1, 0), (0, 1), (-1, -1), (-1, 1), (1, -1), (1, 1))
@@ -43,18 +42,18 @@ def harmonic(forward: Tensor, backward: Tensor) -> Tensor:
     return harmonic_mean(forward, backward)
 
 
-def links_above(scores: Tensor, threshold: float) -> set[Link]:
-    """Links (i, j) of the cells of `scores` (source, target) that are greater than `threshold`.
+def links_above(scores: Tensor, threshold: float) -> tuple[Link, ...]:
+    """Links (i, j), sorted, of the cells of `scores` (source, target) that are greater than `threshold`.
 
     Raises:
         ValueError: `scores` has another number of dimensions than two.
     """
     if scores.dim() != 2:
         raise ValueError(f"`scores` must be (source, target), got the shape {tuple(scores.shape)}.")
-    return {(i, j) for i, j in (scores > threshold).nonzero().tolist()}
+    return tuple((i, j) for i, j in (scores > threshold).nonzero().tolist())
 
 
-def symmetrize_links(forward: AbstractSet[Link], backward: AbstractSet[Link], method: str) -> set[Link]:
+def symmetrize_links(forward: Iterable[Link], backward: Iterable[Link], method: str) -> tuple[Link, ...]:
     """Merge the links of two directions, all given as (i source, j target).
 
     "grow-diag" starts from the intersection. It goes through the links that it has, by target word, then source word,
@@ -69,17 +68,24 @@ def symmetrize_links(forward: AbstractSet[Link], backward: AbstractSet[Link], me
         backward: links of the backward direction.
         method: one of `SYMMETRIZATIONS` but "harmonic", which needs weights.
 
+    Returns:
+        The merged links, sorted.
+
     Raises:
         ValueError: another `method`.
     """
+    return tuple(sorted(_merged(frozenset(forward), frozenset(backward), method)))
+
+
+def _merged(forward: frozenset[Link], backward: frozenset[Link], method: str) -> AbstractSet[Link]:
     if method == "forward":
-        return set(forward)
+        return forward
     if method == "backward":
-        return set(backward)
+        return backward
     if method == "intersection":
-        return set(forward & backward)
+        return forward & backward
     if method == "union":
-        return set(forward | backward)
+        return forward | backward
     if method not in SYMMETRIZATIONS or method == "harmonic":
         raise ValueError(f"`method` must be one of {SYMMETRIZATIONS[1:]} to merge links, got {method!r}.")
     growing = _Growing(forward & backward)
@@ -92,7 +98,7 @@ def symmetrize_links(forward: AbstractSet[Link], backward: AbstractSet[Link], me
 
 def symmetrize(
     forward_weights: Tensor, backward_weights: Tensor | None, method: str = "harmonic", threshold: float = 0.2
-) -> tuple[set[Link], Tensor]:
+) -> tuple[tuple[Link, ...], Tensor]:
     """Links of one sentence pair from the weights of one or two directions.
 
     "harmonic" links where the harmonic mean is above the threshold. The other methods merge, with `symmetrize_links`,
@@ -105,7 +111,7 @@ def symmetrize(
         threshold: a cell must be greater than this.
 
     Returns:
-        The links, and the scores (source, target) behind them: the harmonic mean; the weights of the direction
+        The links, sorted, and the scores (source, target) behind them: the harmonic mean; the weights of the direction
         ("forward", "backward"); the smaller weight ("intersection"); or the larger one ("union" and the grow
         heuristics, where a link need not be seen by both directions).
 

@@ -1,16 +1,43 @@
-"""Figures. This file alone imports matplotlib; `hf_attncal.analysis` does not import this file."""
+"""Figures. Only this file and `fonts.py` import matplotlib; `hf_attncal.analysis` imports neither."""
 
+import io
+import warnings
 from collections.abc import Collection, Mapping, Sequence
 
 from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
+from matplotlib.patches import PathPatch, Rectangle
+from matplotlib.path import Path
 from torch import Tensor
 
-_TEXT = "#222222"
-_LINK = "#d1495b"
-_CELL_INCHES = 0.30
-_CHARACTER_INCHES = 0.085  # average width of a character at the size of the word labels
-_LABEL = {"va": "center", "color": _TEXT}  # of every free text
+from .fonts import families_for
+from .pictures import LINK_COLOUR, SMALL, Aligned, place, short, shown, text_width
+
+_TEXT, _FAINT = "#222222", "#6b6b6b"
+_GOLD = "#e08214"  # orange on blue: told apart by everyone
+_POINTS = 9  # size of words
+_INCHES = _POINTS / 72  # of an em
+_CELL = 0.24  # inches, as everything below
+_GAP, _MARGIN = 0.30, 0.10
+_LINE = 0.24  # of a line of text
+_BELOW, _LEGEND = 0.55, 3.9  # height and width of the legend below the panels
+
+
+class Picture(Figure):
+    """A figure that a notebook shows by itself, whether or not pyplot has been imported."""
+
+    def draw(self, renderer) -> None:
+        """Draw without matplotlib's warning for each glyph: `families_for` has warned of all at once."""
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Glyph .* missing from font", UserWarning)
+            super().draw(renderer)
+
+    def _repr_png_(self) -> bytes:
+        file = io.BytesIO()
+        self.savefig(file, format="png")
+        return file.getvalue()
+
+
+# ---- heat maps ----
 
 
 def heat_map(
@@ -22,18 +49,21 @@ def heat_map(
 ) -> Figure:
     """Matrices over one sentence pair side by side: source words across, target words down, shared by all panels.
 
-    Every panel has a colour scale of its own, from 0 to its largest value: attention, mask and contribution are
-    quantities of different size, and what matters is where each is large.
+    All panels have one colour scale, from white at 0 to dark at the largest value of all: a cell is as dark as it
+    matters.
 
     Args:
-        panels: name -> (target, source) matrix.
+        panels: name -> (target, source) matrix, not negative.
         source_words: one label for every column.
         target_words: one label for every row.
         links: gold links (i source, j target), outlined in every panel.
         title: a line above the panels.
 
     Returns:
-        A figure; `figure.savefig("name.png", dpi=200)` writes it.
+        A figure, which a notebook shows; `figure.savefig("name.png", dpi=200)` writes it.
+
+    Warns:
+        UserWarning: no installed font has some characters of the words.
 
     Raises:
         ValueError: no panel, or a matrix of another shape than the words ask for.
@@ -47,77 +77,110 @@ def heat_map(
                 f"Panel {name!r} has the shape {tuple(matrix.shape)}, but there are {shape[0]} target and {shape[1]} "
                 "source words."
             )
+    matrices = {name: matrix.detach().float().cpu().numpy() for name, matrix in panels.items()}
+    largest = max((float(matrix.max()) for matrix in matrices.values() if matrix.size), default=0) or 1
+    families = families_for("".join((*source_words, *target_words)))
 
-    label_width = _CHARACTER_INCHES * max(map(len, target_words), default=0) + 0.35
-    label_height = _CHARACTER_INCHES * max(map(len, source_words), default=0) + 0.15
-    grid_width, grid_height = _CELL_INCHES * shape[1], _CELL_INCHES * shape[0]
-    heading, footing = 0.45 + (0.35 if title else 0.0), 0.75 if links else 0.50
-    gap = 0.40
-    width = label_width + len(panels) * (grid_width + gap)
-    height = heading + label_height + grid_height + footing
-    figure = Figure(figsize=(width, height), facecolor="white")
+    left = _MARGIN + _LINE + _INCHES * max(map(text_width, target_words), default=0) + 0.1
+    above = (3 if title else 2) * _LINE + _INCHES * max(map(text_width, source_words), default=0) + 0.1
+    grid_width, grid_height = _CELL * shape[1], _CELL * shape[0]
+    # A name may be wider than its matrix, and the title or the legend wider than all of them.
+    step = max(grid_width, *(1.2 * _INCHES * text_width(name) for name in panels)) + _GAP
+    width = left + max(len(panels) * step - _GAP, _LEGEND, _INCHES * text_width(title or "")) + _MARGIN
+    height = above + grid_height + _BELOW
+    figure = Picture(figsize=(width, height), facecolor="white")
+    style = {"va": "center", "color": _TEXT}
     if title:
-        figure.text(label_width / width, 1 - 0.28 / height, title, fontsize=11, **_LABEL)
-
-    for number, (name, matrix) in enumerate(panels.items()):
-        left = label_width + number * (grid_width + gap)
-        axes = figure.add_axes(
-            (left / width, footing / height, grid_width / width, grid_height / height),
-        )
-        values = matrix.detach().float().cpu().numpy()
-        image = axes.imshow(values, cmap="Blues", vmin=0, vmax=values.max() or 1, aspect="auto")
-        _label_axes(axes, source_words, target_words if number == 0 else ())
-        # Above the column labels, flush with the left edge of the grid.
-        figure.text(left / width, 1 - (heading - 0.18) / height, name, fontsize=10, weight="bold", **_LABEL)
+        figure.text(left / width, 1 - (_MARGIN + _LINE / 2) / height, title, fontsize=_POINTS, **style)
+    for number, (name, matrix) in enumerate(matrices.items()):
+        x, y = left + number * step, _MARGIN + (1.5 if title else 0.5) * _LINE
+        figure.text(x / width, 1 - y / height, name, fontsize=_POINTS + 1, weight="bold", **style)
+        axes = figure.add_axes((x / width, _BELOW / height, grid_width / width, grid_height / height))
+        image = axes.imshow(matrix, cmap="Blues", vmin=0, vmax=largest, aspect="auto")
+        _label_axes(axes, source_words, target_words if number == 0 else (), families)
         for i, j in links:
-            outline = Rectangle((i - 0.5, j - 0.5), 1, 1, fill=False, edgecolor=_LINK, linewidth=1.6, zorder=3)
+            outline = Rectangle((i - 0.5, j - 0.5), 1, 1, fill=False, edgecolor=_GOLD, linewidth=1.6, zorder=3)
             axes.add_patch(outline).set_clip_on(False)  # or the edge of the grid would cut the line in half
-        bar = figure.add_axes((left / width, (footing - 0.20) / height, grid_width / width, 0.07 / height))
-        _draw_scale(figure, image, bar)
-
-    if links:
-        _draw_legend(figure, label_width, width, height)
+    _draw_legend(figure, image, left, bool(links))
     return figure
 
 
-def _label_axes(axes, source_words: Sequence[str], target_words: Sequence[str]) -> None:
+def _label_axes(axes, source_words: Sequence[str], target_words: Sequence[str], families: Sequence[str]) -> None:
+    """Words and names of the axes; without target words those of another panel are meant."""
+    style = {"fontsize": _POINTS, "color": _TEXT, "fontfamily": families, "parse_math": False}
+    name = {"fontsize": _POINTS - 1, "color": _FAINT, "labelpad": 4}
     axes.xaxis.tick_top()
-    axes.set_xticks(range(len(source_words)), source_words, rotation=90, fontsize=9, color=_TEXT)
-    axes.set_yticks(range(len(target_words)), target_words, fontsize=9, color=_TEXT)
+    axes.xaxis.set_label_position("top")
+    axes.set_xticks(range(len(source_words)), list(map(shown, source_words)), rotation=90, **style)
+    axes.set_yticks(range(len(target_words)), list(map(shown, target_words)), **style)
+    axes.set_xlabel("source", loc="left", **name)
+    if target_words:
+        axes.set_ylabel("target", loc="top", **name)
     axes.tick_params(length=0, pad=4)
     for spine in axes.spines.values():
         spine.set_visible(False)
     # White lines between the cells, drawn as the grid of the minor ticks.
-    axes.set_xticks([i - 0.5 for i in range(len(source_words) + 1)], minor=True)
-    rows = axes.get_images()[0].get_array().shape[0]
+    rows, columns = axes.get_images()[0].get_array().shape
+    axes.set_xticks([i - 0.5 for i in range(columns + 1)], minor=True)
     axes.set_yticks([j - 0.5 for j in range(rows + 1)], minor=True)
-    axes.grid(which="minor", color="white", linewidth=1.2)
+    axes.grid(which="minor", color="white", linewidth=1.0)
     axes.tick_params(which="minor", length=0)
 
 
-def _draw_scale(figure: Figure, image, bar) -> None:
+def _draw_legend(figure: Figure, image, left: float, links: bool) -> None:
+    """The colour scale of all panels, and what the outlines are."""
+    width, height = figure.get_size_inches()
+    bar = figure.add_axes((left / width, 0.29 / height, 1.2 / width, 0.09 / height))
     scale = figure.colorbar(image, cax=bar, orientation="horizontal")
     top = image.get_clim()[1]
     scale.set_ticks([0, top], labels=["0", f"{top:.2g}"])
     scale.outline.set_visible(False)
-    bar.tick_params(length=0, labelsize=8, labelcolor=_TEXT, pad=2)
+    bar.tick_params(length=0, labelsize=_POINTS - 1, labelcolor=_TEXT, pad=2)
     first, last = bar.get_xticklabels()
     first.set_horizontalalignment("left")
     last.set_horizontalalignment("right")
+    style = {"va": "center", "color": _TEXT, "fontsize": _POINTS}
+    figure.text((left + 1.3) / width, 0.335 / height, "weight, in all panels", **style)
+    if links:
+        x, size = left + 3.0, 0.13
+        corner = x / width, (0.335 - size / 2) / height
+        figure.add_artist(Rectangle(corner, size / width, size / height, fill=False, edgecolor=_GOLD, linewidth=1.6))
+        figure.text((x + 0.22) / width, 0.335 / height, "gold link", **style)
 
 
-def _draw_legend(figure: Figure, left: float, width: float, height: float) -> None:
-    box = 0.13
-    bottom = 0.12
-    figure.add_artist(
-        Rectangle(
-            (left / width, bottom / height),
-            box / width,
-            box / height,
-            transform=figure.transFigure,
-            fill=False,
-            edgecolor=_LINK,
-            linewidth=1.6,
-        )
-    )
-    figure.text((left + box + 0.08) / width, (bottom + box / 2) / height, "gold link", fontsize=9, **_LABEL)
+# ---- pairs ----
+
+
+def pair_plot(pair: Aligned) -> Figure:
+    """The picture of an aligned pair (see `pictures.py`): words in two rows, links with their scores, NULL.
+
+    Args:
+        pair: a `WordAlignment`, or what has its fields.
+
+    Returns:
+        A figure with one axes, in em, which a notebook shows; `figure.savefig("name.png", dpi=200)` writes it.
+
+    Warns:
+        UserWarning: no installed font has some characters of the words.
+    """
+    picture = place(pair)
+    points = _POINTS + 2
+    inches = points / 72
+    width, height = picture.width + 1, picture.height + 0.5
+    figure = Picture(figsize=(width * inches, height * inches), facecolor="white")
+    axes = figure.add_axes((0, 0, 1, 1), xlim=(-0.5, width - 0.5), ylim=(height - 0.25, -0.25))
+    axes.set_axis_off()
+    for link in picture.links:
+        curve = Path(link.curve, (Path.MOVETO, *[Path.CURVE4] * 3))
+        style = {"linewidth": 0.8 + 1.2 * link.score, "alpha": 0.3 + 0.7 * link.score, "capstyle": "round"}
+        axes.add_patch(PathPatch(curve, fill=False, edgecolor=LINK_COLOUR, **style))
+        side = "right" if link.number_left else "left"
+        axes.text(*link.number, short(link.score), ha=side, fontsize=SMALL * points, color=_TEXT)
+    families = families_for("".join((*pair.source, *pair.target)))
+    for row in (picture.source, picture.target):
+        for word in row.words:
+            style = {"ha": "center", "color": _TEXT if word.linked else _FAINT, "parse_math": False}
+            axes.text(word.x, row.y, word.text, fontsize=points, fontfamily=families, **style)
+            if word.mark:
+                axes.text(word.x, row.mark_y, word.mark, fontsize=SMALL * points, **style)
+    return figure

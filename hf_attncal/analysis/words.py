@@ -20,6 +20,8 @@ class WordDetails(NamedTuple):
         attention: a, before calibration, (layers, target words, source words); see `word_attention`.
         mask: m (Lu et al., eq. 3), the same shape: the mean over the subwords of a source word, too.
         contribution: phi (eq. 6), the same shape; summed as attention is.
+        calibrated: the weights that the model uses, the same shape and summed in the same way; without NULL, and as
+            shares: divided by their sum over the source, which calibration without `renormalize` raises above 1.
         reliable: boolean (layers, target tokens), where attention is reliable (eqs. 7 and 8): see
             `attention_is_reliable`. The mean over the tokens of a corpus is its reliability level.
     """
@@ -27,6 +29,7 @@ class WordDetails(NamedTuple):
     attention: Tensor
     mask: Tensor
     contribution: Tensor
+    calibrated: Tensor
     reliable: Tensor
 
 
@@ -41,19 +44,18 @@ def word_details(
         The details of every pair, on the CPU; None for a pair with a side of no word.
     """
     found: dict[int, WordDetails] = {}
-    for pairs, reading in read_pairs(
-        model, tokenizer, sources, targets, batch_size=batch_size, attentions=False, details=True
-    ):
-        layers = zip(reading.uncalibrated, reading.masks, reading.contributions, strict=True)
+    for pairs, reading in read_pairs(model, tokenizer, sources, targets, batch_size=batch_size, details=True):
+        layers = zip(reading.uncalibrated, reading.masks, reading.contributions, reading.attentions, strict=True)
         layers = [layer for layer in layers if layer[1] is not None]
-        reliable = torch.stack([attention_is_reliable(a, phi) for a, _, phi in layers], dim=1)
-        # (batch, a and m and phi, layers, target, source)
+        reliable = torch.stack([attention_is_reliable(a, phi) for a, _, phi, _ in layers], dim=1)
+        # (batch, a and m and phi and the used weights, layers, target, source)
         averages = torch.stack([torch.stack([head_average(w) for w in layer], dim=1) for layer in layers], dim=2)
         for row, (index, source, target) in enumerate(pairs):
             steps = reading.unpadded(averages, row).cpu()
-            a, m, phi = word_attention(steps, source, target)
+            steps[3] /= steps[3].sum(dim=-1, keepdim=True).clamp(min=torch.finfo(steps.dtype).tiny)
+            a, m, phi, used = word_attention(steps, source, target)
             subwords = word_attention(torch.ones_like(steps[0, 0]), source, target).clamp(min=1)
-            found[index] = WordDetails(a, m / subwords, phi, reliable[row][:, reading.target_mask[row]].cpu())
+            found[index] = WordDetails(a, m / subwords, phi, used, reliable[row][:, reading.target_mask[row]].cpu())
     return [found.get(index) for index in range(len(sources))]
 
 

@@ -4,7 +4,7 @@ import argparse
 import json
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
@@ -65,16 +65,17 @@ def add_run(actions: argparse._SubParsersAction) -> None:
     )
     files.add_argument(
         "--format",
-        choices=("pharaoh", "json"),
+        choices=("pharaoh", "words", "json", "html"),
         default="pharaoh",
-        help="json: one object a line, with links, scores, NULL probabilities and the score of the pair "
-        "(default: pharaoh)",
+        help="words: the words of each link, `house=maison` (in words `=` is written `\\=`, and `\\` is `\\\\`); "
+        "json: one object a line, with words, links, scores, NULL probabilities and the score of the pair; html: one "
+        "page with a picture of each pair, which needs no other file (default: pharaoh)",
     )
-    files.add_argument("--scores", action="store_true", help="pharaoh: write `i-j:score`, with four decimals")
+    files.add_argument("--scores", action="store_true", help="pharaoh, words: write `i-j:score`, with four decimals")
     files.add_argument(
         "--null",
         action="store_true",
-        help="pharaoh: add two columns, parted by tabs: for each source word, then for each target word, the "
+        help="pharaoh, words: add two columns, parted by tabs: for each source word, then for each target word, the "
         "probability that it has no partner",
     )
     links = parser.add_argument_group("links")
@@ -136,6 +137,8 @@ def _run_align(options: argparse.Namespace) -> None:
             target = stack.enter_context(output_file(options.output))
         else:
             target = stack.enter_context(shared_output_file(options.output, window, rank, world))
+        if options.format == "html":
+            stack.enter_context(_page(target, options.model))
         align_stream(aligner, _open_pairs(options, window, stack), target, options, rank, world)
 
 
@@ -155,6 +158,8 @@ def _check_files(options: argparse.Namespace, world: int) -> None:
             f"{world} processes cannot share standard input and output. Give the input as files (--input, or --source "
             "and --target) and --output FILE."
         )
+    if world > 1 and options.format == "html":
+        raise CommandError(f"{world} processes cannot write one page. Use one process, or another --format.")
     for path in (options.input, options.source, options.target):
         if path is not None and (not os.access(path, os.R_OK) or Path(path).is_dir()):
             raise CommandError(f"{path} cannot be read: there is no such file, or it may not be read.")
@@ -250,7 +255,7 @@ def align_stream(
             for group in _groups(pairs):
                 if number % world == rank:
                     alignments, failure = until_failure(align, group)
-                    write_lines(target, (_line(alignment, options) for alignment in alignments))
+                    write_lines(target, (_line(*found, options) for found in enumerate(alignments, first)))
                     if failure is not None:
                         raise line_error(first + len(alignments), "cannot be aligned", failure) from failure
                 bar.update(len(group))
@@ -271,10 +276,26 @@ def _groups(pairs: Sequence[tuple[str, str]]) -> Iterator[Sequence[tuple[str, st
         yield pairs[start:]
 
 
-def _line(alignment, options: argparse.Namespace) -> str:
+@contextmanager
+def _page(target: BinaryIO, aligner: str) -> Iterator[None]:
+    """What stands on a page around the pictures; its end only if nothing went wrong."""
+    from hf_attncal.analysis.pictures import PAGE_FOOT, page_head
+
+    write_lines(target, [page_head(aligner)])
+    yield
+    write_lines(target, [PAGE_FOOT])
+
+
+def _line(number: int, alignment, options: argparse.Namespace) -> str:
+    """What is written of the pair in line `number` of the input, from 1."""
+    if options.format == "html":
+        from hf_attncal.analysis.pictures import page_pair
+
+        return page_pair(number, alignment)
     if options.format == "json":
         return json.dumps({name: _rounded(value) for name, value in alignment.to_dict().items()})
-    columns = [alignment.pharaoh(scores=options.scores)]
+    write = alignment.words if options.format == "words" else alignment.pharaoh
+    columns = [write(scores=options.scores)]
     if options.null:
         columns += [
             " ".join(f"{probability:.4f}" for probability in side)

@@ -4,8 +4,7 @@ A link is a pair (i, j): source word i, target word j, both counted from 0.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 Link = tuple[int, int]
@@ -30,7 +29,10 @@ _PAIRS_FOR_INDEX_CHECKS = 10
 
 @dataclass(frozen=True)
 class GoldAlignment:
-    """Annotated links of one sentence pair. `possible` includes every link of `sure` (P includes S)."""
+    """Annotated links of one sentence pair. `possible` includes every link of `sure` (P includes S).
+
+    Links to compare with are sets; links that an aligner finds are sorted tuples.
+    """
 
     sure: frozenset[Link]
     possible: frozenset[Link]
@@ -118,12 +120,12 @@ def _quoted(text: str) -> str:
     return repr(text if len(text) <= 200 else text[:200] + "...")
 
 
-def enough_for_index_checks(pairs: Sequence[GoldAlignment | AbstractSet[Link]]) -> bool:
+def enough_for_index_checks(pairs: Sequence[GoldAlignment | Collection[Link]]) -> bool:
     """Whether ten or more sentence pairs have links: of fewer, what looks like wrong indices may be a coincidence."""
     return sum(bool(_all_links(pair)) for pair in pairs) >= _PAIRS_FOR_INDEX_CHECKS
 
 
-def detect_index_base(pairs: Sequence[GoldAlignment | AbstractSet[Link]]) -> int | None:
+def detect_index_base(pairs: Sequence[GoldAlignment | Collection[Link]]) -> int | None:
     """From what number links that were read as 0-based seem to count.
 
     Returns:
@@ -135,7 +137,7 @@ def detect_index_base(pairs: Sequence[GoldAlignment | AbstractSet[Link]]) -> int
 
 
 def check_index_base(
-    pairs: Sequence[GoldAlignment | AbstractSet[Link]],
+    pairs: Sequence[GoldAlignment | Collection[Link]],
     lengths: Sequence[tuple[int, int]] | None = None,
     remedy: str = "read it with `base=1`",
 ) -> None:
@@ -156,7 +158,7 @@ def check_index_base(
 
 
 def check_inside_sentences(
-    pairs: Sequence[GoldAlignment | AbstractSet[Link]],
+    pairs: Sequence[GoldAlignment | Collection[Link]],
     lengths: Sequence[tuple[int, int]],
     remedy: str = "read it with `base=1`",
 ) -> None:
@@ -179,7 +181,7 @@ def check_inside_sentences(
 
 
 def displaced_pairs(
-    pairs: Sequence[GoldAlignment | AbstractSet[Link]], sentences: Sequence[tuple[Sequence[str], Sequence[str]]]
+    pairs: Sequence[GoldAlignment | Collection[Link]], sentences: Sequence[tuple[Sequence[str], Sequence[str]]]
 ) -> tuple[list[int], int]:
     """Where links point past their words: a number or a mark that is once on each side is linked, but not to itself.
 
@@ -209,7 +211,7 @@ def displaced_pairs(
 
 
 def displacement_warning(
-    pairs: Sequence[GoldAlignment | AbstractSet[Link]], sentences: Sequence[tuple[Sequence[str], Sequence[str]]]
+    pairs: Sequence[GoldAlignment | Collection[Link]], sentences: Sequence[tuple[Sequence[str], Sequence[str]]]
 ) -> str | None:
     """What there is to say about `displaced_pairs`: None up to one in twenty, which good annotations have."""
     displaced, candidates = displaced_pairs(pairs, sentences)
@@ -223,7 +225,7 @@ def displacement_warning(
     )
 
 
-def _all_links(pair: GoldAlignment | AbstractSet[Link]) -> AbstractSet[Link]:
+def _all_links(pair: GoldAlignment | Collection[Link]) -> Collection[Link]:
     return pair.possible if isinstance(pair, GoldAlignment) else pair
 
 

@@ -6,8 +6,7 @@ A link is a pair (i, j): source word i, target word j, both counted from 0.
 import html
 import unicodedata
 import warnings
-from collections.abc import Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -67,7 +66,7 @@ class AlignmentScore:
 # ---- wrong indices ----
 
 
-def find_index_mismatch(gold: Sequence[GoldAlignment], hypotheses: Sequence[AbstractSet[Link]]) -> str | None:
+def find_index_mismatch(gold: Sequence[GoldAlignment], hypotheses: Sequence[Collection[Link]]) -> str | None:
     """What seems wrong with the indices of a hypothesis, found by scoring it with others.
 
     Where AER is above 30 %, it is computed again with every index raised or lowered by 1 and with source and target
@@ -99,7 +98,7 @@ def find_index_mismatch(gold: Sequence[GoldAlignment], hypotheses: Sequence[Abst
 
 def alignment_error_rate(
     gold: Sequence[GoldAlignment],
-    hypotheses: Sequence[AbstractSet[Link]],
+    hypotheses: Sequence[Collection[Link]],
     *,
     unit: str = "word",
     symmetrization: str = "none",
@@ -175,8 +174,8 @@ def alignment_error_rate(
 
 def paired_bootstrap(
     gold: Sequence[GoldAlignment],
-    first: Sequence[AbstractSet[Link]],
-    second: Sequence[AbstractSet[Link]],
+    first: Sequence[Collection[Link]],
+    second: Sequence[Collection[Link]],
     *,
     ignore_possible: bool = False,
     sentences: Sequence[WordPair] | None = None,
@@ -195,8 +194,8 @@ def paired_bootstrap(
 
 def paired_interval(
     gold: Sequence[GoldAlignment],
-    first: Sequence[AbstractSet[Link]],
-    second: Sequence[AbstractSet[Link]],
+    first: Sequence[Collection[Link]],
+    second: Sequence[Collection[Link]],
     *,
     bootstrap: int = 1000,
     seed: int = 0,
@@ -218,14 +217,14 @@ def is_punctuation(word: str) -> bool:
     return bool(text) and all(unicodedata.category(character)[0] == "P" or character in "`´^¨" for character in text)
 
 
-def _check_pairs(gold: Sequence[GoldAlignment], hypotheses: Sequence[AbstractSet[Link]]) -> None:
+def _check_pairs(gold: Sequence[GoldAlignment], hypotheses: Sequence[Collection[Link]]) -> None:
     if len(gold) != len(hypotheses):
         raise ValueError(f"{len(gold)} annotated sentence pairs, but {len(hypotheses)} proposed alignments.")
 
 
 def _count_checked(
     gold: Sequence[GoldAlignment],
-    hypotheses: Sequence[AbstractSet[Link]],
+    hypotheses: Sequence[Collection[Link]],
     ignore_possible: bool = False,
     sentences: Sequence[WordPair] | None = None,
     punctuation: bool = True,
@@ -237,11 +236,11 @@ def _count_checked(
 
 def _select(
     gold: Sequence[GoldAlignment],
-    hypotheses: Sequence[AbstractSet[Link]],
+    hypotheses: Sequence[Collection[Link]],
     ignore_possible: bool,
     sentences: Sequence[WordPair] | None,
     punctuation: bool,
-) -> tuple[Sequence[GoldAlignment], Sequence[AbstractSet[Link]]]:
+) -> tuple[Sequence[GoldAlignment], Sequence[Collection[Link]]]:
     """The links that count, after a check that they lie inside `sentences`."""
     if ignore_possible:
         gold = [GoldAlignment(sure=pair.sure, possible=pair.sure) for pair in gold]
@@ -258,7 +257,7 @@ def _select(
         raise ValueError("`punctuation=False` needs `sentences`: without the words, punctuation cannot be told.")
     excluded = [tuple([is_punctuation(word) for word in side] for side in pair) for pair in sentences]
 
-    def keep(links: AbstractSet[Link], source: list[bool], target: list[bool]) -> frozenset[Link]:
+    def keep(links: Collection[Link], source: list[bool], target: list[bool]) -> frozenset[Link]:
         return frozenset((i, j) for i, j in links if not (source[i] or target[j]))
 
     return (
@@ -270,11 +269,11 @@ def _select(
     )
 
 
-def _count(gold: Sequence[GoldAlignment], hypotheses: Sequence[AbstractSet[Link]]) -> np.ndarray:
+def _count(gold: Sequence[GoldAlignment], hypotheses: Sequence[Collection[Link]]) -> np.ndarray:
     """(pairs, 4): |A|, |S|, |A & S| and |A & P| of every pair. All scores are functions of sums of these."""
     rows = [
         (len(links), len(pair.sure), len(links & pair.sure), len(links & pair.possible))
-        for pair, links in zip(gold, hypotheses, strict=True)
+        for pair, links in zip(gold, map(frozenset, hypotheses), strict=True)
     ]
     return np.array(rows, dtype=np.int64).reshape(-1, 4)
 

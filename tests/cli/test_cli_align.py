@@ -508,7 +508,7 @@ class FakeAligner:
     """One link for every pair, at once."""
 
     def align(self, pairs, **_):
-        return [WordAlignment(((0, 0),), (0.5,), (0.1,), (0.1,), 0.5, "harmonic", 0.2) for _ in pairs]
+        return [WordAlignment(("a",), ("b",), ((0, 0),), (0.5,), (0.1,), (0.1,), 0.5, "harmonic", 0.2) for _ in pairs]
 
 
 class NumberedAligner:
@@ -516,7 +516,7 @@ class NumberedAligner:
 
     def align(self, pairs, **_):
         numbers = [int(source.split(":")[0]) for source, _ in pairs]
-        return [WordAlignment(((n, 0),), (0.5,), (0.1,), (0.1,), 0.5, "harmonic", 0.2) for n in numbers]
+        return [WordAlignment((), (), ((n, 0),), (0.5,), (0.1,), (0.1,), 0.5, "harmonic", 0.2) for n in numbers]
 
 
 def stream_options(**changed) -> SimpleNamespace:

@@ -113,7 +113,7 @@ class FakeAligner:
         if any("bad" in source.split() for source, _ in pairs):
             raise RuntimeError("bad word")
         lengths = [min(len(source.split()), len(target.split())) for source, target in pairs]
-        return [WordAlignment(((n, n),), (0.5,), (0.1,), (0.1,), 0.5, "harmonic", 0.2) for n in lengths]
+        return [WordAlignment((), (), ((n, n),), (0.5,), (0.1,), (0.1,), 0.5, "harmonic", 0.2) for n in lengths]
 
 
 def options(**more):

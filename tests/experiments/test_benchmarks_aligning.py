@@ -366,7 +366,7 @@ def peers(tmp_path) -> dict[str, str]:
 
 def merged(pairs, method: str) -> list[set]:
     words = [(source.split(), target.split()) for source, target in pairs]
-    return [symmetrize_links(forward(*pair), backward(*pair), method) if all(pair) else set() for pair in words]
+    return [set(symmetrize_links(forward(*pair), backward(*pair), method)) if all(pair) else set() for pair in words]
 
 
 @pytest.mark.parametrize("name", ["eflomal", "fast_align"])

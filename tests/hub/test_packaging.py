@@ -1,4 +1,4 @@
-"""The package as it is installed: every room is in the wheel, and the templates of `model_cards/` with them."""
+"""The package as it is installed: every room is in the wheel, and all templates with them."""
 
 import os
 import shutil
@@ -46,7 +46,8 @@ def wheel(tmp_path_factory):
 def test_the_wheel_holds_the_code_and_the_templates(wheel):
     names = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     code = {path.relative_to(ROOT).as_posix() for path in (ROOT / "hf_attncal").rglob("*.py")}
-    assert names == code | {f"hf_attncal/model_cards/{name}" for name in TEMPLATES}
+    page = "hf_attncal/analysis/pictures.html.jinja"
+    assert names == code | {page} | {f"hf_attncal/model_cards/{name}" for name in TEMPLATES}
 
 
 def test_an_installed_package_finds_its_templates(wheel, tmp_path):
@@ -57,6 +58,8 @@ import hf_attncal
 from hf_attncal.hub import write_model_card
 print(hf_attncal.__file__)
 write_model_card(".", model_name="m", summary="s", training_data="t", example="a ||| b")
+from hf_attncal.analysis.pictures import page_head
+assert page_head("m").startswith("<!DOCTYPE html>")
 """
     command, environment = [sys.executable, "-c", code], os.environ | {"PYTHONPATH": str(tmp_path / "installed")}
     run = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)

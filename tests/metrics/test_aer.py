@@ -331,6 +331,13 @@ def test_scores_by_hand():
     assert score.recall == pytest.approx(2 / 3)
 
 
+def test_links_may_be_what_an_aligner_returns():
+    gold = parse_alignments(["0-0 1-1", "0p1"])
+    as_sets = [{(0, 0), (1, 0)}, {(0, 1)}]
+    as_tuples = [tuple(sorted(links)) for links in as_sets]
+    assert alignment_error_rate(gold, as_tuples) == alignment_error_rate(gold, as_sets)
+
+
 def test_perfect_and_empty_hypotheses():
     gold = parse_alignments(["0-0 1p1"])
     assert alignment_error_rate(gold, [{(0, 0)}]).aer == 0
