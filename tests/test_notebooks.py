@@ -33,7 +33,7 @@ def run(tmp_path):
 def test_translation(run, tmp_path):
     printed, pictures = run("translation", MINUTES=None, SETTINGS=desk.SMALL["train"])
     assert "2 steps; BLEU on held-out text: " in printed
-    assert "layer 3: " in printed
+    assert "layer 2: " in printed
     assert pictures == 1
     assert (tmp_path / "model" / "config.json").is_file()
 
@@ -41,14 +41,15 @@ def test_translation(run, tmp_path):
 def test_adapters(run, tmp_path):
     printed, pictures = run("adapters", BASE=desk.BASE, MINUTES=None, SETTINGS=desk.SMALL["adapt"])
     assert "adapted: " in printed
-    assert "layer 3: " in printed
+    assert "layer 2: " in printed
     assert pictures == 1
     assert (tmp_path / "adapter" / "adapter_config.json").is_file()
 
 
 def test_word_alignment(run, tmp_path):
-    printed, _ = run("word_alignment", SETTINGS=["tokenizer.vocab_size=150"])
+    printed, pictures = run("word_alignment", SETTINGS=["tokenizer.vocab_size=150"])
     assert "mean score of a pair: 0." in printed
+    assert pictures == 1
     assert len((tmp_path / "links.txt").read_text().splitlines()) == 80
 
 
