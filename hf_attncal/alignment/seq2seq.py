@@ -159,6 +159,16 @@ class Seq2SeqAttention:
             raise ValueError(f"{path}: {error}") from error
 
 
+def saved_settings(name: str | Path, revision: str | None = None) -> Seq2SeqAttention | None:
+    """The settings saved beside a checkpoint or an adapter, in a folder or on the Hub; None where there are none.
+
+    Raises:
+        ValueError: see `Seq2SeqAttention.load`.
+    """
+    file = file_beside(name, SETTINGS_FILE, revision)
+    return None if file is None else Seq2SeqAttention.load(file.parent)
+
+
 def check_weights(weights: object) -> None:
     """Raises ValueError unless `weights` is one of `WEIGHTS`."""
     if weights not in WEIGHTS:
@@ -286,8 +296,7 @@ class Seq2SeqSource(WeightSource):
     @classmethod
     def load(cls, name: str | Path, *, dtype, revision: str | None = None, **options: Any) -> tuple:
         model, tokenizer = load_seq2seq(name, dtype=dtype, revision=revision, **options)
-        file = file_beside(name, SETTINGS_FILE, revision)
-        return model, tokenizer, file and Seq2SeqAttention.load(file.parent)
+        return model, tokenizer, saved_settings(name, revision)
 
     def choose(self, **changes: Any) -> None:
         known = self.settings or Seq2SeqAttention.default(decoder_size(self.model.config)[0])

@@ -1,27 +1,33 @@
 """`attncal align run`: the word alignment of each sentence pair."""
 
 import argparse
-import json
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from typing import BinaryIO
 
-from .common import CommandError, add_model_options, between, choose_device, load_errors, positive
+from .common import (
+    CommandError,
+    add_file_options,
+    add_model_options,
+    between,
+    choose_device,
+    load_errors,
+    positive,
+)
 from .streams import (
     BATCHES_PER_WINDOW,
     PairWindow,
-    check_output,
+    check_files,
+    input_lines,
     joined_pairs,
+    json_line,
     line_error,
     open_file,
-    output_file,
+    output_lines,
     parallel_pairs,
     progress_bar,
     shared_output_file,
-    standard_input,
-    standard_output,
     until_failure,
     write_lines,
 )
@@ -54,15 +60,9 @@ def add_run(actions: argparse._SubParsersAction) -> None:
         epilog="Several processes (accelerate launch, torchrun) share the work where input and output are files: "
         "each needs to see the same files.",
     )
-    files = parser.add_argument_group("input and output")
-    files.add_argument("--input", metavar="FILE", help="lines `source ||| target`; without it, standard input")
+    files = add_file_options(parser, "lines `source ||| target`")
     files.add_argument("--source", metavar="FILE", help="source sentences, one a line; plain, .gz or .xz")
     files.add_argument("--target", metavar="FILE", help="target sentences, as many lines")
-    files.add_argument(
-        "--output",
-        metavar="FILE",
-        help="written as FILE.partial and renamed when it is complete; without it, standard output",
-    )
     files.add_argument(
         "--format",
         choices=("pharaoh", "words", "json", "html"),
@@ -106,7 +106,7 @@ def add_run(actions: argparse._SubParsersAction) -> None:
         help="read attention, or what each source word contributes (calibrated models and adapters)",
     )
     running = add_model_options(
-        parser, "folder or Hub name of a Mask-Align or an encoder-decoder checkpoint", dtype=True, lines=True
+        parser, "folder or Hub name of a Mask-Align or an encoder-decoder checkpoint", lines=True
     )
     running.add_argument(
         "--batch-size", type=positive, default=256, help="most sentence pairs at once (default: %(default)s)"
@@ -117,7 +117,6 @@ def add_run(actions: argparse._SubParsersAction) -> None:
         default=8192,
         help="most tokens at once, both sides and padding included (default: %(default)s)",
     )
-    running.add_argument("--threads", type=positive, metavar="N", help="threads of PyTorch on the CPU")
     parser.set_defaults(run=_run_align)
 
 
@@ -127,14 +126,12 @@ def _heads(text: str) -> tuple[int, ...]:
 
 def _run_align(options: argparse.Namespace) -> None:
     rank, world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
-    _check_files(options, world)
+    _check_options(options, world)
     aligner = load_aligner(options)
     window = max(1, int(BATCHES_PER_WINDOW * min(options.batch_size, options.batch_tokens / _TOKENS_PER_PAIR)))
     with ExitStack() as stack:
-        if options.output is None:
-            target = stack.enter_context(standard_output()).buffer
-        elif world == 1:
-            target = stack.enter_context(output_file(options.output))
+        if world == 1:
+            target = stack.enter_context(output_lines(options.output))
         else:
             target = stack.enter_context(shared_output_file(options.output, window, rank, world))
         if options.format == "html":
@@ -142,48 +139,23 @@ def _run_align(options: argparse.Namespace) -> None:
         align_stream(aligner, _open_pairs(options, window, stack), target, options, rank, world)
 
 
-def _check_files(options: argparse.Namespace, world: int) -> None:
+def _check_options(options: argparse.Namespace, world: int) -> None:
     """What can be wrong with the files is said before the model is loaded."""
     if (options.source is None) != (options.target is None):
         raise CommandError("--source and --target go together: give both files, or lines `source ||| target`.")
     if options.source is not None and options.input is not None:
         raise CommandError("Give --input, or --source and --target, not all of them.")
-    if options.output is not None:
-        folder = Path(options.output).resolve().parent
-        if Path(options.output).is_dir() or not folder.is_dir():
-            problem = "is a folder" if Path(options.output).is_dir() else f"lies in {folder}, which is no folder"
-            raise CommandError(f"--output {options.output} {problem}.")
-    if world > 1 and (options.output is None or (options.input is None and options.source is None)):
-        raise CommandError(
-            f"{world} processes cannot share standard input and output. Give the input as files (--input, or --source "
-            "and --target) and --output FILE."
-        )
     if world > 1 and options.format == "html":
         raise CommandError(f"{world} processes cannot write one page. Use one process, or another --format.")
-    for path in (options.input, options.source, options.target):
-        if path is not None and (not os.access(path, os.R_OK) or Path(path).is_dir()):
-            raise CommandError(f"{path} cannot be read: there is no such file, or it may not be read.")
     inputs = [path for path in (options.input, options.source, options.target) if path is not None]
-    for path in inputs:
-        if world > 1 and not os.path.isfile(path):
-            raise CommandError(
-                f"{world} processes cannot share {path}, which is no regular file. Write it to one first."
-            )
-    inputs = inputs or [standard_input()]
-    if options.output is not None:
-        check_output(options.output, inputs, world)
+    check_files(inputs, {"--output": options.output}, world)
 
 
 def _open_pairs(options: argparse.Namespace, window: int, stack: ExitStack) -> Iterator[PairWindow]:
     if options.source is not None:
         files = [stack.enter_context(open_file(path, "rb")) for path in (options.source, options.target)]
         return parallel_pairs(*files, window, (options.source, options.target), options.longest_line)
-    if options.input is not None:
-        file = stack.enter_context(open_file(options.input, "rb"))
-        return joined_pairs(file, window, options.input, options.longest_line)
-    file = standard_input()
-    # Someone who types wants each line answered; a pipe wants full batches.
-    return joined_pairs(file, 1 if file.isatty() else window, "the input", options.longest_line)
+    return joined_pairs(*stack.enter_context(input_lines(options.input, window)), options.longest_line)
 
 
 def load_aligner(options: argparse.Namespace):
@@ -192,20 +164,7 @@ def load_aligner(options: argparse.Namespace):
     Raises:
         CommandError: the checkpoint cannot be loaded or is of another kind, or the options do not suit it.
     """
-    import torch
-
-    from hf_attncal.alignment import WordAligner
-    from hf_attncal.inference.files import blamed
-
-    if options.threads is not None:
-        torch.set_num_threads(options.threads)
-    device = choose_device(options.device)
-    with load_errors(options.model):
-        aligner = WordAligner.from_pretrained(
-            options.model, device=device, dtype=options.dtype, trust_remote_code=options.trust_remote_code
-        )
-        with blamed(f"config.json, alignment.json or tokenizer_config.json in {options.model}"):
-            aligner.align([("1", "1")])  # else the first line would have the blame
+    aligner = open_aligner(options.model, options)
     names = ("layer", "heads", "shift", "source_prefix", "weights")
     chosen = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
     try:
@@ -216,6 +175,35 @@ def load_aligner(options: argparse.Namespace):
     except ValueError as error:
         raise CommandError(f"{options.model} cannot be used with these options: {error}") from error
     return aligner
+
+
+def open_aligner(name: str, options: argparse.Namespace):
+    """A `WordAligner` as it was saved; of the options, those of `add_model_options` count.
+
+    Raises:
+        CommandError: the checkpoint cannot be loaded or is of another kind.
+    """
+    from hf_attncal.alignment import WordAligner
+
+    device = choose_device(options)
+    with load_errors(name):
+        aligner = WordAligner.from_pretrained(
+            name, device=device, dtype=options.dtype, trust_remote_code=options.trust_remote_code
+        )
+    try_aligner(name, aligner)
+    return aligner
+
+
+def try_aligner(name: str, aligner) -> None:
+    """Align one pair: else the first line would have the blame for what is wrong with the files of `name`.
+
+    Raises:
+        CommandError: that fails.
+    """
+    from hf_attncal.inference.files import blamed
+
+    with load_errors(name), blamed(f"config.json, alignment.json or tokenizer_config.json in {name}"):
+        aligner.align([("1", "1")])
 
 
 def align_stream(
@@ -293,7 +281,7 @@ def _line(number: int, alignment, options: argparse.Namespace) -> str:
 
         return page_pair(number, alignment)
     if options.format == "json":
-        return json.dumps({name: _rounded(value) for name, value in alignment.to_dict().items()})
+        return json_line(alignment.to_dict())
     write = alignment.words if options.format == "words" else alignment.pharaoh
     columns = [write(scores=options.scores)]
     if options.null:
@@ -302,10 +290,3 @@ def _line(number: int, alignment, options: argparse.Namespace) -> str:
             for side in (alignment.source_null, alignment.target_null)
         ]
     return "\t".join(columns)
-
-
-def _rounded(value):
-    """Floats to six decimals, which float32 has; also those in a tuple."""
-    if isinstance(value, tuple):
-        return [_rounded(entry) for entry in value]
-    return round(value, 6) if isinstance(value, float) else value

@@ -48,7 +48,7 @@ def _run_select(options: argparse.Namespace) -> None:
         text, gold = read_parallel(options.source, options.target), parse_alignments(read_lines(options.gold))
         if len(gold) != len(text):
             raise CommandError(f"{options.gold} has {len(gold)} lines of links for {len(text)} sentence pairs.")
-        model, tokenizer = load_model(options.model, options.device, options.trust_remote_code)
+        model, tokenizer = load_model(options)
         sides = [[line.lower() if options.lowercase else line for line in text[side]] for side in ("source", "target")]
         ranked = select_attention(model, tokenizer, *sides, gold, weights=options.weights)
     except ValueError as error:

@@ -33,26 +33,25 @@ def between(low: float, high: float) -> Callable[[str], float]:
     return number
 
 
-def add_model_options(
-    parser: argparse.ArgumentParser, model: str, *, dtype: bool = False, lines: bool = False
-) -> argparse._ArgumentGroup:
+def add_model_options(parser: argparse.ArgumentParser, model: str, *, lines: bool = False) -> argparse._ArgumentGroup:
     """Add MODEL and what every command asks that loads one; returned is their group "running", for more of the kind.
 
     Args:
         parser: of the command.
         model: what MODEL may be.
-        dtype: the command has --dtype, too.
         lines: the command goes line by line: it has a limit for a line, and counts them (`streams.progress_bar`).
     """
     parser.add_argument("model", metavar="MODEL", help=model)
     running = parser.add_argument_group("running")
     running.add_argument("--device", help="such as cpu or cuda:0; without it, a GPU if there is one")
-    if dtype:
-        running.add_argument(
-            "--dtype",
-            choices=("float32", "bfloat16", "float16"),
-            help="precision of the weights; without it, as they are saved",
-        )
+    running.add_argument(
+        "--dtype",
+        choices=("float32", "bfloat16", "float16"),
+        help="precision of the weights; without it, as they are saved",
+    )
+    running.add_argument(
+        "--threads", type=positive, metavar="N", help="threads of PyTorch on the CPU; without it, as PyTorch chooses"
+    )
     running.add_argument(
         "--trust-remote-code", action="store_true", help="run the model code that comes with the checkpoint"
     )
@@ -64,6 +63,23 @@ def add_model_options(
             help="count lines on standard error; without it, if that is a terminal",
         )
     return running
+
+
+def add_file_options(parser: argparse.ArgumentParser, lines: str) -> argparse._ArgumentGroup:
+    """Add --input and --output (see `streams.input_lines` and `streams.output_lines`); returned is their group.
+
+    Args:
+        parser: of the command.
+        lines: what the lines of the input are.
+    """
+    files = parser.add_argument_group("input and output")
+    files.add_argument("--input", metavar="FILE", help=f"{lines}; plain, .gz or .xz; without it, standard input")
+    files.add_argument(
+        "--output",
+        metavar="FILE",
+        help="written as FILE.partial and renamed when it is complete; without it, standard output",
+    )
+    return files
 
 
 def add_longest_line(parser: argparse._ActionsContainer, default: int = LONGEST_LINE) -> None:
@@ -141,15 +157,19 @@ def load_errors(name: str) -> Iterator[None]:
         logging.set_verbosity(verbosity)
 
 
-def choose_device(device: str | None) -> str:
-    """The device that was asked for, or a GPU if there is one: that of the local rank, where processes share a job.
+def choose_device(options: argparse.Namespace) -> str:
+    """The device of --device, or a GPU if there is one: that of the local rank, where processes share a job.
+
+    From here on PyTorch computes with the --threads that were asked for.
 
     Raises:
         CommandError: the device cannot be used.
     """
     import torch
 
-    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    if options.threads is not None:
+        torch.set_num_threads(options.threads)
+    device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
     if device == "cuda":
         device = f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
     try:

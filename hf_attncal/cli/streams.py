@@ -3,11 +3,12 @@
 import codecs
 import fcntl
 import gzip
+import json
 import lzma
 import os
 import sys
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from datetime import timedelta
 from itertools import count, islice, zip_longest
@@ -119,6 +120,19 @@ def write_lines(target: BinaryIO, lines: Iterable[str]) -> None:
     target.flush()
 
 
+def json_line(values: dict[str, Any]) -> str:
+    """An object as a line; floats to six decimals, which float32 has."""
+    return json.dumps(_rounded(values), ensure_ascii=False)
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _rounded(entry) for name, entry in value.items()}
+    if isinstance(value, tuple):
+        return [_rounded(entry) for entry in value]
+    return round(value, 6) if isinstance(value, float) else value
+
+
 def progress_bar(label: str, wanted: bool | None):
     """A bar that counts lines on standard error; where `wanted` is None, only if that is a terminal."""
     from tqdm.auto import tqdm
@@ -202,31 +216,31 @@ def standard_input() -> BinaryIO:
 
 
 @contextmanager
-def standard_output() -> Iterator[TextIO]:
-    """Standard output; what keeps it from being written, but for a reader that leaves, is an error for the user."""
+def _writing(name: str) -> Iterator[None]:
+    """What keeps an output from being written, but for a reader that leaves, is an error that names it."""
     try:
-        yield sys.stdout
+        yield
     except BrokenPipeError:
         raise
     except OSError as error:
-        raise CommandError(f"standard output cannot be written: {error.strerror or error}.") from error
+        raise CommandError(f"{name} cannot be written: {error.strerror or error}.") from error
 
 
 class NamedOutput:
-    """Standard output that says so when it cannot be written, whoever prints: see `standard_output`."""
+    """A stream that says its name when it cannot be written, whoever writes."""
 
-    def __init__(self, stream: TextIO):
-        self._stream = stream
+    def __init__(self, stream: TextIO | BinaryIO, name: str = "standard output"):
+        self._stream, self._name = stream, name
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
 
-    def write(self, text: str) -> int:
-        with standard_output():
-            return self._stream.write(text)
+    def write(self, data: str | bytes) -> int:
+        with _writing(self._name):
+            return self._stream.write(data)
 
     def flush(self) -> None:
-        with standard_output():
+        with _writing(self._name):
             self._stream.flush()
 
 
@@ -244,36 +258,70 @@ def open_file(path: str, mode: str) -> BinaryIO:
 
 
 @contextmanager
-def output_file(path: str) -> Iterator[BinaryIO]:
+def input_lines(path: str | None, window: int) -> Iterator[tuple[BinaryIO, int, str]]:
+    """What --input names, or standard input; how many lines to read at once; what messages call it.
+
+    Args:
+        path: a plain, .gz or .xz file; None for standard input.
+        window: lines that make full batches. Someone who types wants each line answered.
+
+    Raises:
+        CommandError: it cannot be opened, or standard input is closed.
+    """
+    if path is None:
+        source = standard_input()
+        yield source, 1 if source.isatty() else window, "the input"
+    else:
+        with open_file(path, "rb") as source:
+            yield source, window, path
+
+
+@contextmanager
+def output_lines(path: str | None) -> Iterator[BinaryIO]:
+    """What --output names (see `output_file`), or standard output."""
+    if path is None:
+        yield NamedOutput(sys.stdout.buffer)
+    else:
+        with output_file(path) as output:
+            yield output
+
+
+@contextmanager
+def output_file(path: str, option: str = "--output") -> Iterator[BinaryIO]:
     """A file to write that gets its name when it is complete; until then, and after an error, it is `path`.partial.
 
     What is no regular file (a named pipe, /dev/null) is written to as it is.
+
+    Args:
+        path: of the file.
+        option: that names it, for messages.
 
     Raises:
         CommandError: it cannot be written, or another process is writing it.
     """
     path = os.path.realpath(path)  # a symbolic link stays one
-    special = os.path.exists(path) and not os.path.isfile(path)
+    special = _is_special(path)
     partial = path if special else f"{path}.partial"
+    name = f"{option} {path}"
     with nullcontext() if special else _alone(partial):
         try:
-            with open_file(partial, "wb") as file:
-                yield file
-            if not special:
-                os.replace(partial, path)
-        except BrokenPipeError:
-            raise
-        except (CommandError, OSError) as error:
-            if isinstance(error, OSError):
-                message = f"--output {path} cannot be written: {error.strerror or error}."
-            else:
-                message = str(error)
+            with _writing(name):
+                with open_file(partial, "wb") as file:
+                    yield NamedOutput(file, name)
+                if not special:
+                    os.replace(partial, path)
+        except CommandError as error:
+            message = str(error)
             with suppress(OSError):
                 if not special and _whole_lines(partial):
-                    message += f" What was aligned before is in {partial}."
+                    message += f" What was written before is in {partial}."
                 elif not special:
                     os.unlink(partial)
             raise CommandError(message) from error
+
+
+def _is_special(path: str) -> bool:
+    return os.path.exists(path) and not os.path.isfile(path)
 
 
 @contextmanager
@@ -288,7 +336,7 @@ def _alone(path: str) -> Iterator[None]:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
-                message = f"{path} is being written by another process. Wait for it, or give another --output."
+                message = f"{path} is being written by another process. Wait for it, or name another file."
                 raise CommandError(message) from error
             except OSError:  # a file system without locks
                 pass
@@ -316,13 +364,53 @@ def _whole_lines(path: str) -> bool:
     return end > 0
 
 
-def check_output(path: str, inputs: Iterable[str | BinaryIO], world: int = 1) -> None:
+def check_files(inputs: Sequence[str], outputs: Mapping[str, str | None], world: int = 1) -> None:
+    """What can be wrong with the files of a command is said before it loads a model.
+
+    Args:
+        inputs: files that it reads; none where it reads standard input.
+        outputs: files that it writes, or None, by the options that name them.
+        world: number of processes that share the work.
+
+    Raises:
+        CommandError: what is wrong, and with which.
+    """
+    named = {option: path for option, path in outputs.items() if path is not None}
+    for option, path in named.items():
+        folder = Path(path).resolve().parent
+        if Path(path).is_dir() or not folder.is_dir():
+            problem = "is a folder" if Path(path).is_dir() else f"lies in {folder}, which is no folder"
+            raise CommandError(f"{option} {path} {problem}.")
+    if world > 1 and not (inputs and named):
+        raise CommandError(
+            f"{world} processes cannot share standard input and output. Give the input as files (--input, or --source "
+            "and --target) and --output FILE."
+        )
+    for path in inputs:
+        if not os.access(path, os.R_OK) or Path(path).is_dir():
+            raise CommandError(f"{path} cannot be read: there is no such file, or it may not be read.")
+        if world > 1 and not os.path.isfile(path):
+            raise CommandError(
+                f"{world} processes cannot share {path}, which is no regular file. Write it to one first."
+            )
+    sources = inputs or [standard_input()]
+    written: dict[str, str] = {}
+    for option, path in named.items():
+        check_output(path, sources, world, option)
+        path = os.path.realpath(path)
+        for name in (path, f"{path}.partial"):
+            if written.setdefault(name, option) != option and not _is_special(path):
+                raise CommandError(f"{option} {path} would overwrite that of {written[name]}. Give another name.")
+
+
+def check_output(path: str, inputs: Iterable[str | BinaryIO], world: int = 1, option: str = "--output") -> None:
     """Refuse an output that is one of the inputs, by another name too, or would be while it is written.
 
     Args:
         path: of the output.
         inputs: paths, or open files.
         world: number of processes that write it.
+        option: that names it, for messages.
 
     Raises:
         CommandError: which.
@@ -335,7 +423,7 @@ def check_output(path: str, inputs: Iterable[str | BinaryIO], world: int = 1) ->
                 read = os.stat(source if isinstance(source, str) else source.fileno())
                 if os.path.isfile(name) and os.path.samestat(os.stat(name), read):
                     called = source if isinstance(source, str) else "standard input"
-                    raise CommandError(f"--output {path} would overwrite {called}, the same file. Give another name.")
+                    raise CommandError(f"{option} {path} would overwrite {called}, the same file. Give another name.")
 
 
 # ---- several processes ----

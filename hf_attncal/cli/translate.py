@@ -1,17 +1,30 @@
-"""`attncal translate`: standard input to standard output, one line for each line."""
+"""`attncal translate`: one line out for each line in, with scores and word links where they are asked for."""
 
 import argparse
+from contextlib import ExitStack
 from functools import partial
 from typing import BinaryIO
 
-from .common import CommandError, add_model_options, between, choose_device, load_errors, positive
+from .align_run import open_aligner, try_aligner
+from .common import (
+    CommandError,
+    add_file_options,
+    add_model_options,
+    between,
+    choose_device,
+    load_errors,
+    positive,
+)
 from .streams import (
     BATCHES_PER_WINDOW,
+    check_files,
+    input_lines,
+    json_line,
     line_error,
+    output_file,
+    output_lines,
     progress_bar,
     read_windows,
-    standard_input,
-    standard_output,
     until_failure,
     write_lines,
 )
@@ -21,45 +34,112 @@ def add_translate(commands: argparse._SubParsersAction) -> None:
     """Add the sub-command `translate`."""
     parser = commands.add_parser(
         "translate",
-        help="translate lines from standard input to standard output",
-        description="Translate standard input to standard output: exactly one line out for each line in, in the same "
-        "order, written as the input arrives. An empty line gives an empty line.",
+        help="translate text, line by line",
+        description="Translate standard input to standard output, or files: exactly one line out for each line in, in "
+        "the same order, written as the input arrives. An empty line gives an empty line.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
-    add_model_options(parser, "folder or Hub name of an encoder-decoder, or of an adapter", lines=True)
-    parser.add_argument("--batch-size", type=positive, default=32, help="sentences translated at once")
-    parser.add_argument("--beams", type=positive, default=4, help="beam size; 1 is greedy")
-    parser.add_argument(
+    files = add_file_options(parser, "text, one sentence a line")
+    files.add_argument(
+        "--format",
+        choices=("text", "json"),
+        default="text",
+        help="json: one object a line, with source, translation, score, tokens, their scores, and the alignment where "
+        "one is asked for",
+    )
+    files.add_argument(
+        "--scores",
+        action="store_true",
+        help="text: write `score TAB translation`; the score is the log-probability / length ** PENALTY, with four "
+        "decimals",
+    )
+    links = parser.add_argument_group("word links of each translation with its source")
+    links.add_argument(
+        "--alignments",
+        nargs="?",
+        const="",
+        metavar="FILE",
+        help="write them to FILE, `i-j i-j` for each line, counted from 0; FILE can be left out where json has them; "
+        "without it, none",
+    )
+    links.add_argument(
+        "--aligner",
+        metavar="NAME",
+        help="folder or Hub name of a word aligner; without it, the attention of MODEL that `attncal align select` "
+        "chose",
+    )
+    search = parser.add_argument_group("search")
+    search.add_argument("--beams", type=positive, default=4, help="beam size; 1 is greedy")
+    search.add_argument(
         "--length-penalty",
         type=between(-5, 5),  # beyond, powers of lengths are no numbers that a score can be divided by
         default=1.0,
         help="beam score = log-probability / length ** PENALTY; larger values favour longer translations",
         metavar="PENALTY",
     )
-    parser.add_argument(
+    search.add_argument(
         "--max-new-tokens",
         type=positive,
         metavar="N",
         help="longest translation in tokens; without it, twice the longest source of a batch plus 10",
     )
-    parser.add_argument(
+    search.add_argument(
         "--too-long",
         choices=("error", "truncate"),
         default="error",
         help="what to do with a line of more tokens than the model has positions, or longer than --longest-line",
     )
+    running = add_model_options(parser, "folder or Hub name of an encoder-decoder, or of an adapter", lines=True)
+    running.add_argument("--batch-size", type=positive, default=32, help="sentences translated at once")
     parser.set_defaults(run=_run_translate)
 
 
 def _run_translate(options: argparse.Namespace) -> None:
-    source = standard_input()
-    model, tokenizer = load_model(options.model, options.device, options.trust_remote_code)
-    with standard_output() as output:
-        translate_stream(model, tokenizer, source, output.buffer, options)
+    _check_options(options)
+    model, tokenizer = load_model(options)
+    aligner = None
+    if options.aligner is not None:
+        aligner = open_aligner(options.aligner, options)
+    elif options.alignments is not None:
+        aligner = _own_aligner(options.model, model, tokenizer)
+    with ExitStack() as stack:
+        lines = stack.enter_context(input_lines(options.input, BATCHES_PER_WINDOW * options.batch_size))
+        target = stack.enter_context(output_lines(options.output))
+        links = stack.enter_context(output_file(options.alignments, "--alignments")) if options.alignments else None
+        translate_stream(model, tokenizer, lines, target, options, aligner, links)
 
 
-def load_model(name: str, device: str | None, trust_remote_code: bool):
-    """Model and tokenizer of an encoder-decoder checkpoint, on `device` (a GPU if there is one, where it is `None`).
+def _check_options(options: argparse.Namespace) -> None:
+    """What can be wrong with files and options is said before the model is loaded."""
+    aligned = options.alignments is not None or options.aligner is not None
+    if aligned and not options.alignments and options.format == "text":
+        raise CommandError("Links need a file beside the text: give --alignments FILE, or --format json.")
+    if aligned and options.aligner is None and options.too_long == "truncate":
+        raise CommandError(
+            "With --too-long truncate, links need a word aligner (--aligner): the attention of MODEL cannot align a "
+            "line that it does not read to its end."
+        )
+    inputs = [] if options.input is None else [options.input]
+    check_files(inputs, {"--output": options.output, "--alignments": options.alignments or None})
+
+
+def _own_aligner(name: str, model, tokenizer):
+    """The `WordAligner` that reads the cross-attention of the model itself, as `attncal align run` would.
+
+    Raises:
+        CommandError: its alignment.json cannot be used, or nothing can be aligned.
+    """
+    from hf_attncal.alignment import WordAligner
+    from hf_attncal.alignment.seq2seq import saved_settings
+
+    with load_errors(name):
+        aligner = WordAligner(model, tokenizer, saved_settings(name))
+    try_aligner(name, aligner)
+    return aligner
+
+
+def load_model(options: argparse.Namespace):
+    """Model and tokenizer of an encoder-decoder checkpoint; of the options, those of `add_model_options` count.
 
     Raises:
         CommandError: there is no such checkpoint, it is of another kind, or the device cannot be used.
@@ -68,6 +148,7 @@ def load_model(name: str, device: str | None, trust_remote_code: bool):
     from hf_attncal.inference.loading import load_config, load_seq2seq
     from hf_attncal.inference.translation import translate
 
+    name, trust_remote_code = options.model, options.trust_remote_code
     with load_errors(name):
         # False and not None: asked with None, transformers would read the answer from standard input, our data.
         config = load_config(name, trust_remote_code=trust_remote_code)
@@ -76,34 +157,42 @@ def load_model(name: str, device: str | None, trust_remote_code: bool):
                 f"{name} holds a model of type {config.model_type!r}, which is no encoder-decoder by its config.json. "
                 "Translation needs a sequence-to-sequence checkpoint (Marian, BART, T5, ... or one of ours)."
             )
-        model, tokenizer = load_seq2seq(name, trust_remote_code=trust_remote_code)
-    model = model.to(choose_device(device)).eval()
+        model, tokenizer = load_seq2seq(name, dtype=options.dtype, trust_remote_code=trust_remote_code)
+    model = model.to(choose_device(options)).eval()
     with load_errors(name), blamed(f"config.json, generation_config.json or tokenizer_config.json in {name}"):
         translate(model, tokenizer, ["1"], num_beams=2, max_new_tokens=2)  # else the first line would have the blame
     return model, tokenizer
 
 
-def translate_stream(model, tokenizer, source: BinaryIO, target: BinaryIO, options: argparse.Namespace) -> None:
-    """Translate `source` line by line into `target`, a window of lines at a time.
+def translate_stream(
+    model,
+    tokenizer,
+    lines: tuple[BinaryIO, int, str],
+    target: BinaryIO,
+    options: argparse.Namespace,
+    aligner=None,
+    links: BinaryIO | None = None,
+) -> None:
+    """Translate line by line, a window of lines at a time.
 
     Args:
         model: an encoder-decoder, on its device.
         tokenizer: its tokenizer.
-        source: UTF-8 bytes; a line ends with a newline and nowhere else.
-        target: gets UTF-8 bytes, flushed after every window.
+        lines: what to read, how many lines at once, and what messages call it (see `input_lines`).
+        target: gets a line for each line, flushed after every window.
         options: the options of `attncal translate`.
+        aligner: a `WordAligner`, for the links of each line with its translation.
+        links: gets them, if there is an aligner.
 
     Raises:
-        CommandError: a line that is not UTF-8, is too long, or cannot be translated; the message names the number of
-            the line. All lines before it have been translated and written.
+        CommandError: a line that is not UTF-8, is too long, or cannot be translated or aligned; the message names the
+            number of the line. All lines before it have been translated and written.
     """
-    from hf_attncal.inference.translation import LineTooLongError, translate
+    from hf_attncal.inference.translation import LineTooLongError, translate_lines
 
-    # Someone who types wants each line answered; a pipe wants full batches.
-    window = 1 if source.isatty() else BATCHES_PER_WINDOW * options.batch_size
-    cut = options.too_long == "truncate"
-    translated = partial(
-        translate,
+    source, window, name = lines
+    translate = partial(
+        translate_lines,
         model,
         tokenizer,
         batch_size=options.batch_size,
@@ -111,20 +200,48 @@ def translate_stream(model, tokenizer, source: BinaryIO, target: BinaryIO, optio
         length_penalty=options.length_penalty,
         max_new_tokens=options.max_new_tokens,
         too_long=options.too_long,
+        scores=options.scores or options.format == "json",
     )
+    align = None if aligner is None else partial(aligner.align, batch_size=options.batch_size)
+    cut = options.too_long == "truncate"
     with progress_bar("translated", options.progress) as bar:
         done = 0
-        for lines, error in read_windows(source, window, longest=options.longest_line, cut=cut):
-            translations, failure = until_failure(translated, lines)
-            write_lines(target, translations)
-            bar.update(len(translations))
-            done += len(translations)
+        for texts, error in read_windows(source, window, name, options.longest_line, cut):
+            translations, failure = until_failure(translate, texts)
+            problem = "translated"
+            alignments: list = [None] * len(translations)
+            if align is not None:
+                pairs = [(text, found.text) for text, found in zip(texts, translations, strict=False)]
+                alignments, unaligned = until_failure(align, pairs)
+                if unaligned is not None:
+                    failure, problem = unaligned, "aligned with its translation"
+            rows = list(zip(texts, translations, alignments, strict=False))  # up to the first without
+            write_lines(target, (_line(*row, options) for row in rows))
+            if links is not None:
+                write_lines(links, (alignment.pharaoh() for alignment in alignments))
+            bar.update(len(rows))
+            done += len(rows)
             if isinstance(failure, LineTooLongError):
                 raise CommandError(
-                    f"line {done + 1} of the input has {failure.tokens} tokens, the model takes at most "
+                    f"line {done + 1} of {name} has {failure.tokens} tokens, the model takes at most "
                     f"{failure.limit}. Split the line, or pass --too-long truncate."
                 )
             if failure is not None:
-                raise line_error(done + 1, "of the input cannot be translated", failure) from failure
+                raise line_error(done + 1, f"of {name} cannot be {problem}", failure) from failure
             if error is not None:
                 raise error
+
+
+def _line(source: str, translation, alignment, options: argparse.Namespace) -> str:
+    """What is written for a line: its `Translation` and, where one was asked for, its `WordAlignment`."""
+    if options.format == "text":
+        score = "" if translation.score is None else f"{translation.score:.4f}"
+        return f"{score}\t{translation.text}" if options.scores else translation.text
+    values = {
+        "source": source,
+        "translation": translation.text,
+        "score": translation.score,
+        "tokens": translation.tokens,
+        "token_scores": translation.token_scores,
+    }
+    return json_line(values if alignment is None else values | {"alignment": alignment.to_dict()})

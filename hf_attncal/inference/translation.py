@@ -1,11 +1,17 @@
 """Translation of lists of lines, and its score: what the training script, the command line and the demo share."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
 from tqdm.auto import tqdm
 
 from hf_attncal.data.batching import batches_by_length, padded
+
+_SCORED_AT_ONCE = 512  # tokens: their logits take 120 MB with a vocabulary of 60,000
 
 
 class LineTooLongError(ValueError):
@@ -19,8 +25,31 @@ class LineTooLongError(ValueError):
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Translation:
+    """The translation of a line. Without `scores=True`, and for a line without text, it is its text alone.
+
+    Args:
+        text: on one line, without special tokens.
+        tokens: as they were generated, the end of sentence included where it was reached.
+        token_scores: of each token, the natural logarithm of its probability given the source and the tokens before
+            it; 0 for a first token that the model's `forced_bos_token_id` leaves no choice.
+        score: their sum / number of tokens ** `length_penalty`, what beam search compares translations by.
+    """
+
+    text: str
+    tokens: tuple[str, ...] = ()
+    token_scores: tuple[float, ...] = ()
+    score: float | None = None
+
+
+def translate(model, tokenizer, lines: Sequence[str], **options: Any) -> list[str]:
+    """The texts of `translate_lines`, with its options and errors."""
+    return [translation.text for translation in translate_lines(model, tokenizer, lines, **options)]
+
+
 @torch.no_grad()
-def translate(
+def translate_lines(
     model,
     tokenizer,
     lines: Sequence[str],
@@ -31,12 +60,13 @@ def translate(
     length_penalty: float = 1.0,
     max_new_tokens: int | None = None,
     too_long: str = "error",
+    scores: bool = False,
     progress: bool = False,
-) -> list[str]:
-    """Translate `lines`: one output line per input line, in the order of the input.
+) -> list[Translation]:
+    """Translate `lines`: one translation for each line, in the order of the input.
 
     Lines are batched by length, longest first, so a shortage of memory shows at once. A line without text gives an
-    empty line. The model is put into evaluation mode and back.
+    empty translation. The model is put into evaluation mode and back.
 
     Args:
         model: an encoder-decoder with `generate`, on the device to use.
@@ -48,6 +78,8 @@ def translate(
         length_penalty: the beam score is log-probability / length ** `length_penalty` (`generate`'s definition).
         max_new_tokens: longest translation, in tokens. None: twice the longest source of the batch plus 10.
         too_long: what happens to a line of more tokens than the model has positions: "error" or "truncate".
+        scores: tell tokens and scores, too: one more pass of the model, which is given the translation. (`generate`
+            has scores of beams only where it keeps the logits of all steps.)
         progress: show a progress bar over sentences.
 
     Raises:
@@ -61,7 +93,7 @@ def translate(
         raise ValueError(f"`too_long` must be 'error' or 'truncate', got {too_long!r}.")
     limit = position_limit(model, tokenizer)
     sources = _encode(tokenizer, lines, limit, too_long)
-    translations = [""] * len(lines)
+    translations = [Translation("")] * len(lines)
     numbers = list(sources)
     training = model.training
     bar = tqdm(total=len(sources), desc="translating", unit="sent", disable=not progress)
@@ -70,18 +102,22 @@ def translate(
         for chosen in batches_by_length([len(ids) for ids in sources.values()], batch_size, max_tokens):
             batch = [numbers[i] for i in chosen]
             input_ids, attention_mask = padded([sources[n] for n in batch], tokenizer.pad_token_id or 0)
+            inputs = {"input_ids": input_ids.to(model.device), "attention_mask": attention_mask.to(model.device)}
             longest = 2 * input_ids.shape[1] + 10 if max_new_tokens is None else max_new_tokens
             output = model.generate(
-                input_ids=input_ids.to(model.device),
-                attention_mask=attention_mask.to(model.device),
+                **inputs,
                 num_beams=num_beams,
                 length_penalty=length_penalty if num_beams > 1 else None,
                 do_sample=False,
                 max_new_tokens=min(longest, limit - 1),
                 max_length=None,
             )
-            for n, text in zip(batch, tokenizer.batch_decode(output, skip_special_tokens=True), strict=True):
-                translations[n] = " ".join(text.split("\n")).strip()
+            texts = tokenizer.batch_decode(output, skip_special_tokens=True)
+            found = [Translation(" ".join(text.split("\n")).strip()) for text in texts]
+            if scores:
+                found = _scored(model, tokenizer, inputs, output, found, length_penalty)
+            for n, translation in zip(batch, found, strict=True):
+                translations[n] = translation
             bar.update(len(batch))
     finally:
         bar.close()
@@ -107,3 +143,33 @@ def _encode(tokenizer, lines: Sequence[str], limit: int, too_long: str) -> dict[
                 raise LineTooLongError(index, len(source), limit)
             sources[index] = [*source[: limit - 1], source[-1]]  # the end of sentence stays
     return sources
+
+
+def _scored(
+    model, tokenizer, inputs: dict[str, Tensor], output: Tensor, translations: list[Translation], length_penalty: float
+) -> list[Translation]:
+    """The translations of a batch with tokens and scores; `output` (batch, 1 + steps) is what was generated."""
+    ends = model.generation_config.eos_token_id
+    ends = ends if isinstance(ends, list | tuple) else [ends]
+    found = []
+    for translation, row, scores in zip(translations, output, _token_scores(model, inputs, output), strict=True):
+        ids = row[1:].tolist()
+        length = next((n for n, token in enumerate(ids, start=1) if token in ends), len(ids))
+        scores = tuple(scores[:length])
+        tokens = tuple(tokenizer.convert_ids_to_tokens(ids[:length]))
+        found.append(Translation(translation.text, tokens, scores, sum(scores) / length**length_penalty))
+    return found
+
+
+def _token_scores(model, inputs: dict[str, Tensor], output: Tensor) -> Iterator[list[float]]:
+    """For each sequence the log-probability of each token but the first, which only starts the decoder."""
+    rows = max(1, _SCORED_AT_ONCE // output.shape[1])
+    for start in range(0, len(output), rows):
+        part = slice(start, start + rows)
+        given = {name: tensor[part] for name, tensor in inputs.items()}
+        logits = model(**given, decoder_input_ids=output[part, :-1], use_cache=False).logits
+        for row, tokens in zip(logits, output[part, 1:], strict=True):
+            scores = -cross_entropy(row.to(torch.promote_types(row.dtype, torch.float32)), tokens, reduction="none")
+            if model.generation_config.forced_bos_token_id is not None:
+                scores[0] = 0
+            yield scores.tolist()

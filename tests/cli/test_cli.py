@@ -41,21 +41,6 @@ def checkpoint(tmp_path_factory):
     return SimpleNamespace(folder=str(folder), model=model, tokenizer=tokenizer)
 
 
-@pytest.fixture
-def attncal(monkeypatch, capfdbinary):
-    """Run the command in this process: (arguments, standard input) -> (status, standard output, standard error)."""
-
-    def run(*arguments: str, text: str = "", raw: bytes | None = None):
-        data = text.encode() if raw is None else raw
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
-        status = main(list(arguments))
-        sys.stdout.flush()
-        out, err = capfdbinary.readouterr()
-        return status, out.decode(), err.decode()
-
-    return run
-
-
 def test_one_line_out_for_each_line_in(attncal, checkpoint):
     status, out, err = attncal(
         "translate", checkpoint.folder, "--device", "cpu", "--max-new-tokens", "6", text="\n".join(LINES) + "\n"
@@ -234,6 +219,9 @@ def test_a_device_that_cannot_be_used(attncal, checkpoint):
         ["--length-penalty", "nan"],  # scores that are no numbers, and so any beam
         ["--length-penalty", "inf"],
         ["--length-penalty", "5.1"],
+        ["--threads", "0"],
+        ["--dtype", "int8"],
+        ["--format", "xml"],
     ],
 )
 def test_numbers_out_of_range_are_refused_at_once(arguments, capsys):
@@ -308,6 +296,7 @@ def imported_by(*arguments: str) -> tuple[int, set[str]]:
         (2, "align run model --format xml"),
         (2, "translate model --beams 0"),
         (1, "align run model --source text"),
+        (1, "translate model --alignments"),
     ],
 )
 def test_help_and_wrong_usage_do_not_wait_for_heavy_packages(status, command):

@@ -230,7 +230,7 @@ def test_an_output_file_is_whole_or_not_there(run, checkpoint, tmp_path):
     assert (status, out) == (1, "")
     assert output.read_text() == "of an earlier run"
     assert (tmp_path / "links.partial").read_text().count("\n") == 1
-    assert f"What was aligned before is in {output}.partial" in err
+    assert f"What was written before is in {output}.partial" in err
     assert run(checkpoint.folder, "--output", output, text="a ||| ein\n")[0] == 0
     assert output.read_text().count("\n") == 1
     assert not (tmp_path / "links.partial").exists()

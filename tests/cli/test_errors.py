@@ -206,7 +206,7 @@ except CommandError as error:
     output = tmp_path / "links"
     done = subprocess.run([sys.executable, "-c", script, output], capture_output=True, text=True)
     assert done.stdout == (
-        f"--output {output} cannot be written: File too large. What was aligned before is in {output}.partial.\n"
+        f"--output {output} cannot be written: File too large. What was written before is in {output}.partial.\n"
     )
     assert (tmp_path / "links.partial").read_text() == ("x" * 999 + "\n") * 4  # and no half line
     assert not output.exists()

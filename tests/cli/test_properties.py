@@ -144,27 +144,40 @@ def fake_translate(model, tokenizer, lines, *, too_long, **_):
             raise IndexError("bad word")
         if len(line.split()) > 8 and too_long == "error":
             raise translation.LineTooLongError(index, len(line.split()), 8)
-    return [line.upper() for line in lines]
+    return [translation.Translation(line.upper()) for line in lines]
 
 
-@given(data=files(), size=st.sampled_from(["error", "truncate"]))
-def test_translating_gives_a_line_for_each_line_or_names_one(data, size):
+class NoLinksOfTabs(FakeAligner):
+    """Fails on a tab, too: on lines that were translated."""
+
+    def align(self, pairs, **_):
+        if any("\t" in source for source, _ in pairs):
+            raise RuntimeError("a tab")
+        return super().align(pairs)
+
+
+@given(data=files(), size=st.sampled_from(["error", "truncate"]), aligned=st.booleans())
+def test_translating_gives_a_line_for_each_line_or_names_one(data, size, aligned):
     more = {"beams": 1, "length_penalty": 1.0, "max_new_tokens": None, "too_long": size, "longest_line": 30}
-    target, wrong = io.BytesIO(), None
+    more |= {"format": "text", "scores": False}
+    target, links, wrong = io.BytesIO(), io.BytesIO(), None
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(translation, "translate", fake_translate)
+        patch.setattr(translation, "translate_lines", fake_translate)
         try:
-            translate_stream(None, None, io.BytesIO(data), target, options(**more))
+            aligner = (NoLinksOfTabs(), links) if aligned else ()
+            translate_stream(None, None, (io.BytesIO(data), 3, "x"), target, options(**more), *aligner)
         except CommandError as error:
-            wrong = int(re.match(r"line (\d+) ", str(error))[1])
+            wrong = int(re.match(r"line (\d+) of x ", str(error))[1])
     texts, bad = collected(read_windows(io.BytesIO(data), 9, "x", 30, cut=size == "truncate"), 9)
     for number, text in enumerate(texts, start=1):
-        if "bad" in text or (len(text.split()) > 8 and size == "error"):
+        if "bad" in text or (len(text.split()) > 8 and size == "error") or (aligned and "\t" in text):
             bad = number
             break
     assert wrong == bad
-    written = target.getvalue().decode().split("\n")
-    assert written == [*(text.upper() for text in texts[: None if bad is None else bad - 1]), ""]
+    good = texts[: None if bad is None else bad - 1]
+    assert target.getvalue().decode().split("\n") == [*(text.upper() for text in good), ""]
+    numbers = [len(text.split()) for text in good] if aligned else []
+    assert links.getvalue().decode() == "".join(f"{n}-{n}\n" for n in numbers)
 
 
 # ---- score ----

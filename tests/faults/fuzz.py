@@ -330,10 +330,23 @@ def problem_of_links(options: Sequence[str], pair: tuple[str, str], line: str, a
     return "" if line == alone else f"{line[:100]!r}, but alone {alone and alone[:100]!r}"
 
 
-def problem_of_translation(text: str, line: str, alone: str | None) -> str:
-    """What is wrong with a line of `translate`: text for a blank line, or not the translation it gets alone."""
-    if not words_of(text):
-        return f"{line[:100]!r} for a blank line" if line else ""
+def problem_of_translation(options: Sequence[str], text: str, line: str, alone: str | None) -> str:
+    """What is wrong with a line of `translate`: its form, text for a blank line, or not what the line gets alone."""
+    translation, score = line, None
+    if "json" in options:
+        found = json.loads(line)
+        translation, score = found["translation"], found["score"]
+        source, target = len(words_of(text)), len(words_of(translation))
+        if found["source"] != text or len(found["tokens"]) != len(found["token_scores"]):
+            return f"{line[:100]!r} has another source, or not one score for each token"
+        if not all(i < source and j < target for i, j in found["alignment"]["links"]):
+            return f"{line[:100]!r} has links that are none of {source} and {target} words"
+    elif "--scores" in options:
+        score, tab, translation = line.partition("\t")
+        if not tab or not re.fullmatch(r"(-?\d+\.\d{4})?", score, re.ASCII):
+            return f"{line[:100]!r} is not of this format"
+    if not words_of(text) and (translation or score):
+        return f"{line[:100]!r} for a blank line"
     return "" if line == alone else f"{line[:100]!r}, but alone {alone and alone[:100]!r}"
 
 
@@ -465,19 +478,30 @@ def _written(path: Path, data: bytes, rng: random.Random) -> str:
 
 
 def translate_case(seed: int, models: Models, folder: Path, environment: dict[str, str] | None = None) -> Case:
-    """Fuzzed lines on standard input."""
-    rng = random.Random(seed)
+    """Fuzzed lines on standard input, or in a file."""
+    rng, form = random.Random(seed), random.Random(f"form {seed}")
     wrong, cut = rng.choice([0.0, 0.05, 0.15, 0.3]), rng.random() < 0.4
     lines = [fuzzed_text(rng) for _ in range(rng.randint(1, 40))]
     data = file_of(rng, [unreadable(rng, line) if rng.random() < wrong else line for line in lines])
     command = ["translate", models.translator, "--device", "cpu", "--longest-line", str(LONGEST)]
     command += ["--beams", rng.choice("12"), "--max-new-tokens", "5", *["--too-long", "truncate"] * cut]
+    command += form.choice([[], [], ["--scores"], ["--format", "json", "--aligner", models.mask_align]])
     texts, unread = readable_lines(data, LONGEST, cut)
     number = _up_to(texts, lambda text: not cut and bool(words_of(text)) and models.tokens(text) > POSITIONS)
-    told = None if number == len(texts) and unread is None else rf" line {number + 1} of the input "
+    folder, files, output, called = folder / f"translate{seed}", (), None, "the input"
+    folder.mkdir()
+    if form.random() < 0.3:
+        called = _written(folder / "lines", data, form)
+        files, data = ("--input", called), b""
+    if form.random() < 0.3:
+        output = folder / "translations"
+        files += ("--output", str(output))
+    told = None if number == len(texts) and unread is None else rf" line {number + 1} of {re.escape(called)} "
     batches = ("--batch-size", rng.choice(["1", "2", "32"]))
     name = f"translate_case({seed})"
-    return Case(TRANSLATE, name, tuple(command), texts[:number], told, data, batches, process=environment)
+    return Case(
+        TRANSLATE, name, tuple(command), texts[:number], told, data, (*batches, *files), output, process=environment
+    )
 
 
 def run_cases(
@@ -666,9 +690,7 @@ def run(folder: Path, *, full: bool) -> list[Outcome]:
     lines, processes = (LINES, 8) if full else (60, 0)
     models = make_models(folder / "models")
     outcomes = run_cases(align_case, problem_of_links, models, folder, lines, processes)
-    outcomes += run_cases(
-        translate_case, lambda _, *arguments: problem_of_translation(*arguments), models, folder, lines, processes
-    )
+    outcomes += run_cases(translate_case, problem_of_translation, models, folder, lines, processes)
     environments = [ENCODINGS[n % len(ENCODINGS)] if n < 5 * processes else None for n in range(lines)]
     outcomes += [score_outcome(n, folder, environment) for n, environment in enumerate(environments)]
     return outcomes + option_outcomes()

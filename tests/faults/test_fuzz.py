@@ -169,15 +169,25 @@ def test_wrong_columns_and_fields_are_seen():
     for wrong in ({"links": [[0, 1]]}, {"links": [[0, 0], [0, 0]]}, {"source_null": []}):
         line = json.dumps(found | wrong)
         assert problem_of_links(["json"], ("a", "b"), line, line)
-    assert problem_of_translation(" ", "x", "x")
-    assert problem_of_translation("a", "x", None)
-    assert not problem_of_translation("a", "x", "x")
+    assert problem_of_translation([], " ", "x", "x")
+    assert problem_of_translation([], "a", "x", None)
+    assert not problem_of_translation([], "a", "x", "x")
+    for line in ("x", "-0.12\tx", "-0.1234 x"):
+        assert problem_of_translation(["--scores"], "a", line, line)
+    for text, line in (("a", "-0.1234\tx"), (" ", "\t")):
+        assert not problem_of_translation(["--scores"], text, line, line)
+    found = {"source": "a", "translation": "x", "score": -0.1, "tokens": ["x"], "token_scores": [-0.1]}
+    found |= {"alignment": {"links": [[0, 0]]}}
+    assert not problem_of_translation(["json"], "a", json.dumps(found), json.dumps(found))
+    for wrong in ({"source": "b"}, {"tokens": []}, {"alignment": {"links": [[1, 0]]}}):
+        line = json.dumps(found | wrong)
+        assert problem_of_translation(["json"], "a", line, line)
 
 
 def test_a_command_that_drops_blank_lines_is_seen(models, folder, monkeypatch):
     write = translate_command.write_lines
     monkeypatch.setattr(translate_command, "write_lines", lambda target, lines: write(target, filter(None, lines)))
-    outcomes = run_cases(translate_case, lambda _, *rest: problem_of_translation(*rest), models, folder, 40, 0)
+    outcomes = run_cases(translate_case, problem_of_translation, models, folder, 40, 0)
     assert bad(outcomes)
 
 
