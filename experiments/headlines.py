@@ -195,6 +195,19 @@ def measured(name: str, file: str, result: dict, systems: list[str], keys: tuple
     return entry(name, statistics.fmean(values), "%", where, spread=spread, seeds=seeds)
 
 
+def defaults() -> Iterator[dict]:
+    """Test BLEU and AER of what the defaults make of a corpus's first pairs."""
+    for file, run in read_all("defaults/*").items():
+        config = run["config"]
+        area = f"defaults/{config['corpus']}/{config['pairs']}"
+        if config["job"] == "translation":
+            yield over_seeds(f"{area}/test_bleu", "BLEU", {file: run}, "test", "bleu")
+        else:
+            size = config["model"]["size"]
+            name = f"{area}/test_aer" if size == DEFAULT_SIZE else f"{area}/{size}/test_aer"
+            yield error_rate(name, {at(file, "test", "aer"): run["test"]})
+
+
 def speed() -> Iterator[dict]:
     """Ratios to the stock model, the aligner against an encoder, and CPU seconds of small commands."""
     for benchmark, area, keys in (
@@ -254,4 +267,4 @@ def faults() -> Iterator[dict]:
 
 def collect() -> list[dict]:
     """Every headline that has a result."""
-    return [figure for area in (calibration, adapter, aligner, speed, demo, faults) for figure in area()]
+    return [figure for area in (calibration, adapter, aligner, defaults, speed, demo, faults) for figure in area()]

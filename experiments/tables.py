@@ -227,6 +227,69 @@ def _signed(value: float, interval: list[float]) -> str:
     return f"{100 * value:+.1f} ({100 * interval[0]:+.1f} to {100 * interval[1]:+.1f})"
 
 
+# Of what follows from the size of a text, what tells most.
+DEFAULT_KEYS = (
+    ("tokenizer", "vocab_size"),
+    ("model", "d_model"),
+    ("model", "dropout"),
+    ("training", "tokens_per_batch"),
+    ("training", "max_steps"),
+)
+# Text -> the runs whose settings were tuned for it.
+TUNED_RUNS = {("multi30k", 29000): "multi30k/baseline_seed*", ("wpt03-enfr", 100000): "adapters/wpt03/base"}
+
+
+def _by_size(job: str) -> list[dict]:
+    """The runs of experiments/defaults.py, by corpus and size of the text."""
+    runs = [run for run in read_all("defaults/*").values() if run["config"]["job"] == job]
+    return sorted(runs, key=lambda run: (run["config"]["corpus"], run["config"]["pairs"]))
+
+
+def defaults_translation() -> str:
+    """What the defaults are and reach by the amount of text, beside settings tuned for that text."""
+    rows, signatures = [], {}
+    for run in _by_size("translation"):
+        config = run["config"]
+        pattern = TUNED_RUNS.get((config["corpus"], config["pairs"]))
+        tuned = list(read_all(pattern).values()) if pattern else []
+        beside = [mean_and_spread([one[split]["bleu"] for one in tuned]) for split in ("dev", "test") if tuned]
+        signatures[run["test"]["signature"]] = None
+        rows.append(
+            [
+                f"{config['corpus']}, {config['pairs']:,} pairs",
+                *(f"{config[section][key]:,}" for section, key in DEFAULT_KEYS),
+                *(f"{run[split]['bleu']:.2f}" for split in ("dev", "test")),
+                " / ".join(beside) or "-",
+                f"{run['seconds'] / 60:.0f}",
+            ]
+        )
+    if not rows:
+        return f"{NOT_RUN}\n"
+    header = [key for _, key in DEFAULT_KEYS]
+    header = ["text", *header, "dev BLEU", "test BLEU", "tuned for this text, dev / test", "minutes"]
+    return markdown(header, rows) + "".join(f"\nsacreBLEU `{signature}`\n" for signature in signatures)
+
+
+def defaults_aligner() -> str:
+    """Error rates of aligners with the defaults and the default rule, by the amount of text."""
+    rows, signatures = [], {}
+    for run in _by_size("aligner"):
+        config, test = run["config"], run["test"]
+        signatures[test["signature"]] = None
+        rows.append(
+            [
+                f"{config['corpus']}, {config['pairs']:,} pairs, `{config['model']['size']}`",
+                f"{100 * run['dev']['aer']:.1f}",
+                percent_with_interval(test["aer"], test["interval"]),
+                f"{run['seconds'] / 60:.1f}",
+            ]
+        )
+    if not rows:
+        return f"{NOT_RUN}\n"
+    header = ["text, size", "dev AER", "test AER (95 %)", "minutes"]
+    return markdown(header, rows) + "".join(f"\n`{signature}`\n" for signature in signatures)
+
+
 def ablation() -> str:
     """Mask-Align's parts switched off: AER on dev and test, and without what words put on end punctuation."""
     result = read("aligner_ablation")
@@ -431,6 +494,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "aligners": aligners,
     "robustness": robustness,
     "ablation": ablation,
+    "defaults-translation": defaults_translation,
+    "defaults-aligner": defaults_aligner,
     "adapters": lambda: adapters("adapters/multi30k"),
     "adapters-wpt03": lambda: adapters("adapters/wpt03", ("probe", "fixed", "gated", "leaky", "lora")),
     "adapter-attention": adapter_attention,

@@ -28,7 +28,13 @@ from hf_attncal.metrics.bleu import BleuScore
 from hf_attncal.training.folder import Run
 from hf_attncal.training.progress import show_progress
 from hf_attncal.training.run import build_tokenizer, train
-from hf_attncal.training.translation import TranslationConfig, build_translation_model, evaluate, make_trainer
+from hf_attncal.training.translation import (
+    TranslationConfig,
+    build_translation_model,
+    evaluate,
+    make_trainer,
+    tokenize_splits,
+)
 
 PAIRS = {"train": 20_000, "valid": 300, "test": 300}
 # As in a file of configs/.
@@ -79,7 +85,9 @@ def run_demo(output: str | Path, steps: int, seed: int) -> dict:
     _, before = evaluate(model, tokenizer, text["test"], config.evaluation)
     size = f"{model.num_parameters():,} parameters, gated calibration"
     console.print(f"{size}. BLEU before training: {before.score:.1f}")
-    trainer, reports = make_trainer(model, tokenizer, {"train": text["train"]}, config, run.args)
+    splits = {"train": text["train"]}
+    tokenized, reports = tokenize_splits(splits, tokenizer, config.data.max_length)
+    trainer = make_trainer(model, tokenizer, splits, tokenized, config, run.args)
     show_progress(trainer, console, {"nmt_loss": "loss", "mask_mean": "mean mask", "gate_mean": "mean gate"})
     model, results = train(trainer, config, reports, run)
     _, after = evaluate(model, tokenizer, text["test"], config.evaluation)

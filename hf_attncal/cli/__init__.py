@@ -13,14 +13,16 @@ from contextlib import redirect_stdout
 from importlib.metadata import version
 from typing import Any
 
+from .adapt import add_adapt
 from .align_run import add_run
 from .align_select import add_select
-from .align_train import add_train
+from .align_train import add_align_train
 from .common import CommandError, explain
 from .data import add_data
 from .demo import add_demo
 from .score import add_score
 from .streams import NamedOutput
+from .train import add_train
 from .translate import add_translate
 
 _BROKEN_PIPE_STATUS = 128 + 13  # what a process killed by SIGPIPE leaves, as `yes | head` does
@@ -59,7 +61,8 @@ def exit_status(job: Callable[[], Any], name: str, debug: Callable[[], bool]) ->
                 return 0
             finally:
                 output.flush()
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as interrupt:
+        print(f"{name}: {str(interrupt) or 'interrupted'}", file=sys.stderr)
         return _INTERRUPT_STATUS
     except BrokenPipeError:  # the reader has left (`| head`)
         _drop_output()
@@ -100,8 +103,8 @@ def build_parser() -> argparse.ArgumentParser:
         "align", help="align the words of sentence pairs", description="Align the words of sentence pairs."
     )
     actions = align.add_subparsers(title="actions", required=True, metavar="ACTION")
-    for add in (add_train, add_select, add_run):
+    for add in (add_align_train, add_select, add_run):
         add(actions)
-    for add in (add_score, add_translate, add_data, add_demo):
+    for add in (add_train, add_adapt, add_score, add_translate, add_data, add_demo):
         add(commands)
     return parser

@@ -1,6 +1,6 @@
 """A folder that can go to the Hub: is it complete, what does its model card say, does it load without this package?"""
 
-from .cards import Result, write_adapter_card, write_model_card
+from .cards import Result, write_adapter_card, write_model_card, write_trained_adapter_card
 from .folder import HubFolder, inspect_folder
 from .isolated import translate_in_fresh_process
 
@@ -11,4 +11,5 @@ __all__ = [
     "translate_in_fresh_process",
     "write_adapter_card",
     "write_model_card",
+    "write_trained_adapter_card",
 ]

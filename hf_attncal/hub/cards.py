@@ -119,6 +119,41 @@ def write_model_card(
     return path
 
 
+def write_trained_adapter_card(
+    folder: str | Path,
+    *,
+    model_name: str,
+    summary: str,
+    training_data: str,
+    base_model: str | None = None,
+    languages: Sequence[str] = (),
+    results: Sequence[Result] = (),
+    license: str | None = None,
+) -> Path:
+    """Write the card of an adapter into its folder, around the section of `write_adapter_card` if there is one.
+
+    Args:
+        folder: of the saved adapter, of any method.
+        base_model: on the Hub; None: the front matter names none.
+        model_name, summary, training_data, languages, results, license: as in `write_model_card`.
+
+    Returns:
+        The path of the card.
+    """
+    path = Path(folder) / "README.md"
+    _, start, section = (path.read_text(encoding="utf-8") if path.exists() else "").partition(CARD_START)
+    data = ModelCardData(language=list(languages) or None, license=license, library_name="peft", base_model=base_model)
+    text = _TEMPLATES.get_template("trained_adapter.md.jinja").render(
+        card_data=data.to_yaml(),
+        model_name=model_name,
+        summary=summary,
+        training_data=training_data,
+        results=results,
+    )
+    records.write_text(f"{text.rstrip()}\n" + (f"\n{start}{section}" if start else ""), path)
+    return path
+
+
 def write_adapter_card(folder: str | Path, config: object, switches: dict[str, object]) -> Path:
     """Put a section about a saved adapter into `README.md`, in the place of an earlier save's; the rest stays.
 

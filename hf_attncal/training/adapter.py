@@ -12,19 +12,26 @@ from peft import LoraConfig, PeftModel, TaskType, get_peft_model
 from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_attncal.adapters import AttentionCalibrationConfig, export_calibrated, save_adapter, set_null_mass
-from hf_attncal.families import BACKBONES
+from hf_attncal.families import BACKBONES, FAMILIES
 
-from .calibrated import injected_adapters
+from .arguments import AttnCalTrainingArguments
+from .calibrated import AttnCalTrainer, injected_adapters
+from .cards import SENTENCE, attention, bleu_result, split_name, write_adapter_card, write_card
+from .defaults import adapter_defaults
 from .folder import fill
+from .planning import plan, settled
+from .presets import anneal, settings_of
 from .run import finish, hold_out, read_text, save_parts, start, train
-from .settings import EvaluationConfig, Settings, check, hints_of, naming
-from .translation import TRAINING_DEFAULTS, attention_on_dev, make_trainer, scored
+from .settings import SPLITS, EvaluationConfig, Settings, check, hints_of, merge, naming
+from .translation import TRAINING_DEFAULTS, attention_on_dev, make_trainer, scored, tokenize_splits
 
 METHODS = {"attncal": AttentionCalibrationConfig, "lora": LoraConfig, "full": None}
 TASK = TaskType.SEQ_2_SEQ_LM
 METHOD = {"method": Literal[tuple(METHODS)]}
 # Set by the job, or with `model.label_smoothing`, for every method in the same way.
 _NOT_IN_FILES = {"label_smoothing", "base_model_type", "base_d_model", "task_type", "peft_type", "inference_mode"}
+# Mean weight of NULL in each head before a leaky adapter of a preset is trained.
+_NULL_MASS = 0.02
 # Of a LoRA beside a calibration: what would change the base model, or be reached by the mask network's loss.
 _ONLY_PLAIN = {"bias", "init_lora_weights", "modules_to_save", "trainable_token_indices", "use_dora"}
 
@@ -53,7 +60,15 @@ class AdapterConfig(Settings):
 
     @classmethod
     def defaults(cls, values):
-        return {"adapter": {"method": "attncal"}, "training": TRAINING_DEFAULTS | {"output_dir": "runs/adapter"}}
+        sections = {"adapter": {"method": "attncal"}, "training": TRAINING_DEFAULTS | {"output_dir": "runs/adapter"}}
+        merge(sections, settings_of("adapter", cls, values, adapter_defaults))
+        given = values.get("adapter", {})
+        if given.get("method", "attncal") != "attncal":
+            sections["adapter"] = {}  # a preset's are fields of this method
+        elif values.get("preset") and given.get("leaky"):
+            sections["adapter"]["null_mass"] = _NULL_MASS
+        anneal(sections, "adapter", values)
+        return sections
 
     def __post_init__(self):
         super().__post_init__()
@@ -110,18 +125,21 @@ def _hints(config_class: type | None) -> dict[str, Any]:
     return {name: hint for name, hint in found.items() if name not in _NOT_IN_FILES}
 
 
-def train_adapter(config: AdapterConfig, resume: bool = False, allow_changes: bool = False) -> dict[str, Any]:
+def train_adapter(
+    config: AdapterConfig, resume: bool = False, allow_changes: bool = False, dry_run: bool = False
+) -> dict[str, Any]:
     """Train an adapter, or what it is compared with, and score it; writes the folder `training.output_dir`.
 
-    With several processes (`accelerate launch`, `torchrun`) every one calls this; `resume` and `allow_changes` as in
-    `run.start`. Returns what `results.json` in the folder holds: what `run.train` gives, and scores.
+    With several processes (`accelerate launch`, `torchrun`) every one calls this; `resume`, `allow_changes` and
+    `dry_run` as in `run.start`. Returns what `results.json` in the folder holds: what `run.train` gives, and scores;
+    of a dry run what `planning.plan` gives.
 
     Raises:
-        ValueError: no model to adapt or one that cannot be; see `run.start`.
+        ValueError: no model to adapt or one that cannot be; see `run.start` and `planning.settled`.
     """
     if config.model.checkpoint is None:
         raise ValueError("`model.checkpoint` must name the model to adapt, got none. Add `model.checkpoint=FOLDER`.")
-    with start(config, resume, allow_changes) as run:
+    with start(config, resume, allow_changes, dry_run) as run:
         if run.results is not None:
             return run.results
         args, output = run.args, Path(run.args.output_dir)
@@ -129,12 +147,20 @@ def train_adapter(config: AdapterConfig, resume: bool = False, allow_changes: bo
         tokenizer = AutoTokenizer.from_pretrained(config.model.checkpoint, revision=config.model.revision)
         with args.main_process_first(local=False):
             checkpoint = base_checkpoint(config.model, tokenizer, output, write=args.process_index == 0)
-        model = build(config, checkpoint)
-        trainer, reports = make_trainer(model, tokenizer, splits, config, args)
-        if config.adapter.get("null_mass") is not None:
-            text = trainer.train_dataset
-            few = trainer.data_collator([text[n] for n in range(min(64, len(text)))])
-            set_null_mass(model, few, config.adapter["null_mass"])
+        tokenized, reports = tokenize_splits(splits, tokenizer, config.data.max_length)
+
+        def build_trainer(config: AdapterConfig, args: AttnCalTrainingArguments) -> AttnCalTrainer:
+            model = build(config, checkpoint)
+            trainer = make_trainer(model, tokenizer, splits, tokenized, config, args)
+            if config.adapter.get("null_mass") is not None:
+                text = tokenized["train"]
+                few = trainer.data_collator([text[n] for n in range(min(64, len(text)))])
+                set_null_mass(model, few, config.adapter["null_mass"])
+            return trainer
+
+        if run.dry:
+            return plan(build_trainer(config, args), config, reports, run)
+        config, trainer = settled(config, run, build_trainer)
         model, results = train(trainer, config, reports, run)
         names = injected_adapters(model)
         # Trained in all of its weights, a model has no base any more.
@@ -148,7 +174,13 @@ def train_adapter(config: AdapterConfig, resume: bool = False, allow_changes: bo
                 with state():
                     results[name][what] = scored(model, tokenizer, splits[name], config.evaluation, file)
         results |= attention_on_dev(trainer, model)
-        return finish(trainer, results, partial(_save, model, tokenizer))
+
+        def save(folder: Path) -> dict[str, int]:
+            size = _save(model, tokenizer, folder)
+            _write_cards(folder, model, config, results, list(states))
+            return size
+
+        return finish(trainer, results, save)
 
 
 def _save(model: PreTrainedModel | PeftModel, tokenizer: PreTrainedTokenizerBase, folder: Path) -> dict[str, int]:
@@ -164,6 +196,32 @@ def _save(model: PreTrainedModel | PeftModel, tokenizer: PreTrainedTokenizerBase
         tokenizer.save_pretrained(folder)
     files = [folder / name / "adapter_model.safetensors" for name in names or [""]]
     return {"adapter_bytes": sum(file.stat().st_size for file in files if file.exists())}
+
+
+def _write_cards(
+    folder: Path, model: PreTrainedModel | PeftModel, config: AdapterConfig, results: dict[str, Any], states: list[str]
+) -> None:
+    """The card of each adapter, and of each model of this package, that `_save` has left.
+
+    `states` are those that `results` has scores of.
+    """
+    splits = [name for name in SPLITS[1:] if name in results]
+    named = {"trained": "", "base": ", the base model"}
+    scores = [
+        bleu_result(results[split][state], split_name(config, split) + named[state])
+        for split in splits
+        for state in states
+    ]
+    base = config.model.checkpoint
+    for file in sorted(folder.rglob("adapter_config.json")):
+        method = model.peft_config[file.parent.name if file.parent != folder else "default"]
+        kind = attention(method) if isinstance(method, AttentionCalibrationConfig) else method.peft_type.value
+        write_adapter_card(file.parent, config, results, f"An adapter for {Path(base).name}: {kind}.", scores, base)
+    for file in sorted(folder.rglob("config.json")):
+        switches = AutoConfig.from_pretrained(file.parent)
+        if switches.model_type in FAMILIES:
+            summary = f"{Path(base).name}, trained further, with {attention(switches)}."
+            write_card(file.parent, config, results, summary, scores, SENTENCE)
 
 
 def base_checkpoint(

@@ -27,6 +27,9 @@ class WholeCheckpointsMixin:
     is whole. A run that has reached its last step trains no further.
     """
 
+    # The next checkpoint is one that no uninterrupted run would have: it goes when the next one is there, and counts
+    # neither among those that are kept nor among those that are averaged.
+    out_of_turn = False
     _saving_in: str | None = None
     _started = 0.0
 
@@ -38,9 +41,7 @@ class WholeCheckpointsMixin:
     def train(self, resume_from_checkpoint: str | bool | None = None, *args, **kwargs):
         if resume_from_checkpoint is True and (last := last_checkpoints(self.args.output_dir, 1)):
             resume_from_checkpoint = str(last[0])
-        clock = Path(str(resume_from_checkpoint)) / CLOCK
-        before = json.loads(clock.read_text(encoding="utf-8"))["wall_seconds"] if clock.is_file() else 0.0
-        self._started = time.monotonic() - before
+        self._started = time.monotonic() - _clock(Path(str(resume_from_checkpoint))).get("wall_seconds", 0.0)
         return super().train(resume_from_checkpoint, *args, **kwargs)
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
@@ -63,7 +64,7 @@ class WholeCheckpointsMixin:
         folder = Path(self._get_output_dir(trial))
         self._name_best(folder)
         last = folder / f"checkpoint-{self.state.global_step}"
-        if self.args.should_save and last.is_dir():
+        if self.args.should_save:
             self._rotate(folder, last)
         return super()._finalize_training(trial, *args, **kwargs)
 
@@ -92,7 +93,8 @@ class WholeCheckpointsMixin:
         self.accelerator.wait_for_everyone()  # every process has files in it
         if self.args.should_save:
             self.state.save_to_json(str(unfinished / TRAINER_STATE_NAME))
-            (unfinished / CLOCK).write_text(json.dumps({"wall_seconds": self.wall_seconds}), encoding="utf-8")
+            clock = {"wall_seconds": self.wall_seconds, "out_of_turn": self.out_of_turn}
+            (unfinished / CLOCK).write_text(json.dumps(clock), encoding="utf-8")
             records.to_disk(*unfinished.rglob("*"), unfinished)
             _discard(final)
             unfinished.rename(final)
@@ -108,7 +110,14 @@ class WholeCheckpointsMixin:
             self.state.best_model_checkpoint = str(best)
 
     def _rotate(self, folder: Path, newest: Path) -> None:
-        """Delete the oldest checkpoints over `save_total_limit`, but neither the newest nor the best."""
+        """Delete what is out of turn, and the oldest over `save_total_limit`, but neither the newest nor the best."""
+        if self.out_of_turn:  # the newest itself
+            return
+        for path in last_checkpoints(folder):
+            if path != newest and _clock(path).get("out_of_turn"):
+                _discard(path)
+        if not newest.is_dir():
+            return
         found = last_checkpoints(folder)
         spare = [path for path in found if path not in (newest, Path(self.state.best_model_checkpoint or ""))]
         limit = self.args.save_total_limit or len(found)
@@ -133,6 +142,12 @@ def whole_weights(checkpoint: str | Path, model: nn.Module) -> Iterator[None]:
         check_finite(model)
     except (ValueError, RuntimeError, SafetensorError) as error:
         raise ValueError(f"{checkpoint} cannot be gone on from: {error}") from error
+
+
+def _clock(checkpoint: Path) -> dict:
+    """What a checkpoint says of its own making; empty where it says nothing, as the stock Trainer's."""
+    file = checkpoint / CLOCK
+    return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
 
 
 def _discard(checkpoint: Path) -> None:

@@ -10,6 +10,7 @@ import json
 import os
 import re
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -26,7 +27,7 @@ from hf_attncal.inference.loading import file_beside
 from hf_attncal.metrics import records
 
 from .averaging import last_checkpoints
-from .settings import FILES, LINKS, SPLITS, Settings
+from .settings import FILES, LINKS, SPLITS, Settings, as_list
 
 RUN, RESULTS, LOCK, UNFINISHED = "run.json", "results.json", "run.lock", "unfinished"
 # Training arguments that do not change a run: places, what is logged, workers. The beginnings of their names.
@@ -48,12 +49,18 @@ class Run:
         checkpoint: what to go on from; None to start.
         changes: settings that differ from those the run began with: `key`, `was`, `is`, and the checkpoint since when.
         results: of a run that is finished; None for one that has something to do.
+        steps: optimiser steps that a time budget gave it when it began; None where that is still to be measured.
+        started: when this process began with it, by `time.monotonic`.
+        dry: nothing is to be trained; the folder of `args` is a temporary one.
     """
 
     args: TrainingArguments
     checkpoint: Path | None = None
     changes: list[dict[str, Any]] = field(default_factory=list)
     results: dict[str, Any] | None = None
+    steps: int | None = None
+    started: float = field(default_factory=time.monotonic)
+    dry: bool = False
 
 
 @contextmanager
@@ -101,7 +108,7 @@ def in_first_process(first: bool, function: Callable[[], Value]) -> Value:
 
 def _claim(
     folder: Path, lock: FileLock, config: Settings, args: TrainingArguments, resume: bool, allow_changes: bool
-) -> tuple[Path | None, list[dict[str, Any]], dict[str, Any] | None]:
+) -> tuple[Path | None, list[dict[str, Any]], dict[str, Any] | None, int | None]:
     """Lock the folder, see what is in it, and write `run.json`; returns what a `Run` has besides its arguments."""
     folder.mkdir(parents=True, exist_ok=True)
     try:
@@ -111,13 +118,10 @@ def _claim(
             f"{folder} is in use by another process. Wait for it, or name another `training.output_dir`."
         ) from error
     shutil.rmtree(folder / UNFINISHED, ignore_errors=True)  # of a process that was killed
+    if not resume:
+        check_free(folder)
     checkpoint, held = next(iter(last_checkpoints(folder, 1)), None), _run_in(folder)
-    if held and not resume:
-        raise ValueError(
-            f"{folder} holds another run ({held}). Pass --resume to go on with it, or name another "
-            "`training.output_dir`."
-        )
-    now, changes = identity(config, args), []
+    now, changes, steps = identity(config, args), [], None
     then = _read(folder) if held else {}
     finished = bool(then) and then["finished"] and (folder / RESULTS).is_file()
     if checkpoint or finished:
@@ -132,7 +136,7 @@ def _claim(
         if finished and not different:
             results = json.loads((folder / RESULTS).read_text(encoding="utf-8"))
             print(f"{folder}: the run is finished after {results['steps']} steps. There is nothing to train.")
-            return checkpoint, changes, results
+            return checkpoint, changes, results, None
         if checkpoint is None:
             raise ValueError(
                 f"`{different[0][0]}` is other than it was, and the finished run in {folder} has no checkpoint to go "
@@ -144,8 +148,30 @@ def _claim(
                 "optimiser is not saved. Name another `training.output_dir`."
             )
         changes += [{"from": checkpoint.name, "key": key, "was": was, "is": new} for key, was, new in different]
-    _state(folder, {"run": now, "software": records.software(), "changes": changes, "finished": False})
-    return checkpoint, changes, None
+        # Another length was asked for: it is measured anew.
+        steps = None if any(key in ("minutes", "training.max_steps") for key, *_ in different) else then.get("steps")
+    state = {"run": now, "steps": steps, "software": records.software(), "changes": changes, "finished": False}
+    _state(folder, state)
+    return checkpoint, changes, None, steps
+
+
+def check_free(folder: Path) -> None:
+    """Refuse a folder that holds a run already.
+
+    Raises:
+        ValueError: it does; the message says what to do.
+    """
+    held = _run_in(folder) if folder.is_dir() else ""
+    if held:
+        raise ValueError(
+            f"{folder} holds another run ({held}). Pass --resume to go on with it, or name another "
+            "`training.output_dir`."
+        )
+
+
+def settle(folder: Path, steps: int) -> None:
+    """Write into `run.json` how many optimiser steps the run has, for whoever goes on with it."""
+    _state(folder, _read(folder) | {"steps": steps})
 
 
 def _run_in(folder: Path) -> str:
@@ -179,19 +205,14 @@ def identity(config: Settings, args: TrainingArguments) -> dict[str, Any]:
     That is: the SHA-256 of a folder, the commit of a name on the Hub.
     """
     plain = config.published()
+    plain.pop("card")  # words about the model
     files = config.data.files()
-    for path in files.values():
-        if path.is_fifo():
-            raise ValueError(
-                f"{path} must be a file, got a pipe: text is read twice, for its SHA-256 and for the training. Write "
-                "it to a file first."
-            )
     hashes = {name: _sha256(path) if path.is_file() else f"no file {path}" for name, path in files.items()}
     for entry in (plain["data"][split] or {} for split in SPLITS):
         for key in (*FILES, *LINKS):
             names = entry.get(key)
             if names:
-                entry[key] = [hashes[name] for name in ([names] if isinstance(names, str) else names)]
+                entry[key] = [hashes[name] for name in as_list(names)]
     for section, key in (("model", "init_from"), ("model", "checkpoint"), ("tokenizer", "pretrained")):
         named = getattr(config, section, {})
         named = named.get(key) if isinstance(named, dict) else getattr(named, key, None)

@@ -1,10 +1,12 @@
 """What every job does: the command line, the guard of the output folder, text, tokenizer, model, training, results."""
 
 import argparse
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from accelerate import PartialState
@@ -17,8 +19,9 @@ from hf_attncal.families import Family
 from hf_attncal.metrics import records
 
 from .averaging import average_checkpoints, last_checkpoints
-from .folder import RESULTS, Run, claimed, fill, finish_run
-from .settings import SPLITS, DataConfig, Settings, TokenizerConfig, hints_of, read_settings
+from .folder import RESULTS, Run, check_free, claimed, fill, finish_run
+from .interrupts import how_to_go_on, saved_on_interrupt
+from .settings import SPLITS, DataConfig, Settings, TokenizerConfig, hints_of, merge, read_settings
 
 
 def run_script(
@@ -36,23 +39,49 @@ def run_script(
     parser.add_argument("--debug", action="store_true", help="show where in the code an error arose")
     parser.add_argument("settings", nargs="*", help="section.key=value")
     options = parser.parse_intermixed_args(arguments)
-    config = config_class.make(read_settings(options.config, options.settings))
+    values = read_settings(options.config, options.settings)
     if options.data:
-        config.data.root = options.data
-    results = job(config, resume=options.resume, allow_changes=options.allow_changes)
+        merge(values, {"data": {"root": options.data}})
+    config = config_class.make(values)
+    command = [parser.prog, *(sys.argv[1:] if arguments is None else arguments)]
+    results = run_job(job, config, command, resume=options.resume, allow_changes=options.allow_changes)
     if options.results and PartialState().is_main_process:
         records.write(results, options.results)
     return results
 
 
+def run_job(
+    job: Callable[..., dict[str, Any]], config: Settings, command: Sequence[str], **options: bool
+) -> dict[str, Any]:
+    """What the job returns; an interruption says how the run goes on.
+
+    Args:
+        job: takes the settings and `options`.
+        config: of the run.
+        command: that the user gave.
+        options: of the job.
+
+    Raises:
+        KeyboardInterrupt: with that message.
+    """
+    try:
+        return job(config, **options)
+    except KeyboardInterrupt as error:
+        if options.get("dry_run"):
+            raise
+        advice = how_to_go_on(config.training["output_dir"], command)
+        raise KeyboardInterrupt(f"{str(error) or 'interrupted'}. {advice}") from None
+
+
 @contextmanager
-def start(config: Settings, resume: bool, allow_changes: bool) -> Iterator[Run]:
+def start(config: Settings, resume: bool, allow_changes: bool, dry_run: bool = False) -> Iterator[Run]:
     """The run, once all is clear for it: the output folder is its own until the end of the block; the seed is set.
 
     Args:
         config: of the run.
         resume: go on from the last checkpoint of the output folder, if there is one.
         allow_changes: with settings or data other than those that the run began with.
+        dry_run: nothing is to be trained; what is written goes to a temporary folder.
 
     Raises:
         ValueError: no text to train on, or an output folder that holds another run; see `folder.claimed`.
@@ -62,8 +91,17 @@ def start(config: Settings, resume: bool, allow_changes: bool) -> Iterator[Run]:
         raise ValueError("`data.train` must name the text to train on, got none.")
     if allow_changes and not resume:
         raise ValueError("--allow-changes goes with --resume: a run that starts has nothing to differ from.")
-    args = config.arguments()
-    with records.writing(args.output_dir), claimed(config, args, resume, allow_changes) as run:
+    if dry_run and resume:
+        raise ValueError("--dry-run goes without --resume: it says what a run would be that begins.")
+    with ExitStack() as stack:
+        if dry_run:
+            check_free(Path(config.training["output_dir"]))
+            args = config.arguments(output_dir=stack.enter_context(TemporaryDirectory()), disable_tqdm=True)
+            run = Run(args, dry=True)
+        else:
+            args = config.arguments()
+            stack.enter_context(records.writing(args.output_dir))
+            run = stack.enter_context(claimed(config, args, resume, allow_changes))
         set_seed(args.seed)
         yield run
 
@@ -142,7 +180,8 @@ def train(
     if args.process_index == 0:
         for name, report in reports.items():
             print(f"{name}: {report}")
-    trainer.train(resume_from_checkpoint=str(run.checkpoint) if run.checkpoint else None)
+    with saved_on_interrupt(trainer):
+        trainer.train(resume_from_checkpoint=str(run.checkpoint) if run.checkpoint else None)
     trainer.accelerator.wait_for_everyone()  # the first process writes the checkpoints, all read them
     seconds = trainer.wall_seconds
     speeds = [entry[trainer.tokens_name] for entry in trainer.state.log_history if trainer.tokens_name in entry]

@@ -11,7 +11,7 @@ import difflib
 import math
 import os
 import re
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
@@ -47,7 +47,7 @@ def read_settings(path: str | Path, overrides: list[str] | None = None) -> dict[
     """The nested dictionary of a YAML file with all it inherits and `section.key=value` overrides, not yet checked.
 
     Raises:
-        ValueError: a malformed override, a file that holds no sections, or `base:` files in a circle.
+        ValueError: a malformed override, a file that is no YAML or holds no sections, or `base:` files in a circle.
         FileNotFoundError: the file or one of its bases does not exist.
     """
     return apply_overrides(_read(Path(path), ()), overrides or [])
@@ -69,7 +69,7 @@ def apply_overrides(values: dict[str, Any], overrides: list[str]) -> dict[str, A
             raise ValueError(f"the value of an override must be YAML, got {override!r}. Quote it.") from error
         for name in reversed(key.split(".")):
             value = {name: value}
-        _merge(values, value)
+        merge(values, value)
     return values
 
 
@@ -77,8 +77,14 @@ def _read(path: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
     """The content of a YAML file merged over that of its base."""
     if path.resolve() in seen:
         raise ValueError(f"`base` files must not form a circle: {' -> '.join(p.name for p in (*seen, path))}.")
-    with path.open(encoding="utf-8") as file:
-        values = yaml.load(file, _Loader) or {}
+    try:
+        values = yaml.load(path.read_text(encoding="utf-8"), _Loader) or {}
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        where = f" in line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        raise ValueError(f"{path} must be YAML, got {error.problem or error.context}{where}.") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} must be YAML in UTF-8: {' '.join(str(error).split())}.") from error
     if not isinstance(values, dict):
         raise ValueError(f"{path.name} must hold sections of keys, got {type(values).__name__}.")
     values = {key: value for key, value in values.items() if value is not None}  # a section left empty
@@ -87,14 +93,14 @@ def _read(path: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
         return values
     if not isinstance(base, str):
         raise ValueError(f"`base` must be the name of a file, got {base!r}.")
-    return _merge(_read(path.parent / base, (*seen, path.resolve())), values)
+    return merge(_read(path.parent / base, (*seen, path.resolve())), values)
 
 
-def _merge(into: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
+def merge(into: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
     """Recursive update of `into`, in place."""
     for key, value in values.items():
         if isinstance(into.get(key), dict) and isinstance(value, dict):
-            _merge(into[key], value)
+            merge(into[key], value)
         else:
             into[key] = value
     return into
@@ -223,11 +229,48 @@ class DataConfig:
         return entry
 
     def files(self) -> dict[str, Path]:
-        """Every file, by the name that the config gives it."""
+        """Every file, by the name that the config gives it.
+
+        Raises:
+            ValueError: one is a pipe.
+        """
         entries = [getattr(self, split) or {} for split in SPLITS]
         named = [entry.get(key) or [] for entry in entries for key in (*FILES, *LINKS)]
-        names = [name for some in named for name in ([some] if isinstance(some, str) else some)]
-        return {name: self.path(name) for name in names}
+        files = {name: self.path(name) for names in named for name in as_list(names)}
+        for path in files.values():
+            if path.is_fifo():
+                raise ValueError(
+                    f"{path} must be a file, got a pipe: text is read twice, for its SHA-256 and for the training. "
+                    "Write it to a file first."
+                )
+        return files
+
+    def check(self, links: Mapping[str, str]) -> None:
+        """Check the entries of the splits; `links` are what they may name besides text, by split.
+
+        Raises:
+            ValueError: an entry that is no pair of files and no dataset, or has one file for both sides.
+        """
+        for split in SPLITS:
+            entry = getattr(self, split)
+            if entry is None:
+                continue
+            text = DATASET if "dataset" in entry else FILES
+            check(entry, text | ({links[split]: str | None} if split in links else {}), f"data.{split}")
+            required = [key for key in text if key != "config"]
+            if not all(entry.get(key) for key in required):
+                named = " and ".join(f"`{key}`" for key in required)
+                raise ValueError(f"`data.{split}` must name {named}, got {entry}.")
+            both = set(as_list(entry.get("source", []))) & set(as_list(entry.get("target", [])))
+            if both:
+                raise ValueError(
+                    f"`data.{split}` must name a text in each language, got {min(both)} as source and as target."
+                )
+
+
+def as_list(names: str | list[str]) -> list[str]:
+    """One name or several, as YAML has them, as a list."""
+    return [names] if isinstance(names, str) else names
 
 
 @dataclass
@@ -251,6 +294,19 @@ class EvaluationConfig:
     dev_beams: Positive = 1
 
 
+@dataclass
+class CardConfig:
+    """What the model card says that the run does not know.
+
+    Args:
+        license: of the model, as the Hub spells it ("cc-by-4.0"); None: the card names none.
+        languages: codes, source first ("en", "de").
+    """
+
+    license: str | None = None
+    languages: list[str] = field(default_factory=list)
+
+
 # Of the training arguments: what is a key besides their fields, and what is narrower than they say.
 TRAINING_HINTS = {
     "tokens_per_step": Positive | None,
@@ -270,11 +326,20 @@ class Settings:
     """The settings of a run: what every job has. A job adds its sections as fields.
 
     A section that is a dictionary is checked against the fields of the class that it describes.
+
+    Args:
+        preset: a file of `presets/`, whose settings hold where no other is given (`presets.settings_of`).
+        minutes: time budget; a run that would take longer gets fewer optimiser steps (`planning.settled`).
     """
 
     data: DataConfig = field(default_factory=DataConfig)
     training: dict[str, Any] = field(default_factory=dict)
+    card: CardConfig = field(default_factory=CardConfig)
+    preset: str | None = None
+    minutes: float | None = None
 
+    # What `make` was given.
+    given: ClassVar[dict[str, Any]] = {}
     average_last: ClassVar[int] = 1
     arguments_class: ClassVar[type[TrainingArguments]] = AttnCalTrainingArguments
     # What an entry of `data` names besides text.
@@ -290,38 +355,51 @@ class Settings:
         """
         hints = hints_of(cls)
         check(values, hints)
-        merged = _merge(copy.deepcopy(cls.defaults(values)), copy.deepcopy(values))
+        merged = merge(copy.deepcopy(cls.defaults(values)), copy.deepcopy(values))
         for name, value in merged.items():
             if dataclasses.is_dataclass(hints[name]):
                 check(value, hints_of(hints[name]), name)
                 merged[name] = hints[name](**value)
-        return cls(**merged)
+        made = cls(**merged)
+        made.given = copy.deepcopy(values)
+        return made
+
+    def for_steps(self, steps: int) -> Self:
+        """The same settings for a run of so many optimiser steps; what follows from their number does."""
+        training = self.given.get("training", {}) | {"max_steps": steps}
+        training.pop("num_train_epochs", None)
+        return self.make(self.given | {"training": training})
 
     @classmethod
     def defaults(cls, values: dict[str, Any]) -> dict[str, Any]:
         """What holds where `values` does not say otherwise, besides the defaults of the classes."""
         raise NotImplementedError
 
+    @classmethod
+    def training_hints(cls) -> dict[str, Any]:
+        """The keys of the section `training`, with their types."""
+        return hints_of(cls.arguments_class) | TRAINING_HINTS
+
+    @classmethod
+    def steps_given(cls, values: dict[str, Any]) -> int:
+        """The `training.max_steps` of a nested dictionary; 0 where it leaves their number to something else."""
+        given = {key: value for key, value in values.get("training", {}).items() if key == "max_steps"}
+        check(given, cls.training_hints(), "training")
+        return max(0, given.get("max_steps", 0))
+
     def __post_init__(self):
         for name in ("eval_strategy", "save_strategy", "logging_strategy"):
             if self.training.get(name) is False:  # what YAML makes of `no`
                 self.training[name] = "no"
-        check(self.training, hints_of(self.arguments_class) | TRAINING_HINTS, "training")
+        check(self.training, self.training_hints(), "training")
         kept = self.training.get("save_total_limit")
         if kept is not None and kept < self.average_last:
             raise ValueError(
                 f"`training.save_total_limit` must be at least `average_last` ({self.average_last}), got {kept}."
             )
-        for split in SPLITS:
-            entry = getattr(self.data, split)
-            if entry is None:
-                continue
-            text = DATASET if "dataset" in entry else FILES
-            check(entry, text | ({self.links[split]: str | None} if split in self.links else {}), f"data.{split}")
-            required = [key for key in text if key != "config"]
-            if not all(entry.get(key) for key in required):
-                named = " and ".join(f"`{key}`" for key in required)
-                raise ValueError(f"`data.{split}` must name {named}, got {entry}.")
+        self.data.check(self.links)
+        if self.minutes is not None and self.minutes <= 0:
+            raise ValueError(f"`minutes` must be > 0, got {self.minutes}. Leave it out for no limit.")
 
     def check_model(self, config_class: type, **own: Any) -> None:
         """Check the section `model`: `own` keys (with their types) and fields of a configuration class."""
@@ -340,8 +418,10 @@ class Settings:
         plain["training"].pop("output_dir", None)
         return plain
 
-    def arguments(self) -> TrainingArguments:
+    def arguments(self, **changed: Any) -> TrainingArguments:
         """The Trainer's arguments: `tokens_per_step`, `bf16: auto` and the number of kept checkpoints are worked out.
+
+        `changed` takes the place of what the section `training` says.
 
         The tokens of one optimiser step are `tokens_per_batch` x processes x accumulation steps, so the same file
         gives the same training on any number of processes that divides it.
@@ -351,7 +431,7 @@ class Settings:
             "use_cpu": not torch.accelerator.is_available(),
             "dataloader_pin_memory": torch.cuda.is_available(),
         }
-        values = machine | self.training
+        values = machine | self.training | changed
         kept = values.get("save_total_limit") or self.average_last
         # With one only, the Trainer would in the end delete the last step that a run goes on from.
         best = values.get("load_best_model_at_end") or values.get("metric_for_best_model")

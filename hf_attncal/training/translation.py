@@ -12,7 +12,7 @@ from tqdm.auto import tqdm
 from transformers import DataCollatorForSeq2Seq, PreTrainedModel, PreTrainedTokenizerBase, TrainerCallback
 
 from hf_attncal.analysis.corpus import attention_report
-from hf_attncal.data.corpora import tokenize_pairs
+from hf_attncal.data.corpora import TokenizationReport, tokenize_pairs
 from hf_attncal.families import BACKBONES
 from hf_attncal.inference.translation import translate
 from hf_attncal.metrics import records
@@ -21,8 +21,12 @@ from hf_attncal.models.cross_attention import calibration_of
 
 from .arguments import AttnCalTrainingArguments
 from .calibrated import AttnCalTrainer
+from .cards import SENTENCE, attention, bleu_result, split_name, write_card
+from .defaults import translation_defaults
+from .planning import plan, settled
+from .presets import anneal, settings_of
 from .run import build_model, build_tokenizer, finish, hold_out, read_text, save_parts, start, train
-from .settings import EvaluationConfig, Positive, Settings, TokenizerConfig, check
+from .settings import EvaluationConfig, Positive, Settings, TokenizerConfig, check, merge
 
 # The Trainer's defaults are for fine-tuning with metrics on logits; the loss is all that is read here.
 TRAINING_DEFAULTS = {
@@ -49,7 +53,12 @@ class TranslationConfig(Settings):
 
     @classmethod
     def defaults(cls, values):
-        return {"model": {"backbone": "marian"}, "training": TRAINING_DEFAULTS}
+        sections = {"model": {"backbone": "marian"}, "training": TRAINING_DEFAULTS.copy()}
+        merge(sections, settings_of("translation", cls, values, translation_defaults))
+        if values.get("model", {}).get("init_from"):
+            sections["model"] = {"backbone": "marian"}  # the rest is that model's own
+        anneal(sections, "model", values)
+        return sections
 
     def __post_init__(self):
         super().__post_init__()
@@ -57,22 +66,32 @@ class TranslationConfig(Settings):
         self.check_model(BACKBONES[self.model["backbone"]].config_class, **self.own_keys)
 
 
-def train_translation(config: TranslationConfig, resume: bool = False, allow_changes: bool = False) -> dict[str, Any]:
+def train_translation(
+    config: TranslationConfig, resume: bool = False, allow_changes: bool = False, dry_run: bool = False
+) -> dict[str, Any]:
     """Train a translation model from text and score it; writes the folder `training.output_dir`.
 
-    With several processes (`accelerate launch`, `torchrun`) every one calls this; `resume` and `allow_changes` as in
-    `run.start`. Returns what `results.json` in the folder holds: what `run.train` gives, and scores.
+    With several processes (`accelerate launch`, `torchrun`) every one calls this; `resume`, `allow_changes` and
+    `dry_run` as in `run.start`. Returns what `results.json` in the folder holds: what `run.train` gives, and scores;
+    of a dry run what `planning.plan` gives.
 
     Raises:
-        ValueError: see `run.start`.
+        ValueError: see `run.start` and `planning.settled`.
     """
-    with start(config, resume, allow_changes) as run:
+    with start(config, resume, allow_changes, dry_run) as run:
         if run.results is not None:
             return run.results
         splits = hold_out(read_text(config.data), config.data.held_out_pairs)
         tokenizer = build_tokenizer(config.tokenizer, config.model.get("init_from"), run, splits["train"])
-        model = build_translation_model(config, tokenizer)
-        trainer, reports = make_trainer(model, tokenizer, splits, config, run.args)
+        tokenized, reports = tokenize_splits(splits, tokenizer, config.data.max_length)
+
+        def build(config: TranslationConfig, args: AttnCalTrainingArguments) -> AttnCalTrainer:
+            model = build_translation_model(config, tokenizer)
+            return make_trainer(model, tokenizer, splits, tokenized, config, args)
+
+        if run.dry:
+            return plan(build(config, run.args), config, reports, run)
+        config, trainer = settled(config, run, build)
         model, results = train(trainer, config, reports, run)
         settings, first = config.evaluation, run.args.process_index == 0
         model.generation_config.update(num_beams=settings.num_beams, length_penalty=settings.length_penalty)
@@ -80,7 +99,14 @@ def train_translation(config: TranslationConfig, resume: bool = False, allow_cha
             file = Path(run.args.output_dir) / f"{name}.hypotheses.txt"
             results[name] = scored(model, tokenizer, splits[name], settings, file, progress=first)
         results |= attention_on_dev(trainer, model)
-        return finish(trainer, results, save_parts(model, tokenizer))
+
+        def save(folder: Path) -> None:
+            save_parts(model, tokenizer)(folder)
+            summary = f"A translation model ({config.model['backbone']}) with {attention(model.config)}."
+            scores = [bleu_result(results[name], split_name(config, name)) for name in splits if name != "train"]
+            write_card(folder, config, results, summary, scores, SENTENCE)
+
+        return finish(trainer, results, save)
 
 
 def build_translation_model(config: TranslationConfig, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
@@ -106,18 +132,25 @@ def build_translation_model(config: TranslationConfig, tokenizer: PreTrainedToke
     return build_model(BACKBONES[config.model["backbone"]], config.model, tokens)
 
 
+def tokenize_splits(
+    splits: dict[str, Dataset], tokenizer: PreTrainedTokenizerBase, max_length: int
+) -> tuple[dict[str, Dataset], dict[str, TokenizationReport]]:
+    """The token ids of the training and dev text, and which pairs were kept."""
+    names = [name for name in splits if name != "test"]
+    made = {name: tokenize_pairs(splits[name], tokenizer, max_length) for name in names}
+    return {name: text for name, (text, _) in made.items()}, {name: report for name, (_, report) in made.items()}
+
+
 def make_trainer(
     model,
     tokenizer: PreTrainedTokenizerBase,
     splits: dict[str, Dataset],
+    tokenized: dict[str, Dataset],
     config: Settings,
     args: AttnCalTrainingArguments,
-) -> tuple[AttnCalTrainer, dict[str, Any]]:
-    """The Trainer on the tokenised training and dev text, with BLEU on dev; and which pairs were kept."""
-    tokenized, reports = {}, {}
-    for name in [name for name in splits if name != "test"]:
-        tokenized[name], reports[name] = tokenize_pairs(splits[name], tokenizer, config.data.max_length)
-    trainer = AttnCalTrainer(
+) -> AttnCalTrainer:
+    """The Trainer on the training and dev text of `tokenize_splits`, with BLEU on dev."""
+    return AttnCalTrainer(
         model=model,
         args=args,
         train_dataset=tokenized["train"],
@@ -126,7 +159,6 @@ def make_trainer(
         processing_class=tokenizer,
         callbacks=[BleuCallback(splits["dev"], tokenizer, config.evaluation)] if "dev" in splits else [],
     )
-    return trainer, reports
 
 
 def evaluate(model, tokenizer, pairs: Dataset, settings: EvaluationConfig, **options) -> tuple[list[str], BleuScore]:

@@ -2,6 +2,7 @@
 
 import copy
 import math
+import time
 import warnings
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
@@ -20,16 +21,21 @@ from hf_attncal.data.batching import TokenBatchSampler
 from hf_attncal.data.collators import AlignmentCollator
 from hf_attncal.data.corpora import join_lines, token_counts, tokenize_for_alignment
 from hf_attncal.families import FAMILIES, Family
+from hf_attncal.hub import Result
 from hf_attncal.metrics import records
 from hf_attncal.models.configuration_hmm_align import HMMAlignConfig
 from hf_attncal.models.configuration_mask_align import MaskAlignConfig
 from hf_attncal.models.functional_jumps import learned_jumps
+from hf_attncal.models.modeling_hmm_align import HMMAlignModel
 from hf_attncal.models.modeling_mask_align import MaskAlignModel
 
 from .arguments import TokenBatchArguments
+from .cards import PAIR, write_card
 from .checkpoints import WholeCheckpointsMixin
-from .counting import CountsConfig, learn_counts
+from .counting import CountLearner, CountsConfig, learn_counts
 from .folder import RESULTS, Run, fill, finish_run, in_first_process
+from .planning import plan, plan_of_counts, settled
+from .presets import names_of, read_preset
 from .run import build_model, build_tokenizer, finish, held_out_rows, hold_out, read_text, save_parts, start, train
 from .settings import NotNegative, Positive, Settings, TokenizerConfig, check, hints_of
 from .token_batches import TokenBatchTrainerMixin
@@ -51,36 +57,14 @@ _ADVICE = (
     " Else train for longer (`training.num_train_epochs`). Where NULL takes most, the directions agreed before they "
     "had learned anything: raise `training.agreement_warmup_steps`."
 )
-# What each size is made for. "hmm": counts alone, in minutes; "small": two cores in an hour; "base": the published
-# model, for a GPU.
-_BOTH = {
-    "prediction": "mixture",
-    "emission": "states",
-    "diagonal_bias": 4.0,
-    "max_jump": 40,
-    "agreement_weight": 20.0,
-    "entropy_weight": 0.0,
-    "alignment_threshold": 0.5,
-}
-_SMALL = {"d_model": 256, "encoder_layers": 2, "decoder_layers": 2, "attention_heads": 4, "ffn_dim": 512}
-SIZES: dict[str, dict[str, dict[str, Any]]] = {
-    "hmm": {"tokenizer": {"vocab_size": 16000}, "model": {}, "training": {}},
-    "small": {
-        "tokenizer": {"vocab_size": 16000},
-        "model": {**_BOTH, **_SMALL, "sampled_softmax": True, "attn_implementation": "eager"},
-        "training": {"tokens_per_batch": 1500, "learning_rate": 2e-3, "num_train_epochs": 2, "least_steps": 3000}
-        | {"warmup_steps": 200, "agreement_warmup_steps": 400},
-    },
-    "base": {
-        "tokenizer": {"vocab_size": 36000},
-        "model": _BOTH,
-        "training": {"tokens_per_batch": 18000, "learning_rate": 5e-4, "max_steps": 50000}
-        | {"warmup_steps": 4000, "agreement_warmup_steps": 4000},
-    },
-}
+# "hmm", "small" and "base": what each is made for stands in its file.
+SIZES = {name: {"model": {}, "training": {}} | read_preset("aligner", name) for name in names_of("aligner")}
+# Of the optimiser steps of a run whose length is given, where its warm-ups are not.
+_WARMUPS = {"warmup_steps": 1 / 8, "agreement_warmup_steps": 1 / 4}
+_COUNTED = 2000  # pairs of the sample that tells how long counting takes
 # How a model of each family links where no annotated pairs have said otherwise.
 DEFAULT_RULES = {
-    "mask_align": (MaskAlignConfig.symmetrization, _BOTH["alignment_threshold"]),
+    "mask_align": (MaskAlignConfig.symmetrization, SIZES["small"]["model"]["alignment_threshold"]),
     "hmm_align": (HMMAlignConfig.symmetrization, HMMAlignConfig.alignment_threshold),
 }
 TRAINING_DEFAULTS = {
@@ -130,10 +114,13 @@ class AlignerConfig(Settings):
 
     @classmethod
     def defaults(cls, values):
-        """What `model.size` sets; an aligner to go on from has fields of its own."""
+        """What `preset` sets, or `model.size`, its other name; an aligner to go on from has fields of its own."""
         model, training = values.get("model", {}), values.get("training", {})
-        size = model.get("size", "small")
-        check({"size": size}, cls.own_keys, "model")
+        size = values.get("preset") or model.get("size", "small")
+        check({key: model[key] for key in cls.own_keys if key in model}, cls.own_keys, "model")
+        check({"preset": size}, {"preset": Literal[tuple(SIZES)]})
+        if model.get("size", size) != size:
+            raise ValueError(f"`model.size` must be `preset` ({size}) or left out, got {model['size']!r}.")
         chosen = copy.deepcopy(SIZES[size])
         chosen["model"] = {"size": size} | ({} if model.get("init_from") else chosen["model"])
         if model.get("prediction", "mixture") != "mixture":
@@ -142,6 +129,9 @@ class AlignerConfig(Settings):
         if {"max_steps", "num_train_epochs"} & training.keys():  # the length of the run is given
             for name in ("max_steps", "num_train_epochs", "least_steps"):
                 chosen["training"].pop(name, None)
+        steps = cls.steps_given(values)
+        for name, share in _WARMUPS.items() if steps else ():
+            chosen["training"][name] = min(chosen["training"].get(name, 0), int(share * steps))
         return chosen | {"data": {"held_out_pairs": 500}}
 
     def __post_init__(self):
@@ -151,6 +141,7 @@ class AlignerConfig(Settings):
             "model.init_from": self.model.get("init_from"),
             "data.train.guide": (self.data.train or {}).get("guide"),
         }
+        starts["minutes"] = self.minutes
         starts |= {f"training.{name}": self.training.get(name) for name in ("max_steps", "num_train_epochs")}
         for key, value in starts.items() if self.family is FAMILIES["hmm_align"] else ():
             if value:
@@ -269,6 +260,7 @@ def train_aligner(
     config: AlignerConfig,
     resume: bool = False,
     allow_changes: bool = False,
+    dry_run: bool = False,
     callbacks: list[TrainerCallback] | None = None,
 ) -> dict[str, Any]:
     """Train a word aligner from text: tokenizer, model, threshold; writes the folder `training.output_dir`.
@@ -277,16 +269,17 @@ def train_aligner(
 
     Args:
         config: from `AlignerConfig.make`.
-        resume, allow_changes: as in `run.start`.
+        resume, allow_changes, dry_run: as in `run.start`.
         callbacks: of the Trainer.
 
     Returns:
-        What `results.json` in the folder holds: what `run.train` gives, scores, and what `learn_jumps` returned.
+        What `results.json` in the folder holds: what `run.train` gives, scores, and what `learn_jumps` returned; of a
+        dry run what `planning.plan` gives.
 
     Raises:
-        ValueError: see `run.start`; text and links that do not fit.
+        ValueError: see `run.start` and `planning.settled`; text and links that do not fit.
     """
-    with start(config, resume, allow_changes) as run:
+    with start(config, resume, allow_changes, dry_run) as run:
         if run.results is not None:
             return run.results
         entries = {"dev": config.data.dev or {}, "test": config.data.test or {}}
@@ -296,32 +289,47 @@ def train_aligner(
             if entry.get("gold")
         }
         texts, reports, tokenizer, sample = _read(config, run, "dev" in golds)
+        counting = 0.0
+        if run.dry and (config.family is FAMILIES["hmm_align"] or config.counts.guide):
+            counting = _counting_seconds(config, texts["train"], tokenizer)
         if config.family is FAMILIES["hmm_align"]:
+            if run.dry:
+                return plan_of_counts(texts["train"], reports, run, counting)
             return in_first_process(
                 run.args.process_index == 0,
                 lambda: _count(config, run, texts["train"], tokenizer, reports, golds, sample),
             )
         counted: dict[str, Any] = {}
         if config.counts.guide and "links" not in texts["train"].column_names:
-            texts["train"], counted = _guided(config, run, texts["train"], tokenizer)
-        section = config.model | {"lowercase": config.data.lowercase}  # also of one that goes on from another
-        model = build_model(config.family, section, _of_text(config, tokenizer))
-        if not config.model.get("init_from"):
-            model.set_token_counts(*token_counts(texts["train"], len(tokenizer)))
-        positions = model.config.max_position_embeddings
-        joined = join_lines(texts["train"], config.joined_share, _MOST_JOINED, positions, run.args.seed)
-        trainer = AlignerTrainer(
-            model=model,
-            args=run.args,
-            train_dataset=joined,
-            eval_dataset=texts.get("held_out"),
-            data_collator=AlignmentCollator(tokenizer.pad_token_id),
-            processing_class=tokenizer,
-            callbacks=callbacks,
-            gold=golds.get("dev"),
-        )
-        steps = len(trainer.get_train_dataloader()) // run.args.gradient_accumulation_steps
-        run.args.num_train_epochs = max(run.args.num_train_epochs, math.ceil(run.args.least_steps / max(1, steps)))
+            if run.dry:
+                texts["train"] = _with_links(texts["train"], [[]] * len(texts["train"]))
+            else:
+                texts["train"], counted = _guided(config, run, texts["train"], tokenizer)
+
+        def build(config: AlignerConfig, args: AlignerTrainingArguments) -> AlignerTrainer:
+            section = config.model | {"lowercase": config.data.lowercase}  # also of one that goes on from another
+            model = build_model(config.family, section, _of_text(config, tokenizer))
+            if not config.model.get("init_from"):
+                model.set_token_counts(*token_counts(texts["train"], len(tokenizer)))
+            positions = model.config.max_position_embeddings
+            joined = join_lines(texts["train"], config.joined_share, _MOST_JOINED, positions, args.seed)
+            trainer = AlignerTrainer(
+                model=model,
+                args=args,
+                train_dataset=joined,
+                eval_dataset=texts.get("held_out"),
+                data_collator=AlignmentCollator(tokenizer.pad_token_id),
+                processing_class=tokenizer,
+                callbacks=callbacks,
+                gold=golds.get("dev"),
+            )
+            steps = len(trainer.get_train_dataloader()) // args.gradient_accumulation_steps
+            args.num_train_epochs = max(args.num_train_epochs, math.ceil(args.least_steps / max(1, steps)))
+            return trainer
+
+        if run.dry:
+            return plan(build(config, run.args), config, reports, run, counting)
+        config, trainer = settled(config, run, build)
         model, results = train(trainer, config, reports, run)
         results |= counted
         if model.config.max_jump is not None and config.jump_pairs:
@@ -332,7 +340,30 @@ def train_aligner(
             with trainer.compute_loss_context_manager():
                 results["held_out"] = prediction_metrics(model, texts["held_out"], trainer.data_collator)
         results |= _measured(config, model, tokenizer, golds, sample)
-        return finish(trainer, results, save_parts(model, tokenizer))
+
+        def save(folder: Path) -> None:
+            save_parts(model, tokenizer)(folder)
+            _card(folder, config, results)
+
+        return finish(trainer, results, save)
+
+
+def _card(folder: Path, config: AlignerConfig, results: dict[str, Any]) -> None:
+    """The card of an aligner, with what was measured on annotated pairs."""
+    measured = [(name, results[name]) for name in ("dev", "test") if name in results]
+    scores = [Result(f"AER on {name}", 100 * score["aer"], score["signature"]) for name, score in measured]
+    how = "counts alone" if config.family is FAMILIES["hmm_align"] else "a masked translation model in each direction"
+    write_card(folder, config, results, f"A word aligner: {how}.", scores, PAIR)
+
+
+def _counting_seconds(config: AlignerConfig, text: Dataset, tokenizer: PreTrainedTokenizerBase) -> float:
+    """About how long counting over a text takes, from a sample of its pairs."""
+    sample = text.select(range(0, len(text), -(-len(text) // _COUNTED)))
+    began = time.monotonic()
+    model = HMMAlignModel(HMMAlignConfig(**_of_text(config, tokenizer)))
+    learner = CountLearner(model, sample["input_ids"], sample["target_input_ids"])
+    learner.run((config.counts.without_jumps, config.counts.with_jumps))
+    return (time.monotonic() - began) * len(text) / len(sample)
 
 
 def _measured(
@@ -377,7 +408,12 @@ def _count(config: AlignerConfig, run: Run, text: Dataset, tokenizer, reports, g
         **counted,
         **_measured(config, model, tokenizer, golds, sample),
     }
-    finish_run(Path(run.args.output_dir), lambda folder: _save(folder, results, model, tokenizer))
+
+    def save(folder: Path) -> None:
+        _save(folder, results, model, tokenizer)
+        _card(folder, config, results)
+
+    finish_run(Path(run.args.output_dir), save)
     return results
 
 
@@ -396,7 +432,12 @@ def _guided(config: AlignerConfig, run: Run, text: Dataset, tokenizer) -> tuple[
         return links, {"counts": counted}
 
     links, counted = in_first_process(run.args.process_index == 0, learned)
-    return text.add_column("links", links, feature=List(Value("int32"))), counted
+    return _with_links(text, links), counted
+
+
+def _with_links(text: Dataset, links: list[list[int]]) -> Dataset:
+    """The text with links between tokens."""
+    return text.add_column("links", links, feature=List(Value("int32")))
 
 
 def _of_text(config: AlignerConfig, tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:

@@ -143,6 +143,7 @@ def test_a_result_that_is_missing_reads_not_run(tables, results):
     assert tables.multi30k().count(f"| {tables.NOT_RUN} |") > 0
     assert tables.benchmark("training", {}) == f"{tables.NOT_RUN}\n"
     assert tables.aligning() == tables.aligners() == f"{tables.NOT_RUN}\n"
+    assert tables.defaults_translation() == tables.defaults_aligner() == f"{tables.NOT_RUN}\n"
     assert tables.adapter_attention() == tables.adapter_cost() == f"{tables.NOT_RUN}\n"
     assert tables.adapters("nowhere").count(f"| {tables.NOT_RUN} |") > 0
 
@@ -170,6 +171,49 @@ def test_adapters_against_their_bases(tables, results):
     full = next(line for line in lines if line.startswith("| all weights |"))
     assert full.endswith("| 36.00 | +6.00 (+6.00 to +6.00) | - | 1.5 |")
     assert lines[-1] == "sacreBLEU `S`"
+
+
+def by_size(job: str, corpus: str, pairs: int, value: float, size: str | None = None) -> dict:
+    """A result of experiments/defaults.py."""
+    model = {"size": size} if size else {"d_model": 128, "dropout": 0.25}
+    training = {"seed": 1, "max_steps": 1200, "tokens_per_batch": 1536}
+    config = {"job": job, "corpus": corpus, "pairs": pairs, "model": model, "training": training}
+    score = {"aer": value, "interval": [0.05, 0.2]} if size else {"bleu": value}
+    score["signature"] = "S"
+    return {"config": config | {"tokenizer": {"vocab_size": 2500}}, "dev": score, "test": score, "seconds": 90}
+
+
+def test_defaults_by_data_size(tables, results):
+    (results / "defaults").mkdir()
+    (results / "multi30k").mkdir()
+    runs = [
+        by_size("translation", "multi30k", 29000, 34.0),
+        by_size("translation", "multi30k", 2000, 12.345),
+        by_size("aligner", "wpt03-enfr", 10000, 0.061, "small"),
+        by_size("aligner", "wpt03-enfr", 2000, 0.1, "hmm"),
+    ]
+    for number, run in enumerate(runs):
+        (results / "defaults" / f"{number}.json").write_text(json.dumps(run))
+    for seed, value in ((1, 35.0), (2, 36.0)):
+        tuned = {"config": {"training": {"seed": seed}}, "dev": {"bleu": value, "signature": "S"}}
+        path = results / "multi30k" / f"baseline_seed{seed}.json"
+        path.write_text(json.dumps(tuned | {"test": tuned["dev"]}))
+    lines = tables.defaults_translation().splitlines()
+    assert lines[0].startswith("| text | vocab_size | d_model | dropout | tokens_per_batch | max_steps | dev BLEU |")
+    assert lines[2] == "| multi30k, 2,000 pairs | 2,500 | 128 | 0.25 | 1,536 | 1,200 | 12.35 | 12.35 | - | 2 |"
+    tuned = "35.50 ± 0.50 (2 seeds) / 35.50 ± 0.50 (2 seeds)"
+    assert lines[3].endswith(f"| 34.00 | 34.00 | {tuned} | 2 |")
+    assert tables.defaults_aligner().splitlines()[2:4] == [
+        "| wpt03-enfr, 2,000 pairs, `hmm` | 10.0 | 10.0 (5.0 to 20.0) | 1.5 |",
+        "| wpt03-enfr, 10,000 pairs, `small` | 6.1 | 6.1 (5.0 to 20.0) | 1.5 |",
+    ]
+    figures = {figure["name"]: figure["value"] for figure in tables.collect() if "defaults" in figure["name"]}
+    assert figures == {
+        "defaults/multi30k/29000/test_bleu": 34.0,
+        "defaults/multi30k/2000/test_bleu": 12.345,
+        "defaults/wpt03-enfr/10000/test_aer": 6.1,
+        "defaults/wpt03-enfr/2000/hmm/test_aer": 10.0,
+    }
 
 
 def spread(median: float) -> dict:

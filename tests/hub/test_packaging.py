@@ -1,4 +1,4 @@
-"""The package as it is installed: every room is in the wheel, and all templates with them."""
+"""The package as it is installed: every room is in the wheel, with all templates and the presets."""
 
 import os
 import shutil
@@ -43,11 +43,11 @@ def wheel(tmp_path_factory):
     return path
 
 
-def test_the_wheel_holds_the_code_and_the_templates(wheel):
+def test_the_wheel_holds_the_code_the_presets_and_the_templates(wheel):
     names = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
-    code = {path.relative_to(ROOT).as_posix() for path in (ROOT / "hf_attncal").rglob("*.py")}
-    page = "hf_attncal/analysis/pictures.html.jinja"
-    assert names == code | {page} | {f"hf_attncal/model_cards/{name}" for name in TEMPLATES}
+    files = [path for kind in ("*.py", "*.jinja", "presets/*/*.yaml") for path in (ROOT / "hf_attncal").rglob(kind)]
+    code = {path.relative_to(ROOT).as_posix() for path in files}
+    assert names == code | {f"hf_attncal/model_cards/{name}" for name in TEMPLATES}
 
 
 def test_an_installed_package_finds_its_templates(wheel, tmp_path):

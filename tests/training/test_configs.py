@@ -226,7 +226,7 @@ OF_JOB = {
         ({"training": {"tokens_per_step": 100}}, r"`training.tokens_per_step` needs `training.tokens_per_batch`"),
     ],
     "aligner": [
-        ({"model": {"size": "huge"}}, r"`model.size` must be one of \('hmm', 'small', 'base'\), got 'huge'"),
+        ({"model": {"size": "huge"}}, r"`model.size` must be one of \('base', 'hmm', 'small'\), got 'huge'"),
         ({"model": {"d_model": 15}}, r"`model.d_model` must be a multiple"),
         ({"evaluation": {}}, r"unknown key `evaluation`"),
         ({"data": {"test": {"source": "a", "target": "b"}}}, r"`data.test` must name `gold`.*got {'source': 'a'"),

@@ -121,7 +121,7 @@ def test_the_trainer_itself_does_not_train_past_the_end(tmp_path):
         ("tokenizer.vocab_size=70", "tokenizer.vocab_size", "70", "60"),
         ("evaluation.num_beams=3", "evaluation.num_beams", "3", "2"),
         ("data.lowercase=true", "data.lowercase", "true", "false"),
-        ("data.train.source=train.de", "data.train.source", '["sha256:', '["sha256:'),
+        ("data.train.source=dev.en", "data.train.source", '["sha256:', '["sha256:'),
     ],
 )
 def test_other_settings_are_refused(stopped, setting, key, new, was, tmp_path):

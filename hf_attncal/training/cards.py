@@ -1,0 +1,68 @@
+"""The model card of what a run leaves: what it is, the names of its data, scores, and the licence that was chosen."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from hf_attncal.hub import Result, write_model_card, write_trained_adapter_card
+
+from .settings import Settings, as_list
+
+# Of the example: whose sentences a text holds is not ours to publish.
+SENTENCE = "A sentence to translate."
+PAIR = "A source sentence . ||| Its translation ."
+
+
+def write_card(
+    folder: Path, config: Settings, results: dict[str, Any], summary: str, scores: Iterable[Result], example: str
+) -> None:
+    """Write the card of a model of this package.
+
+    Args:
+        folder: that it is saved in.
+        config: of the run.
+        results: of the run, with `sentence_pairs`.
+        summary: what the model is, in a sentence.
+        scores: what was measured.
+        example: `SENTENCE`, or for an aligner `PAIR`.
+    """
+    write_model_card(folder, **_about(config, results), summary=summary, results=list(scores), example=example)
+
+
+def write_adapter_card(
+    folder: Path, config: Settings, results: dict[str, Any], summary: str, scores: Iterable[Result], base: str
+) -> None:
+    """Write the card of an adapter; `base` is the model that it adapts, else as `write_card`."""
+    base_model = None if Path(base).is_dir() else base
+    about = _about(config, results)
+    write_trained_adapter_card(folder, **about, summary=summary, results=list(scores), base_model=base_model)
+
+
+def split_name(config: Settings, split: str) -> str:
+    """A split as a card calls it."""
+    return f"{split} (held-out training text)" if getattr(config.data, split) is None else split
+
+
+def bleu_result(score: dict[str, Any], what: str) -> Result:
+    """A score of `translation.scored` as a card has it."""
+    return Result(f"BLEU on {what}", score["bleu"], score["signature"])
+
+
+def attention(switches: Any) -> str:
+    """The cross-attention that a configuration with switches describes, in words."""
+    names = [switches.calibration and f"{switches.calibration} calibration", switches.leaky and "a NULL column"]
+    names.append(getattr(switches, "gumbel", False) and "Gumbel choice")
+    return " and ".join(name for name in names if name) or "no calibration"
+
+
+def _about(config: Settings, results: dict[str, Any]) -> dict[str, Any]:
+    """What every card says in the same way."""
+    train = config.data.train
+    names = [train["dataset"]] if "dataset" in train else as_list(train["source"]) + as_list(train["target"])
+    listed = ", ".join(f"`{Path(name).name if 'dataset' not in train else name}`" for name in names)
+    return {
+        "model_name": Path(config.training["output_dir"]).resolve().name,
+        "training_data": f"{listed}: {results['sentence_pairs']['train']['kept']:,} sentence pairs",
+        "languages": config.card.languages,
+        "license": config.card.license,
+    }

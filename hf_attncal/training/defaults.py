@@ -1,0 +1,122 @@
+"""Settings that fit the amount of text: what a run has where its user says nothing.
+
+A "small" run is one for two CPU cores: half an hour for 100,000 pairs, less for fewer. Every number is a smooth,
+rounded function of the number of pairs between 2,000 and 2,000,000; below and above, that of the nearer end. It was
+measured at 2,000 to 100,000 pairs (docs/experiments.md, "Defaults by data size"); above, it goes on in the same
+direction.
+
+- Steps grow with a power of the pairs well below 1, so a short text is read often and a long one seldom.
+- Vocabulary and width grow with the text, and dropout falls: little text is soon learned by heart.
+- The peak of the learning rate is that of the width, 0.5 / d_model.
+- Warm-up, evaluations and checkpoints are shares of the steps, so a run of another length keeps its shape: give
+  `steps`.
+"""
+
+import math
+from typing import Any
+
+LEAST_PAIRS, MOST_PAIRS = 2_000, 2_000_000
+# Where the two sides of most rules meet: the text of configs/translation/wpt03_small.yaml, whose numbers these are.
+_ANCHOR = 100_000
+_EVALUATIONS = 4
+_CHECKPOINTS = 20
+_AVERAGED = 5
+
+
+def translation_defaults(pairs: int, steps: int | None = None) -> dict[str, Any]:
+    """Settings of a small Marian for so many sentence pairs, as sections of `configs/reference_translation.yaml`.
+
+    Args:
+        pairs: of the training text.
+        steps: optimiser steps instead of those that fit the text; warm-up, evaluations and checkpoints follow.
+
+    Raises:
+        ValueError: `pairs` or `steps` below 1.
+    """
+    text = _size(pairs)
+    width = min(256, _rounded(256 * text**0.3, 64, least=128))
+    return {
+        "tokenizer": {"vocab_size": _rounded(8000 * text**0.4, 500)},
+        "model": {
+            "backbone": "marian",
+            "attn_implementation": "eager",  # on a CPU in bfloat16 twice as fast as sdpa
+            "d_model": width,
+            "encoder_layers": 3,
+            "decoder_layers": 3,
+            "encoder_attention_heads": 4,
+            "decoder_attention_heads": 4,
+            "encoder_ffn_dim": 2 * width,
+            "decoder_ffn_dim": 2 * width,
+            "activation_function": "relu",
+            "max_position_embeddings": 512,
+            "scale_embedding": True,
+            "init_std": round(0.7 * width**-0.5, 3),
+            "dropout": _dropout(text),
+            "label_smoothing": 0.1,
+        },
+        "training": {
+            **_schedule(_rounded(4000 * text**0.35, 100) if steps is None else steps),
+            "tokens_per_batch": _rounded(2048 * text**0.1, 128),
+            "learning_rate": round(0.5 / width, 4),
+        },
+        "evaluation": {"dev_lines": 500},
+        "average_last": _AVERAGED,
+    }
+
+
+def adapter_defaults(pairs: int, steps: int | None = None) -> dict[str, Any]:
+    """Settings of an adapter's training on so many sentence pairs, as sections of `configs/reference_adapter.yaml`.
+
+    Fewer steps than a model from nothing needs: the adapted model can translate already.
+
+    Args:
+        pairs: of the training text.
+        steps: optimiser steps instead of those that fit the text; warm-up, evaluations and checkpoints follow.
+
+    Raises:
+        ValueError: `pairs` or `steps` below 1.
+    """
+    text = _size(pairs)
+    schedule = _schedule(_rounded(800 * text**0.35, 100) if steps is None else steps)
+    schedule["save_steps"] = schedule["eval_steps"]  # nothing is averaged
+    return {
+        "model": {"attn_implementation": "eager", "label_smoothing": 0.1},
+        "training": {**schedule, "tokens_per_batch": _rounded(2048 * text**0.1, 128), "learning_rate": 1e-3},
+        "evaluation": {"dev_lines": 500},
+    }
+
+
+def _size(pairs: int) -> float:
+    """The number of pairs, as a multiple of the anchor's."""
+    if pairs < 1:
+        raise ValueError(f"`pairs` must be at least 1, got {pairs}.")
+    return min(max(pairs, LEAST_PAIRS), MOST_PAIRS) / _ANCHOR
+
+
+def _rounded(value: float, step: int, least: int = 0) -> int:
+    """The nearest multiple of `step`, and not below `least`."""
+    return max(least, step * round(value / step))
+
+
+def _dropout(text: float) -> float:
+    """0.3 at 2,000 pairs, 0.1 from 100,000 on; in between a line over the logarithm of the pairs."""
+    share = math.log(text) / math.log(LEAST_PAIRS / _ANCHOR)
+    return round(0.1 + 0.2 * max(0.0, share), 2)
+
+
+def _schedule(steps: int) -> dict[str, Any]:
+    """A run of this length: warm-up, decay, and when it is evaluated and saved."""
+    if steps < 1:
+        raise ValueError(f"`steps` must be at least 1, got {steps}.")
+    return {
+        "max_steps": steps,
+        "warmup_steps": steps // 8,
+        "lr_scheduler_type": "linear",
+        "adam_beta2": 0.98,
+        "max_grad_norm": 1.0,
+        "logging_steps": max(1, min(50, steps // _CHECKPOINTS)),
+        "eval_strategy": "steps",
+        "eval_steps": max(1, steps // _EVALUATIONS),
+        "save_strategy": "steps",
+        "save_steps": max(1, steps // _CHECKPOINTS),
+    }

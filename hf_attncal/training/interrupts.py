@@ -1,0 +1,83 @@
+"""Ctrl-C in a training: the run stops after the step that it is in, and leaves a checkpoint to go on from."""
+
+import os
+import shlex
+import signal
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from transformers import Trainer, TrainerCallback
+
+from .averaging import last_checkpoints
+
+_TOLD = b"\nStopping after this step, with a checkpoint. Ctrl-C again: at once, without one.\n"
+
+
+@contextmanager
+def saved_on_interrupt(trainer: Trainer) -> Iterator[None]:
+    """Around `trainer.train()`: the first Ctrl-C ends it after a step or an evaluation, with a checkpoint.
+
+    Not where nobody could go on from it (`save_only_model`), where several processes or workers get the signal at
+    different steps, or where the caller has a handler of its own.
+
+    Raises:
+        KeyboardInterrupt: at the end of the block, with how far the run has come.
+    """
+    args = trainer.args
+    alone = args.world_size == 1 and args.dataloader_num_workers == 0
+    ours = threading.current_thread() is threading.main_thread()
+    if args.save_only_model or not alone or not ours or signal.getsignal(signal.SIGINT) != signal.default_int_handler:
+        yield
+        return
+    stop = _Stop(trainer)
+    trainer.add_callback(stop)
+    signal.signal(signal.SIGINT, stop.ask)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        trainer.remove_callback(stop)
+    if stop.asked:
+        raise KeyboardInterrupt(f"stopped after {trainer.state.global_step} of {trainer.state.max_steps} steps")
+
+
+class _Stop(TrainerCallback):
+    """Asks for the checkpoint, and for the end, at the next moment at which a run can go on exactly."""
+
+    def __init__(self, trainer: Trainer):
+        self.trainer, self.asked = trainer, False
+
+    def ask(self, number: int, frame) -> None:
+        """The handler of the signal."""
+        self.asked = True
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        if sys.stderr is not None:
+            os.write(2, _TOLD)  # what was interrupted may be a `print`
+
+    def on_step_end(self, args, state, control, **kwargs):
+        # An evaluation that is due draws random numbers, so the checkpoint is the one after it.
+        if self.asked and not control.should_evaluate:
+            self._stop(control)
+
+    def on_evaluate(self, args, state, control, **kwargs):
+        if self.asked:
+            self._stop(control)
+
+    def on_epoch_end(self, args, state, control, **kwargs):
+        if self.asked and control.should_training_stop:  # the epoch is not over
+            control.should_log = control.should_evaluate = control.should_save = False
+
+    def _stop(self, control) -> None:
+        self.trainer.out_of_turn = not control.should_save
+        control.should_save = control.should_training_stop = True
+
+
+def how_to_go_on(folder: str | Path, command: Sequence[str]) -> str:
+    """What to tell somebody who has interrupted a run in this folder by this command."""
+    if not last_checkpoints(folder):
+        return f"There is no checkpoint in {folder} yet: start anew."
+    command = [*command, *(["--resume"] if "--resume" not in command else [])]
+    return f"Go on with: {shlex.join(command)}"

@@ -1,0 +1,89 @@
+"""Presets: settings made for a purpose, a file each in `presets/`, and those that follow from the amount of text."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+from hf_attncal.data.corpora import load_parallel
+from hf_attncal.data.text import read_lines
+
+from .settings import DataConfig, Settings, as_list, check, hints_of, merge, read_settings
+
+FOLDER = Path(__file__).with_name("presets")
+_FITTED = "small"  # the preset whose sizes and steps follow from the amount of text
+_ANNEALED = 2 / 3  # of the steps, as in Lu et al. (2021): 1e5 of 150,000
+_SHARES = ("warmup_steps", "logging_steps", "eval_steps", "save_steps")
+
+
+def names_of(job: str) -> tuple[str, ...]:
+    """The presets of a job ("translation", "adapter", "aligner")."""
+    return tuple(sorted(path.stem for path in (FOLDER / job).glob("*.yaml")))
+
+
+def read_preset(job: str, name: str) -> dict[str, Any]:
+    """The sections of a preset."""
+    return read_settings(FOLDER / job / f"{name}.yaml")
+
+
+def settings_of(
+    job: str,
+    config_class: type[Settings],
+    values: dict[str, Any],
+    fitted: Callable[[int, int | None], dict[str, Any]],
+) -> dict[str, Any]:
+    """The sections of the preset that `values` name, fitted to their text; empty where they name none.
+
+    Args:
+        job: whose preset.
+        config_class: of the job.
+        values: settings as YAML gives them.
+        fitted: sections for so many sentence pairs and optimiser steps; None: as many steps as fit the text.
+
+    Raises:
+        ValueError: no such preset, or no text to fit it to.
+    """
+    name = values.get("preset")
+    if name is None:
+        return {}
+    check({"preset": name}, {"preset": Literal[names_of(job)]})
+    sections = read_preset(job, name)
+    if name == _FITTED:
+        steps = config_class.steps_given(values)
+        fitting = fitted(count_pairs(values.get("data", {}), config_class), steps or None)
+        if "num_train_epochs" in values.get("training", {}) and not steps:  # how many steps is up to the tokens
+            planned = fitting["training"].pop("max_steps")
+            fitting["training"] |= {key: fitting["training"][key] / planned for key in _SHARES}
+        sections = merge(fitting, sections)
+    return sections
+
+
+def anneal(sections: dict[str, Any], section: str, values: dict[str, Any]) -> None:
+    """Let an annealed calibration of a preset be annealed when two thirds of the steps are done.
+
+    Args:
+        sections: defaults, which are changed.
+        section: that has the switches.
+        values: settings as YAML gives them.
+    """
+    if values.get("preset") and (sections[section] | values.get(section, {})).get("calibration") == "annealed":
+        steps = (sections["training"] | values.get("training", {})).get("max_steps", 0)
+        if steps > 0:
+            sections[section]["annealing_steps"] = round(_ANNEALED * steps)
+
+
+def count_pairs(section: dict[str, Any], config_class: type[Settings]) -> int:
+    """The lines of the training text that a section `data` names.
+
+    Raises:
+        ValueError: it names none, or text that cannot be read.
+    """
+    check(section, hints_of(DataConfig), "data")
+    data = DataConfig(**section)
+    data.check(config_class.links)
+    if data.train is None:
+        raise ValueError("`data.train` must name the text to train on, got none.")
+    data.files()  # refuses pipes, which would be empty the next time
+    corpus = data.corpus("train")
+    if "dataset" in corpus:
+        return len(load_parallel(corpus))
+    return sum(len(read_lines(file)) for file in as_list(corpus["source"]))

@@ -1,0 +1,286 @@
+"""`attncal train`, `attncal adapt` and `attncal align train` as a stranger with two files of text would use them."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from huggingface_hub import ModelCard
+from safetensors.torch import load_file
+
+import hf_attncal
+from hf_attncal.cli import main
+from hf_attncal.data.synthetic.english_german import generate_split
+
+LAYERS = ["encoder_layers=1", "decoder_layers=1", "max_position_embeddings=64"]
+TINY = [f"model.{setting}" for setting in ("d_model=16", *LAYERS)]
+HEADS = [f"model.{side}coder_{what}" for side in ("en", "de") for what in ("attention_heads=2", "ffn_dim=16")]
+RUNNING = ["training.bf16=false", "training.tokens_per_batch=200", "training.disable_tqdm=true"]
+SCORING = ["evaluation.num_beams=1", "evaluation.max_new_tokens=4"]
+MARIAN = ["tokenizer.vocab_size=150", *TINY, *HEADS, *RUNNING, *SCORING]
+ADAPTER = [*RUNNING, *SCORING]
+ALIGNER = ["tokenizer.vocab_size=150", *TINY, "model.attention_heads=2", "model.ffn_dim=16", *RUNNING]
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
+    """A folder of text: `train`, `dev` and `test`, in `.en` and `.de`, with gold links in `.align`."""
+    folder = tmp_path_factory.mktemp("text")
+    split = generate_split(120, 12, 12, seed=5)
+    for name, pairs in (("train", split.train), ("dev", split.valid), ("test", split.test)):
+        lines = {"en": [" ".join(pair.source) for pair in pairs], "de": [" ".join(pair.target) for pair in pairs]}
+        lines["align"] = [" ".join(f"{i}-{j}" for i, j in sorted(pair.links)) for pair in pairs]
+        for suffix, some in lines.items():
+            (folder / f"{name}.{suffix}").write_text("\n".join(some) + "\n", encoding="utf-8")
+    return folder
+
+
+def files(text: Path, *splits: str) -> list[str]:
+    sides = {"source": "en", "target": "de"}
+    options = [f"--{side}={text / f'train.{suffix}'}" for side, suffix in sides.items()]
+    return options + [f"--{split}-{side}={text / f'{split}.{sides[side]}'}" for split in splits for side in sides]
+
+
+def results(folder: Path) -> dict:
+    return json.loads((folder / "results.json").read_text(encoding="utf-8"))
+
+
+@pytest.fixture(scope="module")
+def base(text, tmp_path_factory):
+    """A finished model without a switch."""
+    folder = tmp_path_factory.mktemp("base") / "model"
+    arguments = [*files(text, "dev", "test"), "--output", str(folder), "--calibration=none", "--steps=4"]
+    assert main(["train", *arguments, "--license=cc-by-4.0", "card.languages=[en, de]", *MARIAN]) == 0
+    return folder
+
+
+# ---- from text to what can be used ----
+
+
+def test_train_leaves_a_model_with_its_scores_and_its_card(base):
+    left = results(base)
+    assert (left["steps"], left["config"]["preset"]) == (4, "small")
+    assert left["config"]["model"]["calibration"] is None
+    assert {"dev", "test"} <= left.keys()
+    card = ModelCard.load(base / "README.md")
+    assert (card.data.license, card.data.language) == ("cc-by-4.0", ["en", "de"])
+    assert "`train.en`, `train.de`: 120 sentence pairs" in card.text
+    assert f"| BLEU on test | {left['test']['bleu']:.1f} |" in card.text
+    assert str(base.parent) not in card.text
+
+
+def test_what_train_leaves_translates(base, text, tmp_path, capsys):
+    source = tmp_path / "source"
+    source.write_text("".join((text / "test.en").read_text().splitlines(keepends=True)[:2]))
+    with source.open() as lines, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "stdin", lines)
+        assert main(["translate", str(base), "--device=cpu", "--beams=1", "--max-new-tokens=3"]) == 0
+    assert capsys.readouterr().out.count("\n") == 2
+
+
+def test_train_calibrates_by_default_and_holds_out_what_it_measures(text, tmp_path, capsys):
+    output = tmp_path / "model"
+    switches = ["--leaky", "--gumbel", "--epochs=0.5", "--seed=7", "--lowercase"]
+    assert main(["train", *files(text), "--output", str(output), *switches, *MARIAN]) == 0
+    left = results(output)
+    model = left["config"]["model"]
+    assert [model[name] for name in ("calibration", "leaky", "gumbel")] == ["gated", True, True]
+    assert (left["config"]["training"]["seed"], left["config"]["data"]["lowercase"]) == (7, True)
+    assert left["sentence_pairs"]["dev"]["kept"] == 12
+    card = ModelCard.load(output / "README.md")
+    assert card.data.license is None
+    assert "gated calibration and a NULL column and Gumbel choice" in card.text
+    assert "BLEU on dev (held-out training text)" in card.text
+    assert f"{output}: {left['steps']} steps in" in capsys.readouterr().out
+
+
+def test_adapt_leaves_an_adapter_with_its_card(base, text, tmp_path, capsys):
+    output = tmp_path / "adapter"
+    settings = ["--license=mit", "--calibration=fixed", "adapter.mask_rank=2", "--steps=4", *ADAPTER]
+    assert main(["adapt", str(base), *files(text, "test"), "--output", str(output), *settings]) == 0
+    left = results(output)
+    assert (left["steps"], left["config"]["adapter"]["mask_rank"]) == (4, 2)
+    assert set(left["test"]) == {"trained", "base"}
+    card = ModelCard.load(output / "README.md")
+    assert (card.data.license, card.data.library_name, card.data.base_model) == ("mit", "peft", None)
+    assert "# adapter\n\nAn adapter for model: fixed calibration." in card.text
+    assert "| BLEU on test, the base model |" in card.text
+    assert "## Attention-calibration adapter" in card.text  # what it always says
+    assert "Translate with it: attncal translate" in capsys.readouterr().out
+    assert main(["align", "run", str(output), f"--source={text / 'test.en'}", f"--target={text / 'test.de'}"]) == 0
+
+
+@pytest.mark.parametrize("preset", ["hmm", "small"])
+@pytest.mark.filterwarnings("ignore:The aligner is probably bad")
+def test_align_train_leaves_an_aligner_with_its_card(preset, text, tmp_path, capsys):
+    output = tmp_path / "aligner"
+    gold = [*files(text, "dev", "test"), *(f"--{name}-gold={text / f'{name}.align'}" for name in ("dev", "test"))]
+    settings = [f"--preset={preset}", *(["tokenizer.vocab_size=150"] if preset == "hmm" else ["--steps=4", *ALIGNER])]
+    assert main(["align", "train", *gold, "--output", str(output), *settings]) == 0
+    told = capsys.readouterr().out
+    left = results(output)
+    assert "dev: AER" in told
+    assert f"test: AER {100 * left['test']['aer']:.1f}  " in told
+    card = ModelCard.load(output / "README.md")
+    assert card.data.license is None
+    assert f"| AER on test | {100 * left['test']['aer']:.1f} |" in card.text
+    assert ("counts alone" in card.text) == (preset == "hmm")
+
+
+def test_a_file_of_settings_and_options_work_together(text, tmp_path):
+    """Options before the file, `section.key=value` before both; without --preset the file says it all."""
+    root = tmp_path / "root"
+    root.mkdir()
+    (root / "mine.en").write_bytes((text / "train.en").read_bytes())
+    (root / "mine.de").write_bytes((text / "train.de").read_bytes())
+    config = tmp_path / "config.yaml"
+    config.write_text(
+        f"data: {{root: '{root}', train: {{source: mine.en, target: mine.de}}}}\n"
+        f"training: {{output_dir: '{tmp_path / 'other'}', max_steps: 9, seed: 3, learning_rate: 1e-3}}\n"
+    )
+    output = tmp_path / "model"
+    options = ["--config", str(config), "--output", str(output), "--steps=2", "training.max_steps=3"]
+    dev = [option for option in files(text, "dev") if option.startswith("--dev")]
+    assert main(["train", *options, *dev, *MARIAN]) == 0
+    left = results(output)
+    training = left["config"]["training"]
+    assert (left["steps"], training["seed"], training["learning_rate"]) == (3, 3, 1e-3)
+    assert (left["config"]["preset"], "warmup_steps" in training) == (None, False)
+    assert set(left["data_sha256"]) == {"mine.en", "mine.de", str(text / "dev.en"), str(text / "dev.de")}
+    assert not (tmp_path / "other").exists()
+
+
+# ---- a dry run ----
+
+
+def plans(text: Path, base: Path) -> dict[str, list[str]]:
+    return {
+        "train": ["train", *files(text), *MARIAN],
+        "adapt": ["adapt", str(base), *files(text), *ADAPTER],
+        "align train": ["align", "train", *files(text), *ALIGNER],
+        "align train hmm": ["align", "train", *files(text), "--preset=hmm", "tokenizer.vocab_size=150"],
+    }
+
+
+@pytest.mark.parametrize("name", plans(Path(), Path()))
+def test_a_dry_run_leaves_nothing_behind(name, base, text, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("hf_attncal.training.planning._SECONDS", 0.0)
+    before = sorted(base.rglob("*"))
+    assert main([*plans(text, base)[name], "--output=model", "--dry-run"]) == 0
+    told = capsys.readouterr().out
+    assert list(tmp_path.iterdir()) == []
+    assert sorted(base.rglob("*")) == before
+    assert "Text, train: Kept " in told
+    assert re.search(r"Tokens: [\d,]+ of the source, [\d,]+ of the target\n", told)
+    assert re.search(r"Memory: \d+\.\d GB\nTime: about \d+\.\d minutes on this machine", told)
+    assert ("parameters" in told) == (name != "align train hmm")
+
+
+# ---- Ctrl-C ----
+
+
+@pytest.mark.parametrize(
+    "moment",
+    [
+        "run.json",
+        pytest.param("checkpoint-2", marks=pytest.mark.slow),
+        pytest.param("checkpoint-30", marks=pytest.mark.slow),
+    ],
+)
+def test_ctrl_c_says_how_to_go_on(moment, text, tmp_path):
+    """The command that is told ends with the weights of a run that nobody interrupted."""
+
+    def command(output: str) -> list[str]:
+        settings = ["training.save_steps=2", "average_last=3", *MARIAN]
+        return ["train", *files(text), "--output", str(tmp_path / output), "--steps=60", *settings]
+
+    attncal = [sys.executable, "-m", "hf_attncal.cli"]
+    path = ":".join([str(Path(hf_attncal.__file__).parents[1]), *sys.path])
+    environment = os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(
+        [*attncal, *command("run")], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )  # fmt: skip
+    deadline = time.monotonic() + 120
+    while not (tmp_path / "run" / moment).exists() and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.005)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 130, err
+    assert "Traceback" not in err
+    last = err.splitlines()[-1]
+    if moment == "run.json":
+        assert last == f"attncal: interrupted. There is no checkpoint in {tmp_path / 'run'} yet: start anew."
+        return
+    told = re.fullmatch(r"attncal: stopped after (\d+) of 60 steps. Go on with: attncal (.*) --resume", last)
+    assert (tmp_path / "run" / f"checkpoint-{told[1]}").is_dir()
+    assert main([*told[2].split(), "--resume"]) == main(command("whole")) == 0
+    run, whole = (load_file(tmp_path / name / "model.safetensors") for name in ("run", "whole"))
+    assert all(run[name].equal(tensor) for name, tensor in whole.items())
+
+
+# ---- what a stranger gets wrong ----
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ([], "--source and --target must be given, or `data.train` in the file of --config."),
+        (["--source={text}/train.en"], "--source and --target belong together: give both."),
+        (["--dev-target={text}/train.en"], "--dev-source and --dev-target belong together: give both."),
+        (["--source={text}/train.en", "--target={text}/train.de"], "--output must be given, or `training.output_dir`"),
+        (["--source={text}/nothing", "--target={text}/train.de", "--output=o"], "nothing` does not exist"),
+        (["--source={text}", "--target={text}/train.de", "--output=o"], "is a directory"),
+        (["--source={text}/train.en", "--target={text}/dev.de", "--output=o"], "120 and"),
+        (["--source={text}/train.en", "--target={text}/train.en", "--output=o"], "must name a text in each language"),
+        (["--source={empty}", "--target={empty}2", "--output=o"], "is empty (0 bytes without text)"),
+        (["--config={text}/missing.yaml"], "missing.yaml: No such file or directory."),
+        (["--config={text}"], "Is a directory."),
+        (["--config={broken}"], "must be YAML, got "),
+        (["--config={text}/train.en"], "must hold sections of keys"),
+        (["--source={text}/train.en", "--target={text}/train.de", "--output=o", "model.x=1"], "unknown key `model.x`"),
+        (
+            ["--source={text}/train.en", "--target={text}/train.de", "--output=o", "--minutes=-1"],
+            "`minutes` must be > 0",
+        ),
+        (["--source={text}/train.en", "--target={text}/train.de", "--output={empty}"], "empty: File exists"),
+        (
+            ["--source={text}/train.en", "--target={text}/train.de", "--output=o", "data.max_length=2"],
+            "No sentence pair is left to work with.",
+        ),
+        (
+            ["--source={text}/train.en", "--target={text}/train.de", "--output=o", "tokenizer.vocab_size=5"],
+            "`vocab_size` must be at least",
+        ),
+    ],
+)
+def test_what_is_wrong_is_one_line(arguments, told, text, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").write_text("")
+    (tmp_path / "empty2").write_text("")
+    (tmp_path / "broken").write_text("model: {d_model: 8\ntraining: [")
+    places = {"text": text, "empty": tmp_path / "empty", "broken": tmp_path / "broken"}
+    assert main(["train", *(argument.format(**places) for argument in arguments)]) == 1
+    *_, last = capsys.readouterr().err.splitlines()
+    assert last.startswith("attncal: error: ")
+    assert told in last
+    assert "this is a bug" not in last
+    assert not (tmp_path / "o" / "run.json").exists()
+
+
+@pytest.mark.parametrize("command", [["train"], ["adapt", "base"], ["align", "train"]])
+def test_settings_may_stand_anywhere(command, tmp_path, capsys, monkeypatch):
+    """Behind the files of --source, and between options: argparse would take them for something else."""
+    monkeypatch.chdir(tmp_path)
+    for side in ("en", "de"):
+        (tmp_path / side).write_text("a b\n" * 9)
+    order = ["--source", "en", "training.wrong=1", "--target", "de", "--output", "o"]
+    assert main([*command, *order]) == 1
+    assert "unknown key `training.wrong`" in capsys.readouterr().err

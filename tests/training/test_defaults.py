@@ -1,0 +1,86 @@
+"""Settings by the amount of text: what rises rises, and every run that they make can work."""
+
+import itertools
+
+import pytest
+
+from hf_attncal.training.adapter import AdapterConfig
+from hf_attncal.training.defaults import LEAST_PAIRS, MOST_PAIRS, adapter_defaults, translation_defaults
+from hf_attncal.training.translation import TranslationConfig
+
+PAIRS = [1, 500, 2000, 3000, 5000, 10_000, 20_000, 29_000, 50_000, 100_000, 300_000, 1_000_000, 2_000_000, 10**8]
+RISING = {"tokenizer": ("vocab_size",), "model": ("d_model",), "training": ("max_steps", "tokens_per_batch")}
+JOBS = {"translation": translation_defaults, "adapter": adapter_defaults}
+
+
+@pytest.mark.parametrize("defaults", JOBS.values(), ids=JOBS)
+def test_more_text_never_makes_less_of_a_run(defaults):
+    for fewer, more in itertools.pairwise(map(defaults, PAIRS)):
+        for section, keys in RISING.items():
+            for key in keys:
+                if key in fewer.get(section, {}):
+                    assert fewer[section][key] <= more[section][key]
+    least, most = defaults(LEAST_PAIRS), defaults(MOST_PAIRS)
+    assert least["training"]["max_steps"] < most["training"]["max_steps"]
+    assert defaults(1) == least
+    assert defaults(10 * MOST_PAIRS) == most
+
+
+def test_more_text_needs_less_dropout_and_a_wider_model_smaller_steps():
+    for fewer, more in itertools.pairwise(map(translation_defaults, PAIRS)):
+        assert fewer["model"]["dropout"] >= more["model"]["dropout"]
+        assert fewer["training"]["learning_rate"] >= more["training"]["learning_rate"]
+    assert translation_defaults(LEAST_PAIRS)["model"]["dropout"] > translation_defaults(100_000)["model"]["dropout"]
+
+
+def test_neighbours_are_alike():
+    # Smooth: a tenth more text changes no number by more than a quarter, or by one step of its rounding.
+    pairs = LEAST_PAIRS
+    while pairs < MOST_PAIRS:
+        here, there = translation_defaults(pairs), translation_defaults(int(1.1 * pairs))
+        for section, key, rounding in (
+            ("tokenizer", "vocab_size", 500),
+            ("model", "d_model", 64),
+            ("training", "max_steps", 100),
+            ("training", "tokens_per_batch", 128),
+        ):
+            change = there[section][key] - here[section][key]
+            assert change <= max(rounding, here[section][key] / 4)
+        pairs = int(1.1 * pairs)
+
+
+@pytest.mark.parametrize("defaults", JOBS.values(), ids=JOBS)
+@pytest.mark.parametrize("pairs", PAIRS)
+@pytest.mark.parametrize("steps", [None, 1, 7, 100, 999])
+def test_a_run_warms_up_evaluates_and_saves_before_it_ends(defaults, pairs, steps):
+    settings = defaults(pairs, steps)
+    training = settings["training"]
+    length = training["max_steps"]
+    assert steps is None or length == steps
+    assert training["warmup_steps"] < length
+    assert 1 <= training["eval_steps"] <= length
+    assert 1 <= training["save_steps"] <= length
+    assert 1 <= training["logging_steps"] <= length
+    if length >= 100:
+        assert training["warmup_steps"] >= length // 10
+        # What is averaged is of the second half of the run.
+        assert settings.get("average_last", 1) * training["save_steps"] <= length // 2
+
+
+@pytest.mark.parametrize("pairs", PAIRS)
+def test_the_jobs_take_them(pairs):
+    config = TranslationConfig.make(translation_defaults(pairs))
+    arguments = config.arguments()
+    assert arguments.max_steps == config.training["max_steps"]
+    assert config.model["d_model"] % config.model["encoder_attention_heads"] == 0
+    adapter = adapter_defaults(pairs)
+    adapter["model"]["checkpoint"] = "folder"
+    assert AdapterConfig.make(adapter).arguments().learning_rate == 1e-3
+
+
+@pytest.mark.parametrize("defaults", JOBS.values(), ids=JOBS)
+def test_impossible_numbers_are_refused(defaults):
+    with pytest.raises(ValueError, match="`pairs` must be at least 1, got 0"):
+        defaults(0)
+    with pytest.raises(ValueError, match="`steps` must be at least 1, got 0"):
+        defaults(2000, 0)

@@ -1,0 +1,286 @@
+"""How long a run takes and shall take: measured steps, a time budget, refusals before the start, Ctrl-C."""
+
+import json
+import signal
+from functools import partial
+
+import pytest
+from helpers import tiny_model
+from safetensors.torch import load_file
+from test_train_translation import ROOT, corpus, settings  # noqa: F401
+from test_trainer import make_trainer, toy_dataset
+from transformers import TrainerCallback
+
+from hf_attncal.training import planning, translation
+from hf_attncal.training.averaging import last_checkpoints
+from hf_attncal.training.interrupts import how_to_go_on, saved_on_interrupt
+from hf_attncal.training.planning import Speed, measure, steps_within
+from hf_attncal.training.settings import read_settings
+from hf_attncal.training.translation import TranslationConfig, train_translation
+
+QUICK = ["training.eval_strategy=no", "data.dev=null", "training.bf16=false"]
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    """Few steps are measured."""
+    monkeypatch.setattr(planning, "_SECONDS", 0.0)
+
+
+@pytest.fixture
+def config(corpus, tmp_path):  # noqa: F811
+    """Makes the settings of a run of four steps in tmp_path/run, with more of them if it is told so."""
+
+    def make(*more: str) -> TranslationConfig:
+        values = read_settings(settings(tmp_path, calibration="gated"), [*QUICK, *more])
+        values["data"]["root"] = str(corpus)
+        return TranslationConfig.make(values)
+
+    return make
+
+
+def weights(folder):
+    return load_file(folder / "model.safetensors")
+
+
+def same(one, other) -> bool:
+    one, other = weights(one), weights(other)
+    return one.keys() == other.keys() and all(one[name].equal(other[name]) for name in one)
+
+
+def saved_run(tmp_path):
+    return json.loads((tmp_path / "run" / "run.json").read_text(encoding="utf-8"))
+
+
+# ---- measuring ----
+
+
+class Clock:
+    """Every look at it is so many seconds later."""
+
+    def __init__(self, *seconds: float):
+        self.seconds, self.now = list(seconds), 0.0
+
+    def __call__(self) -> float:
+        self.now += self.seconds.pop(0) if len(self.seconds) > 1 else self.seconds[0]
+        return self.now
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected", "steps"),
+    [((1, 9, 9, 3), 3, 6), ((1, 100), 100, 4), ((0.125,), 0.125, planning._UNTIMED + planning._MOST)],
+)
+def test_the_first_steps_are_left_out_and_slow_ones_are_few(seconds, expected, steps, tmp_path, monkeypatch):
+    monkeypatch.setattr(planning, "clock", Clock(*seconds))
+    monkeypatch.setattr(planning, "_SECONDS", 10.0)
+    options = {"save_strategy": "steps", "save_steps": 1, "max_steps": 900, "per_device_train_batch_size": 2}
+    trainer = make_trainer(tmp_path, tiny_model("marian"), toy_dataset(24), **options)
+    speed = measure(trainer)
+    assert speed.seconds == expected
+    assert speed.memory > 10**7
+    assert trainer.state.global_step == steps
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_budget_is_for_training_and_for_what_follows_it():
+    assert steps_within(10, spent=60, seconds=0.5) == int((0.85 * 600 - 60) / 0.5)
+    with pytest.raises(ValueError, match=r"`minutes` must leave time to train, got 1: .* took 51 seconds.*at least 3"):
+        steps_within(1, spent=51, seconds=0.7)
+
+
+# ---- a time budget ----
+
+
+def test_a_budget_makes_a_run_of_as_many_steps(config, tmp_path, monkeypatch):
+    """The same weights as where these steps are asked for; they are in the results, and kept for --resume."""
+
+    def slow(trainer):
+        measure(trainer)  # leaves no trace
+        return Speed(150.0, None)
+
+    monkeypatch.setattr(planning, "measure", slow)
+    timed = train_translation(config("minutes=10"))
+    assert timed["steps"] == timed["config"]["training"]["max_steps"] == 3
+    assert timed["config"]["minutes"] == 10
+    assert saved_run(tmp_path)["steps"] == 3
+    asked = train_translation(config("training.max_steps=3", f"training.output_dir={tmp_path / 'asked'}"))
+    assert asked["steps"] == 3
+    assert same(tmp_path / "run", tmp_path / "asked")
+
+
+def test_a_budget_never_makes_a_run_longer(config, monkeypatch):
+    monkeypatch.setattr(planning, "measure", lambda trainer: Speed(0.001, None))
+    assert train_translation(config("minutes=100"))["steps"] == 4
+
+
+def test_a_run_that_goes_on_is_not_measured_again(config, tmp_path, monkeypatch):
+    seconds = Speed(0.001, None)
+    monkeypatch.setattr(planning, "measure", lambda trainer: seconds)
+    monkeypatch.setattr(planning, "steps_within", lambda *arguments: 3)
+    whole = train_translation(config("minutes=1", f"training.output_dir={tmp_path / 'whole'}"))
+    interrupted_at(2, config("minutes=1"), monkeypatch)
+    monkeypatch.delattr(planning, "measure")
+    assert train_translation(config("minutes=1"), resume=True)["steps"] == whole["steps"] == 3
+    assert same(tmp_path / "run", tmp_path / "whole")
+    with pytest.raises(ValueError, match=r"`minutes` is 2.* but the run in .* began with 1"):
+        train_translation(config("minutes=2"), resume=True)
+
+
+def test_a_slower_machine_stops_when_the_time_is_over(config, tmp_path, monkeypatch, capsys):
+    """It saves what it has, and scores it."""
+    monkeypatch.setattr(planning, "measure", lambda trainer: Speed(0.001, None))
+    monkeypatch.setattr(
+        translation.AttnCalTrainer, "wall_seconds", property(lambda self: 25.0 * self.state.global_step)
+    )
+    results = train_translation(config("minutes=1"))
+    assert results["steps"] == 3
+    assert results["averaged_checkpoints"][-1] == "checkpoint-3"
+    assert "test" in results
+    assert "time budget of 1 minutes is over after 3 of 4 steps" in capsys.readouterr().out
+
+
+# ---- refused before the start ----
+
+
+@pytest.mark.parametrize("dry", [False, True])
+def test_a_run_that_ends_before_its_warm_up_is_refused(config, tmp_path, dry):
+    message = r"`training.warmup_steps` must be less than the optimiser steps of the run \(4\), got 4"
+    with pytest.raises(ValueError, match=message):
+        train_translation(config("training.warmup_steps=4"), dry_run=dry)
+    assert not (tmp_path / "run" / "run.json").exists()
+    assert train_translation(config("training.warmup_steps=3"))["steps"] == 4
+
+
+def test_a_budget_below_the_warm_up_is_refused(config, monkeypatch):
+    monkeypatch.setattr(planning, "measure", lambda trainer: Speed(0.001, None))
+    monkeypatch.setattr(planning, "steps_within", lambda *arguments: 2)
+    with pytest.raises(ValueError, match=r"`training.warmup_steps` .* \(2\), got 3. Lower it, or raise `minutes`"):
+        train_translation(config("training.warmup_steps=3", "minutes=1"))
+
+
+# ---- a plan ----
+
+
+def test_a_plan_says_what_the_run_is(config, tmp_path, capsys):
+    settings = config()
+    before = sorted(tmp_path.rglob("*"))
+    found = train_translation(settings, dry_run=True)
+    assert sorted(tmp_path.rglob("*")) == before
+    told = capsys.readouterr().out
+    results = train_translation(config())
+    for key in ("parameters", "trained_parameters", "steps", "sentence_pairs"):
+        assert found[key] == results[key]
+    assert found["epochs"] == pytest.approx(results["log_history"][-1]["epoch"])
+    assert 0 < found["seconds_per_step"] < 60
+    assert found["minutes"] * 60 > found["steps"] * found["seconds_per_step"]
+    assert 1e8 < found["memory_bytes"] < 1e11
+    assert f"{found['parameters']:,} parameters" in told
+    assert "4 steps" in told
+
+
+def test_a_plan_of_a_folder_in_use_is_refused(config):
+    train_translation(config())
+    with pytest.raises(ValueError, match="holds another run"):
+        train_translation(config(), dry_run=True)
+    with pytest.raises(ValueError, match="--dry-run goes without --resume"):
+        train_translation(config(), resume=True, dry_run=True)
+
+
+# ---- Ctrl-C ----
+
+
+class Interrupts(TrainerCallback):
+    """Ctrl-C at the end of a step, before whatever comes after it."""
+
+    def __init__(self, step: int):
+        self.step = step
+
+    def on_substep_end(self, args, state, control, **kwargs):
+        if state.global_step == self.step - 1:
+            signal.raise_signal(signal.SIGINT)
+
+
+def interrupted_at(step: int, config, monkeypatch) -> str:
+    """Train until a Ctrl-C in this step; what is said."""
+    make = translation.make_trainer
+
+    def making(*arguments):
+        trainer = make(*arguments)
+        trainer.add_callback(Interrupts(step))
+        return trainer
+
+    with monkeypatch.context() as patched:
+        patched.setattr(translation, "make_trainer", making)
+        with pytest.raises(KeyboardInterrupt) as caught:
+            train_translation(config)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "more", [[], ["training.eval_strategy=steps", "training.eval_steps=3"]], ids=["", "evaluates"]
+)
+@pytest.mark.parametrize("average", [1, 2])
+def test_what_was_interrupted_ends_as_if_it_had_not_been(config, average, more, tmp_path, monkeypatch):
+    """Between two checkpoints, so that the one of the interruption must not be averaged, nor push one out."""
+    more = [*more, f"average_last={average}", "training.max_steps=5", "training.save_steps=2", "data.dev=null"]
+    if any("eval_steps" in setting for setting in more):
+        more.append("data.held_out_pairs=3")
+    train_translation(config(*more, f"training.output_dir={tmp_path / 'whole'}"))
+    assert interrupted_at(3, config(*more), monkeypatch) == "stopped after 3 of 5 steps"
+    assert last_checkpoints(tmp_path / "run")[-1].name == "checkpoint-3"
+    assert not (tmp_path / "run" / "results.json").exists()
+    train_translation(config(*more), resume=True)
+    assert same(tmp_path / "run", tmp_path / "whole")
+    left = [sorted(path.name for path in (tmp_path / name).iterdir()) for name in ("run", "whole")]
+    assert left[0] == left[1]
+
+
+def test_ctrl_c_at_a_checkpoint_of_its_own_makes_no_other(config, tmp_path, monkeypatch):
+    more = ["average_last=2", "training.max_steps=5", "training.save_steps=2"]
+    train_translation(config(*more, f"training.output_dir={tmp_path / 'whole'}"))
+    interrupted_at(4, config(*more), monkeypatch)
+    assert [path.name for path in last_checkpoints(tmp_path / "run")] == ["checkpoint-2", "checkpoint-4"]
+    train_translation(config(*more), resume=True)
+    assert same(tmp_path / "run", tmp_path / "whole")
+
+
+def test_a_second_ctrl_c_does_not_wait(tmp_path):
+    trainer = make_trainer(tmp_path, tiny_model("marian"), toy_dataset(24), max_steps=9)
+
+    class Twice(TrainerCallback):
+        def on_step_begin(self, args, state, control, **kwargs):
+            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)
+
+    trainer.add_callback(Twice())
+    with pytest.raises(KeyboardInterrupt), saved_on_interrupt(trainer):
+        trainer.train()
+    assert trainer.state.global_step == 0
+    assert not last_checkpoints(tmp_path)
+
+
+@pytest.mark.parametrize("option", [{"save_only_model": True}, {"dataloader_num_workers": 1}])
+def test_where_no_exact_checkpoint_can_be_left_ctrl_c_is_as_ever(option, tmp_path):
+    trainer = make_trainer(tmp_path, tiny_model("marian"), toy_dataset(24), max_steps=2, **option)
+    with saved_on_interrupt(trainer):
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_handlers_of_others_stay(tmp_path):
+    trainer = make_trainer(tmp_path, tiny_model("marian"), toy_dataset(24), max_steps=2)
+    theirs = partial(print, "theirs")
+    before = signal.signal(signal.SIGINT, theirs)
+    try:
+        with saved_on_interrupt(trainer):
+            assert signal.getsignal(signal.SIGINT) is theirs
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_how_to_go_on_is_the_command_itself(tmp_path):
+    command = ["attncal", "train", "--source", "a file"]
+    assert how_to_go_on(tmp_path, command) == f"There is no checkpoint in {tmp_path} yet: start anew."
+    (tmp_path / "checkpoint-3").mkdir()
+    told = "Go on with: attncal train --source 'a file' --resume"
+    assert how_to_go_on(tmp_path, command) == how_to_go_on(tmp_path, [*command, "--resume"]) == told

@@ -1,0 +1,138 @@
+"""Presets: what ships, what fits it to the text, and what a user's own settings change of it."""
+
+import pytest
+
+from hf_attncal.training.adapter import AdapterConfig
+from hf_attncal.training.defaults import adapter_defaults, translation_defaults
+from hf_attncal.training.presets import count_pairs, names_of, read_preset
+from hf_attncal.training.translation import TranslationConfig
+from hf_attncal.training.word_alignment import AlignerConfig
+
+JOBS = {"translation": TranslationConfig, "adapter": AdapterConfig, "aligner": AlignerConfig}
+PAIRS = 3000
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """The section `data` of a run with so many pairs."""
+    folder = tmp_path_factory.mktemp("text")
+    for side in ("en", "de"):
+        (folder / side).write_text("a word\n" * PAIRS, encoding="utf-8")
+    return {"train": {"source": str(folder / "en"), "target": str(folder / "de")}}
+
+
+def made(job, data, **values):
+    return JOBS[job].make({"preset": "small", "data": data} | values)
+
+
+@pytest.mark.parametrize(("job", "name"), [(job, name) for job in JOBS for name in names_of(job)])
+def test_every_preset_makes_a_run(job, name, data, tmp_path):
+    config = made(job, data, preset=name, training={"output_dir": str(tmp_path)})
+    assert config.preset == name
+    assert config.arguments().output_dir == str(tmp_path)
+
+
+def test_every_job_has_presets():
+    assert {job: names_of(job) for job in JOBS} == {
+        "translation": ("base", "small"),
+        "adapter": ("base", "small"),
+        "aligner": ("base", "hmm", "small"),
+    }
+
+
+@pytest.mark.parametrize(("job", "defaults"), [("translation", translation_defaults), ("adapter", adapter_defaults)])
+def test_the_small_preset_fits_the_text(job, defaults, data):
+    config = made(job, data)
+    for key, value in defaults(PAIRS)["training"].items():
+        assert config.training[key] == value
+    assert config.data.held_out_pairs == read_preset(job, "small")["data"]["held_out_pairs"]
+
+
+@pytest.mark.parametrize(("job", "defaults"), [("translation", translation_defaults), ("adapter", adapter_defaults)])
+def test_another_number_of_steps_changes_all_that_follows_from_it(job, defaults, data):
+    asked = made(job, data, training={"max_steps": 80, "learning_rate": 3e-4})
+    assert asked.training["learning_rate"] == 3e-4
+    for key in ("max_steps", "warmup_steps", "eval_steps", "save_steps"):
+        assert asked.training[key] == defaults(PAIRS, 80)["training"][key]
+    later = made(job, data, training={"learning_rate": 3e-4}).for_steps(80)
+    assert later == asked
+
+
+def test_passes_over_the_text_have_shares_of_steps(data):
+    training = made("translation", data, training={"num_train_epochs": 2}).training
+    assert "max_steps" not in training
+    assert training["warmup_steps"] == 1 / 8
+    assert all(0 < training[name] < 1 for name in ("eval_steps", "save_steps", "logging_steps"))
+
+
+def test_what_is_given_wins(data):
+    config = made("translation", data, model={"calibration": None, "d_model": 32}, tokenizer={"vocab_size": 77})
+    assert (config.model["calibration"], config.model["d_model"], config.tokenizer.vocab_size) == (None, 32, 77)
+    assert made("translation", data).model["calibration"] == "gated"
+
+
+@pytest.mark.parametrize(("job", "section"), [("translation", "model"), ("adapter", "adapter")])
+def test_annealing_ends_within_the_run(job, section, data):
+    annealed = {section: {"calibration": "annealed"}}
+    assert getattr(made(job, data, training={"max_steps": 90}, **annealed), section)["annealing_steps"] == 60
+    assert getattr(made(job, data, **annealed).for_steps(30), section)["annealing_steps"] == 20
+    given = {section: {"calibration": "annealed", "annealing_steps": 7}}
+    assert getattr(made(job, data, **given), section)["annealing_steps"] == 7
+    assert "annealing_steps" not in getattr(JOBS[job].make(annealed), section)  # a file says all itself
+
+
+def test_other_methods_have_nothing_of_a_calibration(data):
+    assert made("adapter", data, adapter={"method": "full"}).adapter == {"method": "full"}
+
+
+def test_a_leaky_adapter_starts_where_it_can_learn(data):
+    assert made("adapter", data, adapter={"leaky": True}).adapter["null_mass"] == 0.02
+    assert made("adapter", data, adapter={"leaky": True, "null_mass": 0.1}).adapter["null_mass"] == 0.1
+
+
+def test_a_model_to_go_on_from_keeps_its_own_size(data, tmp_path):
+    TranslationConfig.make({})  # registers the Auto classes
+    from hf_attncal import AttnCalMarianConfig
+
+    AttnCalMarianConfig(d_model=24).save_pretrained(tmp_path)
+    config = made("translation", data, model={"init_from": str(tmp_path)})
+    assert config.model == {"backbone": "marian", "init_from": str(tmp_path)}
+
+
+@pytest.mark.parametrize(
+    ("job", "values", "message"),
+    [
+        ("translation", {"preset": "large"}, r"`preset` must be one of \('base', 'small'\), got 'large'"),
+        ("aligner", {"preset": "large"}, r"`preset` must be one of \('base', 'hmm', 'small'\), got 'large'"),
+        ("aligner", {"model": {"size": "hmm"}}, r"`model.size` must be `preset` \(small\) or left out, got 'hmm'"),
+        ("aligner", {"preset": "hmm", "minutes": 3}, r"`minutes` is for a network, got 3"),
+        ("translation", {"data": {}}, "`data.train` must name the text to train on, got none"),
+        ("translation", {"data": {"train": {"source": "x"}}}, "`data.train` must name `source` and `target`"),
+        ("translation", {"training": {"max_steps": "many"}}, "`training.max_steps` must be an integer, got 'many'"),
+        ("translation", {"minutes": 0}, "`minutes` must be > 0, got 0"),
+        ("translation", {"minutes": "ten"}, "`minutes` must be a number or null, got 'ten'"),
+    ],
+)
+def test_what_cannot_be_is_named(job, values, message, data):
+    with pytest.raises(ValueError, match=message):
+        JOBS[job].make({"preset": "small", "data": data} | values)
+
+
+def test_one_file_is_not_two_languages(data):
+    source = data["train"]["source"]
+    with pytest.raises(ValueError, match=f"`data.train` must name a text in each language, got {source}"):
+        TranslationConfig.make({"data": {"train": {"source": source, "target": source}}})
+
+
+def test_pairs_are_counted_in_all_files(data):
+    train = data["train"]
+    both = {"train": {side: [train[side], train[side]] for side in train}}
+    assert count_pairs(both, TranslationConfig) == 2 * PAIRS
+
+
+def test_a_short_run_of_an_aligner_has_short_warm_ups():
+    short, usual = (AlignerConfig.make({"training": given}).training for given in ({"max_steps": 80}, {}))
+    assert (short["warmup_steps"], short["agreement_warmup_steps"]) == (10, 20)
+    long = AlignerConfig.make({"training": {"max_steps": 10**6}}).training
+    for name in ("warmup_steps", "agreement_warmup_steps"):
+        assert long[name] == usual[name] > short[name]
