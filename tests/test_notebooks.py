@@ -31,7 +31,7 @@ def run(tmp_path):
 
 
 def test_translation(run, tmp_path):
-    printed, pictures = run("translation", MINUTES=None, SETTINGS=desk.SMALL["train"])
+    printed, pictures = run("translation", SETTINGS=desk.SMALL["train"])
     assert "2 steps; BLEU on held-out text: " in printed
     assert "layer 2: " in printed
     assert pictures == 1
@@ -39,7 +39,7 @@ def test_translation(run, tmp_path):
 
 
 def test_adapters(run, tmp_path):
-    printed, pictures = run("adapters", BASE=desk.BASE, MINUTES=None, SETTINGS=desk.SMALL["adapt"])
+    printed, pictures = run("adapters", BASE=desk.BASE, SETTINGS=desk.SMALL["adapt"])
     assert "adapted: " in printed
     assert "layer 2: " in printed
     assert pictures == 1
