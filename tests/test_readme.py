@@ -10,6 +10,7 @@ from pathlib import Path
 import desk
 import pytest
 
+import hf_attncal
 from hf_attncal import AttnCalMarianMTModel
 from hf_attncal.cli import main
 
@@ -67,8 +68,10 @@ def test_readme(work_through):
     assert Path("heat_map.png").stat().st_size > 1000
 
 
-def test_readme_is_short():
-    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 150
+def test_readme_is_short_and_names_the_wheel_of_this_version():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 150
+    assert f"hf_attncal-{hf_attncal.__version__}-py3-none-any.whl" in text
 
 
 def test_models(work_through):
