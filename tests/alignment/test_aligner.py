@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from dataclasses import replace
 from itertools import pairwise
 from types import SimpleNamespace
@@ -9,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from helpers import TINY, assert_close, scatter, tiny_stock_model
+from picture_helpers import HOSTILE, SOURCE, TARGET, pictures_of
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import AutoConfig, BertConfig, PreTrainedTokenizerFast
 
@@ -485,6 +487,39 @@ def test_results_as_text_and_as_plain_data():
         alignment.score = 1.0
 
 
+# ---- pictures ----
+
+
+def test_a_notebook_shows_the_picture_of_a_pair(aligner):
+    (alignment,) = aligner.align([(" ".join(HOSTILE), "das alte Haus")], threshold=0)
+    (picture,) = pictures_of(alignment._repr_html_())
+    assert tuple(picture.links) == alignment.links
+    assert len(picture.links) > 3
+    assert (picture.groups[SOURCE], picture.groups[TARGET]) == (HOSTILE, ["das", "alte", "Haus"])
+    assert re.fullmatch(r"score of the pair \.\d\d; links: harmonic, above 0; ∅: no partner", picture.caption)
+
+
+def test_pairs_with_an_empty_side_have_a_picture(aligner):
+    for alignment in aligner.align([("", ""), ("a", "")]):
+        (picture,) = pictures_of(alignment._repr_html_())
+        assert picture.links == []
+        assert picture.caption == "links: harmonic, above 0.2; ∅: no partner"
+        assert alignment.plot()._repr_png_()
+
+
+def test_a_pair_is_drawn_and_saved(aligner, tmp_path):
+    long = " ".join(["Donaudampfschifffahrt"] * 170)  # at 200 dots an inch wider than matplotlib can draw
+    for pair in (PAIRS[0], (long, "das")):
+        (alignment,) = aligner.align([pair])
+        figure = alignment.plot(tmp_path / "pair.png")
+        assert (tmp_path / "pair.png").read_bytes().startswith(b"\x89PNG")
+        texts = [text.get_text() for text in figure.axes[0].texts]
+        assert [text for text in texts if text in {*alignment.source, *alignment.target}] == [
+            *alignment.source,
+            *alignment.target,
+        ]
+
+
 # ---- sources ----
 
 
@@ -587,6 +622,8 @@ def test_settings_saved_beside_an_encoder_decoder_are_used(seq2seq, tmp_path, to
     loaded = WordAligner.from_pretrained(tmp_path, device="cpu")
     assert loaded.settings == Seq2SeqAttention(1, (1,), shift=True)
     assert repr(loaded.settings) in repr(loaded)  # a reader sees which attention it is
+    (alignment,) = loaded.align(PAIRS[:1])
+    assert "links: forward, the best source word of each; ∅: no partner" in alignment._repr_html_()
 
 
 def test_an_encoder_decoder_has_one_direction(seq2seq):

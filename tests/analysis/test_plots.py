@@ -1,9 +1,21 @@
-"""The heat map: what is drawn where."""
+"""Figures: what is drawn where, in which font, and on which scale."""
 
+import shutil
+import warnings
+from itertools import pairwise
+from pathlib import Path
+from types import SimpleNamespace
+
+import matplotlib
 import pytest
 import torch
+from matplotlib import font_manager
+from matplotlib.colors import to_rgba
+from matplotlib.patches import PathPatch
+from picture_helpers import HOSTILE
 
-from hf_attncal.analysis.plots import heat_map
+from hf_attncal.analysis.fonts import families_for
+from hf_attncal.analysis.plots import heat_map, pair_plot
 
 SOURCE = ["the", "old", "teacher", "."]
 TARGET = ["die", "alte", "Lehrerin"]
@@ -26,8 +38,20 @@ def test_a_panel_shows_its_matrix_with_the_words_on_both_axes(matrix):
     assert [label.get_text() for label in first.get_xticklabels()] == SOURCE
     assert [label.get_text() for label in first.get_yticklabels()] == TARGET
     assert [label.get_text() for label in second.get_xticklabels()] == SOURCE
+    assert [axes.get_xlabel() for axes in (first, second)] == ["source", "source"]
+    assert (first.get_ylabel(), second.get_ylabel()) == ("target", "")
     top, bottom = first.get_ylim()[::-1]
     assert top < bottom  # the first target word is the top row
+
+
+def test_all_panels_have_one_scale_on_which_dark_is_more(matrix):
+    figure = heat_map({"a": matrix, "phi": matrix / 4}, SOURCE, TARGET)
+    images = [axes.get_images()[0] for axes in panels_of(figure)]
+    assert {image.get_clim() for image in images} == {(0, float(matrix.max()))}
+    light, dark = (sum(images[0].cmap(end)[:3]) for end in (0.0, 1.0))
+    assert dark < light
+    scales = [axes for axes in figure.axes if axes not in panels_of(figure)]
+    assert [[label.get_text() for label in axes.get_xticklabels()] for axes in scales] == [["0", "0.92"]]
 
 
 def test_gold_links_are_outlined_in_every_panel(matrix):
@@ -36,8 +60,10 @@ def test_gold_links_are_outlined_in_every_panel(matrix):
         assert centres == {(2, 0), (3, 1)}  # x is the source word, y the target word
 
 
-def test_nothing_is_cut_off(matrix, tmp_path):
-    figure = heat_map({"attention": matrix}, SOURCE, TARGET, links={(0, 0)}, title="A sentence")
+@pytest.mark.parametrize("words", [SOURCE, ["."] * 4, ["Donaudampfschifffahrt"] * 4, ["WWWWWWWW"] * 4])
+def test_nothing_is_cut_off(matrix, tmp_path, words):
+    panels = {"attention": matrix, "a much longer name of a panel": matrix}
+    figure = heat_map(panels, words, words[1:], links={(0, 0)}, title="A title that is longer than the panels")
     path = tmp_path / "map.png"
     figure.savefig(path)
     assert path.read_bytes().startswith(b"\x89PNG")
@@ -47,6 +73,10 @@ def test_nothing_is_cut_off(matrix, tmp_path):
         box = text.get_window_extent()
         inside = page.x0 <= box.x0 < box.x1 <= page.x1 and page.y0 <= box.y0 < box.y1 <= page.y1
         assert inside, text.get_text()
+    names = [text.get_window_extent() for text in figure.texts if text.get_text() in panels]
+    assert names[0].x1 < names[1].x0
+    source = [axes.xaxis.label.get_window_extent() for axes in panels_of(figure)]
+    assert all(box.y1 <= name.y0 for box, name in zip(source, names, strict=True))  # below the name of the panel
 
 
 def test_a_matrix_of_zeros_can_be_drawn(matrix):
@@ -58,3 +88,93 @@ def test_bad_input_is_refused(matrix):
         heat_map({"a": matrix.T}, SOURCE, TARGET)
     with pytest.raises(ValueError, match="`panels` is empty"):
         heat_map({}, SOURCE, TARGET)
+
+
+def test_hostile_words_are_drawn_as_they_are(matrix):
+    """`$x^2$` is no formula."""
+    figure = heat_map({"a": torch.zeros(1, len(HOSTILE))}, HOSTILE, ["a\x00"])
+    figure.savefig("/dev/null", format="png")
+    assert [label.get_text() for label in figure.axes[0].get_xticklabels()] == HOSTILE
+    assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["a\ufffd"]
+
+
+# ---- pairs ----
+
+
+def aligned(source, target, links, scores, null=0.9) -> SimpleNamespace:
+    nulls = {"source_null": [null] * len(source), "target_null": [null] * len(target)}
+    return SimpleNamespace(source=source, target=target, links=links, scores=scores, **nulls)
+
+
+def test_a_pair_is_drawn_with_links_scores_and_nulls():
+    figure = pair_plot(aligned(SOURCE, TARGET, ((0, 0), (2, 2)), (0.25, 1.0)))
+    (axes,) = figure.axes
+    places = {text.get_text(): text.get_position() for text in axes.texts}
+    assert {*SOURCE, *TARGET, ".25", "1.00"} <= set(places)
+    curves = [patch for patch in axes.patches if isinstance(patch, PathPatch)]
+    ends = [(curve.get_path().vertices[0, 0], curve.get_path().vertices[-1, 0]) for curve in curves]
+    assert ends == [(places["the"][0], places["die"][0]), (places["teacher"][0], places["Lehrerin"][0])]
+    assert curves[0].get_alpha() < curves[1].get_alpha()  # the better link is darker
+    faint = {text.get_text() for text in axes.texts if text.get_color() != axes.texts[0].get_color()}
+    assert faint == {"old", ".", "alte", "∅ .90"}
+    assert places["the"][1] < places["die"][1]
+    assert axes.get_ylim()[0] > axes.get_ylim()[1]  # y runs downwards
+    assert to_rgba(figure.get_facecolor()) == (1, 1, 1, 1)
+
+
+def test_words_of_a_pair_do_not_touch():
+    words = ["illicit", "mammoth", "WAVE", "Führungsgewässer", "l'", ".", "Ответственность"]
+    figure = pair_plot(aligned(words, ["a"], (), ()))
+    figure.draw_without_rendering()
+    boxes = [text.get_window_extent() for text in figure.axes[0].texts if text.get_text() in words]
+    assert all(one.x1 + 3 < other.x0 for one, other in pairwise(boxes))
+    assert boxes[0].x0 >= 0
+    assert boxes[-1].x1 <= figure.bbox.x1
+
+
+def test_a_notebook_shows_a_figure_without_pyplot():
+    figure = pair_plot(aligned(HOSTILE, ["$"], ((0, 0),), (0.5,)))
+    assert figure._repr_png_().startswith(b"\x89PNG")
+    assert set(HOSTILE) <= {text.get_text() for text in figure.axes[0].texts}  # `$x^2$` is no formula here either
+
+
+# ---- fonts ----
+
+
+@pytest.fixture
+def own_fonts(monkeypatch):
+    """As if the machine had no fonts but those of matplotlib: (name, file) -> one more."""
+    own = matplotlib.get_data_path()
+    fonts = [font for font in font_manager.fontManager.ttflist if font.fname.startswith(own)]
+    monkeypatch.setattr(font_manager.fontManager, "ttflist", fonts)
+    monkeypatch.setitem(matplotlib.rcParams, "font.family", ["DejaVu Sans"])
+    return lambda name, file: fonts.append(font_manager.FontEntry(fname=str(file), name=name))
+
+
+def test_one_warning_for_all_missing_characters(own_fonts):
+    with pytest.warns(UserWarning, match="No installed font has the characters") as found:
+        pair_plot(aligned(["東京", "に"], ["Tokyo"], (), ())).savefig("/dev/null", format="png")
+    assert len(found) == 1
+    assert all(character in str(found[0].message) for character in "東京に")
+    assert "Tokyo" not in str(found[0].message)
+
+
+def test_words_that_can_be_drawn_need_no_warning(own_fonts):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert families_for("Ответ الكتاب שלום naïve\u200d\x07") == ["DejaVu Sans"]
+
+
+def test_a_font_that_has_the_characters_is_chosen(own_fonts, tmp_path):
+    """STIX, which comes with matplotlib for formulas, stands for a font of the machine."""
+    folder = Path(matplotlib.get_data_path(), "fonts", "ttf")
+    plain, other = (
+        font_manager.get_font(folder / f"{name}.ttf").get_charmap() for name in ("DejaVuSans", "STIXGeneral")
+    )
+    letter = chr(next(code for code in other if code not in plain))
+    own_fonts("Without it", shutil.copy(folder / "DejaVuSerif.ttf", tmp_path))
+    own_fonts("With it", shutil.copy(folder / "STIXGeneral.ttf", tmp_path))
+    own_fonts("Removed", tmp_path / "removed.ttf")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert families_for(f"word {letter}") == ["DejaVu Sans", "With it"]

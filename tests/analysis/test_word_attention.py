@@ -79,7 +79,7 @@ def test_details_of_a_batch_are_those_of_each_pair_alone(model, tokenizer):
     assert len(together) == len(PAIRS)
     for pair, source, target, details in zip(PAIRS, SOURCES, TARGETS, together, strict=True):
         shape = (model.config.decoder_layers, len(pair.target), len(pair.source))
-        assert details.attention.shape == details.mask.shape == details.contribution.shape == shape
+        assert {weights.shape for weights in details[:4]} == {shape}
         (alone,) = word_details(model, tokenizer, [source], [target])
         for one, other in zip(alone, details, strict=True):
             torch.testing.assert_close(one, other)
@@ -92,13 +92,16 @@ def test_details_are_the_models_own_numbers(tokenizer):
     texts = " ".join(words), " ".join(reversed(words))
     source, target = (tokenizer(text, return_tensors="pt") for text in texts)
     assert source["input_ids"].shape == target["input_ids"].shape == (1, 5)
-    outputs = model(**source, labels=target["input_ids"], output_attention_details=True)
+    outputs = model(**source, labels=target["input_ids"], output_attentions=True, output_attention_details=True)
     (details,) = word_details(model, tokenizer, texts[:1], texts[1:])
     for layer in range(model.config.decoder_layers):
         a, m = outputs.uncalibrated_cross_attentions[layer], outputs.calibration_masks[layer]
         phi = contributions(a, m)
         for expected, found in zip((a, m, phi), details[:3], strict=True):
             torch.testing.assert_close(found[layer], head_average(expected)[0, :4, :4])
+        used = head_average(outputs.cross_attentions[layer])[0, :4]
+        assert used.sum(dim=-1).max() > 1.01  # without `renormalize` the weights are no shares
+        torch.testing.assert_close(details.calibrated[layer], (used / used.sum(dim=-1, keepdim=True))[:, :4])
         assert details.reliable[layer].double().mean().item() == reliability_level(a, phi)
 
 

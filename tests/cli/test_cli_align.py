@@ -5,6 +5,7 @@ import gzip
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -15,6 +16,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from helpers import TINY, scatter, tiny_stock_model
+from picture_helpers import HOSTILE, SOURCE, TARGET, pictures_of
 
 from hf_attncal.alignment import SYMMETRIZATIONS, Seq2SeqAttention, WordAligner, WordAlignment
 from hf_attncal.alignment.mask_align import MaskAlignSource
@@ -133,6 +135,59 @@ def test_json_is_one_object_a_line(run, checkpoint):
             assert found[name] == pytest.approx(getattr(alignment, name), abs=1e-6)
         assert (found["score"] is None) == (alignment.score is None)
         assert (found["symmetrization"], found["threshold"]) == ("harmonic", 0.2)
+
+
+def test_the_words_of_each_link(run, checkpoint):
+    """A greppable line: links are parted by blanks, words by the first `=` that no backslash escapes."""
+    odd = [r"a=b ||| \ c\=d", r"\= ||| =", "a:b ||| c:d"]
+    _, out, _ = run(checkpoint.folder, "--format", "words", "--threshold", "0", text=text_of(odd + LINES))
+    lines = out.split("\n")[:-1]
+    _, scored, _ = run(
+        checkpoint.folder, "--format", "words", "--scores", "--threshold", "0", text=text_of(odd + LINES)
+    )
+    pairs = [tuple(side.split() for side in line.split("|||")) for line in odd + LINES]
+    found = checkpoint.aligner.align(pairs, threshold=0)
+    for line, with_scores, (source, target), alignment in zip(lines, scored.split("\n"), pairs, found, strict=False):
+        links = [re.fullmatch(r"((?:[^\\=]|\\.)*)=((?:[^\\=]|\\.)*)", link).groups() for link in line.split()]
+        words = [tuple(re.sub(r"\\(.)", r"\1", word) for word in link) for link in links]
+        assert words == [(source[i], target[j]) for i, j in alignment.links]
+        ends = [f":{score:.4f}" for score in alignment.scores]
+        assert with_scores.split() == [link + end for link, end in zip(line.split(), ends, strict=True)]
+    assert lines[0] == r"a\=b=\\ a\=b=c\\\=d"
+    assert len(lines) == len(odd + LINES)
+    _, out, _ = run(checkpoint.folder, "--format", "words", "--null", text="a ||| ein")
+    assert out.count("\t") == 2
+
+
+def test_html_is_one_page_of_all_pairs(run, checkpoint, tmp_path):
+    hostile = f"{' '.join(HOSTILE)} ||| {' '.join(reversed(HOSTILE))}"
+    output = tmp_path / "<b>.html"
+    status, out, err = run(checkpoint.folder, "--format", "html", "--output", output, text=text_of([*LINES, hostile]))
+    assert (status, out) == (0, ""), err
+    page = output.read_text(encoding="utf-8")
+    pictures = pictures_of(page)
+    found = [*expected(checkpoint), *checkpoint.aligner.align([hostile.split(" ||| ")])]
+    assert [tuple(picture.links) for picture in pictures] == [alignment.links for alignment in found]
+    assert [picture.groups[SOURCE] for picture in pictures] == [list(alignment.source) for alignment in found]
+    assert [picture.groups[TARGET] for picture in pictures] == [list(alignment.target) for alignment in found]
+    assert [f'id="pair{number}"' in page for number in range(10)] == [False, *[True] * 8, False]
+    assert "<script" not in page
+    _, same, _ = run(checkpoint.folder, "--format", "html", text=text_of([*LINES, hostile]))
+    assert same == page
+
+
+def test_a_page_is_complete_or_not_there(run, checkpoint, tmp_path):
+    output = tmp_path / "page.html"
+    status, _, err = run(checkpoint.folder, "--format", "html", "--output", output, text="a ||| ein\nold\n")
+    assert status == 1
+    assert "line 2 of the input" in err
+    assert [path.name for path in tmp_path.iterdir()] == ["page.html.partial"]
+    assert "</html>" not in (tmp_path / "page.html.partial").read_text()
+    status, out, _ = run(checkpoint.folder, "--format", "html", text="a ||| ein\nold\n")
+    assert status == 1
+    assert 'id="pair1"' in out
+    assert "</html>" not in out
+    assert pictures_of(run(checkpoint.folder, "--format", "html")[1]) == []  # no pairs are a page, too
 
 
 def test_options_reach_the_aligner(run, checkpoint):
@@ -436,6 +491,8 @@ def test_several_processes_need_files(run, monkeypatch, tmp_path):
         status, _, err = run("no/such/model", *arguments)
         assert status == 1
         assert "2 processes cannot share standard input and output" in err
+    files = ["--input", write(tmp_path / "pairs", LINES), "--output", tmp_path / "page", "--format", "html"]
+    assert "2 processes cannot write one page" in run("no/such/model", *files)[2]
 
 
 # ---- models ----

@@ -14,16 +14,17 @@ from hf_attncal.data.tokenizer import train_bpe_tokenizer
 
 
 def details(attention: torch.Tensor, contribution: torch.Tensor) -> WordDetails:
-    return WordDetails(attention, attention, contribution, torch.ones(len(attention), attention.shape[1]).bool())
+    steps = torch.ones(len(attention), attention.shape[1]).bool()
+    return WordDetails(attention, attention, contribution, attention, steps)
 
 
 def test_each_weight_is_scored_in_the_layer_that_is_best_for_it_on_dev():
-    """Attention finds the links in layer 2, contribution in layer 1."""
+    """Attention finds the links in layer 1, contribution in layer 0, counted as everywhere."""
     pair = AlignedPair(("a", "b"), ("x", "y"), frozenset({(0, 1), (1, 0)}))
     gold = torch.tensor([[0.1, 0.9], [0.8, 0.2]])
     found = details(torch.stack([1 - gold, gold]), torch.stack([gold, 1 - gold]))
     scores = demo.compare_alignments(([pair], [found]), ([pair], [found]))
-    assert {name: score["layer"] for name, score in scores.items()} == {"attention": 2, "contribution": 1}
+    assert {name: score["layer"] for name, score in scores.items()} == {"attention": 1, "contribution": 0}
     assert [scores[name]["all"]["aer"] for name in scores] == [0, 0]
     worse = details(torch.stack([gold, 1 - gold]), torch.stack([1 - gold, gold]))
     scores = demo.compare_alignments(([pair], [found]), ([pair], [worse]))
@@ -45,7 +46,7 @@ def test_the_heat_map_shows_a_pair_that_fits(tmp_path):
     tokenizer = train_bpe_tokenizer([" ".join(side) for pair in pairs for side in pair[:2]], vocab_size=200)
     found = [details(*torch.rand(2, 2, len(pair.target), len(pair.source))) for pair in pairs]
     path = tmp_path / "map.png"
-    drawn = demo.draw_heat_map(path, tokenizer, (pairs, found), layer=2)
+    drawn = demo.draw_heat_map(path, tokenizer, (pairs, found), layer=1)
     assert path.read_bytes().startswith(b"\x89PNG")
     source, target = drawn.split("  |  ")
     assert max(len(source.split()), len(target.split())) <= demo.LONGEST_MAP
