@@ -41,12 +41,15 @@ def laid_out(tmp_path_factory):
 
 @pytest.fixture
 def work_through(laid_out, tmp_path, monkeypatch):
-    """Run all blocks of a document, in their order and in one place; returns the names that its Python leaves."""
+    """Run all blocks of a document, in their order and in one place; returns the names that its Python leaves.
+
+    Args of what is returned: the document, and what its commands must have written.
+    """
     monkeypatch.chdir(tmp_path)
     for path in laid_out.iterdir():
         Path(path.name).symlink_to(path)
 
-    def run(document: Path) -> dict:
+    def run(document: Path, *written: str) -> dict:
         namespace: dict = {}
         for language, text in blocks(document):
             with warnings.catch_warnings():
@@ -56,13 +59,14 @@ def work_through(laid_out, tmp_path, monkeypatch):
                 for command in commands(text) if language == "bash" else ():
                     small = next((more for name, more in desk.SMALL.items() if " ".join(command).startswith(name)), [])
                     assert main([*command, *small]) == 0, f"{document.name}: attncal {shlex.join(command)}"
+        assert [name for name in written if not Path(name).exists()] == []
         return namespace
 
     return run
 
 
 def test_readme(work_through):
-    work_through(ROOT / "README.md")
+    work_through(ROOT / "README.md", "model", "adapter", "aligner", "pairs.html")
     assert len(Path("translations.txt").read_text().splitlines()) == len(Path("source.txt").read_text().splitlines())
     assert len(Path("links.txt").read_text().splitlines()) == len(Path("source.txt").read_text().splitlines())
     assert Path("heat_map.png").stat().st_size > 1000
@@ -75,13 +79,13 @@ def test_readme_is_short_and_names_the_wheel_of_this_version():
 
 
 def test_models(work_through):
-    names = work_through(ROOT / "docs" / "models.md")
+    names = work_through(ROOT / "docs" / "models.md", "quick", "translations.jsonl", "links.txt")
     assert names["trainer"].state.global_step > 0
     assert names["outputs"].calibration_masks[-1].shape[0] == 1
 
 
 def test_adapters(work_through):
-    names = work_through(ROOT / "docs" / "adapters.md")
+    names = work_through(ROOT / "docs" / "adapters.md", "adapter/results.json", "translations.txt", "links.txt")
     assert names["outputs"].calibration_masks[-1].shape[:2] == (1, 2)
     small, full = (Path(name, "adapter_model.safetensors").stat().st_size for name in ("small", "adapter"))
     assert small < 0.7 * full  # the header of the file does not shrink
@@ -90,7 +94,7 @@ def test_adapters(work_through):
 
 def test_alignment(work_through, laid_out, capsys):
     shutil.copytree(laid_out / desk.BASE, "model")  # what `attncal train` leaves
-    work_through(ROOT / "docs" / "alignment.md")
+    work_through(ROOT / "docs" / "alignment.md", "tuned", "pairs.html", "model/alignment.json")
     assert "AER" in capsys.readouterr().out
 
 
