@@ -3,6 +3,7 @@
     python benchmarks/aligning.py --output results/benchmark_aligning.json
     python benchmarks/aligning.py --device cuda --dtype bfloat16
     python benchmarks/aligning.py --memory               # and `attncal align run` on 10,000 and 1,000,000 lines
+    python benchmarks/aligning.py --eflomal eflomal-align --dtype bfloat16      # and eflomal on the same sentences
     python benchmarks/aligning.py --pairs 32 --rounds 1 --warmup 0 --train-steps 1       # does it run?
 
 Timed are our sizes, randomly initialised, from text to word links (`WordAligner.align`) and in the model's forward
@@ -18,6 +19,9 @@ Training is a step of the Trainer's kind (forward with all losses, backward, cli
 size's own `tokens_per_batch`, on a CPU of the small size's for both; in bfloat16 autocast where the hardware is
 made for it.
 
+eflomal learns from the text that it aligns: all it takes for `--eflomal-pairs` of these sentences, both directions, is
+counted in CPU seconds, as it has several threads.
+
 Peak memory is the resident set of the process `attncal align run` that reads lines from a pipe. What more
 lines take does not depend on the model: `--memory-model tiny` finds out faster.
 """
@@ -32,7 +36,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
-from itertools import cycle
+from itertools import chain, cycle
 from pathlib import Path
 
 import common
@@ -367,6 +371,26 @@ def measure_training(args: argparse.Namespace) -> dict[str, dict]:
     }
 
 
+def measure_eflomal(args: argparse.Namespace) -> dict:
+    """CPU seconds of the command `--eflomal` for both directions, from text to links, and pairs per CPU second."""
+    vocab_size = SIZES["small"]["tokenizer"]["vocab_size"]
+    with tempfile.TemporaryDirectory() as folder:
+        files = [Path(folder, name) for name in ("source", "target", "forward", "backward")]
+        with files[0].open("w") as sources, files[1].open("w") as targets:
+            for source, target in Sentences.draw(args.eflomal_pairs, args.seed).ids(vocab_size):
+                sources.write(text_of(source, vocab_size) + "\n")
+                targets.write(text_of(target, vocab_size) + "\n")
+        options = zip(("-s", "-t", "-f", "-r"), map(str, files), strict=True)
+        # Where it is installed in a folder of its own, it finds its companions there.
+        environment = os.environ | {"PATH": os.pathsep.join([str(Path(args.eflomal).parent), os.environ["PATH"]])}
+        command = [args.eflomal, *chain.from_iterable(options)]
+        before = os.times()
+        subprocess.run(command, check=True, stderr=subprocess.DEVNULL, env=environment)
+        after = os.times()
+    seconds = after.children_user + after.children_system - before.children_user - before.children_system
+    return {"pairs": args.eflomal_pairs, "cpu_seconds": seconds, "pairs_per_second": args.eflomal_pairs / seconds}
+
+
 # ---- memory ----
 
 
@@ -456,6 +480,8 @@ def report(args: argparse.Namespace, result: dict) -> None:
             )
     title = f"Aligning {args.pairs} pairs, {args.device}, {args.dtype}, {args.threads} thread(s)"
     common.show(title, ["", "pairs/s", "tokens/s", "times encoder", "min - max", "target"], rows)
+    if "eflomal" in result:
+        print(f"eflomal: {result['eflomal']['pairs_per_second']:.1f} pairs per CPU second")
     rows = [
         [size, f"{measured['tokens_per_second']['median']:.0f}", "bf16" if measured["bf16"] else "float32"]
         for size, measured in result.get("training", {}).items()
@@ -481,13 +507,15 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--sizes", nargs="+", choices=tuple(SIZES), default=list(SIZES), help="of ours")
     parser.add_argument("--pairs", type=int, default=512, help="sentence pairs of a round")
     parser.add_argument("--batch-size", type=int, default=256, help="most pairs of a batch")
-    parser.add_argument("--batch-tokens", type=int, default=8192, help="most tokens, both sides and padding included")
+    parser.add_argument("--batch-tokens", type=int, default=4096, help="most tokens, both sides and padding included")
     parser.add_argument("--rounds", type=int, default=7, help="timed rounds")
     parser.add_argument("--warmup", type=int, default=1, help="rounds before those")
     parser.add_argument("--train-steps", type=int, default=3, help="training steps of a round; 0 for no training")
     parser.add_argument("--memory", action="store_true", help="measure the memory of `attncal align run` too")
     parser.add_argument("--memory-model", choices=("small", "tiny"), default="small")
     parser.add_argument("--lines", type=int, nargs="+", default=[10_000, 1_000_000], help="that it is measured with")
+    parser.add_argument("--eflomal", metavar="COMMAND", help="measure eflomal, too: how to call `eflomal-align`")
+    parser.add_argument("--eflomal-pairs", type=int, default=100_000, help="sentence pairs that it learns and aligns")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--output", type=Path, help="JSON file; by default results/, named for benchmark and device")
     return parser
@@ -509,6 +537,11 @@ def main(arguments: list[str] | None = None) -> dict:
         result["memory"] = measure_memory(args)
     result |= measure_aligning(args)
     common.release(args)
+    if args.eflomal:
+        result["eflomal"] = measure_eflomal(args)
+        for measured in result["aligners"].values():
+            speed = measured["text_to_links"]["pairs_per_second"]["median"]
+            measured["text_to_links"]["ratio_to_eflomal"] = speed / result["eflomal"]["pairs_per_second"]
     if args.train_steps and set(args.sizes) != {"hmm"}:  # counts are not trained in steps
         result["training"] = measure_training(args)
     report(args, result)

@@ -226,8 +226,13 @@ def speed() -> Iterator[dict]:
         for size in result["aligners"]:
             keys = ("aligners", size, "text_to_links", "ratio_to_encoder")
             yield repeated(f"speed/aligning/{size}/ratio_to_encoder", "times", file, result, *keys)
+            area = "aligner/speed" + ("" if size == DEFAULT_SIZE else f"/{size}")
             keys = (*keys[:-1], "pairs_per_second")
-            yield repeated(f"aligner/speed/{size}/pairs_per_second_core", "pairs/s", file, result, *keys)
+            yield repeated(f"{area}/pairs_per_second_core", "pairs/s", file, result, *keys)
+            if "eflomal" in result:
+                keys = (*keys[:-1], "ratio_to_eflomal")
+                name, seeds = f"{area}/pairs_per_second_core_over_eflomal", [result["config"]["seed"]]
+                yield entry(name, _follow(result, keys), "times", [at(file, *keys)], seeds=seeds)
     for file, result in read_all("benchmark_calibrated_attention_cpu").items():
         name = "speed/generation/gated-renormalized/ratio_to_step_by_step"
         yield repeated(name, "times", file, result, "generation", "speed_ratio")

@@ -154,9 +154,9 @@ def print_alignments(scores: dict[str, dict], reliability: Sequence[float], cons
     console.print(table)
     layer = scores["contribution"]["layer"]
     console.print(
-        "Lower is better. Every target word is linked to its strongest source word, in the layer that is best on\n"
-        "other data. The gold alignment links every full stop, but a decoder may know where a sentence ends without\n"
-        "looking: then no source word contributes.\n"
+        "Lower is better. Every target word is linked to its strongest source word, in the layer (from 0) that is\n"
+        "best on other data. The gold alignment links every full stop, but a decoder may know where a sentence ends\n"
+        "without looking: then no source word contributes.\n"
         f"In layer {layer} the token with most attention is the one that contributes most in "
         f"{reliability[layer]:.0%} of the steps.\n"
         f"{scores['attention']['all']['signature']}",
@@ -195,7 +195,7 @@ def save(folder: Path, model, example: str, bleu_score: BleuScore, scores: dict)
     model.save_pretrained(folder)
     results = [Result("BLEU", bleu_score.score, bleu_score.signature)]
     for (name, score), words in product(scores.items(), WORDS):
-        measure = f"AER of {name}, layer {score['layer']}"
+        measure = f"AER of {name}, layer {score['layer']} from 0"
         results.append(Result(measure, 100 * score[words]["aer"], score[words]["signature"]))
     write_model_card(
         folder,

@@ -123,7 +123,7 @@ class WordAligner:
         threshold: float | None = None,
         symmetrize: str | None = None,
         batch_size: int = 256,
-        batch_tokens: int = 8192,
+        batch_tokens: int = 4096,
     ) -> list[WordAlignment]:
         """Align sentence pairs, in batches by length; the results come in the order of the pairs.
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,7 @@ from hf_attncal.data.pharaoh import Link, format_links
 
 from .links import argmax_links
 from .sources import Weights
-from .symmetrization import harmonic, symmetrize
+from .symmetrization import harmonic, links_of_batch, symmetrize_batch
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -117,21 +118,17 @@ def merge(weights: Weights, pairs: Sequence[Pair], method: str, threshold: float
         _of_words(weights.target_null, target_side, target_lengths),
     )
     if method == "harmonic":
-        scores = largest_over_words(harmonic(weights.forward, weights.backward), source_side, target_side)
-        return _above_threshold(scores, pairs, *nulls, method, threshold)
+        scores = largest_over_words(harmonic(weights.forward, weights.backward), source_side, target_side).cpu()
+        return _alignments(links_of_batch(scores, threshold), scores, pairs, *nulls, method, threshold)
     forward, backward = largest_over_words(weights.forward, target_side, source_side).cpu(), None
     if weights.backward is not None:
         backward = largest_over_words(weights.backward, source_side, target_side).cpu()
-    results = []
-    for row, (pair, *null) in enumerate(zip(pairs, *nulls, strict=True)):
-        s, t = map(len, pair)
-        if threshold is None:
-            links, scores = argmax_links(forward[row, :t, :s]), forward[row, :t, :s].T
-        else:
-            other = None if backward is None else backward[row, :s, :t]
-            links, scores = symmetrize(forward[row, :t, :s], other, method, threshold)
-        results.append(_alignment(pair, links, scores, *null, method, threshold))
-    return results
+    if threshold is None:
+        links = [argmax_links(forward[row, :t, :s]) for row, (s, t) in enumerate(weights.words)]
+        scores = forward.transpose(1, 2)
+    else:
+        links, scores = symmetrize_batch(forward, backward, method, threshold)
+    return _alignments(links, scores, pairs, *nulls, method, threshold)
 
 
 def unaligned(pair: Pair, has_null: bool, method: str, threshold: float | None) -> WordAlignment:
@@ -176,45 +173,29 @@ def mean_over_words(values: Tensor, word_ids: Tensor, words: int) -> Tensor:
     return torch.where(count > 0, total / count.clamp(min=1), 1)[:, :words]
 
 
-def _above_threshold(
+def _alignments(
+    links: Sequence[tuple[Link, ...]],
     scores: Tensor,
     pairs: Sequence[Pair],
     source_nulls: Nulls,
     target_nulls: Nulls,
     method: str,
-    threshold: float,
+    threshold: float | None,
 ) -> list[WordAlignment]:
-    """Links of a batch of scores (batch, source words, target words), 0 at padding, without a loop over cells."""
-    linked = scores > threshold
-    _, i, j = (index.tolist() for index in linked.nonzero(as_tuple=True))
-    links = list(zip(i, j, strict=True))
-    link_scores = scores[linked].tolist()
-    stops = linked.sum(dim=(1, 2)).cumsum(0).tolist()
+    """The alignments of a batch from links and scores (batch, source words, target words), 0 at padding."""
+    scores = scores.clamp(max=1)  # a sum over subwords may be rounded up
+    rows = [row for row, of_pair in enumerate(links) for _ in of_pair]
+    i, j = torch.tensor([link for of_pair in links for link in of_pair], dtype=torch.long).reshape(-1, 2).T
+    values = scores[torch.tensor(rows, dtype=torch.long), i, j].tolist()
     best = scores.amax(dim=2).sum(dim=1) + scores.amax(dim=1).sum(dim=1)
-    means = (best / torch.tensor([len(s) + len(t) for s, t in pairs], device=scores.device)).tolist()
+    means = (best / torch.tensor([len(s) + len(t) for s, t in pairs])).tolist()
+    stops = [0, *accumulate(map(len, links))]
     return [
-        WordAlignment(*pair, tuple(links[start:stop]), tuple(link_scores[start:stop]), *nulls, mean, method, threshold)
-        for pair, start, stop, mean, *nulls in zip(
-            pairs, [0, *stops[:-1]], stops, means, source_nulls, target_nulls, strict=True
+        WordAlignment(*pair, of_pair, tuple(values[start:stop]), *null, mean, method, threshold)
+        for pair, of_pair, start, stop, mean, *null in zip(
+            pairs, links, stops[:-1], stops[1:], means, source_nulls, target_nulls, strict=True
         )
     ]
-
-
-def _alignment(
-    pair: Pair,
-    links: tuple[Link, ...],
-    scores: Tensor,
-    source_null: tuple[float, ...] | None,
-    target_null: tuple[float, ...] | None,
-    method: str,
-    threshold: float | None,
-) -> WordAlignment:
-    """The alignment of one pair from its links and its scores (source words, target words)."""
-    scores = scores.clamp(max=1)  # a sum over subwords may be rounded up
-    i, j = torch.tensor(links, dtype=torch.long).reshape(-1, 2).T
-    mean = float(torch.cat([scores.amax(dim=1), scores.amax(dim=0)]).mean())
-    values = tuple(scores[i, j].tolist())
-    return WordAlignment(*pair, links, values, source_null, target_null, mean, method, threshold)
 
 
 def _escaped(word: str) -> str:

@@ -11,6 +11,7 @@ Sources: `harmonic` is Mask-Align's (Chen et al. 2021, sec. 3.4); intersection a
 from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 from heapq import heapify, heappop, heappush
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -50,7 +51,15 @@ def links_above(scores: Tensor, threshold: float) -> tuple[Link, ...]:
     """
     if scores.dim() != 2:
         raise ValueError(f"`scores` must be (source, target), got the shape {tuple(scores.shape)}.")
-    return tuple((i, j) for i, j in (scores > threshold).nonzero().tolist())
+    return links_of_batch(scores[None], threshold)[0]
+
+
+def links_of_batch(scores: Tensor, threshold: float) -> list[tuple[Link, ...]]:
+    """`links_above` of each pair of a batch of scores (batch, source, target)."""
+    above = scores > threshold
+    _, i, j = (index.tolist() for index in above.nonzero(as_tuple=True))
+    stops = [0, *above.sum(dim=(1, 2)).cumsum(0).tolist()]
+    return [tuple(zip(i[start:stop], j[start:stop], strict=True)) for start, stop in pairwise(stops)]
 
 
 def symmetrize_links(forward: Iterable[Link], backward: Iterable[Link], method: str) -> tuple[Link, ...]:
@@ -119,11 +128,24 @@ def symmetrize(
         ValueError: an unknown `method`, no backward weights though the method needs them, or shapes that are not each
             other's transpose.
     """
+    backward = None if backward_weights is None else backward_weights[None]
+    links, scores = symmetrize_batch(forward_weights[None], backward, method, threshold)
+    return links[0], scores[0]
+
+
+def symmetrize_batch(
+    forward_weights: Tensor, backward_weights: Tensor | None, method: str, threshold: float
+) -> tuple[list[tuple[Link, ...]], Tensor]:
+    """`symmetrize` of each pair of a batch: weights (batch, target, source) and (batch, source, target), 0 at padding.
+
+    Returns:
+        The links of each pair, and the scores, (batch, source, target).
+    """
     if method not in SYMMETRIZATIONS:
         raise ValueError(f"`method` must be one of {SYMMETRIZATIONS}, got {method!r}.")
     if method == "forward":
         scores = forward_weights.transpose(-2, -1)
-        return links_above(scores, threshold), scores
+        return links_of_batch(scores, threshold), scores
     if backward_weights is None:
         raise ValueError(
             f"`method={method!r}` needs `backward_weights`, got None. Give both directions, or use 'forward'."
@@ -131,8 +153,9 @@ def symmetrize(
     forward, backward = _facing(forward_weights, backward_weights)
     if method == "harmonic":
         scores = harmonic(forward_weights, backward_weights)
-        return links_above(scores, threshold), scores
-    links = symmetrize_links(links_above(forward, threshold), links_above(backward, threshold), method)
+        return links_of_batch(scores, threshold), scores
+    directions = links_of_batch(forward, threshold), links_of_batch(backward, threshold)
+    links = [symmetrize_links(*pair, method) for pair in zip(*directions, strict=True)]
     if method == "backward":
         return links, backward
     merged = torch.minimum if method == "intersection" else torch.maximum
@@ -145,7 +168,7 @@ def _facing(forward: Tensor, backward: Tensor) -> tuple[Tensor, Tensor]:
     if transposed.shape != backward.shape:
         raise ValueError(
             "The weights of the two directions must be (target, source) and (source, target), got "
-            f"{tuple(forward.shape)} and {tuple(backward.shape)}."
+            f"{tuple(forward.shape[-2:])} and {tuple(backward.shape[-2:])}."
         )
     return transposed, backward
 
@@ -166,7 +189,9 @@ class _Growing:
     def grow(self, union: AbstractSet[Link]) -> None:
         # A neighbour that was refused once is refused for ever (covered words stay covered), so that each link is
         # looked at once: in this scan where it lies ahead, in the next one where the scan has passed it.
-        scan = [(j, i) for i, j in self.links]
+        candidates = union - self.links
+        near = {(i - source, j - target) for i, j in candidates for target, source in _NEIGHBOURS}
+        scan = [(j, i) for i, j in self.links & near]
         while scan:
             heapify(scan)
             following: list[Link] = []
@@ -174,8 +199,7 @@ class _Growing:
                 j, i = heappop(scan)
                 for target_step, source_step in _NEIGHBOURS:
                     link = i + source_step, j + target_step
-                    covered = link[0] in self.sources and link[1] in self.targets
-                    if link in union and not covered:
+                    if link in candidates and not (link[0] in self.sources and link[1] in self.targets):
                         self._add(*link)
                         place = link[1], link[0]
                         if place > (j, i):

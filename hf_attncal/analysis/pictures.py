@@ -123,7 +123,7 @@ def place(pair: Aligned) -> PairPicture:
     sides = (pair.source, pair.source_null, linked[0]), (pair.target, pair.target_null, linked[1])
     slots = [[max(text_width(word), _LEAST_SLOT) + _GAP for word in words] for words, *_ in sides]
     width = max(map(sum, slots))
-    unlinked = [len(seen) < len(words) for words, _, seen in sides]
+    unlinked = [len(seen) < len(words) for words, _, seen in sides]  # a line for the marks of NULL
     rows = [_words(*side, widths, width) for side, widths in zip(sides, slots, strict=True)]
     centres = [[word.x for word in words] for words, _ in rows]
     span = max((abs(centres[0][i] - centres[1][j]) for i, j in pair.links), default=0)

@@ -114,7 +114,7 @@ def add_run(actions: argparse._SubParsersAction) -> None:
     running.add_argument(
         "--batch-tokens",
         type=positive,
-        default=8192,
+        default=4096,
         help="most tokens at once, both sides and padding included (default: %(default)s)",
     )
     parser.set_defaults(run=_run_align)

@@ -230,54 +230,6 @@ def tokenize_for_alignment(
     return _tokenized(dataset, encode, names, max_length, shortest=2)
 
 
-def join_lines(dataset: Dataset, share: float, most: int, max_length: int, seed: int) -> Dataset:
-    """Consecutive pairs of `tokenize_for_alignment` joined into lines of several sentences; the rest as they are.
-
-    Args:
-        dataset: with `links` or without.
-        share: of the pairs, about so many are in a joined line, from 0 to 1.
-        most: pairs in a line; 2 to so many, each number as often.
-        max_length: most tokens of a side of a joined line.
-        seed: of the choice.
-    """
-    # A line of k pairs begins at a pair with this chance, and (most + 2) / 2 is the mean of k.
-    begin = share / (share + (1 - share) * (most + 2) / 2) if share else 0.0
-
-    def joined(batch: dict[str, list], rows: list[int]) -> dict[str, list]:
-        random = np.random.default_rng((seed, rows[0]))
-        columns: dict[str, list] = {name: [] for name in batch}
-        row = 0
-        while row < len(rows):
-            size = int(random.integers(2, most, endpoint=True)) if random.random() < begin else 1
-            line = {name: list(column[row]) for name, column in batch.items() if name != "length"}
-            for other in range(row + 1, min(row + size, len(rows))):
-                source, target = batch["input_ids"][other], batch["target_input_ids"][other]
-                offsets = len(line["input_ids"]), len(line["target_input_ids"])
-                if max(offsets[0] + len(source), offsets[1] + len(target)) > max_length:
-                    break
-                line["input_ids"] += source
-                line["target_input_ids"] += target
-                if "links" in line:
-                    line["links"] += [token + offsets[place % 2] for place, token in enumerate(batch["links"][other])]
-                row += 1
-            row += 1
-            line["length"] = max(len(line["input_ids"]), len(line["target_input_ids"]))
-            for name, value in line.items():
-                columns[name].append(value)
-        return columns
-
-    return dataset.map(
-        joined,
-        batched=True,
-        with_indices=True,
-        features=dataset.features,
-        keep_in_memory=True,
-        load_from_cache_file=False,
-        new_fingerprint=generate_random_fingerprint(),
-        desc="Joining lines",
-    )
-
-
 def token_counts(dataset: Dataset, vocab_size: int) -> tuple[torch.Tensor, torch.Tensor]:
     """How often each token occurs in `input_ids` and in `target_input_ids`, (vocab_size,) each."""
 

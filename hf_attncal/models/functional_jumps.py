@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 # Keeps a row that nothing explains from dividing by 0; far below every weight that matters, also in float32.
 _TINY = 1e-30
@@ -63,58 +64,60 @@ def jump_posterior(
     Returns:
         The posterior, in the type of `weights`. Differentiable with respect to all tensors of numbers.
     """
-    batch, steps, size = weights.shape
+    batch, _, size = weights.shape
     source = source_real.to(weights.dtype)
     weights = weights * source[:, None]
     attention = source[:, None] if attention is None else source[:, None] * attention
-    places = _by_distance(jumps.to(weights.dtype), size)  # (1 + S, S): from each position, the one before all first
-    reached = torch.matmul(attention, places.T).clamp(min=_TINY)  # (B, T, 1 + S)
-    normalizer = ((1 - uniform) / reached).expand(-1, steps, -1)
-    even = (uniform / attention.sum(dim=2, keepdim=True).clamp(min=_TINY)).expand(-1, steps, -1)
-    reached, attention = reached.expand(-1, steps, -1), attention.expand(-1, steps, -1)
+    # From each position, the one before all first, to each; nothing leads to the one before all.
+    places = F.pad(_by_distance(jumps.to(weights.dtype), size), (1, 0))
+    attention = F.pad(attention, (1, 0))
+    reached = torch.matmul(attention, places.T).clamp(min=_TINY)  # (B, T, 1 + S), or (B, 1, 1 + S)
+    even = uniform / attention.sum(dim=2, keepdim=True).clamp(min=_TINY)
     largest = torch.maximum(weights.detach().amax(dim=2), null.detach()).clamp(min=_TINY)
-    weights, null = weights / largest[:, :, None], null / largest
+    # A padded token is certainly NULL, which changes nothing.
+    weights = F.pad(torch.where(target_real[:, :, None], weights / largest[:, :, None], 0.0), (1, 0))
+    null = torch.where(target_real, null / largest, 1.0)[:, :, None]
+    normalizer, even = (t.expand(-1, weights.shape[1], -1) for t in ((1 - uniform) / reached, even))
 
-    # `last[p]` is the chance that the last real position so far is p, `at[s]` that this token is aligned to s.
-    last = torch.cat([source.new_ones(batch, 1), source.new_zeros(batch, size)], dim=1)
-    lasts, ats, stays, scales = [last], [], [], []
-    for step in range(steps):
-        real = target_real[:, step, None]
-        move = torch.matmul(last * normalizer[:, step], places) + even[:, step] * last.sum(dim=1, keepdim=True)
-        at, stay = move * weights[:, step], last * null[:, step, None]
-        scale = (at.sum(dim=1, keepdim=True) + stay.sum(dim=1, keepdim=True)).clamp(min=_TINY)
-        at, stay = at / scale, stay / scale
-        last = torch.where(real, torch.cat([stay[:, :1], stay[:, 1:] + at], dim=1), last)
+    # `last[p]` is the chance that the last real position so far is p, `move[s]` that a jump leads to s.
+    last = F.pad(source.new_ones(batch, 1), (0, size))
+    lasts, moves, scales = [], [], []
+    for joint, stay, norm, share in zip(*(t.unbind(1) for t in (weights, null, normalizer, even)), strict=True):
+        move = torch.addmm(share, last * norm, places)
         lasts.append(last)
-        ats.append(at)
-        stays.append(stay)
-        scales.append(torch.where(real, scale, 1.0))
+        moves.append(move)
+        last = torch.addcmul(last * stay, move, joint)
+        scales.append(last.sum(dim=1, keepdim=True).clamp(min=_TINY))
+        last = last / scales[-1]
 
+    scale = torch.stack(scales, dim=1)
+    weights, null = weights / scale, null / scale
     after = torch.ones_like(last)  # how well the rest is explained after each last position
-    found, found_null = [], []
-    counts = chances = None
-    if count:
-        counts, chances = torch.zeros_like(places), torch.zeros_like(places)
-    for step in reversed(range(steps)):
-        real = target_real[:, step, None]
-        found.append(torch.where(real, ats[step] * after[:, 1:], 0.0))
-        found_null.append(torch.where(real, stays[step] * after, 0.0).sum(dim=1))
-        explained = weights[:, step] * after[:, 1:] / scales[step]
-        jumped = torch.matmul(explained, places.T) * normalizer[:, step]
-        if count:
-            start = torch.where(real, lasts[step], 0.0)
-            counts += torch.matmul((start * normalizer[:, step]).T, explained)
-            chances += torch.matmul((start * jumped / reached[:, step]).T, attention[:, step])
-        before = jumped + even[:, step] * explained.sum(dim=1, keepdim=True)
-        after = torch.where(real, before + after * null[:, step, None] / scales[step], after)
-    likelihood = torch.stack(scales).log().sum(dim=0)[:, 0] + torch.where(target_real, largest.log(), 0.0).sum(dim=1)
-    posterior = torch.stack(found[::-1], dim=1), torch.stack(found_null[::-1], dim=1)
+    afters = []
+    backwards = (t.unbind(1)[::-1] for t in (weights, null, normalizer, even))
+    for joint, stay, norm, share in zip(*backwards, strict=True):
+        afters.append(after)
+        explained = joint * after
+        jumped = torch.addcmul(after * stay, torch.matmul(explained, places.T), norm)
+        after = torch.addcmul(jumped, explained.sum(dim=1, keepdim=True), share)
+
+    starts, after = torch.stack(lasts, dim=1), torch.stack(afters[::-1], dim=1)
+    explained = weights * after
+    found = (torch.stack(moves, dim=1) * explained)[..., 1:]
+    found_null = torch.where(target_real, (starts * after).sum(dim=2) * null[:, :, 0], 0.0)
+    likelihood = scale.log().sum(dim=1)[:, 0] + torch.where(target_real, largest.log(), 0.0).sum(dim=1)
     if not count:
-        return JumpPosterior(*posterior, likelihood)
-    width = len(jumps) // 2
-    index = _distances(size, width, jumps.device).flatten()
-    tables = (weights.new_zeros(len(jumps)).index_add_(0, index, t.flatten()) for t in (counts * places, chances))
-    return JumpPosterior(*posterior, likelihood, *(table.detach() for table in tables))
+        return JumpPosterior(found, found_null, likelihood)
+    starts = starts * normalizer
+    counts = torch.matmul(starts.flatten(0, 1).T, explained.flatten(0, 1)) * places
+    jumped = starts * torch.matmul(explained, places.T) / reached
+    chances = torch.matmul(jumped.flatten(0, 1).T, attention.expand_as(explained).flatten(0, 1))
+    index = _distances(size, len(jumps) // 2, jumps.device).flatten()
+    tables = (
+        weights.new_zeros(len(jumps)).index_add_(0, index, table[:, 1:].flatten()).detach()
+        for table in (counts, chances)
+    )
+    return JumpPosterior(found, found_null, likelihood, *tables)
 
 
 def initial_jumps(width: int) -> Tensor:

@@ -17,8 +17,10 @@ from .calibration import NullToken
 from .configuration_mask_align import MaskAlignConfig
 from .functional import attention_scores, with_null_scores
 
-# Where the mask hides a token: far below every score, and finite in bfloat16, float16 and float32.
+# Where the mask hides a token: far below every score, and finite in bfloat16, float16 and float32. Padding is hidden
+# from a query that may not even see its own token, too.
 HIDDEN = -3e4
+_PADDING = 2 * HIDDEN
 
 
 # ---- positions and masks ----
@@ -49,7 +51,43 @@ def relative_distance(target_real: Tensor, source_real: Tensor, dtype: torch.dty
 
 def additive_mask(real: Tensor) -> Tensor:
     """0 where a token is real and a large negative number elsewhere, (B, 1, 1, tokens)."""
-    return torch.zeros(real.shape, device=real.device).masked_fill(~real, HIDDEN)[:, None, None, :]
+    return torch.zeros(real.shape, device=real.device).masked_fill(~real, _PADDING)[:, None, None, :]
+
+
+class RealTokens:
+    """The real tokens of a padded batch in one row: what works on each token alone is not computed for padding.
+
+    Args:
+        real: True where a token is not padding, (B, T); R of them are. heads: H, of attention.
+    """
+
+    def __init__(self, real: Tensor, heads: int):
+        self.real, self.heads = real, heads
+        pair, place = real.nonzero(as_tuple=True)
+        length = real.shape[1]
+        self._places = pair * length + place
+        head = torch.arange(heads, device=real.device)
+        self._places_of_heads = ((pair[:, None] * heads + head) * length + place[:, None]).flatten()
+
+    def pack(self, padded: Tensor) -> Tensor:
+        """(B, T, d) -> (R, d)."""
+        return padded.flatten(0, 1).index_select(0, self._places)
+
+    def pad(self, packed: Tensor) -> Tensor:
+        """(R, d) -> (B, T, d), 0 at padding."""
+        rows = packed.new_zeros(self.real.numel(), packed.shape[1])
+        return rows.index_copy_(0, self._places, packed).unflatten(0, self.real.shape)
+
+    def split_heads(self, packed: Tensor) -> Tensor:
+        """(R, d) -> (B, H, T, d / H), 0 at padding."""
+        batch, length = self.real.shape
+        parts = packed.view(-1, packed.shape[1] // self.heads)
+        rows = packed.new_zeros(batch * self.heads * length, parts.shape[1])
+        return rows.index_copy_(0, self._places_of_heads, parts).view(batch, self.heads, length, -1)
+
+    def join_heads(self, padded: Tensor) -> Tensor:
+        """(B, H, T, d / H) -> (R, d)."""
+        return padded.flatten(0, 2).index_select(0, self._places_of_heads).view(-1, self.heads * padded.shape[3])
 
 
 # ---- attention ----
@@ -65,10 +103,9 @@ def eager_attention_forward(
     **kwargs,
 ) -> tuple[Tensor, Tensor]:
     """Attention that forms its weights; the additive mask must be broadcastable to (B, H, T, S)."""
-    scores = torch.matmul(query, key.transpose(2, 3)) * scaling
-    if attention_mask is not None:
-        scores = scores + attention_mask
-    weights = torch.softmax(scores, dim=-1, dtype=at_least_float32(scores)).to(query.dtype)
+    scores = torch.matmul(query, key.transpose(2, 3))
+    scores = scores * scaling if attention_mask is None else torch.add(attention_mask, scores, alpha=scaling)
+    weights = torch.softmax(scores, dim=-1)  # which sums in float32 whatever the type
     return torch.matmul(weights, value).transpose(1, 2), weights
 
 
@@ -98,18 +135,18 @@ class MaskAlignAttention(_QueriesAndKeys):
         self.v_proj = nn.Linear(config.d_model, config.d_model)
         self.out_proj = nn.Linear(config.d_model, config.d_model)
 
-    def forward(self, query: Tensor, states: Tensor, mask: Tensor) -> Tensor:
-        """query: (B, T, d_model). states: (B, S, d_model). mask: additive, broadcastable to (B, 1, T, S)."""
+    def forward(self, query: Tensor, states: Tensor, mask: Tensor, tokens: RealTokens) -> Tensor:
+        """query, states: (R, d_model), of the real tokens. mask: additive, broadcastable to (B, 1, T, T)."""
         attend = ALL_ATTENTION_FUNCTIONS.get_interface(self.config._attn_implementation, eager_attention_forward)
         context, _ = attend(
             self,
-            self.heads(self.q_proj(query)),
-            self.heads(self.k_proj(states)),
-            self.heads(self.v_proj(states)),
+            tokens.split_heads(self.q_proj(query)),
+            tokens.split_heads(self.k_proj(states)),
+            tokens.split_heads(self.v_proj(states)),
             mask.to(query.dtype),
             scaling=self.scaling,
         )
-        return self.out_proj(context.flatten(2))
+        return self.out_proj(tokens.join_heads(context.transpose(1, 2)))
 
 
 class MaskAlignCrossAttention(_QueriesAndKeys):
@@ -169,7 +206,7 @@ class MaskAlignReadingAttention(MaskAlignCrossAttention):
 
 
 class MaskAlignFeedForward(nn.Module):
-    """Layer norm, two linear layers with an activation between, and a residual: (B, T, d_model), likewise."""
+    """Layer norm, two linear layers with an activation between, and a residual: (..., d_model), likewise."""
 
     def __init__(self, config: MaskAlignConfig):
         super().__init__()
@@ -198,9 +235,10 @@ class MaskAlignEncoderLayer(GradientCheckpointingLayer):
         self.ffn = MaskAlignFeedForward(config) if feed_forward else nn.Identity()
         self.dropout = nn.Dropout(config.dropout)
 
-    def forward(self, states: Tensor, mask: Tensor) -> Tensor:
+    def forward(self, states: Tensor, mask: Tensor, tokens: RealTokens) -> Tensor:
+        """states: (R, d_model), of the real tokens. mask: additive, broadcastable to (B, 1, T, T)."""
         normed = self.self_attn_layer_norm(states)
-        return self.ffn(states + self.dropout(self.self_attn(normed, normed, mask)))
+        return self.ffn(states + self.dropout(self.self_attn(normed, normed, mask, tokens)))
 
 
 class MaskAlignDecoderLayer(MaskAlignEncoderLayer):
@@ -210,7 +248,7 @@ class MaskAlignDecoderLayer(MaskAlignEncoderLayer):
     updated states: what a query may not see it cannot see at second hand either.
     """
 
-    def forward(self, query: Tensor, embeddings: Tensor, mask: Tensor) -> Tensor:
-        """query, embeddings: (B, T, d_model). mask: additive, broadcastable to (B, 1, T, T)."""
-        attended = self.self_attn(self.self_attn_layer_norm(query), embeddings, mask)
+    def forward(self, query: Tensor, embeddings: Tensor, mask: Tensor, tokens: RealTokens) -> Tensor:
+        """query, embeddings: (R, d_model), of the real tokens. mask: additive, broadcastable to (B, 1, T, T)."""
+        attended = self.self_attn(self.self_attn_layer_norm(query), embeddings, mask, tokens)
         return self.ffn(query + self.dropout(attended))

@@ -22,6 +22,7 @@ from .mask_align_layers import (
     MaskAlignCrossAttention,
     MaskAlignFeedForward,
     MaskAlignReadingAttention,
+    RealTokens,
     at_least_float32,
 )
 
@@ -34,13 +35,14 @@ class Side:
     """One language of a batch of sentence pairs, N tokens long.
 
     Args:
-        ids: (B, N). real: True where a token is not padding, (B, N).
+        ids: (B, N). real: True where a token is not padding, (B, N). packing: which these are.
         tokens: token embeddings, (B, N, d_model). positions: (N, d_model). embedded: both, with dropout.
         vocabulary: the embedding table, (vocabulary, d_model). frequency: of each entry in the training text.
     """
 
     ids: Tensor
     real: Tensor
+    packing: RealTokens
     tokens: Tensor
     positions: Tensor
     embedded: Tensor

@@ -25,6 +25,7 @@ from .mask_align_layers import (
     MaskAlignCrossAttention,
     MaskAlignDecoderLayer,
     MaskAlignEncoderLayer,
+    RealTokens,
     additive_mask,
     sinusoidal_positions,
 )
@@ -87,11 +88,11 @@ class MaskAlignDirection(nn.Module):
 
     def forward(self, source: Side, target: Side) -> Evidence:
         """Everything up to the weights of the cross-attention."""
-        states = source.embedded
+        states = source.packing.pack(source.embedded)
         mask = additive_mask(source.real)
         for layer in self.encoder_layers:
-            states = layer(states, mask)
-        states = self.encoder_layer_norm(states)
+            states = layer(states, mask, source.packing)
+        states = source.packing.pad(self.encoder_layer_norm(states))
 
         embeddings = query = target.embedded
         mask = additive_mask(target.real)
@@ -102,9 +103,10 @@ class MaskAlignDirection(nn.Module):
             alone = target.real.sum(dim=1) < 2
             embeddings = embeddings.masked_fill(alone[:, None, None], 0.0)
             query = self.dropout(target.positions.to(embeddings.dtype)).expand_as(embeddings)
+        query, embeddings = target.packing.pack(query), target.packing.pack(embeddings)
         for layer in self.decoder_layers:
-            query = layer(query, embeddings, mask)
-        return self.prediction.attend(source, target, states, query)
+            query = layer(query, embeddings, mask, target.packing)
+        return self.prediction.attend(source, target, states, target.packing.pad(query))
 
 
 class MaskAlignPreTrainedModel(WholeCheckpointMixin, PreTrainedModel):
@@ -297,7 +299,8 @@ class MaskAlignModel(MaskAlignPreTrainedModel):
         tokens = table(ids)
         positions = sinusoidal_positions(ids.shape[1], self.config.d_model, tokens.device, tokens.dtype)
         embedded = self.dropout(tokens * math.sqrt(self.config.d_model) + positions)
-        return Side(ids, real, tokens, positions, embedded, table.weight, frequency)
+        packing = RealTokens(real, self.config.attention_heads)
+        return Side(ids, real, packing, tokens, positions, embedded, table.weight, frequency)
 
     @staticmethod
     def _output(forward: Tensor, backward: Tensor, source: Side, target: Side) -> MaskAlignOutput:

@@ -19,7 +19,7 @@ from hf_attncal.alignment.gold import TUNED, Gold, evaluating, read_links, score
 from hf_attncal.alignment.quality import LEAST_SCORE, estimate_quality
 from hf_attncal.data.batching import TokenBatchSampler
 from hf_attncal.data.collators import AlignmentCollator
-from hf_attncal.data.corpora import join_lines, token_counts, tokenize_for_alignment
+from hf_attncal.data.corpora import token_counts, tokenize_for_alignment
 from hf_attncal.families import FAMILIES, Family
 from hf_attncal.hub import Result
 from hf_attncal.metrics import records
@@ -49,7 +49,6 @@ NAMED_VALUES = (
     "null_weight",
 )
 _EVALUATION_TOKENS = 1500
-_MOST_JOINED = 6  # pairs in a line
 _JUMP_ROUNDS = 3  # of EM; more explain a text better, but align it no better
 # How many pairs the quality is estimated from.
 _SAMPLE = 300
@@ -106,7 +105,6 @@ class AlignerConfig(Settings):
     model: dict[str, Any] = field(default_factory=dict)
     average_last: Positive = 1
     jump_pairs: NotNegative = 2000
-    joined_share: float = 0.5
 
     arguments_class = AlignerTrainingArguments
     links = {"train": "guide", "dev": "gold", "test": "gold"}
@@ -149,8 +147,6 @@ class AlignerConfig(Settings):
                     f"`{key}` is for a network, got {value!r}: counts (`model.size: hmm`) begin with nothing but "
                     "text, and read it as often as the section `counts` says. Leave it out, or choose another size."
                 )
-        if not 0 <= self.joined_share <= 1:
-            raise ValueError(f"`joined_share` must be from 0 to 1, got {self.joined_share}.")
         if self.data.test and not self.data.test.get("gold"):
             raise ValueError(f"`data.test` must name `gold`, the links to measure AER with, got {self.data.test}.")
 
@@ -311,12 +307,10 @@ def train_aligner(
             model = build_model(config.family, section, _of_text(config, tokenizer))
             if not config.model.get("init_from"):
                 model.set_token_counts(*token_counts(texts["train"], len(tokenizer)))
-            positions = model.config.max_position_embeddings
-            joined = join_lines(texts["train"], config.joined_share, _MOST_JOINED, positions, args.seed)
             trainer = AlignerTrainer(
                 model=model,
                 args=args,
-                train_dataset=joined,
+                train_dataset=texts["train"],
                 eval_dataset=texts.get("held_out"),
                 data_collator=AlignmentCollator(tokenizer.pad_token_id),
                 processing_class=tokenizer,

@@ -6,7 +6,14 @@ import pytest
 import torch
 from helpers import assert_close
 
-from hf_attncal.alignment.symmetrization import SYMMETRIZATIONS, harmonic, links_above, symmetrize, symmetrize_links
+from hf_attncal.alignment.symmetrization import (
+    SYMMETRIZATIONS,
+    harmonic,
+    links_above,
+    symmetrize,
+    symmetrize_batch,
+    symmetrize_links,
+)
 
 GROWING = ("grow-diag", "grow-diag-final", "grow-diag-final-and")
 LINK_METHODS = SYMMETRIZATIONS[1:]
@@ -211,6 +218,24 @@ def test_weights_are_merged_by_every_method(method, seed):
     assert_close(scores, expected_scores)
     if method not in GROWING:
         assert links == links_above(scores, 0.45)  # the score decides
+
+
+@pytest.mark.parametrize("method", SYMMETRIZATIONS)
+def test_the_pairs_of_a_batch_are_merged_apart(method):
+    """Three pairs of different lengths; the second has no links."""
+    generator = torch.Generator().manual_seed(1)
+    sizes = [(5, 4), (2, 6), (3, 3)]
+    forward, backward = torch.zeros(3, 6, 5), torch.zeros(3, 5, 6)
+    for row, (sources, targets) in enumerate(sizes):
+        factor = 0.1 if row == 1 else 1.0
+        forward[row, :targets, :sources] = factor * torch.rand(targets, sources, generator=generator)
+        backward[row, :sources, :targets] = factor * torch.rand(sources, targets, generator=generator)
+    links, scores = symmetrize_batch(forward, backward, method, 0.4)
+    assert [bool(of_pair) for of_pair in links] == [True, False, True]
+    for row, (sources, targets) in enumerate(sizes):
+        alone = symmetrize(forward[row, :targets, :sources], backward[row, :sources, :targets], method, 0.4)
+        assert links[row] == alone[0]
+        assert torch.equal(scores[row, :sources, :targets], alone[1])
 
 
 def test_one_direction_is_enough_for_forward_only():

@@ -4,11 +4,13 @@ from itertools import pairwise
 from types import SimpleNamespace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import TextPath
 from picture_helpers import HOSTILE, NUMBERS, SOURCE, SOURCE_MARKS, TARGET, TARGET_MARKS, pictures_of
 
-from hf_attncal.analysis.pictures import PAGE_FOOT, page_head, page_pair, pair_html, place, short, text_width
+from hf_attncal.analysis.pictures import PAGE_FOOT, page_head, page_pair, pair_html, place, short, shown, text_width
 
 ENGLISH, FRENCH = ["I", "do", "not", "think", "so", "."], ["je", "ne", "le", "pense", "pas", "."]
 LINKS = ((0, 0), (1, 1), (2, 1), (2, 4), (3, 3), (5, 5))
@@ -144,6 +146,14 @@ def test_hostile_text_is_text():
         assert (found.groups[SOURCE], found.groups[TARGET]) == (HOSTILE, HOSTILE[::-1])
         assert len(found.links) == len(HOSTILE) - 1
     assert "<script" not in page
+
+
+@given(st.lists(st.text(min_size=1).filter(lambda word: word.split() == [word]), max_size=6), st.randoms())
+def test_any_words_come_back_from_the_html(words, random):
+    links = tuple(sorted({(random.randrange(len(words)), random.randrange(len(words))) for _ in words}))
+    (found,) = pictures_of(pair_html(aligned(words, words[::-1], links)))
+    assert tuple(found.links) == links
+    assert (found.groups[SOURCE], found.groups[TARGET]) == (list(map(shown, words)), list(map(shown, words[::-1])))
 
 
 def test_what_no_page_may_hold_is_replaced():

@@ -3,14 +3,13 @@
 import gzip
 import json
 import lzma
-from itertools import chain
 
 import datasets
 import pytest
 from datasets import Dataset
 from tokenizers.processors import TemplateProcessing
 
-from hf_attncal.data.corpora import all_lines, join_lines, load_parallel, read_parallel, tokenize_pairs
+from hf_attncal.data.corpora import all_lines, load_parallel, read_parallel, tokenize_pairs
 from hf_attncal.data.text import read_lines
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
 
@@ -190,44 +189,3 @@ def test_nothing_is_written_to_the_cache(tokenizer, tmp_path, monkeypatch):
     dataset, _ = tokenize_pairs(Dataset.from_dict({"source": ENGLISH, "target": GERMAN}), tokenizer, 64)
     assert dataset.cache_files == []
     assert list(tmp_path.iterdir()) == []
-
-
-def aligned_rows(pairs: int, links: bool = True) -> Dataset:
-    """Rows as of `tokenize_for_alignment`: token ids that no other row has, each linked to the one that faces it."""
-    rows = []
-    for row in range(pairs):
-        source, target = (list(range(20 * row, 20 * row + 3 + row % extra)) for extra in (3, 4))
-        linked = [token for place in range(3) for token in (place, place)]
-        rows.append({"input_ids": source, "target_input_ids": target, "length": max(len(source), len(target))})
-        rows[-1] |= {"links": linked} if links else {}
-    return Dataset.from_list(rows)
-
-
-def test_joined_lines_hold_every_pair_once_in_order_with_its_links():
-    rows = aligned_rows(3000)
-    lines = join_lines(rows, share=0.5, most=4, max_length=512, seed=3)
-    for side in ("input_ids", "target_input_ids"):
-        assert list(chain.from_iterable(lines[side])) == list(chain.from_iterable(rows[side]))
-    sizes = [len(links) // 6 for links in lines["links"]]
-    assert sum(sizes) == 3000
-    assert set(sizes) == {1, 2, 3, 4}
-    assert sum(size for size in sizes if size > 1) / 3000 == pytest.approx(0.5, abs=0.06)
-    for line in lines:
-        assert line["length"] == max(len(line["input_ids"]), len(line["target_input_ids"]))
-        linked = line["links"]
-        for i, j in zip(linked[::2], linked[1::2], strict=True):  # the id says from which row and place a token is
-            assert line["input_ids"][i] == line["target_input_ids"][j]
-
-
-def test_which_lines_are_joined_goes_by_the_seed():
-    rows = aligned_rows(100, links=False)
-    lines = [join_lines(rows, 0.5, 6, 512, seed)["input_ids"] for seed in (1, 1, 2)]
-    assert lines[0] == lines[1] != lines[2]
-
-
-def test_the_limits_of_joining():
-    rows = aligned_rows(50)
-    assert join_lines(rows, 0.0, 6, 512, 1).to_list() == rows.to_list()
-    sizes = [len(links) // 6 for links in join_lines(rows, 1.0, 2, 512, 1)["links"]]
-    assert sizes == [2] * 25
-    assert max(join_lines(rows, 1.0, 6, 12, 1)["length"]) == 12

@@ -256,6 +256,21 @@ def test_a_command_that_fails_is_an_error(aligning, tmp_path, monkeypatch):
         aligning.peak_of_aligning(options(aligning), "nowhere", 40, 3000)
 
 
+def test_eflomal_is_counted_in_cpu_seconds(aligning, tmp_path):
+    """Of the command alone, whatever else waits; it gets the sentences as text, a line each, and four files."""
+    body = (
+        "files = dict(zip(sys.argv[1::2], sys.argv[2::2], strict=True))",
+        "assert [len(open(files[side]).readlines()) for side in ('-s', '-t')] == [9, 9] and {'-f', '-r'} < files.keys()",
+        "import time",
+        "time.sleep(1)",
+        "while time.process_time() < 0.3: pass",
+    )
+    command = script(tmp_path / "eflomal-align", *body)
+    measured = aligning.measure_eflomal(options(aligning, "--eflomal", command, "--eflomal-pairs", "9"))
+    assert 0.3 <= measured["cpu_seconds"] < 1
+    assert measured["pairs_per_second"] == 9 / measured["cpu_seconds"]
+
+
 # ---- aligners.py ----
 
 # Two dev pairs and two test pairs, some upper case, an empty side in the training text, a word like the separator.

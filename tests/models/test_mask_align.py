@@ -25,7 +25,7 @@ from transformers import AutoConfig, AutoModel
 from hf_attncal import MaskAlignConfig, MaskAlignModel
 from hf_attncal.models.configuration_mask_align import PREDICTIONS
 from hf_attncal.models.functional_jumps import initial_jumps
-from hf_attncal.models.mask_align_layers import sinusoidal_positions
+from hf_attncal.models.mask_align_layers import RealTokens, eager_attention_forward, sinusoidal_positions
 from hf_attncal.models.mask_align_prediction import (
     PREDICTION_HEADS,
     AttentionPrediction,
@@ -889,3 +889,36 @@ def test_outputs_as_a_tuple():
     assert len(parts) == 4
     assert_identical(parts[0], outputs.forward_attention)
     assert model(**batch_of(PAIRS), return_loss=True, return_dict=False)[0].dim() == 0
+
+
+# ---- padding ----
+
+
+def test_real_tokens_are_packed_and_padded_in_their_places():
+    """Wherever the padding is; heads too, and both are each other's inverse."""
+    real = torch.tensor([[1, 1, 0], [0, 0, 0], [0, 1, 1]]).bool()
+    tokens = RealTokens(real, heads=2)
+    padded = torch.randn(3, 3, 4)
+    packed = tokens.pack(padded)
+    assert_identical(packed, torch.stack([padded[0, 0], padded[0, 1], padded[2, 1], padded[2, 2]]))
+    assert_identical(tokens.pad(packed), padded * real[:, :, None])
+    heads = tokens.split_heads(packed)
+    assert_identical(heads, (padded * real[:, :, None]).view(3, 3, 2, 2).transpose(1, 2))
+    assert_identical(tokens.join_heads(heads), packed)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_attention_in_a_narrow_type_rounds_once(dtype):
+    """The softmax sums more precisely than its type: over many tokens, whose weights a narrow sum would lose."""
+    query, key = torch.randn(1, 1, 2, 4, dtype=dtype), torch.randn(1, 1, 3000, 4, dtype=dtype)
+    mask = torch.zeros(1, 1, 1, 3000, dtype=dtype)
+    mask[..., ::2] = -3e4
+    _, weights = eager_attention_forward(None, query, key, key, mask, scaling=0.5)
+    scores = torch.matmul(query, key.transpose(2, 3)) * 0.5 + mask
+    precise = torch.softmax(scores.double(), dim=-1)
+    assert weights.dtype == dtype
+    assert not weights[..., ::2].any()
+    # Twice what rounding the scores and the weights once changes.
+    assert largest_difference(weights.double() / precise.clamp(min=1e-12), (precise > 0).double()) < 4 * torch.finfo(
+        dtype
+    ).eps * max(1.0, float(scores[..., 1::2].abs().max()))
