@@ -3,7 +3,7 @@ between subwords."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -15,16 +15,22 @@ from hf_attncal.data.words import NO_WORD, WordTokens, tokenize_words
 from hf_attncal.inference.loading import load_whole
 
 from .sources import Weights, WeightSource, Words
-from .windows import merge_windows, pair_windows
+from .windows import cut_pair, merge_windows, pair_windows
 
 # Forward (batch, target, source), backward (batch, source, target), target NULL and source NULL.
 Directions = tuple[Tensor, Tensor, Tensor, Tensor]
 
 
 class MaskAlignSource(WeightSource):
-    """Both directions of a Mask-Align model, or of one that counts. Needs a fast tokenizer."""
+    """Both directions of a Mask-Align model, or of one that counts. Needs a fast tokenizer.
+
+    Attributes:
+        longest_uncut: a side of more tokens is cut where the weights show that nothing crosses (`cut_pair`), and the
+            parts are read once more, each alone: models have learned from lines of one sentence. None: never.
+    """
 
     kind = "a word aligner"
+    longest_uncut: int | None = 40
 
     def __init__(self, model, tokenizer, settings=None):
         super().__init__(model, tokenizer, settings)
@@ -53,7 +59,7 @@ class MaskAlignSource(WeightSource):
     def weights(
         self, pairs: Sequence[Words], batch_size: int, batch_tokens: int
     ) -> Iterator[tuple[list[int], Weights]]:
-        """A side of more tokens than the model has positions is read in overlapping windows (see `windows.py`)."""
+        """What a long line needs is in `windows.py`: it is cut into parts, or read in overlapping windows."""
         texts = [" ".join(side) for pair in pairs for side in pair]
         if self.model.config.lowercase:
             texts = [text.lower() for text in texts]
@@ -67,10 +73,13 @@ class MaskAlignSource(WeightSource):
         ids = [(source.ids, target.ids) for source, target in encoded]
         for batch in _batches([ids[index] for index in short], batch_size, batch_tokens):
             chosen = [short[place] for place in batch]
+            tokens = [encoded[index] for index in chosen]
             found = self.directions([ids[index] for index in chosen])
-            yield chosen, _with_words(found, [encoded[index] for index in chosen])
+            self._cut(found, [tuple(map(_Side.of, pair)) for pair in tokens])
+            yield chosen, _with_words(found, tokens)
         for index in long:
             found = self._in_windows(*ids[index], limit, batch_size, batch_tokens)
+            self._cut(found, [tuple(map(_Side.of, encoded[index]))])
             yield [index], _with_words(found, [encoded[index]])
 
     def directions(self, pairs: Sequence[tuple[np.ndarray, np.ndarray]]) -> Directions:
@@ -97,6 +106,29 @@ class MaskAlignSource(WeightSource):
             )
         return found
 
+    def _cut(self, found: Directions, pairs: Sequence[tuple["_Side", "_Side"]]) -> None:
+        """Put the weights of their parts in place of those of the pairs that are long and can be cut."""
+        longest, limit = self.longest_uncut, self.model.config.max_position_embeddings
+        parts = []
+        for row, (source, target) in enumerate(pairs):
+            if longest is None or max(len(source.ids), len(target.ids)) <= longest:
+                continue
+            s, t = slice(len(source.ids)), slice(len(target.ids))
+            windows = cut_pair(found[0][row, t, s], found[1][row, s, t], source.starts, target.starts)
+            if len(windows) > 1 and all(i.stop - i.start <= limit and j.stop - j.start <= limit for i, j in windows):
+                parts += [(row, i, j) for i, j in windows]
+        if not parts:
+            return
+        sides = [(pairs[row][0].part(i), pairs[row][1].part(j)) for row, i, j in parts]
+        read = self.directions([(source.ids, target.ids) for source, target in sides])
+        self._cut(read, sides)
+        for row in {row for row, *_ in parts}:
+            found[0][row], found[1][row] = 0, 0
+        for number, (row, i, j) in enumerate(parts):
+            s, t = slice(i.stop - i.start), slice(j.stop - j.start)
+            found[0][row, j, i], found[1][row, i, j] = read[0][number, t, s], read[1][number, s, t]
+            found[2][row, j], found[3][row, i] = read[2][number, t], read[3][number, s]
+
     def _in_windows(
         self, source: np.ndarray, target: np.ndarray, limit: int, batch_size: int, batch_tokens: int
     ) -> Directions:
@@ -114,6 +146,20 @@ class MaskAlignSource(WeightSource):
         forward, target_null = merge_windows(parts[0], len(target), len(source))
         backward, source_null = merge_windows(parts[1], len(source), len(target))
         return forward[None], backward[None], target_null[None], source_null[None]
+
+
+class _Side(NamedTuple):
+    """Tokens of one side: their ids, and whether a word begins at each, (tokens,)."""
+
+    ids: np.ndarray
+    starts: Tensor
+
+    @classmethod
+    def of(cls, tokens: WordTokens) -> "_Side":
+        return cls(tokens.ids, torch.from_numpy(np.diff(tokens.word_ids, prepend=NO_WORD) != 0))
+
+    def part(self, tokens: slice) -> "_Side":
+        return _Side(self.ids[tokens], self.starts[tokens])
 
 
 def _batches(

@@ -4,7 +4,7 @@ import json
 import math
 import re
 from dataclasses import replace
-from itertools import pairwise
+from itertools import chain, pairwise
 from types import SimpleNamespace
 
 import pytest
@@ -18,7 +18,7 @@ from hf_attncal.alignment import Seq2SeqAttention, WordAligner, WordAlignment, a
 from hf_attncal.alignment.mask_align import MaskAlignSource
 from hf_attncal.alignment.merging import largest_over_words, mean_over_words
 from hf_attncal.alignment.symmetrization import SYMMETRIZATIONS, symmetrize
-from hf_attncal.alignment.windows import merge_windows, pair_windows, window_slices
+from hf_attncal.alignment.windows import cut_pair, merge_windows, pair_windows, window_slices
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
 from hf_attncal.data.words import tokenize_words
 from hf_attncal.models.configuration_mask_align import MaskAlignConfig
@@ -468,6 +468,97 @@ def test_long_pairs_among_short_ones(tokenizer, config):
         assert max(len(long.source_null), len(long.target_null)) == 60
         assert all(0 <= value <= 1 for value in (*long.scores, *long.source_null, *long.target_null))
     assert {j for _, j in found[3].links} & set(range(40, 60))
+
+
+# ---- lines that are cut ----
+
+
+def block_weights(*blocks: tuple[int, int], leak: float = 0.0) -> tuple[torch.Tensor, torch.Tensor]:
+    """Weights (target, source) and (source, target) of parts of (target, source) tokens; `leak` of each crosses."""
+    forward = torch.block_diag(*(torch.rand(t, s) for t, s in blocks)) + leak * torch.rand(
+        sum(t for t, _ in blocks), sum(s for _, s in blocks)
+    )
+    return forward / forward.sum(dim=1, keepdim=True), (forward / forward.sum(dim=0)).mT
+
+
+def slow_cuts(forward, backward, source_starts, target_starts, least=8, most=0.5) -> list[tuple[slice, slice]]:
+    """`cut_pair` by its definition, in loops."""
+    target, source = forward.shape
+    parts, i, j = [], 0, 0
+    for row in range(target):
+        best = None
+        for column in range(source):
+            sizes = (row - j, target - row, column - i, source - column)
+            if min(sizes) < least or not (target_starts[row] and source_starts[column]):
+                continue
+            crossing = sum(
+                math.sqrt(forward[t, s] * backward[s, t])
+                for t in range(target)
+                for s in range(source)
+                if (t < row) != (s < column)
+            )
+            if crossing < most and (best is None or crossing < best[0] - 1e-12):
+                best = crossing, column
+        if best is not None:
+            parts.append((slice(i, best[1]), slice(j, row)))
+            i, j = best[1], row
+    return [*parts, (slice(i, source), slice(j, target))]
+
+
+@pytest.mark.parametrize(
+    ("blocks", "leak", "parts"),
+    [(((11, 9), (12, 14)), 0, 2), (((9, 10), (8, 9), (12, 10)), 2e-3, 3), (((20, 20),), 0, 1), (((7, 30),), 0, 1)],
+)
+def test_a_line_is_cut_where_nothing_crosses(blocks, leak, parts):
+    torch.manual_seed(3)
+    forward, backward = (weights.double() for weights in block_weights(*blocks, leak=leak))
+    target, source = forward.shape
+    everywhere = [torch.ones(length, dtype=torch.bool) for length in (source, target)]
+    found = cut_pair(forward, backward, *everywhere)
+    assert found == slow_cuts(forward, backward, *everywhere)
+    assert len(found) == parts
+    ends = [(j.stop, i.stop) for i, j in found]
+    assert ends == [(sum(t for t, _ in blocks[: n + 1]), sum(s for _, s in blocks[: n + 1])) for n in range(parts)]
+    some = [torch.rand(length) < 0.5 for length in (source, target)]
+    assert cut_pair(forward, backward, *some) == slow_cuts(forward, backward, *some)
+
+
+def test_no_word_is_cut_in_two():
+    forward, backward = block_weights((10, 10), (10, 10))
+    starts = torch.ones(20, dtype=torch.bool)
+    assert len(cut_pair(forward, backward, starts, starts)) == 2
+    inside = starts.clone()
+    inside[10] = False
+    assert len(cut_pair(forward, backward, inside, starts)) == 1
+    assert len(cut_pair(forward, backward, starts, inside)) == 1
+
+
+def test_the_parts_of_a_long_line_are_read_alone():
+    aligner = identity_aligner(limit=200)
+    sentences = [[f"w{20 * n + place}" for place in range(20)] for n in range(4)]
+    targets = [sentence[::-1] for sentence in sentences]
+    pairs = list(zip(sentences, targets, strict=True))
+    line = [list(chain(*side)) for side in (sentences, targets)]
+    alone = aligner.align(pairs)
+    aligner.model.batches.clear()
+    short, joined = aligner.align([pairs[0], line])
+    read = [tuple(source.shape) for source, _ in aligner.model.batches]
+    assert (4, 20) in read  # nothing inside a reversed sentence can be cut
+    assert short.links == alone[0].links
+    expected = [(i + 20 * n, j + 20 * n) for n, found in enumerate(alone) for i, j in found.links]
+    assert list(joined.links) == expected
+    aligner.model.batches.clear()
+    aligner.source.longest_uncut = None
+    assert list(aligner.align([line])[0].links) == expected
+    assert [tuple(source.shape) for source, _ in aligner.model.batches] == [(1, 80)]
+
+
+def test_a_line_of_more_tokens_than_the_model_has_positions_is_cut_too():
+    aligner = identity_aligner(limit=50)
+    sentences = [[f"w{40 * n + place}" for place in range(40)] for n in range(3)]
+    (found,) = aligner.align([(list(chain(*sentences)), list(chain(*(side[::-1] for side in sentences))))])
+    assert (3, 40) in [tuple(source.shape) for source, _ in aligner.model.batches]
+    assert set(found.links) == {(40 * n + i, 40 * n + 39 - i) for n in range(3) for i in range(40)}
 
 
 # ---- results ----
