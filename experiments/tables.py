@@ -4,7 +4,7 @@
     python experiments/tables.py --check    # exit with 1 if one is out of date
 
 A table stands between `<!-- table: NAME -->` and `<!-- end of table -->`, each in one document only: the full ones in
-docs/, made from the results of the runs; the short ones of README, made from results/headlines.json. A result that is
+docs/, made from the results of the runs; that of README, made from results/headlines.json. A result that is
 not there reads "not run".
 """
 
@@ -50,7 +50,7 @@ def multi30k() -> str:
     for variant in CALIBRATIONS:
         runs = list(read_all(f"multi30k/{variant}_seed*").values())
         if not runs:
-            rows.append([variant, *[NOT_RUN] * 6])
+            rows.append([variant, *[NOT_RUN] * 7])
             continue
         signature = runs[0]["test"]["signature"]
         reliability = runs[0].get("attention", {}).get("reliability_level")
@@ -59,14 +59,15 @@ def multi30k() -> str:
                 variant,
                 mean_and_spread([run["dev"]["bleu"] for run in runs]),
                 mean_and_spread([run["test"]["bleu"] for run in runs]),
+                "-" if variant == "baseline" else headline(f"calibration/multi30k/{variant}/test_bleu_to_baseline"),
                 last_logged(runs[0], "mask_mean"),
                 last_logged(runs[0], "gate_mean"),
                 f"{reliability[-1]:.3f}" if reliability else "-",
                 f"{statistics.median(run['wall_seconds'] for run in runs) / 60:.0f}",
             ]
         )
-    header = ["attention", "dev BLEU", "test BLEU", "mean mask", "mean gate", "reliability, top layer", "minutes"]
-    return markdown(header, rows) + f"\nsacreBLEU `{signature}`\n"
+    header = ["attention", "dev BLEU", "test BLEU", "test, to the baseline (each seed)", "mean mask", "mean gate"]
+    return markdown([*header, "reliability, top layer", "minutes"], rows) + f"\nsacreBLEU `{signature}`\n"
 
 
 def sweep(pattern: str, field: str, title: str) -> str:
@@ -460,9 +461,9 @@ def faults() -> str:
     return markdown(["fault", "tried", *columns.values()], rows)
 
 
-# ---- short tables, from results/headlines.json ----
+# ---- the table of README, from results/headlines.json ----
 
-DECIMALS = {"BLEU": 2, "%": 1, "share": 3, "times": 2, "MB": 1, "s": 2, "faults": 0}
+DECIMALS = {"BLEU": 2, "%": 1, "share": 3, "times": 2}
 
 
 def headline(name: str) -> str:
@@ -481,56 +482,31 @@ def headline(name: str) -> str:
     return f"{figure['value']:{number}} ({between[0]:{number}} to {between[1]:{number}})"
 
 
-def short(header: list[str], rows: dict[str, list[str | None]]) -> str:
-    """A table of headlines; `rows` gives the names of each row's, `None` for a cell that has none."""
-    cells = [[label, *("-" if name is None else headline(name) for name in names)] for label, names in rows.items()]
-    return markdown(header, cells)
-
-
-def short_calibration() -> str:
-    """Test BLEU of the six kinds of attention, and the gain over the baseline of the same seed."""
-    area = "calibration/multi30k"
-    gain = {name: f"{area}/{name}/test_bleu_to_baseline" if name != "baseline" else None for name in CALIBRATIONS}
-    rows = {name: [f"{area}/{name}/test_bleu", gain[name]] for name in CALIBRATIONS}
-    return short(["attention", "test BLEU", "to the baseline (each seed)"], rows)
-
-
-def short_adapters() -> str:
-    """What adapters make of the base's BLEU."""
-    rows = {
-        LABELS.get(name, name): [f"adapter/multi30k/{name}/test_bleu", f"adapter/multi30k/{name}/test_bleu_to_base"]
-        for name in ("probe", "fixed", "gated", "lora", "fixed_lora", "full")
-    }
-    return short(["trained", "test BLEU", "to its base (each seed)"], rows)
-
-
-def short_aligners() -> str:
-    """Test AER on both pairs of languages."""
-    pairs = ("wpt03-enfr", "dermit-derm")
-    labels = {"eflomal": "eflomal", "hmm": "ours, counts alone (`--size hmm`)", "raw": "ours, the default (`small`)"}
-    rows = {label: [f"aligner/{pair}/{name}/test_aer" for pair in pairs] for name, label in labels.items()}
-    return short(["test AER (95 %)", *pairs], rows)
-
-
-def short_cost() -> str:
-    """What it costs, one line a measurement."""
-    generation = "speed/generation"
-    rows = {
-        "training step, gated, times the stock model's": "speed/training_step/gated/ratio_to_stock",
-        "its peak memory": "speed/training_step/gated/memory_ratio_to_stock",
-        "beam search, gated, tokens per second, times the stock model's": f"{generation}/gated/ratio_to_stock",
-        "renormalised, in one softmax, times step by step": f"{generation}/gated-renormalized/ratio_to_step_by_step",
-        "gated adapter of an opus-mt model, MB in bfloat16": "adapter/opus-mt-shape/gated/megabytes_bf16",
-        "beam search with it, times the base model's": "adapter/opus-mt-shape/gated/generation_ratio_to_base",
-        "the same adapter of rank 16, MB": "adapter/opus-mt-shape/gated-rank-16/megabytes_bf16",
-        "aligning with `small`, times the speed of a BERT-base encoder": "speed/aligning/small/ratio_to_encoder",
-        "`attncal --help`, seconds of CPU": "speed/help/cpu_seconds",
-        "`attncal score`, 500 sentence pairs, seconds of CPU": "speed/score/cpu_seconds",
-    }
-    return short(["", "median (extremes)"], {label: [name] for label, name in rows.items()})
+def headlines() -> str:
+    """The table of README: what our figures are, each beside the one that it is to be compared with."""
+    bleu, adapted = "calibration/multi30k/{}/test_bleu", "adapter/multi30k/{}/test_bleu"
+    reliability = "adapter/multi30k/probe/reliability_{}_layer"
+    rows = [
+        ("BLEU, model trained with gated calibration", bleu, "gated", "without", "baseline"),
+        ("BLEU, frozen model with a gated adapter", adapted, "gated", "LoRA of its size", "lora"),
+        ("share of steps where the top layer's attention is reliable", reliability, "top", "first layer", "first"),
+    ]
+    for pair, languages in (("wpt03-enfr", "English-French"), ("dermit-derm", "German-Romansh")):
+        for size, setting in (("aligner (`small`, the default)", "raw"), ("aligner that counts (`hmm`)", "hmm")):
+            label = f"AER, {languages}, {size}"
+            rows.append((label, f"aligner/{pair}/{{}}/test_aer", setting, "eflomal", "eflomal"))
+    cells = [
+        [label, headline(name.format(ours)), f"{what}: {headline(name.format(other))}"]
+        for label, name, ours, what, other in rows
+    ]
+    step = headline("speed/training_step/gated/ratio_to_stock")
+    return markdown(
+        ["", "ours", "compared with"], [*cells, ["time of a training step, gated", step, "stock model: 1"]]
+    )
 
 
 TABLES: dict[str, Callable[[], str]] = {
+    "headlines": headlines,
     "multi30k": multi30k,
     "alpha": lambda: sweep("multi30k/alpha_*", "mask_penalty", "alpha"),
     "lambda": lambda: sweep("multi30k/lambda_*", "calibration_weight", "lambda"),
@@ -550,10 +526,6 @@ TABLES: dict[str, Callable[[], str]] = {
     "one-softmax": one_softmax,
     "commands": commands,
     "faults": faults,
-    "short-calibration": short_calibration,
-    "short-adapters": short_adapters,
-    "short-aligners": short_aligners,
-    "short-cost": short_cost,
 }
 
 

@@ -1,4 +1,4 @@
-"""hf_attncal: attention that can be trusted, in the cross-attention of Marian- and BART-style models.
+"""hf_attncal: calibrated cross-attention for Marian- and BART-style models, adapters that do the same, a word aligner.
 
 Importing the package registers its models with the Auto classes, as soon as transformers is imported; what it exports
 is imported when it is used.

@@ -18,6 +18,7 @@ from .align_select import add_select
 from .align_train import add_align_train
 from .common import CommandError, explain
 from .completion import add_completion
+from .data import add_data
 from .demo import add_demo
 from .messages import loudness
 from .parser import Parser
@@ -103,6 +104,6 @@ def build_parser() -> argparse.ArgumentParser:
     actions = align.add_subparsers(title="actions", required=True, metavar="ACTION")
     for add in (add_align_train, add_select, add_run):
         add(actions)
-    for add in (add_train, add_adapt, add_score, add_translate, add_demo, add_completion):
+    for add in (add_train, add_adapt, add_score, add_translate, add_data, add_demo, add_completion):
         add(commands)
     return parser

@@ -11,7 +11,6 @@ from .common import (
     add_file_options,
     add_model_options,
     between,
-    check_readable,
     choose_device,
     load_errors,
     positive,
@@ -151,7 +150,6 @@ def _check_options(options: argparse.Namespace, world: int) -> None:
         raise CommandError("Give --input, or --source and --target, not all of them.")
     if world > 1 and options.format == "html":
         raise CommandError(f"{world} processes cannot write one page. Use one process, or another --format.")
-    check_readable(options.input, options.source, options.target)
     inputs = [path for path in (options.input, options.source, options.target) if path is not None]
     check_files(inputs, {"--output": options.output}, world)
 

@@ -16,7 +16,7 @@ from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO, TypeVar
 
-from .common import LONGEST_LINE, CommandError, explain, one_line
+from .common import LONGEST_LINE, CommandError, check_readable, explain, one_line
 from .messages import LOG, is_quiet
 
 # Batches of lines that are read before any is worked on: enough to sort by length, few enough to stay in memory.
@@ -392,9 +392,8 @@ def check_files(inputs: Sequence[str], outputs: Mapping[str, str | None], world:
             f"{world} processes cannot share standard input and output. Give the input as files (--input, or --source "
             "and --target) and --output FILE."
         )
+    check_readable(*inputs)
     for path in inputs:
-        if not os.access(path, os.R_OK) or Path(path).is_dir():
-            raise CommandError(f"{path} cannot be read: there is no such file, or it may not be read.")
         if world > 1 and not os.path.isfile(path):
             raise CommandError(
                 f"{world} processes cannot share {path}, which is no regular file. Write it to one first."

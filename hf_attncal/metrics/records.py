@@ -102,7 +102,12 @@ def write(results: dict[str, Any], *paths: str | Path) -> None:
 
 
 def write_text(text: str, path: str | Path) -> None:
-    """Write a file of UTF-8; folders that are missing are made.
+    """Write a file of UTF-8, as `write_bytes` does."""
+    write_bytes(text.encode("utf-8"), path)
+
+
+def write_bytes(data: bytes, path: str | Path) -> None:
+    """Write a file; folders that are missing are made.
 
     The file is whole or as it was: it is written under another name beside its own, brought to the disk and renamed.
 
@@ -114,7 +119,7 @@ def write_text(text: str, path: str | Path) -> None:
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            partial.write_text(text, encoding="utf-8")
+            partial.write_bytes(data)
             to_disk(partial)
             partial.replace(path)
             to_disk(path.parent)

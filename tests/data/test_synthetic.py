@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 from hf_attncal.data.synthetic import lexicon
-from hf_attncal.data.synthetic.english_german import _Grammar, generate_pairs, generate_split
+from hf_attncal.data.synthetic.english_german import _Grammar, generate_pairs, generate_split, write_pairs
 from hf_attncal.data.synthetic.lexicon import DETERMINERS, KEIN, NOUNS, THE, A, Noun
 
 MAN = Noun("person", "m", "man", "men", "Mann", "Männer")
@@ -368,3 +368,10 @@ def test_str(pairs):
     source, target, links = str(pairs[0]).split(" ||| ")
     assert (tuple(source.split()), tuple(target.split())) == pairs[0][:2]
     assert frozenset(tuple(map(int, link.split("-"))) for link in links.split()) == pairs[0].links
+
+
+def test_pairs_are_written_as_two_files_of_as_many_lines(tmp_path):
+    pairs = generate_pairs(20, seed=3)
+    write_pairs(pairs, tmp_path / "source", tmp_path / "target")
+    assert (tmp_path / "source").read_text(encoding="utf-8") == "".join(f"{' '.join(p.source)}\n" for p in pairs)
+    assert (tmp_path / "target").read_text(encoding="utf-8") == "".join(f"{' '.join(p.target)}\n" for p in pairs)

@@ -172,12 +172,12 @@ def test_a_card_that_cannot_be_written_is_as_it_was(tmp_path, monkeypatch):
     path = tmp_path / "README.md"
     path.write_text("Mine.\n", encoding="utf-8")
 
-    def full(self, text, **options):
-        with self.open("w", encoding="utf-8") as file:
-            file.write(text[:10])
+    def full(self, data):
+        with self.open("wb") as file:
+            file.write(data[:10])
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(Path, "write_text", full)
+    monkeypatch.setattr(Path, "write_bytes", full)
     with pytest.raises(OSError, match="No space left on device") as raised:
         AttentionCalibrationConfig().save_pretrained(tmp_path)
     assert raised.value.filename == str(path)

@@ -69,10 +69,9 @@ def wheel(tmp_path_factory):
 
 def test_the_wheel_holds_the_code_the_presets_and_the_templates(wheel):
     names = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
-    files = [path for kind in ("*.py", "presets/*/*.yaml") for path in (ROOT / "hf_attncal").rglob(kind)]
+    files = [path for kind in ("*.py", "*.jinja", "presets/*/*.yaml") for path in (ROOT / "hf_attncal").rglob(kind)]
     code = {path.relative_to(ROOT).as_posix() for path in files}
-    others = {"hf_attncal/py.typed", "hf_attncal/analysis/pictures.html.jinja"}
-    assert names == code | others | {f"hf_attncal/model_cards/{name}" for name in TEMPLATES}
+    assert names == code | {"hf_attncal/py.typed"} | {f"hf_attncal/model_cards/{name}" for name in TEMPLATES}
 
 
 def test_an_installed_package_finds_its_templates(wheel, tmp_path):

@@ -57,11 +57,11 @@ def test_what_goes_wrong_leaves_the_file_as_it_was(tmp_path, monkeypatch):
     with pytest.raises(TypeError, match="not JSON serializable"):
         records.write({"value": {1}}, path)
 
-    def full(self, text, **_):
+    def full(self, data):
         self.touch()
         raise OSError("No space left on device")
 
-    monkeypatch.setattr("pathlib.Path.write_text", full)
+    monkeypatch.setattr("pathlib.Path.write_bytes", full)
     with pytest.raises(OSError, match="No space"):
         records.write({"value": 2}, path)
     assert json.loads(path.read_text()) == {"value": 1}

@@ -14,8 +14,9 @@ the article. Text is tokenised (spaces between words and punctuation) and capita
 
 import random
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
+from pathlib import Path
 from typing import NamedTuple
 
 from hf_attncal.data.pharaoh import format_links
@@ -50,6 +51,14 @@ class SyntheticSplit(NamedTuple):
 def generate_pairs(n: int, seed: int = 0) -> list[AlignedPair]:
     """`n` sentence pairs of 3 to 16 words a side. A seed always gives the same pairs, a larger `n` more of them."""
     return list(islice(_sentences(seed), n))
+
+
+def write_pairs(pairs: Iterable[AlignedPair], source: str | Path, target: str | Path) -> None:
+    """Write both sides of sentence pairs, one sentence a line, as every command takes them."""
+    with open(source, "w", encoding="utf-8") as sources, open(target, "w", encoding="utf-8") as targets:
+        for pair in pairs:
+            sources.write(f"{' '.join(pair.source)}\n")
+            targets.write(f"{' '.join(pair.target)}\n")
 
 
 def generate_split(train: int, valid: int, test: int, seed: int = 0) -> SyntheticSplit:

@@ -1,0 +1,115 @@
+"""`attncal data`: a published corpus as the files that a configuration names."""
+
+import argparse
+import http.client
+import sys
+import urllib.request
+from functools import partial
+from pathlib import Path
+
+from .common import CommandError, one_line
+
+_TIMEOUT = 60  # seconds without a byte
+
+
+def add_data(commands: argparse._SubParsersAction) -> None:
+    """Add the sub-command `data`."""
+    parser = commands.add_parser(
+        "data",
+        help="fetch parallel text: a published corpus, or a dataset of the Hub",
+        description="Fetch parallel text and write it as files, one sentence a line. A corpus that "
+        "docs/experiments.md uses (multi30k, wpt03-enfr) becomes the files that its configurations name, as "
+        "`--data FOLDER`; of a dataset of the Hub, two fields become the two files SPLIT.FIELD.",
+        epilog="examples:\n  attncal data multi30k --output data/multi30k\n"
+        "  attncal data bentrevett/multi30k --fields en de --output data/captions",
+    )
+    parser.add_argument("name", metavar="NAME", help="multi30k, wpt03-enfr, or the id of a dataset of the Hub")
+    parser.add_argument("--output", required=True, metavar="FOLDER", help="where the files go; none is overwritten")
+    corpus = parser.add_argument_group("a corpus")
+    corpus.add_argument(
+        "--from",
+        dest="fetched",
+        metavar="FOLDER",
+        help="has the published files, by the last part of their addresses; without it, they are fetched",
+    )
+    hub = parser.add_argument_group("a dataset of the Hub, which cannot be written without --fields")
+    hub.add_argument("--fields", nargs=2, metavar="NAME", help="of source and target: translation.en translation.de")
+    hub.add_argument("--config", metavar="NAME", help="of a dataset with several; without it, the only one")
+    hub.add_argument("--split", default="train", metavar="NAME", help="which of its splits (default: %(default)s)")
+    parser.set_defaults(run=_run_data)
+
+
+def _run_data(options: argparse.Namespace) -> None:
+    from hf_attncal.data.published import CORPORA, compressed
+    from hf_attncal.metrics.records import write_bytes
+
+    folder = Path(options.output)
+    files, left_out = (_corpus if options.name in CORPORA else _hub_dataset)(options)
+    for name in files:
+        if (folder / name).exists():
+            raise CommandError(f"{folder / name} is there already. Give another --output, or remove the file.")
+    for name, text in files.items():
+        write_bytes(compressed(name, text), folder / name)
+        lines = text.count(b"\n")
+        print(f"{folder / name}: {lines:,} lines")
+    if left_out:
+        print(f"{left_out:,} pairs were left out: a side is empty, or holds a line break.")
+
+
+def _corpus(options: argparse.Namespace) -> tuple[dict[str, bytes], int]:
+    """The files of a corpus, all of its pairs."""
+    from hf_attncal.data.published import CORPORA
+
+    name, folder = options.name, Path(options.output)
+    if options.fields or options.config:
+        raise CommandError(f"--fields and --config belong to a dataset of the Hub; {name} needs neither.")
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):  # before some hundred megabytes are fetched
+        raise CommandError(f"--output {folder} is no empty folder. Name one, or one that does not exist yet.")
+    print(f"{name}: licence: {CORPORA[name].licence}", file=sys.stderr)
+    try:
+        return CORPORA[name].make(partial(_fetch, folder=options.fetched)), 0
+    except ValueError as error:
+        raise CommandError(one_line(error)) from error
+
+
+def _fetch(address: str, folder: str | None) -> bytes:
+    """What is at an address, or in a file of its name in `folder`.
+
+    Raises:
+        CommandError: it cannot be had.
+    """
+    if folder is not None:
+        path = Path(folder) / address.rpartition("/")[2]
+        try:
+            return path.read_bytes()
+        except OSError as error:
+            raise CommandError(f"{path} cannot be read: {error.strerror}. It is published at {address}") from error
+    print(f"fetching {address}", file=sys.stderr)
+    try:
+        with urllib.request.urlopen(address, timeout=_TIMEOUT) as response:
+            return response.read()
+    except (OSError, http.client.HTTPException) as error:
+        reason = str(getattr(error, "reason", error)) or type(error).__name__
+        raise CommandError(
+            f"{address} cannot be fetched: {reason}. Fetch it in another way, and name its folder with --from."
+        ) from error
+
+
+def _hub_dataset(options: argparse.Namespace) -> tuple[dict[str, bytes], int]:
+    """The two files of a dataset of the Hub, and how many of its pairs are not in them."""
+    from hf_attncal.data.published import CORPORA, hub_dataset
+
+    name, known = options.name, ", ".join(CORPORA)
+    if "/" not in name:
+        raise CommandError(f"{name} is none of {known}; a dataset of the Hub has an id such as OWNER/NAME.")
+    if not options.fields:
+        raise CommandError(f"--fields is missing: which fields of {name} hold source and target?")
+    if options.fetched:
+        raise CommandError(f"--from belongs to {known}; of a local dataset, give the folder as NAME.")
+    from huggingface_hub.utils import logging
+
+    logging.set_verbosity_error()  # it tells each of its five tries
+    try:
+        return hub_dataset(name, options.config, options.split, tuple(options.fields))
+    except (ValueError, OSError) as error:  # all of those of `datasets` and of the Hub's client are of these kinds
+        raise CommandError(f"{name} cannot be had: {one_line(error)}") from error

@@ -1,0 +1,214 @@
+"""Published parallel text as files: the corpora that `configs/` name, and datasets of the Hub.
+
+docs/data.md says where each corpus comes from and under which licence.
+"""
+
+import gzip
+import hashlib
+import io
+import lzma
+import random
+import re
+import tarfile
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+Fetch = Callable[[str], bytes]  # the address of a file -> its bytes
+Files = dict[str, bytes]  # name -> text in UTF-8, not compressed whatever the name says
+Pair = tuple[str, str]
+
+_MULTI30K = (
+    "https://raw.githubusercontent.com/multi30k/dataset/a3d2e0d26b56f3846f66a952536ffed4e401d05a/data/task1/tok/"
+)
+_MULTI30K_SHA256 = {
+    "train.en": "4f7b25e9bbfc6be6ef66ea2cedd35e2c11c6fa1831979a054fba52e8d5b27c9d",
+    "train.de": "cb5a23529b65ec2061f1dc446192a9c37382b63cc75f81a0be59d34894b3a505",
+    "val.en": "46573ce391ae227f1c72f873392436a20ef18e0a6d518098cfbd70b77c8572ec",
+    "val.de": "97232bd273eceb7207f689527386a97e4be2616b18ada47576bdaf96c8ae1f00",
+    "test_2016_flickr.en": "5b7f32627cf99eced828311b955dae9800bb52bc8b91cf8b6526829e605b29d2",
+    "test_2016_flickr.de": "c6a33d39d48f9f510de147651316cd9d918e09ad0219df734a2f16b6baccacc4",
+}
+_WPT03 = "http://web.eecs.umich.edu/~mihalcea/wpt/data/English-French."
+# Archive -> our split, its links, which sentences we take, and how many pairs, sure and possible links these have.
+_WPT03_GOLD = {
+    "trial": ("dev", "trial/trial.wa", slice(None), (37, 338, 1446)),
+    "test": ("test", "answers/test.wa.nonullalign", slice(None, None, 2), (224, 1963, 7201)),
+}
+_WPT03_TRAINING = 1_130_104  # pairs in the archive
+_WPT03_HELD_OUT = 20_000  # pairs, at least, of whole sitting days for the two translation splits
+_WPT03_TRANSLATION = 2_000  # pairs in each of them
+_WPT03_SMALL = 100_000  # pairs in train.100k
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """How to make the files of a corpus, and what its text may be used for."""
+
+    make: Callable[[Fetch], Files]
+    licence: str
+
+
+def hub_dataset(name: str, config: str | None, split: str, fields: tuple[str, str]) -> tuple[Files, int]:
+    """Two fields of a dataset of the Hub, as `SPLIT.FIELD`: `train.en` and `train.de`.
+
+    Args:
+        name: its id, or a local folder; `config` and `split` are those of `datasets.load_dataset`.
+        fields: of source and target; a dot leads into a nested field, and the last part names the file.
+
+    Returns:
+        The files, and how many pairs were left out, as a side is empty or holds a line break.
+
+    Raises:
+        ValueError: no such field, both files would have one name, or no pair is left.
+    """
+    from .corpora import load_parallel  # torch with it, which no corpus below needs
+
+    source, target = names = [f"{split}.{field.rpartition('.')[2]}" for field in fields]
+    if source == target:
+        raise ValueError(f"The fields {fields[0]!r} and {fields[1]!r} would both be written to {source}.")
+    spec = {"dataset": name, "config": config, "split": split, "source_field": fields[0], "target_field": fields[1]}
+    dataset = load_parallel(spec)
+    pairs = [
+        pair
+        for pair in zip(dataset["source"], dataset["target"], strict=True)
+        if all(side and not side.isspace() and not re.search(r"[\r\n]", side) for side in pair)
+    ]
+    if not pairs:
+        raise ValueError(f"Dataset `{name}` has no pair in {fields} of `{split}`.")
+    sides = zip(*pairs, strict=True)
+    return dict(zip(names, map(_text, sides), strict=True)), len(dataset) - len(pairs)
+
+
+def compressed(name: str, text: bytes) -> bytes:
+    """The bytes of the file `name`: the same ones for the same text."""
+    if name.endswith(".gz"):
+        buffer = io.BytesIO()
+        with gzip.GzipFile("", "wb", fileobj=buffer, mtime=0) as file:
+            file.write(text)
+        return buffer.getvalue()
+    return lzma.compress(text) if name.endswith(".xz") else text
+
+
+# ---- corpora ----
+
+
+def multi30k(fetch: Fetch) -> Files:
+    """Multi30k English-German, lower-cased and tokenised by its authors: `train`, `val` and `test_2016_flickr`.
+
+    Raises:
+        ValueError: what was fetched is another text than the one that was measured.
+    """
+    files = {}
+    for name, expected in _MULTI30K_SHA256.items():
+        split, language = name.split(".")
+        address = f"{_MULTI30K}{split}.lc.norm.tok.{language}"
+        files[f"{name}.gz" if split == "train" else name] = text = fetch(address)
+        if (found := hashlib.sha256(text).hexdigest()) != expected:
+            raise ValueError(f"{address} is another text than it was: its SHA-256 is {found}, not {expected}.")
+    return files
+
+
+def wpt03_enfr(fetch: Fetch) -> Files:
+    """The Hansards of WPT03, English-French: annotated `dev` and `test`, training text, and two translation splits.
+
+    Raises:
+        ValueError: an archive lacks a file, has other numbers of pairs or links, or links that do not fit the words.
+    """
+    files: Files = {}
+    for archive, (split, links, taken, expected) in _WPT03_GOLD.items():
+        members = _members(fetch(f"{_WPT03}{archive}.tar.gz"))
+        sides = [_lines(_member(members, f"{archive}/{archive}.{side}")) for side in "ef"]
+        gold = _pharaoh(_member(members, links), sides)[taken]
+        found = (len(gold), *("".join(gold).count(mark) for mark in "-p"))
+        if found != expected:
+            raise ValueError(f"{links} gives {found} pairs, sure and possible links, not {expected}.")
+        files |= _parallel(split, zip(*(side[taken] for side in sides), strict=True)) | {f"{split}.align": _text(gold)}
+    return files | _hansards(_members(fetch(f"{_WPT03}training.tar.gz")))
+
+
+CORPORA = {
+    "multi30k": Corpus(multi30k, "the images of Multi30k are for non-commercial research and education"),
+    "wpt03-enfr": Corpus(wpt03_enfr, "none is stated; made available by the Canadian Parliament for research"),
+}
+
+
+# ---- WPT03 ----
+
+
+def _hansards(members: Files) -> Files:
+    """Training text and translation splits: no pair twice, no sitting day in both, and the same choice every time."""
+    names = sorted(name.removesuffix(".e") for name in members if re.search(r"/training/[^/]+\.e$", name))
+    days = [list(zip(*(_lines(_member(members, f"{name}.{side}")) for side in "ef"), strict=True)) for name in names]
+    if (found := sum(map(len, days))) != _WPT03_TRAINING:
+        raise ValueError(f"English-French.training.tar.gz has {found} sentence pairs, not {_WPT03_TRAINING}.")
+    choice = random.Random(13)
+    choice.shuffle(days)
+    held_out: list[Pair] = []
+    while len(held_out) < _WPT03_HELD_OUT:
+        held_out += days.pop()
+    train = list(dict.fromkeys(pair for day in days for pair in day if _fits(pair, 1, 100)))
+    choice.shuffle(train)
+    seen = {line for pair in train for line in pair}
+    fresh = [pair for pair in dict.fromkeys(held_out) if _fits(pair, 5, 50) and seen.isdisjoint(pair)]
+    size, small = _WPT03_TRANSLATION, _WPT03_SMALL
+    return {
+        **_parallel("train.100k", train[:small], ".gz"),
+        **_parallel("train.rest", train[small:], ".xz"),
+        **_parallel("mt-valid", fresh[:size], ".gz"),
+        **_parallel("mt-test", fresh[size : 2 * size], ".gz"),
+    }
+
+
+def _fits(pair: Pair, least: int, most: int) -> bool:
+    """Whether both sides have so many words, and neither more than nine times as many as the other."""
+    shorter, longer = sorted(len(side.split()) for side in pair)
+    return least <= shorter and longer <= min(most, 9 * shorter)
+
+
+def _members(archive: bytes) -> Files:
+    """The files of a .tar.gz.
+
+    Raises:
+        ValueError: it is none.
+    """
+    try:
+        with tarfile.open(fileobj=io.BytesIO(archive), mode="r:gz") as tar:
+            return {member.name: tar.extractfile(member).read() for member in tar if member.isfile()}
+    except (tarfile.TarError, EOFError, OSError) as error:
+        raise ValueError(f"What was fetched is no whole .tar.gz ({error}).") from error
+
+
+def _member(members: Files, name: str) -> bytes:
+    """A file by the end of its path."""
+    found = [data for path, data in members.items() if path == name or path.endswith(f"/{name}")]
+    if len(found) != 1:
+        raise ValueError(f"The archive has {len(found)} files {name}, it must have one.")
+    return found[0]
+
+
+def _lines(text: bytes) -> list[str]:
+    """Sentences in Latin-1, in the tags `<s snum=0001> ... </s>` or without them; one space between words."""
+    lines = text.decode("latin-1").removesuffix("\n").split("\n")
+    return [" ".join(re.sub(r"^<s[^>]*>|</s>\s*$", "", line).split()) for line in lines]
+
+
+def _pharaoh(links: bytes, sides: Sequence[Sequence[str]]) -> list[str]:
+    """Lines `sentence source target S|P`, counted from 1, as links `i-j` and `ipj` of each sentence, from 0."""
+    lengths = [[len(line.split()) for line in side] for side in sides]
+    found: list[set] = [set() for _ in lengths[0]]
+    for number, line in enumerate(links.decode("latin-1").splitlines(), start=1):
+        sentence, i, j, kind = line.split()
+        n, i, j = int(sentence) - 1, int(i) - 1, int(j) - 1
+        if not (kind in "SP" and 0 <= n < len(found) and 0 <= i < lengths[0][n] and 0 <= j < lengths[1][n]):
+            raise ValueError(f"Line {number} of the published links, `{line}`, does not fit the sentences.")
+        found[n].add((i, j, "-" if kind == "S" else "p"))
+    return [" ".join(f"{i}{mark}{j}" for i, j, mark in sorted(pair)) for pair in found]
+
+
+def _parallel(split: str, pairs: Iterable[Pair], suffix: str = "") -> Files:
+    sides = list(zip(*pairs, strict=True)) or [(), ()]
+    return {f"{split}.{language}{suffix}": _text(side) for language, side in zip(("en", "fr"), sides, strict=True)}
+
+
+def _text(lines: Iterable[str]) -> bytes:
+    return "".join(f"{line}\n" for line in lines).encode()

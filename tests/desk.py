@@ -1,0 +1,48 @@
+"""A reader's folder: two files of text, a tiny checkpoint under the Hub's name, and runs cut down to seconds."""
+
+import json
+from pathlib import Path
+
+import torch
+from seq2seq_helpers import randomized, sized
+from transformers import MarianConfig, MarianMTModel
+
+from hf_attncal.data.pharaoh import format_links
+from hf_attncal.data.synthetic.english_german import generate_split, write_pairs
+from hf_attncal.data.tokenizer import train_bpe_tokenizer
+
+BASE = "Helsinki-NLP/opus-mt-en-de"
+DATASET = "bentrevett/multi30k"
+# What makes a training command of the documents a run of seconds.
+_NETWORK = ["training.bf16=false", "training.tokens_per_batch=2048", "training.disable_tqdm=true"]
+SMALL = {
+    "train": [*_NETWORK, "tokenizer.vocab_size=150", "model.d_model=16", "training.max_steps=2"],
+    "adapt": [*_NETWORK, "training.max_steps=2"],
+    "align train": [
+        *_NETWORK,
+        "tokenizer.vocab_size=150",
+        "model.d_model=16",
+        "model.ffn_dim=16",
+        "model.attention_heads=2",
+        "training.max_steps=2",
+        "training.warmup_steps=0",
+    ],
+}
+
+
+def lay_out(folder: Path) -> None:
+    """Fill a folder: text with a few annotated pairs, a base model and a dataset where the Hub's name leads here."""
+    split = generate_split(80, 20, 1, seed=5)
+    write_pairs(split.train, folder / "source.txt", folder / "target.txt")
+    write_pairs(split.valid, folder / "dev.source.txt", folder / "dev.target.txt")
+    links = "".join(f"{format_links(pair.links)}\n" for pair in split.valid)
+    (folder / "dev.links.txt").write_text(links, encoding="utf-8")
+    (folder / DATASET).mkdir(parents=True)
+    rows = [json.dumps({"en": " ".join(pair.source), "de": " ".join(pair.target)}) for pair in split.train]
+    (folder / DATASET / "train.jsonl").write_text("\n".join(rows), encoding="utf-8")
+
+    tokenizer = train_bpe_tokenizer([" ".join(side) for pair in split.train for side in pair[:2]], vocab_size=150)
+    torch.manual_seed(0)
+    model = randomized(MarianMTModel(MarianConfig(**sized(tokenizer))))
+    model.save_pretrained(folder / BASE)
+    tokenizer.save_pretrained(folder / BASE)

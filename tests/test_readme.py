@@ -1,0 +1,108 @@
+"""README and docs as a reader works through them: every Python block runs as it stands, and so do the commands that
+need no more than two files of text, their training cut down to two steps."""
+
+import re
+import shlex
+import shutil
+import warnings
+from pathlib import Path
+
+import desk
+import pytest
+
+import hf_attncal
+from hf_attncal import AttnCalMarianMTModel
+from hf_attncal.cli import main
+
+ROOT = Path(__file__).parents[1]
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+BLOCK = re.compile(r"^```(python|bash)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+# A command with one of these is for the shell, or for data that are not at hand; test_docs.py has it parsed.
+NOT_HERE = re.compile(r"[|<>]|\bDIR\b|data/|NAME")
+
+
+def blocks(document: Path) -> list[tuple[str, str]]:
+    """Language and text of every block of code."""
+    return BLOCK.findall(document.read_text(encoding="utf-8"))
+
+
+def commands(block: str) -> list[list[str]]:
+    """The arguments of every `attncal` in a shell block that can run in a reader's folder."""
+    lines = [line.partition("  #")[0] for line in block.replace("\\\n", " ").splitlines()]
+    return [shlex.split(line)[1:] for line in lines if line.startswith("attncal ") and not NOT_HERE.search(line)]
+
+
+@pytest.fixture(scope="module")
+def laid_out(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("desk")
+    desk.lay_out(folder)
+    return folder
+
+
+@pytest.fixture
+def work_through(laid_out, tmp_path, monkeypatch):
+    """Run all blocks of a document, in their order and in one place; returns the names that its Python leaves.
+
+    Args of what is returned: the document, and what its commands must have written.
+    """
+    monkeypatch.chdir(tmp_path)
+    for path in laid_out.iterdir():
+        Path(path.name).symlink_to(path)
+
+    def run(document: Path, *written: str) -> dict:
+        namespace: dict = {}
+        for language, text in blocks(document):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                if language == "python":
+                    exec(compile(text, document.name, "exec"), namespace)
+                for command in commands(text) if language == "bash" else ():
+                    small = next((more for name, more in desk.SMALL.items() if " ".join(command).startswith(name)), [])
+                    assert main([*command, *small]) == 0, f"{document.name}: attncal {shlex.join(command)}"
+        assert [name for name in written if not Path(name).exists()] == []
+        return namespace
+
+    return run
+
+
+def test_readme(work_through):
+    work_through(ROOT / "README.md", "model", "adapter", "aligner", "pairs.html")
+    assert len(Path("translations.txt").read_text().splitlines()) == len(Path("source.txt").read_text().splitlines())
+    assert len(Path("links.txt").read_text().splitlines()) == len(Path("source.txt").read_text().splitlines())
+    assert Path("heat_map.png").stat().st_size > 1000
+
+
+def test_readme_is_short_and_names_the_wheel_of_this_version():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 150
+    assert f"hf_attncal-{hf_attncal.__version__}-py3-none-any.whl" in text
+
+
+def test_models(work_through):
+    names = work_through(ROOT / "docs" / "models.md", "quick", "translations.jsonl", "links.txt")
+    assert names["trainer"].state.global_step > 0
+    assert names["outputs"].calibration_masks[-1].shape[0] == 1
+
+
+def test_adapters(work_through):
+    names = work_through(ROOT / "docs" / "adapters.md", "adapter/results.json", "translations.txt", "links.txt")
+    assert names["outputs"].calibration_masks[-1].shape[:2] == (1, 2)
+    small, full = (Path(name, "adapter_model.safetensors").stat().st_size for name in ("small", "adapter"))
+    assert small < 0.7 * full  # the header of the file does not shrink
+    assert isinstance(names["full"], AttnCalMarianMTModel)
+
+
+def test_alignment(work_through, laid_out, capsys):
+    shutil.copytree(laid_out / desk.BASE, "model")  # what `attncal train` leaves
+    work_through(ROOT / "docs" / "alignment.md", "tuned", "pairs.html", "model/alignment.json")
+    assert "AER" in capsys.readouterr().out
+
+
+def test_data(work_through):
+    names = work_through(ROOT / "docs" / "data.md")
+    assert Path("captions.en").read_text() == "".join(f"{line}\n" for line in names["dataset"]["en"])
+
+
+def test_no_document_with_python_is_left_out():
+    tested = {"README.md", "models.md", "adapters.md", "alignment.md", "data.md"}
+    assert {path.name for path in DOCUMENTS if "python" in dict(blocks(path))} == tested
