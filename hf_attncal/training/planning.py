@@ -175,10 +175,10 @@ def check_steps(trainer: Trainer, config: Settings) -> None:
     steps = total_steps(trainer)
     for name in _WARMUPS:
         warmup = getattr(trainer.args, name, 0)
-        if warmup >= max(1, steps):
+        if warmup > steps:
             more = "`training.max_steps`" if config.minutes is None else "`minutes`"
             raise ValueError(
-                f"`training.{name}` must be less than the optimiser steps of the run ({steps}), got {warmup:g}. Lower "
+                f"`training.{name}` must be at most the optimiser steps of the run ({steps}), got {warmup:g}. Lower "
                 f"it, or raise {more}."
             )
 

@@ -268,7 +268,7 @@ def test_ctrl_c_says_how_to_go_on(moment, text, tmp_path):
         ),
         (
             ["--source={text}/train.en", "--target={text}/train.de", "--output=o", "training.warmup_steps=9999"],
-            "`training.warmup_steps` must be less than the optimiser steps of the run",
+            "`training.warmup_steps` must be at most the optimiser steps of the run",
         ),
     ],
 )

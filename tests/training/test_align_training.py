@@ -156,8 +156,8 @@ def settings(corpus, output, guide=False, **training):
         return {"source": f"{name}.en", "target": f"{name}.de", "gold": f"{name}.align"}
 
     train = {"source": "train.en", "target": "train.de"} | ({"guide": "train.align"} if guide else {})
-    defaults = {"max_steps": 8, "tokens_per_batch": 300, "warmup_steps": 4, "bf16": False, "disable_tqdm": True}
-    defaults |= {"logging_steps": 4, "eval_steps": 4, "save_steps": 4, "agreement_warmup_steps": 4}
+    defaults = {"max_steps": 8, "tokens_per_batch": 300, "warmup_steps": 2, "bf16": False, "disable_tqdm": True}
+    defaults |= {"logging_steps": 4, "eval_steps": 4, "save_steps": 4, "agreement_warmup_steps": 2}
     return AlignerConfig.make(
         {
             "data": {

@@ -144,11 +144,11 @@ def test_a_slower_machine_stops_when_the_time_is_over(config, tmp_path, monkeypa
 
 @pytest.mark.parametrize("dry", [False, True])
 def test_a_run_that_ends_before_its_warm_up_is_refused(config, tmp_path, dry):
-    message = r"`training.warmup_steps` must be less than the optimiser steps of the run \(4\), got 4"
+    message = r"`training.warmup_steps` must be at most the optimiser steps of the run \(4\), got 5"
     with pytest.raises(ValueError, match=message):
-        train_translation(config("training.warmup_steps=4"), dry_run=dry)
+        train_translation(config("training.warmup_steps=5"), dry_run=dry)
     assert not (tmp_path / "run" / "run.json").exists()
-    assert train_translation(config("training.warmup_steps=3"))["steps"] == 4
+    assert train_translation(config("training.warmup_steps=4"))["steps"] == 4
 
 
 def test_a_budget_below_the_warm_up_is_refused(config, monkeypatch):
