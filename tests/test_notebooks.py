@@ -33,7 +33,7 @@ def run(tmp_path):
 def test_translation(run, tmp_path):
     printed, pictures = run("translation", SETTINGS=desk.SMALL["train"])
     assert "2 steps; BLEU on held-out text: " in printed
-    assert "layer 2: " in printed
+    assert "layer 1: " in printed
     assert pictures == 1
     assert (tmp_path / "model" / "config.json").is_file()
 
@@ -41,7 +41,7 @@ def test_translation(run, tmp_path):
 def test_adapters(run, tmp_path):
     printed, pictures = run("adapters", BASE=desk.BASE, SETTINGS=desk.SMALL["adapt"])
     assert "adapted: " in printed
-    assert "layer 2: " in printed
+    assert "layer 1: " in printed
     assert pictures == 1
     assert (tmp_path / "adapter" / "adapter_config.json").is_file()
 

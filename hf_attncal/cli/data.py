@@ -2,12 +2,13 @@
 
 import argparse
 import http.client
+import os
 import sys
 import urllib.request
 from functools import partial
 from pathlib import Path
 
-from .common import CommandError, one_line
+from .common import CommandError, check_folder, one_line
 
 _TIMEOUT = 60  # seconds without a byte
 
@@ -44,6 +45,9 @@ def _run_data(options: argparse.Namespace) -> None:
     from hf_attncal.metrics.records import write_bytes
 
     folder = Path(options.output)
+    check_folder(options.output)
+    if options.fetched is not None and not os.path.isdir(options.fetched):
+        raise CommandError(f"--from {options.fetched} is no folder. Name the one that has the published files.")
     files, left_out = (_corpus if options.name in CORPORA else _hub_dataset)(options)
     for name in files:
         if (folder / name).exists():
@@ -65,11 +69,12 @@ def _corpus(options: argparse.Namespace) -> tuple[dict[str, bytes], int]:
         raise CommandError(f"--fields and --config belong to a dataset of the Hub; {name} needs neither.")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):  # before some hundred megabytes are fetched
         raise CommandError(f"--output {folder} is no empty folder. Name one, or one that does not exist yet.")
-    print(f"{name}: licence: {CORPORA[name].licence}", file=sys.stderr)
     try:
-        return CORPORA[name].make(partial(_fetch, folder=options.fetched)), 0
+        files = CORPORA[name].make(partial(_fetch, folder=options.fetched))
     except ValueError as error:
         raise CommandError(one_line(error)) from error
+    print(f"{name}: licence: {CORPORA[name].licence}", file=sys.stderr)
+    return files, 0
 
 
 def _fetch(address: str, folder: str | None) -> bytes:

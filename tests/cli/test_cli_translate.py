@@ -101,7 +101,7 @@ def test_an_output_file_is_whole_or_not_there(attncal, translator, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("--input no/such/file", "no/such/file cannot be read: there is no such file"),
+        ("--input no/such/file", "There is no file no/such/file"),
         ("--output no/folder/file", "--output no/folder/file lies in"),
         ("--alignments no/folder/file", "--alignments no/folder/file lies in"),
         ("--alignments .", "--alignments . is a folder"),

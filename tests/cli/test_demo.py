@@ -54,7 +54,8 @@ def test_the_heat_map_shows_a_pair_that_fits(tmp_path):
 
 def test_the_whole_demo(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(demo, "PAIRS", dict.fromkeys(demo.PAIRS, 60))
-    monkeypatch.setattr(demo, "SETTINGS", demo.SETTINGS.replace("tokens_per_batch: 1024", "tokens_per_batch: 300"))
+    settings = demo.SETTINGS.replace("tokens_per_batch: 1024", "tokens_per_batch: 300")
+    monkeypatch.setattr(demo, "SETTINGS", settings.replace("vocab_size: 800", "vocab_size: 300"))
     for _ in range(2):  # again over what the first one left
         results = demo.run_demo(tmp_path, steps=3, seed=0)
     out = capsys.readouterr().out

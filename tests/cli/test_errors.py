@@ -76,7 +76,7 @@ def test_an_error_is_one_line_and_a_traceback_only_where_it_is_asked_for(failing
 
 
 def test_interrupts_and_readers_that_leave_are_no_errors(failing):
-    assert failing(KeyboardInterrupt(), "demo") == (130, "")
+    assert failing(KeyboardInterrupt(), "demo") == (130, "attncal: interrupted\n")
     assert failing(BrokenPipeError(), "demo") == (141, "")
 
 

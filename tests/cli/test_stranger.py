@@ -21,13 +21,19 @@ from hf_attncal.training.translation import TranslationConfig
 # What each command takes, with every option that names a file, a folder or a model. What is wrong with one is said
 # before a model is loaded: the one here is none.
 GIVEN = {
-    "align train": "--source text --target text --guide links --dev-source text --dev-target text --dev-gold links "
-    "--tokenizer model --init-from model --output new",
+    "train": "--source text --target other --dev-source text --dev-target other --test-source text "
+    "--test-target other --config settings --init-from model --output new",
+    "adapt": "model --source text --target other --dev-source text --dev-target other --test-source text "
+    "--test-target other --config settings --output new",
+    "align train": "--source text --target other --guide links --dev-source text --dev-target other --dev-gold links "
+    "--test-source text --test-target other --test-gold links --config settings --tokenizer model --init-from model "
+    "--output new",
+    "data": "multi30k --from folder --output new",
     "align select": "model --source text --target text --gold links --output folder",
     "align run": "model --source text --target text --output new",
     "align run --input": "model --input pairs",
     "score": "links links --source text --target text",
-    "translate": "model",
+    "translate": "model --input text --output new --alignments links.txt",
     "demo": "--output new",
 }
 NO_FILES = {"completion"}
@@ -55,7 +61,7 @@ def mistakes() -> list[tuple[str, str, str]]:
             else:
                 action, position = positionals[position], position + 1
             kinds = wrong[action.metavar]
-            if action.metavar == "FILE" and option == "--output":
+            if action.metavar == "FILE" and option in ("--output", "--alignments"):
                 kinds = ("folder", "nothing/new")
             for bad in kinds:
                 found.append((" ".join(words), shlex.join([*given[:place], bad, *given[place + 1 :]]), bad))
@@ -67,7 +73,14 @@ def here(tmp_path, monkeypatch):
     """The working folder, with what `GIVEN` names; nobody asks the Hub."""
     for folder in ("model", "empty", "folder"):
         (tmp_path / folder).mkdir()
-    for name, text in {"text": "a b\n", "pairs": "a ||| b\n", "links": "0-0\n", "model/config.json": "{}"}.items():
+    for name, text in {
+        "text": "a b\n",
+        "other": "c d\n",
+        "settings": "{}\n",
+        "pairs": "a ||| b\n",
+        "links": "0-0\n",
+        "model/config.json": "{}",
+    }.items():
         (tmp_path / name).write_text(text)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(huggingface_hub, "get_hf_file_metadata", lambda *_, **__: pytest.fail("the Hub was asked"))

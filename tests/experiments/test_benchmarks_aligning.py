@@ -441,7 +441,7 @@ def test_the_guide_has_a_line_for_each_training_pair(run, peers, tmp_path, metho
     arguments = ["--guide-output", guide, "--guide-symmetrization", method, "--guide-system", "eflomal"]
     run("--eflomal", peers["eflomal"], "--systems", "eflomal", *arguments)
     links = [pair.sure for pair in parse_alignments(guide.read_text().splitlines())]
-    assert links == merged(TRAIN, method)
+    assert links == [frozenset(pair) for pair in merged(TRAIN, method)]
     assert [len(pair) for pair in links] == ([3, 0, 5, 0] if method == "union" else [1, 0, 1, 0])
     assert [path.name for path in guide.parent.iterdir()] == ["guide"]
 
@@ -450,7 +450,7 @@ def test_links_are_kept(run, peers, tmp_path):
     run("--eflomal", peers["eflomal"], "--systems", "eflomal", "--keep", tmp_path / "kept")
     for split, pairs in (("dev", DEV), ("test", TEST)):
         lines = (tmp_path / "kept" / f"eflomal.{split}.links").read_text().splitlines()
-        assert [pair.sure for pair in parse_alignments(lines)] == merged(pairs, "forward")
+        assert [pair.sure for pair in parse_alignments(lines)] == [*map(frozenset, merged(pairs, "forward"))]
 
 
 def test_without_test_no_file_of_it_is_read(run, peers, data):

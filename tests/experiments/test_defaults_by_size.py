@@ -49,17 +49,8 @@ def test_a_translation_model_has_the_defaults_of_its_pairs_and_is_scored_on_dev_
     harness, place, tmp_path, monkeypatch
 ):
     monkeypatch.setattr(harness, "RESULTS", tmp_path)
-    asked = []
-
-    def shortened(pairs):
-        asked.append(pairs)
-        values = translation_defaults(pairs, steps=4)
-        values["model"] |= {"d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "dropout": 0.17}
-        return values
-
-    monkeypatch.setattr(harness, "translation_defaults", shortened)
-    result = run(harness, place, "translation", "--pairs", 50, "--seed", 3)
-    assert asked == [50]
+    size = ["model.d_model=16", "model.encoder_layers=1", "model.decoder_layers=1", "training.max_steps=4"]
+    result = run(harness, place, "translation", "--pairs", 50, "--seed", 3, *size)
     assert list(result)[:4] == ["config", "software", "hardware", "data_sha256"]
     config = result["config"]
     assert {key: config[key] for key in ("experiment", "job", "corpus", "pairs")} == {
@@ -68,7 +59,7 @@ def test_a_translation_model_has_the_defaults_of_its_pairs_and_is_scored_on_dev_
         "corpus": "a-b",
         "pairs": 50,
     }
-    assert config["model"]["dropout"] == 0.17
+    assert config["model"]["dropout"] == translation_defaults(50)["model"]["dropout"]
     assert config["training"]["seed"] == 3
     assert result["sentence_pairs"]["train"]["kept"] == 50
     assert result["sentence_pairs"]["dev"]["kept"] == 9
