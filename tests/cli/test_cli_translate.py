@@ -249,7 +249,7 @@ def test_an_aligner_that_cannot_be_used_is_named(attncal, translator, tmp_path):
     options = ("--format", "json", "--aligner", str(tmp_path / "nothing"))
     status, out, err = attncal("translate", translator.folder, *SEARCH, *options, text=TEXT)
     assert (status, out) == (1, "")
-    assert f"{tmp_path / 'nothing'} cannot be loaded" in err
+    assert f"There is no folder {tmp_path / 'nothing'}." in err
 
 
 # ---- options that commands share ----

@@ -89,7 +89,7 @@ def test_a_dataset_of_the_hub(attncal, tmp_path):
         (["multi3k"], "multi3k is none of multi30k, wpt03-enfr"),
         (["multi30k", "--fields", "en", "de"], "--fields and --config belong to a dataset of the Hub"),
         (["owner/name"], "--fields is missing: which fields of owner/name"),
-        (["owner/name", "--fields", "en", "de", "--from", "x"], "--from belongs to multi30k, wpt03-enfr"),
+        (["owner/name", "--fields", "en", "de", "--from", "."], "--from belongs to multi30k, wpt03-enfr"),
         (["owner/name", "--fields", "en", "de"], "owner/name cannot be had: "),
     ],
 )

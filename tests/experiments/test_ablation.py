@@ -31,6 +31,7 @@ def test_a_row_of_the_ablation(tmp_path, monkeypatch):
     output = tmp_path / "ablation.json"
     options = ["--config", config, "--data", tmp_path, "--steps", 2, "--only", 5, "--output", output]
     settings = [*(f"model.{field}" for field in TINY), "training.tokens_per_batch=200", "training.warmup_steps=1"]
+    settings.append("training.agreement_warmup_steps=1")
     monkeypatch.setattr(sys, "argv", ["alignment_ablation", *map(str, options), *settings])
     ablation.main()
     result = json.loads(output.read_text(encoding="utf-8"))

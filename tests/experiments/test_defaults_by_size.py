@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from hf_attncal.data.synthetic.english_german import generate_pairs
+from hf_attncal.training import translation
 from hf_attncal.training.defaults import translation_defaults
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -49,8 +50,17 @@ def test_a_translation_model_has_the_defaults_of_its_pairs_and_is_scored_on_dev_
     harness, place, tmp_path, monkeypatch
 ):
     monkeypatch.setattr(harness, "RESULTS", tmp_path)
-    size = ["model.d_model=16", "model.encoder_layers=1", "model.decoder_layers=1", "training.max_steps=4"]
-    result = run(harness, place, "translation", "--pairs", 50, "--seed", 3, *size)
+    asked = []
+
+    def shortened(pairs, steps=None):
+        asked.append(pairs)
+        values = translation_defaults(pairs, steps=4)
+        values["model"] |= {"d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "dropout": 0.17}
+        return values
+
+    monkeypatch.setattr(translation, "translation_defaults", shortened)
+    result = run(harness, place, "translation", "--pairs", 50, "--seed", 3)
+    assert set(asked) == {50}
     assert list(result)[:4] == ["config", "software", "hardware", "data_sha256"]
     config = result["config"]
     assert {key: config[key] for key in ("experiment", "job", "corpus", "pairs")} == {
@@ -59,7 +69,7 @@ def test_a_translation_model_has_the_defaults_of_its_pairs_and_is_scored_on_dev_
         "corpus": "a-b",
         "pairs": 50,
     }
-    assert config["model"]["dropout"] == translation_defaults(50)["model"]["dropout"]
+    assert config["model"]["dropout"] == 0.17
     assert config["training"]["seed"] == 3
     assert result["sentence_pairs"]["train"]["kept"] == 50
     assert result["sentence_pairs"]["dev"]["kept"] == 9
