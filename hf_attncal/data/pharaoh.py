@@ -18,9 +18,9 @@ _PROPOSED_LINK = re.compile(_LINK + r"(:[-+]?([0-9]++(\.[0-9]*+)?|\.[0-9]++)([eE
 
 _MOST_DIGITS = 9  # of an index; more are not the number of a word
 
-# More than this share of displaced pairs, and so many at least, are no matter of taste: of thirteen published gold
-# sets one has more than 3 %, and its tokens were changed after the annotation (15 %).
-_MOST_DISPLACED = 0.05
+# More than this share of displaced pairs, and so many at least, are no matter of taste: thirteen published gold sets
+# have at most 5 %, and one whose tokens were changed after the annotation 16 % (results/aligner/displaced_dev.json).
+_MOST_DISPLACED = 0.08
 _FEWEST_DISPLACED = 3
 
 # With links in fewer sentence pairs than this, that no first word has any may well be a coincidence.
@@ -213,7 +213,7 @@ def displaced_pairs(
 def displacement_warning(
     pairs: Sequence[GoldAlignment | Collection[Link]], sentences: Sequence[tuple[Sequence[str], Sequence[str]]]
 ) -> str | None:
-    """What there is to say about `displaced_pairs`: None up to one in twenty, which good annotations have."""
+    """What there is to say about `displaced_pairs`: None for so few as good annotations have."""
     displaced, candidates = displaced_pairs(pairs, sentences)
     if len(displaced) < _FEWEST_DISPLACED or len(displaced) <= _MOST_DISPLACED * candidates:
         return None

@@ -160,8 +160,8 @@ def test_links_that_slipped_inside_their_sentences_are_found():
 
 
 def test_few_displaced_links_are_a_matter_of_taste():
-    assert displacement_warning(*slipped(3, of=60)) is None
-    assert displacement_warning(*slipped(4, of=60)) is not None
+    assert displacement_warning(*slipped(4, of=60)) is None
+    assert displacement_warning(*slipped(5, of=60)) is not None
     assert displacement_warning(*slipped(2, of=20)) is None
 
 
