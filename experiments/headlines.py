@@ -249,6 +249,7 @@ def demo() -> Iterator[dict]:
     if result is None:
         return
     seeds, bleu = [result["config"]["seed"]], result["bleu"]
+    yield entry("demo/minutes", result["seconds"] / 60, "min", [at("demo", "seconds")], seeds=seeds)
     for when in ("before", "after"):
         where = at("demo", "bleu", when)
         yield entry(f"demo/bleu_{when}", bleu[when], "BLEU", [where], seeds=seeds, signature=bleu["signature"])

@@ -8,6 +8,7 @@ from rich.console import Console
 from transformers import PrinterCallback, ProgressCallback, TrainerState
 from transformers.trainer_callback import CallbackHandler
 
+from hf_attncal.training import progress
 from hf_attncal.training.progress import show_progress
 
 
@@ -41,3 +42,19 @@ def test_a_bar_on_a_terminal():
 @pytest.mark.parametrize("terminal", [False, True])
 def test_one_process_speaks_for_all(terminal):
     assert shown(terminal, main=False) == ""
+
+
+@pytest.mark.parametrize(("steps", "told"), [(600, "  600 steps will take about 5.0 minutes\n"), (40, "")])
+def test_how_long_it_will_take_is_told_early(monkeypatch, steps, told):
+    times = iter(range(0, 10_000, 10))  # twenty steps take ten seconds
+    monkeypatch.setattr(progress, "clock", lambda: next(times))
+    file = io.StringIO()
+    handler = CallbackHandler([], None, None, None, None)
+    trainer = SimpleNamespace(add_callback=handler.add_callback, remove_callback=handler.remove_callback)
+    show_progress(trainer, Console(file=file, width=80), {})
+    state = TrainerState(max_steps=steps, is_world_process_zero=True)
+    (callback,) = handler.callbacks
+    callback.on_train_begin(None, state, None)
+    for state.global_step in range(1, 31):
+        callback.on_step_end(None, state, None)
+    assert file.getvalue() == told
