@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import BinaryIO
@@ -34,6 +35,8 @@ from .streams import (
 )
 
 _TOKENS_PER_PAIR = 64
+# So many have to have a low score before anything is said of it.
+_PAIRS_TO_JUDGE = 100
 # Characters of the source times those of the target, of pairs that are aligned before any is written: links at most.
 _CELLS_AT_ONCE = 1 << 26
 # What `hf_attncal.alignment.SYMMETRIZATIONS` holds: importing it would load torch.
@@ -243,17 +246,35 @@ def align_stream(
 
     with progress_bar("aligned", options.progress if rank == 0 else False) as bar:
         first = 1
+        scored, total = 0, 0.0
         for number, (pairs, error) in enumerate(windows):
             for group in _groups(pairs):
                 if number % world == rank:
                     alignments, failure = until_failure(align, group)
                     write_lines(target, (_line(*found, options) for found in enumerate(alignments, first)))
+                    known = [alignment.score for alignment in alignments if alignment.score is not None]
+                    scored, total = scored + len(known), total + sum(known)
                     if failure is not None:
                         raise line_error(first + len(alignments), "cannot be aligned", failure) from failure
                 bar.update(len(group))
                 first += len(group)
             if error is not None:
                 raise error
+    _warn_of_low_scores(aligner, scored, total)
+
+
+def _warn_of_low_scores(aligner, scored: int, total: float) -> None:
+    """Say of a text whose pairs score low that the aligner does not know it; of few pairs nothing can be said."""
+    from hf_attncal.alignment.mask_align import MaskAlignSource
+    from hf_attncal.alignment.quality import LEAST_SCORE
+
+    if isinstance(aligner.source, MaskAlignSource) and scored >= _PAIRS_TO_JUDGE and total / scored < LEAST_SCORE:
+        warnings.warn(
+            f"the links are probably bad: the mean score of a pair is {total / scored:.2f}, that of a good aligner "
+            "above 0.6. Either it does not know this text, and should be trained with it among its own (`attncal "
+            "align train --source TRAIN THIS --target TRAIN THIS`), or the lines do not belong together.",
+            stacklevel=2,
+        )
 
 
 def _groups(pairs: Sequence[tuple[str, str]]) -> Iterator[Sequence[tuple[str, str]]]:

@@ -92,6 +92,17 @@ def text_of(lines) -> str:
 # ---- output ----
 
 
+def test_a_text_that_scores_low_is_warned_of(run, checkpoint, seq2seq):
+    """The model is random, so it knows no text."""
+    line = text_of(["the old house ||| das alte Haus"])
+    status, out, err = run(checkpoint.folder, text=line * 100)
+    assert (status, out.count("\n")) == (0, 100)
+    assert "attncal: warning: the links are probably bad: the mean score of a pair is 0." in err
+    for arguments, lines in ((checkpoint.folder, 99), (seq2seq, 100)):  # too few to judge; a model without such scores
+        status, _, err = run(arguments, text=line * lines)
+        assert (status, err) == (0, "")
+
+
 def test_one_line_out_for_each_line_in(run, checkpoint):
     status, out, err = run(checkpoint.folder, text=text_of(LINES))
     assert status == 0, err
