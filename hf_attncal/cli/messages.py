@@ -2,7 +2,7 @@
 
 =========  =====================================================
 -q         errors
-(nothing)  and warnings; progress, where someone watches
+(nothing)  and warnings; progress, where standard error is a terminal
 -v         and what is done: files, model, seconds, memory (`LOG`)
 -vv        and what the libraries log
 =========  =====================================================
@@ -34,9 +34,9 @@ def loudness(verbose: int, quiet: bool) -> Iterator[None]:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("attncal: %(message)s"))
     before = LOG.level
-    told = {}
+    told = {} if sys.stderr.isatty() and not quiet else dict(_NO_BARS)  # in a file a bar is a line a step
     if quiet or verbose > 1:
-        told = dict.fromkeys(_LIBRARIES, "error" if quiet else "info") | (_NO_BARS if quiet else {})
+        told |= dict.fromkeys(_LIBRARIES, "error" if quiet else "info")
     saved = {name: os.environ[name] for name in told if name in os.environ}
     os.environ.update(told)
     LOG.setLevel(logging.ERROR if quiet else [logging.WARNING, logging.INFO, logging.DEBUG][min(verbose, 2)])

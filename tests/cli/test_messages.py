@@ -65,11 +65,20 @@ def test_errors_are_always_told_and_nothing_outlives_the_command(options, links,
 )
 def test_warnings_are_one_line_and_libraries_are_told(verbose, quiet, told, level, capsys, monkeypatch):
     monkeypatch.delenv("TRANSFORMERS_VERBOSITY", raising=False)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     with loudness(verbose, quiet):
         warnings.warn("of\n  two lines", stacklevel=1)
         assert os.environ.get("TRANSFORMERS_VERBOSITY") == level
         assert ("TQDM_DISABLE" in os.environ, is_quiet(), libraries_are_heard()) == (quiet, quiet, verbose == 2)
     assert capsys.readouterr().err.replace("attncal: done", "\0").partition("\0")[0] == told
+
+
+def test_the_libraries_draw_no_bars_where_nobody_watches(monkeypatch):
+    monkeypatch.delenv("TQDM_DISABLE", raising=False)
+    for watched in (True, False):
+        monkeypatch.setattr(sys.stderr, "isatty", lambda watched=watched: watched, raising=False)
+        with loudness(0, False):
+            assert ("TQDM_DISABLE" in os.environ) != watched
 
 
 def test_what_a_job_prints_is_dropped_by_q_alone(capsys):
