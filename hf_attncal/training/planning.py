@@ -4,6 +4,7 @@ import dataclasses
 import math
 import sys
 import time
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,8 @@ clock = time.monotonic
 _UNTIMED, _LEAST, _MOST, _SECONDS = 2, 2, 50, 10.0
 # Of a time budget, for what leads to a finished model. The rest is for evaluations, scores and saving.
 _FOR_TRAINING = 0.85
+# A run of less than this share of the steps that fit its text is warned of.
+_TOO_FEW = 0.3
 _SIDES = ("input_ids", "labels", "target_input_ids")
 _BYTES_OF_A_CELL = 6  # see `counting.CountLearner`
 _WARMUPS = ("warmup_steps", "agreement_warmup_steps")
@@ -133,10 +136,22 @@ def settled(config: Settings, run: Run, build: Callable[[Settings, Any], Trainer
 
 
 def _affordable(trainer: Trainer, config: Settings, started: float) -> int:
-    """As many optimiser steps as the time budget has room for, and not more than the run would have without it."""
+    """As many optimiser steps as the time budget has room for, and not more than the run would have without it.
+
+    Warns:
+        UserWarning: they are so few that the model will be of little use.
+    """
     wanted = total_steps(trainer)
     speed = measure(trainer)
-    return min(wanted, steps_within(config.minutes, clock() - started, speed.seconds))
+    steps = steps_within(config.minutes, clock() - started, speed.seconds)
+    if steps < _TOO_FEW * wanted:
+        minutes = (config.minutes * 60 * _FOR_TRAINING + (wanted - steps) * speed.seconds) / 60 / _FOR_TRAINING
+        warnings.warn(
+            f"{config.minutes:g} minutes have room for {steps} optimiser steps, and {wanted} fit this text: the model "
+            f"may be of little use. All of them take about {math.ceil(minutes)} minutes on this machine.",
+            stacklevel=2,
+        )
+    return min(wanted, steps)
 
 
 def steps_within(minutes: float, spent: float, seconds: float) -> int:

@@ -287,3 +287,14 @@ def test_how_to_go_on_is_the_command_itself(tmp_path):
     (tmp_path / "checkpoint-3").mkdir()
     told = "Go on with: attncal train --source 'a file' --resume"
     assert how_to_go_on(tmp_path, command) == how_to_go_on(tmp_path, [*command, "--resume"]) == told
+
+
+@pytest.mark.parametrize(("steps", "warned"), [(1, True), (2, False)])
+def test_a_budget_for_few_of_the_steps_is_warned_of(config, monkeypatch, recwarn, steps, warned):
+    monkeypatch.setattr(planning, "measure", lambda trainer: Speed(1.0, None))
+    monkeypatch.setattr(planning, "steps_within", lambda *arguments: steps)
+    assert train_translation(config("minutes=1", "training.warmup_steps=1"))["steps"] == steps
+    told = [str(warning.message) for warning in recwarn if "have room for" in str(warning.message)]
+    assert len(told) == warned
+    assert all("1 minutes have room for 1 optimiser steps, and 4 fit this text" in text for text in told)
+    assert all("about 2 minutes" in text for text in told)
