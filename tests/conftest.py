@@ -2,6 +2,7 @@
 
 import logging
 import os
+import signal
 
 # Read when transformers and the hub's client are first imported, so before any test module is.
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -20,6 +21,9 @@ MAY_BE_SKIPPED = (
 )
 
 torch.set_num_threads(1)
+# A shell lets what it starts in the background ignore Ctrl-C, and so would every process of the tests that gets one.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -286,6 +286,7 @@ def input_lines(path: str | None, window: int) -> Iterator[tuple[BinaryIO, int, 
 def output_lines(path: str | None) -> Iterator[BinaryIO]:
     """What --output names (see `output_file`), or standard output."""
     if path is None:
+        sys.stdout.flush()  # what was printed before comes first
         yield NamedOutput(sys.stdout.buffer)
     else:
         with output_file(path) as output:
