@@ -268,7 +268,7 @@ def _warn_of_low_scores(aligner, scored: int, total: float) -> None:
     from hf_attncal.alignment.mask_align import MaskAlignSource
     from hf_attncal.alignment.quality import LEAST_SCORE
 
-    if isinstance(aligner.source, MaskAlignSource) and scored >= _PAIRS_TO_JUDGE and total / scored < LEAST_SCORE:
+    if scored >= _PAIRS_TO_JUDGE and total / scored < LEAST_SCORE and isinstance(aligner.source, MaskAlignSource):
         warnings.warn(
             f"the links are probably bad: the mean score of a pair is {total / scored:.2f}, that of a good aligner "
             "above 0.6. Either it does not know this text, and should be trained with it among its own (`attncal "

@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
@@ -22,6 +23,9 @@ from .averaging import average_checkpoints, last_checkpoints
 from .folder import RESULTS, Run, check_free, claimed, fill, finish_run
 from .interrupts import how_to_go_on, saved_on_interrupt
 from .settings import SPLITS, DataConfig, Settings, hints_of, merge, read_settings
+
+# Above it a mask network keeps everything.
+_IDLE_MASK = 0.999
 
 
 def run_script(
@@ -197,6 +201,7 @@ def train(
     with saved_on_interrupt(trainer):
         trainer.train(resume_from_checkpoint=str(run.checkpoint) if run.checkpoint else None)
     trainer.accelerator.wait_for_everyone()  # the first process writes the checkpoints, all read them
+    warn_of_idle_masks(trainer.state.log_history)
     seconds = trainer.wall_seconds
     speeds = [entry[trainer.tokens_name] for entry in trainer.state.log_history if trainer.tokens_name in entry]
 
@@ -222,6 +227,25 @@ def train(
         **({"changed_on_resume": run.changes} if run.changes else {}),
     }
     return model.eval(), results
+
+
+def warn_of_idle_masks(history: list[dict[str, float]]) -> None:
+    """Say that a mask network keeps everything, so that no contribution can be read off it.
+
+    It learns where blurring the attention hurts. As long as attention has not found anything, blurring does not hurt, and
+    the masks go to 1, where they have no gradient left to come back by.
+
+    Args:
+        history: what a Trainer logged.
+    """
+    means = [entry["mask_mean"] for entry in history if "mask_mean" in entry]
+    if means and means[-1] > _IDLE_MASK:
+        warnings.warn(
+            f"The mask network has learned nothing: its mean mask is {means[-1]:.4f}, so contributions are 0 and the "
+            "model is as good as uncalibrated. Attention came to be of use too late for it. Train without a calibration "
+            "first, and adapt the finished model (`attncal adapt`), or go on from it (`model.init_from`).",
+            stacklevel=2,
+        )
 
 
 def finish(trainer: Trainer, results: dict[str, Any], save: Callable[[Path], dict[str, Any] | None]) -> dict[str, Any]:

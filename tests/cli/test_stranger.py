@@ -137,8 +137,14 @@ def interrupted(seconds: float, *arguments: str, prepare=None) -> tuple[int, str
     with subprocess.Popen(command, text=True, preexec_fn=prepare, **pipes) as process:
         assert process.stdout.readline() == "ready\n"
         time.sleep(seconds)
-        process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=120)
+        for wait in (20, 20, 120):
+            process.send_signal(signal.SIGINT)
+            try:
+                out, err = process.communicate(timeout=wait)
+                break
+            except subprocess.TimeoutExpired:  # a library that was being imported has swallowed it; one presses again
+                if wait == 120:
+                    raise
     return 128 - process.returncode if process.returncode < 0 else process.returncode, out, err
 
 
