@@ -232,8 +232,8 @@ def train(
 def warn_of_idle_masks(history: list[dict[str, float]]) -> None:
     """Say that a mask network keeps everything, so that no contribution can be read off it.
 
-    It learns where blurring the attention hurts. As long as attention has not found anything, blurring does not hurt, and
-    the masks go to 1, where they have no gradient left to come back by.
+    It learns where blurring the attention hurts. As long as attention has not found anything, blurring does not hurt,
+    and the masks go to 1, where they have no gradient left to come back by.
 
     Args:
         history: what a Trainer logged.
@@ -242,8 +242,8 @@ def warn_of_idle_masks(history: list[dict[str, float]]) -> None:
     if means and means[-1] > _IDLE_MASK:
         warnings.warn(
             f"The mask network has learned nothing: its mean mask is {means[-1]:.4f}, so contributions are 0 and the "
-            "model is as good as uncalibrated. Attention came to be of use too late for it. Train without a calibration "
-            "first, and adapt the finished model (`attncal adapt`), or go on from it (`model.init_from`).",
+            "model is as good as uncalibrated. Attention came to be of use too late for it. Train without a "
+            "calibration first, and adapt the finished model (`attncal adapt`), or go on from it (`model.init_from`).",
             stacklevel=2,
         )
 
