@@ -74,7 +74,8 @@ def test_headlines_are_the_numbers_of_their_sources():
         if "_bleu_to_" in figure["name"]:
             half = len(numbers) // 2
             numbers = [ours - base for ours, base in zip(numbers[:half], numbers[half:], strict=True)]
-        numbers = [number * (100 if figure["unit"] == "%" else 1) for number in numbers]
+        factor = {"%": 100, "min": 1 / 60}.get(figure["unit"], 1)  # sources are fractions and seconds
+        numbers = [number * factor for number in numbers]
         expected = sum(numbers) / len(numbers)
         assert figure["value"] == pytest.approx(expected, abs=1e-9), figure["name"]
         assert len(figure["seeds"]) in (0, len(numbers)), figure["name"]
