@@ -270,6 +270,8 @@ class System:
 def run_checkpoint(folder: str, data: Data, args: argparse.Namespace) -> System:
     """A checkpoint with its own rule, and what other rules come to."""
     aligner = WordAligner.from_pretrained(folder, device=args.device)
+    if args.uncut:
+        aligner.source.longest_uncut = None
     start = time.perf_counter()
     aligned = {
         split: {size: aligner.align(join(data.gold[split], size).pairs) for size in args.joined}
@@ -464,6 +466,7 @@ def measure(args: argparse.Namespace) -> dict:
         "train_pairs": len(data.train),
         "splits": args.splits,
         "joined": args.joined,
+        "uncut": args.uncut,
         "against": args.against and args.against.name,
         "bootstrap": args.bootstrap,
         "seed": args.seed,
@@ -533,6 +536,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--train-pairs", type=int, metavar="N", help="only the first training pairs")
     parser.add_argument("--model", action="append", default=[], metavar="NAME=FOLDER", help="a checkpoint")
     parser.add_argument("--device", default="cpu", help="of the checkpoints")
+    parser.add_argument("--uncut", action="store_true", help="checkpoints align every line as a whole, however long")
     parser.add_argument("--eflomal", metavar="PATH", help="the command eflomal-align")
     parser.add_argument(
         "--against", type=Path, metavar="FILE", help="results of eflomal that checkpoints are compared to"
