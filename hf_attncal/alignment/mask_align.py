@@ -3,7 +3,7 @@ between subwords."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -75,11 +75,11 @@ class MaskAlignSource(WeightSource):
             chosen = [short[place] for place in batch]
             tokens = [encoded[index] for index in chosen]
             found = self.directions([ids[index] for index in chosen])
-            self._cut(found, [tuple(map(_Side.of, pair)) for pair in tokens])
+            self._cut(found, tokens)
             yield chosen, _with_words(found, tokens)
         for index in long:
             found = self._in_windows(*ids[index], limit, batch_size, batch_tokens)
-            self._cut(found, [tuple(map(_Side.of, encoded[index]))])
+            self._cut(found, [encoded[index]])
             yield [index], _with_words(found, [encoded[index]])
 
     def directions(self, pairs: Sequence[tuple[np.ndarray, np.ndarray]]) -> Directions:
@@ -106,7 +106,7 @@ class MaskAlignSource(WeightSource):
             )
         return found
 
-    def _cut(self, found: Directions, pairs: Sequence[tuple["_Side", "_Side"]]) -> None:
+    def _cut(self, found: Directions, pairs: Sequence[tuple[WordTokens, WordTokens]]) -> None:
         """Put the weights of their parts in place of those of the pairs that are long and can be cut."""
         longest, limit = self.longest_uncut, self.model.config.max_position_embeddings
         parts = []
@@ -114,12 +114,12 @@ class MaskAlignSource(WeightSource):
             if longest is None or max(len(source.ids), len(target.ids)) <= longest:
                 continue
             s, t = slice(len(source.ids)), slice(len(target.ids))
-            windows = cut_pair(found[0][row, t, s], found[1][row, s, t], source.starts, target.starts)
+            windows = cut_pair(found[0][row, t, s], found[1][row, s, t], _starts(source), _starts(target))
             if len(windows) > 1 and all(i.stop - i.start <= limit and j.stop - j.start <= limit for i, j in windows):
                 parts += [(row, i, j) for i, j in windows]
         if not parts:
             return
-        sides = [(pairs[row][0].part(i), pairs[row][1].part(j)) for row, i, j in parts]
+        sides = [(_part(pairs[row][0], i), _part(pairs[row][1], j)) for row, i, j in parts]
         read = self.directions([(source.ids, target.ids) for source, target in sides])
         self._cut(read, sides)
         for row in {row for row, *_ in parts}:
@@ -148,18 +148,14 @@ class MaskAlignSource(WeightSource):
         return forward[None], backward[None], target_null[None], source_null[None]
 
 
-class _Side(NamedTuple):
-    """Tokens of one side: their ids, and whether a word begins at each, (tokens,)."""
+def _starts(tokens: WordTokens) -> Tensor:
+    """(tokens,) bool: a word begins at the token."""
+    return torch.from_numpy(np.diff(tokens.word_ids, prepend=NO_WORD) != 0)
 
-    ids: np.ndarray
-    starts: Tensor
 
-    @classmethod
-    def of(cls, tokens: WordTokens) -> "_Side":
-        return cls(tokens.ids, torch.from_numpy(np.diff(tokens.word_ids, prepend=NO_WORD) != 0))
-
-    def part(self, tokens: slice) -> "_Side":
-        return _Side(self.ids[tokens], self.starts[tokens])
+def _part(tokens: WordTokens, which: slice) -> WordTokens:
+    """Some of the tokens, of words numbered as before."""
+    return tokens._replace(ids=tokens.ids[which], word_ids=tokens.word_ids[which])
 
 
 def _batches(

@@ -2,7 +2,7 @@
 
 import argparse
 
-from .training import CALIBRATIONS, add_output, add_running, add_text, check_options, run_training
+from .training import add_output, add_running, add_switches, add_text, check_options, run_training, switches_of
 
 
 def add_adapt(commands: argparse._SubParsersAction) -> None:
@@ -19,13 +19,7 @@ def add_adapt(commands: argparse._SubParsersAction) -> None:
     )
     parser.add_argument("base", metavar="MODEL", help="the model to adapt: a folder, or owner/name on the Hub")
     add_text(parser, dev="500 pairs of the text", test="there is no last score")
-    model = add_output(parser, "adapter")
-    model.add_argument(
-        "--calibration",
-        choices=CALIBRATIONS,
-        help="of the cross-attention, by what the model really uses; without it gated, or what --config says",
-    )
-    model.add_argument("--leaky", action="store_true", help="attention may look at nothing")
+    add_switches(add_output(parser, "adapter"), "gated")
     add_running(parser, "adapter")
     parser.set_defaults(run=_run_adapt)
 
@@ -35,8 +29,5 @@ def _run_adapt(options: argparse.Namespace) -> None:
 
     from hf_attncal.training.adapter import AdapterConfig, train_adapter
 
-    switches = {"leaky": True} if options.leaky else {}
-    if options.calibration:
-        switches["calibration"] = None if options.calibration == "none" else options.calibration
-    base = {"model": {"checkpoint": options.base}, "adapter": switches}
+    base = {"model": {"checkpoint": options.base}, "adapter": switches_of(options)}
     run_training(options, train_adapter, AdapterConfig, use="attncal translate {} < source.txt", base=base)

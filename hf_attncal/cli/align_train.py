@@ -2,7 +2,7 @@
 
 import argparse
 
-from .training import add_output, add_running, add_text, check_options, run_training
+from .training import add_output, add_running, add_start, add_text, check_options, run_training
 
 
 def add_align_train(actions: argparse._SubParsersAction) -> None:
@@ -30,11 +30,7 @@ def add_align_train(actions: argparse._SubParsersAction) -> None:
         metavar="FILE",
         help="links of the training pairs in Pharaoh format, from any other aligner; without it, those of counts",
     )
-    model = add_output(parser, "aligner")
-    model.add_argument(
-        "--tokenizer", metavar="NAME", help="fast tokenizer of a folder or Hub name; without it, one is trained"
-    )
-    model.add_argument("--init-from", metavar="MODEL", help="trained aligner to go on from; without it, from nothing")
+    add_start(add_output(parser, "aligner"), "trained aligner")
     add_running(parser, "aligner")
     parser.set_defaults(run=_run_train)
 

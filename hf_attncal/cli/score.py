@@ -3,6 +3,7 @@
 import argparse
 import json
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from typing import Any
@@ -105,7 +106,7 @@ def _run_score(options: argparse.Namespace) -> None:
     sentences = _read_sentences(options, len(gold))
     _check_inside(options.gold, gold, sentences, "--gold-base")
     if sentences and (problem := displacement_warning(gold, sentences)):
-        print(f"attncal: warning: {options.gold}: {problem}", file=sys.stderr)
+        warnings.warn(f"{options.gold}: {problem}", stacklevel=2)
     systems, bases = [], []
     for name in options.hypotheses:
         links, base = _read_links(options, name, parse_hypotheses, options.base, options.reverse, "--base")

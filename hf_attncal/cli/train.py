@@ -2,7 +2,16 @@
 
 import argparse
 
-from .training import CALIBRATIONS, add_output, add_running, add_text, check_options, run_training
+from .training import (
+    add_output,
+    add_running,
+    add_start,
+    add_switches,
+    add_text,
+    check_options,
+    run_training,
+    switches_of,
+)
 
 
 def add_train(commands: argparse._SubParsersAction) -> None:
@@ -20,17 +29,8 @@ def add_train(commands: argparse._SubParsersAction) -> None:
     )
     add_text(parser, dev="500 pairs of the text", test="there is no last score")
     model = add_output(parser, "translation")
-    model.add_argument(
-        "--calibration",
-        choices=CALIBRATIONS,
-        help="of the cross-attention, by what the model really uses; without it none, or what --config says",
-    )
-    model.add_argument("--leaky", action="store_true", help="attention may look at nothing")
-    model.add_argument("--gumbel", action="store_true", help="attention chooses one token")
-    model.add_argument(
-        "--tokenizer", metavar="NAME", help="fast tokenizer of a folder or Hub name; without it, one is trained"
-    )
-    model.add_argument("--init-from", metavar="MODEL", help="model to go on from; without it, from nothing")
+    add_switches(model, "none", ("gumbel", "attention chooses one token"))
+    add_start(model, "model")
     add_running(parser, "translation")
     parser.set_defaults(run=_run_train)
 
@@ -40,8 +40,5 @@ def _run_train(options: argparse.Namespace) -> None:
 
     from hf_attncal.training.translation import TranslationConfig, train_translation
 
-    switches = {name: True for name in ("leaky", "gumbel") if getattr(options, name)}
-    if options.calibration:
-        switches["calibration"] = None if options.calibration == "none" else options.calibration
-    use = "attncal translate {} < source.txt"
-    run_training(options, train_translation, TranslationConfig, use=use, base={"model": switches})
+    base = {"model": switches_of(options)}
+    run_training(options, train_translation, TranslationConfig, use="attncal translate {} < source.txt", base=base)

@@ -67,6 +67,39 @@ def add_output(parser: argparse.ArgumentParser, job: str) -> argparse._ArgumentG
     return model
 
 
+def add_switches(model: argparse._ArgumentGroup, default: str, *others: tuple[str, str]) -> None:
+    """Add the switches of the cross-attention (see `switches_of`).
+
+    Args:
+        model: the group "model".
+        default: of --calibration.
+        others: switches that are on or off beside --leaky, with their help.
+    """
+    model.add_argument(
+        "--calibration",
+        choices=CALIBRATIONS,
+        help=f"of the cross-attention, by what the model really uses; without it {default}, or what --config says",
+    )
+    for name, told in (("leaky", "attention may look at nothing"), *others):
+        model.add_argument(f"--{name}", action="store_true", help=told)
+
+
+def switches_of(options: argparse.Namespace) -> Values:
+    """The switches that were given, as settings."""
+    switches: Values = {name: True for name in ("leaky", "gumbel") if getattr(options, name, False)}
+    if options.calibration:
+        switches["calibration"] = None if options.calibration == "none" else options.calibration
+    return switches
+
+
+def add_start(model: argparse._ArgumentGroup, what: str) -> None:
+    """Add --tokenizer and --init-from: what a training begins with; `what` may be gone on from."""
+    model.add_argument(
+        "--tokenizer", metavar="NAME", help="fast tokenizer of a folder or Hub name; without it, one is trained"
+    )
+    model.add_argument("--init-from", metavar="MODEL", help=f"{what} to go on from; without it, from nothing")
+
+
 def add_running(parser: argparse.ArgumentParser, job: str) -> None:
     """Add the options for how a training runs, and `section.key=value`, which may stand anywhere."""
     running = parser.add_argument_group("running")
