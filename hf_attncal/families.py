@@ -129,6 +129,12 @@ FAMILIES = {
 BACKBONES = {
     family.model_type.removeprefix("attncal_"): family for family in FAMILIES.values() if family.stock is not None
 }
+# What can be trained to translate, by the same name.
+TRANSLATORS = {
+    family.model_type.removeprefix("attncal_"): family
+    for family in FAMILIES.values()
+    if family.auto == "AutoModelForSeq2SeqLM"
+}
 
 
 # ---- registration with the Auto classes ----
