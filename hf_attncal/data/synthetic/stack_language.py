@@ -1,12 +1,13 @@
 """The stack language: parentheses that match, numbers that say how deep they stand, and what each symbol depends on.
 
-`( 1 ( 2 ) ) 0`: a number is the count of parentheses open at its place. The language is that of the Discrete Transformer
-(sec. 7.1), which does not say how its sequences were drawn. Here every symbol is drawn uniformly from those that are
-allowed at its place: the number of the depth, `(` below the greatest depth, `)` above depth 0, each only if what is then
-open can still be closed. So a sequence has exactly its length and ends at depth 0, and its probability is known.
+`( 1 ( 2 ) ) 0`: a number is the count of parentheses open at its place. The language is that of the Discrete
+Transformer (sec. 7.1), which does not say how its sequences were drawn. Here every symbol is drawn uniformly from
+those that are allowed at its place: the number of the depth, `(` below the greatest depth, `)` above depth 0, each
+only if what is then open can still be closed. So a sequence has exactly its length and ends at depth 0, and its
+probability is known.
 
-To predict a symbol it suffices to know the last number and all that was read after it. (How much room is left to close
-parentheses, a model knows from its positions.)
+To predict a symbol it suffices to know the last number and all that was read after it. (How much room is left to
+close parentheses, a model knows from its positions.)
 """
 
 from collections.abc import Iterable, Sequence
@@ -178,7 +179,9 @@ def check_sequence(sequence: str, max_depth: int = MAX_DEPTH) -> tuple[str, ...]
     for position, symbol in enumerate(symbols):
         place = f"Symbol {position + 1} of {_shown(symbols)}"
         if symbol not in VOCABULARY:
-            raise ValueError(f"{place} is {symbol[:20]!r}. Symbols are {' '.join(VOCABULARY)}, with spaces between them.")
+            raise ValueError(
+                f"{place} is {symbol[:20]!r}. Symbols are {' '.join(VOCABULARY)}, with spaces between them."
+            )
         if symbol == "(":
             opened.append(position)
             if len(opened) > max_depth:
