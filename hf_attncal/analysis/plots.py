@@ -111,7 +111,7 @@ def plot_receptive_fields(
     """
     matrices = _matrices(panels, predicted, read, ("predicted", "read tokens"))
     for name, matrix in matrices.items():
-        if not ((matrix >= 0) & (matrix <= 1)).all():
+        if not ((matrix >= 0) & (matrix <= 1 + 1e-5)).all():  # a sum of weights may be rounded above 1
             raise ValueError(f"Panel {name!r} has values that are not from 0 to 1: give booleans or weights.")
     if columns < 1:
         raise ValueError(f"`columns` must be >= 1 (panels side by side), got {columns}.")

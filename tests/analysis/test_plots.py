@@ -163,6 +163,7 @@ def test_bad_fields_are_refused(fields):
         plot_receptive_fields(fields, PREDICTED, READ)
     with pytest.raises(ValueError, match="`panels` is empty"):
         plot_receptive_fields({}, READ, PREDICTED)
+    plot_receptive_fields({"rounded": torch.full((3, 4), 1 + 1e-6)}, READ, PREDICTED)
     for value in (-0.1, 1.1, float("nan")):
         with pytest.raises(ValueError, match="Panel 'soft' has values that are not from 0 to 1"):
             plot_receptive_fields(fields | {"soft": fields["soft"].fill_diagonal_(value)}, READ, PREDICTED)
