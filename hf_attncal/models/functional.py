@@ -171,7 +171,12 @@ def with_null_scores(
 
 
 def gumbel_attention(
-    scores: Tensor, temperature: float, training: bool, straight_through: bool = False, real: Tensor | None = None
+    scores: Tensor,
+    temperature: float | Tensor,
+    training: bool,
+    straight_through: bool = False,
+    real: Tensor | None = None,
+    noise_scale: float = 1.0,
 ) -> Tensor:
     """Gumbel-softmax over scores (Discrete Transformer): `softmax((log a + g) / tau)`, `g = -log(-log U)`.
 
@@ -179,9 +184,10 @@ def gumbel_attention(
     the one-hot argmax.
 
     Args:
-        scores: (B, H, T, S). temperature: tau > 0. training: sample if True.
+        scores: (B, H, T, S). temperature: tau > 0, a number or a scalar tensor. training: sample if True.
         straight_through: in training, one-hot weights forward and the soft sample's gradient backward.
         real: see the module's docstring; noise must not lift padding.
+        noise_scale: g is multiplied by it; 0 is a softmax at this temperature.
 
     Returns:
         (B, H, T, S), rows sum to 1.
@@ -190,9 +196,11 @@ def gumbel_attention(
         # In float32 and away from 0: one exact 0 in the exponential would be an infinite score, then NaN; and so would
         # a score of float16 over a small temperature.
         dtype = torch.promote_types(scores.dtype, torch.float32)
-        exponential = torch.empty_like(scores, dtype=dtype).exponential_()  # -log U
-        noise = -exponential.clamp(min=torch.finfo(dtype).tiny).log()
-        noisy = (scores + noise) / temperature
+        noisy = scores.to(dtype)
+        if noise_scale:
+            exponential = torch.empty_like(scores, dtype=dtype).exponential_()  # -log U
+            noisy = noisy - noise_scale * exponential.clamp(min=torch.finfo(dtype).tiny).log()
+        noisy = noisy / temperature
         if real is not None:
             noisy = noisy.masked_fill(~real, torch.finfo(noisy.dtype).min)
         soft = torch.softmax(noisy, dim=-1).to(scores.dtype)
