@@ -44,11 +44,11 @@ def receptive_fields(
 
     Args:
         decoder_attentions, cross_attentions, encoder_attentions: weights by layer, as transformers returns them,
-            (batch, heads, queries, keys), or chosen positions, (batch, heads, queries) integers. A decoder alone has
-            the first of the three only.
+            (batch, heads, queries, keys), or chosen positions, (batch, heads, queries) integers, -1 for none. A
+            decoder alone has the first of the three only.
 
     Returns:
-        Exact sets where all weights are 0 or 1, with one 1 in a row; else sums of weights, at most 1.
+        Exact sets where all weights are 0 or 1, with at most one 1 in a row; else sums of weights, at most 1.
 
     Raises:
         ValueError: no layers, cross-attention without the encoder's, or another number of its layers than the
@@ -91,11 +91,13 @@ def _is_choice(attention: Tensor) -> bool:
     """Whether it is chosen positions, or weights that say the same."""
     if not attention.is_floating_point():
         return True
-    return bool(((attention == 0) | (attention == 1)).all() and (attention.sum(-1) == 1).all())
+    return bool(((attention == 0) | (attention == 1)).all() and (attention.sum(-1) <= 1).all())
 
 
 def _routing(attention: Tensor, chosen: bool) -> Tensor:
-    return attention.argmax(dim=-1) if chosen and attention.dim() == 4 else attention
+    if not chosen or attention.dim() == 3:
+        return attention
+    return attention.argmax(dim=-1).masked_fill(attention.sum(dim=-1) == 0, -1)
 
 
 def _initial(attention: Tensor, chosen: bool) -> Tensor:
