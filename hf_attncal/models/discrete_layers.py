@@ -93,8 +93,10 @@ class DiscreteAttention(hf.MarianAttention):
 
         weights = None
         if config.hard_attention and not self.training:
-            routing = chosen_positions(scores) - nulls  # NULL is the first column
-            output = gathered_values(semantic, routing)
+            routing = chosen_positions(scores)
+            if nulls:
+                routing = routing - nulls  # NULL is the first column
+            output = gathered_values(semantic, routing, nulls=bool(nulls))
             if with_weights:
                 weights = one_hot_weights(routing, keys, scores.dtype)
         else:
