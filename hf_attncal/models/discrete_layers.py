@@ -80,25 +80,25 @@ class DiscreteAttention(hf.MarianAttention):
         scores = attention_scores(query, key, self.scaling, real)
         semantic, syntactic = value[..., : self.head_dim], value[..., self.head_dim :]
 
-        weights = None
+        soft = None
+        if self.syntactic_output or not config.hard_attention:
+            soft = torch.softmax(scores, dim=-1)
         if config.hard_attention and not self.training:
             routing = chosen_positions(scores)
             output = gathered_values(semantic, routing)
-            if with_weights:
-                weights = one_hot_weights(routing, keys, scores.dtype)
+            weights = one_hot_weights(routing, keys, scores.dtype) if with_weights else None
         else:
-            routing = torch.softmax(scores, dim=-1)
+            routing = weights = soft
             if config.hard_attention:
                 straight_through, noise = config.gumbel_straight_through, config.gumbel_noise
-                routing = gumbel_attention(scores, temperature, True, straight_through, real, noise)
+                routing = weights = gumbel_attention(scores, temperature, True, straight_through, real, noise)
             output = torch.matmul(self._dropped(routing), semantic)
-            weights = routing if with_weights else None
         output = self.out_proj(self._merge_heads(output))
         syntactic_output = None
         if self.syntactic_output:
-            expected = torch.matmul(self._dropped(torch.softmax(scores, dim=-1)), syntactic)
+            expected = torch.matmul(self._dropped(soft), syntactic)
             syntactic_output = self.syntactic_out_proj(self._merge_heads(expected))
-        return output, weights, syntactic_output, routing if with_routing else None
+        return output, weights if with_weights else None, syntactic_output, routing if with_routing else None
 
     def _keys_and_values(
         self, states: Tensor, router: Tensor, is_cross_attention: bool, past_key_values: Cache | None
@@ -133,7 +133,7 @@ class DiscreteAttention(hf.MarianAttention):
         return nn.functional.dropout(weights, p=self.dropout, training=self.training)
 
 
-class _StreamsMixin:
+class _ResidualStreamsMixin:
     """The residual steps of both streams; goes before the stock layer in the bases."""
 
     def _add_syntactic_stream(self, attentions: tuple[str, ...], width: int) -> None:
@@ -173,7 +173,7 @@ class _StreamsMixin:
         return hidden_states, syntactic_states
 
 
-class DiscreteEncoderLayer(_StreamsMixin, hf.MarianEncoderLayer):
+class DiscreteEncoderLayer(_ResidualStreamsMixin, hf.MarianEncoderLayer):
     """`MarianEncoderLayer` with our attention, and a second stream if there are two."""
 
     def __init__(self, config: DiscreteTransformerConfig, layer_idx: int | None = None):
@@ -206,7 +206,7 @@ class DiscreteEncoderLayer(_StreamsMixin, hf.MarianEncoderLayer):
         return *self._both_fed_forward(hidden_states, syntactic_states), fields
 
 
-class DiscreteDecoderLayer(_StreamsMixin, hf.MarianDecoderLayer):
+class DiscreteDecoderLayer(_ResidualStreamsMixin, hf.MarianDecoderLayer):
     """`MarianDecoderLayer` with our attentions, and a second stream if there are two; without an encoder, two steps.
 
     The output reads the semantic stream, so in the last layer the syntactic one ends with its last queries and keys.

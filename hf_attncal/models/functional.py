@@ -206,7 +206,7 @@ def gumbel_attention(
         soft = torch.softmax(noisy, dim=-1).to(scores.dtype)
         if not straight_through:
             return soft
-        return one_hot_argmax(soft) + soft - soft.detach()
+        return one_hot_argmax(soft) + (soft - soft.detach())  # the bracket is 0, so that the weights are 0 and 1
     return one_hot_argmax(scores)
 
 

@@ -49,18 +49,13 @@ def one_hot_weights(choice: Tensor, size: int, dtype: torch.dtype) -> Tensor:
 # ---- receptive fields ----
 
 
-def initial_fields(batch: int, length: int, like: Tensor | None = None, device=None) -> Tensor:
+def initial_fields(batch: int, length: int, dtype: torch.dtype, device=None) -> Tensor:
     """Fields before the first layer, `s^0_ij = 1(i = j)`: every position has read itself; (B, T, T).
 
     Args:
-        batch: B. length: T.
-        like: gives the type and the device of numbers in [0, 1]; `None`: boolean sets, on `device`.
+        batch: B. length: T. dtype: `torch.bool` for sets.
     """
-    if like is None:
-        identity = torch.eye(length, dtype=torch.bool, device=device)
-    else:
-        identity = torch.eye(length, dtype=like.dtype, device=like.device)
-    return identity.expand(batch, length, length)
+    return torch.eye(length, dtype=dtype, device=device).expand(batch, length, length)
 
 
 def extended_fields(fields: Tensor, routing: Tensor, read: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ from transformers.models.marian import modeling_marian as hf
 from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs, can_return_tuple, logging
 
-from .calibration import StepCount
+from .calibration import StepCount, warn_uncounted
 from .configuration_discrete import DiscreteTransformerConfig
 from .discrete_stacks import DiscreteDecoder, DiscreteEncoder, DiscretePreTrainedModel
 from .functional_discrete import expected_field_size, temperature_at, warmed_up
@@ -55,6 +55,11 @@ class DiscreteTransformerModel(DiscretePreTrainedModel, hf.MarianModel):
         self.decoder = DiscreteDecoder(config)
         self.schedule = StepCount() if config.is_scheduled else None
         self.post_init()
+
+    def set_decoder_input_embeddings(self, value: nn.Embedding) -> None:
+        """As the stock model's, for tables that are not shared; the syntactic stream's gets as many rows."""
+        super().set_decoder_input_embeddings(value)
+        self._resize_syntactic_embeddings()
 
     @can_return_tuple
     def forward(
@@ -102,7 +107,7 @@ class DiscreteTransformerModel(DiscretePreTrainedModel, hf.MarianModel):
         elif not isinstance(encoder_outputs, BaseModelOutput):
             encoder_outputs = DiscreteEncoderOutput(
                 last_hidden_state=encoder_outputs[0],
-                syntactic_last_hidden_state=encoder_outputs[1] if self.config.streams == 2 else None,
+                syntactic_last_hidden_state=encoder_outputs[1] if len(encoder_outputs) > 1 else None,
             )
         syntactic_states = getattr(encoder_outputs, "syntactic_last_hidden_state", None)
         outputs = self.decoder(
@@ -177,6 +182,8 @@ class _HeadMixin:
             fields: parts of the receptive fields, (B, T, N) each, if there are any.
         """
         config, labels = self.config, labels.to(logits.device)
+        if self.training and schedule is not None:
+            warn_uncounted([schedule], "The schedule of `gumbel_temperature` or `receptive_field_penalty`")
         targets = labels != IGNORE_INDEX
         count = targets.sum() if num_items_in_batch is None else num_items_in_batch
         if isinstance(count, Tensor):
@@ -187,7 +194,7 @@ class _HeadMixin:
             size = (expected_field_size(*fields) * targets).sum() / count
             losses["receptive_field_size"] = size.detach()
             weight = config.receptive_field_penalty
-            if weight:
+            if weight and self.training:
                 if config.penalty_warmup_steps:
                     weight = weight * warmed_up(schedule.annealing_step, config.penalty_warmup_steps)
                 losses["loss"] = cross_entropy + weight * size
@@ -300,23 +307,6 @@ class DiscreteTransformerForConditionalGeneration(
             source_receptive_fields=fields[1],
         )
 
-    def _resize_token_embeddings(self, new_num_tokens: int, pad_to_multiple_of: int | None = None, *args):
-        """As the stock model's; the syntactic stream's embeddings, too."""
-        embeddings = super()._resize_token_embeddings(new_num_tokens, pad_to_multiple_of, *args)
-        if self.config.streams == 2:
-            stacks = [self.model.encoder]
-            if self.config.share_encoder_decoder_embeddings:
-                stacks.append(self.model.decoder)
-            _resize_syntactic(self, stacks, embeddings.weight.shape[0])
-        return embeddings
-
-
-def _resize_syntactic(model: nn.Module, stacks: list[nn.Module], size: int) -> None:
-    """Give the syntactic streams of `stacks` one table of embeddings with `size` rows."""
-    table = model._get_resized_embeddings(stacks[0].syntactic_embed_tokens, size)
-    for stack in stacks:
-        stack.syntactic_embed_tokens = table
-
 
 class DiscreteTransformerForCausalLM(_HeadMixin, DiscretePreTrainedModel, GenerationMixin):
     """The decoder alone, as a language model."""
@@ -399,10 +389,13 @@ class DiscreteTransformerForCausalLM(_HeadMixin, DiscretePreTrainedModel, Genera
     def set_input_embeddings(self, value: nn.Module) -> None:
         self.model.embed_tokens = value
 
-    def _resize_token_embeddings(self, new_num_tokens: int, pad_to_multiple_of: int | None = None, *args):
-        """As transformers'; the syntactic stream's embeddings, too."""
-        embeddings = super()._resize_token_embeddings(new_num_tokens, pad_to_multiple_of, *args)
-        if self.config.streams == 2:
-            _resize_syntactic(self, [self.model], embeddings.weight.shape[0])
+    def _resize_token_embeddings(self, *args, **kwargs):
+        embeddings = super()._resize_token_embeddings(*args, **kwargs)
         self.config.decoder_vocab_size = embeddings.weight.shape[0]
         return embeddings
+
+    def prepare_inputs_for_generation(self, *args, is_first_iteration: bool = False, **kwargs):
+        """As transformers'; embeddings take the place of tokens in the first step only, in both streams."""
+        if not is_first_iteration:
+            kwargs.pop("syntactic_inputs_embeds", None)
+        return super().prepare_inputs_for_generation(*args, is_first_iteration=is_first_iteration, **kwargs)
