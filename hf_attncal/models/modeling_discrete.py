@@ -320,6 +320,9 @@ class DiscreteTransformerForCausalLM(_HeadMixin, DiscretePreTrainedModel, Genera
         config.validate()
         config = copy.deepcopy(config)
         config.is_decoder, config.is_encoder_decoder = True, False
+        # What transformers reads as the number of layers, for caches, and of heads and tokens, are the encoder's fields.
+        config.encoder_layers, config.encoder_attention_heads = config.decoder_layers, config.decoder_attention_heads
+        config.vocab_size = config.decoder_vocab_size
         super().__init__(config)
         self.model = DiscreteDecoder(config)
         self.lm_head = nn.Linear(config.d_model, config.decoder_vocab_size, bias=False)
@@ -394,8 +397,12 @@ class DiscreteTransformerForCausalLM(_HeadMixin, DiscretePreTrainedModel, Genera
         self.config.decoder_vocab_size = embeddings.weight.shape[0]
         return embeddings
 
-    def prepare_inputs_for_generation(self, *args, is_first_iteration: bool = False, **kwargs):
+    def prepare_inputs_for_generation(
+        self, *args, inputs_embeds: Tensor | None = None, is_first_iteration: bool = False, **kwargs
+    ):
         """As transformers'; embeddings take the place of tokens in the first step only, in both streams."""
         if not is_first_iteration:
             kwargs.pop("syntactic_inputs_embeds", None)
-        return super().prepare_inputs_for_generation(*args, is_first_iteration=is_first_iteration, **kwargs)
+        return super().prepare_inputs_for_generation(
+            *args, inputs_embeds=inputs_embeds, is_first_iteration=is_first_iteration, **kwargs
+        )
