@@ -14,7 +14,7 @@ from transformers.models.marian import modeling_marian as hf
 from .calibration import NullToken
 from .configuration_discrete import DiscreteTransformerConfig
 from .functional import attention_scores, gumbel_attention, real_source_tokens, with_null_scores
-from .functional_discrete import chosen_positions, extended_fields, gathered_values, one_hot_weights
+from .functional_discrete import Sampling, chosen_positions, extended_fields, gathered_values, one_hot_weights
 
 
 class DiscreteAttention(hf.MarianAttention):
@@ -44,7 +44,7 @@ class DiscreteAttention(hf.MarianAttention):
         syntactic_key_value_states: Tensor | None = None,
         past_key_values: Cache | None = None,
         attention_mask: Tensor | None = None,
-        temperature: float | Tensor = 1.0,
+        sampling: Sampling | None = None,
         with_routing: bool = False,
         **kwargs,
     ) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]:
@@ -54,7 +54,7 @@ class DiscreteAttention(hf.MarianAttention):
             hidden_states: of the only stream, or of the semantic one, (B, T, d_model).
             syntactic_states: of the syntactic stream, the same shape; `None` with one stream.
             key_value_states, syntactic_key_value_states: of the encoder, (B, S, d_model), in cross-attention.
-            temperature: tau, in training.
+            sampling: how positions are sampled in training; `None`: as in the paper.
             with_routing: return it.
             The others: as for `MarianAttention`.
 
@@ -91,28 +91,27 @@ class DiscreteAttention(hf.MarianAttention):
             real = None if real is None else nn.functional.pad(real, (1, 0), value=True)
         semantic, syntactic = value[..., : self.head_dim], value[..., self.head_dim :]
 
-        weights = None
+        soft = None
+        if self.syntactic_output or not config.hard_attention:
+            soft = torch.softmax(scores, dim=-1)[..., nulls:]
         if config.hard_attention and not self.training:
             routing = chosen_positions(scores)
             if nulls:
                 routing = routing - nulls  # NULL is the first column
             output = gathered_values(semantic, routing, nulls=bool(nulls))
-            if with_weights:
-                weights = one_hot_weights(routing, keys, scores.dtype)
+            weights = one_hot_weights(routing, keys, scores.dtype) if with_weights else None
         else:
-            routing = torch.softmax(scores, dim=-1)
+            routing = weights = soft
             if config.hard_attention:
-                straight_through, noise = config.gumbel_straight_through, config.gumbel_noise
-                routing = gumbel_attention(scores, temperature, True, straight_through, real, noise)
-            routing = routing[..., nulls:]
+                how = (sampling or Sampling())._asdict()
+                routing = weights = gumbel_attention(scores, training=True, real=real, **how)[..., nulls:]
             output = torch.matmul(self._dropped(routing), semantic)
-            weights = routing if with_weights else None
         output = self.out_proj(self._merge_heads(output))
         syntactic_output = None
         if self.syntactic_output:
-            expected = torch.matmul(self._dropped(torch.softmax(scores, dim=-1)[..., nulls:]), syntactic)
+            expected = torch.matmul(self._dropped(soft), syntactic)
             syntactic_output = self.syntactic_out_proj(self._merge_heads(expected))
-        return output, weights, syntactic_output, routing if with_routing else None
+        return output, weights if with_weights else None, syntactic_output, routing if with_routing else None
 
     def _keys_and_values(
         self, states: Tensor, router: Tensor, is_cross_attention: bool, past_key_values: Cache | None
@@ -147,7 +146,7 @@ class DiscreteAttention(hf.MarianAttention):
         return nn.functional.dropout(weights, p=self.dropout, training=self.training)
 
 
-class _StreamsMixin:
+class _ResidualStreamsMixin:
     """The residual steps of both streams; goes before the stock layer in the bases."""
 
     def _add_syntactic_stream(self, attentions: tuple[str, ...], width: int) -> None:
@@ -187,7 +186,7 @@ class _StreamsMixin:
         return hidden_states, syntactic_states
 
 
-class DiscreteEncoderLayer(_StreamsMixin, hf.MarianEncoderLayer):
+class DiscreteEncoderLayer(_ResidualStreamsMixin, hf.MarianEncoderLayer):
     """`MarianEncoderLayer` with our attention, and a second stream if there are two."""
 
     def __init__(self, config: DiscreteTransformerConfig, layer_idx: int | None = None):
@@ -220,7 +219,7 @@ class DiscreteEncoderLayer(_StreamsMixin, hf.MarianEncoderLayer):
         return *self._both_fed_forward(hidden_states, syntactic_states), fields
 
 
-class DiscreteDecoderLayer(_StreamsMixin, hf.MarianDecoderLayer):
+class DiscreteDecoderLayer(_ResidualStreamsMixin, hf.MarianDecoderLayer):
     """`MarianDecoderLayer` with our attentions, and a second stream if there are two; without an encoder, two steps.
 
     The output reads the semantic stream, so in the last layer the syntactic one ends with its last queries and keys.
