@@ -19,7 +19,8 @@ _RULES = {
     "null_bias": ("from -1e4 to 1e4", lambda value: -1e4 <= value <= 1e4),
     "label_smoothing": ("in [0, 1)", lambda value: 0 <= value < 1),
 }
-_STEPS = (
+_COUNTS = (
+    "relative_positions",
     "gumbel_temperature_steps",
     "gumbel_straight_through_steps",
     "gumbel_noise_steps",
@@ -38,6 +39,9 @@ class DiscreteTransformerConfig(FromStockMixin, MarianConfig):
             semantic stream, whose values are chosen by the same distribution, and which the output layer reads (sec.
             5). Each has embeddings, values and feed-forward layers of its own.
         learned_positions: embeddings of positions are learned, not sinusoids; better where single positions count.
+        relative_positions: every self-attention adds a learned bias to its scores, one for each head and distance up
+            to so many positions; 0: none, as the paper. With it a head learns once, for all positions, to choose the
+            token before.
         leaky: a head may choose to read nothing: every attention has a learned NULL key (Mask-Align, sec. 3.2),
             without a value. Not in the paper, whose heads have to read something.
         null_key_std: standard deviation of the initial NULL keys; `None` for `d_model ** -0.5`.
@@ -68,6 +72,7 @@ class DiscreteTransformerConfig(FromStockMixin, MarianConfig):
     hard_attention: bool = True
     streams: int = 1
     learned_positions: bool = False
+    relative_positions: int = 0
     leaky: bool = False
     null_key_std: float | int | None = None
     null_bias: float | int | None = None
@@ -102,10 +107,15 @@ class DiscreteTransformerConfig(FromStockMixin, MarianConfig):
             value = getattr(self, name)
             if value is not None and not keeps(value):
                 raise ValueError(f"`{name}` must be {rule}, got {value}.")
-        for name in _STEPS:
+        for name in _COUNTS:
             value = getattr(self, name)
-            if value is not None and value < 0:
-                raise ValueError(f"`{name}` must be >= 0, got {value}.")
+            if value is not None and not 0 <= value <= 10**9:
+                raise ValueError(f"`{name}` must be >= 0 and at most 1e9, got {value}.")
+        if self.relative_positions > self.max_position_embeddings:
+            raise ValueError(
+                f"`relative_positions` must be at most `max_position_embeddings` ({self.max_position_embeddings}), "
+                f"got {self.relative_positions}: there are no greater distances."
+            )
         if (self.gumbel_final_temperature is None) != (not self.gumbel_temperature_steps):
             raise ValueError(
                 "`gumbel_final_temperature` and `gumbel_temperature_steps` belong together, got "

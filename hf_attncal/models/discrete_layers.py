@@ -17,17 +17,43 @@ from .functional import attention_scores, gumbel_attention, real_source_tokens, 
 from .functional_discrete import Sampling, chosen_positions, extended_fields, gathered_values, one_hot_weights
 
 
+class RelativePositions(nn.Module):
+    """A learned bias on the scores of a self-attention, for each head and distance from query to key.
+
+    Args:
+        num_heads: H. width: distances up to this have a bias of their own, all farther ones that of the last.
+        causal: keys after the query need none.
+        scale: what the parameters are multiplied by, so that they are learned as fast as scores of single features.
+    """
+
+    def __init__(self, num_heads: int, width: int, causal: bool, scale: float):
+        super().__init__()
+        self.width, self.causal, self.scale = width, causal, scale
+        self.bias = nn.Parameter(torch.empty(num_heads, width + 1 if causal else 2 * width + 1))
+
+    def forward(self, queries: int, keys: int, first: int | Tensor) -> Tensor:
+        """The bias, (H, T, S), where the first query is at the position `first` of the keys."""
+        positions = torch.arange(max(queries, keys), device=self.bias.device)
+        distance = (first + positions[:queries, None] - positions[:keys]).clamp(-self.width, self.width)
+        return self.scale * self.bias[:, distance.clamp(min=0) if self.causal else distance + self.width]
+
+
 class DiscreteAttention(hf.MarianAttention):
     """Multi-head attention whose heads choose one position each (secs. 4 and 5).
 
     Args:
         syntactic_output: the syntactic stream goes on after this attention; False where nothing reads it.
+        relative: with `RelativePositions`.
         The others: as for `MarianAttention`.
     """
 
-    def __init__(self, *args, syntactic_output: bool = True, **kwargs):
+    def __init__(self, *args, syntactic_output: bool = True, relative: bool = False, **kwargs):
         super().__init__(*args, **kwargs)
         self.syntactic_output = syntactic_output and self.config.streams == 2
+        self.relative_positions = None
+        if relative:
+            width = self.config.relative_positions
+            self.relative_positions = RelativePositions(self.num_heads, width, self.is_causal, self.head_dim**0.5)
         self.null = None
         if self.config.leaky:
             with_bias = self.config.null_bias is not None
@@ -46,6 +72,7 @@ class DiscreteAttention(hf.MarianAttention):
         attention_mask: Tensor | None = None,
         sampling: Sampling | None = None,
         with_routing: bool = False,
+        first_query: int | Tensor = 0,
         **kwargs,
     ) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]:
         """Attend.
@@ -56,6 +83,7 @@ class DiscreteAttention(hf.MarianAttention):
             key_value_states, syntactic_key_value_states: of the encoder, (B, S, d_model), in cross-attention.
             sampling: how positions are sampled in training; `None`: as in the paper.
             with_routing: return it.
+            first_query: position of the first query among the keys, in self-attention: the steps in the cache.
             The others: as for `MarianAttention`.
 
         Returns:
@@ -64,7 +92,7 @@ class DiscreteAttention(hf.MarianAttention):
         """
         config = self.config
         with_weights = kwargs.get("output_attentions", config.output_attentions)
-        is_stock = not config.hard_attention and not config.leaky and config.streams == 1
+        is_stock = not (config.hard_attention or config.leaky or config.streams == 2 or self.relative_positions)
         if is_stock and not with_routing:
             output, weights = super().forward(
                 hidden_states, key_value_states, past_key_values, attention_mask, **kwargs
@@ -83,7 +111,8 @@ class DiscreteAttention(hf.MarianAttention):
         length, keys = query.shape[2], key.shape[2]
         if real is None and self.is_causal and length > 1:  # the kernels' way of saying that nothing is padding
             real = torch.ones(length, keys, dtype=torch.bool, device=query.device).tril(keys - length)
-        scores = attention_scores(query, key, self.scaling, real)
+        bias = None if self.relative_positions is None else self.relative_positions(length, keys, first_query)
+        scores = attention_scores(query, key, self.scaling, real, bias)
         nulls = 0
         if self.null is not None:
             nulls = 1
@@ -197,6 +226,7 @@ class DiscreteEncoderLayer(_ResidualStreamsMixin, hf.MarianEncoderLayer):
             dropout=config.attention_dropout,
             config=config,
             layer_idx=layer_idx,
+            relative=config.relative_positions > 0,
         )
         if config.streams == 2:
             self._add_syntactic_stream(("self_attn",), config.encoder_ffn_dim)
@@ -244,6 +274,7 @@ class DiscreteDecoderLayer(_ResidualStreamsMixin, hf.MarianDecoderLayer):
                 config=config,
                 layer_idx=layer_idx,
                 syntactic_output=goes_on or name != names[-1],
+                relative=config.relative_positions > 0 and name == "self_attn",
             )
             setattr(self, name, attention)
             setattr(self, f"{name}_layer_norm", nn.LayerNorm(config.d_model))

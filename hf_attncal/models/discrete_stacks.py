@@ -4,6 +4,7 @@ import math
 
 import torch
 from torch import Tensor, nn
+from transformers import initialization as init
 from transformers.cache_utils import Cache, DynamicCache, EncoderDecoderCache
 from transformers.masking_utils import create_bidirectional_mask, create_causal_mask
 from transformers.models.marian import modeling_marian as hf
@@ -14,7 +15,7 @@ from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
 from .calibration import StepCount, init_part, set_steps
 from .configuration_discrete import DiscreteTransformerConfig
-from .discrete_layers import DiscreteAttention, DiscreteDecoderLayer, DiscreteEncoderLayer
+from .discrete_layers import DiscreteAttention, DiscreteDecoderLayer, DiscreteEncoderLayer, RelativePositions
 from .functional_discrete import Sampling, first_sampling, initial_fields
 from .loading import WholeCheckpointMixin
 from .outputs_discrete import DiscreteDecoderOutput, DiscreteEncoderOutput
@@ -38,7 +39,9 @@ class DiscretePreTrainedModel(WholeCheckpointMixin, hf.MarianPreTrainedModel):
     def _init_weights(self, module):
         super()._init_weights(module)
         init_part(module, self.config, self.config.d_model, self.config.init_std)
-        if isinstance(module, hf.MarianSinusoidalPositionalEmbedding):
+        if isinstance(module, RelativePositions):
+            init.zeros_(module.bias)
+        elif isinstance(module, hf.MarianSinusoidalPositionalEmbedding):
             # Loading through the meta device makes these fixed tables trainable; unused gradients then stop DDP.
             module.weight.requires_grad_(False)
         elif hasattr(module, "final_logits_bias"):
@@ -373,6 +376,7 @@ class DiscreteDecoder(_EmbeddedStreamsMixin, DiscretePreTrainedModel, hf.MarianD
             encoder_receptive_fields = encoder_receptive_fields.to(target_fields.dtype)
             source_fields = target_fields.new_zeros(batch, length, encoder_receptive_fields.shape[-1])
         kwargs["sampling"] = sampling or first_sampling(self.config)
+        kwargs["first_query"] = past
         for layer in self.layers:
             if not self._is_dropped():
                 hidden_states, syntactic_states, target_fields, source_fields = layer(

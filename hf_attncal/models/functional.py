@@ -27,16 +27,21 @@ def real_source_tokens(attention_mask: Tensor | None) -> Tensor | None:
     return attention_mask > torch.finfo(attention_mask.dtype).min / 2
 
 
-def attention_scores(query: Tensor, key: Tensor, scaling: float, real: Tensor | None = None) -> Tensor:
+def attention_scores(
+    query: Tensor, key: Tensor, scaling: float, real: Tensor | None = None, bias: Tensor | None = None
+) -> Tensor:
     """Scaled dot products `q K^T / sqrt(d_k)`, with padding at the lowest finite value.
 
     Args:
         query: (B, H, T, d_k). key: (B, H, S, d_k). scaling: 1 / sqrt(d_k). real: see the module's docstring.
+        bias: added to the scores, broadcastable to them.
 
     Returns:
         (B, H, T, S).
     """
     scores = torch.matmul(query, key.transpose(-1, -2)) * scaling
+    if bias is not None:
+        scores = scores + bias.to(scores.dtype)
     return scores if real is None else scores.masked_fill(~real, torch.finfo(scores.dtype).min)
 
 

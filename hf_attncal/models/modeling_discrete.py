@@ -346,6 +346,7 @@ class DiscreteTransformerForCausalLM(_HeadMixin, DiscretePreTrainedModel, Genera
         output_receptive_fields: bool | None = None,
         logits_to_keep: int | Tensor = 0,
         num_items_in_batch: Tensor | int | None = None,
+        shift_labels: torch.LongTensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> tuple | DiscreteCausalLMOutput:
         """As other causal language models of transformers.
@@ -356,6 +357,7 @@ class DiscreteTransformerForCausalLM(_HeadMixin, DiscretePreTrainedModel, Genera
             output_receptive_fields: also return what every state was computed from.
             logits_to_keep: compute those of so many last positions only, or of these; 0 for all.
             num_items_in_batch: as for `DiscreteTransformerForConditionalGeneration.forward`.
+            shift_labels: labels that are shifted already, for sequences in parts; they go before `labels`.
 
         Raises:
             ValueError: see `DiscreteDecoder.forward`.
@@ -368,7 +370,9 @@ class DiscreteTransformerForCausalLM(_HeadMixin, DiscretePreTrainedModel, Genera
             inputs_embeds=inputs_embeds,
             use_cache=use_cache,
             syntactic_inputs_embeds=syntactic_inputs_embeds,
-            output_receptive_fields=self._wants_fields(output_receptive_fields, labels),
+            output_receptive_fields=self._wants_fields(
+                output_receptive_fields, labels if shift_labels is None else shift_labels
+            ),
             sampling=_sampling(self.config, self.schedule),
             return_dict=True,
             **kwargs,
@@ -377,9 +381,10 @@ class DiscreteTransformerForCausalLM(_HeadMixin, DiscretePreTrainedModel, Genera
         keep = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
         logits = self.lm_head(hidden_states[:, keep])
         losses = {}
-        if labels is not None:
-            shifted = nn.functional.pad(labels[:, 1:], (0, 1), value=IGNORE_INDEX)
-            losses = self._losses("lm_loss", logits, shifted, num_items_in_batch, self.schedule, fields)
+        if shift_labels is None and labels is not None:
+            shift_labels = nn.functional.pad(labels[:, 1:], (0, 1), value=IGNORE_INDEX)
+        if shift_labels is not None:
+            losses = self._losses("lm_loss", logits, shift_labels, num_items_in_batch, self.schedule, fields)
         return DiscreteCausalLMOutput(
             **losses,
             logits=logits,

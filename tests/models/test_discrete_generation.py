@@ -26,13 +26,29 @@ SIZE = {
 
 @functools.cache
 def random_model(kind: str, streams: int, hard: bool = True) -> PreTrainedModel:
-    """Shared by tests, which do not change it."""
-    return tiny_discrete(kind, scale=0.6, streams=streams, hard_attention=hard, **SIZE).eval()
+    """Shared by tests, which do not change it; the first seed whose sentences are worth comparing."""
+    model = tiny_discrete(kind, streams=streams, hard_attention=hard, **SIZE).eval()
+    for seed in range(50):
+        randomized(model, seed)
+        first, second, third = (set(greedy(model, row)) for row in rows_for(model))
+        if PAD not in first | second | third and first != second and max(map(len, (first, second, third))) > 1:
+            return model
+    raise AssertionError(f"no seed gives a {kind} model with varied sentences")
 
 
 @pytest.fixture(params=[(*kind, hard) for kind in KINDS for hard in (True, False)][:-1], ids=str)
 def model(request) -> PreTrainedModel:
     return random_model(*request.param)
+
+
+@torch.no_grad()
+def randomized(model: PreTrainedModel, seed: int) -> None:
+    """Weights at which what is read matters to what comes next."""
+    generator = torch.Generator().manual_seed(seed)
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad and "norm" not in name:
+            std = 0.1 if parameter.dim() == 1 else 0.7 if "embed" in name else parameter.shape[-1] ** -0.5
+            parameter.copy_(std * torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype))
 
 
 def is_causal(model: PreTrainedModel) -> bool:
@@ -73,13 +89,6 @@ def generate(model: PreTrainedModel, batch: dict | None = None, **options):
     sequences = model.generate(**batch, **options)
     given = batch["input_ids"].shape[1] if is_causal(model) and "input_ids" in batch else 1 - is_causal(model)
     return [[t for t in row if t != PAD] for row in sequences[:, given:].tolist()]
-
-
-def test_the_sentences_are_worth_comparing():
-    for kind in KINDS:
-        found = [greedy(random_model(*kind), row) for row in rows_for(random_model(*kind))]
-        assert len(set(map(tuple, found))) > 1
-        assert max(len(set(row)) for row in found) > 2
 
 
 @pytest.mark.parametrize("options", [{}, {"use_cache": False}, {"cache_implementation": "static"}], ids=str)
