@@ -7,7 +7,8 @@ from transformers import PreTrainedTokenizerFast
 
 EOS, UNK, PAD, BOS = "</s>", "<unk>", "<pad>", "<s>"
 SPECIAL_TOKENS = [EOS, UNK, PAD]  # ids 0, 1, 2; Marian checkpoints have eos 0 and unk 1, too
-LANGUAGE_TOKENS = [*SPECIAL_TOKENS, BOS]  # of a language model
+LANGUAGE_TOKENS = [*SPECIAL_TOKENS, BOS]  # of a language model; without EOS where the end of a text says nothing
+_NAMES = {"bos_token": BOS, "eos_token": EOS, "unk_token": UNK, "pad_token": PAD}
 SPACE = "▁"  # what SentencePiece writes for a space; in front of the first word, too
 # A run of punctuation or symbols, with the space before it, is a unit of its own: "dog." and "dog" share "dog".
 PUNCTUATION = Regex(rf"{SPACE}?(?:\p{{P}}|(?!{SPACE})\p{{S}})+")
@@ -36,8 +37,8 @@ def train_bpe_tokenizer(
             `len(tokenizer)` tells.
         model_max_length: written into the tokenizer; nothing is truncated unless asked for.
         show_progress: progress bars of the trainer.
-        special_tokens: `LANGUAGE_TOKENS` for a language model: a text then begins with `<s>` and ends in nothing, so
-            that it can be continued; otherwise it ends in `</s>`.
+        special_tokens: with `<s>`, for a language model, a text begins with it and ends in nothing, so that it can be
+            continued; otherwise it ends in `</s>`.
 
     Raises:
         ValueError: no text, or `vocab_size` below the special tokens and the characters of the text.
@@ -59,30 +60,34 @@ def train_bpe_tokenizer(
 
 
 def train_word_tokenizer(
-    lines: Iterable[str], vocab_size: int, model_max_length: int = 512, show_progress: bool = False
+    lines: Iterable[str],
+    vocab_size: int,
+    model_max_length: int = 512,
+    show_progress: bool = False,
+    special_tokens: list[str] = LANGUAGE_TOKENS,
 ) -> PreTrainedTokenizerFast:
     """The words of a text, which white space parts, as the vocabulary of a language model: for languages of symbols.
 
-    A text begins with `<s>` and ends in nothing. A word that is not in the training text becomes `<unk>`.
+    A word that is not in the training text becomes `<unk>`.
 
     Args:
-        lines, model_max_length, show_progress: as for `train_bpe_tokenizer`.
+        lines, model_max_length, show_progress, special_tokens: as for `train_bpe_tokenizer`.
         vocab_size: most entries, special tokens included; of more words, the rarest become `<unk>`.
 
     Raises:
         ValueError: no text, or `vocab_size` that has no room for a word.
     """
-    if vocab_size <= len(LANGUAGE_TOKENS):
-        raise ValueError(f"`vocab_size` must be above the {len(LANGUAGE_TOKENS)} special tokens, got {vocab_size}.")
+    if vocab_size <= len(special_tokens):
+        raise ValueError(f"`vocab_size` must be above the {len(special_tokens)} special tokens, got {vocab_size}.")
     tokenizer = Tokenizer(models.WordLevel(unk_token=UNK))
     tokenizer.normalizer = normalizers.NFC()
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     trainer = trainers.WordLevelTrainer(
-        vocab_size=vocab_size, special_tokens=LANGUAGE_TOKENS, show_progress=show_progress
+        vocab_size=vocab_size, special_tokens=special_tokens, show_progress=show_progress
     )
     tokenizer.train_from_iterator(lines, trainer)
-    _check_vocabulary(tokenizer, vocab_size, LANGUAGE_TOKENS)
-    return _finished(tokenizer, LANGUAGE_TOKENS, model_max_length)
+    _check_vocabulary(tokenizer, vocab_size, special_tokens)
+    return _finished(tokenizer, special_tokens, model_max_length)
 
 
 def _finished(tokenizer: Tokenizer, special_tokens: list[str], model_max_length: int) -> PreTrainedTokenizerFast:
@@ -94,10 +99,7 @@ def _finished(tokenizer: Tokenizer, special_tokens: list[str], model_max_length:
     )
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
-        **({"bos_token": BOS} if begins else {}),
-        eos_token=EOS,
-        unk_token=UNK,
-        pad_token=PAD,
+        **{name: token for name, token in _NAMES.items() if token in special_tokens},
         model_max_length=model_max_length,
         padding_side="right",
         model_input_names=["input_ids", "attention_mask"],  # no `token_type_ids`: translation models refuse them

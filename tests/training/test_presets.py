@@ -4,7 +4,7 @@ import pytest
 
 from hf_attncal.training.adapter import AdapterConfig
 from hf_attncal.training.defaults import adapter_defaults, translation_defaults
-from hf_attncal.training.presets import count_pairs, names_of, read_preset
+from hf_attncal.training.presets import count_lines, names_of, read_preset
 from hf_attncal.training.translation import TranslationConfig
 from hf_attncal.training.word_alignment import AlignerConfig
 
@@ -128,7 +128,7 @@ def test_one_file_is_not_two_languages(data):
 def test_pairs_are_counted_in_all_files(data):
     train = data["train"]
     both = {"train": {side: [train[side], train[side]] for side in train}}
-    assert count_pairs(both, TranslationConfig) == 2 * PAIRS
+    assert count_lines(both, TranslationConfig) == 2 * PAIRS
 
 
 def test_a_short_run_of_an_aligner_has_short_warm_ups():
