@@ -9,8 +9,8 @@
 
 `--resume` goes on from the last checkpoint in `training.output_dir`, with the settings and the data that the run began
 with unless `--allow-changes` is given. Several processes: `accelerate launch` on GPUs, `torchrun --nproc_per_node 2`
-on CPUs. `attncal train --text` is the same job without a configuration file. In the end `training.output_dir` holds the
-model with its tokenizer, and `results.json` with perplexity and receptive fields on dev and test.
+on CPUs. `attncal train --text` is the same job without a configuration file. In the end `training.output_dir` holds
+the model with its tokenizer, and `results.json` with perplexity and receptive fields on dev and test.
 `configs/reference_language.yaml` explains every key.
 """
 

@@ -35,7 +35,7 @@ def add_train(commands: argparse._SubParsersAction) -> None:
         "  attncal train --text train.txt --output model tokenizer.kind=words data.end_of_sequence=false",
     )
     add_text(parser, dev="500 pairs of the text", test="there is no last score")
-    language = parser.add_argument_group("text of a language model, in the place of source and target")
+    language = parser.add_argument_group("text of a language model (without it, source and target)")
     language.add_argument("--text", nargs="+", metavar="FILE", help="sequences, one in a line; .gz and .xz too")
     language.add_argument("--dev-text", metavar="FILE", help="dev text; without it, 500 lines of the text")
     language.add_argument("--test-text", metavar="FILE", help="test text; without it, there is no last score")

@@ -2,7 +2,7 @@
 
 A file states only what differs from the file named by its `base:` key (relative to it), or from the defaults.
 The references in configs/ (`reference_translation.yaml`, `_aligner`, `_adapter`, `_language`) explain every key.
-Whatever is wrong with a key or a value is said before any text is read, in one form: `section.key`, the rule, the value.
+What is wrong with a key or a value is said before any text is read, in one form: `section.key`, the rule, the value.
 """
 
 import copy
