@@ -223,7 +223,6 @@ AVERAGING = [
     ({"tokenizer": {"pretraned": "x"}}, r"unknown key `tokenizer.pretraned`.* `tokenizer.pretrained`"),
     ({"model": {"d_modle": 8}}, r"unknown key `model.d_modle`. The closest known key is `model.d_model`"),
     ({"model": {"d_model": 8.5}}, r"`model.d_model` must be an integer, got 8.5"),
-    ({"model": {"leaky": "on"}}, r"`model.leaky` must be true or false, got 'on'"),
     ({"model": {"init_from": 3}}, r"`model.init_from` must be text or null, got 3"),
     ({"model": {"label_smoothing": 2.0}}, r"`model.label_smoothing` must be"),
 ]
@@ -242,11 +241,13 @@ OF_JOB = {
             r"`model.backbone` must be one of \('marian', 'bart', 'discrete_transformer'\), got 't5'",
         ),
         ({"model": {"calibraton": "gated"}}, r"unknown key `model.calibraton`.* `model.calibration`"),
+        ({"model": {"leaky": "on"}}, r"`model.leaky` must be true or false, got 'on'"),
         ({"model": {"calibration": "gatd"}}, r"`model.calibration` must be"),
         ({"training": {"label_smoothing_factor": 0.1}}, r"`training.label_smoothing_factor` must be 0"),
         ({"training": {"tokens_per_step": 100}}, r"`training.tokens_per_step` needs `training.tokens_per_batch`"),
     ],
     "aligner": [
+        ({"model": {"leaky": "on"}}, r"`model.leaky` must be true or false, got 'on'"),
         ({"model": {"size": "huge"}}, r"`model.size` must be one of \('base', 'hmm', 'small'\), got 'huge'"),
         ({"model": {"d_model": 15}}, r"`model.d_model` must be a multiple"),
         ({"evaluation": {}}, r"unknown key `evaluation`"),
