@@ -102,12 +102,12 @@ def _train_language(options: argparse.Namespace) -> None:
 def _train_translation(options: argparse.Namespace) -> None:
     model = switches_of(options)
     if options.streams:
-        if model:
+        if marian := model.keys() - {"leaky"}:
             raise CommandError(
-                f"--{next(iter(model))} is for Marian, --streams for a Discrete Transformer, whose every attention "
+                f"--{min(marian)} is for Marian, --streams for a Discrete Transformer, whose every attention "
                 "chooses one token. Leave one of them out."
             )
-        model = {"backbone": "discrete_transformer", "streams": options.streams}
+        model |= {"backbone": "discrete_transformer", "streams": options.streams}
 
     from hf_attncal.training.translation import TranslationConfig, train_translation
 

@@ -185,7 +185,7 @@ class PlainReport(TokenizationReport):
 
     @property
     def about_unknown(self) -> str:
-        return f"{self.unknown} tokens are not in the vocabulary: the model reads and predicts them as unknown ones."
+        return f"Tokens that are not in the vocabulary, and are all the same unknown one to the model: {self.unknown}."
 
     def __str__(self) -> str:
         return super().__str__() + (f" {self.about_unknown}" if self.unknown else "")

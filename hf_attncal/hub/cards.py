@@ -50,7 +50,7 @@ class _Kind:
     pairs: bool = False  # the example is `source ||| target`
 
 
-_DISCRETE = ("hard_attention", "streams", "receptive_field_penalty")
+_DISCRETE = ("hard_attention", "streams", "leaky", "receptive_field_penalty")
 # By the name of the template.
 _KINDS = {
     "translation": _Kind(("calibration", "leaky", "gumbel"), "attention-calibration", "translation"),
