@@ -42,7 +42,7 @@ MODEL = {
     "decoder_layers": 2,
     "decoder_attention_heads": 2,
     "decoder_ffn_dim": 32,
-    "max_position_embeddings": 32,
+    "max_position_embeddings": 64,
     "scale_embedding": True,
     "dropout": 0.0,
     "receptive_field_penalty": 0.1,
@@ -51,7 +51,7 @@ MODEL = {
 
 def lay_out(folder: Path) -> None:
     """Sequences of the stack language, and English sentences, whose lengths differ."""
-    split = generate_split(60, 20, 20, length=LENGTH)
+    split = generate_split(60, 20, 20, length=LENGTH, max_depth=2)
     sentences = generate_pairs(60, 20, 20, seed=5)
     for name, other in zip(split._fields, ("train", "valid", "test"), strict=True):
         write_sequences(getattr(split, name), folder / f"{name}.txt")
@@ -73,14 +73,9 @@ def arguments(text: Path, suffix: str = "txt", **model) -> list[str]:
         "model": MODEL | model,
         "training": {"output_dir": str(text.parent / "run"), **RUNNING},
     }
-    if suffix == "txt":
-        values["tokenizer"] = {"kind": "words"}
-        values["data"]["end_of_sequence"] = False
-    else:
-        values["data"]["max_length"] = 32
-        values["tokenizer"] = {"vocab_size": 150}
-    if suffix == "txt":
-        values["data"]["max_length"] = LENGTH + 1
+    values["data"]["max_length"] = LENGTH + 1 if suffix == "txt" else 64
+    values["tokenizer"] = {"kind": "words"} if suffix == "txt" else {"vocab_size": 150}
+    values["data"]["end_of_sequence"] = suffix != "txt"
     path = text / f"{suffix}.yaml"
     path.write_text(yaml.safe_dump(values), encoding="utf-8")
     return ["--config", str(path), "--data", str(text)]
@@ -101,7 +96,7 @@ def test_text_to_measured_model(text, tmp_path):
     assert str(tmp_path) not in (run / "results.json").read_text(encoding="utf-8")
 
     model, tokenizer = AutoModelForCausalLM.from_pretrained(run).eval(), AutoTokenizer.from_pretrained(run)
-    assert len(tokenizer) == model.config.vocab_size == 10  # 7 symbols; no end
+    assert len(tokenizer) == model.config.vocab_size == 8  # 5 symbols; no end
     assert model.generation_config.eos_token_id is None
     batch = tokenizer((text / "test.txt").read_text().splitlines(), return_tensors="pt")
     assert batch["input_ids"].shape == (20, LENGTH + 1)
@@ -129,7 +124,7 @@ def test_it_learns(text, tmp_path):
     symbols = "".join((text / "train.txt").read_text().split())
     shares = np.array([symbols.count(symbol) for symbol in set(symbols)]) / len(symbols)
     unigram = -(shares * np.log(shares)).sum()
-    assert entropy_per_symbol(LENGTH) - 0.1 < results["test"]["cross_entropy"] < unigram - 0.3
+    assert entropy_per_symbol(LENGTH, 2) - 0.1 < results["test"]["cross_entropy"] < unigram - 0.3
     assert "fields:expected" in results["test"]["field_signature"]
 
 
@@ -171,7 +166,9 @@ def test_a_run_that_was_killed_goes_on_to_the_same_weights(text, tmp_path):
 # ---- two processes ----
 
 # Without noise: each process has random numbers of its own.
-ALIKE = ["model.gumbel_noise=0", "training.eval_strategy=steps", "training.eval_steps=2", "average_last=1"]
+# By tokens, as the stock batches of sequences of two processes repeat some at the end of a text.
+ALIKE = ["model.gumbel_noise=0", "training.eval_strategy=steps", "training.eval_steps=2", "training.optim=sgd"]
+ALIKE += ["training.learning_rate=0.1", "training.tokens_per_batch=300"]
 
 
 def in_one_or_two(folder: Path, batches: int) -> None:
@@ -211,7 +208,7 @@ def test_what_cannot_be_read_or_has_no_place_is_told(text, tmp_path):
         "data.train.text=empty": "Text file `.*empty` is empty",
         "data.dev.text=empty": "Text file `.*empty` is empty",
         "data.max_length=5": r"No sequence is left .* Dropped 60 with more than 5 tokens",
-        "data.max_length=40": r"`data.max_length` must be at most `model.max_position_embeddings` \(32\), got 40",
+        "data.max_length=65": r"`data.max_length` must be at most `model.max_position_embeddings` \(64\), got 65",
         "data.test.text=mark": r"must not have '<s>' in it, .* got '\( <s> \)'",
         "tokenizer.vocab_size=3": "`vocab_size` must be above the 3 special tokens, got 3",
     }
@@ -225,7 +222,7 @@ def test_lines_that_are_too_long_and_unknown_symbols_are_counted_and_said(text, 
     with (text / "dev.txt").open("a") as file:
         file.write("9 " * LENGTH + "\n" + "0 " * 40 + "\n\n")
     options = ["training.max_steps=1", "data.test=null"]
-    with pytest.warns(UserWarning) as told:
+    with pytest.warns(UserWarning, match="Kept 21 of 23 sequences. Dropped 1 with more than 11 tokens") as told:
         results = train_language.main([*arguments(text), *options])
     assert {name: results["sequences"]["dev"][name] for name in ("kept", "too_long", "empty", "unknown")} == {
         "kept": 21,
@@ -234,10 +231,9 @@ def test_lines_that_are_too_long_and_unknown_symbols_are_counted_and_said(text, 
         "unknown": LENGTH,
     }
     assert f"|unknown:{LENGTH}|" in results["dev"]["signature"]
-    said = " ".join(str(warning.message) for warning in told)
-    assert "Kept 21 of 23 sequences. Dropped 1 with more than 11 tokens" in said
-    assert f"{LENGTH} tokens are not in the vocabulary" in said
-    assert f"{LENGTH} tokens are not in the vocabulary" in capsys.readouterr().out
+    unknown = f"Tokens that are not in the vocabulary, and are all the same unknown one to the model: {LENGTH}."
+    assert unknown in [str(warning.message) for warning in told]
+    assert f"Dropped 1 with no text (remove these lines). {unknown}\n" in capsys.readouterr().out
 
 
 def test_a_tokenizer_that_ends_texts_is_refused(text, tmp_path):
