@@ -148,7 +148,7 @@ def build_tokenizer(
         config: with the sections `tokenizer` and `model`.
         run: from `start`.
         text: of the training.
-        learn: takes the arguments of `train_bpe_tokenizer`, a joint BPE.
+        learn: takes the arguments of `train_bpe_tokenizer`, a joint BPE. Words may be fewer than were asked for.
 
     Raises:
         ValueError: the text has fewer pieces than were asked for (not: than a preset has as its limit).
@@ -161,10 +161,11 @@ def build_tokenizer(
     with args.main_process_first(local=False):
         if args.process_index == 0 and run.checkpoint is None:
             trained = learn(all_lines(text), settings.vocab_size, show_progress=not args.disable_tqdm)
-            if len(trained) < config.given.get("tokenizer", {}).get("vocab_size", 0):
+            asked = config.given.get("tokenizer", {}).get("vocab_size", 0)
+            if len(trained) < asked and getattr(settings, "kind", "bpe") == "bpe":
                 raise ValueError(
-                    f"`tokenizer.vocab_size` must be at most {len(trained)} for this text, of which no more entries "
-                    f"can be made, got {settings.vocab_size}. Lower it, or give more text."
+                    f"`tokenizer.vocab_size` must be at most {len(trained)} for this text, in which no more pieces "
+                    f"occur twice, got {settings.vocab_size}. Lower it, or give more text."
                 )
             fill(Path(args.output_dir), save_parts(trained))
         return AutoTokenizer.from_pretrained(args.output_dir)

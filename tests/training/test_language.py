@@ -83,7 +83,7 @@ def arguments(text: Path, suffix: str = "txt", **model) -> list[str]:
 
 def test_text_to_measured_model(text, tmp_path):
     """What is left behind says what was counted, and it is what anybody computes from the saved model."""
-    evaluating = ["training.eval_strategy=steps", "training.eval_steps=2", "average_last=2"]
+    evaluating = ["training.eval_strategy=steps", "training.eval_steps=2", "average_last=2", "tokenizer.vocab_size=99"]
     train_language.main([*arguments(text), *evaluating])
     run = tmp_path / "run"
     stored = json.loads((run / "results.json").read_text(encoding="utf-8"))
