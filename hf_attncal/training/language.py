@@ -154,7 +154,6 @@ def build_language_tokenizer(config: LanguageConfig, run: Run, text: Dataset) ->
     Raises:
         ValueError: a given one has no padding token, or puts something else around a text.
     """
-
     special = [token for token in LANGUAGE_TOKENS if token != EOS or config.data.end_of_sequence]
     kinds = {"bpe": train_bpe_tokenizer, "words": train_word_tokenizer}
     tokenizer = build_tokenizer(config, run, text, partial(kinds[config.tokenizer.kind], special_tokens=special))
