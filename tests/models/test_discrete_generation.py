@@ -15,7 +15,13 @@ from hf_attncal.models import discrete_layers
 NEW_TOKENS = 7
 SOURCES = [[4, 7, 3, 9, 5, 2], [5, 8, 10, 2], [6, 2]]
 PROMPTS = [[6, 10, 4, 9], [9, 5], [3, 7, 8]]
-SIZE = {"d_model": 16, "vocab_size": 31, "tie_word_embeddings": False, "decoder_layers": 3, "max_position_embeddings": 16}
+SIZE = {
+    "d_model": 16,
+    "vocab_size": 31,
+    "tie_word_embeddings": False,
+    "decoder_layers": 3,
+    "max_position_embeddings": 16,
+}
 
 
 @functools.cache
