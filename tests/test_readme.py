@@ -104,6 +104,11 @@ def test_data(work_through):
     assert Path("captions.en").read_text() == "".join(f"{line}\n" for line in names["dataset"]["en"])
 
 
+def test_language(work_through):
+    names = work_through(ROOT / "docs" / "language.md", "language/results.json")
+    assert names["fields"].shape == (1, *names["generated"].shape[1:] * 2)
+
+
 def test_no_document_with_python_is_left_out():
-    tested = {"README.md", "models.md", "adapters.md", "alignment.md", "data.md"}
+    tested = {"README.md", "models.md", "adapters.md", "alignment.md", "data.md", "language.md"}
     assert {path.name for path in DOCUMENTS if "python" in dict(blocks(path))} == tested

@@ -4,6 +4,7 @@ import math
 
 import torch
 from torch import Tensor, nn
+from transformers import initialization as init
 from transformers.cache_utils import Cache, DynamicCache, EncoderDecoderCache
 from transformers.masking_utils import create_bidirectional_mask, create_causal_mask
 from transformers.models.marian import modeling_marian as hf
@@ -14,8 +15,8 @@ from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
 from .calibration import StepCount, init_part, set_steps
 from .configuration_discrete import DiscreteTransformerConfig
-from .discrete_layers import DiscreteAttention, DiscreteDecoderLayer, DiscreteEncoderLayer
-from .functional_discrete import initial_fields
+from .discrete_layers import DiscreteAttention, DiscreteDecoderLayer, DiscreteEncoderLayer, RelativePositions
+from .functional_discrete import Sampling, first_sampling, initial_fields
 from .loading import WholeCheckpointMixin
 from .outputs_discrete import DiscreteDecoderOutput, DiscreteEncoderOutput
 
@@ -38,11 +39,19 @@ class DiscretePreTrainedModel(WholeCheckpointMixin, hf.MarianPreTrainedModel):
     def _init_weights(self, module):
         super()._init_weights(module)
         init_part(module, self.config, self.config.d_model, self.config.init_std)
-        if isinstance(module, hf.MarianSinusoidalPositionalEmbedding):
+        if isinstance(module, RelativePositions):
+            init.zeros_(module.bias)
+        elif isinstance(module, hf.MarianSinusoidalPositionalEmbedding):
             # Loading through the meta device makes these fixed tables trainable; unused gradients then stop DDP.
             module.weight.requires_grad_(False)
         elif hasattr(module, "final_logits_bias"):
             module.final_logits_bias.zero_()
+
+    def post_init(self) -> None:
+        """As transformers'; tables of positions that are learned are saved and looked for, as others are not."""
+        super().post_init()
+        if self.config.learned_positions:
+            self._keys_to_ignore_on_save = self._keys_to_ignore_on_load_missing = set()
 
     def save_pretrained(self, *args, **kwargs) -> None:
         """As transformers'; the saved folder names the code of every model that its weights are loaded into."""
@@ -73,7 +82,7 @@ class DiscretePreTrainedModel(WholeCheckpointMixin, hf.MarianPreTrainedModel):
     # ---- what follows the optimiser steps ----
 
     def set_annealing_step(self, step: int) -> None:
-        """Set the number of optimiser steps done, which temperature and penalty follow. It is saved with the weights.
+        """Set the number of optimiser steps done, which sampling and penalty follow. It is saved with the weights.
 
         Raises:
             ValueError: `step` is negative.
@@ -85,6 +94,27 @@ class DiscretePreTrainedModel(WholeCheckpointMixin, hf.MarianPreTrainedModel):
         """The optimiser steps that the model was trained for; `None` where nothing follows them."""
         counts = (module for module in self.modules() if isinstance(module, StepCount))
         return next((int(count.annealing_step) for count in counts), None)
+
+
+class LearnedPositions(nn.Embedding):
+    """Learned embeddings of positions, scaled as those of tokens are; called as Marian's sinusoids are."""
+
+    def __init__(self, positions: int, width: int, scale: float):
+        super().__init__(positions, width)
+        self.scale = scale
+
+    def forward(self, shape: torch.Size, past: int = 0, position_ids: Tensor | None = None) -> Tensor:
+        """Embeddings of the positions after the first `past`, or of `position_ids`, (..., T, d_model)."""
+        if position_ids is None:
+            position_ids = past + torch.arange(shape[1], device=self.weight.device)
+        return super().forward(position_ids) * self.scale
+
+
+def _position_embeddings(config: DiscreteTransformerConfig) -> nn.Embedding:
+    positions, width = config.max_position_embeddings, config.d_model
+    if config.learned_positions:
+        return LearnedPositions(positions, width, math.sqrt(width) if config.scale_embedding else 1.0)
+    return hf.MarianSinusoidalPositionalEmbedding(positions, width, config.pad_token_id)
 
 
 def _check_lengths(config: DiscreteTransformerConfig, name: str, length: int) -> None:
@@ -199,9 +229,7 @@ class DiscreteEncoder(_EmbeddedStreamsMixin, DiscretePreTrainedModel, hf.MarianE
         self.embed_tokens = nn.Embedding(config.vocab_size, config.d_model, self.padding_idx)
         if config.streams == 2:
             self.syntactic_embed_tokens = nn.Embedding(config.vocab_size, config.d_model, self.padding_idx)
-        self.embed_positions = hf.MarianSinusoidalPositionalEmbedding(
-            config.max_position_embeddings, config.d_model, self.padding_idx
-        )
+        self.embed_positions = _position_embeddings(config)
         self.layers = nn.ModuleList([DiscreteEncoderLayer(config, i) for i in range(config.encoder_layers)])
         self.gradient_checkpointing = False
         self.post_init()
@@ -215,7 +243,7 @@ class DiscreteEncoder(_EmbeddedStreamsMixin, DiscretePreTrainedModel, hf.MarianE
         inputs_embeds: Tensor | None = None,
         syntactic_inputs_embeds: Tensor | None = None,
         output_receptive_fields: bool | None = None,
-        temperature: float | Tensor | None = None,
+        sampling: Sampling | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> DiscreteEncoderOutput:
         """The stock encoder's forward.
@@ -223,7 +251,7 @@ class DiscreteEncoder(_EmbeddedStreamsMixin, DiscretePreTrainedModel, hf.MarianE
         Args:
             syntactic_inputs_embeds: embeddings of the syntactic stream, where `inputs_embeds` are the semantic one's.
             output_receptive_fields: return them.
-            temperature: tau in training; `None` for that of the configuration.
+            sampling: how positions are sampled in training; `None`: as at its beginning.
 
         Raises:
             ValueError: no tokens, or more than there are positions; embeddings for one of two streams.
@@ -237,7 +265,7 @@ class DiscreteEncoder(_EmbeddedStreamsMixin, DiscretePreTrainedModel, hf.MarianE
         mask = create_bidirectional_mask(
             config=self.config, inputs_embeds=hidden_states, attention_mask=attention_mask
         )
-        kwargs["temperature"] = self.config.gumbel_temperature if temperature is None else temperature
+        kwargs["sampling"] = sampling or first_sampling(self.config)
         for layer in self.layers:
             if not self._is_dropped():
                 hidden_states, syntactic_states, fields = layer(
@@ -267,9 +295,7 @@ class DiscreteDecoder(_EmbeddedStreamsMixin, DiscretePreTrainedModel, hf.MarianD
         self.embed_tokens = nn.Embedding(config.decoder_vocab_size, config.d_model, self.padding_idx)
         if config.streams == 2:
             self.syntactic_embed_tokens = nn.Embedding(config.decoder_vocab_size, config.d_model, self.padding_idx)
-        self.embed_positions = hf.MarianSinusoidalPositionalEmbedding(
-            config.max_position_embeddings, config.d_model, self.padding_idx
-        )
+        self.embed_positions = _position_embeddings(config)
         self.layers = nn.ModuleList([DiscreteDecoderLayer(config, i) for i in range(config.decoder_layers)])
         self.gradient_checkpointing = False
         self.post_init()
@@ -290,14 +316,14 @@ class DiscreteDecoder(_EmbeddedStreamsMixin, DiscretePreTrainedModel, hf.MarianD
         encoder_syntactic_hidden_states: Tensor | None = None,
         encoder_receptive_fields: Tensor | None = None,
         output_receptive_fields: bool | None = None,
-        temperature: float | Tensor | None = None,
+        sampling: Sampling | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> DiscreteDecoderOutput:
         """The stock decoder's forward.
 
         Args:
             position_ids: (B, T), for text that is padded on the left; `None`: one after the other.
-            syntactic_inputs_embeds, output_receptive_fields, temperature: as for the encoder.
+            syntactic_inputs_embeds, output_receptive_fields, sampling: as for the encoder.
             encoder_syntactic_hidden_states: (B, S, d_model), with two streams.
             encoder_receptive_fields: (B, S, S), of the encoder's output.
 
@@ -349,7 +375,8 @@ class DiscreteDecoder(_EmbeddedStreamsMixin, DiscretePreTrainedModel, hf.MarianD
                 )
             encoder_receptive_fields = encoder_receptive_fields.to(target_fields.dtype)
             source_fields = target_fields.new_zeros(batch, length, encoder_receptive_fields.shape[-1])
-        kwargs["temperature"] = self.config.gumbel_temperature if temperature is None else temperature
+        kwargs["sampling"] = sampling or first_sampling(self.config)
+        kwargs["first_query"] = past
         for layer in self.layers:
             if not self._is_dropped():
                 hidden_states, syntactic_states, target_fields, source_fields = layer(

@@ -17,7 +17,7 @@ from transformers.utils import TransformersKwargs, can_return_tuple, logging
 from .calibration import StepCount, warn_uncounted
 from .configuration_discrete import DiscreteTransformerConfig
 from .discrete_stacks import DiscreteDecoder, DiscreteEncoder, DiscretePreTrainedModel
-from .functional_discrete import expected_field_size, temperature_at, warmed_up
+from .functional_discrete import Sampling, expected_field_size, first_sampling, temperature_at, warmed_up
 from .losses import IGNORE_INDEX, label_smoothed_cross_entropy
 from .outputs_discrete import (
     DiscreteCausalLMOutput,
@@ -92,7 +92,7 @@ class DiscreteTransformerModel(DiscretePreTrainedModel, hf.MarianModel):
         """
         ours = {
             "output_receptive_fields": output_receptive_fields,
-            "temperature": _temperature(self.config, self.schedule),
+            "sampling": _sampling(self.config, self.schedule),
         }
         if encoder_outputs is None:
             encoder_outputs = self.encoder(
@@ -148,16 +148,19 @@ def _tied_embeddings(config: DiscreteTransformerConfig) -> dict[str, str]:
     return tied
 
 
-def _temperature(config: DiscreteTransformerConfig, schedule: StepCount | None) -> float | Tensor:
-    """tau at this step of the training."""
-    if schedule is None or config.gumbel_final_temperature is None:
-        return config.gumbel_temperature
-    return temperature_at(
-        schedule.annealing_step,
-        config.gumbel_temperature,
-        config.gumbel_final_temperature,
-        config.gumbel_temperature_steps,
-    )
+def _sampling(config: DiscreteTransformerConfig, schedule: StepCount | None) -> Sampling:
+    """How attention is sampled at this step of the training."""
+    temperature, noise, straight_through = first_sampling(config)
+    if schedule is not None:
+        step = schedule.annealing_step
+        if config.gumbel_final_temperature is not None:
+            last, steps = config.gumbel_final_temperature, config.gumbel_temperature_steps
+            temperature = temperature_at(step, temperature, last, steps)
+        if config.gumbel_noise_steps:
+            noise = noise * (1 - warmed_up(step, config.gumbel_noise_steps))
+        if config.gumbel_straight_through_steps:
+            straight_through = warmed_up(step, config.gumbel_straight_through_steps)
+    return Sampling(temperature, noise, straight_through)
 
 
 class _HeadMixin:
@@ -183,7 +186,7 @@ class _HeadMixin:
         """
         config, labels = self.config, labels.to(logits.device)
         if self.training and schedule is not None:
-            warn_uncounted([schedule], "The schedule of `gumbel_temperature` or `receptive_field_penalty`")
+            warn_uncounted([schedule], "The schedule of sampling or of `receptive_field_penalty`")
         targets = labels != IGNORE_INDEX
         count = targets.sum() if num_items_in_batch is None else num_items_in_batch
         if isinstance(count, Tensor):
@@ -320,7 +323,7 @@ class DiscreteTransformerForCausalLM(_HeadMixin, DiscretePreTrainedModel, Genera
         config.validate()
         config = copy.deepcopy(config)
         config.is_decoder, config.is_encoder_decoder = True, False
-        # What transformers reads as the number of layers, for caches, and of heads and tokens, are the encoder's fields.
+        # What transformers reads as the number of layers, for caches, of heads and of tokens are the encoder's fields.
         config.encoder_layers, config.encoder_attention_heads = config.decoder_layers, config.decoder_attention_heads
         config.vocab_size = config.decoder_vocab_size
         super().__init__(config)
@@ -359,6 +362,8 @@ class DiscreteTransformerForCausalLM(_HeadMixin, DiscretePreTrainedModel, Genera
         Raises:
             ValueError: see `DiscreteDecoder.forward`.
         """
+        if shift_labels is None and labels is not None:
+            shift_labels = nn.functional.pad(labels[:, 1:], (0, 1), value=IGNORE_INDEX)
         outputs = self.model(
             input_ids=input_ids,
             attention_mask=attention_mask,
@@ -367,10 +372,8 @@ class DiscreteTransformerForCausalLM(_HeadMixin, DiscretePreTrainedModel, Genera
             inputs_embeds=inputs_embeds,
             use_cache=use_cache,
             syntactic_inputs_embeds=syntactic_inputs_embeds,
-            output_receptive_fields=self._wants_fields(
-                output_receptive_fields, labels if shift_labels is None else shift_labels
-            ),
-            temperature=_temperature(self.config, self.schedule),
+            output_receptive_fields=self._wants_fields(output_receptive_fields, shift_labels),
+            sampling=_sampling(self.config, self.schedule),
             return_dict=True,
             **kwargs,
         )
@@ -378,8 +381,6 @@ class DiscreteTransformerForCausalLM(_HeadMixin, DiscretePreTrainedModel, Genera
         keep = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
         logits = self.lm_head(hidden_states[:, keep])
         losses = {}
-        if shift_labels is None and labels is not None:
-            shift_labels = nn.functional.pad(labels[:, 1:], (0, 1), value=IGNORE_INDEX)
         if shift_labels is not None:
             losses = self._losses("lm_loss", logits, shift_labels, num_items_in_batch, self.schedule, fields)
         return DiscreteCausalLMOutput(
