@@ -3,10 +3,10 @@
     python experiments/embeddings.py --data DIR/conll2000 --text DIR/multi30k/train.en.gz --model two=runs/two1 \
         --output results/embeddings --picture docs/images/embeddings.png
 
-Words are the most frequent ones of the text that a model was trained on which are one token of it, have letters only and
-stand in the annotated text, whose most frequent tag is theirs. Neighbours are the nearest other such words by cosine:
-the share of them with the word's own part of speech is what a map of t-SNE shows, as a number. The control is chance.
-The map is that of the first model.
+Words are the most frequent ones of the text that a model was trained on which are one token of it, have letters only
+and stand in the annotated text, lower-cased both; the tag that a word has there most often is its own. Neighbours are
+the nearest other such words by cosine: the share of them with the word's own tag is what a map of t-SNE shows, as a
+number. The control is chance. The map is that of the first model.
 """
 
 import argparse
@@ -98,6 +98,8 @@ def main() -> None:
     parser.add_argument("--picture", type=Path, metavar="FILE", help="PNG of the first model; without it, none")
     args = parser.parse_args()
     files = {FILES["train"]: args.data / FILES["train"], args.text.name: args.text}
+    names = ("words", "neighbours", "seed", "bootstrap")
+    config = {"experiment": "embeddings", **{name: getattr(args, name) for name in names}}
     rows = []
     try:
         models = read_models(args.models)
@@ -108,7 +110,6 @@ def main() -> None:
         for frozen in models:
             model, tokenizer = frozen.load()
             words = frequent_words(lines, tagger, tokenizer, args.words)
-            config = {"experiment": "embeddings", "seed": args.seed, "bootstrap": args.bootstrap}
             result = measure(model, words, tagger, args)
             head = records.record(config | frozen.config(model), files | frozen.files)
             records.write(head | result, args.output / f"{frozen.stem}.json")

@@ -1,4 +1,4 @@
-"""Trained translation models that are looked at and not trained on: which they are, and what a results file says of them."""
+"""Trained translation models as they are: which ones an experiment looks at, and what its results say of them."""
 
 import argparse
 import json
@@ -68,6 +68,8 @@ def read_models(values: list[str]) -> list[Frozen]:
         model = Frozen(name, Path(folder), seed)
         if model.stem in models:
             other = models[model.stem].folder
-            raise ValueError(f"{other} and {folder} are both `{name}` with seed {seed}. Give one of them, or two names.")
+            raise ValueError(
+                f"{other} and {folder} are both `{name}` with seed {seed}. Give one of them, or two names."
+            )
         models[model.stem] = model
     return list(models.values())

@@ -58,11 +58,11 @@ def _check_row(where: str, columns: list[str], before: str) -> None:
         )
     tag = columns[2]
     if not is_chunk_tag(tag):
-        raise ValueError(f"{where}: a chunk tag is `O`, `B-TYPE` or `I-TYPE`, got {tag!r}. Are the columns {_COLUMNS}?")
+        raise ValueError(f"{where}: a chunk tag is `O`, `B-TYPE` or `I-TYPE`, got {tag!r}. Columns: {_COLUMNS}.")
     if tag[0] == "I" and before[1:] != tag[1:]:
         raise ValueError(
-            f"{where}: `{tag}` must continue a chunk of its type, but the tag before it is `{before}`. Begin the chunk "
-            f"with `B{tag[1:]}` (IOB2)."
+            f"{where}: `{tag}` must continue a chunk of its type, but the tag before it is `{before}`. Begin "
+            f"the chunk with `B{tag[1:]}` (IOB2)."
         )
 
 

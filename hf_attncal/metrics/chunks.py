@@ -1,6 +1,6 @@
 """Precision, recall and F1 of chunks as the CoNLL-2000 shared task counts them (its script `conlleval`), by seqeval.
 
-A chunk that was found is right if its type, its first and its last word are. An `I-X` that continues no chunk begins one.
+A chunk that was found is right if its type, its first and its last word are. An `I-X` that continues none begins one.
 """
 
 from collections.abc import Sequence
