@@ -338,7 +338,7 @@ CHUNKING_CONTROLS = ("untrained", "embeddings")
 
 
 def chunking() -> str:
-    """Chunks by one linear layer over frozen encoders, and over what says how much of that the training has brought."""
+    """Chunks by one linear layer over frozen encoders, and over the two controls of experiments/chunking.py."""
     reported = read("reported_chunking") or {"f1": {}}
     baseline = read("chunking/baseline")
     measured = {"baseline": [] if baseline is None else [{"encoder": baseline}]}

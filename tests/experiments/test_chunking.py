@@ -4,6 +4,7 @@ import gzip
 import importlib
 import json
 import sys
+from functools import cache
 from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,10 +12,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from seq2seq_helpers import bpe_tokenizer, randomized, sized
+from seq2seq_helpers import randomized, sized
 
 from hf_attncal import DiscreteTransformerConfig, DiscreteTransformerForConditionalGeneration
 from hf_attncal.data.conll import TaggedSentence
+from hf_attncal.data.tokenizer import train_bpe_tokenizer
 from hf_attncal.data.words import tokenize_words
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -42,9 +44,16 @@ def experiments():
         yield SimpleNamespace(**{name: importlib.import_module(name) for name in names})
 
 
+@cache
+def tokenizer():
+    """One for which every word of the grammar is a token."""
+    words = [word.lower() for words in WORDS.values() for word in words]
+    return train_bpe_tokenizer([" ".join(words)] * 5, vocab_size=90)
+
+
 def random_model(streams: int = 1, **changes):
     torch.manual_seed(3)
-    config = DiscreteTransformerConfig(**sized(bpe_tokenizer(), **changes), streams=streams)
+    config = DiscreteTransformerConfig(**sized(tokenizer(), **changes), streams=streams)
     return randomized(DiscreteTransformerForConditionalGeneration(config)).eval()
 
 
@@ -54,7 +63,7 @@ def folders(tmp_path_factory):
     root = tmp_path_factory.mktemp("runs")
     for streams, name in ((1, "soft"), (2, "two")):
         random_model(streams).save_pretrained(root / name)
-        bpe_tokenizer().save_pretrained(root / name)
+        tokenizer().save_pretrained(root / name)
         (root / name / "results.json").write_text(json.dumps({"config": {"training": {"seed": streams}}}))
     for split, count, seed in (("train", 60, 1), ("test", 12, 2)):
         rows = [zip(*one, strict=True) for one in sentences(count, seed)]
@@ -75,15 +84,15 @@ def called(module, monkeypatch, *arguments) -> None:
 @pytest.mark.parametrize("streams", [1, 2])
 def test_a_word_is_the_state_of_its_first_subword(experiments, streams):
     """Of sentences one at a time, without padding."""
-    model, tokenizer = random_model(streams), bpe_tokenizer()
+    model = random_model(streams)
     words = [one.words for one in sentences(5, 4)]
-    parts, cut = experiments.chunking.first_subwords(tokenizer, words, 64)
+    parts, cut = experiments.chunking.first_subwords(tokenizer(), words, 64)
     assert (len(parts), cut) == (5, 0)
-    found = experiments.chunking.encoder_states(model, tokenizer.pad_token_id, parts)
+    found = experiments.chunking.encoder_states(model, tokenizer().pad_token_id, parts)
     assert list(found) == [["only"], ["syntactic", "semantic"]][streams - 1]
     alone = {stream: [] for stream in found}
     for one in words:
-        (tokens,) = tokenize_words(tokenizer, [" ".join(one)])
+        (tokens,) = tokenize_words(tokenizer(), [" ".join(one)])
         with torch.no_grad():
             outputs = model.get_encoder()(input_ids=torch.tensor([tokens.ids.tolist()]))
         places = [tokens.word_ids.tolist().index(word) for word in range(len(one))]
@@ -97,10 +106,10 @@ def test_a_word_is_the_state_of_its_first_subword(experiments, streams):
 
 
 def test_a_long_sentence_is_halved_between_words(experiments):
-    tokenizer, words = bpe_tokenizer(), [["man", "dog"], ["man", "woman", "dog", "old", "young"] * 3]
-    whole, cut = experiments.chunking.first_subwords(tokenizer, words, None)
+    words = [["man", "dog"], ["mad", "woman", "doggy", "old", "youngest"] * 3]
+    whole, cut = experiments.chunking.first_subwords(tokenizer(), words, None)
     assert (len(whole), cut) == (2, 0)
-    parts, cut = experiments.chunking.first_subwords(tokenizer, words, len(whole[1].ids) // 2 + 2)
+    parts, cut = experiments.chunking.first_subwords(tokenizer(), words, len(whole[1].ids) // 2 + 2)
     assert cut == 1
     assert len(parts) > 2
     assert sum(part.words for part in parts) == 17
@@ -111,12 +120,12 @@ def test_a_long_sentence_is_halved_between_words(experiments):
 
 def test_a_word_that_does_not_fit_or_has_no_token_is_named(experiments):
     with pytest.raises(ValueError, match=r"The word 'm{30}' has \d+ tokens, and the model 8 positions"):
-        experiments.chunking.first_subwords(bpe_tokenizer(), [["a", "m" * 30]], 8)
+        experiments.chunking.first_subwords(tokenizer(), [["a", "m" * 30]], 8)
 
-    tokens = tokenize_words(bpe_tokenizer(), ["a man"])[0]
+    tokens = tokenize_words(tokenizer(), ["a man"])[0]
     tokens = tokens._replace(word_ids=np.zeros_like(tokens.word_ids))
     with pytest.raises(ValueError, match="The tokenizer has no token for the word 'man'"):
-        experiments.chunking._halved(bpe_tokenizer(), ["a", "man"], tokens, None)
+        experiments.chunking._halved(tokenizer(), ["a", "man"], tokens, None)
 
 
 def test_random_weights_are_others_and_the_same_again(experiments):
@@ -217,12 +226,13 @@ def test_neighbours_and_their_picture(experiments, folders, tmp_path, monkeypatc
 def test_words_are_frequent_known_and_one_token(experiments):
     lines = ["man man . dog dog dog", "woman man man unheardofword"]
     tagger = dict.fromkeys(["man", "dog", "woman", ".", "unheardofword"], "NN")
-    found = experiments.embeddings.frequent_words(lines, tagger, bpe_tokenizer(), 2)
+    found = experiments.embeddings.frequent_words(lines, tagger, tokenizer(), 2)
     assert list(found) == ["man", "dog"]
+    assert list(found.values()) == tokenizer().convert_tokens_to_ids(["▁man", "▁dog"])
     del tagger["man"]
-    assert list(experiments.embeddings.frequent_words(lines, tagger, bpe_tokenizer(), 1)) == ["dog"]
+    assert list(experiments.embeddings.frequent_words(lines, tagger, tokenizer(), 2)) == ["dog", "woman"]
     with pytest.raises(ValueError, match="0 words of the text are one token"):
-        experiments.embeddings.frequent_words(["unheardofword"], tagger, bpe_tokenizer(), 5)
+        experiments.embeddings.frequent_words(["unheardofword"], tagger, tokenizer(), 5)
 
 
 def test_classes_of_words(experiments):
