@@ -21,6 +21,7 @@ from itertools import chain, pairwise
 from pathlib import Path
 
 import numpy as np
+import sklearn
 import torch
 from committed import RESULTS, markdown
 from frozen import add_models, read_models
@@ -221,6 +222,7 @@ def main() -> None:
     for frozen in models:
         model, tokenizer = frozen.load()
         head = records.record(config | layer | frozen.config(model), files | frozen.files)
+        head["software"]["scikit-learn"] = sklearn.__version__
         result = measure(model, tokenizer, text, args)
         records.write(head | result, args.output / f"{frozen.stem}.json")
         for stream, measured in result["streams"].items():
