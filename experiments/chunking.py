@@ -154,20 +154,24 @@ def baseline(train: Sequence[TaggedSentence], test: Sequence[TaggedSentence]) ->
 
 
 def measure(model, tokenizer, text: dict[str, list[TaggedSentence]], args: argparse.Namespace) -> dict:
-    """Everything that the results file of a model says besides its head."""
+    """Everything that the results file of a model says besides its head.
+
+    Raises:
+        ValueError: see `first_subwords`.
+    """
     began = time.perf_counter()
     gold = {split: [sentence.chunk_tags for sentence in sentences] for split, sentences in text.items()}
     limit = getattr(model.config, "max_position_embeddings", None)
-    tokens, facts = {}, {}
+    tokens, ids, facts = {}, {}, {}
     for split, sentences in text.items():
         words = [[w.lower() if args.lowercase else w for w in sentence.words] for sentence in sentences]
         tokens[split], cut = first_subwords(tokenizer, words, limit)
-        ids = np.concatenate([part.ids[first_places(part)] for part in tokens[split]])
+        ids[split] = np.concatenate([part.ids[first_places(part)] for part in tokens[split]])
         facts[split] = {
             "sentences": len(words),
             "sentences_in_parts": cut,
-            "words": len(ids),
-            "words_whose_first_token_is_unknown": int((ids == tokenizer.unk_token_id).sum()),
+            "words": len(ids[split]),
+            "words_whose_first_token_is_unknown": int((ids[split] == tokenizer.unk_token_id).sum()),
             "tokens": sum(int((part.word_ids >= 0).sum()) for part in tokens[split]),
         }
     vectors = {}
@@ -176,8 +180,7 @@ def measure(model, tokenizer, text: dict[str, list[TaggedSentence]], args: argpa
         for stream in splits["train"]:
             vectors[stream, name] = [splits[split][stream] for split in FILES]
     for stream, table in embedding_tables(model).items():
-        ids = [np.concatenate([part.ids[first_places(part)] for part in tokens[split]]) for split in FILES]
-        vectors[stream, "embeddings"] = [table.cpu().numpy()[of_split] for of_split in ids]
+        vectors[stream, "embeddings"] = [table.cpu().numpy()[ids[split]] for split in FILES]
     streams, counts = {}, {}
     for (stream, name), (train, test) in sorted(vectors.items()):
         chosen, found = probe(train, test, gold["train"])
@@ -207,12 +210,18 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1, help="of the untrained encoders and the resamples")
     parser.add_argument("--output", type=Path, default=RESULTS / "chunking", help="folder for a file a model")
     args = parser.parse_args()
-    files = {name: args.data / name for name in FILES.values()}
     try:
-        models = read_models(args.models)
-        text = {split: read_conll(files[name]) for split, name in FILES.items()}
-    except ValueError as error:
+        rows = run(args)
+    except (OSError, ValueError) as error:
         parser.error(str(error))
+    print(markdown(["test, percent", "accuracy", "precision", "recall", "F1"], rows))
+
+
+def run(args: argparse.Namespace) -> list[list[str]]:
+    """Write the results file of the baseline and of every model; the rows of a table of all."""
+    files = {name: args.data / name for name in FILES.values()}
+    models = read_models(args.models)
+    text = {split: read_conll(files[name]) for split, name in FILES.items()}
     config = {"experiment": "chunking", "seed": args.seed, "bootstrap": args.bootstrap}
     gold = [sentence.chunk_tags for sentence in text["test"]]
     score = chunk_score(gold, baseline(text["train"], text["test"]), bootstrap=args.bootstrap, seed=args.seed)
@@ -228,7 +237,7 @@ def main() -> None:
         for stream, measured in result["streams"].items():
             rows += [[f"{frozen.stem}, {stream}, {name}", *_columns(row["test"])] for name, row in measured.items()]
         print(f"{frozen.stem}: {result['seconds']:.0f} s", flush=True)
-    print(markdown(["test, percent", "accuracy", "precision", "recall", "F1"], rows))
+    return rows
 
 
 def _columns(score: dict) -> list[str]:

@@ -10,6 +10,7 @@ number. The control is chance. The map is that of the first model.
 """
 
 import argparse
+import io
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -76,7 +77,7 @@ def measure(model, words: dict[str, int], tagger: dict[str, str], args: argparse
         both = counts["semantic"], counts["syntactic"]
         result["syntactic_minus_semantic"] = {
             "share": shares[0] - shares[1],
-            "interval": SHARED_TAGS.paired_interval(*both, args.bootstrap, args.seed),
+            "interval": SHARED_TAGS.paired_interval(*both, args.bootstrap, args.seed) if args.bootstrap else None,
         }
     return result
 
@@ -97,36 +98,46 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=RESULTS / "embeddings", help="folder for a file a model")
     parser.add_argument("--picture", type=Path, metavar="FILE", help="PNG of the first model; without it, none")
     args = parser.parse_args()
+    try:
+        rows = run(args)
+    except (OSError, ValueError) as error:
+        parser.error(str(error))
+    print(markdown(["neighbours with the word's tag", "share", "by chance", "words"], rows))
+
+
+def run(args: argparse.Namespace) -> list[list[str]]:
+    """Write the results file of every model, and the picture; the rows of a table of all."""
     files = {FILES["train"]: args.data / FILES["train"], args.text.name: args.text}
+    models = read_models(args.models)
+    annotated = read_conll(files[FILES["train"]])
+    lines = [line.lower() for line in read_lines(args.text)]
+    spoken = [word.lower() for sentence in annotated for word in sentence.words]
+    tagger = most_frequent_tags(spoken, [tag for sentence in annotated for tag in sentence.parts_of_speech])
     names = ("words", "neighbours", "seed", "bootstrap")
     config = {"experiment": "embeddings", **{name: getattr(args, name) for name in names}}
     rows = []
-    try:
-        models = read_models(args.models)
-        annotated = read_conll(files[FILES["train"]])
-        lines = [line.lower() for line in read_lines(args.text)]
-        spoken = [word.lower() for sentence in annotated for word in sentence.words]
-        tagger = most_frequent_tags(spoken, [tag for sentence in annotated for tag in sentence.parts_of_speech])
-        for frozen in models:
-            model, tokenizer = frozen.load()
-            words = frequent_words(lines, tagger, tokenizer, args.words)
-            result = measure(model, words, tagger, args)
-            head = records.record(config | frozen.config(model), files | frozen.files)
-            records.write(head | result, args.output / f"{frozen.stem}.json")
-            for stream, measured in result["streams"].items():
-                score = measured["shared_tags"]
-                shares = [f"{score[name]:.3f}" for name in ("share", "chance")]
-                rows.append([f"{frozen.stem}, {stream}", *shares, str(len(words))])
-            if args.picture is not None and frozen is models[0]:
-                ids = list(words.values())
-                tables = embedding_tables(model).items()
-                panels = {f"{stream} stream": plane(table[ids], args.seed) for stream, table in tables}
-                figure = scatter(panels, [word_class(tagger[word]) for word in words], [*CLASSES, OTHERS])
-                args.picture.parent.mkdir(parents=True, exist_ok=True)
-                figure.savefig(args.picture, dpi=150)
-    except ValueError as error:
-        parser.error(str(error))
-    print(markdown(["neighbours with the word's tag", "share", "by chance", "words"], rows))
+    for frozen in models:
+        model, tokenizer = frozen.load()
+        words = frequent_words(lines, tagger, tokenizer, args.words)
+        result = measure(model, words, tagger, args)
+        head = records.record(config | frozen.config(model), files | frozen.files)
+        records.write(head | result, args.output / f"{frozen.stem}.json")
+        for stream, measured in result["streams"].items():
+            score = measured["shared_tags"]
+            shares = [f"{score[name]:.3f}" for name in ("share", "chance")]
+            rows.append([f"{frozen.stem}, {stream}", *shares, str(len(words))])
+        if args.picture is not None and frozen is models[0]:
+            draw(model, words, tagger, args)
+    return rows
+
+
+def draw(model, words: dict[str, int], tagger: dict[str, str], args: argparse.Namespace) -> None:
+    """The map of every table of a model, side by side, into `args.picture`."""
+    ids, classes = list(words.values()), [word_class(tagger[word]) for word in words]
+    panels = {f"{stream} stream": plane(table[ids], args.seed) for stream, table in embedding_tables(model).items()}
+    image = io.BytesIO()
+    scatter(panels, classes, [*CLASSES, OTHERS]).savefig(image, format="png", dpi=150)
+    records.write_bytes(image.getvalue(), args.picture)
 
 
 if __name__ == "__main__":
