@@ -15,6 +15,8 @@ _RULES = {
     "gumbel_final_temperature": (">= 1e-6 and finite", lambda value: 1e-6 <= value < math.inf),
     "gumbel_noise": (">= 0 and at most 1e4", lambda value: 0 <= value <= 1e4),
     "receptive_field_penalty": (">= 0 and at most 1e4", lambda value: 0 <= value <= 1e4),
+    "null_key_std": (">= 0 and at most 1e4", lambda value: 0 <= value <= 1e4),
+    "null_bias": ("from -1e4 to 1e4", lambda value: -1e4 <= value <= 1e4),
     "label_smoothing": ("in [0, 1)", lambda value: 0 <= value < 1),
 }
 _STEPS = ("gumbel_temperature_steps", "penalty_warmup_steps")
@@ -30,6 +32,10 @@ class DiscreteTransformerConfig(FromStockMixin, MarianConfig):
         streams: 1: one stream of states. 2: a syntactic stream, which has queries, keys and soft values, routes a
             semantic stream, whose values are chosen by the same distribution, and which the output layer reads (sec.
             5). Each has embeddings, values and feed-forward layers of its own.
+        leaky: a head may choose to read nothing: every attention has a learned NULL key (Mask-Align, sec. 3.2),
+            without a value. Not in the paper, whose heads have to read something.
+        null_key_std: standard deviation of the initial NULL keys; `None` for `d_model ** -0.5`.
+        null_bias: initial value of a learned bias on the score of NULL, one for each head; `None` for no bias.
         gumbel_temperature: tau, at the beginning of the training.
         gumbel_final_temperature: tau at its end; `None` for a constant one, as the paper. The decay is exponential.
         gumbel_temperature_steps: optimiser steps of that decay.
@@ -52,6 +58,9 @@ class DiscreteTransformerConfig(FromStockMixin, MarianConfig):
 
     hard_attention: bool = True
     streams: int = 1
+    leaky: bool = False
+    null_key_std: float | int | None = None
+    null_bias: float | int | None = None
     gumbel_temperature: float | int = 1.0
     gumbel_final_temperature: float | int | None = None
     gumbel_temperature_steps: int | None = None

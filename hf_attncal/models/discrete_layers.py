@@ -11,8 +11,9 @@ from transformers.cache_utils import Cache, EncoderDecoderCache
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.models.marian import modeling_marian as hf
 
+from .calibration import NullToken
 from .configuration_discrete import DiscreteTransformerConfig
-from .functional import attention_scores, gumbel_attention, real_source_tokens
+from .functional import attention_scores, gumbel_attention, real_source_tokens, with_null_scores
 from .functional_discrete import chosen_positions, extended_fields, gathered_values, one_hot_weights
 
 
@@ -27,6 +28,10 @@ class DiscreteAttention(hf.MarianAttention):
     def __init__(self, *args, syntactic_output: bool = True, **kwargs):
         super().__init__(*args, **kwargs)
         self.syntactic_output = syntactic_output and self.config.streams == 2
+        self.null = None
+        if self.config.leaky:
+            with_bias = self.config.null_bias is not None
+            self.null = NullToken(self.num_heads, self.head_dim, value=False, bias=with_bias)
         if self.syntactic_output:
             self.syntactic_v_proj = nn.Linear(self.embed_dim, self.embed_dim)
             self.syntactic_out_proj = nn.Linear(self.embed_dim, self.embed_dim)
@@ -59,7 +64,8 @@ class DiscreteAttention(hf.MarianAttention):
         """
         config = self.config
         with_weights = kwargs.get("output_attentions", config.output_attentions)
-        if not config.hard_attention and config.streams == 1 and not with_routing:
+        is_stock = not config.hard_attention and not config.leaky and config.streams == 1
+        if is_stock and not with_routing:
             output, weights = super().forward(
                 hidden_states, key_value_states, past_key_values, attention_mask, **kwargs
             )
@@ -78,12 +84,19 @@ class DiscreteAttention(hf.MarianAttention):
         if real is None and self.is_causal and length > 1:  # the kernels' way of saying that nothing is padding
             real = torch.ones(length, keys, dtype=torch.bool, device=query.device).tril(keys - length)
         scores = attention_scores(query, key, self.scaling, real)
+        nulls = 0
+        if self.null is not None:
+            nulls = 1
+            scores = with_null_scores(scores, query, self.null.key, self.scaling, self.null.bias)
+            real = None if real is None else nn.functional.pad(real, (1, 0), value=True)
         semantic, syntactic = value[..., : self.head_dim], value[..., self.head_dim :]
 
         weights = None
         if config.hard_attention and not self.training:
             routing = chosen_positions(scores)
-            output = gathered_values(semantic, routing)
+            if nulls:
+                routing = routing - nulls  # NULL is the first column
+            output = gathered_values(semantic, routing, nulls=bool(nulls))
             if with_weights:
                 weights = one_hot_weights(routing, keys, scores.dtype)
         else:
@@ -91,12 +104,13 @@ class DiscreteAttention(hf.MarianAttention):
             if config.hard_attention:
                 straight_through, noise = config.gumbel_straight_through, config.gumbel_noise
                 routing = gumbel_attention(scores, temperature, True, straight_through, real, noise)
+            routing = routing[..., nulls:]
             output = torch.matmul(self._dropped(routing), semantic)
             weights = routing if with_weights else None
         output = self.out_proj(self._merge_heads(output))
         syntactic_output = None
         if self.syntactic_output:
-            expected = torch.matmul(self._dropped(torch.softmax(scores, dim=-1)), syntactic)
+            expected = torch.matmul(self._dropped(torch.softmax(scores, dim=-1)[..., nulls:]), syntactic)
             syntactic_output = self.syntactic_out_proj(self._merge_heads(expected))
         return output, weights, syntactic_output, routing if with_routing else None
 

@@ -72,7 +72,8 @@ class AttnCalTrainer(WholeCheckpointsMixin, TokenBatchTrainerMixin, Seq2SeqTrain
     accumulation steps.
 
     Beside `loss` it logs, averaged since the last log, those of `nmt_loss`, `lm_loss`, `receptive_field_size`,
-    `mask_loss`, `mask_penalty`, `mask_mean` and `gate_mean` that the model returns, `mask_grad_norm` (before clipping), and `target_tokens_per_second`.
+    `mask_loss`, `mask_penalty`, `mask_mean` and `gate_mean` that the model returns, `mask_grad_norm` (before
+    clipping), and `target_tokens_per_second`.
 
     Raises:
         TypeError: `args` is not an `AttnCalTrainingArguments`.

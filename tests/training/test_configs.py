@@ -219,7 +219,10 @@ EVALUATION = [
 ]
 OF_JOB = {
     "translation": [
-        ({"model": {"backbone": "t5"}}, r"`model.backbone` must be one of \('marian', 'bart', 'discrete_transformer'\), got 't5'"),
+        (
+            {"model": {"backbone": "t5"}},
+            r"`model.backbone` must be one of \('marian', 'bart', 'discrete_transformer'\), got 't5'",
+        ),
         ({"model": {"calibraton": "gated"}}, r"unknown key `model.calibraton`.* `model.calibration`"),
         ({"model": {"calibration": "gatd"}}, r"`model.calibration` must be"),
         ({"training": {"label_smoothing_factor": 0.1}}, r"`training.label_smoothing_factor` must be 0"),
