@@ -171,7 +171,9 @@ def measure(model, tokenizer, text: dict[str, list[TaggedSentence]], args: argpa
             "sentences": len(words),
             "sentences_in_parts": cut,
             "words": len(ids[split]),
-            "words_whose_first_token_is_unknown": int((ids[split] == tokenizer.unk_token_id).sum()),
+            "words_with_unknown_tokens": sum(
+                len(np.unique(part.word_ids[part.ids == tokenizer.unk_token_id])) for part in tokens[split]
+            ),
             "tokens": sum(int((part.word_ids >= 0).sum()) for part in tokens[split]),
         }
     vectors = {}

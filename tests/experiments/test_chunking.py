@@ -185,7 +185,7 @@ def test_a_results_file_for_every_model(experiments, folders, tmp_path, monkeypa
     assert "soft_seed1/model.safetensors" in soft["data_sha256"]
     assert (soft["config"]["setting"], soft["config"]["training"]["seed"]) == ("soft", 1)
     assert soft["text"]["test"]["words"] == sum(len(one.words) for one in sentences(12, 2))
-    assert soft["text"]["train"]["sentences_in_parts"] == 0
+    assert soft["text"]["train"]["sentences_in_parts"] == soft["text"]["train"]["words_with_unknown_tokens"] == 0
     assert list(soft["streams"]) == ["only"]
     assert sorted(two["streams"]) == ["semantic", "syntactic"]
     for row in chain.from_iterable(
