@@ -316,6 +316,7 @@ def scatter(panels: Mapping[str, np.ndarray], groups: Sequence[str], names: Sequ
             if len(chosen):
                 style = {"s": 11, "marker": shape, "color": colour, "alpha": 0.75, "linewidths": 0}
                 axes.scatter(*chosen.T, label=group, **style)
-    style = {"loc": "lower center", "ncols": len(names), "frameon": False, "markerscale": 1.8}
+    style = {"loc": "lower center", "ncols": 3 * len(panels), "frameon": False, "markerscale": 1.8}
+    style |= {"columnspacing": 1.2, "handletextpad": 0.2}
     figure.legend(*axes.get_legend_handles_labels(), fontsize=_POINTS, labelcolor=_TEXT, **style)
     return figure

@@ -286,3 +286,13 @@ def test_points_that_do_not_fit_are_refused():
     for names in (["y"], list("xabcdefg")):
         with pytest.raises(ValueError, match="`names` must be those of all groups, at most 7"):
             scatter({"a": np.zeros((1, 2))}, ["x"], names)
+
+
+@pytest.mark.parametrize("panels", [1, 2])
+def test_the_legend_of_points_is_inside_the_figure_and_below_the_panels(panels):
+    names = ["noun", "verb", "adjective", "adverb", "number", "function word"]
+    figure = scatter({str(n): np.zeros((6, 2)) for n in range(panels)}, names, names)
+    figure.canvas.draw()
+    box, whole = figure.legends[0].get_window_extent(), figure.bbox
+    assert whole.x0 <= box.x0 < box.x1 <= whole.x1
+    assert whole.y0 <= box.y0 < box.y1 <= figure.axes[0].get_window_extent().y0
