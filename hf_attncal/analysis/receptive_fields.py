@@ -101,7 +101,8 @@ def _routing(attention: Tensor, chosen: bool) -> Tensor:
 
 
 def _initial(attention: Tensor, chosen: bool) -> Tensor:
-    return initial_fields(len(attention), attention.shape[2], None if chosen else attention.float(), attention.device)
+    dtype = torch.bool if chosen else torch.promote_types(attention.dtype, torch.float32)
+    return initial_fields(len(attention), attention.shape[2], dtype, attention.device)
 
 
 @torch.no_grad()

@@ -19,7 +19,13 @@ _RULES = {
     "null_bias": ("from -1e4 to 1e4", lambda value: -1e4 <= value <= 1e4),
     "label_smoothing": ("in [0, 1)", lambda value: 0 <= value < 1),
 }
-_STEPS = ("gumbel_temperature_steps", "penalty_warmup_steps")
+_COUNTS = (
+    "relative_positions",
+    "gumbel_temperature_steps",
+    "gumbel_straight_through_steps",
+    "gumbel_noise_steps",
+    "penalty_warmup_steps",
+)
 
 
 @strict
@@ -32,6 +38,10 @@ class DiscreteTransformerConfig(FromStockMixin, MarianConfig):
         streams: 1: one stream of states. 2: a syntactic stream, which has queries, keys and soft values, routes a
             semantic stream, whose values are chosen by the same distribution, and which the output layer reads (sec.
             5). Each has embeddings, values and feed-forward layers of its own.
+        learned_positions: embeddings of positions are learned, not sinusoids; better where single positions count.
+        relative_positions: every self-attention adds a learned bias to its scores, one for each head and distance up
+            to so many positions; 0: none, as the paper. With it a head learns once, for all positions, to choose the
+            token before.
         leaky: a head may choose to read nothing: every attention has a learned NULL key (Mask-Align, sec. 3.2),
             without a value. Not in the paper, whose heads have to read something.
         null_key_std: standard deviation of the initial NULL keys; `None` for `d_model ** -0.5`.
@@ -40,7 +50,10 @@ class DiscreteTransformerConfig(FromStockMixin, MarianConfig):
         gumbel_final_temperature: tau at its end; `None` for a constant one, as the paper. The decay is exponential.
         gumbel_temperature_steps: optimiser steps of that decay.
         gumbel_straight_through: one-hot weights already in training, with the gradient of the soft ones.
+        gumbel_straight_through_steps: optimiser steps in which their share grows from 0 to 1; 0: they are there from
+            the beginning.
         gumbel_noise: the Gumbel noise is multiplied by it; 1 samples, 0 is a softmax without any noise.
+        gumbel_noise_steps: optimiser steps in which it falls to 0; 0: it stays, as in the paper.
         receptive_field_penalty: weight, in the loss, of the expected number of tokens in the receptive field of a
             prediction (sec. 5.1; the paper's 0.1 on the stack language).
         penalty_warmup_steps: optimiser steps in which that weight grows from 0; the paper has none.
@@ -58,6 +71,8 @@ class DiscreteTransformerConfig(FromStockMixin, MarianConfig):
 
     hard_attention: bool = True
     streams: int = 1
+    learned_positions: bool = False
+    relative_positions: int = 0
     leaky: bool = False
     null_key_std: float | int | None = None
     null_bias: float | int | None = None
@@ -65,7 +80,9 @@ class DiscreteTransformerConfig(FromStockMixin, MarianConfig):
     gumbel_final_temperature: float | int | None = None
     gumbel_temperature_steps: int | None = None
     gumbel_straight_through: bool = False
+    gumbel_straight_through_steps: int = 0
     gumbel_noise: float | int = 1.0
+    gumbel_noise_steps: int = 0
     receptive_field_penalty: float | int = 0.0
     penalty_warmup_steps: int = 0
     label_smoothing: float | int = 0.0
@@ -78,7 +95,8 @@ class DiscreteTransformerConfig(FromStockMixin, MarianConfig):
     @property
     def is_scheduled(self) -> bool:
         """Whether anything follows the optimiser steps."""
-        return (self.hard_attention and self.gumbel_final_temperature is not None) or self.penalty_warmup_steps > 0
+        sampling = self.gumbel_temperature_steps or self.gumbel_straight_through_steps or self.gumbel_noise_steps
+        return bool((self.hard_attention and sampling) or self.penalty_warmup_steps)
 
     def validate_discrete_transformer(self):
         """Part of the `@strict` validation of configurations; models do it again before they are built."""
@@ -89,10 +107,15 @@ class DiscreteTransformerConfig(FromStockMixin, MarianConfig):
             value = getattr(self, name)
             if value is not None and not keeps(value):
                 raise ValueError(f"`{name}` must be {rule}, got {value}.")
-        for name in _STEPS:
+        for name in _COUNTS:
             value = getattr(self, name)
-            if value is not None and value < 0:
-                raise ValueError(f"`{name}` must be >= 0, got {value}.")
+            if value is not None and not 0 <= value <= 10**9:
+                raise ValueError(f"`{name}` must be >= 0 and at most 1e9, got {value}.")
+        if self.relative_positions > self.max_position_embeddings:
+            raise ValueError(
+                f"`relative_positions` must be at most `max_position_embeddings` ({self.max_position_embeddings}), "
+                f"got {self.relative_positions}: there are no greater distances."
+            )
         if (self.gumbel_final_temperature is None) != (not self.gumbel_temperature_steps):
             raise ValueError(
                 "`gumbel_final_temperature` and `gumbel_temperature_steps` belong together, got "
@@ -101,6 +124,8 @@ class DiscreteTransformerConfig(FromStockMixin, MarianConfig):
             )
         if self.gumbel_straight_through and not self.hard_attention:
             raise ValueError("`gumbel_straight_through` needs `hard_attention=True`. Set it or unset the other.")
+        if self.gumbel_straight_through_steps and not self.gumbel_straight_through:
+            raise ValueError("`gumbel_straight_through_steps` needs `gumbel_straight_through=True`. Set it as well.")
         if self.penalty_warmup_steps and not self.receptive_field_penalty:
             raise ValueError(
                 "`penalty_warmup_steps` needs a `receptive_field_penalty` above 0, got "

@@ -14,7 +14,28 @@ from transformers.models.marian import modeling_marian as hf
 from .calibration import NullToken
 from .configuration_discrete import DiscreteTransformerConfig
 from .functional import attention_scores, gumbel_attention, real_source_tokens, with_null_scores
-from .functional_discrete import chosen_positions, extended_fields, gathered_values, one_hot_weights
+from .functional_discrete import Sampling, chosen_positions, extended_fields, gathered_values, one_hot_weights
+
+
+class RelativePositions(nn.Module):
+    """A learned bias on the scores of a self-attention, for each head and distance from query to key.
+
+    Args:
+        num_heads: H. width: distances up to this have a bias of their own, all farther ones that of the last.
+        causal: keys after the query need none.
+        scale: what the parameters are multiplied by, so that they are learned as fast as scores of single features.
+    """
+
+    def __init__(self, num_heads: int, width: int, causal: bool, scale: float):
+        super().__init__()
+        self.width, self.causal, self.scale = width, causal, scale
+        self.bias = nn.Parameter(torch.empty(num_heads, width + 1 if causal else 2 * width + 1))
+
+    def forward(self, queries: int, keys: int, first: int | Tensor) -> Tensor:
+        """The bias, (H, T, S), where the first query is at the position `first` of the keys."""
+        positions = torch.arange(max(queries, keys), device=self.bias.device)
+        distance = (first + positions[:queries, None] - positions[:keys]).clamp(-self.width, self.width)
+        return self.scale * self.bias[:, distance.clamp(min=0) if self.causal else distance + self.width]
 
 
 class DiscreteAttention(hf.MarianAttention):
@@ -22,12 +43,17 @@ class DiscreteAttention(hf.MarianAttention):
 
     Args:
         syntactic_output: the syntactic stream goes on after this attention; False where nothing reads it.
+        relative: with `RelativePositions`.
         The others: as for `MarianAttention`.
     """
 
-    def __init__(self, *args, syntactic_output: bool = True, **kwargs):
+    def __init__(self, *args, syntactic_output: bool = True, relative: bool = False, **kwargs):
         super().__init__(*args, **kwargs)
         self.syntactic_output = syntactic_output and self.config.streams == 2
+        self.relative_positions = None
+        if relative:
+            width = self.config.relative_positions
+            self.relative_positions = RelativePositions(self.num_heads, width, self.is_causal, self.head_dim**0.5)
         self.null = None
         if self.config.leaky:
             with_bias = self.config.null_bias is not None
@@ -44,8 +70,9 @@ class DiscreteAttention(hf.MarianAttention):
         syntactic_key_value_states: Tensor | None = None,
         past_key_values: Cache | None = None,
         attention_mask: Tensor | None = None,
-        temperature: float | Tensor = 1.0,
+        sampling: Sampling | None = None,
         with_routing: bool = False,
+        first_query: int | Tensor = 0,
         **kwargs,
     ) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]:
         """Attend.
@@ -54,8 +81,9 @@ class DiscreteAttention(hf.MarianAttention):
             hidden_states: of the only stream, or of the semantic one, (B, T, d_model).
             syntactic_states: of the syntactic stream, the same shape; `None` with one stream.
             key_value_states, syntactic_key_value_states: of the encoder, (B, S, d_model), in cross-attention.
-            temperature: tau, in training.
+            sampling: how positions are sampled in training; `None`: as in the paper.
             with_routing: return it.
+            first_query: position of the first query among the keys, in self-attention: the steps in the cache.
             The others: as for `MarianAttention`.
 
         Returns:
@@ -64,7 +92,7 @@ class DiscreteAttention(hf.MarianAttention):
         """
         config = self.config
         with_weights = kwargs.get("output_attentions", config.output_attentions)
-        is_stock = not config.hard_attention and not config.leaky and config.streams == 1
+        is_stock = not (config.hard_attention or config.leaky or config.streams == 2 or self.relative_positions)
         if is_stock and not with_routing:
             output, weights = super().forward(
                 hidden_states, key_value_states, past_key_values, attention_mask, **kwargs
@@ -83,7 +111,8 @@ class DiscreteAttention(hf.MarianAttention):
         length, keys = query.shape[2], key.shape[2]
         if real is None and self.is_causal and length > 1:  # the kernels' way of saying that nothing is padding
             real = torch.ones(length, keys, dtype=torch.bool, device=query.device).tril(keys - length)
-        scores = attention_scores(query, key, self.scaling, real)
+        bias = None if self.relative_positions is None else self.relative_positions(length, keys, first_query)
+        scores = attention_scores(query, key, self.scaling, real, bias)
         nulls = 0
         if self.null is not None:
             nulls = 1
@@ -91,28 +120,27 @@ class DiscreteAttention(hf.MarianAttention):
             real = None if real is None else nn.functional.pad(real, (1, 0), value=True)
         semantic, syntactic = value[..., : self.head_dim], value[..., self.head_dim :]
 
-        weights = None
+        soft = None
+        if self.syntactic_output or not config.hard_attention:
+            soft = torch.softmax(scores, dim=-1)[..., nulls:]
         if config.hard_attention and not self.training:
             routing = chosen_positions(scores)
             if nulls:
                 routing = routing - nulls  # NULL is the first column
             output = gathered_values(semantic, routing, nulls=bool(nulls))
-            if with_weights:
-                weights = one_hot_weights(routing, keys, scores.dtype)
+            weights = one_hot_weights(routing, keys, scores.dtype) if with_weights else None
         else:
-            routing = torch.softmax(scores, dim=-1)
+            routing = weights = soft
             if config.hard_attention:
-                straight_through, noise = config.gumbel_straight_through, config.gumbel_noise
-                routing = gumbel_attention(scores, temperature, True, straight_through, real, noise)
-            routing = routing[..., nulls:]
+                how = (sampling or Sampling())._asdict()
+                routing = weights = gumbel_attention(scores, training=True, real=real, **how)[..., nulls:]
             output = torch.matmul(self._dropped(routing), semantic)
-            weights = routing if with_weights else None
         output = self.out_proj(self._merge_heads(output))
         syntactic_output = None
         if self.syntactic_output:
-            expected = torch.matmul(self._dropped(torch.softmax(scores, dim=-1)[..., nulls:]), syntactic)
+            expected = torch.matmul(self._dropped(soft), syntactic)
             syntactic_output = self.syntactic_out_proj(self._merge_heads(expected))
-        return output, weights, syntactic_output, routing if with_routing else None
+        return output, weights if with_weights else None, syntactic_output, routing if with_routing else None
 
     def _keys_and_values(
         self, states: Tensor, router: Tensor, is_cross_attention: bool, past_key_values: Cache | None
@@ -147,7 +175,7 @@ class DiscreteAttention(hf.MarianAttention):
         return nn.functional.dropout(weights, p=self.dropout, training=self.training)
 
 
-class _StreamsMixin:
+class _ResidualStreamsMixin:
     """The residual steps of both streams; goes before the stock layer in the bases."""
 
     def _add_syntactic_stream(self, attentions: tuple[str, ...], width: int) -> None:
@@ -187,7 +215,7 @@ class _StreamsMixin:
         return hidden_states, syntactic_states
 
 
-class DiscreteEncoderLayer(_StreamsMixin, hf.MarianEncoderLayer):
+class DiscreteEncoderLayer(_ResidualStreamsMixin, hf.MarianEncoderLayer):
     """`MarianEncoderLayer` with our attention, and a second stream if there are two."""
 
     def __init__(self, config: DiscreteTransformerConfig, layer_idx: int | None = None):
@@ -198,6 +226,7 @@ class DiscreteEncoderLayer(_StreamsMixin, hf.MarianEncoderLayer):
             dropout=config.attention_dropout,
             config=config,
             layer_idx=layer_idx,
+            relative=config.relative_positions > 0,
         )
         if config.streams == 2:
             self._add_syntactic_stream(("self_attn",), config.encoder_ffn_dim)
@@ -220,7 +249,7 @@ class DiscreteEncoderLayer(_StreamsMixin, hf.MarianEncoderLayer):
         return *self._both_fed_forward(hidden_states, syntactic_states), fields
 
 
-class DiscreteDecoderLayer(_StreamsMixin, hf.MarianDecoderLayer):
+class DiscreteDecoderLayer(_ResidualStreamsMixin, hf.MarianDecoderLayer):
     """`MarianDecoderLayer` with our attentions, and a second stream if there are two; without an encoder, two steps.
 
     The output reads the semantic stream, so in the last layer the syntactic one ends with its last queries and keys.
@@ -245,6 +274,7 @@ class DiscreteDecoderLayer(_StreamsMixin, hf.MarianDecoderLayer):
                 config=config,
                 layer_idx=layer_idx,
                 syntactic_output=goes_on or name != names[-1],
+                relative=config.relative_positions > 0 and name == "self_attn",
             )
             setattr(self, name, attention)
             setattr(self, f"{name}_layer_norm", nn.LayerNorm(config.d_model))

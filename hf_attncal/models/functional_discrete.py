@@ -11,9 +11,27 @@ Source: "Discrete Transformer", secs. 4, 5 and 5.1. Gumbel-softmax itself is `fu
 """
 
 import math
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
+
+
+class Sampling(NamedTuple):
+    """How attention is sampled at a step of the training: arguments of `functional.gumbel_attention`.
+
+    Args:
+        temperature: tau. noise_scale: the noise is multiplied by it. straight_through: share of the one-hot weights.
+    """
+
+    temperature: float | Tensor = 1.0
+    noise_scale: float | Tensor = 1.0
+    straight_through: float | Tensor = 0.0
+
+
+def first_sampling(config) -> Sampling:
+    """How attention is sampled at the beginning of a training with this configuration."""
+    return Sampling(config.gumbel_temperature, config.gumbel_noise, float(config.gumbel_straight_through))
 
 
 def chosen_positions(scores: Tensor) -> Tensor:
@@ -58,18 +76,13 @@ def one_hot_weights(choice: Tensor, size: int, dtype: torch.dtype) -> Tensor:
 # ---- receptive fields ----
 
 
-def initial_fields(batch: int, length: int, like: Tensor | None = None, device=None) -> Tensor:
+def initial_fields(batch: int, length: int, dtype: torch.dtype, device=None) -> Tensor:
     """Fields before the first layer, `s^0_ij = 1(i = j)`: every position has read itself; (B, T, T).
 
     Args:
-        batch: B. length: T.
-        like: gives the type and the device of numbers in [0, 1]; `None`: boolean sets, on `device`.
+        batch: B. length: T. dtype: `torch.bool` for sets.
     """
-    if like is None:
-        identity = torch.eye(length, dtype=torch.bool, device=device)
-    else:
-        identity = torch.eye(length, dtype=like.dtype, device=like.device)
-    return identity.expand(batch, length, length)
+    return torch.eye(length, dtype=dtype, device=device).expand(batch, length, length)
 
 
 def extended_fields(fields: Tensor, routing: Tensor, read: Tensor) -> Tensor:

@@ -14,10 +14,10 @@ from transformers.models.marian import modeling_marian as hf
 from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs, can_return_tuple, logging
 
-from .calibration import StepCount
+from .calibration import StepCount, warn_uncounted
 from .configuration_discrete import DiscreteTransformerConfig
 from .discrete_stacks import DiscreteDecoder, DiscreteEncoder, DiscretePreTrainedModel
-from .functional_discrete import expected_field_size, temperature_at, warmed_up
+from .functional_discrete import Sampling, expected_field_size, first_sampling, temperature_at, warmed_up
 from .losses import IGNORE_INDEX, label_smoothed_cross_entropy
 from .outputs_discrete import (
     DiscreteCausalLMOutput,
@@ -56,6 +56,11 @@ class DiscreteTransformerModel(DiscretePreTrainedModel, hf.MarianModel):
         self.schedule = StepCount() if config.is_scheduled else None
         self.post_init()
 
+    def set_decoder_input_embeddings(self, value: nn.Embedding) -> None:
+        """As the stock model's, for tables that are not shared; the syntactic stream's gets as many rows."""
+        super().set_decoder_input_embeddings(value)
+        self._resize_syntactic_embeddings()
+
     @can_return_tuple
     def forward(
         self,
@@ -87,7 +92,7 @@ class DiscreteTransformerModel(DiscretePreTrainedModel, hf.MarianModel):
         """
         ours = {
             "output_receptive_fields": output_receptive_fields,
-            "temperature": _temperature(self.config, self.schedule),
+            "sampling": _sampling(self.config, self.schedule),
         }
         if encoder_outputs is None:
             encoder_outputs = self.encoder(
@@ -102,7 +107,7 @@ class DiscreteTransformerModel(DiscretePreTrainedModel, hf.MarianModel):
         elif not isinstance(encoder_outputs, BaseModelOutput):
             encoder_outputs = DiscreteEncoderOutput(
                 last_hidden_state=encoder_outputs[0],
-                syntactic_last_hidden_state=encoder_outputs[1] if self.config.streams == 2 else None,
+                syntactic_last_hidden_state=encoder_outputs[1] if len(encoder_outputs) > 1 else None,
             )
         syntactic_states = getattr(encoder_outputs, "syntactic_last_hidden_state", None)
         outputs = self.decoder(
@@ -143,16 +148,19 @@ def _tied_embeddings(config: DiscreteTransformerConfig) -> dict[str, str]:
     return tied
 
 
-def _temperature(config: DiscreteTransformerConfig, schedule: StepCount | None) -> float | Tensor:
-    """tau at this step of the training."""
-    if schedule is None or config.gumbel_final_temperature is None:
-        return config.gumbel_temperature
-    return temperature_at(
-        schedule.annealing_step,
-        config.gumbel_temperature,
-        config.gumbel_final_temperature,
-        config.gumbel_temperature_steps,
-    )
+def _sampling(config: DiscreteTransformerConfig, schedule: StepCount | None) -> Sampling:
+    """How attention is sampled at this step of the training."""
+    temperature, noise, straight_through = first_sampling(config)
+    if schedule is not None:
+        step = schedule.annealing_step
+        if config.gumbel_final_temperature is not None:
+            last, steps = config.gumbel_final_temperature, config.gumbel_temperature_steps
+            temperature = temperature_at(step, temperature, last, steps)
+        if config.gumbel_noise_steps:
+            noise = noise * (1 - warmed_up(step, config.gumbel_noise_steps))
+        if config.gumbel_straight_through_steps:
+            straight_through = warmed_up(step, config.gumbel_straight_through_steps)
+    return Sampling(temperature, noise, straight_through)
 
 
 class _HeadMixin:
@@ -177,6 +185,8 @@ class _HeadMixin:
             fields: parts of the receptive fields, (B, T, N) each, if there are any.
         """
         config, labels = self.config, labels.to(logits.device)
+        if self.training and schedule is not None:
+            warn_uncounted([schedule], "The schedule of sampling or of `receptive_field_penalty`")
         targets = labels != IGNORE_INDEX
         count = targets.sum() if num_items_in_batch is None else num_items_in_batch
         if isinstance(count, Tensor):
@@ -187,7 +197,7 @@ class _HeadMixin:
             size = (expected_field_size(*fields) * targets).sum() / count
             losses["receptive_field_size"] = size.detach()
             weight = config.receptive_field_penalty
-            if weight:
+            if weight and self.training:
                 if config.penalty_warmup_steps:
                     weight = weight * warmed_up(schedule.annealing_step, config.penalty_warmup_steps)
                 losses["loss"] = cross_entropy + weight * size
@@ -300,23 +310,6 @@ class DiscreteTransformerForConditionalGeneration(
             source_receptive_fields=fields[1],
         )
 
-    def _resize_token_embeddings(self, new_num_tokens: int, pad_to_multiple_of: int | None = None, *args):
-        """As the stock model's; the syntactic stream's embeddings, too."""
-        embeddings = super()._resize_token_embeddings(new_num_tokens, pad_to_multiple_of, *args)
-        if self.config.streams == 2:
-            stacks = [self.model.encoder]
-            if self.config.share_encoder_decoder_embeddings:
-                stacks.append(self.model.decoder)
-            _resize_syntactic(self, stacks, embeddings.weight.shape[0])
-        return embeddings
-
-
-def _resize_syntactic(model: nn.Module, stacks: list[nn.Module], size: int) -> None:
-    """Give the syntactic streams of `stacks` one table of embeddings with `size` rows."""
-    table = model._get_resized_embeddings(stacks[0].syntactic_embed_tokens, size)
-    for stack in stacks:
-        stack.syntactic_embed_tokens = table
-
 
 class DiscreteTransformerForCausalLM(_HeadMixin, DiscretePreTrainedModel, GenerationMixin):
     """The decoder alone, as a language model."""
@@ -330,6 +323,9 @@ class DiscreteTransformerForCausalLM(_HeadMixin, DiscretePreTrainedModel, Genera
         config.validate()
         config = copy.deepcopy(config)
         config.is_decoder, config.is_encoder_decoder = True, False
+        # What transformers reads as the number of layers, for caches, of heads and of tokens are the encoder's fields.
+        config.encoder_layers, config.encoder_attention_heads = config.decoder_layers, config.decoder_attention_heads
+        config.vocab_size = config.decoder_vocab_size
         super().__init__(config)
         self.model = DiscreteDecoder(config)
         self.lm_head = nn.Linear(config.d_model, config.decoder_vocab_size, bias=False)
@@ -350,6 +346,7 @@ class DiscreteTransformerForCausalLM(_HeadMixin, DiscretePreTrainedModel, Genera
         output_receptive_fields: bool | None = None,
         logits_to_keep: int | Tensor = 0,
         num_items_in_batch: Tensor | int | None = None,
+        shift_labels: torch.LongTensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> tuple | DiscreteCausalLMOutput:
         """As other causal language models of transformers.
@@ -360,6 +357,7 @@ class DiscreteTransformerForCausalLM(_HeadMixin, DiscretePreTrainedModel, Genera
             output_receptive_fields: also return what every state was computed from.
             logits_to_keep: compute those of so many last positions only, or of these; 0 for all.
             num_items_in_batch: as for `DiscreteTransformerForConditionalGeneration.forward`.
+            shift_labels: labels that are shifted already, for sequences in parts; they go before `labels`.
 
         Raises:
             ValueError: see `DiscreteDecoder.forward`.
@@ -372,8 +370,10 @@ class DiscreteTransformerForCausalLM(_HeadMixin, DiscretePreTrainedModel, Genera
             inputs_embeds=inputs_embeds,
             use_cache=use_cache,
             syntactic_inputs_embeds=syntactic_inputs_embeds,
-            output_receptive_fields=self._wants_fields(output_receptive_fields, labels),
-            temperature=_temperature(self.config, self.schedule),
+            output_receptive_fields=self._wants_fields(
+                output_receptive_fields, labels if shift_labels is None else shift_labels
+            ),
+            sampling=_sampling(self.config, self.schedule),
             return_dict=True,
             **kwargs,
         )
@@ -381,9 +381,10 @@ class DiscreteTransformerForCausalLM(_HeadMixin, DiscretePreTrainedModel, Genera
         keep = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
         logits = self.lm_head(hidden_states[:, keep])
         losses = {}
-        if labels is not None:
-            shifted = nn.functional.pad(labels[:, 1:], (0, 1), value=IGNORE_INDEX)
-            losses = self._losses("lm_loss", logits, shifted, num_items_in_batch, self.schedule, fields)
+        if shift_labels is None and labels is not None:
+            shift_labels = nn.functional.pad(labels[:, 1:], (0, 1), value=IGNORE_INDEX)
+        if shift_labels is not None:
+            losses = self._losses("lm_loss", logits, shift_labels, num_items_in_batch, self.schedule, fields)
         return DiscreteCausalLMOutput(
             **losses,
             logits=logits,
@@ -399,10 +400,17 @@ class DiscreteTransformerForCausalLM(_HeadMixin, DiscretePreTrainedModel, Genera
     def set_input_embeddings(self, value: nn.Module) -> None:
         self.model.embed_tokens = value
 
-    def _resize_token_embeddings(self, new_num_tokens: int, pad_to_multiple_of: int | None = None, *args):
-        """As transformers'; the syntactic stream's embeddings, too."""
-        embeddings = super()._resize_token_embeddings(new_num_tokens, pad_to_multiple_of, *args)
-        if self.config.streams == 2:
-            _resize_syntactic(self, [self.model], embeddings.weight.shape[0])
+    def _resize_token_embeddings(self, *args, **kwargs):
+        embeddings = super()._resize_token_embeddings(*args, **kwargs)
         self.config.decoder_vocab_size = embeddings.weight.shape[0]
         return embeddings
+
+    def prepare_inputs_for_generation(
+        self, *args, inputs_embeds: Tensor | None = None, is_first_iteration: bool = False, **kwargs
+    ):
+        """As transformers'; embeddings take the place of tokens in the first step only, in both streams."""
+        if not is_first_iteration:
+            kwargs.pop("syntactic_inputs_embeds", None)
+        return super().prepare_inputs_for_generation(
+            *args, inputs_embeds=inputs_embeds, is_first_iteration=is_first_iteration, **kwargs
+        )

@@ -61,7 +61,7 @@ class DiscreteSeq2SeqLMOutput(Seq2SeqLMOutput):
     """Output of the encoder-decoder with a language modelling head.
 
     Args:
-        loss: `nmt_loss`, and the penalty on receptive fields.
+        loss: `nmt_loss`, in training with the penalty on receptive fields.
         nmt_loss: cross-entropy per target token, with label smoothing.
         receptive_field_size: expected number of tokens, of source and target, in the field of a prediction; with
             labels and a penalty, or with labels and `output_receptive_fields=True`.
@@ -81,7 +81,7 @@ class DiscreteCausalLMOutput(CausalLMOutputWithPast):
     """Output of the decoder-only language model.
 
     Args:
-        loss: `lm_loss`, and the penalty on receptive fields.
+        loss: `lm_loss`, in training with the penalty on receptive fields.
         lm_loss: cross-entropy per predicted token, with label smoothing.
         receptive_field_size: expected number of tokens in the field of a prediction; as in `DiscreteSeq2SeqLMOutput`.
         target_receptive_fields: as in `DiscreteDecoderOutput`.
