@@ -134,7 +134,10 @@ def run(args: argparse.Namespace) -> list[list[str]]:
 def draw(model, words: dict[str, int], tagger: dict[str, str], args: argparse.Namespace) -> None:
     """The map of every table of a model, side by side, into `args.picture`."""
     ids, classes = list(words.values()), [word_class(tagger[word]) for word in words]
-    panels = {f"embeddings, {stream} stream": plane(table[ids], args.seed) for stream, table in embedding_tables(model).items()}
+    panels = {
+        f"embeddings, {stream} stream": plane(table[ids], args.seed)
+        for stream, table in embedding_tables(model).items()
+    }
     image = io.BytesIO()
     scatter(panels, classes, [*CLASSES, OTHERS]).savefig(image, format="png", dpi=150)
     records.write_bytes(image.getvalue(), args.picture)

@@ -121,7 +121,9 @@ def test_what_is_imported_is_required_and_what_is_required_is_imported():
                 imported |= {alias.name.partition(".")[0] for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and not node.level:
                 imported.add(node.module.partition(".")[0])
-    others = {{"yaml": "pyyaml", "sklearn": "scikit-learn"}.get(name, name) for name in imported - sys.stdlib_module_names}
+    others = {
+        {"yaml": "pyyaml", "sklearn": "scikit-learn"}.get(name, name) for name in imported - sys.stdlib_module_names
+    }
     assert others - {"hf_attncal", "huggingface_hub"} == required
 
 
