@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 
 import committed
 from committed import NOT_RUN, ROOT, markdown, percent_with_interval, read, read_all
-from headlines import ADAPTERS, CALIBRATIONS, PAIRS, TRAINED, collect
+from headlines import ADAPTERS, CALIBRATIONS, CHUNKING, PAIRS, TRAINED, collect
 
 from hf_attncal.metrics import records
 
@@ -334,6 +334,48 @@ def ablation() -> str:
     return markdown(header, rows)
 
 
+CHUNKING_CONTROLS = ("untrained", "embeddings")
+
+
+def chunking() -> str:
+    """Chunks by one linear layer over frozen encoders, and over the two controls of experiments/chunking.py."""
+    reported = read("reported_chunking") or {"f1": {}}
+    baseline = read("chunking/baseline")
+    measured = {"baseline": [] if baseline is None else [{"encoder": baseline}]}
+    for setting, (model, stream) in CHUNKING.items():
+        measured[setting] = [run["streams"][stream] for run in read_all(f"chunking/{model}_seed*").values()]
+    rows, signature = [], None
+    for setting, probes in measured.items():
+        paper = f"{reported['f1'][setting]:.2f}" if setting in reported["f1"] else "-"
+        if not probes:
+            rows.append([setting, *[NOT_RUN] * 6, paper])
+            continue
+        scores = [probe["encoder"]["test"] for probe in probes]
+        signature = scores[0]["signature"]
+        measures = [[100 * score[name] for score in scores] for name in ("accuracy", "precision", "recall", "f1")]
+        for control in CHUNKING_CONTROLS:
+            measures.append([100 * probe[control]["test"]["f1"] for probe in probes if control in probe])
+        rows.append([setting, *(mean_and_spread(values) if values else "-" for values in measures), paper])
+    header = ["", "accuracy", "precision", "recall", "F1", "F1, random weights", "F1, embeddings", "paper, F1"]
+    return markdown(header, rows) + (f"\n`{signature}`\n" if signature else "")
+
+
+def neighbours() -> str:
+    """Nearest neighbours in the tables of embeddings that have the tag of their word."""
+    rows, signature = [], None
+    for setting, (model, stream) in CHUNKING.items():
+        runs = [run["streams"][stream]["shared_tags"] for run in read_all(f"embeddings/{model}_seed*").values()]
+        if not runs:
+            rows.append([setting, *[NOT_RUN] * 4])
+            continue
+        signature = runs[0]["signature"]
+        shares = [[100 * run[name] for run in runs] for name in ("share", "chance")]
+        interval = percent_with_interval(runs[0]["share"], runs[0]["interval"])
+        rows.append([setting, mean_and_spread(shares[0]), interval, f"{shares[1][0]:.1f}", f"{runs[0]['words']:,}"])
+    header = ["neighbours with the word's tag, percent", "all seeds", "first seed (95 %)", "by chance", "words"]
+    return markdown(header, rows) + (f"\n`{signature}`\n" if signature else "")
+
+
 def adapters(folder: str, methods: tuple[str, ...] = ADAPTERS) -> str:
     """BLEU of adapters on one base model for each seed, of what they are compared with, and of the base itself."""
     rows, signature = [], ""
@@ -519,6 +561,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "defaults-translation": defaults_translation,
     "defaults-sweep": defaults_sweep,
     "defaults-aligner": defaults_aligner,
+    "chunking": chunking,
+    "neighbours": neighbours,
     "adapters": lambda: adapters("adapters/multi30k"),
     "adapters-wpt03": lambda: adapters("adapters/wpt03", ("probe", "fixed", "gated", "leaky", "lora")),
     "adapter-attention": adapter_attention,
