@@ -16,8 +16,20 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 
 import committed
-from committed import NOT_RUN, ROOT, markdown, percent_with_interval, read, read_all
-from headlines import ADAPTERS, CALIBRATIONS, CHUNKING, PAIRS, TRAINED, collect
+from committed import (
+    NOT_RUN,
+    ROOT,
+    conditions,
+    device,
+    markdown,
+    mean_and_spread,
+    percent_with_interval,
+    ratio,
+    read,
+    read_all,
+)
+from headlines import ADAPTERS, CALIBRATIONS, PAIRS, TRAINED, collect
+from tables_discrete import DISCRETE
 
 from hf_attncal.metrics import records
 
@@ -27,14 +39,6 @@ LABELS = {"fixed_strong": "fixed, lambda 2", "fixed_lora": "fixed + LoRA", "lora
 
 
 # ---- full tables, from the results of the runs ----
-
-
-def mean_and_spread(values: list[float]) -> str:
-    """`35.12`, or `35.12 ± 0.20 (2 seeds)` with half the range."""
-    if not values:
-        return NOT_RUN
-    mean = f"{statistics.fmean(values):.2f}"
-    return mean if len(values) == 1 else f"{mean} ± {(max(values) - min(values)) / 2:.2f} ({len(values)} seeds)"
 
 
 def last_logged(run: dict, name: str) -> str:
@@ -85,28 +89,6 @@ def sweep(pattern: str, field: str, title: str) -> str:
     ]
     header = [title, "dev BLEU", "mean mask", "penalty", "reliability, top layer"]
     return markdown(header, rows) if rows else f"{NOT_RUN}\n"
-
-
-def device(result: dict) -> str:
-    """What a benchmark ran on."""
-    hardware = result["hardware"]
-    return hardware.get("gpu") or f"{hardware['cpu']}, {hardware['threads']} thread(s)"
-
-
-def conditions(result: dict) -> str:
-    """Where and how a benchmark ran, in a few words."""
-    config = result["config"]
-    precision = "bf16" if config["bf16"] else "float32"
-    return f"{device(result)}, {precision}, {config['batch']} x {config['length']} tokens"
-
-
-def ratio(value: dict | float | None) -> str:
-    """`1.40 (1.38 to 1.44)` of a median with extremes, `1.21` of a number."""
-    if value is None:
-        return "-"
-    if isinstance(value, dict):
-        return f"{value['median']:.2f} ({value['min']:.2f} to {value['max']:.2f})"
-    return f"{value:.2f}"
 
 
 def benchmark(name: str, columns: dict[str, str]) -> str:
@@ -334,48 +316,6 @@ def ablation() -> str:
     return markdown(header, rows)
 
 
-CHUNKING_CONTROLS = ("untrained", "embeddings")
-
-
-def chunking() -> str:
-    """Chunks by one linear layer over frozen encoders, and over the two controls of experiments/chunking.py."""
-    reported = read("reported_chunking") or {"f1": {}}
-    baseline = read("chunking/baseline")
-    measured = {"baseline": [] if baseline is None else [{"encoder": baseline}]}
-    for setting, (model, stream) in CHUNKING.items():
-        measured[setting] = [run["streams"][stream] for run in read_all(f"chunking/{model}_seed*").values()]
-    rows, signature = [], None
-    for setting, probes in measured.items():
-        paper = f"{reported['f1'][setting]:.2f}" if setting in reported["f1"] else "-"
-        if not probes:
-            rows.append([setting, *[NOT_RUN] * 6, paper])
-            continue
-        scores = [probe["encoder"]["test"] for probe in probes]
-        signature = scores[0]["signature"]
-        measures = [[100 * score[name] for score in scores] for name in ("accuracy", "precision", "recall", "f1")]
-        for control in CHUNKING_CONTROLS:
-            measures.append([100 * probe[control]["test"]["f1"] for probe in probes if control in probe])
-        rows.append([setting, *(mean_and_spread(values) if values else "-" for values in measures), paper])
-    header = ["", "accuracy", "precision", "recall", "F1", "F1, random weights", "F1, embeddings", "paper, F1"]
-    return markdown(header, rows) + (f"\n`{signature}`\n" if signature else "")
-
-
-def neighbours() -> str:
-    """Nearest neighbours in the tables of embeddings that have the tag of their word."""
-    rows, signature = [], None
-    for setting, (model, stream) in CHUNKING.items():
-        runs = [run["streams"][stream]["shared_tags"] for run in read_all(f"embeddings/{model}_seed*").values()]
-        if not runs:
-            rows.append([setting, *[NOT_RUN] * 4])
-            continue
-        signature = runs[0]["signature"]
-        shares = [[100 * run[name] for run in runs] for name in ("share", "chance")]
-        interval = percent_with_interval(runs[0]["share"], runs[0]["interval"])
-        rows.append([setting, mean_and_spread(shares[0]), interval, f"{shares[1][0]:.1f}", f"{runs[0]['words']:,}"])
-    header = ["neighbours with the word's tag, percent", "all seeds", "first seed (95 %)", "by chance", "words"]
-    return markdown(header, rows) + (f"\n`{signature}`\n" if signature else "")
-
-
 def adapters(folder: str, methods: tuple[str, ...] = ADAPTERS) -> str:
     """BLEU of adapters on one base model for each seed, of what they are compared with, and of the base itself."""
     rows, signature = [], ""
@@ -561,8 +501,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "defaults-translation": defaults_translation,
     "defaults-sweep": defaults_sweep,
     "defaults-aligner": defaults_aligner,
-    "chunking": chunking,
-    "neighbours": neighbours,
+    **DISCRETE,
     "adapters": lambda: adapters("adapters/multi30k"),
     "adapters-wpt03": lambda: adapters("adapters/wpt03", ("probe", "fixed", "gated", "leaky", "lora")),
     "adapter-attention": adapter_attention,
