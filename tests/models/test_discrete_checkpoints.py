@@ -3,7 +3,7 @@
 import pytest
 import torch
 from discrete_helpers import KINDS, MODELS, batch_for, tiny_discrete
-from helpers import TINY, assert_gradients_close, assert_identical, gradients
+from helpers import TINY, assert_close, assert_gradients_close, assert_identical, gradients
 from test_trainer import logged, make_trainer, toy_dataset
 from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM
 
@@ -39,7 +39,8 @@ def test_both_vocabulary_tables_are_resized(kind, streams, tables):
         model.resize_token_embeddings(size)
         if kind == "seq2seq" and not model.config.share_encoder_decoder_embeddings:
             model.resize_decoder_token_embeddings(size)
-        rows = {n: m.num_embeddings for n, m in model.named_modules() if n.endswith("embed_tokens")}
+        modules = model.named_modules(remove_duplicate=False)
+        rows = {name: module.num_embeddings for name, module in modules if name.endswith("embed_tokens")}
         assert set(rows.values()) == {size}
         assert len(rows) == streams * (2 if kind == "seq2seq" else 1)
         batch = batch_for(kind)
@@ -48,7 +49,7 @@ def test_both_vocabulary_tables_are_resized(kind, streams, tables):
         logits = model(**batch).logits
         assert logits.shape[-1] == size
         if tables != TABLES[1] or kind == "causal":  # stock Marian's untied tables become one when they are resized
-            assert_identical(logits[..., : TINY["vocab_size"]], before)
+            assert_close(logits[..., : TINY["vocab_size"]], before)
         batch["input_ids"][0, 0] = size - 1
         batch["labels"][0, 0] = size - 1
         assert torch.isfinite(model(**batch).loss)
@@ -83,7 +84,8 @@ def test_gradient_checkpointing_changes_no_gradient(kind, streams, reentrant):
     found = []
     for checkpointing in (False, True):
         if checkpointing:
-            model.gradient_checkpointing_enable({"use_reentrant": reentrant})
+            enable = getattr(model, "activation_checkpointing_enable", model.gradient_checkpointing_enable)
+            enable({"use_reentrant": reentrant})
         model.zero_grad()
         torch.manual_seed(5)
         model(**batch_for(kind), use_cache=False).loss.backward()
@@ -162,7 +164,7 @@ def test_settings_out_of_range(values, message):
 def test_texts_that_are_too_long_or_empty(streams):
     long, short, empty = torch.full((1, 25), 5), torch.tensor([[5]]), torch.zeros(1, 0, dtype=torch.long)
     seq2seq, causal = (tiny_discrete(kind, streams=streams).eval() for kind in MODELS)
-    for ids, message in ((long, "must have at most 24 positions .*, got 25"), (empty, "at least one token")):
+    for ids, message in ((long, "must have at most 24 positions .*, got 25"), (empty, "must have at least one token")):
         with pytest.raises(ValueError, match=f"`input_ids` {message}"):
             causal(ids)
         with pytest.raises(ValueError, match=f"`input_ids` {message}"):
