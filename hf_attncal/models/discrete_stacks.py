@@ -315,6 +315,8 @@ class DiscreteDecoder(_EmbeddedStreamsMixin, DiscretePreTrainedModel, hf.MarianD
             if self.config.is_encoder_decoder:
                 past_key_values = EncoderDecoderCache(past_key_values, DynamicCache(config=self.config))
         past = past_key_values.get_seq_length() if past_key_values is not None else 0
+        if isinstance(past, Tensor):  # a static cache counts on in it, layer by layer
+            past = past.clone()
         name = "input_ids" if given is input_ids else "inputs_embeds"
         name = f"decoder_{name}" if self.config.is_encoder_decoder else name  # as the model calls it
         _check_lengths(self.config, name, length and past + length)
