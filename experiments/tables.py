@@ -467,10 +467,11 @@ def headline(name: str) -> str:
 def headlines() -> str:
     """The table of README: what our figures are, each beside the one that it is to be compared with."""
     bleu, adapted = "calibration/multi30k/{}/test_bleu", "adapter/multi30k/{}/test_bleu"
-    reliability = "adapter/multi30k/probe/reliability_{}_layer"
+    reliability, discrete = "adapter/multi30k/probe/reliability_{}_layer", "discrete/multi30k/{}/test_bleu"
     rows = [
         ("BLEU, model trained with gated calibration", bleu, "gated", "without", "baseline"),
         ("BLEU, frozen model with a gated adapter", adapted, "gated", "LoRA of its size", "lora"),
+        ("BLEU, every attention hard, in two streams", discrete, "two", "soft", "soft"),
         ("share of steps where the top layer's attention is reliable", reliability, "top", "first layer", "first"),
     ]
     for pair, languages in (("wpt03-enfr", "English-French"), ("dermit-derm", "German-Romansh")):

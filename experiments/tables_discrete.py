@@ -19,13 +19,14 @@ STACK = {
     "soft_penalty_seed*": "soft, with the penalty",
 }
 STACK_ABLATION = {
-    "single_seed1": "discrete, seed 1",
+    "single_seed1": "as above, seed 1",
     "ablation_null": "without NULL",
     "ablation_relative": "without relative positions",
-    "ablation_temperature": "temperature 1 throughout",
-    "ablation_warmup": "penalty from the first step",
-    "ablation_weight": "penalty 0.1",
-    "ablation_paper": "none of these: the printed recipe",
+    "ablation_paper": "the printed recipe: without both, noise 1, penalty 0.1 from the first step",
+    "search_noise_2_seed2": "1,800 steps, seed 2",
+    "search_noise_1_seed2": "1,800 steps, noise 1, seed 2",
+    "search_short_seed*": "1,500 steps, noise 1, temperature to 0.3, penalty 0.02",
+    "search_cold_seed*": "3,500 steps, noise 1, temperature to 0.3, penalty 0.015",
 }
 SPEED_PARTS = {
     "encoder": "encoder",
