@@ -28,7 +28,7 @@ from .cards import BEGINNING, attention, split_name, write_card
 from .defaults import language_defaults
 from .folder import Run
 from .planning import plan, settled
-from .presets import sections_of
+from .presets import harden, sections_of
 from .run import build_model, build_tokenizer, finish, hold_out, read_text, save_parts, start, train
 from .settings import LanguageTokenizerConfig, PlainConfig, Positive, Settings, merge
 from .translation import TRAINING_DEFAULTS
@@ -53,6 +53,7 @@ class LanguageConfig(Settings):
         merge(sections, sections_of("language", cls, values, language_defaults))
         if values.get("model", {}).get("init_from"):
             sections["model"] = {}  # the size is that model's own
+        harden(sections, values)
         return sections
 
     def __post_init__(self):

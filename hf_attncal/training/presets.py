@@ -10,6 +10,7 @@ from .settings import Settings, as_list, check, hints_of, merge, read_settings
 
 FOLDER = Path(__file__).with_name("presets")
 _FITTED = "small"  # the preset whose sizes and steps follow from the amount of text
+_HARDENED = 2 / 3  # of the steps
 _ANNEALED = 2 / 3  # of the steps, as in Lu et al. (2021): 1e5 of 150,000
 _SHARES = ("warmup_steps", "logging_steps", "eval_steps", "save_steps")
 
@@ -68,6 +69,26 @@ def anneal(sections: dict[str, Any], section: str, values: dict[str, Any]) -> No
         steps = (sections["training"] | values.get("training", {})).get("max_steps", 0)
         if steps > 0:
             sections[section]["annealing_steps"] = round(_ANNEALED * steps)
+
+
+def harden(sections: dict[str, Any], values: dict[str, Any]) -> None:
+    """Give a Discrete Transformer of a preset what hard attention is learned with (docs/experiments.md).
+
+    Relative positions, no noise, and one-hot weights that have taken the place of soft ones when two thirds of the
+    steps are done.
+
+    Args:
+        sections: defaults, which are changed.
+        values: settings as YAML gives them.
+    """
+    given = values.get("model", {})
+    if not values.get("preset") or given.get("hard_attention") is False or given.get("init_from"):
+        return
+    model = {"relative_positions": 16, "gumbel_noise": 0.0}
+    steps = (sections["training"] | values.get("training", {})).get("max_steps", 0)
+    if "gumbel_straight_through" not in given and steps > 0:
+        model |= {"gumbel_straight_through": True, "gumbel_straight_through_steps": round(_HARDENED * steps)}
+    sections["model"] |= model
 
 
 def count_lines(section: dict[str, Any], config_class: type[Settings]) -> int:

@@ -24,7 +24,7 @@ from .calibrated import AttnCalTrainer
 from .cards import SENTENCE, attention, bleu_result, split_name, write_card
 from .defaults import translation_defaults
 from .planning import plan, settled
-from .presets import anneal, sections_of
+from .presets import anneal, harden, sections_of
 from .run import build_model, build_tokenizer, finish, hold_out, read_text, save_parts, start, train
 from .settings import EvaluationConfig, Positive, Settings, TokenizerConfig, check, merge
 
@@ -58,6 +58,8 @@ class TranslationConfig(Settings):
         if values.get("model", {}).get("init_from"):
             sections["model"] = {"backbone": "marian"}  # the rest is that model's own
         anneal(sections, "model", values)
+        if values.get("model", {}).get("backbone") == "discrete_transformer":
+            harden(sections, values)
         return sections
 
     def __post_init__(self):

@@ -150,3 +150,26 @@ def test_a_short_run_of_an_aligner_has_short_warm_ups():
     long = AlignerConfig.make({"training": {"max_steps": 10**6}}).training
     for name in ("warmup_steps", "agreement_warmup_steps"):
         assert long[name] == usual[name] > short[name]
+
+
+@pytest.mark.parametrize("job", ["translation", "language"])
+def test_a_discrete_transformer_is_hardened(job, tmp_path):
+    """With a preset: in two thirds of the steps, whatever their number; a setting that is given stays."""
+    text = tmp_path / "text"
+    text.write_text("a b c\n" * 50, encoding="utf-8")
+    other = tmp_path / "other"
+    other.write_text("d e f\n" * 50, encoding="utf-8")
+    data = {"train": {"text": str(text)} if job == "language" else {"source": str(text), "target": str(other)}}
+    model = {} if job == "language" else {"backbone": "discrete_transformer"}
+
+    def made(**settings):
+        values = {"preset": "small", "data": data, "model": model | settings, "training": {"max_steps": 300}}
+        return {"translation": TranslationConfig, "language": LanguageConfig}[job].make(values)
+
+    found = made()
+    assert found.model["gumbel_straight_through_steps"] == 200
+    assert found.for_steps(30).model["gumbel_straight_through_steps"] == 20
+    assert found.model["gumbel_noise"] == 0.0
+    assert made(gumbel_noise=1.0).model["gumbel_noise"] == 1.0
+    assert "gumbel_straight_through_steps" not in made(gumbel_straight_through=False).model
+    assert "relative_positions" not in made(hard_attention=False).model
