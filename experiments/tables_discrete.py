@@ -28,6 +28,16 @@ STACK_ABLATION = {
     "search_short_seed*": "1,500 steps, noise 1, temperature to 0.3, penalty 0.02",
     "search_cold_seed*": "3,500 steps, noise 1, temperature to 0.3, penalty 0.015",
 }
+# Files of results/discrete_search/ -> what they were.
+SEARCH = {
+    "soft": "soft",
+    "soft_relative": "soft, relative positions",
+    "paper": "hard, as in the paper: noise 1, temperature 1",
+    "cooling": "hard, no noise, temperature to 0.1",
+    "cooling_eight_heads_null": "the same, with eight heads and NULL",
+    "straight_through": "hard, no noise, straight-through",
+    "relative": "hard, no noise, straight-through step by step, relative positions",
+}
 SPEED_PARTS = {
     "encoder": "encoder",
     "step": "step of the decoder",
@@ -109,6 +119,16 @@ def translation() -> str:
     return f"{table}\nsacreBLEU `{signature}`\n"
 
 
+def search() -> str:
+    """What hard attention in one stream was tried with; one seed, 1,500 steps."""
+    rows = []
+    for name, label in SEARCH.items():
+        run = read(f"discrete_search/{name}")
+        if run is not None:
+            rows.append([label, f"{run['dev']['bleu']:.2f}", f"{run['test']['bleu']:.2f}"])
+    return markdown(["one stream, 1,500 steps, seed 1", "dev BLEU", "test BLEU"], rows) if rows else f"{NOT_RUN}\n"
+
+
 def field_sizes() -> str:
     """How many tokens of source and target a target token is computed from, by the length of the source."""
     rows, lengths = [], []
@@ -188,6 +208,7 @@ DISCRETE = {
     "stack": stack,
     "stack-ablation": stack_ablation,
     "discrete-translation": translation,
+    "discrete-search": search,
     "field-sizes": field_sizes,
     "discrete-speed": speed,
     "chunking": chunking,
