@@ -14,6 +14,7 @@ if TYPE_CHECKING:  # what `__getattr__` below finds when it is used
     from hf_attncal.models.configuration_attncal import AttnCalBartConfig as AttnCalBartConfig
     from hf_attncal.models.configuration_attncal import AttnCalMarianConfig as AttnCalMarianConfig
     from hf_attncal.models.configuration_hmm_align import HMMAlignConfig as HMMAlignConfig
+    from hf_attncal.models.configuration_luong import LuongConfig as LuongConfig
     from hf_attncal.models.configuration_mask_align import MaskAlignConfig as MaskAlignConfig
     from hf_attncal.models.modeling_attncal_bart import (
         AttnCalBartForConditionalGeneration as AttnCalBartForConditionalGeneration,
@@ -22,6 +23,8 @@ if TYPE_CHECKING:  # what `__getattr__` below finds when it is used
     from hf_attncal.models.modeling_attncal_marian import AttnCalMarianModel as AttnCalMarianModel
     from hf_attncal.models.modeling_attncal_marian import AttnCalMarianMTModel as AttnCalMarianMTModel
     from hf_attncal.models.modeling_hmm_align import HMMAlignModel as HMMAlignModel
+    from hf_attncal.models.modeling_luong import LuongForConditionalGeneration as LuongForConditionalGeneration
+    from hf_attncal.models.modeling_luong import LuongModel as LuongModel
     from hf_attncal.models.modeling_mask_align import MaskAlignModel as MaskAlignModel
     from hf_attncal.training.arguments import AttnCalTrainingArguments as AttnCalTrainingArguments
     from hf_attncal.training.calibrated import AnnealingCallback as AnnealingCallback
