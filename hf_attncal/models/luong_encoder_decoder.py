@@ -71,10 +71,7 @@ class LuongPreTrainedModel(AttnCalPreTrainedMixin, PreTrainedModel):
         """As transformers', which would share no table at all where the output layer has one of its own."""
         if all_submodels:
             return super().get_expanded_tied_weights_keys(all_submodels=True)
-        return dict(self._tied_tables())
-
-    def _tied_tables(self) -> dict[str, str]:
-        return {}
+        return dict(self._tied_weights_keys or {})
 
     def _resize_token_embeddings(self, new_num_tokens, pad_to_multiple_of=None, mean_resizing=True):
         decoder = self.get_decoder()

@@ -43,11 +43,9 @@ class LuongModel(LuongPreTrainedModel):
         super().__init__(config)
         self.encoder = LuongEncoder(config)
         self.decoder = LuongDecoder(config)
-        self.post_init()
-
-    def _tied_tables(self) -> dict[str, str]:
         shared = {"decoder.embed_tokens.weight": "encoder.embed_tokens.weight"}
-        return shared if self.config.share_embeddings else {}
+        self._tied_weights_keys = shared if config.share_embeddings else {}
+        self.post_init()
 
     def get_input_embeddings(self) -> nn.Embedding:
         return self.encoder.embed_tokens
@@ -145,14 +143,12 @@ class LuongForConditionalGeneration(AttnCalSeq2SeqLMMixin, LuongPreTrainedModel,
         super().__init__(config)
         self.model = LuongModel(config)
         self.lm_head = nn.Linear(config.d_model, config.vocab_size)
+        tied = {f"model.{name}": f"model.{owner}" for name, owner in self.model._tied_weights_keys.items()}
+        if config.tie_word_embeddings:
+            owner = "encoder" if config.share_embeddings else "decoder"
+            tied["lm_head.weight"] = f"model.{owner}.embed_tokens.weight"
+        self._tied_weights_keys = tied
         self.post_init()
-
-    def _tied_tables(self) -> dict[str, str]:
-        tables = {f"model.{name}": f"model.{source}" for name, source in self.model._tied_tables().items()}
-        if self.config.tie_word_embeddings:
-            owner = "encoder" if tables else "decoder"
-            tables["lm_head.weight"] = f"model.{owner}.embed_tokens.weight"
-        return tables
 
     def get_encoder(self, *args, **kwargs) -> LuongEncoder:
         return self.model.encoder
