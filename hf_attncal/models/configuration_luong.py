@@ -4,6 +4,7 @@ from huggingface_hub.dataclasses import strict
 from transformers.configuration_utils import PreTrainedConfig
 
 from .configuration_attncal import AttnCalConfigMixin
+from .limits import check_names
 
 CELLS = ("lstm", "gru")
 DIRECTIONS = ("sum", "project")
@@ -80,6 +81,7 @@ class LuongConfig(AttnCalConfigMixin, PreTrainedConfig):
     decoder_start_token_id: int | None = 2
 
     def __post_init__(self, **kwargs):
+        check_names(kwargs, LuongConfig.__annotations__)
         if self.embedding_size is None:
             self.embedding_size = self.d_model
         super().__post_init__(**kwargs)

@@ -172,15 +172,21 @@ class LuongForConditionalGeneration(AttnCalSeq2SeqLMMixin, LuongPreTrainedModel,
         """The one kind of cache that there is.
 
         Raises:
-            ValueError: another kind is asked for.
+            ValueError: another kind is asked for, or one that was filled is given without `decoder_attention_mask`.
         """
         if generation_config.cache_implementation not in (None, "dynamic"):
             raise ValueError(
                 "`cache_implementation` must be left out for a recurrent model, whose cache is its state, got "
                 f"{generation_config.cache_implementation!r}."
             )
-        if generation_config.use_cache is not False and model_kwargs.get("past_key_values") is None:
+        cache = model_kwargs.get("past_key_values")
+        if cache is None and generation_config.use_cache is not False:
             model_kwargs["past_key_values"] = RecurrentCache()
+        if cache is not None and cache.get_seq_length() and "decoder_attention_mask" not in model_kwargs:
+            raise ValueError(
+                "`decoder_attention_mask` is needed with `past_key_values`, got none: by its length generation knows "
+                "which tokens have been read. Pass ones for those that were and for those that are to be."
+            )
 
     def _expand_inputs_for_generation(
         self, expand_size: int = 1, is_encoder_decoder: bool = False, input_ids: Tensor | None = None, **model_kwargs
