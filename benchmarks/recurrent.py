@@ -94,6 +94,8 @@ def searches(
     batch = common.batch(args)
     inputs = {name: batch[name] for name in ("input_ids", "attention_mask")}
     options = {"num_beams": args.beams, "do_sample": False, "max_new_tokens": args.new_tokens}
+    with torch.no_grad():
+        ours.lm_head.bias[ours.config.eos_token_id] = -1e4  # no sentence ends, as in the plain search
 
     def plainly() -> None:
         plain.eval()
@@ -101,7 +103,7 @@ def searches(
 
     def translate() -> None:
         ours.eval()
-        tokens = ours.generate(**inputs, **options, min_new_tokens=args.new_tokens)
+        tokens = ours.generate(**inputs, **options)
         if tokens.shape != (args.batch, 1 + args.new_tokens):
             raise RuntimeError(f"expected {args.batch} hypotheses of {1 + args.new_tokens} tokens, got {tokens.shape}")
 

@@ -41,7 +41,8 @@ class LuongConfig(AttnCalConfigMixin, PreTrainedConfig):
         init_range: every matrix starts uniform in [-init_range, init_range].
 
     The switches below need `attention_window="global"`.
-{(AttnCalConfigMixin.__doc__ or "").partition("validator.")[2]}"""
+
+    {AttnCalConfigMixin.__doc__}"""
 
     model_type = "luong"
     _auto_class = "AutoConfig"  # of a saved model: its code travels with it
