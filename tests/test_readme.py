@@ -82,6 +82,7 @@ def test_models(work_through):
     names = work_through(ROOT / "docs" / "models.md", "quick", "translations.jsonl", "links.txt")
     assert names["trainer"].state.global_step > 0
     assert names["outputs"].calibration_masks[-1].shape[0] == 1
+    assert names["attended"].cross_attentions[0].shape[:2] == (2, 1)
 
 
 def test_adapters(work_through):
