@@ -21,6 +21,8 @@ ALIGNERS = {"eflomal": "eflomal", "network_alone": "ours, from raw text", "guide
 # Setting -> the training runs, after the name of the pair.
 TRAINED = {"hmm": "_hmm", "raw": "_seed*"}
 DEFAULT_SIZE = "small"  # of `attncal align train`
+STACK = ("single", "two", "soft", "soft_penalty")
+STREAMS = ("soft", "single", "two")  # of the Discrete Transformer; "soft" is Marian
 COMMANDS = ("help", "version", "usage_error", "score")
 
 
@@ -208,6 +210,40 @@ def defaults() -> Iterator[dict]:
             yield error_rate(name, {at(file, "test", "aer"): run["test"]})
 
 
+def discrete() -> Iterator[dict]:
+    """Discrete Transformer: fields on the stack language, BLEU beside soft attention, speed by length."""
+    for setting in STACK:
+        runs, area = read_all(f"stack/{setting}_seed*"), f"discrete/stack/{setting}"
+        if not runs:
+            continue
+        for counted, measure in product(("begin", "no_begin"), ("precision", "recall")):
+            part = "receptive_field" if counted == "begin" else "receptive_field_without_begin"
+            # The model of the paper has no setting in its name.
+            name = f"{'discrete/stack' if setting == 'single' else area}/{part}/{measure}"
+            yield over_seeds(name, "share", runs, "test", "receptive_field", counted, measure)
+        yield over_seeds(f"{area}/test_perplexity", "perplexity", runs, "test", "perplexity")
+    runs = {setting: read_all(f"multi30k/{setting}_seed*") for setting in STREAMS}
+    soft = {
+        run["config"]["training"]["seed"]: (run["test"]["bleu"], at(file, "test", "bleu"))
+        for file, run in runs["soft"].items()
+    }
+    for setting in filter(runs.get, STREAMS):
+        area = f"discrete/multi30k/{setting}"
+        for split in ("dev", "test"):
+            yield over_seeds(f"{area}/{split}_bleu", "BLEU", runs[setting], split, "bleu")
+        if setting != "soft" and soft:
+            yield over_seeds(f"{area}/bleu_minus_soft", "BLEU", runs[setting], "test", "bleu", against=soft)
+    for file, result in read_all("benchmark_discrete_cpu").items():
+        for setting, found in result["variants"].items():
+            area = f"discrete/speed/{setting}"
+            for (length, parts), key in product(found["inference"].items(), ("encoder", "step")):
+                where = ("variants", setting, "inference", length, key, "speed_ratio")
+                if key in parts:
+                    yield repeated(f"{area}/{key}_of_{length}_over_soft", "times", file, result, *where)
+            where = ("variants", setting, "training_step", "time_ratio")
+            yield repeated(f"{area}/training_step_over_stock", "times", file, result, *where)
+
+
 def speed() -> Iterator[dict]:
     """Ratios to the stock model, the aligner against an encoder, and CPU seconds of small commands."""
     for benchmark, area, keys in (
@@ -273,4 +309,5 @@ def faults() -> Iterator[dict]:
 
 def collect() -> list[dict]:
     """Every headline that has a result."""
-    return [figure for area in (calibration, adapter, aligner, defaults, speed, demo, faults) for figure in area()]
+    areas = (calibration, adapter, aligner, discrete, defaults, speed, demo, faults)
+    return [figure for area in areas for figure in area()]

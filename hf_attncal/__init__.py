@@ -13,6 +13,7 @@ if TYPE_CHECKING:  # what `__getattr__` below finds when it is used
     from hf_attncal.alignment import WordAligner as WordAligner
     from hf_attncal.models.configuration_attncal import AttnCalBartConfig as AttnCalBartConfig
     from hf_attncal.models.configuration_attncal import AttnCalMarianConfig as AttnCalMarianConfig
+    from hf_attncal.models.configuration_discrete import DiscreteTransformerConfig as DiscreteTransformerConfig
     from hf_attncal.models.configuration_hmm_align import HMMAlignConfig as HMMAlignConfig
     from hf_attncal.models.configuration_luong import LuongConfig as LuongConfig
     from hf_attncal.models.configuration_mask_align import MaskAlignConfig as MaskAlignConfig
@@ -22,6 +23,13 @@ if TYPE_CHECKING:  # what `__getattr__` below finds when it is used
     from hf_attncal.models.modeling_attncal_bart import AttnCalBartModel as AttnCalBartModel
     from hf_attncal.models.modeling_attncal_marian import AttnCalMarianModel as AttnCalMarianModel
     from hf_attncal.models.modeling_attncal_marian import AttnCalMarianMTModel as AttnCalMarianMTModel
+    from hf_attncal.models.modeling_discrete import (
+        DiscreteTransformerForCausalLM as DiscreteTransformerForCausalLM,
+    )
+    from hf_attncal.models.modeling_discrete import (
+        DiscreteTransformerForConditionalGeneration as DiscreteTransformerForConditionalGeneration,
+    )
+    from hf_attncal.models.modeling_discrete import DiscreteTransformerModel as DiscreteTransformerModel
     from hf_attncal.models.modeling_hmm_align import HMMAlignModel as HMMAlignModel
     from hf_attncal.models.modeling_luong import LuongForConditionalGeneration as LuongForConditionalGeneration
     from hf_attncal.models.modeling_luong import LuongModel as LuongModel
@@ -40,7 +48,7 @@ _LAZY = {
 }
 for _family in FAMILIES.values():
     _LAZY[_family.config] = f"hf_attncal.models.{_family.modules[0]}"
-    for _name in filter(None, (_family.bare, _family.model)):
+    for _name in filter(None, (_family.bare, _family.model, _family.causal)):
         _LAZY[_name] = f"hf_attncal.models.{_family.modules[1]}"
 
 __all__ = [*sorted(_LAZY), "__version__"]

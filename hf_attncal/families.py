@@ -38,6 +38,7 @@ class Family(NamedTuple):
         auto: name of the Auto class that loads it.
         card: template of its model card, in `model_cards/`.
         stock: what it is with every switch off; None if transformers has nothing like it.
+        causal: name of its decoder-only language model, for `AutoModelForCausalLM`; None if there is none.
     """
 
     model_type: str
@@ -48,6 +49,7 @@ class Family(NamedTuple):
     auto: str
     card: str
     stock: Stock | None = None
+    causal: str | None = None
 
     @property
     def config_class(self) -> type:
@@ -62,8 +64,8 @@ class Family(NamedTuple):
     def auto_classes(self) -> dict[str, type]:
         """Auto class by name -> the model of ours that it loads."""
         module = f"{__package__}.models.{self.modules[1]}"
-        bare = {} if self.bare is None else {"AutoModel": _class_of(module, self.bare)}
-        return {**bare, self.auto: self.model_class}
+        named = {"AutoModel": self.bare, "AutoModelForCausalLM": self.causal, self.auto: self.model}
+        return {auto: _class_of(module, name) for auto, name in named.items() if name is not None}
 
 
 def _class_of(module: str, name: str) -> type:
@@ -92,6 +94,16 @@ FAMILIES = {
             "AutoModelForSeq2SeqLM",
             "translation",
             Stock("BartConfig", "BartForConditionalGeneration"),
+        ),
+        Family(
+            "discrete_transformer",
+            ("configuration_discrete", "modeling_discrete"),
+            "DiscreteTransformerConfig",
+            "DiscreteTransformerModel",
+            "DiscreteTransformerForConditionalGeneration",
+            "AutoModelForSeq2SeqLM",
+            "translation",
+            causal="DiscreteTransformerForCausalLM",
         ),
         Family(
             "mask_align",
@@ -125,6 +137,12 @@ FAMILIES = {
 # By the model type of the stock model: "marian" -> ours.
 BACKBONES = {
     family.model_type.removeprefix("attncal_"): family for family in FAMILIES.values() if family.stock is not None
+}
+# What can be trained to translate, by the same name.
+TRANSLATORS = {
+    family.model_type.removeprefix("attncal_"): family
+    for family in FAMILIES.values()
+    if family.auto == "AutoModelForSeq2SeqLM"
 }
 
 

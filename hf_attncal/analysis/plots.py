@@ -3,11 +3,14 @@
 import io
 import warnings
 from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
 
 from hf_attncal.extras import need
 
 need("plot")
 
+import numpy as np
+import torch
 from matplotlib.figure import Figure
 from matplotlib.patches import PathPatch, Rectangle
 from matplotlib.path import Path
@@ -72,54 +75,132 @@ def heat_map(
     Raises:
         ValueError: no panel, or a matrix of another shape than the words ask for.
     """
+    matrices = _matrices(panels, target_words, source_words, ("target", "source words"))
+    largest = max((float(matrix.max()) for matrix in matrices.values() if matrix.size), default=0) or 1
+    sides = _Side("source", source_words), _Side("target", target_words)
+    return _draw_panels(matrices, *sides, len(panels), "weight", largest, links, title)
+
+
+def plot_receptive_fields(
+    panels: Mapping[str, Tensor | np.ndarray],
+    read: Sequence[str],
+    predicted: Sequence[str],
+    title: str | None = None,
+    columns: int = 2,
+) -> Figure:
+    """What the predictions of one sequence depend on: a panel each for the truth and for some models.
+
+    Tokens that were read are across, predictions down; white is no dependence and dark is 1, in all panels.
+
+    Args:
+        panels: name -> (target, source), booleans or weights from 0 to 1.
+        read: one label for every column, `<s> x_0 ... x_(n-2)` for a causal language model.
+        predicted: one label for every row, `x_0 ... x_(n-1)`.
+        title: a line above the panels.
+        columns: panels side by side.
+
+    Returns:
+        A figure, as `heat_map` does.
+
+    Warns:
+        UserWarning: no installed font has some characters of the tokens.
+
+    Raises:
+        ValueError: no panel, a matrix of another shape than the tokens ask for, a value that is not from 0 to 1, or
+            `columns` below 1.
+    """
+    matrices = _matrices(panels, predicted, read, ("predicted", "read tokens"))
+    for name, matrix in matrices.items():
+        if not ((matrix >= 0) & (matrix <= 1 + 1e-5)).all():  # a sum of weights may be rounded above 1
+            raise ValueError(f"Panel {name!r} has values that are not from 0 to 1: give booleans or weights.")
+    if columns < 1:
+        raise ValueError(f"`columns` must be >= 1 (panels side by side), got {columns}.")
+    sides = _Side("read", read), _Side("predicted", predicted)
+    return _draw_panels(matrices, *sides, columns, "dependence", 1.0, (), title)
+
+
+class _Side(NamedTuple):
+    """An axis of a matrix: its name and one label for every column or row."""
+
+    name: str
+    words: Sequence[str]
+
+    @property
+    def inches(self) -> float:
+        """Of the longest label."""
+        return _INCHES * max(map(text_width, self.words), default=0)
+
+
+def _matrices(
+    panels: Mapping[str, Tensor | np.ndarray], rows: Sequence[str], columns: Sequence[str], words: tuple[str, str]
+) -> dict[str, np.ndarray]:
+    """The panels in float32, each of the shape that its labels ask for; `words` says what these are."""
     if not panels:
         raise ValueError("`panels` is empty: give at least one matrix.")
-    shape = len(target_words), len(source_words)
+    shape = len(rows), len(columns)
     for name, matrix in panels.items():
         if tuple(matrix.shape) != shape:
             raise ValueError(
-                f"Panel {name!r} has the shape {tuple(matrix.shape)}, but there are {shape[0]} target and {shape[1]} "
-                "source words."
+                f"Panel {name!r} has the shape {tuple(matrix.shape)}, but there are {shape[0]} {words[0]} and "
+                f"{shape[1]} {words[1]}."
             )
-    matrices = {name: matrix.detach().float().cpu().numpy() for name, matrix in panels.items()}
-    largest = max((float(matrix.max()) for matrix in matrices.values() if matrix.size), default=0) or 1
-    families = families_for("".join((*source_words, *target_words)))
+    return {name: torch.as_tensor(matrix).detach().float().cpu().numpy() for name, matrix in panels.items()}
 
-    left = _MARGIN + _LINE + _INCHES * max(map(text_width, target_words), default=0) + 0.1
-    above = (3 if title else 2) * _LINE + _INCHES * max(map(text_width, source_words), default=0) + 0.1
-    grid_width, grid_height = _CELL * shape[1], _CELL * shape[0]
+
+def _draw_panels(
+    matrices: Mapping[str, np.ndarray],
+    across: _Side,
+    down: _Side,
+    columns: int,
+    measure: str,
+    largest: float,
+    links: Collection[tuple[int, int]],
+    title: str | None,
+) -> Figure:
+    """Matrices in rows of so many panels, above the scale of all of them, on which `largest` of `measure` is dark."""
+    columns = min(columns, len(matrices))
+    families = families_for("".join((*across.words, *down.words)))
+    left = _MARGIN + _LINE + down.inches + 0.1
+    grid_width, grid_height = _CELL * len(across.words), _CELL * len(down.words)
     # A name may be wider than its matrix, and the title or the legend wider than all of them.
-    step = max(grid_width, *(1.2 * _INCHES * text_width(name) for name in panels)) + _GAP
-    width = left + max(len(panels) * step - _GAP, _LEGEND, _INCHES * text_width(title or "")) + _MARGIN
-    height = above + grid_height + _BELOW
+    step = max(grid_width, *(1.2 * _INCHES * text_width(name) for name in matrices)) + _GAP
+    heading = _LINE if title else 0
+    panel = 2 * _LINE + max(across.inches, _INCHES) + 0.1 + grid_height  # a matrix with its name and labels
+    rows = -(-len(matrices) // columns)
+    width = left + max(columns * step - _GAP, _LEGEND, _INCHES * text_width(title or "")) + _MARGIN
+    height = heading + rows * (panel + _GAP) - _GAP + _BELOW
     figure = Picture(figsize=(width, height), facecolor="white")
     style = {"va": "center", "color": _TEXT}
     if title:
         figure.text(left / width, 1 - (_MARGIN + _LINE / 2) / height, title, fontsize=_POINTS, **style)
     for number, (name, matrix) in enumerate(matrices.items()):
-        x, y = left + number * step, _MARGIN + (1.5 if title else 0.5) * _LINE
-        figure.text(x / width, 1 - y / height, name, fontsize=_POINTS + 1, weight="bold", **style)
-        axes = figure.add_axes((x / width, _BELOW / height, grid_width / width, grid_height / height))
+        row, column = divmod(number, columns)
+        x, top = left + column * step, heading + row * (panel + _GAP)
+        y = 1 - (top + _MARGIN + _LINE / 2) / height
+        figure.text(x / width, y, name, fontsize=_POINTS + 1, weight="bold", **style)
+        bottom = 1 - (top + panel) / height
+        axes = figure.add_axes((x / width, bottom, grid_width / width, grid_height / height))
         image = axes.imshow(matrix, cmap="Blues", vmin=0, vmax=largest, aspect="auto")
-        _label_axes(axes, source_words, target_words if number == 0 else (), families)
+        _label_axes(axes, across, down if column == 0 else _Side("", ()), families)
         for i, j in links:
             outline = Rectangle((i - 0.5, j - 0.5), 1, 1, fill=False, edgecolor=_GOLD, linewidth=1.6, zorder=3)
             axes.add_patch(outline).set_clip_on(False)  # or the edge of the grid would cut the line in half
-    _draw_legend(figure, image, left, bool(links))
+    _draw_legend(figure, image, left, measure, bool(links))
     return figure
 
 
-def _label_axes(axes, source_words: Sequence[str], target_words: Sequence[str], families: Sequence[str]) -> None:
-    """Words and names of the axes; without target words those of another panel are meant."""
+def _label_axes(axes, across: _Side, down: _Side, families: Sequence[str]) -> None:
+    """Words and names of the axes; without words `down` those of another panel are meant."""
     style = {"fontsize": _POINTS, "color": _TEXT, "fontfamily": families, "parse_math": False}
     name = {"fontsize": _POINTS - 1, "color": _FAINT, "labelpad": 4}
     axes.xaxis.tick_top()
     axes.xaxis.set_label_position("top")
-    axes.set_xticks(range(len(source_words)), list(map(shown, source_words)), rotation=90, **style)
-    axes.set_yticks(range(len(target_words)), list(map(shown, target_words)), **style)
-    axes.set_xlabel("source", loc="left", **name)
-    if target_words:
-        axes.set_ylabel("target", loc="top", **name)
+    upright = across.inches < _CELL
+    axes.set_xticks(range(len(across.words)), list(map(shown, across.words)), rotation=0 if upright else 90, **style)
+    axes.set_yticks(range(len(down.words)), list(map(shown, down.words)), **style)
+    axes.set_xlabel(across.name, loc="left", **name)
+    if down.words:
+        axes.set_ylabel(down.name, loc="top", **name)
     axes.tick_params(length=0, pad=4)
     for spine in axes.spines.values():
         spine.set_visible(False)
@@ -131,7 +212,7 @@ def _label_axes(axes, source_words: Sequence[str], target_words: Sequence[str], 
     axes.tick_params(which="minor", length=0)
 
 
-def _draw_legend(figure: Figure, image, left: float, links: bool) -> None:
+def _draw_legend(figure: Figure, image, left: float, measure: str, links: bool) -> None:
     """The colour scale of all panels, and what the outlines are."""
     width, height = figure.get_size_inches()
     bar = figure.add_axes((left / width, 0.29 / height, 1.2 / width, 0.09 / height))
@@ -144,7 +225,7 @@ def _draw_legend(figure: Figure, image, left: float, links: bool) -> None:
     first.set_horizontalalignment("left")
     last.set_horizontalalignment("right")
     style = {"va": "center", "color": _TEXT, "fontsize": _POINTS}
-    figure.text((left + 1.3) / width, 0.335 / height, "weight, in all panels", **style)
+    figure.text((left + 1.3) / width, 0.335 / height, f"{measure}, in all panels", **style)
     if links:
         x, size = left + 3.0, 0.13
         corner = x / width, (0.335 - size / 2) / height

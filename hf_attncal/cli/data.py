@@ -1,4 +1,4 @@
-"""`attncal data`: a published corpus as the files that a configuration names."""
+"""`attncal data`: a corpus, published or generated, as the files that a configuration names."""
 
 import argparse
 import http.client
@@ -11,20 +11,25 @@ from pathlib import Path
 from .common import CommandError, check_folder, one_line
 
 _TIMEOUT = 60  # seconds without a byte
+_GENERATED = "stack-language"
 
 
 def add_data(commands: argparse._SubParsersAction) -> None:
     """Add the sub-command `data`."""
     parser = commands.add_parser(
         "data",
-        help="fetch parallel text: a published corpus, or a dataset of the Hub",
+        help="fetch parallel text (a published corpus, a dataset of the Hub), or generate the stack language",
         description="Fetch parallel text and write it as files, one sentence a line. A corpus that "
         "docs/experiments.md uses (multi30k, wpt03-enfr) becomes the files that its configurations name, as "
-        "`--data FOLDER`; of a dataset of the Hub, two fields become the two files SPLIT.FIELD.",
+        "`--data FOLDER`; of a dataset of the Hub, two fields become the two files SPLIT.FIELD. The stack language "
+        "(parentheses, and numbers that say how deep they stand) is generated: train.txt, dev.txt, test.txt.",
         epilog="examples:\n  attncal data multi30k --output data/multi30k\n"
-        "  attncal data bentrevett/multi30k --fields en de --output data/captions",
+        "  attncal data bentrevett/multi30k --fields en de --output data/captions\n"
+        "  attncal data stack-language --output data/stack",
     )
-    parser.add_argument("name", metavar="NAME", help="multi30k, wpt03-enfr, or the id of a dataset of the Hub")
+    parser.add_argument(
+        "name", metavar="NAME", help="multi30k, wpt03-enfr, stack-language, or the id of a dataset of the Hub"
+    )
     parser.add_argument("--output", required=True, metavar="FOLDER", help="where the files go; none is overwritten")
     corpus = parser.add_argument_group("a corpus")
     corpus.add_argument(
@@ -48,7 +53,10 @@ def _run_data(options: argparse.Namespace) -> None:
     check_folder(options.output)
     if options.fetched is not None and not os.path.isdir(options.fetched):
         raise CommandError(f"--from {options.fetched} is no folder. Name the one that has the published files.")
-    files, left_out = (_corpus if options.name in CORPORA else _hub_dataset)(options)
+    if options.name == _GENERATED:
+        files, left_out = _stack_language(options), 0
+    else:
+        files, left_out = (_corpus if options.name in CORPORA else _hub_dataset)(options)
     for name in files:
         if (folder / name).exists():
             raise CommandError(f"{folder / name} is there already. Give another --output, or remove the file.")
@@ -75,6 +83,16 @@ def _corpus(options: argparse.Namespace) -> tuple[dict[str, bytes], int]:
         raise CommandError(one_line(error)) from error
     print(f"{name}: licence: {CORPORA[name].licence}", file=sys.stderr)
     return files, 0
+
+
+def _stack_language(options: argparse.Namespace) -> dict[str, bytes]:
+    """The files of the stack language."""
+    from hf_attncal.data.synthetic.stack_language import generate_split
+
+    if options.fields or options.config or options.fetched:
+        raise CommandError(f"{_GENERATED} is generated: it needs neither --from nor --fields nor --config.")
+    splits = generate_split()._asdict()
+    return {f"{name}.txt": "".join(f"{line}\n" for line in lines).encode() for name, lines in splits.items()}
 
 
 def _fetch(address: str, folder: str | None) -> bytes:
@@ -106,7 +124,9 @@ def _hub_dataset(options: argparse.Namespace) -> tuple[dict[str, bytes], int]:
 
     name, known = options.name, ", ".join(CORPORA)
     if "/" not in name:
-        raise CommandError(f"{name} is none of {known}; a dataset of the Hub has an id such as OWNER/NAME.")
+        raise CommandError(
+            f"{name} is none of {known}, {_GENERATED}; a dataset of the Hub has an id such as OWNER/NAME."
+        )
     if not options.fields:
         raise CommandError(f"--fields is missing: which fields of {name} hold source and target?")
     if options.fetched:

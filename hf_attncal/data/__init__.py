@@ -1,1 +1,1 @@
-"""The data room: corpora, tokenizer, batches and the synthetic language pair."""
+"""The data room: corpora, tokenizer, batches and languages that are generated."""

@@ -4,13 +4,16 @@ Models and adapters are made of the same parts under the same names: `learned_pa
 they hold before they learn.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import torch
 from torch import Tensor, nn
 from transformers import initialization as init
+from transformers.utils import logging
 
 from .functional import perturbation_mask
+
+logger = logging.get_logger(__name__)
 
 
 class MaskNetwork(nn.Module):
@@ -150,9 +153,9 @@ class NullToken(nn.Module):
 
 
 class StepCount(nn.Module):
-    """s of Lu et al., eq. 11: the optimiser steps that an annealed calibration was trained for.
+    """The optimiser steps that a model was trained for: s of Lu et al., eq. 11, and what other schedules follow.
 
-    `counted` says whether anything has set it: training without leaves the calibration off.
+    `counted` says whether anything has set it: training without leaves a schedule at its beginning.
     """
 
     def __init__(self):
@@ -176,6 +179,15 @@ def set_steps(counts: Iterable[StepCount], step: int) -> None:
     for count in counts:
         count.annealing_step.fill_(step)
         count.counted = True
+
+
+def warn_uncounted(counts: Collection[StepCount], follower: str) -> None:
+    """Say in training that nothing has set any of `counts`, if there are some; `follower` is what follows them."""
+    if counts and not any(count.counted for count in counts):
+        logger.warning_once(
+            f"{follower} follows the optimiser steps, and nothing counts them: it stays as it is. Use "
+            "`AttnCalTrainer`, or pass `callbacks=[hf_attncal.AnnealingCallback()]` to the Trainer."
+        )
 
 
 def trains_mask(model: nn.Module) -> bool:

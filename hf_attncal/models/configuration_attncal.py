@@ -8,6 +8,7 @@ from huggingface_hub.dataclasses import strict
 from transformers.models.bart.configuration_bart import BartConfig
 from transformers.models.marian.configuration_marian import MarianConfig
 
+from .configuration_stock import FromStockMixin
 from .limits import check_labels, check_names, check_sizes
 
 CALIBRATIONS = ("fixed", "annealed", "gated")
@@ -56,7 +57,7 @@ def check_settings(settings, optional: Collection[str] = ("null_key_std", "null_
 
 
 @dataclass(kw_only=True)
-class AttnCalConfigMixin:
+class AttnCalConfigMixin(FromStockMixin):
     """The fields that both configurations share, and their validator.
 
     Three switches compose and are independent; with all of them off the model is the stock model:
@@ -111,23 +112,7 @@ class AttnCalConfigMixin:
     def __post_init__(self, **kwargs):
         check_labels({"id2label": self.id2label, "num_labels": kwargs.get("num_labels")})
         check_names(kwargs, AttnCalConfigMixin.__annotations__)
-        # A stock checkpoint's configuration names the stock type; what is built here is ours.
-        stored_type = kwargs.pop("model_type", None)
-        stock_type = self.model_type.removeprefix("attncal_")
-        if stored_type not in (None, self.model_type, stock_type):
-            raise ValueError(
-                f"`model_type` must be '{self.model_type}' or '{stock_type}' to load as {type(self).__name__}, got "
-                f"'{stored_type}'. Use the class of that architecture."
-            )
-        super().__post_init__(**kwargs)
-
-    @classmethod
-    def get_config_dict(cls, *args, **kwargs):
-        """As transformers'; that a stock checkpoint becomes a model of ours is what is meant, and no warning."""
-        values, kwargs = super().get_config_dict(*args, **kwargs)
-        if values.get("model_type") == cls.model_type.removeprefix("attncal_"):
-            values["model_type"] = cls.model_type
-        return values, kwargs
+        super().__post_init__(**self.without_stock_type(kwargs))
 
     def validate_attention_calibration(self):
         """Part of the `@strict` validation of configurations; models do it again before they are built."""
@@ -154,6 +139,7 @@ class AttnCalMarianConfig(AttnCalConfigMixin, MarianConfig):
     )
 
     model_type = "attncal_marian"
+    stock_type = "marian"
     _auto_class = "AutoConfig"  # of a saved model: its code travels with it
 
 
@@ -165,4 +151,5 @@ class AttnCalBartConfig(AttnCalConfigMixin, BartConfig):
     )
 
     model_type = "attncal_bart"
+    stock_type = "bart"
     _auto_class = "AutoConfig"

@@ -27,16 +27,21 @@ def real_source_tokens(attention_mask: Tensor | None) -> Tensor | None:
     return attention_mask > torch.finfo(attention_mask.dtype).min / 2
 
 
-def attention_scores(query: Tensor, key: Tensor, scaling: float, real: Tensor | None = None) -> Tensor:
+def attention_scores(
+    query: Tensor, key: Tensor, scaling: float, real: Tensor | None = None, bias: Tensor | None = None
+) -> Tensor:
     """Scaled dot products `q K^T / sqrt(d_k)`, with padding at the lowest finite value.
 
     Args:
         query: (B, H, T, d_k). key: (B, H, S, d_k). scaling: 1 / sqrt(d_k). real: see the module's docstring.
+        bias: added to the scores, broadcastable to them.
 
     Returns:
         (B, H, T, S).
     """
     scores = torch.matmul(query, key.transpose(-1, -2)) * scaling
+    if bias is not None:
+        scores = scores + bias.to(scores.dtype)
     return scores if real is None else scores.masked_fill(~real, torch.finfo(scores.dtype).min)
 
 
@@ -171,7 +176,12 @@ def with_null_scores(
 
 
 def gumbel_attention(
-    scores: Tensor, temperature: float, training: bool, straight_through: bool = False, real: Tensor | None = None
+    scores: Tensor,
+    temperature: float | Tensor,
+    training: bool,
+    straight_through: float | Tensor = 0.0,
+    real: Tensor | None = None,
+    noise_scale: float | Tensor = 1.0,
 ) -> Tensor:
     """Gumbel-softmax over scores (Discrete Transformer): `softmax((log a + g) / tau)`, `g = -log(-log U)`.
 
@@ -179,9 +189,11 @@ def gumbel_attention(
     the one-hot argmax.
 
     Args:
-        scores: (B, H, T, S). temperature: tau > 0. training: sample if True.
-        straight_through: in training, one-hot weights forward and the soft sample's gradient backward.
+        scores: (B, H, T, S). temperature: tau > 0, a number or a scalar tensor. training: sample if True.
+        straight_through: in training, share of the one-hot weights in the forward pass, from 0 (or False) to 1 (or
+            True); the gradient is that of the soft sample.
         real: see the module's docstring; noise must not lift padding.
+        noise_scale: g is multiplied by it; 0 is a softmax at this temperature.
 
     Returns:
         (B, H, T, S), rows sum to 1.
@@ -190,15 +202,18 @@ def gumbel_attention(
         # In float32 and away from 0: one exact 0 in the exponential would be an infinite score, then NaN; and so would
         # a score of float16 over a small temperature.
         dtype = torch.promote_types(scores.dtype, torch.float32)
-        exponential = torch.empty_like(scores, dtype=dtype).exponential_()  # -log U
-        noise = -exponential.clamp(min=torch.finfo(dtype).tiny).log()
-        noisy = (scores + noise) / temperature
+        noisy = scores.to(dtype)
+        if isinstance(noise_scale, Tensor) or noise_scale:
+            exponential = torch.empty_like(scores, dtype=dtype).exponential_()  # -log U
+            noisy = noisy - noise_scale * exponential.clamp(min=torch.finfo(dtype).tiny).log()
+        noisy = noisy / temperature
         if real is not None:
             noisy = noisy.masked_fill(~real, torch.finfo(noisy.dtype).min)
         soft = torch.softmax(noisy, dim=-1).to(scores.dtype)
-        if not straight_through:
+        if not isinstance(straight_through, Tensor) and not straight_through:
             return soft
-        return one_hot_argmax(soft) + soft - soft.detach()
+        forward = torch.lerp(soft.detach(), one_hot_argmax(soft), torch.as_tensor(straight_through).to(soft))
+        return forward + (soft - soft.detach())  # the bracket is 0, so that a share of 1 gives just 0 and 1
     return one_hot_argmax(scores)
 
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from transformers.utils import logging
 
-from .calibration import StepCount, trains_mask
+from .calibration import StepCount, trains_mask, warn_uncounted
 from .cross_attention import AttentionContext
 from .gradients import DetachedParameters, attach_gradient
 from .losses import IGNORE_INDEX, cross_entropy_from_hidden, label_smoothed_cross_entropy
@@ -28,11 +28,7 @@ def check_training(model: nn.Module, settings, labels: Tensor | None, *, own_los
     """
     if settings.calibration == "annealed":
         counts = [module for module in model.modules() if isinstance(module, StepCount)]
-        if counts and not any(count.counted for count in counts):
-            logger.warning_once(
-                '`calibration="annealed"` follows the optimiser steps, and nothing counts them: the calibration stays '
-                "as it is. Use `AttnCalTrainer`, or pass `callbacks=[hf_attncal.AnnealingCallback()]` to the Trainer."
-            )
+        warn_uncounted(counts, '`calibration="annealed"`')
     if settings.calibration is None or not trains_mask(model):
         return
     if labels is None:

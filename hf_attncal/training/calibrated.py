@@ -28,7 +28,7 @@ from .checkpoints import WholeCheckpointsMixin, whole_weights
 from .token_batches import TokenBatchTrainerMixin
 
 # Sums over target tokens divided by their number: they add up over micro-batches and processes as `loss` does.
-TOKEN_LOSSES = ("nmt_loss", "mask_loss", "mask_penalty")
+TOKEN_LOSSES = ("nmt_loss", "lm_loss", "receptive_field_size", "mask_loss", "mask_penalty")
 # Means over what one forward pass saw.
 MEANS = ("mask_mean", "gate_mean")
 # Their losses are means over the micro-batch whatever `num_items_in_batch` says (transformers issue 47688).
@@ -71,8 +71,9 @@ class AttnCalTrainer(WholeCheckpointsMixin, TokenBatchTrainerMixin, Seq2SeqTrain
     mean over micro-batches as their loss: they ignore `num_items_in_batch`, so the Trainer has to divide by the
     accumulation steps.
 
-    Beside `loss` it logs, averaged since the last log, those of `nmt_loss`, `mask_loss`, `mask_penalty`, `mask_mean`
-    and `gate_mean` that the model returns, `mask_grad_norm` (before clipping), and `target_tokens_per_second`.
+    Beside `loss` it logs, averaged since the last log, those of `nmt_loss`, `lm_loss`, `receptive_field_size`,
+    `mask_loss`, `mask_penalty`, `mask_mean` and `gate_mean` that the model returns, `mask_grad_norm` (before
+    clipping), and `target_tokens_per_second`.
 
     Raises:
         TypeError: `args` is not an `AttnCalTrainingArguments`.
@@ -122,8 +123,9 @@ class AttnCalTrainer(WholeCheckpointsMixin, TokenBatchTrainerMixin, Seq2SeqTrain
         for name in TOKEN_LOSSES:
             value = outputs.get(name)
             if value is not None:
-                # The Trainer has scaled `loss` in place, and `nmt_loss` may share its memory: read that one from it.
-                value = loss if name == "nmt_loss" else value * scale
+                # The Trainer has scaled `loss` in place, where this one may share its memory: read it from there.
+                shared = value.data_ptr() == loss.data_ptr()
+                value = loss if shared else value * scale
                 self.add_total(name, value * weight)
         for name in MEANS:
             if outputs.get(name) is not None:

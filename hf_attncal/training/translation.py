@@ -13,7 +13,7 @@ from transformers import DataCollatorForSeq2Seq, PreTrainedModel, PreTrainedToke
 
 from hf_attncal.analysis.corpus import attention_report
 from hf_attncal.data.corpora import TokenizationReport, tokenize_pairs
-from hf_attncal.families import BACKBONES
+from hf_attncal.families import TRANSLATORS
 from hf_attncal.inference.translation import translate
 from hf_attncal.metrics import records
 from hf_attncal.metrics.bleu import BleuScore, bleu
@@ -49,7 +49,7 @@ class TranslationConfig(Settings):
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
     average_last: Positive = 1
 
-    own_keys: ClassVar[dict[str, Any]] = {"backbone": Literal[tuple(BACKBONES)]}
+    own_keys: ClassVar[dict[str, Any]] = {"backbone": Literal[tuple(TRANSLATORS)]}
 
     @classmethod
     def defaults(cls, values):
@@ -63,7 +63,7 @@ class TranslationConfig(Settings):
     def __post_init__(self):
         super().__post_init__()
         check({"backbone": self.model["backbone"]}, self.own_keys, "model")
-        self.check_model(BACKBONES[self.model["backbone"]].config_class, **self.own_keys)
+        self.check_model(TRANSLATORS[self.model["backbone"]].config_class, **self.own_keys)
 
 
 def train_translation(
@@ -126,10 +126,10 @@ def build_translation_model(config: TranslationConfig, tokenizer: PreTrainedToke
         "bos_token_id": tokenizer.bos_token_id,
         "eos_token_id": eos,
         "forced_eos_token_id": eos,
-        # Marian's decoder starts with padding, BART's with the end of sentence.
-        "decoder_start_token_id": pad if config.model["backbone"] == "marian" else eos,
+        # BART's decoder starts with the end of sentence, the others with padding.
+        "decoder_start_token_id": eos if config.model["backbone"] == "bart" else pad,
     }
-    return build_model(BACKBONES[config.model["backbone"]], config.model, tokens)
+    return build_model(TRANSLATORS[config.model["backbone"]], config.model, tokens)
 
 
 def tokenize_splits(

@@ -23,7 +23,7 @@ from transformers import Seq2SeqTrainer, Seq2SeqTrainingArguments
 from hf_attncal import AttnCalTrainer, AttnCalTrainingArguments
 from hf_attncal.adapters import AttentionCalibrationConfig, adapter_layers, export_calibrated
 from hf_attncal.adapters.checkpoints import restore_adapter
-from hf_attncal.models import objective
+from hf_attncal.models import calibration, objective
 from hf_attncal.training.calibrated import AnnealingCallback, mask_network_parameters
 
 
@@ -448,7 +448,7 @@ def test_missing_labels_are_refused(bases, batch, tmp_path):
 
 def test_annealing_that_nobody_counts_is_said(bases, batch, monkeypatch):
     said = []
-    monkeypatch.setattr(objective.logger, "warning_once", said.append)
+    monkeypatch.setattr(calibration.logger, "warning_once", said.append)
     model = adapted(bases["marian"], calibration="annealed").train()
     model(**batch)
     assert len(said) == 1

@@ -2,11 +2,12 @@
 
 import shutil
 import warnings
-from itertools import pairwise
+from itertools import combinations, pairwise
 from pathlib import Path
 from types import SimpleNamespace
 
 import matplotlib
+import numpy as np
 import pytest
 import torch
 from matplotlib import font_manager
@@ -15,7 +16,7 @@ from matplotlib.patches import PathPatch
 from picture_helpers import HOSTILE
 
 from hf_attncal.analysis.fonts import families_for
-from hf_attncal.analysis.plots import heat_map, pair_plot
+from hf_attncal.analysis.plots import heat_map, pair_plot, plot_receptive_fields
 
 SOURCE = ["the", "old", "teacher", "."]
 TARGET = ["die", "alte", "Lehrerin"]
@@ -96,6 +97,78 @@ def test_hostile_words_are_drawn_as_they_are(matrix):
     figure.savefig("/dev/null", format="png")
     assert [label.get_text() for label in figure.axes[0].get_xticklabels()] == HOSTILE
     assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["a\ufffd"]
+
+
+# ---- receptive fields ----
+
+READ = ["<s>", "(", "1", ")"]
+PREDICTED = ["(", "1", ")"]
+
+
+@pytest.fixture
+def fields(matrix):
+    truth = np.array([[1, 0, 0, 0], [1, 1, 0, 0], [0, 0, 1, 0]], dtype=bool)
+    return {"truth": truth, "discrete": torch.as_tensor(truth), "soft": matrix}
+
+
+def test_fields_are_drawn_below_each_other_on_one_scale(fields):
+    figure = plot_receptive_fields(fields, READ, PREDICTED)
+    panels = panels_of(figure)
+    for axes, field in zip(panels, fields.values(), strict=True):
+        (image,) = axes.get_images()
+        assert image.get_array().tolist() == torch.as_tensor(field).float().tolist()
+        assert image.get_clim() == (0, 1)
+        assert [label.get_text() for label in axes.get_xticklabels()] == READ
+        assert axes.get_xlabel() == "read"
+    first, second, third = (axes.get_position() for axes in panels)
+    assert (first.y0, first.x0) == (second.y0, third.x0)
+    assert first.x1 < second.x0
+    assert third.y1 < first.y0
+    labels = [[label.get_text() for label in axes.get_yticklabels()] for axes in panels]
+    assert labels == [PREDICTED, [], PREDICTED]
+    assert [axes.get_ylabel() for axes in panels] == ["predicted", "", "predicted"]
+    assert "dependence, in all panels" in {text.get_text() for text in figure.texts}
+    side_by_side = panels_of(plot_receptive_fields(fields, READ, PREDICTED, columns=9))
+    assert len({axes.get_position().y0 for axes in side_by_side}) == 1
+
+
+def test_short_labels_are_upright_and_long_ones_are_turned(fields):
+    for read, rotation in ((READ, 0), (["beginning", *READ[1:]], 90)):
+        axes = panels_of(plot_receptive_fields(fields, read, PREDICTED))[0]
+        assert {label.get_rotation() for label in axes.get_xticklabels()} == {rotation}
+        if not rotation:
+            axes.figure.draw_without_rendering()
+            boxes = [label.get_window_extent() for label in axes.get_xticklabels()]
+            assert all(one.x1 < other.x0 for one, other in pairwise(boxes))
+
+
+@pytest.mark.parametrize("read", [READ, ["beginning of a sequence", *READ[1:]]])
+@pytest.mark.parametrize("title", [None, "A title that is longer than both of the panels together"])
+def test_fields_do_not_overlap(fields, tmp_path, read, title):
+    figure = plot_receptive_fields(fields, read, PREDICTED, title=title)
+    for name, begin in (("fields.png", b"\x89PNG"), ("fields.svg", b"<?xml")):
+        figure.savefig(tmp_path / name)
+        assert (tmp_path / name).read_bytes().startswith(begin)
+    boxes = [axes.get_tightbbox() for axes in panels_of(figure)] + [text.get_window_extent() for text in figure.texts]
+    assert all(figure.bbox.x0 <= box.x0 < box.x1 <= figure.bbox.x1 for box in boxes)
+    assert all(figure.bbox.y0 <= box.y0 < box.y1 <= figure.bbox.y1 for box in boxes)
+    for one, other in combinations(boxes, 2):
+        assert one.x1 <= other.x0 or other.x1 <= one.x0 or one.y1 <= other.y0 or other.y1 <= one.y0
+
+
+def test_bad_fields_are_refused(fields):
+    with pytest.raises(
+        ValueError, match=r"Panel 'truth' has the shape \(3, 4\), but there are 4 predicted and 3 read"
+    ):
+        plot_receptive_fields(fields, PREDICTED, READ)
+    with pytest.raises(ValueError, match="`panels` is empty"):
+        plot_receptive_fields({}, READ, PREDICTED)
+    plot_receptive_fields({"rounded": torch.full((3, 4), 1 + 1e-6)}, READ, PREDICTED)
+    for value in (-0.1, 1.1, float("nan")):
+        with pytest.raises(ValueError, match="Panel 'soft' has values that are not from 0 to 1"):
+            plot_receptive_fields(fields | {"soft": fields["soft"].fill_diagonal_(value)}, READ, PREDICTED)
+    with pytest.raises(ValueError, match=r"`columns` must be >= 1 .*got 0"):
+        plot_receptive_fields({"truth": fields["truth"]}, READ, PREDICTED, columns=0)
 
 
 # ---- pairs ----

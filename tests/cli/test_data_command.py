@@ -7,6 +7,7 @@ import pytest
 
 from hf_attncal.cli import main
 from hf_attncal.data import published
+from hf_attncal.data.synthetic.stack_language import generate_split
 
 
 @pytest.fixture
@@ -83,10 +84,25 @@ def test_a_dataset_of_the_hub(attncal, tmp_path):
     assert f"{tmp_path}/data/train.en is there already" in err
 
 
+def test_the_stack_language_is_generated(attncal, tmp_path):
+    status, out, err = attncal("stack-language", "--output", tmp_path / "data")
+    assert (status, err) == (0, "")
+    sizes = {"train": 50_000, "dev": 5_000, "test": 5_000}
+    assert out.splitlines() == [f"{tmp_path}/data/{name}.txt: {lines:,} lines" for name, lines in sizes.items()]
+    files = {name: (tmp_path / "data" / f"{name}.txt").read_text().splitlines() for name in sizes}
+    assert files == generate_split()._asdict()
+    status, _, err = attncal("stack-language", "--output", tmp_path / "data")
+    assert status == 1
+    assert f"{tmp_path}/data/train.txt is there already" in err
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["multi3k"], "multi3k is none of multi30k, wpt03-enfr"),
+        (["multi3k"], "multi3k is none of multi30k, wpt03-enfr, stack-language; "),
+        (["stack-language", "--from", "."], "stack-language is generated: it needs neither --from nor --fields"),
+        (["stack-language", "--fields", "en", "de"], "stack-language is generated"),
+        (["stack-language", "--config", "x"], "stack-language is generated"),
         (["multi30k", "--fields", "en", "de"], "--fields and --config belong to a dataset of the Hub"),
         (["owner/name"], "--fields is missing: which fields of owner/name"),
         (["owner/name", "--fields", "en", "de", "--from", "."], "--from belongs to multi30k, wpt03-enfr"),

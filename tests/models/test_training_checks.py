@@ -8,7 +8,7 @@ from test_trainer import collate, toy_dataset
 from transformers import Seq2SeqTrainer, Seq2SeqTrainingArguments
 
 from hf_attncal import AnnealingCallback
-from hf_attncal.models import objective
+from hf_attncal.models import calibration, objective
 
 
 def train(folder, model, callbacks=(), **arguments) -> None:
@@ -44,7 +44,8 @@ def with_shifted(model, batch) -> dict:
 @pytest.fixture
 def said(monkeypatch):
     messages = []
-    monkeypatch.setattr(objective.logger, "warning_once", messages.append)
+    for module in (objective, calibration):
+        monkeypatch.setattr(module.logger, "warning_once", messages.append)
     return messages
 
 

@@ -10,7 +10,7 @@ from peft import PeftConfig
 from transformers import BartConfig, MarianConfig, PreTrainedConfig
 
 from hf_attncal import AttnCalMarianConfig, MaskAlignConfig
-from hf_attncal.families import BACKBONES
+from hf_attncal.families import TRANSLATORS
 from hf_attncal.training.adapter import AdapterConfig
 from hf_attncal.training.settings import (
     DataConfig,
@@ -45,7 +45,7 @@ def test_every_file_is_valid(job, path, tmp_path):
     config = JOBS[job].make(read_settings(path, [f"training.output_dir={tmp_path}"]))
     assert config.arguments().seed == 1
     assert config.data.train
-    family = config.family if job == "aligner" else BACKBONES[config.model["backbone"]]
+    family = config.family if job == "aligner" else TRANSLATORS[config.model["backbone"]]
     fields = hints_of(family.config_class).keys() & config.model.keys()
     model = family.config_class(**{name: config.model[name] for name in fields})
     assert all(getattr(model, name) == config.model[name] for name in fields)
@@ -219,7 +219,10 @@ EVALUATION = [
 ]
 OF_JOB = {
     "translation": [
-        ({"model": {"backbone": "t5"}}, r"`model.backbone` must be one of \('marian', 'bart'\), got 't5'"),
+        (
+            {"model": {"backbone": "t5"}},
+            r"`model.backbone` must be one of \('marian', 'bart', 'discrete_transformer'\), got 't5'",
+        ),
         ({"model": {"calibraton": "gated"}}, r"unknown key `model.calibraton`.* `model.calibration`"),
         ({"model": {"calibration": "gatd"}}, r"`model.calibration` must be"),
         ({"training": {"label_smoothing_factor": 0.1}}, r"`training.label_smoothing_factor` must be 0"),

@@ -1,0 +1,133 @@
+"""Configuration of the Discrete Transformer."""
+
+import math
+
+from huggingface_hub.dataclasses import strict
+from transformers.models.marian.configuration_marian import MarianConfig
+
+from .configuration_stock import FromStockMixin
+from .limits import check_labels, check_names, check_sizes
+
+# The numbers among the settings: the rule in words, and whether a value keeps it. A score over a temperature below
+# 1e-6, or under noise that is not finite, would overflow.
+_RULES = {
+    "gumbel_temperature": (">= 1e-6 and finite", lambda value: 1e-6 <= value < math.inf),
+    "gumbel_final_temperature": (">= 1e-6 and finite", lambda value: 1e-6 <= value < math.inf),
+    "gumbel_noise": (">= 0 and at most 1e4", lambda value: 0 <= value <= 1e4),
+    "receptive_field_penalty": (">= 0 and at most 1e4", lambda value: 0 <= value <= 1e4),
+    "null_key_std": (">= 0 and at most 1e4", lambda value: 0 <= value <= 1e4),
+    "null_bias": ("from -1e4 to 1e4", lambda value: -1e4 <= value <= 1e4),
+    "label_smoothing": ("in [0, 1)", lambda value: 0 <= value < 1),
+}
+_COUNTS = (
+    "relative_positions",
+    "gumbel_temperature_steps",
+    "gumbel_straight_through_steps",
+    "gumbel_noise_steps",
+    "penalty_warmup_steps",
+)
+
+
+@strict
+class DiscreteTransformerConfig(FromStockMixin, MarianConfig):
+    """Configuration of the Discrete Transformer: every field of `MarianConfig`, and:
+
+    Args:
+        hard_attention: every attention (of the encoder, of the decoder, between them) chooses one position: sampled by
+            Gumbel-softmax in training, the argmax in use. False, with one stream: Marian.
+        streams: 1: one stream of states. 2: a syntactic stream, which has queries, keys and soft values, routes a
+            semantic stream, whose values are chosen by the same distribution, and which the output layer reads (sec.
+            5). Each has embeddings, values and feed-forward layers of its own.
+        learned_positions: embeddings of positions are learned, not sinusoids; better where single positions count.
+        relative_positions: every self-attention adds a learned bias to its scores, one for each head and distance up
+            to so many positions; 0: none, as the paper. With it a head learns once, for all positions, to choose the
+            token before.
+        leaky: a head may choose to read nothing: every attention has a learned NULL key (Mask-Align, sec. 3.2),
+            without a value. Not in the paper, whose heads have to read something.
+        null_key_std: standard deviation of the initial NULL keys; `None` for `d_model ** -0.5`.
+        null_bias: initial value of a learned bias on the score of NULL, one for each head; `None` for no bias.
+        gumbel_temperature: tau, at the beginning of the training.
+        gumbel_final_temperature: tau at its end; `None` for a constant one, as the paper. The decay is exponential.
+        gumbel_temperature_steps: optimiser steps of that decay.
+        gumbel_straight_through: one-hot weights already in training, with the gradient of the soft ones.
+        gumbel_straight_through_steps: optimiser steps in which their share grows from 0 to 1; 0: they are there from
+            the beginning.
+        gumbel_noise: the Gumbel noise is multiplied by it; 1 samples, 0 is a softmax without any noise.
+        gumbel_noise_steps: optimiser steps in which it falls to 0; 0: it stays, as in the paper.
+        receptive_field_penalty: weight, in the loss, of the expected number of tokens in the receptive field of a
+            prediction (sec. 5.1; the paper's 0.1 on the stack language).
+        penalty_warmup_steps: optimiser steps in which that weight grows from 0; the paper has none.
+        label_smoothing: of the loss, in [0, 1). It belongs here and not in the Trainer, whose own would leave the
+            penalty out.
+
+    Raises:
+        StrictDataclassClassValidationError, StrictDataclassFieldValidationError: a value is outside its range or of
+            another type; the message names the field, the rule and the value.
+    """
+
+    model_type = "discrete_transformer"
+    stock_type = "marian"
+    _auto_class = "AutoConfig"  # of a saved model: its code travels with it
+
+    hard_attention: bool = True
+    streams: int = 1
+    learned_positions: bool = False
+    relative_positions: int = 0
+    leaky: bool = False
+    null_key_std: float | int | None = None
+    null_bias: float | int | None = None
+    gumbel_temperature: float | int = 1.0
+    gumbel_final_temperature: float | int | None = None
+    gumbel_temperature_steps: int | None = None
+    gumbel_straight_through: bool = False
+    gumbel_straight_through_steps: int = 0
+    gumbel_noise: float | int = 1.0
+    gumbel_noise_steps: int = 0
+    receptive_field_penalty: float | int = 0.0
+    penalty_warmup_steps: int = 0
+    label_smoothing: float | int = 0.0
+
+    def __post_init__(self, **kwargs):
+        check_labels({"id2label": self.id2label, "num_labels": kwargs.get("num_labels")})
+        check_names(kwargs, DiscreteTransformerConfig.__annotations__)
+        super().__post_init__(**self.without_stock_type(kwargs))
+
+    @property
+    def is_scheduled(self) -> bool:
+        """Whether anything follows the optimiser steps."""
+        sampling = self.gumbel_temperature_steps or self.gumbel_straight_through_steps or self.gumbel_noise_steps
+        return bool((self.hard_attention and sampling) or self.penalty_warmup_steps)
+
+    def validate_discrete_transformer(self):
+        """Part of the `@strict` validation of configurations; models do it again before they are built."""
+        check_sizes(self)
+        if isinstance(self.streams, bool) or self.streams not in (1, 2):
+            raise ValueError(f"`streams` must be 1 or 2, got {self.streams!r}.")
+        for name, (rule, keeps) in _RULES.items():
+            value = getattr(self, name)
+            if value is not None and not keeps(value):
+                raise ValueError(f"`{name}` must be {rule}, got {value}.")
+        for name in _COUNTS:
+            value = getattr(self, name)
+            if value is not None and not 0 <= value <= 10**9:
+                raise ValueError(f"`{name}` must be >= 0 and at most 1e9, got {value}.")
+        if self.relative_positions > self.max_position_embeddings:
+            raise ValueError(
+                f"`relative_positions` must be at most `max_position_embeddings` ({self.max_position_embeddings}), "
+                f"got {self.relative_positions}: there are no greater distances."
+            )
+        if (self.gumbel_final_temperature is None) != (not self.gumbel_temperature_steps):
+            raise ValueError(
+                "`gumbel_final_temperature` and `gumbel_temperature_steps` belong together, got "
+                f"{self.gumbel_final_temperature} and {self.gumbel_temperature_steps}. Give both, the steps > 0, or "
+                "none."
+            )
+        if self.gumbel_straight_through and not self.hard_attention:
+            raise ValueError("`gumbel_straight_through` needs `hard_attention=True`. Set it or unset the other.")
+        if self.gumbel_straight_through_steps and not self.gumbel_straight_through:
+            raise ValueError("`gumbel_straight_through_steps` needs `gumbel_straight_through=True`. Set it as well.")
+        if self.penalty_warmup_steps and not self.receptive_field_penalty:
+            raise ValueError(
+                "`penalty_warmup_steps` needs a `receptive_field_penalty` above 0, got "
+                f"{self.receptive_field_penalty}. Set it or leave the steps out."
+            )

@@ -1,0 +1,327 @@
+"""Layers of the Discrete Transformer: Marian's, with attention that chooses and with one stream or two.
+
+With two streams the modules without a prefix are those of the semantic stream, but for the queries and keys, which are
+the syntactic one's; so that with one stream every name is Marian's.
+"""
+
+import torch
+from torch import Tensor, nn
+from transformers.activations import ACT2FN
+from transformers.cache_utils import Cache, EncoderDecoderCache
+from transformers.modeling_layers import GradientCheckpointingLayer
+from transformers.models.marian import modeling_marian as hf
+
+from .calibration import NullToken
+from .configuration_discrete import DiscreteTransformerConfig
+from .functional import attention_scores, gumbel_attention, real_source_tokens, with_null_scores
+from .functional_discrete import Sampling, chosen_positions, extended_fields, gathered_values, one_hot_weights
+
+
+class RelativePositions(nn.Module):
+    """A learned bias on the scores of a self-attention, for each head and distance from query to key.
+
+    Args:
+        num_heads: H. width: distances up to this have a bias of their own, all farther ones that of the last.
+        causal: keys after the query need none.
+        scale: what the parameters are multiplied by, so that they are learned as fast as scores of single features.
+    """
+
+    def __init__(self, num_heads: int, width: int, causal: bool, scale: float):
+        super().__init__()
+        self.width, self.causal, self.scale = width, causal, scale
+        self.bias = nn.Parameter(torch.empty(num_heads, width + 1 if causal else 2 * width + 1))
+
+    def forward(self, queries: int, keys: int, first: int | Tensor) -> Tensor:
+        """The bias, (H, T, S), where the first query is at the position `first` of the keys."""
+        positions = torch.arange(max(queries, keys), device=self.bias.device)
+        distance = (first + positions[:queries, None] - positions[:keys]).clamp(-self.width, self.width)
+        return self.scale * self.bias[:, distance.clamp(min=0) if self.causal else distance + self.width]
+
+
+class DiscreteAttention(hf.MarianAttention):
+    """Multi-head attention whose heads choose one position each (secs. 4 and 5).
+
+    Args:
+        syntactic_output: the syntactic stream goes on after this attention; False where nothing reads it.
+        relative: with `RelativePositions`.
+        The others: as for `MarianAttention`.
+    """
+
+    def __init__(self, *args, syntactic_output: bool = True, relative: bool = False, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.syntactic_output = syntactic_output and self.config.streams == 2
+        self.relative_positions = None
+        if relative:
+            width = self.config.relative_positions
+            self.relative_positions = RelativePositions(self.num_heads, width, self.is_causal, self.head_dim**0.5)
+        self.null = None
+        if self.config.leaky:
+            with_bias = self.config.null_bias is not None
+            self.null = NullToken(self.num_heads, self.head_dim, value=False, bias=with_bias)
+        if self.syntactic_output:
+            self.syntactic_v_proj = nn.Linear(self.embed_dim, self.embed_dim)
+            self.syntactic_out_proj = nn.Linear(self.embed_dim, self.embed_dim)
+
+    def forward(
+        self,
+        hidden_states: Tensor,
+        syntactic_states: Tensor | None = None,
+        key_value_states: Tensor | None = None,
+        syntactic_key_value_states: Tensor | None = None,
+        past_key_values: Cache | None = None,
+        attention_mask: Tensor | None = None,
+        sampling: Sampling | None = None,
+        with_routing: bool = False,
+        first_query: int | Tensor = 0,
+        **kwargs,
+    ) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]:
+        """Attend.
+
+        Args:
+            hidden_states: of the only stream, or of the semantic one, (B, T, d_model).
+            syntactic_states: of the syntactic stream, the same shape; `None` with one stream.
+            key_value_states, syntactic_key_value_states: of the encoder, (B, S, d_model), in cross-attention.
+            sampling: how positions are sampled in training; `None`: as in the paper.
+            with_routing: return it.
+            first_query: position of the first query among the keys, in self-attention: the steps in the cache.
+            The others: as for `MarianAttention`.
+
+        Returns:
+            Output (B, T, d_model), weights (B, H, T, S) if the configuration or the call asks for them, output of the
+            syntactic stream, routing (`functional_discrete`).
+        """
+        config = self.config
+        with_weights = kwargs.get("output_attentions", config.output_attentions)
+        is_stock = not (config.hard_attention or config.leaky or config.streams == 2 or self.relative_positions)
+        if is_stock and not with_routing:
+            output, weights = super().forward(
+                hidden_states, key_value_states, past_key_values, attention_mask, **kwargs
+            )
+            return output, weights, None, None
+
+        router = hidden_states if syntactic_states is None else syntactic_states
+        query = self._split_heads(self.q_proj(router))
+        is_cross_attention = key_value_states is not None
+        read, read_router = hidden_states, router
+        if is_cross_attention:
+            read = key_value_states
+            read_router = read if syntactic_states is None else syntactic_key_value_states
+        key, value = self._keys_and_values(read, read_router, is_cross_attention, past_key_values)
+        real = real_source_tokens(attention_mask)
+        length, keys = query.shape[2], key.shape[2]
+        if real is None and self.is_causal and length > 1:  # the kernels' way of saying that nothing is padding
+            real = torch.ones(length, keys, dtype=torch.bool, device=query.device).tril(keys - length)
+        bias = None if self.relative_positions is None else self.relative_positions(length, keys, first_query)
+        scores = attention_scores(query, key, self.scaling, real, bias)
+        nulls = 0
+        if self.null is not None:
+            nulls = 1
+            scores = with_null_scores(scores, query, self.null.key, self.scaling, self.null.bias)
+            real = None if real is None else nn.functional.pad(real, (1, 0), value=True)
+        semantic, syntactic = value[..., : self.head_dim], value[..., self.head_dim :]
+
+        soft = None
+        if self.syntactic_output or not config.hard_attention:
+            soft = torch.softmax(scores, dim=-1)[..., nulls:]
+        if config.hard_attention and not self.training:
+            routing = chosen_positions(scores)
+            if nulls:
+                routing = routing - nulls  # NULL is the first column
+            output = gathered_values(semantic, routing, nulls=bool(nulls))
+            weights = one_hot_weights(routing, keys, scores.dtype) if with_weights else None
+        else:
+            routing = weights = soft
+            if config.hard_attention:
+                how = (sampling or Sampling())._asdict()
+                routing = weights = gumbel_attention(scores, training=True, real=real, **how)[..., nulls:]
+            output = torch.matmul(self._dropped(routing), semantic)
+        output = self.out_proj(self._merge_heads(output))
+        syntactic_output = None
+        if self.syntactic_output:
+            expected = torch.matmul(self._dropped(soft), syntactic)
+            syntactic_output = self.syntactic_out_proj(self._merge_heads(expected))
+        return output, weights if with_weights else None, syntactic_output, routing if with_routing else None
+
+    def _keys_and_values(
+        self, states: Tensor, router: Tensor, is_cross_attention: bool, past_key_values: Cache | None
+    ) -> tuple[Tensor, Tensor]:
+        """Keys (B, H, S, d_k) and values; with a syntactic output those of both streams, (B, H, S, 2 d_k)."""
+        cache = past_key_values
+        if isinstance(past_key_values, EncoderDecoderCache):
+            if is_cross_attention:
+                cache = past_key_values.cross_attention_cache
+                if past_key_values.is_updated.get(self.layer_idx):
+                    layer = cache.layers[self.layer_idx]
+                    return layer.keys, layer.values
+            else:
+                cache = past_key_values.self_attention_cache
+        key = self._split_heads(self.k_proj(router))
+        value = self._split_heads(self.v_proj(states))
+        if self.syntactic_output:  # side by side, so that every kind of cache carries both
+            value = torch.cat([value, self._split_heads(self.syntactic_v_proj(router))], dim=-1)
+        if cache is not None:
+            key, value = cache.update(key, value, self.layer_idx)
+            if is_cross_attention and isinstance(past_key_values, EncoderDecoderCache):
+                past_key_values.is_updated[self.layer_idx] = True
+        return key, value
+
+    def _split_heads(self, states: Tensor) -> Tensor:
+        return states.view(*states.shape[:-1], self.num_heads, self.head_dim).transpose(1, 2)
+
+    def _merge_heads(self, states: Tensor) -> Tensor:
+        return states.transpose(1, 2).flatten(2)
+
+    def _dropped(self, weights: Tensor) -> Tensor:
+        return nn.functional.dropout(weights, p=self.dropout, training=self.training)
+
+
+class _ResidualStreamsMixin:
+    """The residual steps of both streams; goes before the stock layer in the bases."""
+
+    def _add_syntactic_stream(self, attentions: tuple[str, ...], width: int) -> None:
+        """Build its normalisations after the attentions of these names, and its feed-forward layers."""
+        for name in (*(f"{attention}_layer_norm" for attention in attentions), "final_layer_norm"):
+            setattr(self, f"syntactic_{name}", nn.LayerNorm(self.embed_dim))
+        self.syntactic_fc1 = nn.Linear(self.embed_dim, width)
+        self.syntactic_fc2 = nn.Linear(width, self.embed_dim)
+
+    def _added(self, residual: Tensor, output: Tensor, norm: nn.LayerNorm) -> Tensor:
+        return norm(residual + nn.functional.dropout(output, p=self.dropout, training=self.training))
+
+    def _fed_forward(self, states: Tensor, fc1: nn.Linear, fc2: nn.Linear, norm: nn.LayerNorm) -> Tensor:
+        inner = self.activation_fn(fc1(states))
+        inner = nn.functional.dropout(inner, p=self.activation_dropout, training=self.training)
+        return self._added(states, fc2(inner), norm)
+
+    def _attended(
+        self, name: str, states: tuple[Tensor, Tensor | None], **inputs
+    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """States of both streams after the attention of this name, and its routing."""
+        output, _, syntactic_output, routing = getattr(self, name)(states[0], states[1], **inputs)
+        hidden_states = self._added(states[0], output, getattr(self, f"{name}_layer_norm"))
+        if syntactic_output is None:
+            return hidden_states, states[1], routing
+        syntactic_norm = getattr(self, f"syntactic_{name}_layer_norm")
+        return hidden_states, self._added(states[1], syntactic_output, syntactic_norm), routing
+
+    def _both_fed_forward(
+        self, hidden_states: Tensor, syntactic_states: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
+        hidden_states = self._fed_forward(hidden_states, self.fc1, self.fc2, self.final_layer_norm)
+        if hasattr(self, "syntactic_fc1"):
+            syntactic_states = self._fed_forward(
+                syntactic_states, self.syntactic_fc1, self.syntactic_fc2, self.syntactic_final_layer_norm
+            )
+        return hidden_states, syntactic_states
+
+
+class DiscreteEncoderLayer(_ResidualStreamsMixin, hf.MarianEncoderLayer):
+    """`MarianEncoderLayer` with our attention, and a second stream if there are two."""
+
+    def __init__(self, config: DiscreteTransformerConfig, layer_idx: int | None = None):
+        super().__init__(config, layer_idx)
+        self.self_attn = DiscreteAttention(
+            embed_dim=self.embed_dim,
+            num_heads=config.encoder_attention_heads,
+            dropout=config.attention_dropout,
+            config=config,
+            layer_idx=layer_idx,
+            relative=config.relative_positions > 0,
+        )
+        if config.streams == 2:
+            self._add_syntactic_stream(("self_attn",), config.encoder_ffn_dim)
+
+    def forward(
+        self,
+        hidden_states: Tensor,
+        syntactic_states: Tensor | None = None,
+        fields: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        **kwargs,
+    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """States of both streams, (B, S, d_model), and receptive fields (B, S, S), if any, of the layer below."""
+        states = hidden_states, syntactic_states
+        hidden_states, syntactic_states, routing = self._attended(
+            "self_attn", states, attention_mask=attention_mask, with_routing=fields is not None, **kwargs
+        )
+        if fields is not None:
+            fields = extended_fields(fields, routing, fields)
+        return *self._both_fed_forward(hidden_states, syntactic_states), fields
+
+
+class DiscreteDecoderLayer(_ResidualStreamsMixin, hf.MarianDecoderLayer):
+    """`MarianDecoderLayer` with our attentions, and a second stream if there are two; without an encoder, two steps.
+
+    The output reads the semantic stream, so in the last layer the syntactic one ends with its last queries and keys.
+    """
+
+    def __init__(self, config: DiscreteTransformerConfig, layer_idx: int):
+        # The stock constructor would build a cross-attention where there is no encoder.
+        GradientCheckpointingLayer.__init__(self)
+        self.embed_dim = config.d_model
+        self.dropout = config.dropout
+        self.activation_fn = ACT2FN[config.activation_function]
+        self.activation_dropout = config.activation_dropout
+        names = ("self_attn", "encoder_attn") if config.is_encoder_decoder else ("self_attn",)
+        goes_on = layer_idx < config.decoder_layers - 1
+        for name in names:
+            attention = DiscreteAttention(
+                embed_dim=config.d_model,
+                num_heads=config.decoder_attention_heads,
+                dropout=config.attention_dropout,
+                is_decoder=True,
+                is_causal=name == "self_attn",
+                config=config,
+                layer_idx=layer_idx,
+                syntactic_output=goes_on or name != names[-1],
+                relative=config.relative_positions > 0 and name == "self_attn",
+            )
+            setattr(self, name, attention)
+            setattr(self, f"{name}_layer_norm", nn.LayerNorm(config.d_model))
+        self.fc1 = nn.Linear(config.d_model, config.decoder_ffn_dim)
+        self.fc2 = nn.Linear(config.decoder_ffn_dim, config.d_model)
+        self.final_layer_norm = nn.LayerNorm(config.d_model)
+        if config.streams == 2 and goes_on:
+            self._add_syntactic_stream(names, config.decoder_ffn_dim)
+        elif config.streams == 2 and config.is_encoder_decoder:
+            self.syntactic_self_attn_layer_norm = nn.LayerNorm(config.d_model)
+
+    def forward(
+        self,
+        hidden_states: Tensor,
+        syntactic_states: Tensor | None = None,
+        encoder_hidden_states: Tensor | None = None,  # positional, as all that has gradients, for checkpointing
+        encoder_syntactic_states: Tensor | None = None,
+        target_fields: Tensor | None = None,
+        source_fields: Tensor | None = None,
+        encoder_fields: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        encoder_attention_mask: Tensor | None = None,
+        past_key_values: Cache | None = None,
+        **kwargs,
+    ) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]:
+        """As the stock layer, with states of both streams, and receptive fields of the layer below if there are any.
+
+        Args:
+            target_fields, source_fields: (B, T, T) and (B, T, S). encoder_fields: of the encoder's states, (B, S, S).
+        """
+        inputs = {"past_key_values": past_key_values, "with_routing": target_fields is not None, **kwargs}
+        hidden_states, syntactic_states, routing = self._attended(
+            "self_attn", (hidden_states, syntactic_states), attention_mask=attention_mask, **inputs
+        )
+        if target_fields is not None:
+            if source_fields is not None:
+                source_fields = extended_fields(source_fields, routing, source_fields)
+            target_fields = extended_fields(target_fields, routing, target_fields)
+        if encoder_hidden_states is not None:
+            hidden_states, syntactic_states, routing = self._attended(
+                "encoder_attn",
+                (hidden_states, syntactic_states),
+                key_value_states=encoder_hidden_states,
+                syntactic_key_value_states=encoder_syntactic_states,
+                attention_mask=encoder_attention_mask,
+                **inputs,
+            )
+            if source_fields is not None:
+                source_fields = extended_fields(source_fields, routing, encoder_fields)
+        return *self._both_fed_forward(hidden_states, syntactic_states), target_fields, source_fields

@@ -1,0 +1,416 @@
+"""The Discrete Transformer: hard attention everywhere, one stream of states or two, receptive fields.
+
+Source: "Discrete Transformer". With soft attention and one stream it is Marian, whose checkpoints it loads.
+"""
+
+import copy
+
+import torch
+from torch import Tensor, nn
+from transformers.cache_utils import Cache
+from transformers.generation import GenerationMixin
+from transformers.modeling_outputs import BaseModelOutput
+from transformers.models.marian import modeling_marian as hf
+from transformers.processing_utils import Unpack
+from transformers.utils import TransformersKwargs, can_return_tuple, logging
+
+from .calibration import StepCount, warn_uncounted
+from .configuration_discrete import DiscreteTransformerConfig
+from .discrete_stacks import DiscreteDecoder, DiscreteEncoder, DiscretePreTrainedModel
+from .functional_discrete import Sampling, expected_field_size, first_sampling, temperature_at, warmed_up
+from .losses import IGNORE_INDEX, label_smoothed_cross_entropy
+from .outputs_discrete import (
+    DiscreteCausalLMOutput,
+    DiscreteEncoderOutput,
+    DiscreteSeq2SeqLMOutput,
+    DiscreteSeq2SeqModelOutput,
+)
+
+logger = logging.get_logger(__name__)
+
+
+class DiscreteTransformerModel(DiscretePreTrainedModel, hf.MarianModel):
+    """The bare encoder-decoder.
+
+    Raises:
+        ValueError: the configuration is that of a decoder alone.
+    """
+
+    _auto_class = "AutoModel"
+    _keys_to_ignore_on_load_missing = [r"embed_positions\.weight"]  # computed; not saved with a head
+
+    def __init__(self, config: DiscreteTransformerConfig):
+        config.validate()  # what is set after a configuration was made is not checked otherwise
+        if not config.is_encoder_decoder:
+            raise ValueError(
+                "`is_encoder_decoder` must be True for an encoder-decoder, got False. Load this checkpoint with "
+                "`AutoModelForCausalLM`."
+            )
+        super(hf.MarianModel, self).__init__(config)
+        self._tied_weights_keys = None
+        if config.share_encoder_decoder_embeddings:
+            self.shared = nn.Embedding(config.vocab_size, config.d_model, config.pad_token_id)
+            self._tied_weights_keys = _tied_embeddings(config)
+        self.encoder = DiscreteEncoder(config)
+        self.decoder = DiscreteDecoder(config)
+        self.schedule = StepCount() if config.is_scheduled else None
+        self.post_init()
+
+    def set_decoder_input_embeddings(self, value: nn.Embedding) -> None:
+        """As the stock model's, for tables that are not shared; the syntactic stream's gets as many rows."""
+        super().set_decoder_input_embeddings(value)
+        self._resize_syntactic_embeddings()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.LongTensor | None = None,
+        attention_mask: Tensor | None = None,
+        decoder_input_ids: torch.LongTensor | None = None,
+        decoder_attention_mask: Tensor | None = None,
+        encoder_outputs: tuple[Tensor] | BaseModelOutput | None = None,
+        past_key_values: Cache | None = None,
+        inputs_embeds: Tensor | None = None,
+        decoder_inputs_embeds: Tensor | None = None,
+        use_cache: bool | None = None,
+        syntactic_inputs_embeds: Tensor | None = None,
+        decoder_syntactic_inputs_embeds: Tensor | None = None,
+        output_receptive_fields: bool | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> tuple | DiscreteSeq2SeqModelOutput:
+        """The stock model's forward.
+
+        Args:
+            encoder_outputs: as `get_encoder()` returns them, or a tuple: states of the semantic stream, then of the
+                syntactic one.
+            syntactic_inputs_embeds, decoder_syntactic_inputs_embeds: embeddings of the syntactic stream, where those
+                of the semantic one are given.
+            output_receptive_fields: also return what every prediction was computed from.
+
+        Raises:
+            ValueError: see `DiscreteEncoder.forward` and `DiscreteDecoder.forward`.
+        """
+        ours = {
+            "output_receptive_fields": output_receptive_fields,
+            "sampling": _sampling(self.config, self.schedule),
+        }
+        if encoder_outputs is None:
+            encoder_outputs = self.encoder(
+                input_ids=input_ids,
+                attention_mask=attention_mask,
+                inputs_embeds=inputs_embeds,
+                syntactic_inputs_embeds=syntactic_inputs_embeds,
+                return_dict=True,
+                **ours,
+                **kwargs,
+            )
+        elif not isinstance(encoder_outputs, BaseModelOutput):
+            encoder_outputs = DiscreteEncoderOutput(
+                last_hidden_state=encoder_outputs[0],
+                syntactic_last_hidden_state=encoder_outputs[1] if len(encoder_outputs) > 1 else None,
+            )
+        syntactic_states = getattr(encoder_outputs, "syntactic_last_hidden_state", None)
+        outputs = self.decoder(
+            input_ids=decoder_input_ids,
+            attention_mask=decoder_attention_mask,
+            encoder_hidden_states=encoder_outputs.last_hidden_state,
+            encoder_attention_mask=attention_mask,
+            past_key_values=past_key_values,
+            inputs_embeds=decoder_inputs_embeds,
+            use_cache=use_cache,
+            syntactic_inputs_embeds=decoder_syntactic_inputs_embeds,
+            encoder_syntactic_hidden_states=syntactic_states,
+            encoder_receptive_fields=getattr(encoder_outputs, "receptive_fields", None),
+            return_dict=True,
+            **ours,
+            **kwargs,
+        )
+        return DiscreteSeq2SeqModelOutput(
+            last_hidden_state=outputs.last_hidden_state,
+            past_key_values=outputs.past_key_values,
+            decoder_hidden_states=outputs.hidden_states,
+            decoder_attentions=outputs.attentions,
+            cross_attentions=outputs.cross_attentions,
+            encoder_last_hidden_state=encoder_outputs.last_hidden_state,
+            encoder_hidden_states=encoder_outputs.hidden_states,
+            encoder_attentions=encoder_outputs.attentions,
+            encoder_syntactic_last_hidden_state=syntactic_states,
+            target_receptive_fields=outputs.target_receptive_fields,
+            source_receptive_fields=outputs.source_receptive_fields,
+        )
+
+
+def _tied_embeddings(config: DiscreteTransformerConfig) -> dict[str, str]:
+    """Weights that encoder and decoder share, with what each is the same as."""
+    tied = {"decoder.embed_tokens.weight": "shared.weight", "encoder.embed_tokens.weight": "shared.weight"}
+    if config.streams == 2:
+        tied["decoder.syntactic_embed_tokens.weight"] = "encoder.syntactic_embed_tokens.weight"
+    return tied
+
+
+def _sampling(config: DiscreteTransformerConfig, schedule: StepCount | None) -> Sampling:
+    """How attention is sampled at this step of the training."""
+    temperature, noise, straight_through = first_sampling(config)
+    if schedule is not None:
+        step = schedule.annealing_step
+        if config.gumbel_final_temperature is not None:
+            last, steps = config.gumbel_final_temperature, config.gumbel_temperature_steps
+            temperature = temperature_at(step, temperature, last, steps)
+        if config.gumbel_noise_steps:
+            noise = noise * (1 - warmed_up(step, config.gumbel_noise_steps))
+        if config.gumbel_straight_through_steps:
+            straight_through = warmed_up(step, config.gumbel_straight_through_steps)
+    return Sampling(temperature, noise, straight_through)
+
+
+class _HeadMixin:
+    """What both models with a language modelling head share; goes before transformers' classes in the bases."""
+
+    def _losses(
+        self,
+        name: str,
+        logits: Tensor,
+        labels: torch.LongTensor,
+        num_items_in_batch: Tensor | int | None,
+        schedule: StepCount | None,
+        *fields: Tensor | None,
+    ) -> dict[str, Tensor]:
+        """The loss, what it consists of by name.
+
+        Args:
+            name: of the cross-entropy.
+            logits: (B, T, V). labels: (B, T), `-100` where there is no target.
+            num_items_in_batch: what to divide by; `None` for the number of targets.
+            schedule: optimiser steps, which the penalty may follow.
+            fields: parts of the receptive fields, (B, T, N) each, if there are any.
+        """
+        config, labels = self.config, labels.to(logits.device)
+        if self.training and schedule is not None:
+            warn_uncounted([schedule], "The schedule of sampling or of `receptive_field_penalty`")
+        targets = labels != IGNORE_INDEX
+        count = targets.sum() if num_items_in_batch is None else num_items_in_batch
+        if isinstance(count, Tensor):
+            count = count.to(logits.device)
+        cross_entropy = label_smoothed_cross_entropy(logits, labels, config.label_smoothing) / count
+        losses = {"loss": cross_entropy, name: cross_entropy.detach()}
+        if any(part is not None for part in fields):
+            size = (expected_field_size(*fields) * targets).sum() / count
+            losses["receptive_field_size"] = size.detach()
+            weight = config.receptive_field_penalty
+            if weight and self.training:
+                if config.penalty_warmup_steps:
+                    weight = weight * warmed_up(schedule.annealing_step, config.penalty_warmup_steps)
+                losses["loss"] = cross_entropy + weight * size
+        return losses
+
+    def _wants_fields(self, asked: bool | None, labels: Tensor | None) -> bool:
+        """Whether receptive fields are to be computed: for the caller, or for the penalty."""
+        penalised = self.training and labels is not None and self.config.receptive_field_penalty > 0
+        return bool(asked) or penalised
+
+    def generate(self, *args, **kwargs):
+        """As transformers'.
+
+        Raises:
+            ValueError: `output_receptive_fields`, which generation would drop.
+        """
+        if kwargs.get("output_receptive_fields"):
+            raise ValueError(
+                "`output_receptive_fields` is not for `generate`, which would drop what it returns. Pass what was "
+                "generated to the model, with `output_receptive_fields=True`."
+            )
+        return super().generate(*args, **kwargs)
+
+
+class DiscreteTransformerForConditionalGeneration(
+    _HeadMixin, DiscretePreTrainedModel, hf.MarianMTModel, GenerationMixin
+):
+    """The encoder-decoder with a language modelling head."""
+
+    _auto_class = "AutoModelForSeq2SeqLM"
+
+    def __init__(self, config: DiscreteTransformerConfig):
+        super(hf.MarianMTModel, self).__init__(config)
+        self.model = DiscreteTransformerModel(config)
+        target_vocab_size = config.decoder_vocab_size
+        if config.share_encoder_decoder_embeddings:
+            target_vocab_size = config.vocab_size
+            tied = {f"model.{name}": f"model.{other}" for name, other in _tied_embeddings(config).items()}
+            self._tied_weights_keys = {"lm_head.weight": "model.shared.weight", **tied}
+        self.register_buffer("final_logits_bias", torch.zeros((1, target_vocab_size)))
+        self.lm_head = nn.Linear(config.d_model, target_vocab_size, bias=False)
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.LongTensor | None = None,
+        attention_mask: Tensor | None = None,
+        decoder_input_ids: torch.LongTensor | None = None,
+        decoder_attention_mask: Tensor | None = None,
+        encoder_outputs: tuple[Tensor] | BaseModelOutput | None = None,
+        past_key_values: Cache | None = None,
+        inputs_embeds: Tensor | None = None,
+        decoder_inputs_embeds: Tensor | None = None,
+        labels: torch.LongTensor | None = None,
+        use_cache: bool | None = None,
+        output_receptive_fields: bool | None = None,
+        num_items_in_batch: Tensor | int | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> tuple | DiscreteSeq2SeqLMOutput:
+        """The stock model's forward, with the penalty on receptive fields in the loss.
+
+        Args:
+            labels: (batch, target), `-100` where there is no target.
+            output_receptive_fields: also return what every prediction was computed from.
+            num_items_in_batch: number of target tokens to divide the losses by, where this batch is a part of a larger
+                one (gradient accumulation, several processes); `None` for those of this batch.
+
+        Raises:
+            ValueError: see `DiscreteTransformerModel.forward`.
+        """
+        if labels is not None:
+            if use_cache:
+                logger.warning_once("`use_cache` is set to `False` because `labels` are given.")
+            use_cache = False
+            if decoder_input_ids is None and decoder_inputs_embeds is None:
+                decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
+        outputs = self.model(
+            input_ids,
+            attention_mask=attention_mask,
+            decoder_input_ids=decoder_input_ids,
+            decoder_attention_mask=decoder_attention_mask,
+            encoder_outputs=encoder_outputs,
+            past_key_values=past_key_values,
+            inputs_embeds=inputs_embeds,
+            decoder_inputs_embeds=decoder_inputs_embeds,
+            use_cache=use_cache,
+            output_receptive_fields=self._wants_fields(output_receptive_fields, labels),
+            return_dict=True,
+            **kwargs,
+        )
+        logits = self.lm_head(outputs.last_hidden_state)
+        logits = logits + self.final_logits_bias.to(logits.device)
+        fields = outputs.target_receptive_fields, outputs.source_receptive_fields
+        losses = {}
+        if labels is not None:
+            losses = self._losses("nmt_loss", logits, labels, num_items_in_batch, self.model.schedule, *fields)
+        return DiscreteSeq2SeqLMOutput(
+            **losses,
+            logits=logits,
+            past_key_values=outputs.past_key_values,
+            decoder_hidden_states=outputs.decoder_hidden_states,
+            decoder_attentions=outputs.decoder_attentions,
+            cross_attentions=outputs.cross_attentions,
+            encoder_last_hidden_state=outputs.encoder_last_hidden_state,
+            encoder_hidden_states=outputs.encoder_hidden_states,
+            encoder_attentions=outputs.encoder_attentions,
+            encoder_syntactic_last_hidden_state=outputs.encoder_syntactic_last_hidden_state,
+            target_receptive_fields=fields[0],
+            source_receptive_fields=fields[1],
+        )
+
+
+class DiscreteTransformerForCausalLM(_HeadMixin, DiscretePreTrainedModel, GenerationMixin):
+    """The decoder alone, as a language model."""
+
+    _auto_class = "AutoModelForCausalLM"
+    _tied_weights_keys = {"lm_head.weight": "model.embed_tokens.weight"}
+    _keys_to_ignore_on_load_missing = [r"embed_positions\.weight"]
+    _keys_to_ignore_on_save = ["model.embed_positions.weight"]
+
+    def __init__(self, config: DiscreteTransformerConfig):
+        config.validate()
+        config = copy.deepcopy(config)
+        config.is_decoder, config.is_encoder_decoder = True, False
+        # What transformers reads as the number of layers, for caches, of heads and of tokens are the encoder's fields.
+        config.encoder_layers, config.encoder_attention_heads = config.decoder_layers, config.decoder_attention_heads
+        config.vocab_size = config.decoder_vocab_size
+        super().__init__(config)
+        self.model = DiscreteDecoder(config)
+        self.lm_head = nn.Linear(config.d_model, config.decoder_vocab_size, bias=False)
+        self.schedule = StepCount() if config.is_scheduled else None
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.LongTensor | None = None,
+        attention_mask: Tensor | None = None,
+        position_ids: torch.LongTensor | None = None,
+        past_key_values: Cache | None = None,
+        inputs_embeds: Tensor | None = None,
+        labels: torch.LongTensor | None = None,
+        use_cache: bool | None = None,
+        syntactic_inputs_embeds: Tensor | None = None,
+        output_receptive_fields: bool | None = None,
+        logits_to_keep: int | Tensor = 0,
+        num_items_in_batch: Tensor | int | None = None,
+        shift_labels: torch.LongTensor | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> tuple | DiscreteCausalLMOutput:
+        """As other causal language models of transformers.
+
+        Args:
+            labels: (batch, length), the tokens themselves, as they are shifted here; `-100` where there is no target.
+            syntactic_inputs_embeds: embeddings of the syntactic stream, where those of the semantic one are given.
+            output_receptive_fields: also return what every state was computed from.
+            logits_to_keep: compute those of so many last positions only, or of these; 0 for all.
+            num_items_in_batch: as for `DiscreteTransformerForConditionalGeneration.forward`.
+            shift_labels: labels that are shifted already, for sequences in parts; they go before `labels`.
+
+        Raises:
+            ValueError: see `DiscreteDecoder.forward`.
+        """
+        outputs = self.model(
+            input_ids=input_ids,
+            attention_mask=attention_mask,
+            position_ids=position_ids,
+            past_key_values=past_key_values,
+            inputs_embeds=inputs_embeds,
+            use_cache=use_cache,
+            syntactic_inputs_embeds=syntactic_inputs_embeds,
+            output_receptive_fields=self._wants_fields(
+                output_receptive_fields, labels if shift_labels is None else shift_labels
+            ),
+            sampling=_sampling(self.config, self.schedule),
+            return_dict=True,
+            **kwargs,
+        )
+        hidden_states, fields = outputs.last_hidden_state, outputs.target_receptive_fields
+        keep = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
+        logits = self.lm_head(hidden_states[:, keep])
+        losses = {}
+        if shift_labels is None and labels is not None:
+            shift_labels = nn.functional.pad(labels[:, 1:], (0, 1), value=IGNORE_INDEX)
+        if shift_labels is not None:
+            losses = self._losses("lm_loss", logits, shift_labels, num_items_in_batch, self.schedule, fields)
+        return DiscreteCausalLMOutput(
+            **losses,
+            logits=logits,
+            past_key_values=outputs.past_key_values,
+            hidden_states=outputs.hidden_states,
+            attentions=outputs.attentions,
+            target_receptive_fields=fields,
+        )
+
+    def get_input_embeddings(self) -> nn.Module:
+        return self.model.embed_tokens
+
+    def set_input_embeddings(self, value: nn.Module) -> None:
+        self.model.embed_tokens = value
+
+    def _resize_token_embeddings(self, *args, **kwargs):
+        embeddings = super()._resize_token_embeddings(*args, **kwargs)
+        self.config.decoder_vocab_size = embeddings.weight.shape[0]
+        return embeddings
+
+    def prepare_inputs_for_generation(
+        self, *args, inputs_embeds: Tensor | None = None, is_first_iteration: bool = False, **kwargs
+    ):
+        """As transformers'; embeddings take the place of tokens in the first step only, in both streams."""
+        if not is_first_iteration:
+            kwargs.pop("syntactic_inputs_embeds", None)
+        return super().prepare_inputs_for_generation(
+            *args, inputs_embeds=inputs_embeds, is_first_iteration=is_first_iteration, **kwargs
+        )
