@@ -45,6 +45,7 @@ class LuongConfig(AttnCalConfigMixin, PreTrainedConfig):
     {AttnCalConfigMixin.__doc__}"""
 
     model_type = "luong"
+    stock_type = "luong"  # transformers has nothing like it
     _auto_class = "AutoConfig"  # of a saved model: its code travels with it
     keys_to_ignore_at_inference = ["past_key_values"]
     attribute_map = {
