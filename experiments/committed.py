@@ -5,6 +5,7 @@ numbers of one run; a file that begins with `what` is a note made by hand.
 """
 
 import json
+import statistics
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -35,3 +36,35 @@ def percent_with_interval(value: float, interval: list[float] | None) -> str:
     if interval is None:
         return f"{100 * value:.1f}"
     return f"{100 * value:.1f} ({100 * interval[0]:.1f} to {100 * interval[1]:.1f})"
+
+
+def mean_and_spread(values: list[float], digits: int = 2) -> str:
+    """`35.12`, or `35.12 ± 0.20 (2 seeds)` with half the range."""
+    if not values:
+        return NOT_RUN
+    mean = f"{statistics.fmean(values):.{digits}f}"
+    if len(values) == 1:
+        return mean
+    return f"{mean} ± {(max(values) - min(values)) / 2:.{digits}f} ({len(values)} seeds)"
+
+
+def device(result: dict) -> str:
+    """What a benchmark ran on."""
+    hardware = result["hardware"]
+    return hardware.get("gpu") or f"{hardware['cpu']}, {hardware['threads']} thread(s)"
+
+
+def conditions(result: dict) -> str:
+    """Where and how a benchmark ran, in a few words."""
+    config = result["config"]
+    precision = "bf16" if config["bf16"] else "float32"
+    return f"{device(result)}, {precision}, {config['batch']} x {config['length']} tokens"
+
+
+def ratio(value: dict | float | None) -> str:
+    """`1.40 (1.38 to 1.44)` of a median with extremes, `1.21` of a number."""
+    if value is None:
+        return "-"
+    if isinstance(value, dict):
+        return f"{value['median']:.2f} ({value['min']:.2f} to {value['max']:.2f})"
+    return f"{value:.2f}"

@@ -21,6 +21,13 @@ ALIGNERS = {"eflomal": "eflomal", "network_alone": "ours, from raw text", "guide
 # Setting -> the training runs, after the name of the pair.
 TRAINED = {"hmm": "_hmm", "raw": "_seed*"}
 DEFAULT_SIZE = "small"  # of `attncal align train`
+# Setting of the chunking probe -> the model and its stream.
+CHUNKING = {
+    "soft": ("soft", "only"),
+    "single": ("single", "only"),
+    "syntactic": ("two", "syntactic"),
+    "semantic": ("two", "semantic"),
+}
 STACK = ("single", "two", "soft", "soft_penalty")
 STREAMS = ("soft", "single", "two")  # of the Discrete Transformer; "soft" is Marian
 COMMANDS = ("help", "version", "usage_error", "score")
@@ -131,24 +138,24 @@ def aligner() -> Iterator[dict]:
             scored = result["systems"].get(system, {}).get(split)
             if scored is not None:
                 name = f"aligner/{result['config']['pair']}/{setting}/{split}_aer"
-                yield error_rate(name, {at(file, "systems", system, split, "aer"): scored})
+                yield percentage(name, {at(file, "systems", system, split, "aer"): scored})
     for (pair, prefix), (setting, suffix), split in product(PAIRS.items(), TRAINED.items(), ("dev", "test")):
         runs = read_all(f"aligner/{prefix}{suffix}")
         if runs:
             # Counting draws nothing at random.
             seeds = [] if setting == "hmm" else [run["config"]["training"]["seed"] for run in runs.values()]
             scored = {at(file, split, "aer"): run[split] for file, run in runs.items()}
-            yield error_rate(f"aligner/{pair}/{setting}/{split}_aer", scored, seeds=seeds)
+            yield percentage(f"aligner/{pair}/{setting}/{split}_aer", scored, seeds=seeds)
     yield from robustness()
 
 
-def error_rate(name: str, scored: dict[str, dict], **besides) -> dict:
-    """The mean error rate of runs, in percent, with half the range; of a single run with its interval.
+def percentage(name: str, scored: dict[str, dict], measure: str = "aer", **besides) -> dict:
+    """The mean of a measure of runs, in percent, with half the range; of a single run with its interval.
 
     Args:
-        scored: where the rate stands -> the score.
+        scored: where the measure stands -> the score.
     """
-    rates = [100 * score["aer"] for score in scored.values()]
+    rates = [100 * score[measure] for score in scored.values()]
     spread = {"half_range": (max(rates) - min(rates)) / 2}
     first = next(iter(scored.values()))
     if len(rates) == 1:
@@ -197,6 +204,21 @@ def measured(name: str, file: str, result: dict, systems: list[str], keys: tuple
     return entry(name, statistics.fmean(values), "%", where, spread=spread, seeds=seeds)
 
 
+def chunking() -> Iterator[dict]:
+    """F1 of chunks by one linear layer over frozen encoders, and of the most frequent tag of a part of speech."""
+    baseline = read("chunking/baseline")
+    if baseline is not None:
+        scored = {at("chunking/baseline", "test", "f1"): baseline["test"]}
+        yield percentage("discrete/conll2000/baseline/f1", scored, "f1")
+    for setting, (model, stream) in CHUNKING.items():
+        runs = read_all(f"chunking/{model}_seed*")
+        if runs:
+            keys = ("streams", stream, "encoder", "test")
+            scored = {at(file, *keys, "f1"): _follow(run, keys) for file, run in runs.items()}
+            seeds = [run["config"]["training"]["seed"] for run in runs.values()]
+            yield percentage(f"discrete/conll2000/{setting}/f1", scored, "f1", seeds=seeds)
+
+
 def defaults() -> Iterator[dict]:
     """Test BLEU and AER of what the defaults make of a corpus's first pairs."""
     for file, run in read_all("defaults/*").items():
@@ -207,7 +229,7 @@ def defaults() -> Iterator[dict]:
         else:
             size = config["model"]["size"]
             name = f"{area}/test_aer" if size == DEFAULT_SIZE else f"{area}/{size}/test_aer"
-            yield error_rate(name, {at(file, "test", "aer"): run["test"]})
+            yield percentage(name, {at(file, "test", "aer"): run["test"]})
 
 
 def discrete() -> Iterator[dict]:
@@ -309,5 +331,5 @@ def faults() -> Iterator[dict]:
 
 def collect() -> list[dict]:
     """Every headline that has a result."""
-    areas = (calibration, adapter, aligner, discrete, defaults, speed, demo, faults)
+    areas = (calibration, adapter, aligner, discrete, chunking, defaults, speed, demo, faults)
     return [figure for area in areas for figure in area()]

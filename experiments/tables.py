@@ -16,8 +16,20 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 
 import committed
-from committed import NOT_RUN, ROOT, markdown, percent_with_interval, read, read_all
+from committed import (
+    NOT_RUN,
+    ROOT,
+    conditions,
+    device,
+    markdown,
+    mean_and_spread,
+    percent_with_interval,
+    ratio,
+    read,
+    read_all,
+)
 from headlines import ADAPTERS, CALIBRATIONS, PAIRS, TRAINED, collect
+from tables_discrete import DISCRETE
 
 from hf_attncal.metrics import records
 
@@ -27,14 +39,6 @@ LABELS = {"fixed_strong": "fixed, lambda 2", "fixed_lora": "fixed + LoRA", "lora
 
 
 # ---- full tables, from the results of the runs ----
-
-
-def mean_and_spread(values: list[float]) -> str:
-    """`35.12`, or `35.12 ± 0.20 (2 seeds)` with half the range."""
-    if not values:
-        return NOT_RUN
-    mean = f"{statistics.fmean(values):.2f}"
-    return mean if len(values) == 1 else f"{mean} ± {(max(values) - min(values)) / 2:.2f} ({len(values)} seeds)"
 
 
 def last_logged(run: dict, name: str) -> str:
@@ -85,28 +89,6 @@ def sweep(pattern: str, field: str, title: str) -> str:
     ]
     header = [title, "dev BLEU", "mean mask", "penalty", "reliability, top layer"]
     return markdown(header, rows) if rows else f"{NOT_RUN}\n"
-
-
-def device(result: dict) -> str:
-    """What a benchmark ran on."""
-    hardware = result["hardware"]
-    return hardware.get("gpu") or f"{hardware['cpu']}, {hardware['threads']} thread(s)"
-
-
-def conditions(result: dict) -> str:
-    """Where and how a benchmark ran, in a few words."""
-    config = result["config"]
-    precision = "bf16" if config["bf16"] else "float32"
-    return f"{device(result)}, {precision}, {config['batch']} x {config['length']} tokens"
-
-
-def ratio(value: dict | float | None) -> str:
-    """`1.40 (1.38 to 1.44)` of a median with extremes, `1.21` of a number."""
-    if value is None:
-        return "-"
-    if isinstance(value, dict):
-        return f"{value['median']:.2f} ({value['min']:.2f} to {value['max']:.2f})"
-    return f"{value:.2f}"
 
 
 def benchmark(name: str, columns: dict[str, str]) -> str:
@@ -519,6 +501,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "defaults-translation": defaults_translation,
     "defaults-sweep": defaults_sweep,
     "defaults-aligner": defaults_aligner,
+    **DISCRETE,
     "adapters": lambda: adapters("adapters/multi30k"),
     "adapters-wpt03": lambda: adapters("adapters/wpt03", ("probe", "fixed", "gated", "leaky", "lora")),
     "adapter-attention": adapter_attention,

@@ -10,10 +10,11 @@ EXTRAS = {
     "adapters": ("peft",),
     "train": ("accelerate", "datasets", "filelock", "peft", "pyyaml", "rich", "sacrebleu"),
     "plot": ("matplotlib",),
+    "probe": ("scikit-learn", "seqeval"),
     "evaluate": ("datasets", "evaluate"),
     "completion": ("shtab",),
 }
-_MODULES = {"pyyaml": "yaml"}  # where it is not the name of the package
+_MODULES = {"pyyaml": "yaml", "scikit-learn": "sklearn"}  # where it is not the name of the package
 
 
 def need(extra: str) -> None:

@@ -38,7 +38,8 @@ class Family(NamedTuple):
         auto: name of the Auto class that loads it.
         card: template of its model card, in `model_cards/`.
         stock: what it is with every switch off; None if transformers has nothing like it.
-        causal: name of its decoder-only language model, for `AutoModelForCausalLM`; None if there is none.
+        causal: name of its decoder-only language model, for `AutoModelForCausalLM`, whose card is "language"; None if
+            there is none.
     """
 
     model_type: str
@@ -59,6 +60,16 @@ class Family(NamedTuple):
     def model_class(self) -> type:
         """The model that users load."""
         return _class_of(f"{__package__}.models.{self.modules[1]}", self.model)
+
+    @property
+    def causal_class(self) -> type:
+        """The decoder-only language model."""
+        return _class_of(f"{__package__}.models.{self.modules[1]}", self.causal)
+
+    def auto_and_card(self, architecture: str | None) -> tuple[str, str]:
+        """The Auto class and the card of a saved model; `architecture` is the name of its class."""
+        is_causal = self.causal is not None and architecture == self.causal
+        return ("AutoModelForCausalLM", "language") if is_causal else (self.auto, self.card)
 
     @property
     def auto_classes(self) -> dict[str, type]:
@@ -102,7 +113,7 @@ FAMILIES = {
             "DiscreteTransformerModel",
             "DiscreteTransformerForConditionalGeneration",
             "AutoModelForSeq2SeqLM",
-            "translation",
+            "discrete_translation",
             causal="DiscreteTransformerForCausalLM",
         ),
         Family(

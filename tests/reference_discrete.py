@@ -122,12 +122,19 @@ class SlowDiscrete:
             found, expected = [], []
             for h in range(heads):
                 part = slice(h * d, (h + 1) * d)
-                scores = [dot(queries[t][part], keys[s][part]) / math.sqrt(d) for s in range(visible(t))]
-                z = self.weights(scores, noise[h, t] if noise is not None else [])
+                scores = [
+                    dot(queries[t][part], keys[s][part]) / math.sqrt(d) + self.distance_bias(name, h, t - s, d)
+                    for s in range(visible(t))
+                ]
+                if self.config.leaky:  # NULL comes first, and has no value
+                    scores = [dot(queries[t][part], self.get(f"{name}.null.key")[h]) / math.sqrt(d), *scores]
+                    if self.config.null_bias is not None:
+                        scores[0] = scores[0] + self.get(f"{name}.null.bias")[h]
+                z = self.weights(scores, noise[h, t] if noise is not None else [])[self.config.leaky :]
                 chosen[h].append(z)
                 found.append(sum(z[s] * values[s][part] for s in range(visible(t))))
                 if goes_on:
-                    a = self.softmax(scores)
+                    a = self.softmax(scores)[self.config.leaky :]
                     expected.append(sum(a[s] * soft_values[s][part] for s in range(visible(t))))
             output = self.linear(f"{name}.out_proj", torch.cat(found))
             new.append(self.layer_norm(f"{name}_layer_norm", semantic[t] + output))
@@ -137,6 +144,16 @@ class SlowDiscrete:
                 new_syntactic.append(self.layer_norm(f"{layer}.syntactic_{last}_layer_norm", syntactic[t] + output))
         self.routing.setdefault(name, []).append(chosen)
         return new, new_syntactic if goes_on else syntactic, chosen
+
+    def distance_bias(self, name: str, head: int, distance: int, d: int) -> torch.Tensor | float:
+        """What a self-attention adds to a score, for a key so many positions before the query (negative: after it)."""
+        if f"{name}.relative_positions.bias" not in self.names:
+            return 0.0
+        farthest = self.config.relative_positions
+        column = min(max(distance, -farthest), farthest)
+        if ".encoder." in name:  # where keys may come after the query
+            column += farthest
+        return math.sqrt(d) * self.get(f"{name}.relative_positions.bias")[head, column]
 
     def both_fed_forward(self, layer, semantic, syntactic):
         semantic = [self.feed_forward(layer, x, "") for x in semantic]
@@ -212,8 +229,9 @@ class SlowDiscrete:
             if not causal:
                 shapes[f"{layer}.encoder_attn"] = (config.decoder_attention_heads, target, source)
         noise = {}
-        for name, shape in shapes.items():  # g = -log(-log U), where -log U is exponential
-            noise[name] = -torch.log(torch.empty(batch, *shape, dtype=torch.float64).exponential_())
+        for name, (heads, asking, read) in shapes.items():  # g = -log(-log U), where -log U is exponential
+            shape = batch, heads, asking, config.leaky + read
+            noise[name] = -torch.log(torch.empty(shape, dtype=torch.float64).exponential_())
         return noise
 
     def run(self, sources: list[list[int]] | None, inputs: list[list[int]], labels: list[list[int]]) -> dict:

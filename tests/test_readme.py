@@ -82,6 +82,7 @@ def test_models(work_through):
     names = work_through(ROOT / "docs" / "models.md", "quick", "translations.jsonl", "links.txt")
     assert names["trainer"].state.global_step > 0
     assert names["outputs"].calibration_masks[-1].shape[0] == 1
+    assert names["found"].source_receptive_fields.shape == (1, *names["found"].cross_attentions[0].shape[2:])
     assert names["attended"].cross_attentions[0].shape[:2] == (2, 1)
 
 
@@ -104,6 +105,11 @@ def test_data(work_through):
     assert Path("captions.en").read_text() == "".join(f"{line}\n" for line in names["dataset"]["en"])
 
 
+def test_language(work_through):
+    names = work_through(ROOT / "docs" / "language.md", "language/results.json")
+    assert names["fields"].shape == (1, *names["generated"].shape[1:] * 2)
+
+
 def test_no_document_with_python_is_left_out():
-    tested = {"README.md", "models.md", "adapters.md", "alignment.md", "data.md"}
+    tested = {"README.md", "models.md", "adapters.md", "alignment.md", "data.md", "language.md"}
     assert {path.name for path in DOCUMENTS if "python" in dict(blocks(path))} == tested

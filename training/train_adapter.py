@@ -31,4 +31,4 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    sys.exit(exit_status(main, "train_adapter.py", lambda: "--debug" in sys.argv))
+    sys.exit(exit_status(main, "train_adapter.py", lambda: "--debug" in sys.argv, ValueError))

@@ -269,3 +269,54 @@ def pair_plot(pair: Aligned) -> Figure:
             if word.mark:
                 axes.text(word.x, row.mark_y, word.mark, fontsize=SMALL * points, **style)
     return figure
+
+
+# ---- points ----
+
+# Of Okabe and Ito: told apart by everyone. Shapes tell them apart in print.
+_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#000000", "#e69f00", "#56b4e9")
+_SHAPES = "osD^vP*"
+_PANEL = 4.2  # inches
+
+
+def scatter(panels: Mapping[str, np.ndarray], groups: Sequence[str], names: Sequence[str]) -> Figure:
+    """The same points in several planes side by side, coloured by group.
+
+    Args:
+        panels: name -> (N, 2) places.
+        groups: of every point.
+        names: the groups, at most seven, in the order of the legend; those without a point are left out of it.
+
+    Returns:
+        A figure, as `heat_map` does.
+
+    Raises:
+        ValueError: no panel, places of another shape than the groups ask for, too many groups or one without a name.
+    """
+    if not panels:
+        raise ValueError("`panels` is empty: give at least one plane.")
+    for name, places in panels.items():
+        if places.shape != (len(groups), 2):
+            raise ValueError(f"Panel {name!r} has the shape {places.shape}, but there are {len(groups)} groups.")
+    if len(names) > len(_COLOURS) or not set(groups) <= set(names):
+        raise ValueError(f"`names` must be those of all groups, at most {len(_COLOURS)}, got {list(names)}.")
+    width, height = len(panels) * (_PANEL + _GAP), _PANEL + 1.4 * _LINE + _BELOW
+    figure = Picture(figsize=(width, height), facecolor="white")
+    groups = np.asarray(groups)
+    for number, (name, places) in enumerate(panels.items()):
+        x = (number * (_PANEL + _GAP) + _GAP / 2) / width
+        axes = figure.add_axes((x, _BELOW / height, _PANEL / width, _PANEL / height))
+        axes.set_title(name, loc="left", fontsize=_POINTS + 1, weight="bold", color=_TEXT)
+        axes.set_xticks([])
+        axes.set_yticks([])
+        for spine in axes.spines.values():
+            spine.set_color("#cccccc")
+        for group, colour, shape in zip(names, _COLOURS, _SHAPES, strict=False):
+            chosen = places[groups == group]
+            if len(chosen):
+                style = {"s": 11, "marker": shape, "color": colour, "alpha": 0.75, "linewidths": 0}
+                axes.scatter(*chosen.T, label=group, **style)
+    style = {"loc": "lower center", "ncols": 3 * len(panels), "frameon": False, "markerscale": 1.8}
+    style |= {"columnspacing": 1.2, "handletextpad": 0.2}
+    figure.legend(*axes.get_legend_handles_labels(), fontsize=_POINTS, labelcolor=_TEXT, **style)
+    return figure

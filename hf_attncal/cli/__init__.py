@@ -16,7 +16,7 @@ from .adapt import add_adapt
 from .align_run import add_run
 from .align_select import add_select
 from .align_train import add_align_train
-from .common import CommandError, explain
+from .common import CommandError, explain, one_line
 from .completion import add_completion
 from .data import add_data
 from .demo import add_demo
@@ -43,13 +43,16 @@ def main(arguments: list[str] | None = None) -> int:
     return exit_status(command, "attncal", lambda: options.debug)
 
 
-def exit_status(job: Callable[[], Any], name: str, debug: Callable[[], bool]) -> int:
+def exit_status(
+    job: Callable[[], Any], name: str, debug: Callable[[], bool], refusals: type[Exception] = CommandError
+) -> int:
     """Do a job as a command does: what goes wrong is one line on standard error, and the status says how it ended.
 
     Args:
         job: what it gives is dropped.
         name: of the command, which begins the line.
         debug: asked after an error, whether to show where in the code it arose.
+        refusals: errors that say what the user is to mend; of others it is said that they should not be.
     """
     if sys.stderr is None:  # closed: what is printed there would go to standard output
         sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
@@ -73,7 +76,7 @@ def exit_status(job: Callable[[], Any], name: str, debug: Callable[[], bool]) ->
     except Exception as error:
         if debug():
             traceback.print_exc()
-        print(f"{name}: error: {explain(error)}", file=sys.stderr)
+        print(f"{name}: error: {one_line(error) if isinstance(error, refusals) else explain(error)}", file=sys.stderr)
         _drop_output()
         return 1
 

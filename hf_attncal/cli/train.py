@@ -1,7 +1,8 @@
-"""`attncal train`: a translation model from parallel text."""
+"""`attncal train`: a translation model from parallel text, or a language model from text."""
 
 import argparse
 
+from .common import CommandError
 from .training import (
     add_output,
     add_running,
@@ -13,32 +14,103 @@ from .training import (
     switches_of,
 )
 
+_JOBS = ("translation", "language")
+
 
 def add_train(commands: argparse._SubParsersAction) -> None:
     """Add the sub-command `train`."""
     parser = commands.add_parser(
         "train",
-        help="train a translation model from parallel text",
+        help="train a translation model from parallel text, or a language model from text",
         description="Train a translation model (Marian) from parallel text: a vocabulary, a model whose size and "
         "number of steps fit the text, and BLEU on dev and test text. Without dev text, 500 pairs of the text are "
-        "held out for it. The folder is a checkpoint for `attncal translate`.",
-        epilog="Several processes: `accelerate launch` or `torchrun` with training/train_translation.py.\n\n"
+        "held out for it. The folder is a checkpoint for `attncal translate`. From --text, train a language model: a "
+        "Discrete Transformer, whose every attention chooses one position, with perplexity on dev and test text.",
+        epilog="Several processes: `accelerate launch` or `torchrun` with training/train_translation.py or "
+        "train_language.py.\n\n"
         "examples:\n"
         "  attncal train --source train.en --target train.de --output model --dry-run\n"
-        "  attncal train --source train.en --target train.de --output model --minutes 30",
+        "  attncal train --source train.en --target train.de --output model --minutes 30\n"
+        "  attncal train --text train.txt --output model\n"
+        "  attncal train --text train.txt --output model tokenizer.kind=words data.end_of_sequence=false",
     )
     add_text(parser, dev="500 pairs of the text", test="there is no last score")
-    model = add_output(parser, "translation")
+    language = parser.add_argument_group("text of a language model (without it, source and target)")
+    language.add_argument("--text", nargs="+", metavar="FILE", help="sequences, one in a line; .gz and .xz too")
+    language.add_argument("--dev-text", metavar="FILE", help="dev text; without it, 500 lines of the text")
+    language.add_argument("--test-text", metavar="FILE", help="test text; without it, there is no last score")
+    model = add_output(parser, *_JOBS)
     add_switches(model, "none", ("gumbel", "attention chooses one token"))
+    model.add_argument(
+        "--streams",
+        type=int,
+        choices=(1, 2),
+        help="of a Discrete Transformer: one, or a syntactic and a semantic one; without it Marian to translate, 1 in "
+        "a language model, or what --config says",
+    )
     add_start(model, "model")
-    add_running(parser, "translation")
+    add_running(parser, *_JOBS)
     parser.set_defaults(run=_run_train)
 
 
 def _run_train(options: argparse.Namespace) -> None:
     check_options(options)
+    if _is_language(options):
+        _train_language(options)
+    else:
+        _train_translation(options)
+
+
+def _is_language(options: argparse.Namespace) -> bool:
+    """Whether the text that was given, or else that of --config, is that of a language model.
+
+    Raises:
+        CommandError: text of both kinds.
+    """
+    texts = {"--text": options.text, "--dev-text": options.dev_text, "--test-text": options.test_text}
+    pairs = {"--source": options.source, "--dev-source": options.dev_source, "--test-source": options.test_source}
+    plain, parallel = (next((name for name, given in found.items() if given), None) for found in (texts, pairs))
+    if plain and parallel:
+        raise CommandError(f"{plain} is for a language model, {parallel} for a translation model: give one of them.")
+    if plain or parallel or not options.config:
+        return plain is not None
+
+    from hf_attncal.training.settings import apply_overrides, read_settings
+
+    try:
+        values = apply_overrides(read_settings(options.config), options.settings)
+    except ValueError as error:
+        raise CommandError(str(error)) from error
+    data = values.get("data")
+    train = data.get("train") if isinstance(data, dict) else None
+    return isinstance(train, dict) and not {"text", "text_field"}.isdisjoint(train)
+
+
+def _train_language(options: argparse.Namespace) -> None:
+    switches = switches_of(options)
+    if switches:
+        raise CommandError(
+            f"--{next(iter(switches))} is for the cross-attention, which a language model does not have. Leave it out."
+        )
+
+    from hf_attncal.training.language import LanguageConfig, train_language
+
+    base = {"model": {"streams": options.streams}} if options.streams else {}
+    run_training(options, train_language, LanguageConfig, use="the Python example in {}/README.md", base=base)
+
+
+def _train_translation(options: argparse.Namespace) -> None:
+    model = switches_of(options)
+    if options.streams:
+        if marian := model.keys() - {"leaky"}:
+            raise CommandError(
+                f"--{min(marian)} is for Marian, --streams for a Discrete Transformer, whose every attention "
+                "chooses one token. Leave one of them out."
+            )
+        model |= {"backbone": "discrete_transformer", "streams": options.streams}
 
     from hf_attncal.training.translation import TranslationConfig, train_translation
 
-    base = {"model": switches_of(options)}
-    run_training(options, train_translation, TranslationConfig, use="attncal translate {} < source.txt", base=base)
+    run_training(
+        options, train_translation, TranslationConfig, use="attncal translate {} < source.txt", base={"model": model}
+    )

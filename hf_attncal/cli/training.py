@@ -13,7 +13,7 @@ from .messages import job_progress
 
 _PRESETS = Path(__file__).parents[1] / "training" / "presets"
 _SETTING = re.compile(r"[a-z_]+(\.\w+)*=")
-_SIDES = ("source", "target", "gold")
+_SIDES = ("source", "target", "gold")  # belong together
 CALIBRATIONS = ("fixed", "annealed", "gated", "none")
 # Option -> section and key of the settings.
 _KEYS = {
@@ -48,13 +48,13 @@ def add_text(parser: argparse.ArgumentParser, **splits: str) -> argparse._Argume
     return text
 
 
-def add_output(parser: argparse.ArgumentParser, job: str) -> argparse._ArgumentGroup:
-    """Add the options for what is made of a job's presets; returns their group, "model"."""
+def add_output(parser: argparse.ArgumentParser, *jobs: str) -> argparse._ArgumentGroup:
+    """Add the options for what is made of the presets of the command's jobs; returns their group, "model"."""
     model = parser.add_argument_group("model")
     model.add_argument(
         "--output", metavar="FOLDER", help="for the model and its checkpoints; without it, that of --config"
     )
-    names = sorted(path.stem for path in (_PRESETS / job).glob("*.yaml"))
+    names = sorted({path.stem for job in jobs for path in (_PRESETS / job).glob("*.yaml")})
     model.add_argument(
         "--preset", choices=names, help="what the settings are made for; without it small, or what --config says"
     )
@@ -100,7 +100,7 @@ def add_start(model: argparse._ArgumentGroup, what: str) -> None:
     model.add_argument("--init-from", metavar="MODEL", help=f"{what} to go on from; without it, from nothing")
 
 
-def add_running(parser: argparse.ArgumentParser, job: str) -> None:
+def add_running(parser: argparse.ArgumentParser, *jobs: str) -> None:
     """Add the options for how a training runs, and `section.key=value`, which may stand anywhere."""
     running = parser.add_argument_group("running")
     length = running.add_mutually_exclusive_group()
@@ -115,7 +115,7 @@ def add_running(parser: argparse.ArgumentParser, job: str) -> None:
         "settings",
         nargs="*",
         metavar="section.key=value",
-        help=f"any other setting, as in configs/reference_{job}.yaml",
+        help="any other setting, as in " + " or ".join(f"configs/reference_{job}.yaml" for job in jobs),
     )
     parse = parser.parse_known_args
 
@@ -137,6 +137,8 @@ def check_options(options: argparse.Namespace) -> None:
         CommandError: which.
     """
     for prefix in ("", "dev_", "test_"):
+        text = getattr(options, f"{prefix}text", None) or []
+        check_readable(*([text] if isinstance(text, str) else text))
         given = {name: getattr(options, f"{prefix}{name}", None) for name in _SIDES}
         names = [f"--{prefix}{name}".replace("_", "-") for name in given if hasattr(options, f"{prefix}{name}")]
         files = [file for file in given.values() if file is not None]
@@ -165,7 +167,7 @@ def settings_of(options: argparse.Namespace, *, base: Values | None = None) -> V
     if options.preset or not options.config:
         values["preset"] = options.preset or "small"
     for split, prefix in (("train", ""), ("dev", "dev_"), ("test", "test_")):
-        entry = {name: getattr(options, f"{prefix}{name}", None) for name in (*_SIDES, "guide")}
+        entry = {name: getattr(options, f"{prefix}{name}", None) for name in (*_SIDES, "guide", "text")}
         entry = {name: _absolute(given, values) for name, given in entry.items() if given}
         if entry:
             values.setdefault("data", {})[split] = entry
@@ -176,7 +178,8 @@ def settings_of(options: argparse.Namespace, *, base: Values | None = None) -> V
     if options.minutes is not None:
         values["minutes"] = options.minutes
     apply_overrides(merge(values, base or {}), options.settings)
-    for section, key, option in (("data", "train", "--source and --target"), ("training", "output_dir", "--output")):
+    train = "--source and --target, or --text," if hasattr(options, "text") else "--source and --target"
+    for section, key, option in (("data", "train", train), ("training", "output_dir", "--output")):
         if not (values.get(section) or {}).get(key):
             raise CommandError(f"{option} must be given, or `{section}.{key}` in the file of --config.")
     return values

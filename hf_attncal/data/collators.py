@@ -5,6 +5,26 @@ import torch
 from .batching import padded
 
 
+class LanguageCollator:
+    """Right-padded batches of what `tokenize_plain` returns, as causal language models take them.
+
+    Labels are the tokens themselves, as the models shift them; -100 at padding, and at the first token, which nothing
+    predicts, so that the labels that count are as many as the predictions.
+
+    Args:
+        pad_token_id: what fills the shorter sequences.
+    """
+
+    def __init__(self, pad_token_id: int) -> None:
+        self.pad_token_id = pad_token_id
+
+    def __call__(self, examples: list[dict]) -> dict[str, torch.Tensor]:
+        ids, mask = padded([example["input_ids"] for example in examples], self.pad_token_id)
+        labels = ids.masked_fill(mask == 0, -100)
+        labels[:, 0] = -100
+        return {"input_ids": ids, "attention_mask": mask, "labels": labels}
+
+
 class AlignmentCollator:
     """Right-padded batches of what `tokenize_for_alignment` returns, as `MaskAlignModel` takes them.
 

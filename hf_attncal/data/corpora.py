@@ -1,4 +1,4 @@
-"""Parallel text: files or a `datasets` id in, tokenised pairs out.
+"""Text: files or a `datasets` id in, token ids out. Of parallel text, pairs; of plain text, a sequence a line.
 
 Nothing is repaired in silence: a file that cannot be what the caller thinks it is stops the program, and pairs that
 cannot be trained on are dropped, counted and reported, never truncated (a cut sentence pair is a wrong translation).
@@ -6,10 +6,10 @@ cannot be trained on are dropped, counted and reported, never truncated (a cut s
 
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, TypeVar
 
 from hf_attncal.extras import need
 
@@ -22,7 +22,7 @@ from datasets.fingerprint import generate_random_fingerprint
 from transformers import PreTrainedTokenizerBase
 
 from .pharaoh import Link
-from .text import read_pairs
+from .text import read_lines, read_pairs
 from .words import WordTokens, tokenize_words
 
 try:
@@ -30,8 +30,8 @@ try:
 except ImportError:  # datasets < 4 calls the same feature `Sequence`
     from datasets import Sequence as List
 
-FILE_KEYS = {"source", "target"}
-DATASET_KEYS = {"dataset", "config", "split", "source_field", "target_field"}
+PARALLEL, PLAIN = ("source", "target"), ("text",)  # the columns of the two kinds of text
+Report = TypeVar("Report", bound="TokenizationReport")
 
 
 def read_parallel(source: str | Path, target: str | Path) -> Dataset:
@@ -58,16 +58,10 @@ def load_parallel(spec: Mapping[str, Any]) -> Dataset:
         ValueError: keys that are unknown or missing, lists of different lengths, a field that the dataset does not
             have; and the errors of `read_parallel`.
     """
-    allowed = DATASET_KEYS if "dataset" in spec else FILE_KEYS
-    required = allowed - {"config"}
-    if unknown := sorted(set(spec) - allowed):
-        raise ValueError(f"Unknown keys {unknown} in a corpus: use {sorted(FILE_KEYS)} or {sorted(DATASET_KEYS)}.")
-    if missing := sorted(key for key in required if not spec.get(key)):
-        raise ValueError(f"Corpus {dict(spec)} lacks {missing}: it needs all of {sorted(required)}.")
+    _check_spec(spec, PARALLEL)
     if "dataset" in spec:
-        dataset = load_dataset(spec["dataset"], spec.get("config"), split=spec["split"])
-        return _select_fields(dataset, spec["source_field"], spec["target_field"], name=spec["dataset"])
-    sources, targets = (_as_list(spec[key]) for key in ("source", "target"))
+        return _load_fields(spec, PARALLEL)
+    sources, targets = (_as_list(spec[key]) for key in PARALLEL)
     if len(sources) != len(targets):
         raise ValueError(
             f"`source` lists {len(sources)} files and `target` {len(targets)}: give one target file per source file."
@@ -75,18 +69,59 @@ def load_parallel(spec: Mapping[str, Any]) -> Dataset:
     return concatenate_datasets([read_parallel(*pair) for pair in zip(sources, targets, strict=True)])
 
 
+def load_plain(spec: Mapping[str, Any]) -> Dataset:
+    """A Dataset with the column "text" from an entry of a configuration, row n being line n + 1.
+
+    Args:
+        spec: either `{text: path}`, or a list of files to concatenate, or `{dataset: id, split: ..., text_field: ...}`
+            with an optional `config`, as for `load_parallel`.
+
+    Raises:
+        ValueError: as `load_parallel`; and the errors of `read_lines`.
+    """
+    _check_spec(spec, PLAIN)
+    if "dataset" in spec:
+        return _load_fields(spec, PLAIN)
+    return Dataset.from_dict({"text": list(chain.from_iterable(map(read_lines, _as_list(spec["text"]))))})
+
+
+def _check_spec(spec: Mapping[str, Any], sides: Sequence[str]) -> None:
+    """Refuse an entry of a configuration that does not name the text of each side."""
+    files, fields = set(sides), {"dataset", "config", "split", *(f"{side}_field" for side in sides)}
+    allowed = fields if "dataset" in spec else files
+    required = allowed - {"config"}
+    if unknown := sorted(set(spec) - allowed):
+        raise ValueError(f"Unknown keys {unknown} in a corpus: use {sorted(files)} or {sorted(fields)}.")
+    if missing := sorted(key for key in required if not spec.get(key)):
+        raise ValueError(f"Corpus {dict(spec)} lacks {missing}: it needs all of {sorted(required)}.")
+
+
+def _load_fields(spec: Mapping[str, Any], sides: Sequence[str]) -> Dataset:
+    """The columns `sides` of a dataset of the Hub; dots lead into nested fields."""
+    dataset = load_dataset(spec["dataset"], spec.get("config"), split=spec["split"])
+    fields = {side: spec[f"{side}_field"] for side in sides}
+    while nested := [field for field in fields.values() if field not in dataset.column_names]:
+        flat = dataset.flatten(max_depth=2)
+        if flat.column_names == dataset.column_names:
+            raise ValueError(f"Dataset `{spec['dataset']}` has no field `{nested[0]}`; it has {dataset.column_names}.")
+        dataset = flat
+    return Dataset.from_dict({side: dataset[field][:] for side, field in fields.items()})
+
+
 def all_lines(dataset: Dataset, batch_size: int = 10_000) -> Iterable[str]:
-    """Every sentence of both columns, for training a joint vocabulary; sentences that are missing are left out."""
-    columns = dataset.select_columns(["source", "target"])
-    batches = (chain(batch["source"], batch["target"]) for batch in columns.iter(batch_size))
+    """Every sentence of every side, for training a joint vocabulary; sentences that are missing are left out."""
+    columns = dataset.select_columns(list(_sides(dataset)))
+    batches = (chain.from_iterable(batch.values()) for batch in columns.iter(batch_size))
     return (line for line in chain.from_iterable(batches) if line)
 
 
 def lowercased(dataset: Dataset) -> Dataset:
-    """The pairs in lower case; sentences that are missing stay so."""
+    """The text in lower case; sentences that are missing stay so."""
+
+    sides = _sides(dataset)
 
     def lower(batch: dict[str, list]) -> dict[str, list]:
-        return {side: [line and line.lower() for line in batch[side]] for side in ("source", "target")}
+        return {side: [line and line.lower() for line in batch[side]] for side in sides}
 
     return dataset.map(lower, batched=True, keep_in_memory=True, load_from_cache_file=False, desc="Lower-casing")
 
@@ -95,14 +130,9 @@ def _as_list(paths: Any) -> list:
     return [paths] if isinstance(paths, (str, Path)) else list(paths)
 
 
-def _select_fields(dataset: Dataset, source_field: str, target_field: str, name: str) -> Dataset:
-    """The two fields of a Dataset, renamed; dots lead into nested fields."""
-    while nested := [field for field in (source_field, target_field) if field not in dataset.column_names]:
-        flat = dataset.flatten(max_depth=2)
-        if flat.column_names == dataset.column_names:
-            raise ValueError(f"Dataset `{name}` has no field `{nested[0]}`; it has {dataset.column_names}.")
-        dataset = flat
-    return Dataset.from_dict({"source": dataset[source_field][:], "target": dataset[target_field][:]})
+def _sides(dataset: Dataset) -> tuple[str, ...]:
+    """The columns that hold text."""
+    return PARALLEL if PARALLEL[0] in dataset.column_names else PLAIN
 
 
 # ---- token ids ----
@@ -113,20 +143,24 @@ class TokenizationReport:
     """How many sentence pairs were kept and why the others were dropped. `str()` gives a sentence for people."""
 
     max_length: int
-    kept: int
+    kept: int = 0
     too_long: int = 0
     too_short: int = 0
     empty: int = 0
+
+    unit: ClassVar[str] = "sentence pairs"
+    _side: ClassVar[str] = "a side of "
+    _empty: ClassVar[str] = "an empty side (remove these lines from both files)"
 
     @property
     def dropped(self) -> int:
         return self.too_long + self.too_short + self.empty
 
     def __str__(self) -> str:
-        text = f"Kept {self.kept} of {self.kept + self.dropped} sentence pairs."
+        text = f"Kept {self.kept} of {self.kept + self.dropped} {self.unit}."
         if self.too_long:
             text += (
-                f" Dropped {self.too_long} with a side of more than {self.max_length} tokens"
+                f" Dropped {self.too_long} with {self._side}more than {self.max_length} tokens"
                 " (raise `max_length` or split long lines to keep them)."
             )
         if self.too_short:
@@ -135,8 +169,26 @@ class TokenizationReport:
                 "predicted from."
             )
         if self.empty:
-            text += f" Dropped {self.empty} with an empty side (remove these lines from both files)."
+            text += f" Dropped {self.empty} with {self._empty}."
         return text
+
+
+@dataclass(frozen=True)
+class PlainReport(TokenizationReport):
+    """The same of plain text; `unknown` tokens of what was kept are not in the vocabulary."""
+
+    unknown: int = 0
+
+    unit: ClassVar[str] = "sequences"
+    _side: ClassVar[str] = ""
+    _empty: ClassVar[str] = "no text (remove these lines)"
+
+    @property
+    def about_unknown(self) -> str:
+        return f"Tokens that are not in the vocabulary, and are all the same unknown one to the model: {self.unknown}."
+
+    def __str__(self) -> str:
+        return super().__str__() + (f" {self.about_unknown}" if self.unknown else "")
 
 
 def tokenize_pairs(
@@ -177,7 +229,53 @@ def tokenize_pairs(
             for name, side in zip(("input_ids", "labels"), sides, strict=True)
         }
 
-    return _tokenized(dataset, encode, ("input_ids", "labels"), max_length)
+    return _tokenized(dataset, encode, ("input_ids", "labels"), TokenizationReport(max_length))
+
+
+def tokenize_plain(
+    dataset: Dataset, tokenizer: PreTrainedTokenizerBase, max_length: int, end: bool
+) -> tuple[Dataset, PlainReport]:
+    """Token ids of sequences, `<s> x_0 ... x_n`; those that are too long or empty are dropped and counted.
+
+    Args:
+        dataset: column "text", as `load_plain` returns.
+        tokenizer: with a token for the beginning of a sequence.
+        max_length: most tokens of a sequence, special tokens included.
+        end: whether a sequence ends in the token for its end.
+
+    Returns:
+        A Dataset with `input_ids` and `length`, and the report.
+
+    Warns:
+        UserWarning: with the report, if a sequence was dropped or a token is unknown.
+
+    Raises:
+        ValueError: the tokenizer lacks a token, a sequence has one of its special tokens in the text, or none is
+            left.
+    """
+    special = {name: getattr(tokenizer, f"{name}_token_id") for name in ("bos", "eos")[: 1 + end]}
+    if missing := next((name for name, token in special.items() if token is None), None):
+        raise ValueError(f"The tokenizer `{tokenizer.name_or_path}` has no `{missing}_token`; set one first.")
+    begin, ends = [special["bos"]], [special["eos"]] if end else []
+    reserved = set(tokenizer.all_special_ids) - {tokenizer.unk_token_id}
+
+    def encode(texts: list[str], rows: list[int]) -> dict[str, list]:
+        options = {"add_special_tokens": False, "truncation": False, "padding": False, "verbose": False}
+        found = tokenizer(texts, **options)["input_ids"]
+        for text, ids in zip(texts, found, strict=True):
+            if token := reserved.intersection(ids):
+                mark = tokenizer.convert_ids_to_tokens(min(token))
+                raise ValueError(
+                    f"The text must not have {mark!r} in it, which marks its own places in a sequence, got "
+                    f"{text[:80]!r}. Write something else there."
+                )
+        return {"input_ids": [begin + ids + ends for ids in found]}
+
+    tokenized, report = _tokenized(dataset, encode, ("input_ids",), PlainReport(max_length))
+    if unknown := int((_flat(tokenized, "input_ids") == tokenizer.unk_token_id).sum()):
+        report = replace(report, unknown=unknown)
+        warnings.warn(report.about_unknown, stacklevel=2)
+    return tokenized, report
 
 
 def tokenize_for_alignment(
@@ -226,47 +324,51 @@ def tokenize_for_alignment(
         ids = ([tokens.ids for tokens in side] for side in sides)
         return dict(zip(names, (*ids, token_links), strict=True))
 
-    return _tokenized(dataset, encode, names, max_length, shortest=2)
+    return _tokenized(dataset, encode, names, TokenizationReport(max_length), shortest=2)
 
 
 def token_counts(dataset: Dataset, vocab_size: int) -> tuple[torch.Tensor, torch.Tensor]:
     """How often each token occurs in `input_ids` and in `target_input_ids`, (vocab_size,) each."""
-
-    def flat(column: str) -> np.ndarray:
-        chunks = dataset.with_format("arrow").iter(10_000)
-        return np.concatenate([np.asarray(chunk[column].combine_chunks().flatten()) for chunk in chunks])
-
     return tuple(
-        torch.from_numpy(np.bincount(flat(name), minlength=vocab_size)) for name in ("input_ids", "target_input_ids")
+        torch.from_numpy(np.bincount(_flat(dataset, name), minlength=vocab_size))
+        for name in ("input_ids", "target_input_ids")
     )
+
+
+def _flat(dataset: Dataset, column: str) -> np.ndarray:
+    """All numbers in a column of lists, one after the other."""
+    chunks = dataset.with_format("arrow").iter(10_000)
+    return np.concatenate([np.asarray(chunk[column].combine_chunks().flatten()) for chunk in chunks])
 
 
 def _tokenized(
     dataset: Dataset,
-    encode: Callable[[list[str], list[str], list[int]], dict[str, list]],
+    encode: Callable[..., dict[str, list]],
     names: Sequence[str],
-    max_length: int,
+    report: Report,
     shortest: int = 1,
-) -> tuple[Dataset, TokenizationReport]:
-    """The columns `names` that `encode` makes of sources, targets and row numbers, without pairs that do not fit.
+) -> tuple[Dataset, Report]:
+    """The columns `names` that `encode` makes of the text of each side and row numbers, without what does not fit.
 
-    The first two columns are the token ids of the two sides.
+    The first columns are the token ids of each side. `report` says what is too long; a copy of it is filled in.
     """
+    sides = _sides(dataset)
     dropped = {"too_long": 0, "too_short": 0, "empty": 0}
 
     def fitting(batch: dict[str, list], rows: list[int]) -> dict[str, list]:
         pairs = [
             pair
-            for pair in zip(batch["source"], batch["target"], rows, strict=True)
-            if all(side and not side.isspace() for side in pair[:2])
+            for pair in zip(*(batch[side] for side in sides), rows, strict=True)
+            if all(side and not side.isspace() for side in pair[:-1])
         ]
         dropped["empty"] += len(rows) - len(pairs)
         columns: dict[str, list] = {name: [] for name in (*names, "length")}
         encoded = encode(*map(list, zip(*pairs, strict=True))) if pairs else {}
         for values in zip(*encoded.values(), strict=True):
-            shorter, longer = sorted(map(len, values[:2]))
-            if longer > max_length or shorter < shortest:
-                dropped["too_long" if longer > max_length else "too_short"] += 1
+            lengths = [len(ids) for ids in values[: len(sides)]]
+            longer = max(lengths)
+            if longer > report.max_length or min(lengths) < shortest:
+                dropped["too_long" if longer > report.max_length else "too_short"] += 1
                 continue
             for name, value in zip(columns, (*values, longer), strict=True):
                 columns[name].append(value)
@@ -283,9 +385,9 @@ def _tokenized(
         new_fingerprint=generate_random_fingerprint(),  # computing one would pickle the tokenizer
         desc="Tokenising",
     )
-    report = TokenizationReport(max_length, len(tokenized), **dropped)
+    report = replace(report, kept=len(tokenized), **dropped)
     if not report.kept:
-        raise ValueError(f"No sentence pair is left to work with. {report}")
+        raise ValueError(f"No {report.unit.removesuffix('s')} is left to work with. {report}")
     if report.dropped:
         warnings.warn(str(report), stacklevel=3)
     return tokenized, report

@@ -12,7 +12,6 @@ from pathlib import Path
 from huggingface_hub import ModelCard, ModelCardData
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from hf_attncal.families import FAMILIES
 from hf_attncal.metrics import records
 
 from .folder import inspect_folder
@@ -38,6 +37,7 @@ class Result:
     measure: str
     value: float
     signature: str
+    digits: int = 1  # after the point
 
 
 @dataclass(frozen=True)
@@ -50,9 +50,12 @@ class _Kind:
     pairs: bool = False  # the example is `source ||| target`
 
 
+_DISCRETE = ("hard_attention", "streams", "leaky", "receptive_field_penalty")
 # By the name of the template.
 _KINDS = {
     "translation": _Kind(("calibration", "leaky", "gumbel"), "attention-calibration", "translation"),
+    "discrete_translation": _Kind(_DISCRETE, "discrete-transformer", "translation"),
+    "language": _Kind(_DISCRETE, "discrete-transformer", "text-generation"),
     "aligner": _Kind(
         ("prediction", "alignment_threshold", "symmetrization", "lowercase"), "word-alignment", None, pairs=True
     ),
@@ -80,7 +83,8 @@ def write_model_card(
         model_name: the heading, and the name that the example loads.
         summary: one or two sentences on what the model is.
         training_data: what it was trained on.
-        example: a source sentence for the example; of an aligner a pair `source ||| target`.
+        example: a source sentence for the example; of an aligner a pair `source ||| target`; of a language model the
+            beginning of a text.
         languages: language codes, source first.
         results: measured numbers. None leaves "Not measured" in the card.
         license: of the model, as the Hub spells it ("apache-2.0"). It is its publisher's to choose: without it the
@@ -93,8 +97,7 @@ def write_model_card(
         ValueError: `folder` does not hold a model of this package, or `example` is not a pair where one is needed.
     """
     found = inspect_folder(folder)
-    family = FAMILIES[found.model_type]
-    kind = _KINDS[family.card]
+    kind = _KINDS[found.card]
     if kind.pairs and example.count(" ||| ") != 1:
         raise ValueError(f"`example` of an aligner must be a pair `source ||| target`, got {example!r}.")
     data = ModelCardData(
@@ -104,7 +107,7 @@ def write_model_card(
         pipeline_tag=kind.task,
         tags=[kind.tag, "custom_code"],
     )
-    text = _TEMPLATES.get_template(f"{family.card}.md.jinja").render(
+    text = _TEMPLATES.get_template(f"{found.card}.md.jinja").render(
         card_data=data.to_yaml(),
         model_name=model_name,
         summary=summary,

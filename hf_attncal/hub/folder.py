@@ -15,6 +15,7 @@ class HubFolder:
     path: Path
     model_type: str
     architecture: str
+    card: str  # the template of its model card
     weight_bytes: int
     code_files: tuple[str, ...]
     problems: tuple[str, ...]
@@ -34,7 +35,8 @@ def inspect_folder(folder: str | Path) -> HubFolder:
     """
     folder = Path(folder)
     config = _read_config(folder)
-    auto_class = FAMILIES[config["model_type"]].auto
+    architecture = (config.get("architectures") or [None])[0]
+    auto_class, card = FAMILIES[config["model_type"]].auto_and_card(architecture)
     auto_map = config.get("auto_map", {})
     code_files = tuple(sorted(path.name for path in folder.glob("*.py")))
     weights = sorted(folder.glob("*.safetensors"))
@@ -58,7 +60,8 @@ def inspect_folder(folder: str | Path) -> HubFolder:
     return HubFolder(
         path=folder,
         model_type=config["model_type"],
-        architecture=(config.get("architectures") or ["unknown"])[0],
+        architecture=architecture or "unknown",
+        card=card,
         weight_bytes=sum(path.stat().st_size for path in weights),
         code_files=code_files,
         problems=tuple(problems),

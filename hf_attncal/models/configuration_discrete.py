@@ -38,7 +38,6 @@ class DiscreteTransformerConfig(FromStockMixin, MarianConfig):
         streams: 1: one stream of states. 2: a syntactic stream, which has queries, keys and soft values, routes a
             semantic stream, whose values are chosen by the same distribution, and which the output layer reads (sec.
             5). Each has embeddings, values and feed-forward layers of its own.
-        learned_positions: embeddings of positions are learned, not sinusoids; better where single positions count.
         relative_positions: every self-attention adds a learned bias to its scores, one for each head and distance up
             to so many positions; 0: none, as the paper. With it a head learns once, for all positions, to choose the
             token before.
@@ -71,7 +70,6 @@ class DiscreteTransformerConfig(FromStockMixin, MarianConfig):
 
     hard_attention: bool = True
     streams: int = 1
-    learned_positions: bool = False
     relative_positions: int = 0
     leaky: bool = False
     null_key_std: float | int | None = None

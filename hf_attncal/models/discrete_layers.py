@@ -16,6 +16,9 @@ from .configuration_discrete import DiscreteTransformerConfig
 from .functional import attention_scores, gumbel_attention, real_source_tokens, with_null_scores
 from .functional_discrete import Sampling, chosen_positions, extended_fields, gathered_values, one_hot_weights
 
+# In use, most scores that are compared at a time: they stay in a processor's cache.
+SCORES_AT_ONCE = 2**20
+
 
 class RelativePositions(nn.Module):
     """A learned bias on the scores of a self-attention, for each head and distance from query to key.
@@ -110,30 +113,27 @@ class DiscreteAttention(hf.MarianAttention):
         real = real_source_tokens(attention_mask)
         length, keys = query.shape[2], key.shape[2]
         if real is None and self.is_causal and length > 1:  # the kernels' way of saying that nothing is padding
-            real = torch.ones(length, keys, dtype=torch.bool, device=query.device).tril(keys - length)
+            real = torch.ones(1, 1, length, keys, dtype=torch.bool, device=query.device).tril(keys - length)
         bias = None if self.relative_positions is None else self.relative_positions(length, keys, first_query)
-        scores = attention_scores(query, key, self.scaling, real, bias)
-        nulls = 0
-        if self.null is not None:
-            nulls = 1
-            scores = with_null_scores(scores, query, self.null.key, self.scaling, self.null.bias)
-            real = None if real is None else nn.functional.pad(real, (1, 0), value=True)
         semantic, syntactic = value[..., : self.head_dim], value[..., self.head_dim :]
+        chosen = config.hard_attention and not self.training
+        nulls = 0 if self.null is None else 1  # columns of the scores before the first key's
 
         soft = None
-        if self.syntactic_output or not config.hard_attention:
-            soft = torch.softmax(scores, dim=-1)[..., nulls:]
-        if config.hard_attention and not self.training:
-            routing = chosen_positions(scores)
-            if nulls:
-                routing = routing - nulls  # NULL is the first column
+        if self.syntactic_output or not chosen:
+            scores = self._scores(query, key, real, bias)
+            if self.syntactic_output or not config.hard_attention:
+                soft = torch.softmax(scores, dim=-1)[..., nulls:]
+        if chosen:
+            routing = self._choose(query, key, real, bias) if soft is None else chosen_positions(scores) - nulls
             output = gathered_values(semantic, routing, nulls=bool(nulls))
-            weights = one_hot_weights(routing, keys, scores.dtype) if with_weights else None
+            weights = one_hot_weights(routing, keys, query.dtype) if with_weights else None
         else:
             routing = weights = soft
             if config.hard_attention:
+                choices = real if real is None or not nulls else nn.functional.pad(real, (1, 0), value=True)
                 how = (sampling or Sampling())._asdict()
-                routing = weights = gumbel_attention(scores, training=True, real=real, **how)[..., nulls:]
+                routing = weights = gumbel_attention(scores, training=True, real=choices, **how)[..., nulls:]
             output = torch.matmul(self._dropped(routing), semantic)
         output = self.out_proj(self._merge_heads(output))
         syntactic_output = None
@@ -141,6 +141,34 @@ class DiscreteAttention(hf.MarianAttention):
             expected = torch.matmul(self._dropped(soft), syntactic)
             syntactic_output = self.syntactic_out_proj(self._merge_heads(expected))
         return output, weights if with_weights else None, syntactic_output, routing if with_routing else None
+
+    def _scores(self, query: Tensor, key: Tensor, real: Tensor | None, bias: Tensor | None) -> Tensor:
+        """Scores, (B, H, T, S), or (B, H, T, 1 + S) with those of NULL."""
+        scores = attention_scores(query, key, self.scaling, real, bias)
+        if self.null is None:
+            return scores
+        return with_null_scores(scores, query, self.null.key, self.scaling, self.null.bias)
+
+    def _choose(self, query: Tensor, key: Tensor, real: Tensor | None, bias: Tensor | None) -> Tensor:
+        """The chosen positions, (B, H, T), -1 for NULL; of long text some queries at a time.
+
+        What soft attention has to keep for its values is of no use here once it has been compared, so that memory
+        grows with the length, and not with its square.
+        """
+        batch, heads, length, _ = query.shape
+        rows = max(1, SCORES_AT_ONCE // (batch * heads * key.shape[2]))
+        nulls = 0 if self.null is None else 1
+        if rows >= length:
+            choice = chosen_positions(self._scores(query, key, real, bias))
+        else:
+            parts = []
+            for start in range(0, length, rows):
+                part = slice(start, start + rows)
+                real_part = real if real is None or real.shape[2] == 1 else real[:, :, part]
+                bias_part = None if bias is None else bias[:, part]
+                parts.append(chosen_positions(self._scores(query[:, :, part], key, real_part, bias_part)))
+            choice = torch.cat(parts, dim=2)
+        return choice - nulls if nulls else choice
 
     def _keys_and_values(
         self, states: Tensor, router: Tensor, is_cross_attention: bool, past_key_values: Cache | None

@@ -47,12 +47,6 @@ class DiscretePreTrainedModel(WholeCheckpointMixin, hf.MarianPreTrainedModel):
         elif hasattr(module, "final_logits_bias"):
             module.final_logits_bias.zero_()
 
-    def post_init(self) -> None:
-        """As transformers'; tables of positions that are learned are saved and looked for, as others are not."""
-        super().post_init()
-        if self.config.learned_positions:
-            self._keys_to_ignore_on_save = self._keys_to_ignore_on_load_missing = set()
-
     def save_pretrained(self, *args, **kwargs) -> None:
         """As transformers'; the saved folder names the code of every model that its weights are loaded into."""
         if self._auto_class is not None:
@@ -94,27 +88,6 @@ class DiscretePreTrainedModel(WholeCheckpointMixin, hf.MarianPreTrainedModel):
         """The optimiser steps that the model was trained for; `None` where nothing follows them."""
         counts = (module for module in self.modules() if isinstance(module, StepCount))
         return next((int(count.annealing_step) for count in counts), None)
-
-
-class LearnedPositions(nn.Embedding):
-    """Learned embeddings of positions, scaled as those of tokens are; called as Marian's sinusoids are."""
-
-    def __init__(self, positions: int, width: int, scale: float):
-        super().__init__(positions, width)
-        self.scale = scale
-
-    def forward(self, shape: torch.Size, past: int = 0, position_ids: Tensor | None = None) -> Tensor:
-        """Embeddings of the positions after the first `past`, or of `position_ids`, (..., T, d_model)."""
-        if position_ids is None:
-            position_ids = past + torch.arange(shape[1], device=self.weight.device)
-        return super().forward(position_ids) * self.scale
-
-
-def _position_embeddings(config: DiscreteTransformerConfig) -> nn.Embedding:
-    positions, width = config.max_position_embeddings, config.d_model
-    if config.learned_positions:
-        return LearnedPositions(positions, width, math.sqrt(width) if config.scale_embedding else 1.0)
-    return hf.MarianSinusoidalPositionalEmbedding(positions, width, config.pad_token_id)
 
 
 def _check_lengths(config: DiscreteTransformerConfig, name: str, length: int) -> None:
@@ -229,7 +202,9 @@ class DiscreteEncoder(_EmbeddedStreamsMixin, DiscretePreTrainedModel, hf.MarianE
         self.embed_tokens = nn.Embedding(config.vocab_size, config.d_model, self.padding_idx)
         if config.streams == 2:
             self.syntactic_embed_tokens = nn.Embedding(config.vocab_size, config.d_model, self.padding_idx)
-        self.embed_positions = _position_embeddings(config)
+        self.embed_positions = hf.MarianSinusoidalPositionalEmbedding(
+            config.max_position_embeddings, config.d_model, self.padding_idx
+        )
         self.layers = nn.ModuleList([DiscreteEncoderLayer(config, i) for i in range(config.encoder_layers)])
         self.gradient_checkpointing = False
         self.post_init()
@@ -295,7 +270,9 @@ class DiscreteDecoder(_EmbeddedStreamsMixin, DiscretePreTrainedModel, hf.MarianD
         self.embed_tokens = nn.Embedding(config.decoder_vocab_size, config.d_model, self.padding_idx)
         if config.streams == 2:
             self.syntactic_embed_tokens = nn.Embedding(config.decoder_vocab_size, config.d_model, self.padding_idx)
-        self.embed_positions = _position_embeddings(config)
+        self.embed_positions = hf.MarianSinusoidalPositionalEmbedding(
+            config.max_position_embeddings, config.d_model, self.padding_idx
+        )
         self.layers = nn.ModuleList([DiscreteDecoderLayer(config, i) for i in range(config.decoder_layers)])
         self.gradient_checkpointing = False
         self.post_init()
@@ -338,6 +315,8 @@ class DiscreteDecoder(_EmbeddedStreamsMixin, DiscretePreTrainedModel, hf.MarianD
             if self.config.is_encoder_decoder:
                 past_key_values = EncoderDecoderCache(past_key_values, DynamicCache(config=self.config))
         past = past_key_values.get_seq_length() if past_key_values is not None else 0
+        if isinstance(past, Tensor):  # a static cache counts on in it, layer by layer
+            past = past.clone()
         name = "input_ids" if given is input_ids else "inputs_embeds"
         name = f"decoder_{name}" if self.config.is_encoder_decoder else name  # as the model calls it
         _check_lengths(self.config, name, length and past + length)

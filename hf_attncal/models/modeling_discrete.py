@@ -362,6 +362,8 @@ class DiscreteTransformerForCausalLM(_HeadMixin, DiscretePreTrainedModel, Genera
         Raises:
             ValueError: see `DiscreteDecoder.forward`.
         """
+        if shift_labels is None and labels is not None:
+            shift_labels = nn.functional.pad(labels[:, 1:], (0, 1), value=IGNORE_INDEX)
         outputs = self.model(
             input_ids=input_ids,
             attention_mask=attention_mask,
@@ -370,9 +372,7 @@ class DiscreteTransformerForCausalLM(_HeadMixin, DiscretePreTrainedModel, Genera
             inputs_embeds=inputs_embeds,
             use_cache=use_cache,
             syntactic_inputs_embeds=syntactic_inputs_embeds,
-            output_receptive_fields=self._wants_fields(
-                output_receptive_fields, labels if shift_labels is None else shift_labels
-            ),
+            output_receptive_fields=self._wants_fields(output_receptive_fields, shift_labels),
             sampling=_sampling(self.config, self.schedule),
             return_dict=True,
             **kwargs,
@@ -381,8 +381,6 @@ class DiscreteTransformerForCausalLM(_HeadMixin, DiscretePreTrainedModel, Genera
         keep = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
         logits = self.lm_head(hidden_states[:, keep])
         losses = {}
-        if shift_labels is None and labels is not None:
-            shift_labels = nn.functional.pad(labels[:, 1:], (0, 1), value=IGNORE_INDEX)
         if shift_labels is not None:
             losses = self._losses("lm_loss", logits, shift_labels, num_items_in_batch, self.schedule, fields)
         return DiscreteCausalLMOutput(

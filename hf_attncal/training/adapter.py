@@ -143,7 +143,7 @@ def train_adapter(
         if run.results is not None:
             return run.results
         args, output = run.args, Path(run.args.output_dir)
-        splits = hold_out(read_text(config.data), config.data.held_out_pairs)
+        splits = hold_out(read_text(config.data), config.data.held_out)
         tokenizer = AutoTokenizer.from_pretrained(config.model.checkpoint, revision=config.model.revision)
         with args.main_process_first(local=False):
             checkpoint = base_checkpoint(config.model, tokenizer, output, write=args.process_index == 0)

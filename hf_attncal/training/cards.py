@@ -11,6 +11,7 @@ from .settings import Settings, as_list
 # Of the example: whose sentences a text holds is not ours to publish.
 SENTENCE = "A sentence to translate."
 PAIR = "A source sentence . ||| Its translation ."
+BEGINNING = ""  # of a text: any has it
 
 
 def write_card(
@@ -21,10 +22,10 @@ def write_card(
     Args:
         folder: that it is saved in.
         config: of the run.
-        results: of the run, with `sentence_pairs`.
+        results: of the run, with what was kept of its text.
         summary: what the model is, in a sentence.
         scores: what was measured.
-        example: `SENTENCE`, or for an aligner `PAIR`.
+        example: `SENTENCE`, for an aligner `PAIR`, for a language model `BEGINNING`.
     """
     write_model_card(folder, **_about(config, results), summary=summary, results=list(scores), example=example)
 
@@ -60,12 +61,13 @@ def attention(switches: Any) -> str:
 
 def _about(config: Settings, results: dict[str, Any]) -> dict[str, Any]:
     """What every card says in the same way."""
-    train = config.data.train
-    names = [train["dataset"]] if "dataset" in train else as_list(train["source"]) + as_list(train["target"])
+    data, train = config.data, config.data.train
+    files = [name for side in data.sides for name in as_list(train.get(side, []))]
+    names = [train["dataset"]] if "dataset" in train else files
     listed = ", ".join(f"`{Path(name).name if 'dataset' not in train else name}`" for name in names)
     return {
         "model_name": Path(config.training["output_dir"]).resolve().name,
-        "training_data": f"{listed}: {results['sentence_pairs']['train']['kept']:,} sentence pairs",
+        "training_data": f"{listed}: {results[data.units]['train']['kept']:,} {data.units.replace('_', ' ')}",
         "languages": config.card.languages,
         "license": config.card.license,
     }

@@ -66,6 +66,34 @@ def translation_defaults(pairs: int, steps: int | None = None) -> dict[str, Any]
     }
 
 
+def language_defaults(lines: int, steps: int | None = None) -> dict[str, Any]:
+    """Settings of a small language model for so many lines, as sections of `configs/reference_language.yaml`.
+
+    Those of a translation model for as many pairs, with four layers; not measured.
+
+    Args:
+        lines: of the training text.
+        steps: as for `translation_defaults`.
+
+    Raises:
+        ValueError: `lines` or `steps` below 1.
+    """
+    sections = translation_defaults(lines, steps)
+    both = sections["model"]
+    kept = ("attn_implementation", "d_model", "activation_function", "max_position_embeddings", "scale_embedding")
+    return {
+        "tokenizer": sections["tokenizer"],
+        "model": {
+            **{name: both[name] for name in (*kept, "init_std", "dropout")},
+            "decoder_layers": 4,
+            "decoder_attention_heads": both["decoder_attention_heads"],
+            "decoder_ffn_dim": 4 * both["d_model"],
+        },
+        "training": sections["training"],
+        "average_last": sections["average_last"],
+    }
+
+
 def adapter_defaults(pairs: int, steps: int | None = None) -> dict[str, Any]:
     """Settings of an adapter's training on so many sentence pairs, as sections of `configs/reference_adapter.yaml`.
 

@@ -27,7 +27,7 @@ from hf_attncal.inference.loading import file_beside
 from hf_attncal.metrics import records
 
 from .averaging import last_checkpoints
-from .settings import FILES, LINKS, SPLITS, Settings, as_list
+from .settings import LINKS, SPLITS, Settings, as_list
 
 RUN, RESULTS, LOCK, UNFINISHED = "run.json", "results.json", "run.lock", "unfinished"
 # Training arguments that do not change a run: places, what is logged, workers. The beginnings of their names.
@@ -209,7 +209,7 @@ def identity(config: Settings, args: TrainingArguments) -> dict[str, Any]:
     files = config.data.files()
     hashes = {name: _sha256(path) if path.is_file() else f"no file {path}" for name, path in files.items()}
     for entry in (plain["data"][split] or {} for split in SPLITS):
-        for key in (*FILES, *LINKS):
+        for key in (*config.data.sides, *LINKS):
             names = entry.get(key)
             if names:
                 entry[key] = [hashes[name] for name in as_list(names)]

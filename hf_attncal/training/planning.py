@@ -223,7 +223,7 @@ def plan(trainer: Trainer, config: Settings, reports: dict[str, Any], run: Run, 
     Args:
         trainer: of the run; some steps are trained with it.
         config: of the run.
-        reports: which sentence pairs of each text were kept.
+        reports: what was kept of each text.
         run: from `run.start`.
         before: seconds for what comes before the training, besides what this process has spent.
 
@@ -236,7 +236,7 @@ def plan(trainer: Trainer, config: Settings, reports: dict[str, Any], run: Run, 
     check_steps(trainer, config)
     steps = total_steps(trainer)
     epoch = len(trainer.get_train_dataloader()) / trainer.args.gradient_accumulation_steps
-    found = _text(trainer.train_dataset, reports)
+    found = _text(trainer.train_dataset, reports, config)
     parameters = list(trainer.model.parameters())
     found["parameters"] = sum(parameter.numel() for parameter in parameters)
     found["trained_parameters"] = sum(parameter.numel() for parameter in parameters if parameter.requires_grad)
@@ -249,32 +249,37 @@ def plan(trainer: Trainer, config: Settings, reports: dict[str, Any], run: Run, 
     return found | _costs(run, before + steps * speed.seconds, speed.memory)
 
 
-def plan_of_counts(text: Dataset, reports: dict[str, Any], run: Run, seconds: float) -> dict[str, Any]:
+def plan_of_counts(
+    text: Dataset, config: Settings, reports: dict[str, Any], run: Run, seconds: float
+) -> dict[str, Any]:
     """What a run without steps would be: the aligner that counts.
 
     Args:
         text: tokenised.
-        reports: which sentence pairs of each text were kept.
+        config: of the run.
+        reports: what was kept of each text.
         run: from `run.start`.
         seconds: for all that this process has not done.
 
     Returns:
-        `sentence_pairs`, `tokens` of each side, `minutes` and `memory_bytes`.
+        `sentence_pairs` (or `sequences`), `tokens` of each side, `minutes` and `memory_bytes`.
     """
-    found = _text(text, reports)
+    found = _text(text, reports, config)
     source, target = (text.with_format("numpy")[name] for name in found["tokens"])
     cells = sum(len(one) * len(other) for one, other in zip(source, target, strict=True))
     return found | _costs(run, seconds, (peak_memory() or 0) + _BYTES_OF_A_CELL * cells)
 
 
-def _text(text: Dataset, reports: dict[str, Any]) -> dict[str, Any]:
-    """The pairs and tokens of a tokenised text; printed, too."""
+def _text(text: Dataset, reports: dict[str, Any], config: Settings) -> dict[str, Any]:
+    """What was kept of a text, and its tokens; printed, too."""
     for name, report in reports.items():
         print(f"Text, {name}: {report}")
     tokens = {name: count_tokens(text, name) for name in _SIDES if name in text.column_names}
-    source, target = tokens.values()
-    print(f"Tokens: {source:,} of the source, {target:,} of the target")
-    return {"sentence_pairs": {name: dataclasses.asdict(report) for name, report in reports.items()}, "tokens": tokens}
+    sides = config.data.sides if len(tokens) > 1 else ()
+    of_sides = [f" of the {side}" for side in sides] or [""]
+    print("Tokens: " + ", ".join(f"{count:,}{side}" for count, side in zip(tokens.values(), of_sides, strict=True)))
+    kept = {name: dataclasses.asdict(report) for name, report in reports.items()}
+    return {config.data.units: kept, "tokens": tokens}
 
 
 def _costs(run: Run, seconds: float, memory: int | None) -> dict[str, Any]:

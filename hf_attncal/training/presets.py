@@ -4,10 +4,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
-from hf_attncal.data.corpora import load_parallel
 from hf_attncal.data.text import read_lines
 
-from .settings import DataConfig, Settings, as_list, check, hints_of, merge, read_settings
+from .settings import Settings, as_list, check, hints_of, merge, read_settings
 
 FOLDER = Path(__file__).with_name("presets")
 _FITTED = "small"  # the preset whose sizes and steps follow from the amount of text
@@ -16,7 +15,7 @@ _SHARES = ("warmup_steps", "logging_steps", "eval_steps", "save_steps")
 
 
 def names_of(job: str) -> tuple[str, ...]:
-    """The presets of a job ("translation", "adapter", "aligner")."""
+    """The presets of a job ("translation", "adapter", "aligner", "language")."""
     return tuple(sorted(path.stem for path in (FOLDER / job).glob("*.yaml")))
 
 
@@ -37,7 +36,7 @@ def sections_of(
         job: whose preset.
         config_class: of the job.
         values: settings as YAML gives them.
-        fitted: sections for so many sentence pairs and optimiser steps; None: as many steps as fit the text.
+        fitted: sections for so many lines of text and optimiser steps; None: as many steps as fit the text.
 
     Raises:
         ValueError: no such preset, or no text to fit it to.
@@ -49,7 +48,7 @@ def sections_of(
     sections = read_preset(job, name)
     if name == _FITTED:
         steps = config_class.steps_given(values)
-        fitting = fitted(count_pairs(values.get("data", {}), config_class), steps or None)
+        fitting = fitted(count_lines(values.get("data", {}), config_class), steps or None)
         if "num_train_epochs" in values.get("training", {}) and not steps:  # how many steps is up to the tokens
             planned = fitting["training"].pop("max_steps")
             fitting["training"] |= {key: fitting["training"][key] / planned for key in _SHARES}
@@ -71,19 +70,20 @@ def anneal(sections: dict[str, Any], section: str, values: dict[str, Any]) -> No
             sections[section]["annealing_steps"] = round(_ANNEALED * steps)
 
 
-def count_pairs(section: dict[str, Any], config_class: type[Settings]) -> int:
-    """The lines of the training text that a section `data` names.
+def count_lines(section: dict[str, Any], config_class: type[Settings]) -> int:
+    """The lines of the training text, of each side, that a section `data` names.
 
     Raises:
         ValueError: it names none, or text that cannot be read.
     """
-    check(section, hints_of(DataConfig), "data")
-    data = DataConfig(**section)
+    data_class = hints_of(config_class)["data"]
+    check(section, hints_of(data_class), "data")
+    data = data_class(**section)
     data.check(config_class.links)
     if data.train is None:
         raise ValueError("`data.train` must name the text to train on, got none.")
     data.files()  # refuses pipes, which would be empty the next time
     corpus = data.corpus("train")
     if "dataset" in corpus:
-        return len(load_parallel(corpus))
-    return sum(len(read_lines(file)) for file in as_list(corpus["source"]))
+        return len(data.load("train"))
+    return sum(len(read_lines(file)) for file in as_list(corpus[data.sides[0]]))

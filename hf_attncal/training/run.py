@@ -14,15 +14,14 @@ from accelerate import PartialState
 from datasets import Dataset
 from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase, Trainer, set_seed
 
-from hf_attncal.data.corpora import all_lines, load_parallel, lowercased
+from hf_attncal.data.corpora import all_lines, lowercased
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
-from hf_attncal.families import Family
 from hf_attncal.metrics import records
 
 from .averaging import average_checkpoints, last_checkpoints
 from .folder import RESULTS, Run, check_free, claimed, fill, finish_run
 from .interrupts import how_to_go_on, saved_on_interrupt
-from .settings import SPLITS, DataConfig, Settings, hints_of, merge, read_settings
+from .settings import SPLITS, Settings, TextConfig, hints_of, merge, read_settings
 
 # Above it a mask network keeps everything.
 _IDLE_MASK = 0.999
@@ -112,22 +111,22 @@ def start(config: Settings, resume: bool, allow_changes: bool, dry_run: bool = F
         yield run
 
 
-def read_text(data: DataConfig, splits: Iterable[str] = SPLITS) -> dict[str, Dataset]:
+def read_text(data: TextConfig, splits: Iterable[str] = SPLITS) -> dict[str, Dataset]:
     """The text of the splits that the config names, in lower case if it says so."""
-    text = {name: load_parallel(data.corpus(name)) for name in splits if getattr(data, name)}
-    return {name: lowercased(pairs) for name, pairs in text.items()} if data.lowercase else text
+    text = {name: data.load(name) for name in splits if getattr(data, name)}
+    return {name: lowercased(lines) for name, lines in text.items()} if data.lowercase else text
 
 
-def held_out_rows(text: dict[str, Dataset], pairs: int) -> frozenset[int]:
-    """Which `pairs` pairs of train, at most a tenth, are to be dev: evenly spread; none where there is a dev."""
+def held_out_rows(text: dict[str, Dataset], wanted: int) -> frozenset[int]:
+    """Which `wanted` rows of train, at most a tenth, are to be dev: evenly spread; none where there is a dev."""
     size = len(text["train"])
-    count = 0 if "dev" in text else min(pairs, size // 10)
+    count = 0 if "dev" in text else min(wanted, size // 10)
     return frozenset(size * (2 * number + 1) // (2 * count) for number in range(count))
 
 
-def hold_out(text: dict[str, Dataset], pairs: int) -> dict[str, Dataset]:
-    """The text with the pairs of `held_out_rows` as dev."""
-    rows = held_out_rows(text, pairs)
+def hold_out(text: dict[str, Dataset], wanted: int) -> dict[str, Dataset]:
+    """The text with the rows of `held_out_rows` as dev."""
+    rows = held_out_rows(text, wanted)
     if not rows:
         return text
     train = text["train"]
@@ -137,16 +136,19 @@ def hold_out(text: dict[str, Dataset], pairs: int) -> dict[str, Dataset]:
     }
 
 
-def build_tokenizer(config: Settings, run: Run, text: Dataset) -> PreTrainedTokenizerBase:
-    """The tokenizer of a run: the named one, that of `model.init_from`, or a joint BPE of the training text.
+def build_tokenizer(
+    config: Settings, run: Run, text: Dataset, learn: Callable[..., PreTrainedTokenizerBase] = train_bpe_tokenizer
+) -> PreTrainedTokenizerBase:
+    """The tokenizer of a run: the named one, that of `model.init_from`, or what is learned of the training text.
 
-    The BPE is trained by the first process and read from the output folder by every one; a run that goes on finds it
+    It is learned by the first process and read from the output folder by every one; a run that goes on finds it
     there.
 
     Args:
         config: with the sections `tokenizer` and `model`.
         run: from `start`.
         text: of the training.
+        learn: takes the arguments of `train_bpe_tokenizer`, a joint BPE. Words may be fewer than were asked for.
 
     Raises:
         ValueError: the text has fewer pieces than were asked for (not: than a preset has as its limit).
@@ -158,8 +160,9 @@ def build_tokenizer(config: Settings, run: Run, text: Dataset) -> PreTrainedToke
     args = run.args
     with args.main_process_first(local=False):
         if args.process_index == 0 and run.checkpoint is None:
-            trained = train_bpe_tokenizer(all_lines(text), settings.vocab_size, show_progress=not args.disable_tqdm)
-            if len(trained) < config.given.get("tokenizer", {}).get("vocab_size", 0):
+            trained = learn(all_lines(text), settings.vocab_size, show_progress=not args.disable_tqdm)
+            asked = config.given.get("tokenizer", {}).get("vocab_size", 0)
+            if len(trained) < asked and getattr(settings, "kind", "bpe") == "bpe":
                 raise ValueError(
                     f"`tokenizer.vocab_size` must be at most {len(trained)} for this text, in which no more pieces "
                     f"occur twice, got {settings.vocab_size}. Lower it, or give more text."
@@ -168,17 +171,19 @@ def build_tokenizer(config: Settings, run: Run, text: Dataset) -> PreTrainedToke
         return AutoTokenizer.from_pretrained(args.output_dir)
 
 
-def build_model(family: Family, section: dict[str, Any], tokens: dict[str, Any]) -> PreTrainedModel:
+def build_model(
+    model_class: type[PreTrainedModel], section: dict[str, Any], tokens: dict[str, Any]
+) -> PreTrainedModel:
     """The model of a `model` section: freshly initialised, or loaded from its `init_from`.
 
-    Keys of the section that are fields of the family's configuration go there; with `init_from` they change what was
+    Keys of the section that are fields of the class's configuration go there; with `init_from` they change what was
     saved. `tokens` are the fields of a fresh one that belong to the tokenizer.
     """
-    fields = {name: value for name, value in section.items() if name in hints_of(family.config_class)}
+    fields = {name: value for name, value in section.items() if name in hints_of(model_class.config_class)}
     kernel = {"attn_implementation": section.get("attn_implementation")}
     if section.get("init_from"):
-        return family.model_class.from_pretrained(section["init_from"], **kernel, **fields)
-    return family.model_class(family.config_class(**kernel, **tokens | fields))
+        return model_class.from_pretrained(section["init_from"], **kernel, **fields)
+    return model_class(model_class.config_class(**kernel, **tokens | fields))
 
 
 def train(
@@ -186,12 +191,13 @@ def train(
 ) -> tuple[PreTrainedModel, dict[str, Any]]:
     """Train; the final model (the mean of the last `average_last` checkpoints), and how its results begin.
 
-    That is: settings, software, hardware, data, sentence pairs, numbers of parameters, steps, seconds and tokens.
+    That is: settings, software, hardware, data, sentence pairs (or sequences), numbers of parameters, steps, seconds
+    and tokens.
 
     Args:
         trainer: a Trainer with `tokens_name` and `wall_seconds`.
         config: of the run.
-        reports: which sentence pairs of each text were kept.
+        reports: what was kept of each text.
         run: from `start`.
     """
     args = trainer.args
@@ -217,7 +223,7 @@ def train(
         weights[name].copy_(tensor)  # in place, which reaches tied weights too
     results = {
         **records.record(config.published(), config.data.files(), processes=args.world_size, bf16=args.bf16),
-        "sentence_pairs": {name: asdict(report) for name, report in reports.items()},
+        config.data.units: {name: asdict(report) for name, report in reports.items()},
         "parameters": sum(parameter.numel() for parameter in parameters),
         "trained_parameters": sum(parameter.numel() for parameter in parameters if parameter.requires_grad),
         "steps": trainer.state.global_step,

@@ -1,8 +1,8 @@
 """Settings of a training run: YAML with inheritance and overrides, typed sections, and what is said of a wrong one.
 
 A file states only what differs from the file named by its `base:` key (relative to it), or from the defaults.
-The references in configs/ (`reference_translation.yaml`, `_aligner`, `_adapter`) explain every key. Whatever is wrong
-with a key or a value is said before any text is read, in one form: `section.key`, the rule, the value.
+The references in configs/ (`reference_translation.yaml`, `_aligner`, `_adapter`, `_language`) explain every key.
+What is wrong with a key or a value is said before any text is read, in one form: `section.key`, the rule, the value.
 """
 
 import copy
@@ -21,10 +21,12 @@ from typing import Annotated, Any, ClassVar, Literal, Self, Union, get_args, get
 
 import torch
 import yaml
+from datasets import Dataset
 from huggingface_hub.errors import StrictDataclassError
 from sacrebleu.metrics import BLEU
 from transformers import TrainingArguments
 
+from hf_attncal.data.corpora import PARALLEL, PLAIN, load_parallel, load_plain
 from hf_attncal.inference.names import MODEL_FILES, TOKENIZER_FILES, check_name
 
 from .arguments import AttnCalTrainingArguments
@@ -186,25 +188,18 @@ def _problem(value: Any, hint: Any) -> str:
 
 # ---- sections ----
 
-# An entry of `data`: files, or a dataset of the Hub.
-FILES = {"source": str | list[str], "target": str | list[str]}
-DATASET = {"dataset": str, "config": str | None, "split": str, "source_field": str, "target_field": str}
 LINKS = ("guide", "gold")
 
 
 @dataclass
-class DataConfig:
-    """Parallel text; file names are under `root`.
+class TextConfig:
+    """Text; file names are under `root`. A kind of text has a class, with the sides that an entry names.
 
     Args:
         root: folder of the files.
-        max_length: most tokens of a side in training; longer pairs are left out and counted.
+        max_length: most tokens of a side in training; what is longer is left out and counted.
         lowercase: lower-case the text. An aligner then lower-cases what it aligns, too.
-        train, dev, test: `{source, target}`, files or lists of files, or a Hub dataset (see
-            `data.corpora.load_parallel`). In an aligner's job `guide` and `gold` name files of links of the pairs in
-            Pharaoh format: links to learn from, and annotated ones to measure with.
-        held_out_pairs: where there is no dev text, so many pairs of train are taken for it, evenly spread, at most a
-            tenth.
+        train, dev, test: files or lists of files, by side, or a Hub dataset (see `data.corpora`).
     """
 
     root: str | None = None
@@ -213,16 +208,31 @@ class DataConfig:
     train: dict[str, Any] | None = None
     dev: dict[str, Any] | None = None
     test: dict[str, Any] | None = None
-    held_out_pairs: NotNegative = 0
+
+    sides: ClassVar[tuple[str, ...]]
+    units: ClassVar[str]  # what results call the rows that were kept
+
+    @property
+    def held_out(self) -> int:
+        """Where there is no dev text, so many rows of train are taken for it, evenly spread, at most a tenth."""
+        raise NotImplementedError
+
+    def load(self, split: str) -> Dataset:
+        """The text of a split, with a column a side.
+
+        Raises:
+            ValueError: it cannot be read.
+        """
+        raise NotImplementedError
 
     def path(self, name: str) -> Path:
         """A file of the config."""
         return Path(self.root or "") / name
 
     def corpus(self, split: str) -> dict[str, Any]:
-        """The text of a split as `load_parallel` takes it."""
+        """The text of a split as `data.corpora` takes it."""
         entry = {key: value for key, value in getattr(self, split).items() if key not in LINKS}
-        for side in FILES.keys() & entry.keys():
+        for side in entry.keys() & set(self.sides):
             names = entry[side]
             entry[side] = str(self.path(names)) if isinstance(names, str) else [str(self.path(n)) for n in names]
         return entry
@@ -234,7 +244,7 @@ class DataConfig:
             ValueError: one is a pipe.
         """
         entries = [getattr(self, split) or {} for split in SPLITS]
-        named = [entry.get(key) or [] for entry in entries for key in (*FILES, *LINKS)]
+        named = [entry.get(key) or [] for entry in entries for key in (*self.sides, *LINKS)]
         files = {name: self.path(name) for names in named for name in as_list(names)}
         for path in files.values():
             if path.is_fifo():
@@ -248,23 +258,84 @@ class DataConfig:
         """Check the entries of the splits; `links` are what they may name besides text, by split.
 
         Raises:
-            ValueError: an entry that is no pair of files and no dataset, or has one file for both sides.
+            ValueError: an entry that names neither the files of each side nor a dataset.
         """
+        files = {side: str | list[str] for side in self.sides}
+        dataset = {"dataset": str, "config": str | None, "split": str} | {f"{side}_field": str for side in self.sides}
         for split in SPLITS:
             entry = getattr(self, split)
             if entry is None:
                 continue
-            text = DATASET if "dataset" in entry else FILES
+            text = dataset if "dataset" in entry else files
             check(entry, text | ({links[split]: str | None} if split in links else {}), f"data.{split}")
             required = [key for key in text if key != "config"]
             if not all(entry.get(key) for key in required):
                 named = " and ".join(f"`{key}`" for key in required)
                 raise ValueError(f"`data.{split}` must name {named}, got {entry}.")
+
+
+@dataclass
+class DataConfig(TextConfig):
+    """Parallel text.
+
+    Args:
+        train, dev, test: as in `TextConfig`. In an aligner's job `guide` and `gold` name files of links of the pairs
+            in Pharaoh format: links to learn from, and annotated ones to measure with.
+        held_out_pairs: where there is no dev text, so many pairs of train are taken for it, evenly spread, at most a
+            tenth.
+    """
+
+    held_out_pairs: NotNegative = 0
+
+    sides = PARALLEL
+    units = "sentence_pairs"
+
+    @property
+    def held_out(self) -> int:
+        return self.held_out_pairs
+
+    def load(self, split: str) -> Dataset:
+        return load_parallel(self.corpus(split))
+
+    def check(self, links: Mapping[str, str]) -> None:
+        """As `TextConfig.check`.
+
+        Raises:
+            ValueError: also one file as both sides.
+        """
+        super().check(links)
+        for split in SPLITS:
+            entry = getattr(self, split) or {}
             both = set(as_list(entry.get("source", []))) & set(as_list(entry.get("target", [])))
             if both:
                 raise ValueError(
                     f"`data.{split}` must name a text in each language, got {min(both)} as source and as target."
                 )
+
+
+@dataclass
+class PlainConfig(TextConfig):
+    """Plain text, a sequence a line.
+
+    Args:
+        max_length: most tokens of a sequence, special tokens included.
+        end_of_sequence: a sequence ends in `</s>`, which the model learns to predict; False for sequences of a fixed
+            length, whose end says nothing.
+        held_out_lines: as `DataConfig.held_out_pairs`.
+    """
+
+    end_of_sequence: bool = True
+    held_out_lines: NotNegative = 0
+
+    sides = PLAIN
+    units = "sequences"
+
+    @property
+    def held_out(self) -> int:
+        return self.held_out_lines
+
+    def load(self, split: str) -> Dataset:
+        return load_plain(self.corpus(split))
 
 
 def as_list(names: str | list[str]) -> list[str]:
@@ -278,6 +349,13 @@ class TokenizerConfig:
 
     pretrained: str | None = None
     vocab_size: Positive = 8000
+
+
+@dataclass
+class LanguageTokenizerConfig(TokenizerConfig):
+    """That of a language model: `kind` "bpe", or "words" for languages of symbols that white space parts."""
+
+    kind: Literal["bpe", "words"] = "bpe"
 
 
 @dataclass

@@ -81,7 +81,7 @@ def train_translation(
     with start(config, resume, allow_changes, dry_run) as run:
         if run.results is not None:
             return run.results
-        splits = hold_out(read_text(config.data), config.data.held_out_pairs)
+        splits = hold_out(read_text(config.data), config.data.held_out)
         tokenizer = build_tokenizer(config, run, splits["train"])
         tokenized, reports = tokenize_splits(splits, tokenizer, config.data.max_length)
 
@@ -129,7 +129,7 @@ def build_translation_model(config: TranslationConfig, tokenizer: PreTrainedToke
         # BART's decoder starts with the end of sentence, the others with padding.
         "decoder_start_token_id": eos if config.model["backbone"] == "bart" else pad,
     }
-    return build_model(TRANSLATORS[config.model["backbone"]], config.model, tokens)
+    return build_model(TRANSLATORS[config.model["backbone"]].model_class, config.model, tokens)
 
 
 def tokenize_splits(

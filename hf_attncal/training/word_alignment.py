@@ -290,7 +290,7 @@ def train_aligner(
             counting = _counting_seconds(config, texts["train"], tokenizer)
         if config.family is FAMILIES["hmm_align"]:
             if run.dry:
-                return plan_of_counts(texts["train"], reports, run, counting)
+                return plan_of_counts(texts["train"], config, reports, run, counting)
             return in_first_process(
                 run.args.process_index == 0,
                 lambda: _count(config, run, texts["train"], tokenizer, reports, golds, sample),
@@ -304,7 +304,7 @@ def train_aligner(
 
         def build(config: AlignerConfig, args: AlignerTrainingArguments) -> AlignerTrainer:
             section = config.model | {"lowercase": config.data.lowercase}  # also of one that goes on from another
-            model = build_model(config.family, section, _of_text(config, tokenizer))
+            model = build_model(config.family.model_class, section, _of_text(config, tokenizer))
             if not config.model.get("init_from"):
                 model.set_token_counts(*token_counts(texts["train"], len(tokenizer)))
             trainer = AlignerTrainer(

@@ -24,6 +24,7 @@ RUNNING = ["training.bf16=false", "training.tokens_per_batch=200", "training.dis
 SCORING = ["evaluation.num_beams=1", "evaluation.max_new_tokens=4"]
 MARIAN = ["tokenizer.vocab_size=150", *TINY, *HEADS, *RUNNING, *SCORING]
 ADAPTER = [*RUNNING, *SCORING]
+LANGUAGE = ["tokenizer.vocab_size=100", "model.d_model=16", "model.decoder_ffn_dim=16", *RUNNING]
 ALIGNER = ["tokenizer.vocab_size=150", *TINY, "model.attention_heads=2", "model.ffn_dim=16", *RUNNING]
 
 
@@ -155,6 +156,33 @@ def test_a_file_of_settings_and_options_work_together(text, tmp_path):
     assert not (tmp_path / "other").exists()
 
 
+def test_train_makes_a_language_model_of_one_text(text, tmp_path, capsys):
+    output = tmp_path / "my model"
+    given = [f"--text={text / 'train.en'}", f"--test-text={text / 'test.en'}", "--streams=2", "--license=mit"]
+    assert main(["train", *given, "--output", str(output), "--steps=4", *LANGUAGE]) == 0
+    left = results(output)
+    assert (left["steps"], left["config"]["model"]["streams"], left["config"]["preset"]) == (4, 2, "small")
+    assert {name: kept["kept"] for name, kept in left["sequences"].items()} == {"train": 108, "test": 12, "dev": 12}
+    card = ModelCard.load(output / "README.md")
+    assert (card.data.license, card.data.pipeline_tag) == ("mit", "text-generation")
+    assert f"| perplexity on test | {left['test']['perplexity']:.3f} |" in card.text
+    assert capsys.readouterr().out.endswith(f"\nUse it: the Python example in '{output}'/README.md\n")
+
+
+def test_streams_make_a_discrete_transformer_that_translates(text, tmp_path):
+    output = tmp_path / "model"
+    assert main(["train", *files(text), "--output", str(output), "--streams=2", "--steps=2", *MARIAN]) == 0
+    assert results(output)["config"]["model"]["backbone"] == "discrete_transformer"
+    card = ModelCard.load(output / "README.md").text
+    assert "hard attention in a syntactic and a semantic stream" in card
+    assert "output_attention_details" not in card
+    source = tmp_path / "source"
+    source.write_text("a dog\n")
+    given = ["--device=cpu", "--beams=1", "--max-new-tokens=3", f"--input={source}", f"--output={tmp_path / 'out'}"]
+    assert main(["translate", str(output), *given]) == 0
+    assert (tmp_path / "out").read_text().count("\n") == 1
+
+
 # ---- a dry run ----
 
 
@@ -162,6 +190,7 @@ def plans(text: Path, base: Path) -> dict[str, list[str]]:
     return {
         "train": ["train", *files(text), *MARIAN],
         "adapt": ["adapt", str(base), *files(text), *ADAPTER],
+        "train --text": ["train", f"--text={text / 'train.en'}", *LANGUAGE],
         "align train": ["align", "train", *files(text), *ALIGNER],
         "align train hmm": ["align", "train", *files(text), "--preset=hmm", "tokenizer.vocab_size=150"],
     }
@@ -178,7 +207,8 @@ def test_a_dry_run_leaves_nothing_behind(name, base, text, tmp_path, monkeypatch
     assert list(tmp_path.iterdir()) == []
     assert sorted(base.rglob("*")) == before
     assert "Text, train: Kept " in told
-    assert re.search(r"Tokens: [\d,]+ of the source, [\d,]+ of the target\n", told)
+    sides = "" if name == "train --text" else r" of the source, [\d,]+ of the target"
+    assert re.search(rf"Tokens: [\d,]+{sides}\n", told)
     assert re.search(r"Memory: about \d+\.\d GB\nTime: about \d+\.\d minutes on this machine", told)
     assert ("parameters" in told) == (name != "align train hmm")
 
@@ -232,7 +262,20 @@ def test_ctrl_c_says_how_to_go_on(moment, text, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        ([], "--source and --target must be given, or `data.train` in the file of --config."),
+        ([], "--source and --target, or --text, must be given, or `data.train` in the file of --config."),
+        (
+            ["--text={text}/train.en", "--source={text}/train.en", "--target={text}/train.de"],
+            "--text is for a language model, --source for a translation model: give one of them.",
+        ),
+        (["--text={text}/train.en", "--leaky"], "--leaky is for the cross-attention"),
+        (["--text={text}/train.en", "--calibration=gated"], "--calibration is for the cross-attention"),
+        (["--text={text}/train.en", "--output=o", "--preset=base"], "`preset` must be one of ('small',), got 'base'"),
+        (["--text={empty}", "--output=o"], "is empty (0 bytes without text)"),
+        (["--dev-text={text}/dev.en", "--output=o"], "--source and --target, or --text, must be given"),
+        (
+            ["--source={text}/train.en", "--target={text}/train.de", "--streams=1", "--gumbel", "--output=o"],
+            "--gumbel is for Marian, --streams for a Discrete Transformer",
+        ),
         (["--source={text}/train.en"], "--source and --target belong together: give all or none."),
         (["--dev-target={text}/train.en"], "--dev-source and --dev-target belong together: give all or none."),
         (["--source={text}/train.en", "--target={text}/train.de"], "--output must be given, or `training.output_dir`"),

@@ -11,6 +11,7 @@ import pytest
 
 from hf_attncal.cli import build_parser
 from hf_attncal.training.adapter import AdapterConfig
+from hf_attncal.training.language import LanguageConfig
 from hf_attncal.training.settings import read_settings
 from hf_attncal.training.translation import TranslationConfig
 from hf_attncal.training.word_alignment import AlignerConfig
@@ -95,7 +96,12 @@ def test_attncal_knows_the_options_of_examples():
 
 
 def test_training_commands_have_settings_that_exist():
-    jobs = {"translation": TranslationConfig, "adapter": AdapterConfig, "aligner": AlignerConfig}
+    jobs = {
+        "translation": TranslationConfig,
+        "adapter": AdapterConfig,
+        "aligner": AlignerConfig,
+        "language": LanguageConfig,
+    }
     found = 0
     for document in DOCUMENTS:
         text = document.read_text(encoding="utf-8").replace("\\\n", " ")

@@ -85,7 +85,7 @@ def test_headlines_are_the_numbers_of_their_sources():
             else:
                 assert kind in ("interval_95", "extremes")
                 assert spread[0] <= figure["value"] <= spread[1], figure["name"]
-        scored = figure["unit"] == "BLEU" or figure["name"].endswith("_aer") or "/aer_" in figure["name"]
+        scored = figure["unit"] == "BLEU" or figure["name"].endswith(("_aer", "/f1")) or "/aer_" in figure["name"]
         difference = "_minus_" in figure["name"]
         assert bool(figure["signature"]) == (scored and not difference), figure["name"]
 

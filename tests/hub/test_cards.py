@@ -12,7 +12,7 @@ from huggingface_hub import ModelCard
 
 from hf_attncal import HMMAlignConfig, HMMAlignModel, MaskAlignConfig, MaskAlignModel
 from hf_attncal.adapters import AttentionCalibrationConfig
-from hf_attncal.data.tokenizer import train_bpe_tokenizer
+from hf_attncal.data.tokenizer import train_bpe_tokenizer, train_word_tokenizer
 from hf_attncal.families import FAMILIES
 from hf_attncal.hub import Result, inspect_folder, write_model_card
 from hf_attncal.hub.cards import _KINDS, CARD_END, CARD_START
@@ -132,6 +132,26 @@ def test_the_card_of_an_aligner(tmp_path):
 def test_the_example_of_an_aligner_must_be_a_pair(tmp_path, example):
     with pytest.raises(ValueError, match=r"`example` of an aligner must be a pair `source \|\|\| target`, got '"):
         card_of(tmp_path, {"model_type": "mask_align"}, example=example)
+
+
+def test_the_example_of_a_language_model_runs_without_the_package(tmp_path):
+    tokenizer = train_word_tokenizer(["( 1 ) 0"], vocab_size=20)
+    sizes = {"d_model": 8, "decoder_layers": 2, "decoder_attention_heads": 2, "decoder_ffn_dim": 8}
+    tokens = {f"{name}_token_id": getattr(tokenizer, f"{name}_token_id") for name in ("pad", "bos", "eos")}
+    config = FAMILIES["discrete_transformer"].config_class(
+        vocab_size=len(tokenizer), **sizes, **tokens, forced_eos_token_id=None
+    )
+    FAMILIES["discrete_transformer"].causal_class(config).save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    found = inspect_folder(tmp_path)
+    assert (found.problems, found.card) == ((), "language")
+    card = card_of(tmp_path, model_name=str(tmp_path), example="( 1")
+    assert ModelCard(card).data.pipeline_tag == "text-generation"
+    assert "- `hard_attention`: `True`" in card
+    blocked = "import sys\nsys.modules['hf_attncal'] = None\n"
+    shown = run(f"{blocked}{python_example(card)}print(fields.dtype, fields.shape[1:] == (generated.shape[1],) * 2)")
+    assert shown.startswith("['( 1")
+    assert shown.endswith("torch.bool True\n")
 
 
 # ---- of an adapter ----

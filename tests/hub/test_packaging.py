@@ -121,7 +121,9 @@ def test_what_is_imported_is_required_and_what_is_required_is_imported():
                 imported |= {alias.name.partition(".")[0] for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and not node.level:
                 imported.add(node.module.partition(".")[0])
-    others = {{"yaml": "pyyaml"}.get(name, name) for name in imported - sys.stdlib_module_names}
+    others = {
+        {"yaml": "pyyaml", "sklearn": "scikit-learn"}.get(name, name) for name in imported - sys.stdlib_module_names
+    }
     assert others - {"hf_attncal", "huggingface_hub"} == required
 
 
@@ -203,6 +205,7 @@ def test_what_needs_an_extra_says_in_one_line_which(bare, tmp_path):
         "import hf_attncal.data.corpora": ("accelerate", "train"),
         "import hf_attncal.adapters": ("peft", "adapters"),
         "import hf_attncal.analysis.plots": ("matplotlib", "plot"),
+        "import hf_attncal.metrics.chunks": ("scikit-learn", "probe"),
     }
     told = [
         f"{package} is not installed, which this needs: pip install 'hf_attncal[{extra}]'"

@@ -7,7 +7,7 @@ import json
 import sys
 
 import torch
-from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM
+from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoModelForSeq2SeqLM
 
 sys.modules["hf_attncal"] = None  # so that every import of the package fails, installed or not
 torch.set_num_threads(1)
@@ -31,6 +31,15 @@ for name in request["names"]:
     assert type(model).__module__.startswith("transformers_modules."), type(model).__module__
     model.save_pretrained(f"{request['destination']}/{name}")
     AutoConfig.from_pretrained(f"{request['destination']}/{name}", trust_remote_code=True)
+for name in request["discrete"]:
+    auto = AutoModelForCausalLM if name == "causal" else AutoModelForSeq2SeqLM
+    model = auto.from_pretrained(f"{request['source']}/{name}", trust_remote_code=True)
+    assert type(model).__module__.startswith("transformers_modules."), type(model).__module__
+    model.train()(**inputs, labels=inputs["input_ids"]).loss.backward()
+    tokens = model.eval().generate(**inputs, max_new_tokens=6, min_new_tokens=6).tolist()
+    untrained = [n for n, p in model.named_parameters() if p.requires_grad and p.grad is None]
+    answers[name] = {"tokens": tokens, "untrained": untrained, "annealing_step": model.annealing_step}
+    model.save_pretrained(f"{request['destination']}/{name}")
 bare = AutoModel.from_pretrained(f"{request['source']}/bare", trust_remote_code=True).eval()
 hidden = bare(**inputs, decoder_input_ids=inputs["input_ids"]).last_hidden_state
 answers["bare"] = {"class": type(bare).__name__, "sum": hidden.abs().sum().item()}

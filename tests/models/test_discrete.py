@@ -131,6 +131,15 @@ SETTINGS = {
     "hard": {"receptive_field_penalty": 0.3},
     "cold, half noise": {"gumbel_temperature": 0.5, "gumbel_noise": 0.5, "label_smoothing": 0.1},
     "straight-through": {"gumbel_straight_through": True, "receptive_field_penalty": 0.3},
+    "leaky": {"leaky": True, "receptive_field_penalty": 0.3},
+    "leaky, with a bias, soft": SOFT | {"leaky": True, "null_bias": -0.5},
+    "relative positions": {"relative_positions": 2, "receptive_field_penalty": 0.3},
+    "leaky, relative positions, straight-through": {
+        "leaky": True,
+        "relative_positions": 3,
+        "gumbel_straight_through": True,
+        "gumbel_noise": 0.0,
+    },
     "scaled": {"scale_embedding": True, "tie_word_embeddings": False, "receptive_field_penalty": 0.3},
 }
 

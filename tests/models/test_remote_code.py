@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from discrete_helpers import tiny_discrete
 from helpers import scatter, tiny_batch, tiny_model
 from huggingface_hub import ModelCard
 from transformers.utils import hub
@@ -20,6 +21,9 @@ MODELS = {
     "marian": {"calibration": "gated", "leaky": True, "gumbel": True},
     "bart": {"calibration": "annealed", "annealing_steps": 10, "mask_projection": "head", "leaky": True},
 }
+
+SCHEDULE = {"gumbel_final_temperature": 0.1, "gumbel_temperature_steps": 10, "receptive_field_penalty": 0.1}
+DISCRETE = {"seq2seq": {"streams": 2, **SCHEDULE}, "causal": {"streams": 1, **SCHEDULE}}
 
 ALIGNER = {
     "vocab_size": 11,
@@ -40,6 +44,7 @@ def in_fresh_process(source, destination, home, batch) -> dict:
     """Run PROGRAM on the folders in `source`, with an empty module cache, and return what it printed."""
     request = {
         "names": list(MODELS),
+        "discrete": list(DISCRETE),
         "source": str(source),
         "destination": str(destination),
         "inputs": {name: batch[name].tolist() for name in ("input_ids", "attention_mask")},
@@ -75,6 +80,12 @@ def generations(tmp_path_factory) -> dict:
         hidden = bare(**inputs, decoder_input_ids=inputs["input_ids"]).last_hidden_state
     bare.save_pretrained(root / "saved here" / "bare")
     answers["bare"] = {"class": type(bare).__name__, "sum": hidden.abs().sum().item()}
+    for name, switches in DISCRETE.items():
+        model = tiny_discrete(name, torch.float32, **switches).eval()
+        model.set_annealing_step(7)
+        tokens = model.generate(**inputs, max_new_tokens=6, min_new_tokens=6).tolist()
+        answers[name] = {"tokens": tokens, "untrained": [], "annealing_step": 7}
+        model.save_pretrained(root / "saved here" / name)
     target = {"target_input_ids": batch["labels"].clamp(min=0), "target_attention_mask": batch["labels"].ne(-100)}
     torch.manual_seed(3)
     aligner = MaskAlignModel(MaskAlignConfig(**ALIGNER)).eval()
@@ -126,6 +137,35 @@ class TestFolder:
     def test_ships_no_other_backbone(self, generations, family, place):
         other = {"marian": "bart", "bart": "marian"}[family]
         assert not list((generations["root"] / place / family).glob(f"modeling_*_{other}.py"))
+
+
+@pytest.mark.parametrize("place", ["saved there", "saved again"])
+@pytest.mark.parametrize("name", DISCRETE)
+def test_the_discrete_transformer(generations, name, place):
+    """Both streams and a causal model: the same tokens and step, and no parameter that does not learn."""
+    assert generations[place][name] == generations["here"][name]
+
+
+@pytest.mark.parametrize("name", DISCRETE)
+def test_the_folder_of_the_discrete_transformer(generations, name):
+    folder = generations["root"] / "saved again" / name
+    auto_map = json.loads((folder / "config.json").read_text())["auto_map"]
+    models = {"seq2seq": {"AutoModel", "AutoModelForSeq2SeqLM"}, "causal": {"AutoModelForCausalLM"}}
+    assert set(auto_map) == {"AutoConfig"} | models[name]
+    assert {path.name for path in folder.glob("*.py")} == {
+        "calibration.py",
+        "configuration_discrete.py",
+        "configuration_stock.py",
+        "discrete_layers.py",
+        "discrete_stacks.py",
+        "functional.py",
+        "functional_discrete.py",
+        "limits.py",
+        "loading.py",
+        "losses.py",
+        "modeling_discrete.py",
+        "outputs_discrete.py",
+    }
 
 
 @pytest.mark.parametrize("place", ["saved there", "saved again"])

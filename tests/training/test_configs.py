@@ -1,4 +1,4 @@
-"""The settings of the three jobs: the files under configs/, and what is said when one of them is wrong."""
+"""The settings of the jobs: the files under configs/, and what is said when one of them is wrong."""
 
 import dataclasses
 from pathlib import Path
@@ -11,11 +11,10 @@ from transformers import BartConfig, MarianConfig, PreTrainedConfig
 
 from hf_attncal import AttnCalMarianConfig, MaskAlignConfig
 from hf_attncal.families import TRANSLATORS
+from hf_attncal.models.configuration_discrete import DiscreteTransformerConfig
 from hf_attncal.training.adapter import AdapterConfig
+from hf_attncal.training.language import LanguageConfig
 from hf_attncal.training.settings import (
-    DataConfig,
-    EvaluationConfig,
-    TokenizerConfig,
     accumulation_steps,
     bf16_is_fast,
     hints_of,
@@ -25,10 +24,15 @@ from hf_attncal.training.translation import TranslationConfig
 from hf_attncal.training.word_alignment import AlignerConfig
 
 FOLDER = Path(__file__).parents[2] / "configs"
-JOBS = {"translation": TranslationConfig, "aligner": AlignerConfig, "adapter": AdapterConfig}
+JOBS = {
+    "translation": TranslationConfig,
+    "aligner": AlignerConfig,
+    "adapter": AdapterConfig,
+    "language": LanguageConfig,
+}
 # Those of adapters are in test_train_adapter.py.
-FILES = [(name, path) for name in ("translation", "aligner") for path in sorted(FOLDER.glob(f"{name}/*.yaml"))]
-FILES += [(name, FOLDER / f"reference_{name}.yaml") for name in ("translation", "aligner")]
+FILES = [(name, path) for name in JOBS if name != "adapter" for path in sorted(FOLDER.glob(f"{name}/*.yaml"))]
+FILES += [(name, FOLDER / f"reference_{name}.yaml") for name in JOBS if name != "adapter"]
 
 
 def load(path: Path, *overrides: str) -> TranslationConfig:
@@ -45,19 +49,21 @@ def test_every_file_is_valid(job, path, tmp_path):
     config = JOBS[job].make(read_settings(path, [f"training.output_dir={tmp_path}"]))
     assert config.arguments().seed == 1
     assert config.data.train
-    family = config.family if job == "aligner" else TRANSLATORS[config.model["backbone"]]
-    fields = hints_of(family.config_class).keys() & config.model.keys()
-    model = family.config_class(**{name: config.model[name] for name in fields})
+    if job == "language":
+        config_class = DiscreteTransformerConfig
+    else:
+        config_class = (config.family if job == "aligner" else TRANSLATORS[config.model["backbone"]]).config_class
+    fields = hints_of(config_class).keys() & config.model.keys()
+    model = config_class(**{name: config.model[name] for name in fields})
     assert all(getattr(model, name) == config.model[name] for name in fields)
 
 
 @pytest.mark.parametrize("job", JOBS)
 def test_reference_explains_every_key_of_our_own_sections(job):
     stated = reference(job)
-    sections = {"data": DataConfig, "tokenizer": TokenizerConfig, "evaluation": EvaluationConfig}
-    for name, cls in sections.items():
-        if name in stated:
-            assert set(stated[name]) == {f.name for f in dataclasses.fields(cls)}
+    made = JOBS[job].make({})
+    for name in {"data", "tokenizer", "evaluation"} & stated.keys():
+        assert set(stated[name]) == {f.name for f in dataclasses.fields(getattr(made, name))}
     assert set(stated) == {f.name for f in dataclasses.fields(JOBS[job])}
     keys = {"tokens_per_step", "tokens_per_batch", "bf16", "save_total_limit", *JOBS[job].defaults({})["training"]}
     keys -= {"max_steps"}  # of the aligner's size "base"
@@ -81,6 +87,12 @@ def test_aligner_reference_explains_every_field_of_its_config():
     )
 
 
+def test_language_reference_explains_every_field_that_our_config_adds():
+    stock = {f.name for f in dataclasses.fields(MarianConfig)}
+    ours = {f.name for f in dataclasses.fields(DiscreteTransformerConfig)} - stock
+    assert ours <= set(reference("language")["model"])
+
+
 def test_adapter_reference_explains_every_field_of_its_config():
     method = hints_of(type(AdapterConfig.make({}).method_config()))
     ours = {name for name in method if name not in hints_of(PeftConfig)}
@@ -97,9 +109,13 @@ def test_reference_states_the_defaults(job, tmp_path):
     assert stated.training["output_dir"] == default.training["output_dir"]
     for name in set(dataclasses.asdict(default)) - {"data", "model", "adapter", "training"}:
         assert getattr(stated, name) == getattr(default, name), name
-    for name in ("root", "max_length", "lowercase", "held_out_pairs"):
+    for name in {f.name for f in dataclasses.fields(default.data)} - {"train", "dev", "test"}:
         assert getattr(stated.data, name) == getattr(default.data, name), name
-    classes = {"translation": AttnCalMarianConfig, "aligner": MaskAlignConfig}
+    classes = {
+        "translation": AttnCalMarianConfig,
+        "aligner": MaskAlignConfig,
+        "language": DiscreteTransformerConfig,
+    }
     if job in classes:
         defaults = {f.name: f.default for f in dataclasses.fields(classes[job])} | default.model
         assert {name: defaults.get(name) for name in stated.model} == stated.model
@@ -139,20 +155,10 @@ WRONG = [
     ({"modle": {}}, r"unknown key `modle`. The closest known key is `model`"),
     ({"data": {"trian": {}}}, r"unknown key `data.trian`. The closest known key is `data.train`"),
     ({"data": {"valid": {}}}, r"unknown key `data.valid`. The closest known key is `data.dev`"),
-    ({"data": {"valid_pairs": 3}}, r"unknown key `data.valid_pairs`. The closest known key is `data.held_out_pairs`"),
-    (
-        {"data": {"train": {"sorce": "x"}}},
-        r"unknown key `data.train.sorce`. The closest .* `data.train.source`",
-    ),
-    ({"data": {"dev": {"tagret": "x"}}}, r"unknown key `data.dev.tagret`. The closest known key is `data.dev.target`"),
     ({"data": {"test": {"dataset": "x", "splt": "y"}}}, r"unknown key `data.test.splt`.* `data.test.split`"),
-    ({"data": {"train": {"source": "x"}}}, r"`data.train` must name `source` and `target`, got {'source': 'x'}"),
-    ({"data": {"dev": {"dataset": "x"}}}, r"`data.dev` must name `dataset` and `split` and `source_field` and"),
     ({"data": {"train": "x"}}, r"`data.train` must be a section of keys or null, got 'x'"),
-    ({"data": {"train": {"source": 3, "target": "y"}}}, r"`data.train.source` must be text or a list, got 3"),
     ({"data": {"max_length": "x"}}, r"`data.max_length` must be an integer >= 2, got 'x'"),
     ({"data": {"max_length": 1}}, r"`data.max_length` must be an integer >= 2, got 1"),
-    ({"data": {"held_out_pairs": -1}}, r"`data.held_out_pairs` must be an integer >= 0, got -1"),
     ({"data": {"lowercase": 1}}, r"`data.lowercase` must be true or false, got 1"),
     ({"training": {"learning_rte": 1}}, r"unknown key `training.learning_rte`.* `training.learning_rate`"),
     ({"training": {"max_tokens": 9}}, r"unknown key `training.max_tokens`. .* is `training.tokens_per_batch`"),
@@ -194,6 +200,18 @@ WRONG = [
         r"`training.train_sampling_strategy` must be 'random'",
     ),
 ]
+PARALLEL = [
+    ({"data": {"valid_pairs": 3}}, r"unknown key `data.valid_pairs`. The closest known key is `data.held_out_pairs`"),
+    (
+        {"data": {"train": {"sorce": "x"}}},
+        r"unknown key `data.train.sorce`. The closest .* `data.train.source`",
+    ),
+    ({"data": {"dev": {"tagret": "x"}}}, r"unknown key `data.dev.tagret`. The closest known key is `data.dev.target`"),
+    ({"data": {"train": {"source": "x"}}}, r"`data.train` must name `source` and `target`, got {'source': 'x'}"),
+    ({"data": {"dev": {"dataset": "x"}}}, r"`data.dev` must name `dataset` and `split` and `source_field` and"),
+    ({"data": {"train": {"source": 3, "target": "y"}}}, r"`data.train.source` must be text or a list, got 3"),
+    ({"data": {"held_out_pairs": -1}}, r"`data.held_out_pairs` must be an integer >= 0, got -1"),
+]
 AVERAGING = [
     ({"average_last": 0}, r"`average_last` must be an integer >= 1, got 0"),
     ({"average_last": True}, r"`average_last` must be an integer >= 1, got True"),
@@ -205,7 +223,6 @@ AVERAGING = [
     ({"tokenizer": {"pretraned": "x"}}, r"unknown key `tokenizer.pretraned`.* `tokenizer.pretrained`"),
     ({"model": {"d_modle": 8}}, r"unknown key `model.d_modle`. The closest known key is `model.d_model`"),
     ({"model": {"d_model": 8.5}}, r"`model.d_model` must be an integer, got 8.5"),
-    ({"model": {"leaky": "on"}}, r"`model.leaky` must be true or false, got 'on'"),
     ({"model": {"init_from": 3}}, r"`model.init_from` must be text or null, got 3"),
     ({"model": {"label_smoothing": 2.0}}, r"`model.label_smoothing` must be"),
 ]
@@ -224,11 +241,13 @@ OF_JOB = {
             r"`model.backbone` must be one of \('marian', 'bart', 'discrete_transformer'\), got 't5'",
         ),
         ({"model": {"calibraton": "gated"}}, r"unknown key `model.calibraton`.* `model.calibration`"),
+        ({"model": {"leaky": "on"}}, r"`model.leaky` must be true or false, got 'on'"),
         ({"model": {"calibration": "gatd"}}, r"`model.calibration` must be"),
         ({"training": {"label_smoothing_factor": 0.1}}, r"`training.label_smoothing_factor` must be 0"),
         ({"training": {"tokens_per_step": 100}}, r"`training.tokens_per_step` needs `training.tokens_per_batch`"),
     ],
     "aligner": [
+        ({"model": {"leaky": "on"}}, r"`model.leaky` must be true or false, got 'on'"),
         ({"model": {"size": "huge"}}, r"`model.size` must be one of \('base', 'hmm', 'small'\), got 'huge'"),
         ({"model": {"d_model": 15}}, r"`model.d_model` must be a multiple"),
         ({"evaluation": {}}, r"unknown key `evaluation`"),
@@ -252,9 +271,25 @@ OF_JOB = {
         ({"adapter": {"method": "lora", "r": "4"}}, r"`adapter.r` must be an integer, got '4'"),
         ({"adapter": {"lora": {"rank": 4}}}, r"unknown key `adapter.lora.rank`"),
     ],
+    "language": [
+        ({"model": {"backbone": "marian"}}, r"unknown key `model.backbone`"),
+        ({"model": {"streams": 3}}, r"`model.streams` must be 1 or 2, got 3"),
+        ({"model": {"gumbel_temperature": 1e-9}}, r"`model.gumbel_temperature` must be >= 1e-6 and finite, got 1e-09"),
+        ({"tokenizer": {"kind": "letters"}}, r"`tokenizer.kind` must be one of \('bpe', 'words'\), got 'letters'"),
+        ({"data": {"held_out_lines": -1}}, r"`data.held_out_lines` must be an integer >= 0, got -1"),
+        ({"data": {"end_of_sequence": 0}}, r"`data.end_of_sequence` must be true or false, got 0"),
+        (
+            {"data": {"train": {"txt": "x"}}},
+            r"unknown key `data.train.txt`. The closest known key is `data.train.text`",
+        ),
+        ({"data": {"train": {"source": "x"}}}, r"unknown key `data.train.source`"),
+        ({"data": {"train": {"text": []}}}, r"`data.train` must name `text`, got {'text': \[\]}"),
+        ({"data": {"dev": {"dataset": "x"}}}, r"`data.dev` must name `dataset` and `split` and `text_field`, got"),
+    ],
 }
 CASES = [(job, *case) for job in JOBS for case in WRONG + OF_JOB[job]]
-CASES += [(job, *case) for job in ("translation", "aligner") for case in AVERAGING]
+CASES += [(job, *case) for job in ("translation", "adapter", "aligner") for case in PARALLEL]
+CASES += [(job, *case) for job in ("translation", "aligner", "language") for case in AVERAGING]
 CASES += [(job, *case) for job in ("translation", "adapter") for case in EVALUATION]
 
 

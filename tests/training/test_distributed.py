@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from discrete_helpers import tiny_discrete
 from helpers import run_in_two_processes, tiny_model
 from test_trainer import largest_difference, logged, make_trainer, toy_dataset, weights
 
@@ -22,6 +23,10 @@ SCENARIOS = {
         "mask_learning_rate": 0.01,
     },
     "off": {"switches": {}, "per_device_train_batch_size": 2},
+    "discrete": {
+        "switches": {"streams": 2, "gumbel_noise": 0, "receptive_field_penalty": 0.1, "penalty_warmup_steps": 3},
+        "per_device_train_batch_size": 2,
+    },
     "gated, leaky, tokens": {"switches": {"calibration": "gated", "leaky": True}, "tokens_per_batch": 24},
     "gated, float32": {
         "switches": {"calibration": "gated", "dtype": torch.float32},
@@ -30,13 +35,18 @@ SCENARIOS = {
         "learning_rate": 0.01,
     },
 }
-LOGGED = ("loss", "nmt_loss", "mask_loss", "mask_penalty", "grad_norm", "mask_grad_norm")
+LOGGED = ("loss", "nmt_loss", "mask_loss", "mask_penalty", "grad_norm", "mask_grad_norm", "receptive_field_size")
 RESUME = {"switches": {"calibration": "annealed", "annealing_steps": 10}, "tokens_per_batch": 24}
+
+
+def build(switches: dict):
+    """With two streams a Discrete Transformer, else a calibrated Marian."""
+    return tiny_discrete("seq2seq", **switches) if "streams" in switches else tiny_model("marian", **switches)
 
 
 def train(folder: Path, accumulation: int, switches: dict, resume: str | None = None, **arguments):
     """The trainer after `STEPS` optimiser steps."""
-    model = tiny_model("marian", **switches)
+    model = build(switches)
     arguments = {"max_steps": STEPS, "gradient_accumulation_steps": accumulation, "max_grad_norm": 0.5, **arguments}
     trainer = make_trainer(folder, model, toy_dataset(24), **arguments)
     trainer.train(resume_from_checkpoint=resume)
@@ -84,7 +94,7 @@ def test_two_processes_equal_one(name, two_processes, tmp_path):
     assert len(both["log"]["nmt_loss"]) == STEPS
     assert ("mask_loss" in str(one.state.log_history)) == ("calibration" in SCENARIOS[name]["switches"])
     # The comparison can fail: half of the gradient would have been seen.
-    assert largest_difference(weights(one.model), weights(tiny_model("marian", **SCENARIOS[name]["switches"]))) > 1e-3
+    assert largest_difference(weights(one.model), weights(build(SCENARIOS[name]["switches"]))) > 1e-3
 
 
 def test_resume_in_two_processes(two_processes):

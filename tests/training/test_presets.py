@@ -3,13 +3,21 @@
 import pytest
 
 from hf_attncal.training.adapter import AdapterConfig
-from hf_attncal.training.defaults import adapter_defaults, translation_defaults
-from hf_attncal.training.presets import count_pairs, names_of, read_preset
+from hf_attncal.training.defaults import adapter_defaults, language_defaults, translation_defaults
+from hf_attncal.training.language import LanguageConfig
+from hf_attncal.training.presets import count_lines, names_of, read_preset
 from hf_attncal.training.translation import TranslationConfig
 from hf_attncal.training.word_alignment import AlignerConfig
 
-JOBS = {"translation": TranslationConfig, "adapter": AdapterConfig, "aligner": AlignerConfig}
+JOBS = {
+    "translation": TranslationConfig,
+    "adapter": AdapterConfig,
+    "aligner": AlignerConfig,
+    "language": LanguageConfig,
+}
 PAIRS = 3000
+FITTED = {"translation": translation_defaults, "adapter": adapter_defaults, "language": language_defaults}
+fitted = pytest.mark.parametrize(("job", "defaults"), FITTED.items())
 
 
 @pytest.fixture(scope="module")
@@ -22,6 +30,8 @@ def data(tmp_path_factory):
 
 
 def made(job, data, **values):
+    if job == "language":
+        data = {split: {"text": files["source"]} for split, files in data.items()}
     return JOBS[job].make({"preset": "small", "data": data} | values)
 
 
@@ -37,18 +47,20 @@ def test_every_job_has_presets():
         "translation": ("base", "small"),
         "adapter": ("base", "small"),
         "aligner": ("base", "hmm", "small"),
+        "language": ("small",),
     }
 
 
-@pytest.mark.parametrize(("job", "defaults"), [("translation", translation_defaults), ("adapter", adapter_defaults)])
+@fitted
 def test_the_small_preset_fits_the_text(job, defaults, data):
     config = made(job, data)
     for key, value in defaults(PAIRS)["training"].items():
         assert config.training[key] == value
-    assert config.data.held_out_pairs == read_preset(job, "small")["data"]["held_out_pairs"]
+    (wanted,) = read_preset(job, "small")["data"].values()
+    assert config.data.held_out == wanted > 0
 
 
-@pytest.mark.parametrize(("job", "defaults"), [("translation", translation_defaults), ("adapter", adapter_defaults)])
+@fitted
 def test_another_number_of_steps_changes_all_that_follows_from_it(job, defaults, data):
     asked = made(job, data, training={"max_steps": 80, "learning_rate": 3e-4})
     assert asked.training["learning_rate"] == 3e-4
@@ -128,7 +140,8 @@ def test_one_file_is_not_two_languages(data):
 def test_pairs_are_counted_in_all_files(data):
     train = data["train"]
     both = {"train": {side: [train[side], train[side]] for side in train}}
-    assert count_pairs(both, TranslationConfig) == 2 * PAIRS
+    assert count_lines(both, TranslationConfig) == 2 * PAIRS
+    assert count_lines({"train": {"text": [train["source"]] * 3}}, LanguageConfig) == 3 * PAIRS
 
 
 def test_a_short_run_of_an_aligner_has_short_warm_ups():

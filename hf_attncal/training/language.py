@@ -1,0 +1,220 @@
+"""The job that trains a Discrete Transformer language model from text, a sequence a line."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from accelerate.utils import gather_object
+from datasets import Dataset
+from torch.utils.data import DataLoader
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from hf_attncal.alignment.gold import evaluating
+from hf_attncal.analysis.language import sequence_sums
+from hf_attncal.data.collators import LanguageCollator
+from hf_attncal.data.corpora import PlainReport, tokenize_plain
+from hf_attncal.data.tokenizer import EOS, LANGUAGE_TOKENS, train_bpe_tokenizer, train_word_tokenizer
+from hf_attncal.families import FAMILIES
+from hf_attncal.hub import Result
+from hf_attncal.metrics.base import Metric
+from hf_attncal.metrics.perplexity import PERPLEXITY, perplexity
+
+from .arguments import AttnCalTrainingArguments
+from .calibrated import AttnCalTrainer
+from .cards import BEGINNING, attention, split_name, write_card
+from .defaults import language_defaults
+from .folder import Run
+from .planning import plan, settled
+from .presets import sections_of
+from .run import build_model, build_tokenizer, finish, hold_out, read_text, save_parts, start, train
+from .settings import LanguageTokenizerConfig, PlainConfig, Positive, Settings, merge
+from .translation import TRAINING_DEFAULTS
+
+FAMILY = FAMILIES["discrete_transformer"]
+# Of sums (..., 2): predictions and tokens in their receptive fields.
+FIELD_SIZE = Metric("ReceptiveFieldSize", lambda sums: sums[..., 1] / sums[..., 0], lower_is_better=True)
+
+
+@dataclass
+class LanguageConfig(Settings):
+    """All settings of one run; `model` holds fields of `DiscreteTransformerConfig`."""
+
+    data: PlainConfig = field(default_factory=PlainConfig)
+    tokenizer: LanguageTokenizerConfig = field(default_factory=LanguageTokenizerConfig)
+    model: dict[str, Any] = field(default_factory=dict)
+    average_last: Positive = 1
+
+    @classmethod
+    def defaults(cls, values):
+        sections = {"training": TRAINING_DEFAULTS | {"output_dir": "runs/language"}, "model": {}}
+        merge(sections, sections_of("language", cls, values, language_defaults))
+        if values.get("model", {}).get("init_from"):
+            sections["model"] = {}  # the size is that model's own
+        return sections
+
+    def __post_init__(self):
+        super().__post_init__()
+        self.check_model(FAMILY.config_class)
+
+
+class LanguageTrainer(AttnCalTrainer):
+    """`AttnCalTrainer` whose evaluation is exact: means over predictions, whatever the batches and the processes.
+
+    An evaluation gives `eval_loss`, the cross-entropy in nats per token without label smoothing, `eval_perplexity`
+    and `eval_receptive_field_size`, tokens in the field of a prediction.
+    """
+
+    def evaluate(self, eval_dataset=None, ignore_keys=None, metric_key_prefix: str = "eval") -> dict[str, float]:
+        dataset = self.eval_dataset if eval_dataset is None else eval_dataset
+        with self.compute_loss_context_manager():
+            sums = self.read(dataset)
+        total = sums.sum(axis=0)
+        metrics = {
+            "loss": total[0] / total[1],
+            "perplexity": PERPLEXITY.score(total[:2]),
+            "receptive_field_size": FIELD_SIZE.score(total[1:]),
+        }
+        metrics = {f"{metric_key_prefix}_{name}": float(value) for name, value in metrics.items()}
+        self.log(metrics)
+        self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
+        return metrics
+
+    def read(self, dataset: Dataset) -> np.ndarray:
+        """What `sequence_sums` gives of a tokenised text; every process reads its share, and all get the whole."""
+        share = dataset.select_columns(["input_ids"])
+        share = share.select(range(self.args.process_index, len(dataset), self.args.world_size))
+        batches = DataLoader(share, self.args.per_device_eval_batch_size, collate_fn=self.data_collator)
+        with evaluating(self.model):
+            return np.concatenate(gather_object([sequence_sums(self.model, batches)]))
+
+
+def train_language(
+    config: LanguageConfig, resume: bool = False, allow_changes: bool = False, dry_run: bool = False
+) -> dict[str, Any]:
+    """Train a language model from text and measure it; writes the folder `training.output_dir`.
+
+    With several processes (`accelerate launch`, `torchrun`) every one calls this; `resume`, `allow_changes` and
+    `dry_run` as in `run.start`. Returns what `results.json` in the folder holds: what `run.train` gives, and what
+    `scored` gives of dev and test; of a dry run what `planning.plan` gives.
+
+    Raises:
+        ValueError: see `run.start`, `planning.settled` and `build_language_tokenizer`; sequences longer than the
+            model has positions for.
+    """
+    with start(config, resume, allow_changes, dry_run) as run:
+        if run.results is not None:
+            return run.results
+        splits = hold_out(read_text(config.data), config.data.held_out)
+        tokenizer = build_language_tokenizer(config, run, splits["train"])
+        made = {
+            name: tokenize_plain(text, tokenizer, config.data.max_length, config.data.end_of_sequence)
+            for name, text in splits.items()
+        }
+        tokenized = {name: text for name, (text, _) in made.items()}
+        reports = {name: report for name, (_, report) in made.items()}
+
+        def build(config: LanguageConfig, args: AttnCalTrainingArguments) -> LanguageTrainer:
+            return LanguageTrainer(
+                model=build_language_model(config, tokenizer),
+                args=args,
+                train_dataset=tokenized["train"],
+                eval_dataset=tokenized.get("dev"),
+                data_collator=LanguageCollator(tokenizer.pad_token_id),
+                processing_class=tokenizer,
+            )
+
+        if run.dry:
+            return plan(build(config, run.args), config, reports, run)
+        config, trainer = settled(config, run, build)
+        model, results = train(trainer, config, reports, run)
+        measured = [name for name in splits if name != "train"]
+        for name in measured:
+            results[name] = scored(trainer, tokenized[name], reports[name], config)
+            if run.args.process_index == 0:
+                print("{}: perplexity {perplexity:.3f}  {signature}".format(name, **results[name]))
+                print(
+                    "{}: receptive field {receptive_field_size:.2f}  {field_signature}".format(name, **results[name])
+                )
+
+        def save(folder: Path) -> None:
+            save_parts(model, tokenizer)(folder)
+            summary = f"A language model with {attention(model.config)}."
+            scores = [one for name in measured for one in card_results(results[name], split_name(config, name))]
+            write_card(folder, config, results, summary, scores, BEGINNING)
+
+        return finish(trainer, results, save)
+
+
+def build_language_tokenizer(config: LanguageConfig, run: Run, text: Dataset) -> PreTrainedTokenizerBase:
+    """The tokenizer of the run, which begins a text with `<s>` and ends it in nothing; see `run.build_tokenizer`.
+
+    Raises:
+        ValueError: a given one has no padding token, or puts something else around a text.
+    """
+    special = [token for token in LANGUAGE_TOKENS if token != EOS or config.data.end_of_sequence]
+    kinds = {"bpe": train_bpe_tokenizer, "words": train_word_tokenizer}
+    tokenizer = build_tokenizer(config, run, text, partial(kinds[config.tokenizer.kind], special_tokens=special))
+    begin, empty = tokenizer.bos_token_id, list(tokenizer("")["input_ids"])
+    if begin is None or empty != [begin] or tokenizer.pad_token_id is None:
+        raise ValueError(
+            "`tokenizer` must have a padding token, and put its token for the beginning before a text and nothing "
+            f"behind it, so that the text can be gone on from; of an empty text it makes {empty}, its beginning is "
+            f"{begin}, its padding {tokenizer.pad_token_id}. Change its post-processor, or have one trained."
+        )
+    return tokenizer
+
+
+def build_language_model(config: LanguageConfig, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
+    """The model of the section `model`, for the tokenizer's vocabulary; see `run.build_model`.
+
+    Raises:
+        ValueError: fewer positions than `data.max_length`.
+    """
+    tokens = {
+        "vocab_size": len(tokenizer),
+        "pad_token_id": tokenizer.pad_token_id,
+        "bos_token_id": tokenizer.bos_token_id,
+        "decoder_start_token_id": tokenizer.bos_token_id,
+        # Without an end in the text, generation goes on to the length that it is given.
+        "eos_token_id": tokenizer.eos_token_id if config.data.end_of_sequence else None,
+        "forced_eos_token_id": None,
+    }
+    model = build_model(FAMILY.causal_class, config.model, tokens)
+    if config.data.max_length > model.config.max_position_embeddings:
+        raise ValueError(
+            "`data.max_length` must be at most `model.max_position_embeddings` "
+            f"({model.config.max_position_embeddings}), got {config.data.max_length}."
+        )
+    return model
+
+
+def scored(
+    trainer: LanguageTrainer, text: Dataset, report: PlainReport, config: LanguageConfig
+) -> dict[str, float | int | str]:
+    """Cross-entropy and perplexity with their signature, and the mean size of the receptive field of a prediction.
+
+    Args:
+        trainer: of the trained model.
+        text: tokenised.
+        report: of its tokenisation.
+        config: of the run.
+    """
+    sums = trainer.read(text)
+    unit = "pretrained" if config.tokenizer.pretrained or config.model.get("init_from") else config.tokenizer.kind
+    score = perplexity(sums[:, :2], unit=unit, end=config.data.end_of_sequence, unknown=report.unknown)
+    fields = "chosen" if trainer.model.config.hard_attention else "expected"
+    return asdict(score) | {
+        "receptive_field_size": float(FIELD_SIZE.score(sums[:, 1:].sum(axis=0))),
+        "field_signature": FIELD_SIZE.signature(fields=fields, n=str(len(sums))),
+    }
+
+
+def card_results(score: Mapping[str, Any], what: str) -> list[Result]:
+    """What `scored` gives as a card has it."""
+    return [
+        Result(f"perplexity on {what}", score["perplexity"], score["signature"], digits=3),
+        Result(f"tokens in a receptive field on {what}", score["receptive_field_size"], score["field_signature"]),
+    ]

@@ -1,0 +1,141 @@
+"""What the Discrete Transformer has beyond its paper: NULL, relative positions, schedules, blocks of queries."""
+
+import pytest
+import torch
+from discrete_helpers import KINDS, attentions_of, batch_for, tiny_discrete
+from helpers import assert_close, assert_identical
+
+from hf_attncal import AnnealingCallback, DiscreteTransformerConfig
+from hf_attncal.models import discrete_layers
+from hf_attncal.models.functional import gumbel_attention, one_hot_argmax
+
+BOTH = {"leaky": True, "relative_positions": 2}
+
+
+def generated(model, **options) -> list[list[int]]:
+    batch = {name: tensor for name, tensor in batch_for(KIND_OF[type(model)], labels=False, left=True).items()}
+    if not model.config.is_encoder_decoder:
+        batch.pop("position_ids")  # `generate` makes them of the mask
+    options = {"max_new_tokens": 6, "min_new_tokens": 6, "do_sample": False} | options
+    return model.generate(**batch, **options).tolist()
+
+
+KIND_OF = {type(tiny_discrete(kind)): kind for kind in ("seq2seq", "causal")}
+
+
+@pytest.mark.parametrize("options", [{}, {"num_beams": 3}], ids=str)
+@pytest.mark.parametrize(("kind", "streams"), KINDS)
+def test_generation_does_not_depend_on_the_cache(kind, streams, options):
+    """The distance to a key is that of the text, whatever holds it; a cache made once has room behind the text."""
+    model = tiny_discrete(kind, streams=streams, max_position_embeddings=32, **BOTH).eval()
+    expected = generated(model, use_cache=False, **options)
+    assert generated(model, **options) == expected
+    assert generated(model, cache_implementation="static", **options) == expected
+
+
+@pytest.mark.parametrize(("kind", "streams"), KINDS)
+def test_relative_positions_matter(kind, streams):
+    model = tiny_discrete(kind, streams=streams, **BOTH).eval()
+    before = model(**batch_for(kind)).logits
+    for module in attentions_of(model).values():
+        if module.relative_positions is not None:
+            module.relative_positions.bias.data.mul_(-3)
+    assert (model(**batch_for(kind)).logits - before).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("streams", [1, 2])
+def test_padding_on_the_left_changes_nothing(streams):
+    model = tiny_discrete("causal", streams=streams, **BOTH).eval()
+    batch = batch_for("causal", left=True, labels=False)
+    together = model(**batch).logits
+    for row, mask in enumerate(batch["attention_mask"].bool()):
+        alone = model(batch["input_ids"][row][mask][None]).logits
+        assert_close(together[row][mask], alone[0], 1e-12, "logits")
+
+
+@pytest.mark.parametrize("switches", [{}, BOTH], ids=["plain", "leaky and relative"])
+@pytest.mark.parametrize(("kind", "streams"), KINDS)
+def test_some_queries_at_a_time_choose_the_same(kind, streams, switches, monkeypatch):
+    model = tiny_discrete(kind, streams=streams, **switches).eval()
+    whole = model(**batch_for(kind), output_receptive_fields=True)
+    monkeypatch.setattr(discrete_layers, "SCORES_AT_ONCE", 40)
+    parts = model(**batch_for(kind), output_receptive_fields=True)
+    assert_identical(parts.logits, whole.logits)
+    assert torch.equal(parts.target_receptive_fields, whole.target_receptive_fields)
+
+
+def test_blocks_are_as_large_as_they_may_be(monkeypatch):
+    """That the test above compares anything: 2 sentences, 4 heads and 6 keys leave room for no two queries."""
+    sizes = []
+    original = discrete_layers.chosen_positions
+    monkeypatch.setattr(discrete_layers, "chosen_positions", lambda s: sizes.append(s.shape[2]) or original(s))
+    monkeypatch.setattr(discrete_layers, "SCORES_AT_ONCE", 40)
+    tiny_discrete("causal").eval()(**batch_for("causal", labels=False))
+    assert set(sizes) == {1}
+
+
+@pytest.mark.parametrize("kind", ["seq2seq", "causal"])
+def test_a_head_that_reads_nothing_has_no_weight(kind):
+    model = tiny_discrete(kind, leaky=True, null_bias=1e4).eval()  # always
+    outputs = model(**batch_for(kind), output_attentions=True, output_receptive_fields=True)
+    weights = outputs["attentions" if kind == "causal" else "cross_attentions"]
+    assert not torch.stack(weights).any()
+    size = outputs.target_receptive_fields.shape[-1]
+    assert torch.equal(outputs.target_receptive_fields[0], torch.eye(size, dtype=torch.bool))
+    if kind == "seq2seq":
+        assert not outputs.source_receptive_fields.any()
+
+
+@pytest.mark.parametrize("share", [0.0, 0.25, torch.tensor(0.5), 1.0, True])
+def test_a_share_of_one_hot_weights(share):
+    """Forward a mixture of the soft weights and their argmax, backward the soft weights alone."""
+    torch.manual_seed(0)
+    scores = torch.randn(2, 3, 4, 5, dtype=torch.float64, requires_grad=True)
+    read = torch.randn(2, 3, 4, 5, dtype=torch.float64)
+    found = gumbel_attention(scores, 0.7, True, straight_through=share, noise_scale=0.0)
+    soft = torch.softmax(scores / 0.7, dim=-1)
+    assert_close(found, (1 - float(share)) * soft + float(share) * one_hot_argmax(soft), 1e-12, "weights")
+    gradients = [torch.autograd.grad((weights * read).sum(), scores)[0] for weights in (found, soft)]
+    assert_close(*gradients, 1e-12, "gradients")
+
+
+def test_noise_and_share_follow_the_steps():
+    schedule = {"gumbel_noise_steps": 10, "gumbel_straight_through": True, "gumbel_straight_through_steps": 4}
+    model = tiny_discrete("causal", **schedule).train()
+    callback = AnnealingCallback()
+
+    class State:
+        global_step = 0
+
+    def losses(step: int) -> set[float]:
+        State.global_step = step
+        callback.on_step_end(None, State, None)
+        return {model(**batch_for("causal")).loss.item() for _ in range(4)}
+
+    callback.on_train_begin(None, State, None, model=model)
+    assert len(losses(0)) > 1
+    assert len(losses(9)) > 1
+    assert len(losses(10)) == 1  # no noise is left
+    assert len(losses(50)) == 1
+    model.config.gumbel_straight_through_steps = 100
+    assert losses(10) != losses(60)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"relative_positions": -1}, "`relative_positions` must be >= 0 and at most 1e9, got -1"),
+        (
+            {"relative_positions": 99, "max_position_embeddings": 20},
+            r"must be at most `max_position_embeddings` \(20\)",
+        ),
+        ({"gumbel_noise_steps": -2}, "`gumbel_noise_steps` must be >= 0"),
+        ({"gumbel_straight_through_steps": 5}, "`gumbel_straight_through_steps` needs `gumbel_straight_through=True`"),
+        ({"leaky": 1}, "leaky"),
+        ({"null_bias": 1e5}, "`null_bias` must be from -1e4 to 1e4, got 100000.0"),
+    ],
+    ids=str,
+)
+def test_settings_that_cannot_be(settings, message):
+    with pytest.raises(Exception, match=message):
+        DiscreteTransformerConfig(**settings)
