@@ -15,6 +15,7 @@ if TYPE_CHECKING:  # what `__getattr__` below finds when it is used
     from hf_attncal.models.configuration_attncal import AttnCalMarianConfig as AttnCalMarianConfig
     from hf_attncal.models.configuration_discrete import DiscreteTransformerConfig as DiscreteTransformerConfig
     from hf_attncal.models.configuration_hmm_align import HMMAlignConfig as HMMAlignConfig
+    from hf_attncal.models.configuration_luong import LuongConfig as LuongConfig
     from hf_attncal.models.configuration_mask_align import MaskAlignConfig as MaskAlignConfig
     from hf_attncal.models.modeling_attncal_bart import (
         AttnCalBartForConditionalGeneration as AttnCalBartForConditionalGeneration,
@@ -30,6 +31,8 @@ if TYPE_CHECKING:  # what `__getattr__` below finds when it is used
     )
     from hf_attncal.models.modeling_discrete import DiscreteTransformerModel as DiscreteTransformerModel
     from hf_attncal.models.modeling_hmm_align import HMMAlignModel as HMMAlignModel
+    from hf_attncal.models.modeling_luong import LuongForConditionalGeneration as LuongForConditionalGeneration
+    from hf_attncal.models.modeling_luong import LuongModel as LuongModel
     from hf_attncal.models.modeling_mask_align import MaskAlignModel as MaskAlignModel
     from hf_attncal.training.arguments import AttnCalTrainingArguments as AttnCalTrainingArguments
     from hf_attncal.training.calibrated import AnnealingCallback as AnnealingCallback

@@ -134,6 +134,15 @@ FAMILIES = {
             "AutoModel",
             "counting_aligner",
         ),
+        Family(
+            "luong",
+            ("configuration_luong", "modeling_luong"),
+            "LuongConfig",
+            "LuongModel",
+            "LuongForConditionalGeneration",
+            "AutoModelForSeq2SeqLM",
+            "translation",
+        ),
     )
 }
 # By the model type of the stock model: "marian" -> ours.

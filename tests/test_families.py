@@ -48,11 +48,11 @@ def test_what_is_exported_is_there():
 
 CHECK = (
     "from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM, AutoTokenizer",
-    "for name in ('attncal_marian', 'attncal_bart', 'mask_align', 'hmm_align'):",
+    "for name in ('attncal_marian', 'attncal_bart', 'mask_align', 'hmm_align', 'luong'):",
     "    config = AutoConfig.for_model(name)",
     "    assert type(config).__module__.startswith('hf_attncal.models.'), config",
     "    assert type(config) in AutoModel._model_mapping",
-    "    assert (type(config) in AutoModelForSeq2SeqLM._model_mapping) == name.startswith('attncal_')",
+    "    assert (type(config) in AutoModelForSeq2SeqLM._model_mapping) == (not name.endswith('align'))",
     "assert not [finder for finder in sys.meta_path if 'hf_attncal' in type(finder).__module__]",
 )
 

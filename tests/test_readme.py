@@ -83,6 +83,7 @@ def test_models(work_through):
     assert names["trainer"].state.global_step > 0
     assert names["outputs"].calibration_masks[-1].shape[0] == 1
     assert names["found"].source_receptive_fields.shape == (1, *names["found"].cross_attentions[0].shape[2:])
+    assert names["attended"].cross_attentions[0].shape[:2] == (2, 1)
 
 
 def test_adapters(work_through):

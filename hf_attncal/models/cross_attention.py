@@ -186,6 +186,10 @@ class CrossAttentionMixin:
             attention_mask = nn.functional.pad(attention_mask, (1, 0), value=attend)
         return self._kernel(query, key, value, attention_mask)
 
+    def _scores(self, query: Tensor, key: Tensor, real: Tensor | None) -> Tensor:
+        """Scores of the real source tokens, padding at the lowest finite value; -> (B, H, T, S)."""
+        return attention_scores(query, key, self.scaling, real)
+
     def _is_one_softmax(self, context: AttentionContext) -> bool:
         """Whether `_attend_renormalized` computes what is asked for: no gradient, no report, no other switch."""
         switches = self.switches
@@ -230,7 +234,7 @@ class CrossAttentionMixin:
         """All switches, step by step; -> output (B, H, T, d_k) and the weights over real tokens (B, H, T, S)."""
         switches = self.switches
         real = real_source_tokens(attention_mask)
-        scores = attention_scores(query, key, self.scaling, real)
+        scores = self._scores(query, key, real)
         if switches.leaky:
             null_key, null_value, null_bias = self._null_parameters(context)
             scores = with_null_scores(scores, query, null_key, self.scaling, null_bias)

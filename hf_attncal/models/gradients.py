@@ -12,7 +12,9 @@ from torch.overrides import TorchFunctionMode
 
 
 class DetachedParameters(TorchFunctionMode):
-    """Inside this mode `linear`, `layer_norm` and `embedding` see detached weights; activations keep their graph.
+    """Inside this mode these functions see detached weights; activations keep their graph.
+
+    They are `linear`, `layer_norm`, `embedding`, and `lstm` and `gru` of what is not packed.
 
     It must be entered inside whatever gradient checkpointing recomputes. Switching `requires_grad` off instead would
     be undone before that recomputation, and replacing parameters breaks under sharding.
@@ -22,6 +24,8 @@ class DetachedParameters(TorchFunctionMode):
         nn.functional.linear: {"weight": 1, "bias": 2},
         nn.functional.layer_norm: {"weight": 2, "bias": 3},
         nn.functional.embedding: {"weight": 1},
+        torch.lstm: {"params": 2},
+        torch.gru: {"params": 2},
     }
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
@@ -29,11 +33,16 @@ class DetachedParameters(TorchFunctionMode):
         positions = self._POSITIONS.get(func)
         if positions is not None:
             indices = positions.values()
-            args = tuple(
-                arg.detach() if i in indices and isinstance(arg, Tensor) else arg for i, arg in enumerate(args)
-            )
-            kwargs = {k: v.detach() if k in positions and isinstance(v, Tensor) else v for k, v in kwargs.items()}
+            args = tuple(_detached(arg) if i in indices else arg for i, arg in enumerate(args))
+            kwargs = {name: _detached(value) if name in positions else value for name, value in kwargs.items()}
         return func(*args, **kwargs)
+
+
+def _detached(value):
+    """Of a tensor or of a list of them; anything else as it is."""
+    if isinstance(value, list | tuple):
+        return [_detached(item) for item in value]
+    return value.detach() if isinstance(value, Tensor) else value
 
 
 class _AttachGradient(torch.autograd.Function):

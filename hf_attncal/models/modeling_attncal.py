@@ -77,7 +77,12 @@ class AttnCalPreTrainedMixin(WholeCheckpointMixin):
         return next((int(count.annealing_step) for count in self._step_counts()), None)
 
 
-def _check_source(input_ids: Tensor | None, inputs_embeds: Tensor | None) -> None:
+def check_source(input_ids: Tensor | None, inputs_embeds: Tensor | None) -> None:
+    """Refuse a source without a token.
+
+    Raises:
+        ValueError: it has length 0; the message names the argument.
+    """
     source = input_ids if input_ids is not None else inputs_embeds
     if source is not None and source.shape[1] == 0:
         name = "input_ids" if input_ids is not None else "inputs_embeds"
@@ -138,7 +143,7 @@ class AttnCalModelMixin:
         Raises:
             ValueError: the source has length 0.
         """
-        _check_source(input_ids, inputs_embeds)
+        check_source(input_ids, inputs_embeds)
         context = attention_context or AttentionContext(record_details=bool(output_attention_details))
         with_weights = kwargs.get("output_attentions", self.config.output_attentions)
         with _says_which_weights() if with_weights else nullcontext():
@@ -240,7 +245,7 @@ class AttnCalSeq2SeqLMMixin:
                 decoder_inputs = {
                     "input_ids": decoder_input_ids,
                     "attention_mask": decoder_attention_mask,
-                    "encoder_hidden_states": outputs.encoder_last_hidden_state,
+                    **self._encoded(outputs),
                     "encoder_attention_mask": attention_mask,
                     "inputs_embeds": decoder_inputs_embeds,
                 }
@@ -273,6 +278,10 @@ class AttnCalSeq2SeqLMMixin:
                 "generated to the model: `model(input_ids, decoder_input_ids=tokens, output_attention_details=True)`."
             )
         return super().generate(*args, **kwargs)
+
+    def _encoded(self, outputs: AttnCalSeq2SeqModelOutput) -> dict[str, Tensor]:
+        """What the decoder reads of the encoder, by the names of its arguments."""
+        return {"encoder_hidden_states": outputs.encoder_last_hidden_state}
 
     def _logits(self, hidden_states: Tensor) -> Tensor:
         logits = self.lm_head(hidden_states)

@@ -110,7 +110,7 @@ def mask_loss(
     context = AttentionContext(perturb=True, target_mask=labels != IGNORE_INDEX)
     detached = {
         name: decoder_inputs[name].detach()
-        for name in ("encoder_hidden_states", "inputs_embeds")
+        for name in ("encoder_hidden_states", "encoder_final_states", "inputs_embeds")
         if decoder_inputs.get(name) is not None
     }
     ours = {"use_cache": False, "attention_context": context, "return_dict": True}

@@ -1,0 +1,119 @@
+"""Configuration of the recurrent encoder-decoders with Luong attention."""
+
+from huggingface_hub.dataclasses import strict
+from transformers.configuration_utils import PreTrainedConfig
+
+from .configuration_attncal import AttnCalConfigMixin
+from .limits import check_names
+
+CELLS = ("lstm", "gru")
+DIRECTIONS = ("sum", "project")
+SCORES = ("dot", "general", "concat", "location")
+WINDOWS = ("global", "local-m", "local-p")
+SIZES = ("vocab_size", "d_model", "embedding_size", "encoder_layers", "decoder_layers", "window_width")
+
+
+@strict
+class LuongConfig(AttnCalConfigMixin, PreTrainedConfig):
+    __doc__ = f"""Configuration of `LuongModel` and `LuongForConditionalGeneration`; the defaults are the paper's size.
+
+    Args:
+        vocab_size: entries of the vocabulary that both languages share.
+        d_model: width of the states of encoder and decoder, and of each of their directions.
+        embedding_size: width of the embeddings; `None` for `d_model`.
+        encoder_layers, decoder_layers: layers of each. A decoder layer starts from the last state of the encoder layer
+            that is as far from the top, those below the lowest one from the lowest.
+        cell: `"lstm"` or `"gru"`.
+        bidirectional: an encoder that reads in both directions.
+        directions: what becomes of the two, in each layer: `"sum"` (UAM), or `"project"`: they are concatenated and
+            projected to `d_model`, outputs and last states apart.
+        score: `"dot"`, `"general"`, `"concat"` or `"location"` (Luong et al., eqs. 8 and 9).
+        attention_window: `"global"`, `"local-m"` (around the target position), `"local-p"` (around a predicted one),
+            or `None`: no attention at all; the decoder has the encoder's last states alone.
+        window_width: D of the local windows, which hold 2 D + 1 source tokens.
+        max_source_length: most source tokens of `score="location"`, whose weights have a row for each; what asks a
+            configuration for its number of positions is told it with every score.
+        input_feeding: the attentional state of a step is part of the input of the next.
+        selective_gate: SEASS: what is attended to is gated by the whole sentence.
+        dropout: of embeddings, between layers, and of attentional states; drawn anew at every step.
+        share_embeddings: one table for what encoder and decoder read.
+        tie_word_embeddings: the output layer has the decoder's table, too; needs `embedding_size` to be `d_model`.
+        init_range: every matrix starts uniform in [-init_range, init_range].
+
+    The switches below need `attention_window="global"`.
+
+    {AttnCalConfigMixin.__doc__}"""
+
+    model_type = "luong"
+    stock_type = "luong"  # transformers has nothing like it
+    _auto_class = "AutoConfig"  # of a saved model: its code travels with it
+    keys_to_ignore_at_inference = ["past_key_values"]
+    attribute_map = {
+        "hidden_size": "d_model",
+        "num_hidden_layers": "decoder_layers",
+        "max_position_embeddings": "max_source_length",
+    }
+    # One cross-attention with one head, however many layers there are: for those who count attentions.
+    num_decoder_layers = 1
+    num_attention_heads = 1
+
+    vocab_size: int = 50000
+    d_model: int = 1000
+    embedding_size: int | None = None
+    encoder_layers: int = 4
+    decoder_layers: int = 4
+    cell: str = "lstm"
+    bidirectional: bool = False
+    directions: str = "sum"
+    score: str = "general"
+    attention_window: str | None = "global"
+    window_width: int = 10
+    max_source_length: int = 512
+    input_feeding: bool = True
+    selective_gate: bool = False
+    dropout: float | int = 0.2
+    share_embeddings: bool = True
+    init_range: float | int = 0.1
+    use_cache: bool = True
+    is_encoder_decoder: bool = True
+    tie_word_embeddings: bool = False
+    bos_token_id: int | None = 0
+    pad_token_id: int | None = 1
+    eos_token_id: int | list[int] | None = 2
+    decoder_start_token_id: int | None = 2
+
+    def __post_init__(self, **kwargs):
+        check_names(kwargs, LuongConfig.__annotations__)
+        if self.embedding_size is None:
+            self.embedding_size = self.d_model
+        super().__post_init__(**kwargs)
+
+    def validate_luong(self):
+        """Part of the `@strict` validation of configurations; models do it again before they are built."""
+        for name in (*SIZES, "max_source_length"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"`{name}` must be >= 1, got {getattr(self, name)}.")
+        for name, values in (("cell", CELLS), ("directions", DIRECTIONS), ("score", SCORES)):
+            if getattr(self, name) not in values:
+                raise ValueError(f"`{name}` must be one of {values}, got {getattr(self, name)!r}.")
+        if self.attention_window is not None and self.attention_window not in WINDOWS:
+            raise ValueError(f"`attention_window` must be `None` or one of {WINDOWS}, got {self.attention_window!r}.")
+        if not 0 <= self.dropout < 1:
+            raise ValueError(f"`dropout` must be in [0, 1), got {self.dropout}.")
+        if not 0 < self.init_range <= 1e4:
+            raise ValueError(f"`init_range` must be > 0 and at most 1e4, got {self.init_range}.")
+        if self.attention_window is None:
+            for name in ("input_feeding", "selective_gate"):
+                if getattr(self, name):
+                    raise ValueError(f"`{name}` needs an `attention_window`, got None. Set it to False.")
+        if self.attention_window != "global":
+            for name, off in (("calibration", None), ("leaky", False), ("gumbel", False)):
+                if getattr(self, name) != off:
+                    raise ValueError(
+                        f'`{name}` needs `attention_window="global"`, got {self.attention_window!r}. Set it to {off}.'
+                    )
+        if self.tie_word_embeddings and self.embedding_size != self.d_model:
+            raise ValueError(
+                f"`tie_word_embeddings` needs `embedding_size` to be `d_model`, got {self.embedding_size} and "
+                f"{self.d_model}."
+            )

@@ -1,0 +1,293 @@
+"""Encoder and decoder of the recurrent models with Luong attention, and what all of these models share.
+
+Shapes use B = batch, S = source tokens, T = target steps, d = d_model. The state of a stack of layers is
+(B, layers, n, d): h and c of an LSTM (n = 2), h of a GRU.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from transformers import initialization as init
+from transformers.cache_utils import Cache
+from transformers.modeling_outputs import BaseModelOutput, BaseModelOutputWithPastAndCrossAttentions
+from transformers.modeling_utils import PreTrainedModel
+from transformers.utils import can_return_tuple
+
+from .cache_recurrent import RecurrentCache
+from .calibration import init_part
+from .configuration_luong import LuongConfig
+from .cross_attention import AttentionContext
+from .luong_attention import LuongAttention, Source
+from .luong_layers import LuongDecoderLayer, LuongEncoderLayer, Packing, SelectiveGate
+from .modeling_attncal import AttnCalPreTrainedMixin, check_source
+
+
+@dataclass
+class LuongEncoderOutput(BaseModelOutput):
+    """Output of the encoder.
+
+    Args:
+        final_states: the last state of every layer, both directions merged, (B, layers, n, d).
+    """
+
+    final_states: torch.FloatTensor | None = None
+
+
+class LuongPreTrainedModel(AttnCalPreTrainedMixin, PreTrainedModel):
+    """Initialisation, and what transformers has to know."""
+
+    config: LuongConfig
+    config_class = LuongConfig
+    base_model_prefix = "model"
+    main_input_name = "input_ids"
+    input_modalities = ("text",)
+    _auto_classes = {"AutoModel": "LuongModel", "AutoModelForSeq2SeqLM": "LuongForConditionalGeneration"}
+    _no_split_modules = ["LuongEncoderLayer", "LuongDecoderLayer", "LuongAttention"]
+    # Its time is spent in steps that follow each other: to compute them twice is to be twice as slow.
+    supports_gradient_checkpointing = False
+    _supports_sdpa = False
+    _is_stateful = True  # generation cannot take steps back
+
+    @torch.no_grad()
+    def _init_weights(self, module):
+        """Matrices uniform (Luong et al.), biases 0, but 1 for the forget gates of an LSTM."""
+        bound = self.config.init_range
+        if isinstance(module, (nn.Linear, nn.Embedding)):
+            init.uniform_(module.weight, -bound, bound)
+            if getattr(module, "bias", None) is not None:
+                init.zeros_(module.bias)
+        elif isinstance(module, nn.RNNBase):
+            for name, parameter in module.named_parameters():
+                if name.startswith("weight"):
+                    init.uniform_(parameter, -bound, bound)
+                else:
+                    init.zeros_(parameter)
+                    if isinstance(module, nn.LSTM) and name.startswith("bias_ih"):
+                        init.ones_(parameter[module.hidden_size : 2 * module.hidden_size])
+        init_part(module, self.config, self.config.d_model, bound / 3**0.5)
+
+    def get_expanded_tied_weights_keys(self, all_submodels: bool = False) -> dict[str, str]:
+        """As transformers', which would share no table at all where the output layer has one of its own."""
+        if all_submodels:
+            return super().get_expanded_tied_weights_keys(all_submodels=True)
+        return dict(self._tied_weights_keys or {})
+
+    def _resize_token_embeddings(self, new_num_tokens, pad_to_multiple_of=None, mean_resizing=True):
+        decoder = self.get_decoder()
+        if not self.config.share_embeddings:
+            decoder.embed_tokens = self._get_resized_embeddings(
+                decoder.embed_tokens, new_num_tokens, pad_to_multiple_of, mean_resizing
+            )
+        return super()._resize_token_embeddings(new_num_tokens, pad_to_multiple_of, mean_resizing)
+
+
+class LuongEncoder(LuongPreTrainedModel):
+    """Recurrent layers over packed sentences: padding is not read, wherever it stands."""
+
+    def __init__(self, config: LuongConfig):
+        super().__init__(config)
+        self.embed_tokens = nn.Embedding(config.vocab_size, config.embedding_size)
+        sizes = [config.embedding_size] + [config.d_model] * (config.encoder_layers - 1)
+        self.layers = nn.ModuleList(LuongEncoderLayer(config, size) for size in sizes)
+        self.gate = SelectiveGate(config) if config.selective_gate else None
+        self.dropout = nn.Dropout(config.dropout)
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.LongTensor | None = None,
+        attention_mask: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        output_hidden_states: bool | None = None,
+        **kwargs,
+    ) -> tuple | LuongEncoderOutput:
+        """Read the source; the states of padding are 0.
+
+        Args:
+            input_ids: (B, S). attention_mask: 1 for real tokens, (B, S); without it all are. inputs_embeds: embeddings
+                in place of the tokens, (B, S, embedding_size).
+
+        Raises:
+            ValueError: the source has length 0, or not exactly one of `input_ids` and `inputs_embeds` is given.
+        """
+        _check_inputs(input_ids, inputs_embeds, ("input_ids", "inputs_embeds"))
+        check_source(input_ids, inputs_embeds)
+        embedded = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
+        if output_hidden_states is None:
+            output_hidden_states = self.config.output_hidden_states
+        all_states = [embedded]
+        packing = Packing(attention_mask, embedded)
+        packed = packing.pack(embedded)
+        finals = []
+        for layer in self.layers:
+            packed, final, sentence = layer(packed._replace(data=self.dropout(packed.data)))
+            finals.append(final)
+            if output_hidden_states:
+                all_states.append(packing.pad(packed))
+        states = all_states[-1] if output_hidden_states else packing.pad(packed)
+        if self.gate is not None:
+            states = all_states[-1] = self.gate(states, sentence)
+        return LuongEncoderOutput(
+            last_hidden_state=states,
+            hidden_states=tuple(all_states) if output_hidden_states else None,
+            final_states=torch.stack(finals, dim=1),
+        )
+
+
+class LuongDecoder(LuongPreTrainedModel):
+    """Recurrent layers, attention over the source, and the attentional state."""
+
+    def __init__(self, config: LuongConfig):
+        super().__init__(config)
+        self.embed_tokens = nn.Embedding(config.vocab_size, config.embedding_size)
+        first = config.embedding_size + (config.d_model if config.input_feeding else 0)
+        sizes = [first] + [config.d_model] * (config.decoder_layers - 1)
+        self.layers = nn.ModuleList(LuongDecoderLayer(config, size) for size in sizes)
+        self.attention = None if config.attention_window is None else LuongAttention(config)
+        self.dropout = nn.Dropout(config.dropout)
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.LongTensor | None = None,
+        attention_mask: Tensor | None = None,
+        encoder_hidden_states: Tensor | None = None,
+        encoder_attention_mask: Tensor | None = None,
+        encoder_final_states: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        past_key_values: Cache | None = None,
+        use_cache: bool | None = None,
+        output_attentions: bool | None = None,
+        output_hidden_states: bool | None = None,
+        attention_context: AttentionContext | None = None,
+        **kwargs,
+    ) -> tuple | BaseModelOutputWithPastAndCrossAttentions:
+        """Read target tokens, from the encoder's last states or from a cache.
+
+        Args:
+            input_ids: (B, T). attention_mask: may end in padding, (B, T), which then is read after all that matters.
+            encoder_hidden_states: (R, S, d); R is B, or the number of sentences that have B / R rows each.
+            encoder_attention_mask: (R, S). encoder_final_states: (R, encoder layers, n, d). None of the three is read
+                where the cache holds a state.
+            past_key_values: a `RecurrentCache`.
+
+        Raises:
+            ValueError: padding in front of target tokens; another kind of cache; no encoder states; not exactly one of
+                `input_ids` and `inputs_embeds`.
+        """
+        config = self.config
+        _check_inputs(input_ids, inputs_embeds, ("decoder_input_ids", "decoder_inputs_embeds"))
+        _check_target_mask(attention_mask)
+        if output_attentions is None:
+            output_attentions = config.output_attentions
+        if output_hidden_states is None:
+            output_hidden_states = config.output_hidden_states
+        context = attention_context or AttentionContext()
+        embedded = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
+        cache = past_key_values
+        if cache is not None and not isinstance(cache, RecurrentCache):
+            raise ValueError(
+                f"`past_key_values` must be a RecurrentCache, got a {type(cache).__name__}. Leave it out, and pass on "
+                "the one that is returned."
+            )
+        if cache is None and use_cache:
+            cache = RecurrentCache()
+
+        if cache is not None and cache.state.tensors:
+            state, fed = cache.state.tensors["state"], cache.state.tensors.get("fed")
+            source = Source(**cache.source.tensors) if self.attention is not None else None
+        else:
+            _check_encoded(encoder_hidden_states, encoder_final_states, len(embedded))
+            state, fed = self._first_state(encoder_final_states, len(embedded)), None
+            source = None
+            if self.attention is not None:
+                source = self.attention.read_source(encoder_hidden_states, encoder_attention_mask, context)
+                if cache is not None:
+                    cache.source.put(0, **source._asdict())
+        first_step = 0 if cache is None else cache.get_seq_length()
+
+        inputs = self.dropout(embedded)
+        run = self._run_fed if config.input_feeding else self._run
+        all_states, hidden, weights, state, fed = run(inputs, state, fed, source, first_step, context)
+        if cache is not None:
+            cache.state.put(inputs.shape[1], state=state, fed=fed)
+        return BaseModelOutputWithPastAndCrossAttentions(
+            last_hidden_state=hidden,
+            past_key_values=cache,
+            hidden_states=(embedded, *all_states) if output_hidden_states else None,
+            cross_attentions=(weights,) if output_attentions and weights is not None else None,
+        )
+
+    def _first_state(self, final_states: Tensor, batch: int) -> Tensor:
+        """(R, encoder layers, n, d) -> (B, decoder layers, n, d); see `LuongConfig`, `encoder_layers`."""
+        missing = self.config.encoder_layers - self.config.decoder_layers
+        layers = [max(0, layer + missing) for layer in range(self.config.decoder_layers)]
+        return final_states[:, layers].repeat_interleave(batch // len(final_states), dim=0)
+
+    def _run(self, inputs, state, fed, source, first_step, context):
+        """All steps at once."""
+        all_states, last = [], []
+        for number, layer in enumerate(self.layers):
+            inputs, end = layer(self.dropout(inputs) if number else inputs, state[:, number])
+            all_states.append(inputs)
+            last.append(end)
+        weights = None
+        if self.attention is not None:
+            inputs, weights = self.attention(inputs, source, first_step, context)
+        return all_states, self.dropout(inputs), weights, torch.stack(last, dim=1), None
+
+    def _run_fed(self, inputs, state, fed, source, first_step, context):
+        """Step by step, each fed with the attentional state of the one before; 0 at the first.
+
+        What embeddings add to the gates is computed for all steps at once.
+        """
+        first, *others = self.layers
+        known, returned = first.split_weights(inputs.shape[-1])
+        from_tokens = nn.functional.linear(inputs, known, first.rnn.bias_ih_l0).unbind(1)
+        fed = inputs.new_zeros(len(inputs), self.config.d_model) if fed is None else fed
+        states = list(state.unbind(1))
+        steps = self.attention.split(context, len(from_tokens))
+        outputs = []  # of each step: h of every layer, h~, weights
+        for number, (from_token, step) in enumerate(zip(from_tokens, steps, strict=True)):
+            hidden, states[0] = first.step(from_token + nn.functional.linear(fed, returned), states[0])
+            layers = [hidden]
+            for depth, layer in enumerate(others, start=1):
+                gates = nn.functional.linear(self.dropout(hidden), layer.rnn.weight_ih_l0, layer.rnn.bias_ih_l0)
+                hidden, states[depth] = layer.step(gates, states[depth])
+                layers.append(hidden)
+            attentional, weights = self.attention(hidden.unsqueeze(1), source, first_step + number, step)
+            fed = self.dropout(attentional.squeeze(1))
+            outputs.append((layers, fed, weights))
+        all_layers, attentional, weights = zip(*outputs, strict=True)
+        all_states = [torch.stack(layer, dim=1) for layer in zip(*all_layers, strict=True)]
+        self.attention.join(steps, all_states[-1], source, context)
+        return all_states, torch.stack(attentional, dim=1), torch.cat(weights, dim=2), torch.stack(states, dim=1), fed
+
+
+def _check_inputs(ids: Tensor | None, embeddings: Tensor | None, names: tuple[str, str]) -> None:
+    if (ids is None) == (embeddings is None):
+        given = "neither" if ids is None else "both"
+        raise ValueError(f"`{names[0]}` or `{names[1]}` must be given, and not both: got {given}.")
+
+
+def _check_target_mask(mask: Tensor | None) -> None:
+    if mask is not None and mask.dim() == 2 and bool((mask[:, 1:] > mask[:, :-1]).any()):
+        raise ValueError(
+            "`decoder_attention_mask` must be 1 before it is 0 in every row, got padding in front of target tokens, "
+            "which a recurrent decoder would read. Pad at the end; generate from prefixes of one length at a time."
+        )
+
+
+def _check_encoded(states: Tensor | None, final_states: Tensor | None, batch: int) -> None:
+    if states is None or final_states is None:
+        raise ValueError(
+            "`encoder_outputs` must have `last_hidden_state` and `final_states`, which the decoder starts from. Pass "
+            "what the model's own encoder returns."
+        )
+    if batch % len(states):
+        raise ValueError(
+            f"`decoder_input_ids` must have a row for each source, or equally many, got {batch} for {len(states)}."
+        )

@@ -1,0 +1,199 @@
+"""Recurrent encoder-decoders with Luong attention, input feeding and the selective gate of SEASS.
+
+Shapes use B = batch, S = source tokens, T = target steps, d = d_model.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers.cache_utils import Cache
+from transformers.generation import GenerationMixin
+from transformers.modeling_outputs import BaseModelOutput
+from transformers.models.bart.modeling_bart import shift_tokens_right
+from transformers.utils import can_return_tuple
+
+from .cache_recurrent import RecurrentCache
+from .configuration_luong import LuongConfig
+from .cross_attention import AttentionContext
+from .luong_encoder_decoder import LuongDecoder, LuongEncoder, LuongEncoderOutput, LuongPreTrainedModel
+from .modeling_attncal import AttnCalSeq2SeqLMMixin
+from .outputs import AttnCalSeq2SeqModelOutput
+
+
+@dataclass
+class LuongModelOutput(AttnCalSeq2SeqModelOutput):
+    """Output of `LuongModel`.
+
+    Args:
+        encoder_final_states: as in `LuongEncoderOutput`.
+    """
+
+    encoder_final_states: torch.FloatTensor | None = None
+
+
+class LuongModel(LuongPreTrainedModel):
+    """Encoder and decoder, without a language modelling head."""
+
+    _auto_class = "AutoModel"
+
+    def __init__(self, config: LuongConfig):
+        config.validate()  # what is set after a configuration was made is not checked otherwise
+        super().__init__(config)
+        self.encoder = LuongEncoder(config)
+        self.decoder = LuongDecoder(config)
+        shared = {"decoder.embed_tokens.weight": "encoder.embed_tokens.weight"}
+        self._tied_weights_keys = shared if config.share_embeddings else {}
+        self.post_init()
+
+    def get_input_embeddings(self) -> nn.Embedding:
+        return self.encoder.embed_tokens
+
+    def set_input_embeddings(self, value: nn.Embedding) -> None:
+        self.encoder.embed_tokens = value
+        if self.config.share_embeddings:
+            self.decoder.embed_tokens = value
+
+    def get_encoder(self, *args, **kwargs) -> LuongEncoder:
+        return self.encoder
+
+    def get_decoder(self) -> LuongDecoder:
+        return self.decoder
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.LongTensor | None = None,
+        attention_mask: Tensor | None = None,
+        decoder_input_ids: torch.LongTensor | None = None,
+        decoder_attention_mask: Tensor | None = None,
+        encoder_outputs: tuple[Tensor] | BaseModelOutput | None = None,
+        past_key_values: Cache | None = None,
+        inputs_embeds: Tensor | None = None,
+        decoder_inputs_embeds: Tensor | None = None,
+        use_cache: bool | None = None,
+        output_attentions: bool | None = None,
+        output_hidden_states: bool | None = None,
+        output_attention_details: bool | None = None,
+        attention_context: AttentionContext | None = None,
+        **kwargs,
+    ) -> tuple | LuongModelOutput:
+        """Encode, and decode given target tokens.
+
+        Args:
+            input_ids, inputs_embeds, attention_mask: see `LuongEncoder`.
+            decoder_input_ids, decoder_inputs_embeds, decoder_attention_mask: see `LuongDecoder`.
+            encoder_outputs: of the encoder, in place of the source; a tuple ends with the `final_states`.
+            past_key_values: a `RecurrentCache`; what it holds of the source and the target is not read again.
+            output_attention_details: also return the weights before calibration, the masks and the weights of NULL.
+            attention_context: given by the language model around this one.
+
+        Raises:
+            ValueError: see `LuongEncoder` and `LuongDecoder`.
+        """
+        context = attention_context or AttentionContext(record_details=bool(output_attention_details))
+        if encoder_outputs is None:
+            encoder_outputs = self.encoder(
+                input_ids=input_ids,
+                attention_mask=attention_mask,
+                inputs_embeds=inputs_embeds,
+                output_hidden_states=output_hidden_states,
+                return_dict=True,
+            )
+        elif not isinstance(encoder_outputs, BaseModelOutput):
+            encoder_outputs = LuongEncoderOutput(
+                last_hidden_state=encoder_outputs[0],
+                hidden_states=encoder_outputs[1] if len(encoder_outputs) > 2 else None,
+                final_states=encoder_outputs[-1] if len(encoder_outputs) > 1 else None,
+            )
+        final_states = getattr(encoder_outputs, "final_states", None)
+        decoded = self.decoder(
+            input_ids=decoder_input_ids,
+            attention_mask=decoder_attention_mask,
+            encoder_hidden_states=encoder_outputs.last_hidden_state,
+            encoder_attention_mask=attention_mask,
+            encoder_final_states=final_states,
+            inputs_embeds=decoder_inputs_embeds,
+            past_key_values=past_key_values,
+            use_cache=self.config.use_cache if use_cache is None else use_cache,
+            output_attentions=output_attentions,
+            output_hidden_states=output_hidden_states,
+            attention_context=context,
+            return_dict=True,
+        )
+        return LuongModelOutput(
+            last_hidden_state=decoded.last_hidden_state,
+            past_key_values=decoded.past_key_values,
+            decoder_hidden_states=decoded.hidden_states,
+            cross_attentions=decoded.cross_attentions,
+            encoder_last_hidden_state=encoder_outputs.last_hidden_state,
+            encoder_hidden_states=encoder_outputs.hidden_states,
+            encoder_final_states=final_states,
+            **context.details(),
+        )
+
+
+class LuongForConditionalGeneration(AttnCalSeq2SeqLMMixin, LuongPreTrainedModel, GenerationMixin):
+    """`LuongModel` with an output layer, both objectives of a calibration, and `generate()`."""
+
+    _auto_class = "AutoModelForSeq2SeqLM"
+
+    def __init__(self, config: LuongConfig):
+        super().__init__(config)
+        self.model = LuongModel(config)
+        self.lm_head = nn.Linear(config.d_model, config.vocab_size)
+        tied = {f"model.{name}": f"model.{owner}" for name, owner in self.model._tied_weights_keys.items()}
+        if config.tie_word_embeddings:
+            owner = "encoder" if config.share_embeddings else "decoder"
+            tied["lm_head.weight"] = f"model.{owner}.embed_tokens.weight"
+        self._tied_weights_keys = tied
+        self.post_init()
+
+    def get_encoder(self, *args, **kwargs) -> LuongEncoder:
+        return self.model.encoder
+
+    def get_decoder(self) -> LuongDecoder:
+        return self.model.decoder
+
+    def prepare_decoder_input_ids_from_labels(self, labels: torch.LongTensor) -> torch.LongTensor:
+        """Labels shifted to the right, (B, T): what the decoder reads to predict them."""
+        return shift_tokens_right(labels, self.config.pad_token_id, self.config.decoder_start_token_id)
+
+    def _encoded(self, outputs: LuongModelOutput) -> dict[str, Tensor]:
+        return super()._encoded(outputs) | {"encoder_final_states": outputs.encoder_final_states}
+
+    def _logits(self, hidden_states: Tensor) -> Tensor:
+        return self.lm_head(hidden_states)
+
+    # ---- generate() ----
+
+    def _prepare_cache_for_generation(self, generation_config, model_kwargs: dict[str, Any], *args) -> None:
+        """The one kind of cache that there is.
+
+        Raises:
+            ValueError: another kind is asked for, or one that was filled is given without `decoder_attention_mask`.
+        """
+        if generation_config.cache_implementation not in (None, "dynamic"):
+            raise ValueError(
+                "`cache_implementation` must be left out for a recurrent model, whose cache is its state, got "
+                f"{generation_config.cache_implementation!r}."
+            )
+        cache = model_kwargs.get("past_key_values")
+        if cache is None and generation_config.use_cache is not False:
+            model_kwargs["past_key_values"] = RecurrentCache()
+        if cache is not None and cache.get_seq_length() and "decoder_attention_mask" not in model_kwargs:
+            raise ValueError(
+                "`decoder_attention_mask` is needed with `past_key_values`, got none: by its length generation knows "
+                "which tokens have been read. Pass ones for those that were and for those that are to be."
+            )
+
+    def _expand_inputs_for_generation(
+        self, expand_size: int = 1, is_encoder_decoder: bool = False, input_ids: Tensor | None = None, **model_kwargs
+    ) -> tuple[Tensor | None, dict[str, Any]]:
+        """As transformers', but the beams of a sentence share its source."""
+        shared = ("encoder_outputs", "attention_mask")
+        source = {name: model_kwargs.pop(name) for name in shared if name in model_kwargs}
+        # Without its source there is nothing of an encoder in what is left.
+        input_ids, expanded = super()._expand_inputs_for_generation(expand_size, False, input_ids, **model_kwargs)
+        return input_ids, expanded | source
