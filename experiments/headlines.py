@@ -49,8 +49,11 @@ def over_seeds(name: str, unit: str, runs: dict[str, dict], *keys: str | int, ag
 
     Args:
         runs: file -> run; one for each seed.
-        against: seed -> (number, where it stands) that is subtracted; the spread is then the extremes.
+        against: seed -> (number, where it stands) that is subtracted, where the seed is there; the spread is then the
+            extremes.
     """
+    if against is not None:
+        runs = {file: run for file, run in runs.items() if run["config"]["training"]["seed"] in against}
     seeds = [run["config"]["training"]["seed"] for run in runs.values()]
     values = [_follow(run, keys) for run in runs.values()]
     source = [at(file, *keys) for file in runs]

@@ -104,7 +104,8 @@ def translation() -> str:
         if not found:
             rows.append([setting, *[NOT_RUN] * 4])
             continue
-        gains = [run["test"]["bleu"] - soft[run["config"]["training"]["seed"]] for run in found if soft]
+        seeds = [run["config"]["training"]["seed"] for run in found]
+        gains = [run["test"]["bleu"] - soft[seed] for run, seed in zip(found, seeds, strict=True) if seed in soft]
         signature = next(iter(found))["test"]["signature"]
         rows.append(
             [
