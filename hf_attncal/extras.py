@@ -10,7 +10,7 @@ EXTRAS = {
     "adapters": ("peft",),
     "train": ("accelerate", "datasets", "filelock", "peft", "pyyaml", "rich", "sacrebleu"),
     "plot": ("matplotlib",),
-    "probe": ("scikit-learn", "seqeval"),
+    "probe": ("scikit-learn",),
     "evaluate": ("datasets", "evaluate"),
     "completion": ("shtab",),
 }

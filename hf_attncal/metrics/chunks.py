@@ -1,22 +1,16 @@
-"""Precision, recall and F1 of chunks as the CoNLL-2000 shared task counts them (its script `conlleval`), by seqeval.
+"""Precision, recall and F1 of chunks as the CoNLL-2000 shared task counts them (its script `conlleval`).
 
 A chunk that was found is right if its type, its first and its last word are. An `I-X` that continues none begins one.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.metadata import version
 
 import numpy as np
 
 from hf_attncal.data.conll import is_chunk_tag
-from hf_attncal.extras import need
 
 from .base import Metric
-
-need("probe")
-
-from seqeval.metrics.sequence_labeling import get_entities
 
 # Columns of the counts of a sentence.
 _CORRECT, _FOUND, _GOLD, _RIGHT_TAGS, _WORDS = range(5)
@@ -70,7 +64,7 @@ def chunk_score(
         precision=float(sums[_CORRECT] / max(sums[_FOUND], 1)),
         recall=float(sums[_CORRECT] / max(sums[_GOLD], 1)),
         accuracy=float(sums[_RIGHT_TAGS] / max(sums[_WORDS], 1)),
-        signature=CHUNK_F1.signature(average="micro", mode="conlleval", seqeval=version("seqeval")),
+        signature=CHUNK_F1.signature(average="micro", mode="conlleval"),
         sentences=len(counts),
         words=int(sums[_WORDS]),
         gold=int(sums[_GOLD]),
@@ -95,6 +89,24 @@ def chunk_counts(gold: Sequence[Sequence[str]], found: Sequence[Sequence[str]]) 
     return np.array([_counts(n, *pair) for n, pair in enumerate(zip(gold, found, strict=True), start=1)])
 
 
+def chunks_of(tags: Sequence[str]) -> list[tuple[str, int, int]]:
+    """Type, first and last word (from 0) of every chunk of a sentence.
+
+    seqeval finds the same, but there is no wheel of it, and its source needs more than pip to be installed.
+    """
+    kinds = [tag[2:] for tag in tags]  # "" outside
+    begins = [
+        place
+        for place, (tag, kind) in enumerate(zip(tags, kinds, strict=True))
+        if kind and (tag[0] == "B" or place == 0 or kinds[place - 1] != kind)
+    ]
+    ends = [
+        next((after for after in range(first + 1, len(tags)) if after in begins or not kinds[after]), len(tags))
+        for first in begins
+    ]
+    return [(kinds[first], first, end - 1) for first, end in zip(begins, ends, strict=True)]
+
+
 def _counts(number: int, gold: Sequence[str], found: Sequence[str]) -> list[int]:
     if len(gold) != len(found):
         raise ValueError(f"sentence {number}: {len(found)} tags do not fit its {len(gold)} words. Give one a word.")
@@ -104,6 +116,6 @@ def _counts(number: int, gold: Sequence[str], found: Sequence[str]) -> list[int]
             raise ValueError(
                 f"sentence {number}, word {word}: a chunk tag is `O`, `B-TYPE` or `I-TYPE`, got {wrong!r}."
             )
-    chunks, others = (set(get_entities(list(tags))) for tags in (gold, found))
+    chunks, others = (set(chunks_of(tags)) for tags in (gold, found))
     right = sum(a == b for a, b in zip(gold, found, strict=True))
     return [len(chunks & others), len(others), len(chunks), right, len(gold)]

@@ -205,7 +205,6 @@ def test_what_needs_an_extra_says_in_one_line_which(bare, tmp_path):
         "import hf_attncal.data.corpora": ("accelerate", "train"),
         "import hf_attncal.adapters": ("peft", "adapters"),
         "import hf_attncal.analysis.plots": ("matplotlib", "plot"),
-        "import hf_attncal.metrics.chunks": ("scikit-learn", "probe"),
     }
     told = [
         f"{package} is not installed, which this needs: pip install 'hf_attncal[{extra}]'"
