@@ -181,6 +181,26 @@ def set_steps(counts: Iterable[StepCount], step: int) -> None:
         count.counted = True
 
 
+class CountedStepsMixin:
+    """A model that may have a `StepCount`, which an `AnnealingCallback` sets; goes before transformers' classes."""
+
+    def _step_counts(self) -> list[StepCount]:
+        return [module for module in self.modules() if isinstance(module, StepCount)]
+
+    def set_annealing_step(self, step: int) -> None:
+        """Set the number of optimiser steps done (s of Lu et al., eq. 11). It is saved with the weights.
+
+        Raises:
+            ValueError: `step` is negative.
+        """
+        set_steps(self._step_counts(), step)
+
+    @property
+    def annealing_step(self) -> int | None:
+        """The optimiser steps that the model was trained for; `None` where nothing follows them."""
+        return next((int(count.annealing_step) for count in self._step_counts()), None)
+
+
 def warn_uncounted(counts: Collection[StepCount], follower: str) -> None:
     """Say in training that nothing has set any of `counts`, if there are some; `follower` is what follows them."""
     if counts and not any(count.counted for count in counts):

@@ -13,7 +13,7 @@ from transformers.utils import TransformersKwargs
 from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
-from .calibration import StepCount, init_part, set_steps
+from .calibration import CountedStepsMixin, init_part
 from .configuration_discrete import DiscreteTransformerConfig
 from .discrete_layers import DiscreteAttention, DiscreteDecoderLayer, DiscreteEncoderLayer, RelativePositions
 from .functional_discrete import Sampling, first_sampling, initial_fields
@@ -21,7 +21,7 @@ from .loading import WholeCheckpointMixin
 from .outputs_discrete import DiscreteDecoderOutput, DiscreteEncoderOutput
 
 
-class DiscretePreTrainedModel(WholeCheckpointMixin, hf.MarianPreTrainedModel):
+class DiscretePreTrainedModel(CountedStepsMixin, WholeCheckpointMixin, hf.MarianPreTrainedModel):
     """Base of the models; encoder and decoder share it because the nearest one initialises weights."""
 
     config: DiscreteTransformerConfig
@@ -44,19 +44,11 @@ class DiscretePreTrainedModel(WholeCheckpointMixin, hf.MarianPreTrainedModel):
         elif isinstance(module, hf.MarianSinusoidalPositionalEmbedding):
             # Loading through the meta device makes these fixed tables trainable; unused gradients then stop DDP.
             module.weight.requires_grad_(False)
-        elif hasattr(module, "final_logits_bias"):
-            module.final_logits_bias.zero_()
 
-    def save_pretrained(self, *args, **kwargs) -> None:
-        """As transformers'; the saved folder names the code of every model that its weights are loaded into."""
-        if self._auto_class is not None:
-            module = type(self).__module__.rpartition(".")[2]
-            names = (
-                ("AutoModel", "AutoModelForSeq2SeqLM") if self.config.is_encoder_decoder else ("AutoModelForCausalLM",)
-            )
-            named = {auto: f"{module}.{self._auto_classes[auto]}" for auto in names}
-            self.config.auto_map = (getattr(self.config, "auto_map", None) or {}) | named
-        super().save_pretrained(*args, **kwargs)
+    def _auto_classes_of_weights(self) -> dict[str, str]:
+        """An encoder-decoder has other weights than a decoder alone."""
+        alone = not self.config.is_encoder_decoder
+        return {auto: name for auto, name in self._auto_classes.items() if (auto == "AutoModelForCausalLM") == alone}
 
     # ---- the vocabulary ----
 
@@ -72,22 +64,6 @@ class DiscretePreTrainedModel(WholeCheckpointMixin, hf.MarianPreTrainedModel):
             if hasattr(stack, "syntactic_embed_tokens"):
                 table, size = stack.syntactic_embed_tokens, stack.embed_tokens.weight.shape[0]
                 stack.syntactic_embed_tokens = self._get_resized_embeddings(table, size)
-
-    # ---- what follows the optimiser steps ----
-
-    def set_annealing_step(self, step: int) -> None:
-        """Set the number of optimiser steps done, which sampling and penalty follow. It is saved with the weights.
-
-        Raises:
-            ValueError: `step` is negative.
-        """
-        set_steps([module for module in self.modules() if isinstance(module, StepCount)], step)
-
-    @property
-    def annealing_step(self) -> int | None:
-        """The optimiser steps that the model was trained for; `None` where nothing follows them."""
-        counts = (module for module in self.modules() if isinstance(module, StepCount))
-        return next((int(count.annealing_step) for count in counts), None)
 
 
 def _check_lengths(config: DiscreteTransformerConfig, name: str, length: int) -> None:

@@ -1,4 +1,4 @@
-"""What loading a checkpoint must not leave to chance: weights that are missing, or that are no numbers."""
+"""Whole checkpoints: weights that are missing or no numbers are refused, and the code of every class is named."""
 
 import re
 from collections.abc import Collection
@@ -12,6 +12,7 @@ _CHECKED = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 class WholeCheckpointMixin:
     """`from_pretrained` of our models; goes before transformers' classes in the bases."""
 
+    _auto_classes: dict[str, str] = {}  # Auto class -> our class, where several classes load from one folder
     _earlier_names: dict[str, str] = {}  # how weights were named once: patterns, and what each has become
 
     @classmethod
@@ -34,6 +35,19 @@ class WholeCheckpointMixin:
             check_missing(name, model, report["missing_keys"] & cls._keys_of(name, model, kwargs))
         check_finite(model)
         return model
+
+    def _auto_classes_of_weights(self) -> dict[str, str]:
+        """Those of `_auto_classes` that the weights of this model are for."""
+        return self._auto_classes
+
+    def save_pretrained(self, *args, **kwargs) -> None:
+        """As transformers'; the saved folder names the code of every class that loads from it."""
+        classes = self._auto_classes_of_weights()
+        if self._auto_class is not None and type(self).__name__ in classes.values():
+            module = type(self).__module__.rpartition(".")[2]
+            named = {auto: f"{module}.{name}" for auto, name in classes.items()}
+            self.config.auto_map = (getattr(self.config, "auto_map", None) or {}) | named
+        super().save_pretrained(*args, **kwargs)
 
     @classmethod
     def _keys_of(cls, name, model: nn.Module, options: dict) -> set[str]:

@@ -10,7 +10,7 @@ from transformers.modeling_outputs import BaseModelOutput
 from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs, can_return_tuple, logging
 
-from .calibration import StepCount, init_part, set_steps, trains_mask
+from .calibration import CountedStepsMixin, init_part, trains_mask
 from .cross_attention import EARLIER_NAMES, AttentionContext
 from .loading import WholeCheckpointMixin
 from .losses import IGNORE_INDEX
@@ -20,10 +20,8 @@ from .outputs import AttnCalSeq2SeqLMOutput, AttnCalSeq2SeqModelOutput
 logger = logging.get_logger(__name__)
 
 
-class AttnCalPreTrainedMixin(WholeCheckpointMixin):
+class AttnCalPreTrainedMixin(CountedStepsMixin, WholeCheckpointMixin):
     """Goes before the stock `...PreTrainedModel` in the bases."""
-
-    _auto_classes: dict[str, str]  # Auto class -> our class, for every class of a family
 
     # Kernels that never form the attention weights cannot calibrate them.
     _supports_flash_attn = False
@@ -51,30 +49,6 @@ class AttnCalPreTrainedMixin(WholeCheckpointMixin):
                 'mask network. Pass `gradient_checkpointing_kwargs={"use_reentrant": False}`.'
             )
         super()._set_gradient_checkpointing(enable=enable, **kwargs)
-
-    def save_pretrained(self, *args, **kwargs) -> None:
-        """As transformers'; the saved folder names the code of the bare model and of the one with a head."""
-        module = type(self).__module__.rpartition(".")[2]
-        if self._auto_class is not None and type(self).__name__ in self._auto_classes.values():
-            named = {auto: f"{module}.{name}" for auto, name in self._auto_classes.items()}
-            self.config.auto_map = (getattr(self.config, "auto_map", None) or {}) | named
-        super().save_pretrained(*args, **kwargs)
-
-    def _step_counts(self) -> list[StepCount]:
-        return [module for module in self.modules() if isinstance(module, StepCount)]
-
-    def set_annealing_step(self, step: int) -> None:
-        """Set s of Lu et al., eq. 11, the number of optimiser steps done. It is saved with the weights.
-
-        Raises:
-            ValueError: `step` is negative.
-        """
-        set_steps(self._step_counts(), step)
-
-    @property
-    def annealing_step(self) -> int | None:
-        """s of Lu et al., eq. 11; `None` unless `calibration="annealed"`."""
-        return next((int(count.annealing_step) for count in self._step_counts()), None)
 
 
 def check_source(input_ids: Tensor | None, inputs_embeds: Tensor | None) -> None:
