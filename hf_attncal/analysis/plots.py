@@ -14,6 +14,7 @@ import torch
 from matplotlib.figure import Figure
 from matplotlib.patches import PathPatch, Rectangle
 from matplotlib.path import Path
+from matplotlib.ticker import LogLocator, NullLocator
 from torch import Tensor
 
 from .fonts import families_for
@@ -374,10 +375,13 @@ def lines(
         )
     if logarithmic:
         axes.set_yscale("log")
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.yaxis.set_minor_locator(NullLocator())
+        axes.yaxis.set_major_formatter("{x:g}")
     axes.set_xlabel(across, **style)
     axes.set_ylabel(up, **style)
-    axes.tick_params(which="both", labelsize=_POINTS - 1, labelcolor=_TEXT, color="#cccccc")
-    axes.grid(which="both", color="#eeeeee", linewidth=0.8)
+    axes.tick_params(labelsize=_POINTS - 1, labelcolor=_TEXT, color="#cccccc")
+    axes.grid(color="#eeeeee", linewidth=0.8)
     for side, spine in axes.spines.items():
         spine.set_visible(side in ("left", "bottom"))
         spine.set_color("#cccccc")

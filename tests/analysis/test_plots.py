@@ -309,17 +309,19 @@ def test_every_line_goes_through_its_points_and_variants_share_a_colour():
     assert first.get_color() == variant.get_color() != other.get_color()
     assert [line.get_linestyle() for line in axes.lines] == ["-", "--", "-"]
     assert (axes.get_xlabel(), axes.get_ylabel(), axes.get_yscale()) == ("steps", "perplexity", "log")
+    assert {"2", "5", "10"} <= {label.get_text() for label in axes.get_yticklabels()}
 
 
 @pytest.mark.parametrize("count", [1, 2, 8])
 def test_the_legend_of_lines_is_inside_the_figure_and_below_what_the_axes_say(count):
     names = [f"a name of some length, {n}" for n in range(count)]
-    figure = lines({name: [(10, 10), (20, 30.5)] for name in names}, "words", "BLEU", dashed=names[1::2])
-    figure.canvas.draw()
+    points = [(10, 0.001), (20, 30.5)]
+    figure = lines(dict.fromkeys(names, points), "words", "BLEU", dashed=names[1::2], logarithmic=count == 8)
     box, whole, (axes,) = figure.legends[0].get_window_extent(), figure.bbox, figure.axes
     assert whole.x0 <= box.x0 < box.x1 <= whole.x1
-    assert whole.y0 <= box.y0 < box.y1 <= axes.xaxis.label.get_window_extent().y0
-    assert whole.x0 <= axes.get_tightbbox().x0 < axes.get_tightbbox().x1 <= whole.x1
+    said = axes.get_tightbbox()
+    assert whole.y0 <= box.y0 < box.y1 <= said.y0 < said.y1 <= whole.y1
+    assert whole.x0 <= said.x0 < said.x1 <= whole.x1
     assert [text.get_text() for text in figure.legends[0].get_texts()] == names
 
 
