@@ -34,6 +34,7 @@ from adapter_attention import read_gold
 from aligners import FILES
 from committed import RESULTS, markdown
 from frozen import Frozen, add_models, read_models
+from headlines import RECURRENT, UNFED
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader
 from transformers import DataCollatorForSeq2Seq
@@ -54,10 +55,6 @@ DEV = ("val.en", "val.de")
 TEST = ("test_2016_flickr.en", "test_2016_flickr.de")
 HEADLINES = ("test.src", "test.tgt")
 GROUPS = 6  # of sentences by length
-UNFED = "_unfed"  # how the name of a model without input feeding ends
-# Names of settings -> what pictures call them.
-LABELS = {"baseline": "Marian", "luong_none": "no attention"}
-LABELS |= {f"luong_{window}": window.replace("_", "-") for window in ("global", "local_m", "local_p")}
 
 
 # ---- translation ----
@@ -139,14 +136,17 @@ def _summary(run: dict) -> tuple[float, ...]:
 def draw(variants: dict[str, list[dict]], folder: Path) -> None:
     """The two pictures: perplexity over steps and BLEU over words, means over seeds."""
     curves, lengths = {}, {}
-    # A model without input feeding comes after the one with, whose colour it has.
-    for name in sorted(variants, key=_order):
+    for name in [*(name for name in RECURRENT if name in variants), *(variants.keys() - RECURRENT.keys())]:
         of_steps = [{point["step"]: point["perplexity"] for point in run["curve"]} for run in variants[name]]
         steps = sorted(set.intersection(*map(set, of_steps)))
-        curves[_label(name)] = [(step, statistics.fmean(run[step] for run in of_steps)) for step in steps]
+        curves[RECURRENT.get(name, name)] = [(step, statistics.fmean(run[step] for run in of_steps)) for step in steps]
         groups = zip(*(run["by_length"] for run in variants[name]), strict=True)
-        lengths[_label(name)] = [(runs[0]["words"], statistics.fmean(run["bleu"] for run in runs)) for runs in groups]
-    dashed = [_label(name) for name in variants if name.endswith(UNFED) and name.removesuffix(UNFED) in variants]
+        lengths[RECURRENT.get(name, name)] = [
+            (runs[0]["words"], statistics.fmean(run["bleu"] for run in runs)) for runs in groups
+        ]
+    dashed = [
+        RECURRENT.get(name, name) for name in variants if name.endswith(UNFED) and name.removesuffix(UNFED) in variants
+    ]
     pictures = {
         "recurrent_perplexity": lines(
             curves, "optimiser steps", "perplexity of dev, label smoothing included", dashed, logarithmic=True
@@ -157,16 +157,6 @@ def draw(variants: dict[str, list[dict]], folder: Path) -> None:
         image = io.BytesIO()
         figure.savefig(image, format="png", dpi=150)
         records.write_bytes(image.getvalue(), folder / f"{name}.png")
-
-
-def _order(name: str) -> tuple[int, str, bool]:
-    base = name.removesuffix(UNFED)
-    return list(LABELS).index(base) if base in LABELS else len(LABELS), base, name.endswith(UNFED)
-
-
-def _label(name: str) -> str:
-    base = name.removesuffix(UNFED)
-    return LABELS.get(base, base) + (", not fed" if name.endswith(UNFED) else "")
 
 
 # ---- gold links ----
