@@ -7,7 +7,7 @@ has no entry.
 """
 
 import statistics
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from itertools import product
 
@@ -309,6 +309,12 @@ def recurrent() -> Iterator[dict]:
             for file, run in runs.items()
         }
         yield percentage(f"recurrent/{pair}/{setting}/test_aer", scored, seeds=seeds_of(runs))
+
+
+def recurrent_labels(settings: Collection[str]) -> dict[str, str]:
+    """What tables and pictures call each of these settings, in their order; one that they do not know by its name."""
+    known = {setting: label for setting, label in RECURRENT.items() if setting in settings}
+    return known | {setting: setting for setting in settings if setting not in RECURRENT}
 
 
 def by_setting(pattern: str, *keys: str) -> dict[tuple[str, ...], dict[str, dict]]:

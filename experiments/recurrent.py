@@ -34,17 +34,17 @@ from adapter_attention import read_gold
 from aligners import FILES
 from committed import RESULTS, markdown
 from frozen import Frozen, add_models, read_models
-from headlines import RECURRENT, UNFED
+from headlines import UNFED, recurrent_labels
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader
 from transformers import DataCollatorForSeq2Seq
 
 from hf_attncal.alignment import Seq2SeqAttention, WordAligner
 from hf_attncal.alignment.gold import THRESHOLDS, Gold, score_aligner
-from hf_attncal.alignment.seq2seq import Seq2SeqSource
 from hf_attncal.analysis.plots import lines
+from hf_attncal.analysis.reading import decoder_size
 from hf_attncal.data.corpora import load_parallel, tokenize_pairs
-from hf_attncal.data.text import read_lines
+from hf_attncal.data.text import read_lines, read_pairs
 from hf_attncal.metrics import records
 from hf_attncal.metrics.bleu import bleu
 from hf_attncal.metrics.copies import COPIES, copy_accuracy, copy_counts
@@ -97,12 +97,17 @@ def dev_perplexity(frozen: Frozen, data: Path, batch_size: int = 32) -> dict:
 
 def translation(args: argparse.Namespace) -> list[list[str]]:
     """Write results and pictures of all models; the rows of a table."""
-    sources, references = (read_lines(args.data / name) for name in TEST)
+    sources, references = read_pairs(*(args.data / name for name in TEST))
     models, variants = read_models(args.models), {}
     for frozen in models:
         run = json.loads((frozen.folder / "results.json").read_text(encoding="utf-8"))
         smoothing = run["config"]["model"].get("label_smoothing", 0)
         hypotheses = read_lines(frozen.folder / HYPOTHESES)
+        if len(hypotheses) != len(sources):
+            raise ValueError(
+                f"{frozen.folder / HYPOTHESES} has {len(hypotheses)} lines for {len(sources)} of {TEST[0]}. Give the "
+                "folder of a model trained with this test text."
+            )
         found = {
             "seed": frozen.seed,
             "test_bleu": run["test"]["bleu"],
@@ -135,18 +140,14 @@ def _summary(run: dict) -> tuple[float, ...]:
 
 def draw(variants: dict[str, list[dict]], folder: Path) -> None:
     """The two pictures: perplexity over steps and BLEU over words, means over seeds."""
-    curves, lengths = {}, {}
-    for name in [*(name for name in RECURRENT if name in variants), *(variants.keys() - RECURRENT.keys())]:
+    labels, curves, lengths = recurrent_labels(variants), {}, {}
+    for name, label in labels.items():
         of_steps = [{point["step"]: point["perplexity"] for point in run["curve"]} for run in variants[name]]
         steps = sorted(set.intersection(*map(set, of_steps)))
-        curves[RECURRENT.get(name, name)] = [(step, statistics.fmean(run[step] for run in of_steps)) for step in steps]
+        curves[label] = [(step, statistics.fmean(run[step] for run in of_steps)) for step in steps]
         groups = zip(*(run["by_length"] for run in variants[name]), strict=True)
-        lengths[RECURRENT.get(name, name)] = [
-            (runs[0]["words"], statistics.fmean(run["bleu"] for run in runs)) for runs in groups
-        ]
-    dashed = [
-        RECURRENT.get(name, name) for name in variants if name.endswith(UNFED) and name.removesuffix(UNFED) in variants
-    ]
+        lengths[label] = [(runs[0]["words"], statistics.fmean(run["bleu"] for run in runs)) for runs in groups]
+    dashed = [label for name, label in labels.items() if name.endswith(UNFED) and name.removesuffix(UNFED) in labels]
     pictures = {
         "recurrent_perplexity": lines(
             curves, "optimiser steps", "perplexity of dev, label smoothing included", dashed, logarithmic=True
@@ -198,10 +199,9 @@ def aligners_of(model, tokenizer) -> dict[str, WordAligner]:
     """What is compared: the attention of two steps, where there is any, and the module where the model has one."""
     found = {}
     if getattr(model.config, "attention_window", "global") is not None:
-        default = Seq2SeqAttention.default(1)
+        default = Seq2SeqAttention.default(decoder_size(model.config)[0])
         for name, shift in (("attention", False), ("attention_after", True)):
-            found[name] = WordAligner(model, tokenizer)
-            found[name].source = Seq2SeqSource(model, tokenizer, replace(default, shift=shift))
+            found[name] = WordAligner(model, tokenizer, replace(default, shift=shift))
     if getattr(model.config, "uam", False):
         found["uam"] = WordAligner(model, tokenizer)
     return found
@@ -210,7 +210,7 @@ def aligners_of(model, tokenizer) -> dict[str, WordAligner]:
 def copies(args: argparse.Namespace) -> list[list[str]]:
     """Write the accuracy on copies of each model; the rows of a table."""
     files = {name: args.data / name for name in HEADLINES}
-    pairs = list(zip(*map(read_lines, files.values()), strict=True))
+    pairs = list(zip(*read_pairs(*files.values()), strict=True))
     rows = []
     for frozen in read_models(args.models):
         model, tokenizer = frozen.load()

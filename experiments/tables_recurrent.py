@@ -12,7 +12,7 @@ from committed import (
     read,
     read_all,
 )
-from headlines import RECURRENT, SUMMARISERS, by_setting
+from headlines import RECURRENT, SUMMARISERS, by_setting, recurrent_labels
 
 ROUGE = {"rouge1": "ROUGE-1", "rouge2": "ROUGE-2", "rougeL": "ROUGE-L"}
 # Names of links in results/recurrent/copies/ -> what a table calls them.
@@ -97,11 +97,11 @@ def lengths() -> str:
     """BLEU by the words of the source; test, means over seeds."""
     measured = (read("recurrent/multi30k") or {"variants": {}})["variants"]
     rows, header = [], []
-    for setting in [*(name for name in RECURRENT if name in measured), *(measured.keys() - RECURRENT.keys())]:
+    for setting, label in recurrent_labels(measured).items():
         groups = list(zip(*(run["by_length"] for run in measured[setting]), strict=True))
         header = [f"{runs[0]['from']} to {runs[0]['to']}" for runs in groups]
         means = [f"{statistics.fmean(run['bleu'] for run in runs):.1f}" for runs in groups]
-        rows.append([RECURRENT.get(setting, setting), *means])
+        rows.append([label, *means])
     return _table(["words of the source", *header], rows)
 
 

@@ -290,7 +290,8 @@ class Seq2SeqSource(WeightSource):
     has_null = False
 
     def __init__(self, model, tokenizer, settings: Seq2SeqAttention | None = None):
-        check_attends(model.config)
+        if not getattr(model.config, "uam", False):  # whose alignment module needs no attention
+            check_attends(model.config)
         super().__init__(model, tokenizer, settings)
 
     @classmethod

@@ -172,4 +172,9 @@ def test_what_is_wrong_is_one_line(recurrent, monkeypatch, desk, tmp_path, capsy
         run(recurrent, monkeypatch, desk, tmp_path, "multi30k", "empty")
     assert stopped.value.code == 2
     assert "results.json is not there. Give the folder of a finished training." in capsys.readouterr().err
+    monkeypatch.setattr(recurrent, "HYPOTHESES", "short.txt")
+    (desk.root / "luong_none" / "short.txt").write_text("one\n")
+    with pytest.raises(SystemExit):
+        run(recurrent, monkeypatch, desk, tmp_path, "multi30k", "luong_none")
+    assert "short.txt has 1 lines for 6 of test_2016_flickr.en" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
