@@ -180,6 +180,8 @@ def gold_links(args: argparse.Namespace) -> list[list[str]]:
         model, tokenizer = frozen.load()
         measured = chosen_attention(model, tokenizer, gold, args.bootstrap)
         settings = Seq2SeqAttention.from_dict(measured["attention"]["settings"])
+        if measured["attention, mean of heads"]["settings"] == settings.to_dict():  # as with one head
+            del measured["attention, mean of heads"]
         measured["attention, threshold"] = chosen_rule(model, tokenizer, settings, gold, args.bootstrap)
         config = {"experiment": "recurrent", "part": "aer", "pair": args.pair, "bootstrap": args.bootstrap}
         steps = json.loads((frozen.folder / "results.json").read_text(encoding="utf-8"))["steps"]

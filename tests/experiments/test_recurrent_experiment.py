@@ -142,6 +142,8 @@ def test_error_rates_of_attention_by_choices_of_dev(recurrent, monkeypatch, desk
         assert by_rule["dev"]["aer"] <= best["dev"]["aer"]
         assert by_rule["test"]["aer"] == by_rule["dev"]["aer"]  # the same pairs here
         assert by_rule["test"]["interval"] is not None
+        if name == "luong_global":  # one head is its own mean
+            assert set(result["attention"]) == {"attention", "attention, threshold"}
     assert result["config"]["model"]["model_type"] == "marian"
 
 
