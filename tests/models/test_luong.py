@@ -4,24 +4,15 @@ import copy
 
 import pytest
 import torch
-from helpers import assert_close, assert_gradients_close, gradients, is_mask_network, scatter
+from helpers import assert_close, assert_gradients_close, gradients, is_mask_network
 from huggingface_hub.errors import StrictDataclassError
+from luong_helpers import TINY, tiny_luong
 from reference_luong import SlowLuong
 from transformers import AutoModelForSeq2SeqLM
 from transformers.modeling_outputs import BaseModelOutput
 
 from hf_attncal import LuongConfig, LuongForConditionalGeneration, LuongModel
 
-TINY = {
-    "vocab_size": 11,
-    "d_model": 4,
-    "embedding_size": 3,
-    "encoder_layers": 2,
-    "decoder_layers": 2,
-    "window_width": 1,
-    "max_source_length": 6,
-    "dropout": 0.0,
-}
 SETTINGS = {
     "dot": {"score": "dot"},
     "general": {},
@@ -55,15 +46,6 @@ SETTINGS = {
 CALIBRATED = [name for name, switches in SETTINGS.items() if "calibration" in switches]
 # One of them has one token, one a target longer than its source and the window.
 PAIRS = [([4, 7, 3, 9, 2], [6, 10, 4, 2]), ([2], [9, 2]), ([5, 8, 2], [9, 4, 3, 6, 8, 2])]
-
-
-def tiny_luong(**settings) -> LuongForConditionalGeneration:
-    torch.manual_seed(3)
-    model = LuongForConditionalGeneration(LuongConfig(**TINY | settings)).double()
-    scatter(model, 0.6)
-    if model.config.calibration == "annealed":
-        model.set_annealing_step(4)
-    return model
 
 
 def batch_of(pairs, left: bool = False) -> dict[str, torch.Tensor]:
