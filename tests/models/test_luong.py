@@ -181,6 +181,24 @@ def test_a_source_of_padding_alone_is_nowhere_undefined():
     assert (outputs.cross_attentions[0][1] == 0).all()
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_half_precision_is_finite_with_padding_and_empty_sources(setting: str, dtype: torch.dtype):
+    """Masks do not overflow, windows without a token do not divide by 0; one row is padding alone, one has 1 token."""
+    model = tiny_luong(**SETTINGS[setting])
+    batch = batch_of([*PAIRS, ([4], [2])], left=True)
+    batch["attention_mask"][1] = 0
+    double = model.train()(**batch)
+    outputs = model.to(dtype)(**batch, output_attentions=True)
+    outputs.loss.backward()
+    assert outputs.logits.isfinite().all()
+    assert outputs.loss.item() == pytest.approx(double.loss.item(), rel=0.05)
+    assert all(g.isfinite().all() for g in gradients(model).values())
+    for weights in outputs.cross_attentions or ():
+        for row, real in zip(weights[:, 0], batch["attention_mask"].bool(), strict=True):
+            assert not real.any() or (row[:, ~real] == 0).all()
+
+
 def test_dropout_is_drawn_anew_and_absent_in_evaluation():
     for fed in (True, False):
         model = tiny_luong(dropout=0.5, input_feeding=fed)
