@@ -12,12 +12,13 @@ from helpers import TINY, tiny_model
 from safetensors.torch import save_file
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
-from hf_attncal.data.tokenizer import train_bpe_tokenizer
+from hf_attncal.data.tokenizer import NULL, train_bpe_tokenizer
 from hf_attncal.inference.translation import translate
 from hf_attncal.metrics.bleu import bleu
 from hf_attncal.metrics.records import sha256
 from hf_attncal.training.averaging import average_checkpoints, last_checkpoints
-from hf_attncal.training.translation import TranslationConfig, build_translation_model
+from hf_attncal.training.seq2seq import build_seq2seq_model
+from hf_attncal.training.translation import TranslationConfig
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "training"))
@@ -92,10 +93,10 @@ def settings(folder: Path, **model) -> Path:
     [
         {"calibration": "annealed"},
         {"backbone": "bart", "leaky": True},
-        {"backbone": "luong", "attention_window": "local-p"},
+        {"calibration": "gated", "uam": True},
         {"backbone": "luong", "calibration": "annealed"},
     ],
-    ids=["marian", "bart", "luong", "luong annealed"],
+    ids=["marian", "bart", "uam", "luong"],
 )
 def test_text_to_scored_model(model, corpus, tmp_path):
     """All that the script leaves behind; then a resume that goes on from the last checkpoint."""
@@ -123,12 +124,33 @@ def test_text_to_scored_model(model, corpus, tmp_path):
     again = translate(saved, tokenizer, lines, num_beams=2)
     assert again == (run / "test.hypotheses.txt").read_text(encoding="utf-8").split("\n")[:-1]
     assert bleu(again, list(map(german, lines)), "none").score == results["test"]["bleu"]
-    if "calibration" in model:
+    if model.get("calibration") == "annealed":
         assert saved.annealing_step == 4
+    if "uam" in model:
+        assert saved.config.null_token_id == tokenizer.convert_tokens_to_ids(NULL) == len(tokenizer) - 1
+        assert all(0 < entry["uam_loss"] < entry["loss"] for entry in stored["log_history"] if "nmt_loss" in entry)
+        assert sum("uam_loss" in entry for entry in stored["log_history"]) == 4
 
     with pytest.raises(ValueError, match="holds another run"):
         train_translation.main(arguments)
     assert train_translation.main([*arguments, "--resume", "--allow-changes", "training.max_steps=6"])["steps"] == 6
+
+
+def test_a_finished_model_gets_the_token_that_extends_targets(corpus, tmp_path):
+    """Its embeddings, output layer and tokenizer are a token larger then; the next run finds it."""
+    train_translation.main(["--config", str(settings(tmp_path)), "--data", str(corpus)])
+    vocabulary, start = len(AutoTokenizer.from_pretrained(tmp_path / "run")), tmp_path / "run"
+    for name in ("second", "third"):
+        again = [f"model={{init_from: {start}, uam: true}}", f"training.output_dir={tmp_path / name}"]
+        config = yaml.safe_load((tmp_path / "config.yaml").read_text(encoding="utf-8"))
+        del config["model"], config["tokenizer"]
+        (tmp_path / "again.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
+        results = train_translation.main(["--config", str(tmp_path / "again.yaml"), "--data", str(corpus), *again])
+        assert any("uam_loss" in entry for entry in results["log_history"])
+        start = tmp_path / name
+        saved = AutoModelForSeq2SeqLM.from_pretrained(start)
+        assert saved.config.vocab_size == len(AutoTokenizer.from_pretrained(start)) == vocabulary + 1
+        assert saved.lm_head.weight.shape[0] == saved.uam.projection.weight.shape[0] == vocabulary + 1
 
 
 def test_script_learns(corpus, tmp_path):
@@ -184,24 +206,24 @@ def tokenizer_of(sentences: list[str]):
 def test_build_model_starts_from_a_checkpoint(tmp_path):
     tokenizer = tokenizer_of(SENTENCES)
     tiny = {name: value for name, value in TINY.items() if not name.endswith("_id")} | {"vocab_size": len(tokenizer)}
-    model = build_translation_model(TranslationConfig.make({"model": tiny}), tokenizer)
+    model = build_seq2seq_model(TranslationConfig.make({"model": tiny}), tokenizer)
     assert model.config.vocab_size == len(tokenizer)
     assert model.config.decoder_start_token_id == tokenizer.pad_token_id
     model.save_pretrained(tmp_path)
     values = {"model": {"init_from": str(tmp_path), "calibration": "gated", "dropout": 0.25}}
-    loaded = build_translation_model(TranslationConfig.make(values), tokenizer)
+    loaded = build_seq2seq_model(TranslationConfig.make(values), tokenizer)
     assert (loaded.config.calibration, loaded.config.dropout) == ("gated", 0.25)
     assert torch.equal(loaded.model.shared.weight, model.model.shared.weight)
     values["model"]["backbone"] = "bart"
     with pytest.raises(ValueError, match="`model_type` must be 'attncal_bart' or 'bart'"):
-        build_translation_model(TranslationConfig.make(values), tokenizer)
+        build_seq2seq_model(TranslationConfig.make(values), tokenizer)
 
 
 def test_build_model_needs_padding():
     tokenizer = tokenizer_of(SENTENCES)
     tokenizer.pad_token = None
     with pytest.raises(ValueError, match="must have a padding and an end-of-sentence token"):
-        build_translation_model(TranslationConfig.make({}), tokenizer)
+        build_seq2seq_model(TranslationConfig.make({}), tokenizer)
 
 
 # ---- translation ----
