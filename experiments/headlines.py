@@ -30,7 +30,6 @@ CHUNKING = {
 }
 STACK = ("single", "two", "soft", "soft_penalty")
 STREAMS = ("soft", "single", "two")  # of the Discrete Transformer; "soft" is Marian
-<<<<<<< HEAD
 UNFED = "_unfed"  # how the name of a recurrent model without input feeding ends
 # Files of results/multi30k/ -> what tables and pictures call them: Marian, and recurrent models.
 RECURRENT = {"baseline": "Marian", "luong_none": "no attention"} | {
@@ -41,15 +40,6 @@ RECURRENT = {"baseline": "Marian", "luong_none": "no attention"} | {
 SUMMARISERS = {"base": "base", "seass": "seass", "seass_uam": "seass+uam"}
 # Aligner of copied words -> the model, and the name of its links in results/recurrent/copies/.
 COPYISTS = {"attention": ("seass", "attention"), "uam": ("seass_uam", "uam")}
-=======
-RECURRENT_PEERS = {"joeynmt": "joeynmt", "plain": "plain_lstm"}
-RECURRENT_MEASURES = {  # beams of 16 sentences, if nothing is said
-    "training": "train",
-    "search_1": "beam20_of_1",
-    "search_16": "beam20",
-    "search_64": "beam20_of_64",
-}
->>>>>>> h-speed
 COMMANDS = ("help", "version", "usage_error", "score")
 
 
@@ -368,17 +358,6 @@ def speed() -> Iterator[dict]:
     for file, result in read_all("benchmark_calibrated_attention_cpu").items():
         name = "speed/generation/gated-renormalized/ratio_to_step_by_step"
         yield repeated(name, "times", file, result, "generation", "speed_ratio")
-    for file, result in read_all("benchmark_recurrent_cpu").items():
-        for setting, found in result["variants"].items():
-            area = "recurrent/speed" + ("" if setting == "fed" else f"/{setting}")
-            for (other, name), (what, measure) in product(RECURRENT_PEERS.items(), RECURRENT_MEASURES.items()):
-                if what in found.get(other, ()):
-                    where = ("variants", setting, other, what, "speed_ratio")
-                    yield repeated(f"{area}/{measure}_over_{name}", "times", file, result, *where)
-        for what, measure in RECURRENT_MEASURES.items():
-            if what in result["switches"].get("uam", ()):
-                where = ("switches", "uam", what, "time_ratio")
-                yield repeated(f"recurrent/speed/uam/{measure}_time_over_without", "times", file, result, *where)
     for file, result in read_all("benchmark_command_cpu").items():
         for command, when in product(COMMANDS, ("", "_before")):
             if f"cpu_seconds{when}" in result["commands"][command]:

@@ -131,29 +131,6 @@ def aligning() -> str:
     return markdown([*header, "hardware"], rows) + "".join(f"\n{note}\n" for note in notes)
 
 
-def recurrent() -> str:
-    """How many times as fast recurrent models are as JoeyNMT's and as plain ones; what each switch costs."""
-    tables = []
-    for result in read_all("benchmark_recurrent_*").values():
-        config = result["config"]
-        columns = {"training": "training step"}
-        columns |= {f"search_{count}": f"beam {config['beams']}, {count} sentences" for count in config["searches"]}
-        peers = {
-            f"{name}, {other}": found[key]
-            for name, found in result["variants"].items()
-            for key, other in (("joeynmt", "JoeyNMT"), ("plain", "plain LSTM"))
-            if key in found
-        }
-        for header, compared, key in (
-            ("times as fast as", peers, "speed_ratio"),
-            ("time over time without", result["switches"], "time_ratio"),
-        ):
-            rows = [[name, *(ratio(found[what][key]) for what in columns)] for name, found in compared.items()]
-            tables.append(markdown([header, *columns.values()], rows))
-        tables.append(f"{conditions(result)}\n")
-    return "\n".join(tables) or f"{NOT_RUN}\n"
-
-
 def _trained_aligners(pair: str) -> Iterator[tuple[str, dict]]:
     """Our aligners as rows of `results/aligners_PAIR.json` are: counts, and each seed of the network they guide."""
     for setting, suffix in TRAINED.items() if pair in PAIRS else ():
@@ -520,7 +497,6 @@ TABLES: dict[str, Callable[[], str]] = {
     "training": lambda: benchmark("training", {"training step": "time_ratio", "peak memory": "memory_ratio"}),
     "generation": lambda: benchmark("generation", {"tokens per second, 4 beams": "speed_ratio"}),
     "aligning": aligning,
-    "recurrent": recurrent,
     "aligners": aligners,
     "robustness": robustness,
     "ablation": ablation,

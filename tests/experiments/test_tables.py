@@ -241,40 +241,6 @@ def test_speed_of_the_aligner(tables, results):
     assert lines[-1] == f"Peak memory of `attncal align run` (small; {where}): {peaks}."
 
 
-def test_speed_of_recurrent_models(tables, results):
-    def compared(key: str, training: float, search: float) -> dict:
-        return {"training": {key: spread(training)}, "search_16": {key: spread(search)}}
-
-    fed = {"plain": compared("speed_ratio", 3, 4), "joeynmt": compared("speed_ratio", 5, 6) | {"about": {}}}
-    result = {
-        "hardware": {"cpu": "a processor", "threads": 2},
-        "config": {"seed": 1, "beams": 20, "searches": [16], "bf16": False, "batch": 96, "length": 16},
-        "variants": {"fed": fed, "no-attention": {"plain": fed["plain"]}},
-        "switches": {"uam": compared("time_ratio", 7, 8)},
-    }
-    (results / "benchmark_recurrent_cpu.json").write_text(json.dumps(result))
-    lines = tables.recurrent().splitlines()
-    plain = "3.00 (2.00 to 4.00) | 4.00 (3.00 to 5.00) |"
-    assert lines[0] == "| times as fast as | training step | beam 20, 16 sentences |"
-    assert lines[2:5] == [
-        "| fed, JoeyNMT | 5.00 (4.00 to 6.00) | 6.00 (5.00 to 7.00) |",
-        f"| fed, plain LSTM | {plain}",
-        f"| no-attention, plain LSTM | {plain}",
-    ]
-    assert "| uam | 7.00 (6.00 to 8.00) | 8.00 (7.00 to 9.00) |" in lines
-    assert lines[-1] == "a processor, 2 thread(s), float32, 96 x 16 tokens"
-    assert {figure["name"]: figure["value"] for figure in tables.collect()} == {
-        "recurrent/speed/train_over_joeynmt": 5,
-        "recurrent/speed/beam20_over_joeynmt": 6,
-        "recurrent/speed/train_over_plain_lstm": 3,
-        "recurrent/speed/beam20_over_plain_lstm": 4,
-        "recurrent/speed/no-attention/train_over_plain_lstm": 3,
-        "recurrent/speed/no-attention/beam20_over_plain_lstm": 4,
-        "recurrent/speed/uam/train_time_over_without": 7,
-        "recurrent/speed/uam/beam20_time_over_without": 8,
-    }
-
-
 def test_error_rates_of_aligners(tables, results):
     test = {"aer": 0.0812, "interval": [0.07, 0.095], "precision": 0.93, "recall": 0.9}
     systems = {
