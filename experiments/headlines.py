@@ -38,7 +38,7 @@ RECURRENT = {"baseline": "Marian", "luong_none": "no attention"} | {
 }
 # Files of results/headlines_rouge/ -> what tables and headlines call them.
 SUMMARISERS = {"base": "base", "seass": "seass", "seass_uam": "seass+uam"}
-# Aligner of copied words -> the model, and the name of its links in results/recurrent/copies/.
+# Aligner of copied words in reference headlines -> the model, and the name of its links in results/recurrent/copies/.
 COPYISTS = {"attention": ("seass", "attention"), "uam": ("seass_uam", "uam")}
 COMMANDS = ("help", "version", "usage_error", "score")
 
@@ -295,7 +295,8 @@ def recurrent() -> Iterator[dict]:
     for setting, (model, links) in COPYISTS.items():
         runs = read_all(f"recurrent/copies/{model}_seed*")
         if runs:
-            scored = {at(file, "alignment", links, "accuracy"): run["alignment"][links] for file, run in runs.items()}
+            keys = ("alignment", "reference", links)
+            scored = {at(file, *keys, "accuracy"): _follow(run, keys) for file, run in runs.items()}
             name = f"recurrent/headlines/{setting}/alignment_accuracy"
             yield percentage(name, scored, "accuracy", seeds=seeds_of(runs))
     for setting in list(RECURRENT)[1:]:

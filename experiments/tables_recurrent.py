@@ -15,7 +15,8 @@ from committed import (
 from headlines import RECURRENT, SUMMARISERS, by_setting, recurrent_labels
 
 ROUGE = {"rouge1": "ROUGE-1", "rouge2": "ROUGE-2", "rougeL": "ROUGE-L"}
-# Names of links in results/recurrent/copies/ -> what a table calls them.
+# Headlines in results/recurrent/copies/, and names of links there -> what a table calls them.
+TEXTS = ("reference", "generated")
 LINKS = {"attention": "attention", "attention_after": "attention one step later", "uam": "UAM"}
 
 
@@ -47,25 +48,30 @@ def rouge() -> str:
 
 
 def copies() -> str:
-    """Copied words of reference headlines that are aligned with the word that they copy, in percent."""
-    rows, signature, baselines = [], "", None
+    """Copied words of headlines that are aligned with the word that they copy, in percent."""
+    rows, signature, baselines = [], "", {}
     for (setting,), runs in by_setting("recurrent/copies/*").items():
         for name, label in LINKS.items():
-            scores = [run["alignment"][name] for run in runs.values() if name in run["alignment"]]
-            if not scores:
+            texts = {
+                text: [run["alignment"][text][name] for run in runs.values() if name in run["alignment"][text]]
+                for text in TEXTS
+            }
+            first = next(iter(texts["reference"]), None)
+            if first is None:
                 continue
-            baselines, signature = scores[0], f"`{scores[0]['signature']}`"
-            interval = percent_with_interval(scores[0]["accuracy"], scores[0]["interval"])
-            all_seeds = mean_and_spread([100 * score["accuracy"] for score in scores], digits=1)
-            rows.append([f"{SUMMARISERS.get(setting, setting)}, {label}", all_seeds, interval])
-    if baselines is not None:
+            baselines, signature = first, f"`{first['signature']}`"
+            shares = [mean_and_spread([100 * score["accuracy"] for score in found], 1) for found in texts.values()]
+            shares.insert(1, percent_with_interval(first["accuracy"], first["interval"]))
+            rows.append([f"{SUMMARISERS.get(setting, setting)}, {label}", *shares])
+    if baselines:
         for name, label in (
             ("by_chance", "a word drawn at random"),
             ("one_place", "the best one place, by hindsight"),
         ):
-            rows.append([label, f"{100 * baselines[name]:.1f}", "-"])
+            rows.append([label, f"{100 * baselines[name]:.1f}", "-", "-"])
         signature = f"{baselines['copies']:,} copies among {baselines['target_words']:,} words; {signature}"
-    return _table(["aligned with what they copy, percent", "all seeds", "first seed (95 %)"], rows, signature)
+    header = ["aligned with what they copy, percent", "reference", "first seed (95 %)", "generated"]
+    return _table(header, rows, signature)
 
 
 def translation() -> str:

@@ -66,17 +66,19 @@ def test_copied_words(tables, results, recurrent):
         return score | {"accuracy": value, "interval": [value - 0.01, value + 0.01]}
 
     for seed, value in ((1, 0.1), (2, 0.12)):
-        alignment = {"attention": accuracy(value), "attention_after": accuracy(2 * value)}
+        measured = {"attention": accuracy(value), "attention_after": accuracy(2 * value)}
+        alignment = {"reference": measured, "generated": {name: accuracy(0.5) for name in measured}}
         write(results, f"recurrent/copies/seass_seed{seed}", of_seed(seed, "seass") | {"alignment": alignment})
-    alignment = {"attention": accuracy(0.2), "uam": accuracy(0.6)}
+    measured = {"attention": accuracy(0.2), "uam": accuracy(0.6), "uam_minus_attention": {"accuracy": 0.4}}
+    alignment = {"reference": measured, "generated": measured | {"uam": accuracy(0.9)}}
     write(results, "recurrent/copies/seass_uam_seed1", of_seed(1, "seass_uam") | {"alignment": alignment})
     assert recurrent["copies"]().splitlines()[2:] == [
-        "| seass, attention | 11.0 ± 1.0 (2 seeds) | 10.0 (9.0 to 11.0) |",
-        "| seass, attention one step later | 22.0 ± 2.0 (2 seeds) | 20.0 (19.0 to 21.0) |",
-        "| seass+uam, attention | 20.0 | 20.0 (19.0 to 21.0) |",
-        "| seass+uam, UAM | 60.0 | 60.0 (59.0 to 61.0) |",
-        "| a word drawn at random | 3.5 | - |",
-        "| the best one place, by hindsight | 14.0 | - |",
+        "| seass, attention | 11.0 ± 1.0 (2 seeds) | 10.0 (9.0 to 11.0) | 50.0 ± 0.0 (2 seeds) |",
+        "| seass, attention one step later | 22.0 ± 2.0 (2 seeds) | 20.0 (19.0 to 21.0) | 50.0 ± 0.0 (2 seeds) |",
+        "| seass+uam, attention | 20.0 | 20.0 (19.0 to 21.0) | 20.0 |",
+        "| seass+uam, UAM | 60.0 | 60.0 (59.0 to 61.0) | 90.0 |",
+        "| a word drawn at random | 3.5 | - | - |",
+        "| the best one place, by hindsight | 14.0 | - | - |",
         "",
         "3,676 copies among 6,587 words; `C`",
     ]
@@ -86,7 +88,7 @@ def test_copied_words(tables, results, recurrent):
         "recurrent/headlines/uam/alignment_accuracy": 60,
     }
     uam = found["recurrent/headlines/uam/alignment_accuracy"]
-    assert uam["source"] == ["results/recurrent/copies/seass_uam_seed1.json#/alignment/uam/accuracy"]
+    assert uam["source"] == ["results/recurrent/copies/seass_uam_seed1.json#/alignment/reference/uam/accuracy"]
     assert (uam["unit"], uam["signature"], uam["seeds"]) == ("%", "C", [1])
     assert uam["spread"] == {"interval_95": pytest.approx([59, 61])}
 
