@@ -4,7 +4,7 @@ import statistics
 
 from committed import (
     NOT_RUN,
-    device,
+    conditions,
     markdown,
     mean_and_spread,
     percent_with_interval,
@@ -18,6 +18,8 @@ ROUGE = {"rouge1": "ROUGE-1", "rouge2": "ROUGE-2", "rougeL": "ROUGE-L"}
 # Headlines in results/recurrent/copies/, and names of links there -> what a table calls them.
 TEXTS = ("reference", "generated")
 LINKS = {"attention": "attention", "attention_after": "attention one step later", "uam": "UAM"}
+
+PEERS = {"plain": "plain LSTM", "joeynmt": "JoeyNMT"}  # of benchmarks/recurrent.py
 
 
 def _table(header: list[str], rows: list[list[str]], signature: str = "") -> str:
@@ -130,15 +132,27 @@ def gold_links() -> str:
 
 
 def speed() -> str:
-    """How many times as fast a training step and a beam search are as those of an LSTM without attention."""
-    rows, notes = [], ""
+    """How many times as fast ours are as a plain LSTM and as JoeyNMT's models, and what each switch costs."""
+    text = ""
     for result in read_all("benchmark_recurrent_*").values():
         config = result["config"]
-        for variant, parts in result["variants"].items():
-            speeds = (ratio(parts[part]["speed_ratio"]) for part in ("training", "search"))
-            rows.append([f"{variant}, {device(result)}", *speeds])
-        notes = f"{config['batch']} sentences of {config['length']} tokens, beam {config['beams']}"
-    return _table(["times as fast", "training step", "beam search"], rows, notes)
+        timed = ["training", *(f"search_{number}" for number in config["searches"])]
+        columns = ["training step", *(f"search, {number} at once" for number in config["searches"])]
+        rows = [
+            [f"{variant}, {PEERS[peer]}", *(ratio(found[peer][what]["speed_ratio"]) for what in timed)]
+            for variant, found in result["variants"].items()
+            for peer in PEERS
+            if peer in found
+        ]
+        costs = [
+            [switch, *(ratio(cost[what]["time_ratio"]) for what in timed)]
+            for switch, cost in result["switches"].items()
+        ]
+        text += (
+            f"{_table(['times as fast', *columns], rows)}\n{_table(['time over that of `fed`', *columns], costs)}\n"
+        )
+        text += f"{conditions(result)}; beam {config['beams']}, {config['new_tokens']} steps\n"
+    return text or f"{NOT_RUN}\n"
 
 
 RECURRENT_TABLES = {
