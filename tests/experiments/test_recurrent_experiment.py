@@ -71,7 +71,9 @@ def desk(tmp_path_factory):
     copied = [" ".join([*source.split()[:2], "unheard"]) for source in SOURCES]
     write(root / "test.src", SOURCES)
     write(root / "test.tgt", copied)
-    return SimpleNamespace(root=root, pairs=list(zip(SOURCES, copied, strict=True)))
+    texts = {"reference": copied, "generated": TARGETS}
+    pairs = {text: list(zip(SOURCES, targets, strict=True)) for text, targets in texts.items()}
+    return SimpleNamespace(root=root, pairs=pairs)
 
 
 def run(recurrent, monkeypatch, desk, output: Path, *arguments: str) -> None:
@@ -147,21 +149,27 @@ def test_error_rates_of_attention_by_choices_of_dev(recurrent, monkeypatch, desk
     assert result["config"]["model"]["model_type"] == "marian"
 
 
+def accuracy(model, tokenizer, settings: Seq2SeqAttention, pairs) -> float:
+    """Of the links of each pair alone."""
+    aligner, copies, right = WordAligner(model, tokenizer, settings), 0, 0
+    for pair in pairs:
+        links = aligner.align([pair])[0].links
+        found = copied_words(*pair)
+        copies, right = copies + len(found), right + sum(link in links for link in found)
+    return right / copies
+
+
 def test_copies_by_attention(recurrent, monkeypatch, desk, tmp_path):
     run(recurrent, monkeypatch, desk, tmp_path, "copies", "luong_global")
     result = json.loads((tmp_path / "copies" / "luong_global_seed1.json").read_text())
-    total = [len(copied_words(*pair)) for pair in desk.pairs]
-    for name, shift in (("attention", False), ("attention_after", True)):
-        aligner = WordAligner(luong(), bpe_tokenizer(), Seq2SeqAttention(0, shift=shift))
-        right = 0
-        for pair in desk.pairs:
-            links = aligner.align([pair])[0].links
-            right += sum((i, j) in links for i, j in copied_words(*pair))
-        measured = result["alignment"][name]
-        assert measured["copies"] == sum(total)
-        assert measured["accuracy"] == right / sum(total)
-    assert set(result["alignment"]) == {"attention", "attention_after"}
-    assert "uam_minus_attention" not in result
+    assert set(result["alignment"]) == {"reference", "generated"}
+    for text, pairs in desk.pairs.items():
+        measured = result["alignment"][text]
+        assert set(measured) == {"attention", "attention_after"}
+        for name, shift in (("attention", False), ("attention_after", True)):
+            expected = accuracy(luong(), bpe_tokenizer(), Seq2SeqAttention(0, shift=shift), pairs)
+            assert measured[name]["accuracy"] == expected
+            assert measured[name]["copies"] == sum(len(copied_words(*pair)) for pair in pairs)
 
 
 def test_without_attention_there_is_nothing_to_compare(recurrent):
@@ -174,9 +182,10 @@ def test_what_is_wrong_is_one_line(recurrent, monkeypatch, desk, tmp_path, capsy
         run(recurrent, monkeypatch, desk, tmp_path, "multi30k", "empty")
     assert stopped.value.code == 2
     assert "results.json is not there. Give the folder of a finished training." in capsys.readouterr().err
-    monkeypatch.setattr(recurrent, "HYPOTHESES", "short.txt")
+    monkeypatch.setattr(sys.modules["frozen"], "HYPOTHESES", "short.txt")
     (desk.root / "luong_none" / "short.txt").write_text("one\n")
-    with pytest.raises(SystemExit):
-        run(recurrent, monkeypatch, desk, tmp_path, "multi30k", "luong_none")
-    assert "short.txt has 1 lines for 6 of test_2016_flickr.en" in capsys.readouterr().err
+    for part, source in (("multi30k", "test_2016_flickr.en"), ("copies", "test.src")):
+        with pytest.raises(SystemExit):
+            run(recurrent, monkeypatch, desk, tmp_path, part, "luong_none")
+        assert f"short.txt has 1 lines for 6 of {desk.root / source}. Give the folder" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
