@@ -1,7 +1,8 @@
 """`python -m hf_attncal` is `attncal`; this is what the installed command calls."""
 
-import signal
 import sys
+
+from hf_attncal.interrupts import leave_to_system
 
 
 def main() -> int:
@@ -9,20 +10,10 @@ def main() -> int:
 
     Before and after its work, while Python imports and clears up, Ctrl-C ends the process without a word.
     """
-    listening = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # a shell's `attncal ... &` does not
-    if listening:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    leave_to_system()
     from hf_attncal.cli import main as run
 
-    try:
-        if listening:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
-        return run()
-    except KeyboardInterrupt:
-        return 128 + signal.SIGINT
-    finally:
-        if listening:
-            signal.signal(signal.SIGINT, signal.SIG_DFL)
+    return run()
 
 
 if __name__ == "__main__":

@@ -24,17 +24,11 @@ from hf_attncal.analysis.words import WordDetails, word_details
 from hf_attncal.data.synthetic.english_german import AlignedPair, generate_split
 from hf_attncal.hub import Result, inspect_folder, translate_in_fresh_process, write_model_card
 from hf_attncal.metrics import records
-from hf_attncal.metrics.bleu import BleuScore
 from hf_attncal.training.folder import Run
 from hf_attncal.training.progress import show_progress
 from hf_attncal.training.run import build_tokenizer, train
-from hf_attncal.training.translation import (
-    TranslationConfig,
-    build_translation_model,
-    evaluate,
-    make_trainer,
-    tokenize_splits,
-)
+from hf_attncal.training.seq2seq import build_seq2seq_model, evaluate, make_trainer, tokenize_splits
+from hf_attncal.training.translation import TranslationConfig
 
 PAIRS = {"train": 20_000, "valid": 300, "test": 300}
 # As in a file of configs/.
@@ -81,17 +75,17 @@ def run_demo(output: str | Path, steps: int, seed: int) -> dict:
 
     console.rule("[bold]Training")
     set_seed(seed)
-    model = build_translation_model(config, tokenizer)
-    _, before = evaluate(model, tokenizer, text["test"], config.evaluation)
+    model = build_seq2seq_model(config, tokenizer)
+    _, before = evaluate(model, tokenizer, text["test"], config)
     size = f"{model.num_parameters():,} parameters, gated calibration"
-    console.print(f"{size}. BLEU before training: {before.score:.1f}")
+    console.print(f"{size}. BLEU before training: {before['bleu']:.1f}")
     splits = {"train": text["train"]}
-    tokenized, reports = tokenize_splits(splits, tokenizer, config.data.max_length)
+    tokenized, reports = tokenize_splits(splits, tokenizer, config.data)
     trainer = make_trainer(model, tokenizer, splits, tokenized, config, run.args)
     show_progress(trainer, console, {"nmt_loss": "loss", "mask_mean": "mean mask", "gate_mean": "mean gate"})
     model, results = train(trainer, config, reports, run)
-    _, after = evaluate(model, tokenizer, text["test"], config.evaluation)
-    console.print(f"BLEU after training: [bold]{after.score:.1f}[/]  ({after.signature})")
+    _, after = evaluate(model, tokenizer, text["test"], config)
+    console.print(f"BLEU after training: [bold]{after['bleu']:.1f}[/]  ({after['signature']})")
 
     console.rule("[bold]Attention or contribution: which finds the word that was translated?")
     dev = pairs.valid, word_details(model, tokenizer, *text["valid"][:].values())
@@ -114,7 +108,7 @@ def run_demo(output: str | Path, steps: int, seed: int) -> dict:
 
     results |= {
         "config": {"steps": steps, "seed": seed, **results["config"]},
-        "bleu": {"before": before.score, "after": after.score, "signature": after.signature},
+        "bleu": {"before": before["bleu"], "after": after["bleu"], "signature": after["signature"]},
         "alignment": scores,
         "reliability": reliability,
         "translations": translations,
@@ -190,13 +184,13 @@ def draw_heat_map(path: Path, tokenizer, data: Scored, layer: int) -> str:
     return f"{' '.join(pair.source)}  |  {' '.join(pair.target)}"
 
 
-def save(folder: Path, model, example: str, bleu_score: BleuScore, scores: dict) -> None:
+def save(folder: Path, model, example: str, score: dict, alignment: dict) -> None:
     """Model, code and model card; the tokenizer is there already."""
     model.save_pretrained(folder)
-    results = [Result("BLEU", bleu_score.score, bleu_score.signature)]
-    for (name, score), words in product(scores.items(), WORDS):
-        measure = f"AER of {name}, layer {score['layer']} from 0"
-        results.append(Result(measure, 100 * score[words]["aer"], score[words]["signature"]))
+    results = [Result("BLEU", score["bleu"], score["signature"])]
+    for (name, found), words in product(alignment.items(), WORDS):
+        measure = f"AER of {name}, layer {found['layer']} from 0"
+        results.append(Result(measure, 100 * found[words]["aer"], found[words]["signature"]))
     write_model_card(
         folder,
         model_name="attncal-demo",

@@ -9,12 +9,17 @@ from importlib.util import find_spec
 EXTRAS = {
     "adapters": ("peft",),
     "train": ("accelerate", "datasets", "filelock", "peft", "pyyaml", "rich", "sacrebleu"),
+    "rouge": ("rouge-score",),
     "plot": ("matplotlib",),
     "probe": ("scikit-learn",),
     "evaluate": ("datasets", "evaluate"),
     "completion": ("shtab",),
 }
-_MODULES = {"pyyaml": "yaml", "scikit-learn": "sklearn"}  # where it is not the name of the package
+_MODULES = {
+    "pyyaml": "yaml",
+    "scikit-learn": "sklearn",
+    "rouge-score": "rouge_score",
+}  # where it is not the name of the package
 
 
 def need(extra: str) -> None:

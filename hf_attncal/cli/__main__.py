@@ -4,4 +4,8 @@ import sys
 
 from . import main
 
-sys.exit(main())
+if __name__ == "__main__":
+    from hf_attncal.interrupts import leave_to_system
+
+    leave_to_system()
+    sys.exit(main())

@@ -152,6 +152,10 @@ class TokenizationReport:
     _side: ClassVar[str] = "a side of "
     _empty: ClassVar[str] = "an empty side (remove these lines from both files)"
 
+    def fits(self, lengths: Sequence[int]) -> bool:
+        """Whether a row whose sides have so many tokens is short enough."""
+        return max(lengths) <= self.max_length
+
     @property
     def dropped(self) -> int:
         return self.too_long + self.too_short + self.empty
@@ -191,8 +195,32 @@ class PlainReport(TokenizationReport):
         return super().__str__() + (f" {self.about_unknown}" if self.unknown else "")
 
 
+@dataclass(frozen=True)
+class SummaryReport(TokenizationReport):
+    """The same of texts and their summaries, which `max_length` is of; `truncated` sources of the kept are cut."""
+
+    max_source_length: int = 0
+    truncated: int = 0
+
+    unit: ClassVar[str] = "pairs"
+    _side: ClassVar[str] = "a summary of "
+
+    def fits(self, lengths: Sequence[int]) -> bool:
+        return lengths[1] <= self.max_length
+
+    @property
+    def about_truncated(self) -> str:
+        return (
+            f"Truncated {self.truncated} sources to {self.max_source_length} tokens (raise `max_source_length` to "
+            "read more of them)."
+        )
+
+    def __str__(self) -> str:
+        return super().__str__() + (f" {self.about_truncated}" if self.truncated else "")
+
+
 def tokenize_pairs(
-    dataset: Dataset, tokenizer: PreTrainedTokenizerBase, max_length: int
+    dataset: Dataset, tokenizer: PreTrainedTokenizerBase, max_length: int, max_source_length: int | None = None
 ) -> tuple[Dataset, TokenizationReport]:
     """Token ids of sentence pairs; pairs that are too long or have an empty side are dropped and counted.
 
@@ -203,12 +231,14 @@ def tokenize_pairs(
         tokenizer: any tokenizer with an end-of-sentence token; one with different source and target vocabularies
             (Marian's) is asked for the target one.
         max_length: largest number of tokens of a side, the end-of-sentence token included.
+        max_source_length: the same of a source, which is truncated to it (and `max_length` is of the target alone):
+            of a text the beginning is a text, too, and has the summary. None: sources are not truncated.
 
     Returns:
         A Dataset with `input_ids`, `labels` (both end in eos) and `length` (of the longer side), and the report.
 
     Warns:
-        UserWarning: with the report, if a pair was dropped.
+        UserWarning: with the report, if a pair was dropped or a source truncated.
 
     Raises:
         ValueError: `max_length` < 2, no end-of-sentence token, or no pair left.
@@ -224,12 +254,30 @@ def tokenize_pairs(
             tokenizer(**text, truncation=False, padding=False, verbose=False)["input_ids"]
             for text in ({"text": sources}, {"text_target": targets})
         )
-        return {
-            name: [ids if ids and ids[-1] == eos else [*ids, eos] for ids in side]
-            for name, side in zip(("input_ids", "labels"), sides, strict=True)
-        }
+        ids, labels = ([ids if ids and ids[-1] == eos else [*ids, eos] for ids in side] for side in sides)
+        return {"input_ids": ids, "labels": labels}
 
-    return _tokenized(dataset, encode, ("input_ids", "labels"), TokenizationReport(max_length))
+    names = ("input_ids", "labels")
+    if max_source_length is None:
+        return _tokenized(dataset, encode, names, TokenizationReport(max_length))
+    report, truncated = SummaryReport(max_length, max_source_length=max_source_length), 0
+
+    def encode_beginning(*columns: list) -> dict[str, list]:
+        nonlocal truncated
+        made = encode(*columns)
+        long = [len(source) > max_source_length for source in made["input_ids"]]
+        truncated += sum(cut and len(target) <= max_length for cut, target in zip(long, made["labels"], strict=True))
+        made["input_ids"] = [
+            [*source[: max_source_length - 1], eos] if cut else source
+            for cut, source in zip(long, made["input_ids"], strict=True)
+        ]
+        return made
+
+    tokenized, report = _tokenized(dataset, encode_beginning, names, report)
+    if truncated:
+        report = replace(report, truncated=truncated)
+        warnings.warn(report.about_truncated, stacklevel=2)
+    return tokenized, report
 
 
 def tokenize_plain(
@@ -366,11 +414,11 @@ def _tokenized(
         encoded = encode(*map(list, zip(*pairs, strict=True))) if pairs else {}
         for values in zip(*encoded.values(), strict=True):
             lengths = [len(ids) for ids in values[: len(sides)]]
-            longer = max(lengths)
-            if longer > report.max_length or min(lengths) < shortest:
-                dropped["too_long" if longer > report.max_length else "too_short"] += 1
+            fits = report.fits(lengths)
+            if not fits or min(lengths) < shortest:
+                dropped["too_short" if fits else "too_long"] += 1
                 continue
-            for name, value in zip(columns, (*values, longer), strict=True):
+            for name, value in zip(columns, (*values, max(lengths)), strict=True):
                 columns[name].append(value)
         return columns
 

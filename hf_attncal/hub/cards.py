@@ -75,6 +75,7 @@ def write_model_card(
     languages: Sequence[str] = (),
     results: Sequence[Result] = (),
     license: str | None = None,
+    task: str | None = None,
 ) -> Path:
     """Write `README.md` into a saved model's folder: what it is, how it loads, what was measured.
 
@@ -89,6 +90,7 @@ def write_model_card(
         results: measured numbers. None leaves "Not measured" in the card.
         license: of the model, as the Hub spells it ("apache-2.0"). It is its publisher's to choose: without it the
             card names none.
+        task: as the Hub calls it ("summarization"). None: what models of its family are trained for.
 
     Returns:
         The path of the card.
@@ -104,7 +106,7 @@ def write_model_card(
         language=list(languages) or None,
         license=license,
         library_name="transformers",
-        pipeline_tag=kind.task,
+        pipeline_tag=task or kind.task,
         tags=[kind.tag, "custom_code"],
     )
     text = _TEMPLATES.get_template(f"{found.card}.md.jinja").render(
@@ -113,6 +115,7 @@ def write_model_card(
         summary=summary,
         training_data=training_data,
         example=example,
+        task=task or kind.task,
         results=results,
         folder=found,
         switches={name: found.config[name] for name in kind.switches if found.config.get(name)},

@@ -77,7 +77,7 @@ def translate_lines(
         num_beams: beam size; 1 is greedy.
         length_penalty: the beam score is log-probability / length ** `length_penalty` (`generate`'s definition).
         max_new_tokens: longest translation, in tokens. None: twice the longest source of the batch plus 10.
-        too_long: what happens to a line of more tokens than the model has positions: "error" or "truncate".
+        too_long: what happens to a line of more tokens than `source_limit` allows: "error" or "truncate".
         scores: tell tokens and scores, too: one more pass of the model, which is given the translation. (`generate`
             has scores of beams only where it keeps the logits of all steps.)
         progress: show a progress bar over sentences.
@@ -92,7 +92,7 @@ def translate_lines(
     if too_long not in ("error", "truncate"):
         raise ValueError(f"`too_long` must be 'error' or 'truncate', got {too_long!r}.")
     limit = position_limit(model, tokenizer)
-    sources = _encode(tokenizer, lines, limit, too_long)
+    sources = _encode(tokenizer, lines, source_limit(model, tokenizer), too_long)
     translations = [Translation("")] * len(lines)
     numbers = list(sources)
     training = model.training
@@ -130,13 +130,28 @@ def position_limit(model, tokenizer) -> int:
     return int(getattr(model.config, "max_position_embeddings", None) or tokenizer.model_max_length)
 
 
-def _encode(tokenizer, lines: Sequence[str], limit: int, too_long: str) -> dict[int, list[int]]:
+def source_limit(model, tokenizer) -> int:
+    """Most tokens in a source: fewer than the model has positions where the tokenizer says that it was trained so."""
+    return min(position_limit(model, tokenizer), int(tokenizer.model_max_length))
+
+
+def longer_than(limit: int, tokenizer, lines: Sequence[str]) -> dict[int, int]:
+    """The number of tokens of each line that has more than `limit`, by its index."""
+    return {index: len(ids) for index, ids in _token_ids(tokenizer, lines).items() if len(ids) > limit}
+
+
+def _token_ids(tokenizer, lines: Sequence[str]) -> dict[int, list[int]]:
     """Token ids by line index, end of sentence included; lines without text are left out."""
     indices = [i for i, line in enumerate(lines) if line.strip()]
     if not indices:
         return {}
     ids = tokenizer([lines[i] for i in indices], truncation=False, verbose=False)["input_ids"]
-    sources = dict(zip(indices, ids, strict=True))
+    return dict(zip(indices, ids, strict=True))
+
+
+def _encode(tokenizer, lines: Sequence[str], limit: int, too_long: str) -> dict[int, list[int]]:
+    """The ids of `_token_ids`, none with more than `limit`."""
+    sources = _token_ids(tokenizer, lines)
     for index, source in sources.items():
         if len(source) > limit:
             if too_long == "error":

@@ -16,14 +16,15 @@ from hf_attncal.families import BACKBONES, FAMILIES
 
 from .arguments import AttnCalTrainingArguments
 from .calibrated import AttnCalTrainer, injected_adapters
-from .cards import SENTENCE, attention, bleu_result, split_name, write_adapter_card, write_card
+from .cards import SENTENCE, attention, score_results, split_name, write_adapter_card, write_card
 from .defaults import adapter_defaults
 from .folder import fill
 from .planning import plan, settled
 from .presets import anneal, sections_of
 from .run import finish, hold_out, read_text, save_parts, start, train
-from .settings import SPLITS, EvaluationConfig, Settings, check, hints_of, merge, naming
-from .translation import TRAINING_DEFAULTS, attention_on_dev, make_trainer, scored, tokenize_splits
+from .seq2seq import TRAINING_DEFAULTS, attention_on_dev, make_trainer, scored, tokenize_splits
+from .settings import SPLITS, Settings, check, hints_of, merge, naming
+from .translation import BleuConfig
 
 METHODS = {"attncal": AttentionCalibrationConfig, "lora": LoraConfig, "full": None}
 TASK = TaskType.SEQ_2_SEQ_LM
@@ -56,7 +57,7 @@ class AdapterConfig(Settings):
 
     model: BaseModelConfig = field(default_factory=BaseModelConfig)
     adapter: dict[str, Any] = field(default_factory=dict)
-    evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
+    evaluation: BleuConfig = field(default_factory=BleuConfig)
 
     @classmethod
     def defaults(cls, values):
@@ -147,7 +148,7 @@ def train_adapter(
         tokenizer = AutoTokenizer.from_pretrained(config.model.checkpoint, revision=config.model.revision)
         with args.main_process_first(local=False):
             checkpoint = base_checkpoint(config.model, tokenizer, output, write=args.process_index == 0)
-        tokenized, reports = tokenize_splits(splits, tokenizer, config.data.max_length)
+        tokenized, reports = tokenize_splits(splits, tokenizer, config.data)
 
         def build_trainer(config: AdapterConfig, args: AttnCalTrainingArguments) -> AttnCalTrainer:
             model = build(config, checkpoint)
@@ -172,7 +173,7 @@ def train_adapter(
             for what, state in states.items():
                 file = output / f"{name}.{what}.hypotheses.txt"
                 with state():
-                    results[name][what] = scored(model, tokenizer, splits[name], config.evaluation, file)
+                    results[name][what] = scored(model, tokenizer, splits[name], config, file)
         results |= attention_on_dev(trainer, model)
 
         def save(folder: Path) -> dict[str, int]:
@@ -208,9 +209,10 @@ def _write_cards(
     splits = [name for name in SPLITS[1:] if name in results]
     named = {"trained": "", "base": ", the base model"}
     scores = [
-        bleu_result(results[split][state], split_name(config, split) + named[state])
+        one
         for split in splits
         for state in states
+        for one in score_results(results[split][state], split_name(config, split) + named[state])
     ]
     base = config.model.checkpoint
     for file in sorted(folder.rglob("adapter_config.json")):

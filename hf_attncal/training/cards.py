@@ -10,12 +10,21 @@ from .settings import Settings, as_list
 
 # Of the example: whose sentences a text holds is not ours to publish.
 SENTENCE = "A sentence to translate."
+TEXT = "A text that is longer than its summary."
 PAIR = "A source sentence . ||| Its translation ."
 BEGINNING = ""  # of a text: any has it
+# The scores of generated text, by their keys in a results file.
+MEASURES = {"bleu": "BLEU", "rouge1": "ROUGE-1", "rouge2": "ROUGE-2", "rougeL": "ROUGE-L"}
 
 
 def write_card(
-    folder: Path, config: Settings, results: dict[str, Any], summary: str, scores: Iterable[Result], example: str
+    folder: Path,
+    config: Settings,
+    results: dict[str, Any],
+    summary: str,
+    scores: Iterable[Result],
+    example: str,
+    task: str | None = None,
 ) -> None:
     """Write the card of a model of this package.
 
@@ -25,9 +34,11 @@ def write_card(
         results: of the run, with what was kept of its text.
         summary: what the model is, in a sentence.
         scores: what was measured.
-        example: `SENTENCE`, for an aligner `PAIR`, for a language model `BEGINNING`.
+        example: `SENTENCE`, for summaries `TEXT`, for an aligner `PAIR`, for a language model `BEGINNING`.
+        task: as of `hub.write_model_card`.
     """
-    write_model_card(folder, **_about(config, results), summary=summary, results=list(scores), example=example)
+    about = _about(config, results)
+    write_model_card(folder, **about, summary=summary, results=list(scores), example=example, task=task)
 
 
 def write_adapter_card(
@@ -44,9 +55,10 @@ def split_name(config: Settings, split: str) -> str:
     return f"{split} (held-out training text)" if getattr(config.data, split) is None else split
 
 
-def bleu_result(score: dict[str, Any], what: str) -> Result:
-    """A score of `translation.scored` as a card has it."""
-    return Result(f"BLEU on {what}", score["bleu"], score["signature"])
+def score_results(score: dict[str, Any], what: str) -> list[Result]:
+    """A score of `seq2seq.scored` as a card has it."""
+    found = {label: score[name] for name, label in MEASURES.items() if name in score}
+    return [Result(f"{label} on {what}", value, score["signature"]) for label, value in found.items()]
 
 
 def attention(switches: Any) -> str:

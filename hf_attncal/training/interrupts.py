@@ -4,11 +4,13 @@ import os
 import shlex
 import signal
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from transformers import Trainer, TrainerCallback
+
+from hf_attncal.interrupts import raises_interrupt
 
 from .averaging import last_checkpoints
 
@@ -29,16 +31,17 @@ def saved_on_interrupt(trainer: Trainer) -> Iterator[None]:
     alone = args.world_size == 1 and args.dataloader_num_workers == 0
     kept = args.save_strategy != "no" and not args.save_only_model
     ours = threading.current_thread() is threading.main_thread()
-    if not (kept and alone and ours and signal.getsignal(signal.SIGINT) == signal.default_int_handler):
+    handler = signal.getsignal(signal.SIGINT)
+    if not (kept and alone and ours and raises_interrupt(handler)):
         yield
         return
-    stop = _Stop(trainer)
+    stop = _Stop(trainer, handler)
     trainer.add_callback(stop)
     signal.signal(signal.SIGINT, stop.ask)
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGINT, handler)
         trainer.remove_callback(stop)
     if stop.asked:
         raise KeyboardInterrupt(f"stopped after {trainer.state.global_step} of {trainer.state.max_steps} steps")
@@ -47,13 +50,13 @@ def saved_on_interrupt(trainer: Trainer) -> Iterator[None]:
 class _Stop(TrainerCallback):
     """Asks for the checkpoint, and for the end, at the next moment at which a run can go on exactly."""
 
-    def __init__(self, trainer: Trainer):
-        self.trainer, self.asked = trainer, False
+    def __init__(self, trainer: Trainer, handler: Callable):
+        self.trainer, self.handler, self.asked = trainer, handler, False
 
     def ask(self, number: int, frame) -> None:
         """The handler of the signal."""
         self.asked = True
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGINT, self.handler)
         with suppress(OSError):  # nobody may be there to read it
             os.write(2, _TOLD)  # and what was interrupted may be a `print`
 

@@ -30,8 +30,8 @@ from .folder import Run
 from .planning import plan, settled
 from .presets import harden, sections_of
 from .run import build_model, build_tokenizer, finish, hold_out, read_text, save_parts, start, train
+from .seq2seq import TRAINING_DEFAULTS
 from .settings import LanguageTokenizerConfig, PlainConfig, Positive, Settings, merge
-from .translation import TRAINING_DEFAULTS
 
 FAMILY = FAMILIES["discrete_transformer"]
 # Of sums (..., 2): predictions and tokens in their receptive fields.

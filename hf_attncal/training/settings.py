@@ -1,7 +1,7 @@
 """Settings of a training run: YAML with inheritance and overrides, typed sections, and what is said of a wrong one.
 
 A file states only what differs from the file named by its `base:` key (relative to it), or from the defaults.
-The references in configs/ (`reference_translation.yaml`, `_aligner`, `_adapter`, `_language`) explain every key.
+The references in configs/ (`reference_translation.yaml`, `_summarization`, ...) explain every key.
 What is wrong with a key or a value is said before any text is read, in one form: `section.key`, the rule, the value.
 """
 
@@ -23,10 +23,9 @@ import torch
 import yaml
 from datasets import Dataset
 from huggingface_hub.errors import StrictDataclassError
-from sacrebleu.metrics import BLEU
-from transformers import TrainingArguments
+from transformers import PreTrainedConfig, PreTrainedTokenizerBase, TrainingArguments
 
-from hf_attncal.data.corpora import PARALLEL, PLAIN, load_parallel, load_plain
+from hf_attncal.data.corpora import PARALLEL, PLAIN, TokenizationReport, load_parallel, load_plain, tokenize_pairs
 from hf_attncal.inference.names import MODEL_FILES, TOKENIZER_FILES, check_name
 
 from .arguments import AttnCalTrainingArguments
@@ -289,6 +288,7 @@ class DataConfig(TextConfig):
 
     sides = PARALLEL
     units = "sentence_pairs"
+    max_source_length: ClassVar[int | None] = None  # sources are not truncated
 
     @property
     def held_out(self) -> int:
@@ -296,6 +296,10 @@ class DataConfig(TextConfig):
 
     def load(self, split: str) -> Dataset:
         return load_parallel(self.corpus(split))
+
+    def tokenize(self, text: Dataset, tokenizer: PreTrainedTokenizerBase) -> tuple[Dataset, TokenizationReport]:
+        """Token ids for an encoder-decoder, and what was kept; see `data.corpora.tokenize_pairs`."""
+        return tokenize_pairs(text, tokenizer, self.max_length, self.max_source_length)
 
     def check(self, links: Mapping[str, str]) -> None:
         """As `TextConfig.check`.
@@ -356,19 +360,6 @@ class LanguageTokenizerConfig(TokenizerConfig):
     """That of a language model: `kind` "bpe", or "words" for languages of symbols that white space parts."""
 
     kind: Literal["bpe", "words"] = "bpe"
-
-
-@dataclass
-class EvaluationConfig:
-    """How dev (during training) and test (at the end) are translated and scored."""
-
-    num_beams: Positive = 4
-    length_penalty: float = 1.0
-    batch_size: Positive = 64
-    max_new_tokens: Positive | None = None
-    bleu_tokenize: Literal[tuple(BLEU.TOKENIZERS)] = "13a"
-    dev_lines: Positive | None = None
-    dev_beams: Positive = 1
 
 
 @dataclass
@@ -478,8 +469,12 @@ class Settings:
         if self.minutes is not None and self.minutes <= 0:
             raise ValueError(f"`minutes` must be > 0, got {self.minutes}. Leave it out for no limit.")
 
-    def check_model(self, config_class: type, **own: Any) -> None:
-        """Check the section `model`: `own` keys (with their types) and fields of a configuration class."""
+    def check_model(self, config_class: type, **own: Any) -> PreTrainedConfig:
+        """Check the section `model`: `own` keys (with their types) and fields of a configuration class.
+
+        Returns:
+            The configuration, without what belongs to the tokenizer.
+        """
         own |= {"init_from": str | None, "attn_implementation": str | None}
         hints = hints_of(config_class)
         check(self.model, hints | own, "model")
@@ -487,7 +482,9 @@ class Settings:
         start = self.model.get("init_from")
         self.check_starts()
         with naming("model", hints):
-            config_class.from_pretrained(start, **fields).validate() if start else config_class(**fields)
+            made = config_class.from_pretrained(start, **fields) if start else config_class(**fields)
+            made.validate()
+        return made
 
     def starts(self) -> dict[tuple[str, str], str]:
         """Folders and Hub names of the model and the tokenizer that a run begins with, by section and key."""

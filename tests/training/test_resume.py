@@ -25,7 +25,7 @@ from test_train_translation import ROOT, corpus, settings  # noqa: F401
 from test_trainer import largest_difference, make_trainer, toy_dataset, weights
 from transformers.trainer_utils import IntervalStrategy
 
-from hf_attncal.training import translation
+from hf_attncal.training import seq2seq
 from hf_attncal.training.averaging import last_checkpoints
 
 sys.path.insert(0, str(ROOT / "training"))
@@ -277,7 +277,7 @@ def test_the_best_checkpoint_and_the_last_are_kept(tmp_path):
 def test_a_folder_is_refused_from_the_first_second(arguments, tmp_path, monkeypatch):
     """Before any text is read; a second run is refused with --resume, too."""
     run, held = tmp_path / "run", []
-    read_text = translation.read_text
+    read_text = seq2seq.read_text
 
     def reading(*args):
         held.append((run / "run.json").is_file())
@@ -285,7 +285,7 @@ def test_a_folder_is_refused_from_the_first_second(arguments, tmp_path, monkeypa
             FileLock(run / "run.lock").acquire(timeout=0)
         return read_text(*args)
 
-    monkeypatch.setattr(translation, "read_text", reading)
+    monkeypatch.setattr(seq2seq, "read_text", reading)
     train_translation.main(arguments)
     assert held == [True]
     before = contents(run)

@@ -15,7 +15,7 @@ from hf_attncal import AttnCalMarianConfig, AttnCalMarianMTModel
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
 from hf_attncal.inference.translation import translate
 from hf_attncal.metrics.bleu import bleu
-from hf_attncal.training import translation
+from hf_attncal.training import seq2seq
 from hf_attncal.training.adapter import METHODS, AdapterConfig
 from hf_attncal.training.settings import read_settings
 
@@ -178,7 +178,7 @@ def test_with_a_lora(base):
 def test_scored_in_the_precision_of_the_weights(base, adapter, monkeypatch):
     """Under bfloat16 autocast in training, and not after it."""
     seen = []
-    score = translation.evaluate
+    score = seq2seq.evaluate
 
     def evaluate(model, *arguments, **options):
         hook = model.get_encoder().layers[0].fc1.register_forward_hook(lambda *call: seen.append(call[2].dtype))
@@ -186,7 +186,7 @@ def test_scored_in_the_precision_of_the_weights(base, adapter, monkeypatch):
         hook.remove()
         return result
 
-    monkeypatch.setattr(translation, "evaluate", evaluate)
+    monkeypatch.setattr(seq2seq, "evaluate", evaluate)
     train_adapter.main(
         [*settings(base, **adapter), "training.bf16=true", "training.eval_strategy=no", "data.test=null"]
     )

@@ -17,7 +17,8 @@ from hf_attncal.inference.translation import translate
 from hf_attncal.metrics.bleu import bleu
 from hf_attncal.metrics.records import sha256
 from hf_attncal.training.averaging import average_checkpoints, last_checkpoints
-from hf_attncal.training.translation import TranslationConfig, build_translation_model
+from hf_attncal.training.seq2seq import build_seq2seq_model
+from hf_attncal.training.translation import TranslationConfig
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "training"))
@@ -197,24 +198,24 @@ def tokenizer_of(sentences: list[str]):
 def test_build_model_starts_from_a_checkpoint(tmp_path):
     tokenizer = tokenizer_of(SENTENCES)
     tiny = {name: value for name, value in TINY.items() if not name.endswith("_id")} | {"vocab_size": len(tokenizer)}
-    model = build_translation_model(TranslationConfig.make({"model": tiny}), tokenizer)
+    model = build_seq2seq_model(TranslationConfig.make({"model": tiny}), tokenizer)
     assert model.config.vocab_size == len(tokenizer)
     assert model.config.decoder_start_token_id == tokenizer.pad_token_id
     model.save_pretrained(tmp_path)
     values = {"model": {"init_from": str(tmp_path), "calibration": "gated", "dropout": 0.25}}
-    loaded = build_translation_model(TranslationConfig.make(values), tokenizer)
+    loaded = build_seq2seq_model(TranslationConfig.make(values), tokenizer)
     assert (loaded.config.calibration, loaded.config.dropout) == ("gated", 0.25)
     assert torch.equal(loaded.model.shared.weight, model.model.shared.weight)
     values["model"]["backbone"] = "bart"
     with pytest.raises(ValueError, match="`model_type` must be 'attncal_bart' or 'bart'"):
-        build_translation_model(TranslationConfig.make(values), tokenizer)
+        build_seq2seq_model(TranslationConfig.make(values), tokenizer)
 
 
 def test_build_model_needs_padding():
     tokenizer = tokenizer_of(SENTENCES)
     tokenizer.pad_token = None
     with pytest.raises(ValueError, match="must have a padding and an end-of-sentence token"):
-        build_translation_model(TranslationConfig.make({}), tokenizer)
+        build_seq2seq_model(TranslationConfig.make({}), tokenizer)
 
 
 # ---- translation ----

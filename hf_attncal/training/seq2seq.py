@@ -1,0 +1,279 @@
+"""What jobs share whose models read a text and write another: settings, the run, and scores of what is generated."""
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+from accelerate import PartialState
+from accelerate.utils import gather_object
+from datasets import Dataset
+from torch.utils.data import DataLoader
+from tqdm.auto import tqdm
+from transformers import DataCollatorForSeq2Seq, PreTrainedModel, PreTrainedTokenizerBase, TrainerCallback
+
+from hf_attncal.analysis.corpus import attention_report
+from hf_attncal.data.collators import NullCollator
+from hf_attncal.data.corpora import TokenizationReport
+from hf_attncal.data.tokenizer import null_token_id
+from hf_attncal.families import TRANSLATORS
+from hf_attncal.inference.translation import longer_than, source_limit, translate
+from hf_attncal.metrics import records
+from hf_attncal.models.cross_attention import calibration_of
+
+from .arguments import AttnCalTrainingArguments
+from .calibrated import AttnCalTrainer
+from .cards import MEASURES, attention, score_results, split_name, write_card
+from .planning import plan, settled
+from .presets import anneal, harden, sections_of
+from .run import build_model, build_tokenizer, finish, hold_out, read_text, save_parts, start, train
+from .settings import DataConfig, Positive, Settings, TokenizerConfig, check, merge
+
+# The Trainer's defaults are for fine-tuning with metrics on logits; the loss is all that is read here.
+TRAINING_DEFAULTS = {
+    "prediction_loss_only": True,
+    "per_device_eval_batch_size": 64,
+    "bf16": "auto",
+    # The Trainer would write its own default, False, into the config, and the saved model would generate slowly.
+    "use_cache": True,
+    "seed": 1,
+}
+
+
+@dataclass
+class EvaluationConfig:
+    """How text is generated from dev (during training) and test (at the end); a job's own says how it is scored."""
+
+    num_beams: Positive = 4
+    length_penalty: float = 1.0
+    batch_size: Positive = 64
+    max_new_tokens: Positive | None = None
+    dev_lines: Positive | None = None
+    dev_beams: Positive = 1
+
+    @abstractmethod
+    def score(self, hypotheses: Sequence[str], references: Sequence[str]) -> dict[str, float | str]:
+        """Keys of `cards.MEASURES`, and `signature`."""
+
+
+@dataclass
+class Seq2SeqConfig(Settings):
+    """All settings of one run; `model` holds `backbone` and fields of our configuration of it."""
+
+    tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
+    model: dict[str, Any] = field(default_factory=dict)
+    evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
+    average_last: Positive = 1
+
+    own_keys: ClassVar[dict[str, Any]] = {"backbone": Literal[tuple(TRANSLATORS)]}
+    job: ClassVar[str]  # "translation": of presets and folders, and as the Hub calls the task
+    backbone: ClassVar[str]  # where none is given
+    example: ClassVar[str]  # of the model card
+
+    @classmethod
+    def fitted(cls, pairs: int, steps: int | None) -> dict[str, Any]:
+        """Sections that fit so many pairs; see `presets.sections_of`."""
+        raise NotImplementedError
+
+    @classmethod
+    def defaults(cls, values):
+        sections = {
+            "model": {"backbone": cls.backbone},
+            "training": TRAINING_DEFAULTS | {"output_dir": f"runs/{cls.job}"},
+        }
+        merge(sections, sections_of(cls.job, cls, values, cls.fitted))
+        if values.get("model", {}).get("init_from"):
+            sections["model"] = {"backbone": cls.backbone}  # the rest is that model's own
+        anneal(sections, "model", values)
+        if values.get("model", {}).get("backbone") == "discrete_transformer":
+            harden(sections, values)
+        return sections
+
+    def __post_init__(self):
+        super().__post_init__()
+        check({"backbone": self.model["backbone"]}, self.own_keys, "model")
+        config = self.check_model(TRANSLATORS[self.model["backbone"]].config_class, **self.own_keys)
+        longest = self.data.max_source_length
+        if longest is not None and longest > config.max_position_embeddings:
+            raise ValueError(
+                "`data.max_source_length` must be at most the number of positions of the model "
+                f"({config.max_position_embeddings}), got {longest}."
+            )
+
+
+def train_seq2seq(
+    config: Seq2SeqConfig, resume: bool = False, allow_changes: bool = False, dry_run: bool = False
+) -> dict[str, Any]:
+    """Train a model that writes text, generate from dev and test, and score it; writes `training.output_dir`.
+
+    With several processes (`accelerate launch`, `torchrun`) every one calls this; `resume`, `allow_changes` and
+    `dry_run` as in `run.start`. Returns what `results.json` in the folder holds: what `run.train` gives, and scores;
+    of a dry run what `planning.plan` gives.
+
+    Raises:
+        ValueError: see `run.start`, `planning.settled` and `build_seq2seq_model`.
+    """
+    with start(config, resume, allow_changes, dry_run) as run:
+        if run.results is not None:
+            return run.results
+        splits = hold_out(read_text(config.data), config.data.held_out)
+        tokenizer = build_tokenizer(config, run, splits["train"])
+        if config.data.max_source_length is not None:
+            tokenizer.model_max_length = config.data.max_source_length  # saved with it: whoever uses the model cuts so
+        tokenized, reports = tokenize_splits(splits, tokenizer, config.data)
+
+        def build(config: Seq2SeqConfig, args: AttnCalTrainingArguments) -> AttnCalTrainer:
+            model = build_seq2seq_model(config, tokenizer)
+            return make_trainer(model, tokenizer, splits, tokenized, config, args)
+
+        if run.dry:
+            return plan(build(config, run.args), config, reports, run)
+        config, trainer = settled(config, run, build)
+        model, results = train(trainer, config, reports, run)
+        settings, first = config.evaluation, run.args.process_index == 0
+        model.generation_config.update(num_beams=settings.num_beams, length_penalty=settings.length_penalty)
+        measured = [name for name in splits if name != "train"]
+        for name in measured:
+            file = Path(run.args.output_dir) / f"{name}.hypotheses.txt"
+            results[name] = scored(model, tokenizer, splits[name], config, file, progress=first)
+        results |= attention_on_dev(trainer, model)
+
+        def save(folder: Path) -> None:
+            save_parts(model, tokenizer)(folder)
+            summary = f"A {config.job} model ({config.model['backbone']}) with {attention(model.config)}."
+            scores = [one for name in measured for one in score_results(results[name], split_name(config, name))]
+            write_card(folder, config, results, summary, scores, config.example, config.job)
+
+        return finish(trainer, results, save)
+
+
+def build_seq2seq_model(config: Seq2SeqConfig, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
+    """The model of the section `model`, for the tokenizer's vocabulary; see `run.build_model`.
+
+    Raises:
+        ValueError: the tokenizer lacks a token for padding or for the end of sentence.
+    """
+    pad, eos = tokenizer.pad_token_id, tokenizer.eos_token_id
+    if pad is None or eos is None:
+        raise ValueError(
+            f"`tokenizer` must have a padding and an end-of-sentence token, got ids {pad} and {eos}. Add them to it."
+        )
+    section = config.model
+    if section.get("uam") and section.get("null_token_id") is None:
+        section = section | {"null_token_id": null_token_id(tokenizer)}
+    tokens = {
+        "vocab_size": len(tokenizer),
+        "pad_token_id": pad,
+        "bos_token_id": tokenizer.bos_token_id,
+        "eos_token_id": eos,
+        "forced_eos_token_id": eos,
+        # BART's decoder starts with the end of sentence, the others with padding.
+        "decoder_start_token_id": eos if section["backbone"] == "bart" else pad,
+    }
+    model = build_model(TRANSLATORS[section["backbone"]].model_class, section, tokens)
+    if section.get("uam") and len(tokenizer) > model.get_input_embeddings().num_embeddings:
+        model.resize_token_embeddings(len(tokenizer))
+    return model
+
+
+def tokenize_splits(
+    splits: dict[str, Dataset], tokenizer: PreTrainedTokenizerBase, data: DataConfig
+) -> tuple[dict[str, Dataset], dict[str, TokenizationReport]]:
+    """The token ids of the training and dev text, and which pairs were kept."""
+    made = {name: data.tokenize(text, tokenizer) for name, text in splits.items() if name != "test"}
+    return {name: text for name, (text, _) in made.items()}, {name: report for name, (_, report) in made.items()}
+
+
+def make_trainer(
+    model,
+    tokenizer: PreTrainedTokenizerBase,
+    splits: dict[str, Dataset],
+    tokenized: dict[str, Dataset],
+    config: Settings,
+    args: AttnCalTrainingArguments,
+) -> AttnCalTrainer:
+    """The Trainer on the training and dev text of `tokenize_splits`, with the score of what is generated from dev."""
+    collator = NullCollator if getattr(model.config, "uam", False) else DataCollatorForSeq2Seq
+    return AttnCalTrainer(
+        model=model,
+        args=args,
+        train_dataset=tokenized["train"],
+        eval_dataset=tokenized.get("dev"),
+        data_collator=collator(tokenizer, model),
+        processing_class=tokenizer,
+        callbacks=[ScoreCallback(splits["dev"], tokenizer, config)] if "dev" in splits else [],
+    )
+
+
+def evaluate(
+    model, tokenizer, pairs: Dataset, config: Settings, **options: Any
+) -> tuple[list[str], dict[str, float | str]]:
+    """What is generated from the sources of `pairs`, and its score; every process does its share, all get the result.
+
+    Args:
+        model: in evaluation or training mode.
+        tokenizer: its tokenizer.
+        pairs: columns "source" and "target".
+        config: of the run: its `evaluation`, and whether its `data` truncates sources.
+        options: of `inference.translation.translate_lines`.
+    """
+    state, settings = PartialState(), config.evaluation
+    share = translate(
+        model,
+        tokenizer,
+        pairs["source"][state.process_index :: state.num_processes],
+        batch_size=settings.batch_size,
+        length_penalty=settings.length_penalty,
+        max_new_tokens=settings.max_new_tokens,
+        too_long="error" if config.data.max_source_length is None else "truncate",
+        **{"num_beams": settings.num_beams, **options},
+    )
+    hypotheses = [""] * len(pairs)
+    for index, part in enumerate(gather_object([share])):
+        hypotheses[index :: state.num_processes] = part
+    return hypotheses, settings.score(hypotheses, pairs["target"])
+
+
+def scored(model, tokenizer, pairs: Dataset, config: Settings, file: Path, **options: Any) -> dict[str, Any]:
+    """The score of `evaluate`, and how many sources were truncated; the first process writes the text to `file`."""
+    hypotheses, score = evaluate(model, tokenizer, pairs, config, **options)
+    told = "".join(f" {label} {score[name]:.2f} " for name, label in MEASURES.items() if name in score)
+    told += f" {score['signature']}"
+    if config.data.max_source_length is not None:
+        limit = source_limit(model, tokenizer)
+        score["truncated"] = len(longer_than(limit, tokenizer, pairs["source"]))
+        told += f"; {score['truncated']} of {len(pairs)} sources cut to {limit} tokens"
+    if PartialState().is_main_process:
+        records.write_text("\n".join(hypotheses) + "\n", file)
+        print(f"{file.name.removesuffix('.hypotheses.txt')}:{told}")
+    return score
+
+
+def attention_on_dev(trainer: AttnCalTrainer, model) -> dict[str, Any]:
+    """`attention`: how far a calibrated model's can be believed on the Trainer's dev text; empty without either."""
+    if trainer.eval_dataset is None or calibration_of(model) is None:
+        return {}
+    dev = trainer.eval_dataset.select_columns(["input_ids", "labels"])
+    # Not the Trainer's own, which may extend targets by steps that no translation has.
+    collator = DataCollatorForSeq2Seq(trainer.processing_class, model)
+    batches = DataLoader(dev, trainer.args.per_device_eval_batch_size, collate_fn=collator)
+    return {"attention": attention_report(model, batches)}
+
+
+class ScoreCallback(TrainerCallback):
+    """Adds the score of the first `dev_lines` dev pairs to every evaluation of the Trainer, as `eval_bleu` or such."""
+
+    def __init__(self, dev: Dataset, tokenizer: PreTrainedTokenizerBase, config: Settings):
+        lines = config.evaluation.dev_lines
+        self.dev = dev if lines is None else dev.select(range(min(lines, len(dev))))
+        self.tokenizer, self.config = tokenizer, config
+
+    def on_evaluate(self, args, state, control, model=None, metrics=None, **kwargs):
+        settings = self.config.evaluation
+        _, score = evaluate(model, self.tokenizer, self.dev, self.config, num_beams=settings.dev_beams)
+        metrics |= {f"eval_{name}": score[name] for name in MEASURES if name in score}  # `metric_for_best_model`
+        entry = {**{f"eval_{name}": value for name, value in score.items()}, "step": state.global_step}
+        state.log_history.append(entry)
+        if state.is_world_process_zero:
+            tqdm.write(str(entry))

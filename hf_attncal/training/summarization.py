@@ -1,0 +1,51 @@
+"""The job that trains a model to write summaries, or headlines, of texts."""
+
+from dataclasses import asdict, dataclass, field
+from typing import Annotated, Any, Literal
+
+from hf_attncal.metrics.rouge import MEASURES, TOKENIZERS, rouge
+
+from .cards import TEXT
+from .seq2seq import EvaluationConfig, Seq2SeqConfig, train_seq2seq
+from .settings import DataConfig
+
+
+@dataclass
+class SummaryDataConfig(DataConfig):
+    """Texts, and a summary of each, a line each.
+
+    Args:
+        max_length: most tokens of a summary in training; pairs with a longer one are left out and counted.
+        max_source_length: tokens that are read of a source; a longer one is truncated, and counted.
+    """
+
+    max_source_length: Annotated[int, 2] = 400
+
+    units = "pairs"
+
+
+@dataclass
+class RougeConfig(EvaluationConfig):
+    """How dev (during training) and test (at the end) are summarised and scored."""
+
+    rouge_tokenize: Literal[TOKENIZERS] = "rouge"
+    rouge_stemmer: bool = False
+
+    def score(self, hypotheses, references):
+        score = asdict(rouge(hypotheses, references, self.rouge_tokenize, stemmer=self.rouge_stemmer))
+        return {name: score[name] for name in (*MEASURES, "signature")}
+
+
+@dataclass
+class SummarizationConfig(Seq2SeqConfig):
+    """All settings of one run; `model` holds `backbone` and fields of our configuration of it."""
+
+    data: SummaryDataConfig = field(default_factory=SummaryDataConfig)
+    evaluation: RougeConfig = field(default_factory=RougeConfig)
+
+    job, backbone, example = "summarization", "luong", TEXT
+
+
+def train_summarization(config: SummarizationConfig, **options: bool) -> dict[str, Any]:
+    """Train a model that summarises and score it by ROUGE; `options` and results as of `train_seq2seq`."""
+    return train_seq2seq(config, **options)
