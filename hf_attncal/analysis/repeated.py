@@ -3,15 +3,17 @@
 import torch
 from torch import Tensor
 
+_REACH = 3  # steps and places around that tell
 _LEAST = 1e-6  # of evidence, so that there are shares where there is none: equal ones
 
 
 def shared_among_places(probabilities: Tensor, input_ids: Tensor, source_mask: Tensor, target_mask: Tensor) -> Tensor:
     """Probabilities of source places from those of source tokens: the places of a token share what it has.
 
-    The share of a place grows with what its neighbours have: with `q_(j-1)[x_(i-1)] + q_(j+1)[x_(i+1)]` for place i at
-    step j. In "the old house and the new garden" the first "the" is meant where the next step stands for "old". Where
-    no neighbour has anything, shares are equal; a token that is not repeated keeps all.
+    The share of a place is proportional to what its neighbours have at the neighbouring steps: for place i at step j
+    to the sum of `2^-|d| q_(j+d)[x_(i+d)]` over d from -3 to 3 without 0. In "the old house and the new garden" the
+    first "the" is meant where the next step stands for "old". Where no neighbour has anything, shares are equal; a
+    token that is not repeated keeps all.
 
     Args:
         probabilities: `q_j[x_i]`, (batch, steps, source), all of it at each place of a token.
@@ -23,7 +25,8 @@ def shared_among_places(probabilities: Tensor, input_ids: Tensor, source_mask: T
     real = target_mask.unsqueeze(2) & source_mask.unsqueeze(1)
     probabilities = probabilities.masked_fill(~real, 0.0)
     evidence = torch.full_like(probabilities, _LEAST)
-    evidence[:, 1:, 1:] += probabilities[:, :-1, :-1]
-    evidence[:, :-1, :-1] += probabilities[:, 1:, 1:]
+    for distance in range(1, _REACH + 1):
+        evidence[:, distance:, distance:] += 0.5**distance * probabilities[:, :-distance, :-distance]
+        evidence[:, :-distance, :-distance] += 0.5**distance * probabilities[:, distance:, distance:]
     same = (input_ids.unsqueeze(1) == input_ids.unsqueeze(2)) & source_mask.unsqueeze(1)  # (batch, place, place)
     return probabilities * evidence / torch.matmul(evidence, same.to(evidence.dtype).transpose(1, 2)).clamp(min=_LEAST)

@@ -4,8 +4,8 @@ import json
 
 import pytest
 import torch
-from helpers import FAMILIES, assert_close, scatter
-from seq2seq_helpers import PAIRS, SOURCES, TARGETS, bpe_tokenizer, sized
+from helpers import FAMILIES, assert_close
+from seq2seq_helpers import PAIRS, SOURCES, TARGETS, bpe_tokenizer, randomized, sized
 
 from hf_attncal import LuongConfig, LuongForConditionalGeneration, WordAligner
 from hf_attncal.alignment import GoldAlignment, Seq2SeqAttention, argmax_links, select_attention
@@ -41,10 +41,7 @@ def model_of(family: str, tokenizer, **switches):
         model = LuongForConditionalGeneration(LuongConfig(**sizes)).double()
     else:
         model = FAMILIES[family][3](FAMILIES[family][2](**fields)).double()
-    scatter(model, 0.8)
-    if model.uam is not None:
-        model.uam.projection.weight.data *= 5  # so that steps differ
-    return model.eval()
+    return randomized(model).eval()
 
 
 @torch.no_grad()
@@ -124,16 +121,19 @@ def test_the_choice_between_it_and_attention(model, tokenizer):
     assert chosen(None, layer=0, heads=(0,), shift=False) == Seq2SeqAttention(0, (0,), False)
     assert chosen(None, shift=True) == Seq2SeqAttention(0, shift=True, weights="uam")
     assert chosen(None, source_prefix="a ") == Seq2SeqAttention(0, None, False, "a ", "uam")
-    assert chosen(Seq2SeqAttention(0, (0,), True, "a "), weights="uam") == Seq2SeqAttention(0, None, False, "a ", "uam")
+    assert chosen(Seq2SeqAttention(0, (0,), True, "a "), weights="uam") == Seq2SeqAttention(
+        0, None, False, "a ", "uam"
+    )
     assert chosen(Seq2SeqAttention(0, (0,), True, "a "), shift=False) == Seq2SeqAttention(0, (0,), False, "a ")
     assert chosen(UAM, weights="uam") == UAM
-    with pytest.raises(ValueError, match="`layer` and `heads` are those of attention .*got 2 and None"):
+    with pytest.raises(ValueError, match=r"`layer` and `heads` are those of attention .*got 2 and None"):
         chosen(None, weights="uam", layer=2)
     with pytest.raises(ValueError, match="`heads` are those of one layer"):
         chosen(None, heads=(0,))
 
 
-def test_the_search_finds_it(model, tokenizer):
+def test_the_search_finds_it(tokenizer):
+    model = model_of("luong", tokenizer, uam=True, null_token_id=null_token_id(tokenizer))
     links = [pair.links for pair in WordAligner(model, tokenizer).align(TEXT)]
     gold = [GoldAlignment(frozenset(of_pair), frozenset(of_pair)) for of_pair in links]
     ranked = select_attention(model, tokenizer, SOURCES, TARGETS, gold, weights="uam")

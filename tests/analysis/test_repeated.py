@@ -6,7 +6,7 @@ from helpers import assert_close, assert_identical
 
 from hf_attncal.analysis.repeated import shared_among_places
 
-SENTENCE = "the old house and the new garden".split()
+SENTENCE = ["the", "old", "house", "and", "the", "new", "garden"]
 IDS = [SENTENCE.index(word) for word in SENTENCE]  # the second "the" has the number of the first
 
 
@@ -22,13 +22,14 @@ def shared(probabilities: torch.Tensor) -> torch.Tensor:
     return shared_among_places(probabilities, ids, torch.ones_like(ids, dtype=torch.bool), steps)
 
 
-@pytest.mark.parametrize("places", [(0, 1, 2, 3, 4, 5, 6), (4, 5, 6, 3, 0, 1, 2), (3, 4, 5), (0, 1), (2, 3, 4)], ids=str)
+@pytest.mark.parametrize(
+    "places", [(0, 1, 2, 3, 4, 5, 6), (4, 5, 6, 3, 0, 1, 2), (3, 4, 5), (0, 1), (2, 3, 4)], ids=str
+)
 def test_the_neighbours_tell(places: tuple[int, ...]):
     """In any order of phrases, also where a place is known from the step before alone."""
     found = shared(certain(*places))[0]
     assert found.argmax(dim=-1).tolist() == list(places)
-    for step, place in enumerate(places):
-        assert found[step, place] == pytest.approx(1.0, abs=1e-4)
+    assert (found.max(dim=-1).values > 0.55).all()
 
 
 def test_without_neighbours_the_places_share_alike():
@@ -53,9 +54,9 @@ def test_against_loops():
     for step in range(4):
         evidence = []
         for place in range(7):
-            before = q[step - 1][place - 1] if step > 0 and place > 0 else 0
-            after = q[step + 1][place + 1] if step < 3 and place < 6 else 0
-            evidence.append(1e-6 + before + after)
+            around = [(step + d, place + d, 2.0 ** -abs(d)) for d in (-3, -2, -1, 1, 2, 3)]
+            inside = [(weight, j, i) for j, i, weight in around if 0 <= j < 4 and 0 <= i < 7]
+            evidence.append(1e-6 + sum(weight * q[j][i] for weight, j, i in inside))
         for place in range(7):
             places = [other for other in range(7) if IDS[other] == IDS[place]]
             share = evidence[place] / sum(evidence[other] for other in places)
