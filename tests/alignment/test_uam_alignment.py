@@ -1,5 +1,6 @@
 """Word alignment from the unsupervised alignment module, of every model that may have it."""
 
+import copy
 import json
 
 import pytest
@@ -22,7 +23,7 @@ TEXT = list(zip(SOURCES, TARGETS, strict=True))
 
 @pytest.fixture(scope="module")
 def tokenizer():
-    found = bpe_tokenizer()
+    found = copy.deepcopy(bpe_tokenizer())  # other tests share it
     null_token_id(found)
     return found
 
