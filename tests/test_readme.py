@@ -84,6 +84,7 @@ def test_models(work_through):
     assert names["outputs"].calibration_masks[-1].shape[0] == 1
     assert names["found"].source_receptive_fields.shape == (1, *names["found"].cross_attentions[0].shape[2:])
     assert names["attended"].cross_attentions[0].shape[:2] == (2, 1)
+    assert names["rows"].weights.shape == (len(names["rows"].rows), len(names["source"].split()))
 
 
 def test_adapters(work_through):

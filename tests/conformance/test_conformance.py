@@ -57,6 +57,10 @@ class OffBartTest(BartMixin, unittest.TestCase):
     switches = {}
 
 
+class AlignedMarianTest(MarianMixin, unittest.TestCase):
+    switches = {"uam": True, "null_token_id": 5}
+
+
 class GatedLeakyMarianTest(MarianMixin, unittest.TestCase):
     switches = {"calibration": "gated", "leaky": True}
 
