@@ -53,6 +53,11 @@ class _Kind:
 _DISCRETE = ("hard_attention", "streams", "leaky", "receptive_field_penalty")
 # By the name of the template.
 _KINDS = {
+    "recurrent": _Kind(
+        ("cell", "score", "attention_window", "input_feeding", "selective_gate", "calibration", "leaky", "gumbel"),
+        "luong-attention",
+        "translation",
+    ),
     "translation": _Kind(("calibration", "leaky", "gumbel"), "attention-calibration", "translation"),
     "discrete_translation": _Kind(_DISCRETE, "discrete-transformer", "translation"),
     "language": _Kind(_DISCRETE, "discrete-transformer", "text-generation"),

@@ -205,6 +205,7 @@ def test_what_needs_an_extra_says_in_one_line_which(bare, tmp_path):
         "import hf_attncal.data.corpora": ("accelerate", "train"),
         "import hf_attncal.adapters": ("peft", "adapters"),
         "import hf_attncal.analysis.plots": ("matplotlib", "plot"),
+        "import hf_attncal.metrics.rouge": ("rouge-score", "rouge"),
     }
     told = [
         f"{package} is not installed, which this needs: pip install 'hf_attncal[{extra}]'"
