@@ -1,8 +1,42 @@
 """From examples to batches."""
 
+from collections.abc import Sequence
+
+import numpy as np
 import torch
+from transformers import DataCollatorForSeq2Seq
 
 from .batching import padded
+
+
+class NullCollator(DataCollatorForSeq2Seq):
+    """Batches for a model with `uam`: each target that is shorter than its source is extended to the same length.
+
+    What stands behind its end of sentence is the model's `null_token_id`, in labels and in what the decoder reads.
+    Both lengths count special tokens. Arguments as of `DataCollatorForSeq2Seq`; `model` is needed.
+
+    Raises:
+        ValueError: a model without `null_token_id`.
+    """
+
+    def __init__(self, tokenizer, model, **options) -> None:
+        super().__init__(tokenizer, model, **options)
+        self.null_token_id = model.config.null_token_id
+        if self.null_token_id is None:
+            raise ValueError(
+                "`null_token_id` must be the token that extends targets, got None. Set it in the configuration of the "
+                "model, or use `DataCollatorForSeq2Seq` for a model without `uam`."
+            )
+
+    def __call__(self, features: Sequence[dict], return_tensors: str | None = None):
+        return super().__call__([self._extended(example) for example in features], return_tensors)
+
+    def _extended(self, example: dict) -> dict:
+        source = np.asarray(example.get("attention_mask", np.ones(len(example["input_ids"])))).sum()
+        targets = np.asarray(example["labels"])
+        targets = targets[: 1 + np.flatnonzero(targets != -100).max(initial=-1)]  # without padding
+        nulls = [self.null_token_id] * (int(source) - len(targets))
+        return {**example, "labels": [*targets.tolist(), *nulls]}
 
 
 class LanguageCollator:

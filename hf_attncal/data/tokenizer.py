@@ -3,9 +3,10 @@
 from collections.abc import Iterable
 
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
-from transformers import PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 EOS, UNK, PAD, BOS = "</s>", "<unk>", "<pad>", "<s>"
+NULL = "<null>"  # what extends a target to the length of its source, where the model is to align the two
 SPECIAL_TOKENS = [EOS, UNK, PAD]  # ids 0, 1, 2; Marian checkpoints have eos 0 and unk 1, too
 LANGUAGE_TOKENS = [*SPECIAL_TOKENS, BOS]  # of a language model; without EOS where the end of a text says nothing
 _NAMES = {"bos_token": BOS, "eos_token": EOS, "unk_token": UNK, "pad_token": PAD}
@@ -88,6 +89,17 @@ def train_word_tokenizer(
     tokenizer.train_from_iterator(lines, trainer)
     _check_vocabulary(tokenizer, vocab_size, special_tokens)
     return _finished(tokenizer, special_tokens, model_max_length)
+
+
+def null_token_id(tokenizer: PreTrainedTokenizerBase) -> int:
+    """The number of `<null>`, which is added to the special tokens of a tokenizer that does not have it.
+
+    A model with fewer embeddings than the tokenizer then has tokens is to be resized
+    (`model.resize_token_embeddings(len(tokenizer))`).
+    """
+    if NULL not in tokenizer.get_vocab():
+        tokenizer.add_special_tokens({"extra_special_tokens": [NULL]}, replace_extra_special_tokens=False)
+    return tokenizer.convert_tokens_to_ids(NULL)
 
 
 def _finished(tokenizer: Tokenizer, special_tokens: list[str], model_max_length: int) -> PreTrainedTokenizerFast:

@@ -25,6 +25,7 @@ _RULES = {
     "null_key_std": (">= 0 and at most 1e4", lambda value: 0 <= value <= 1e4),
     "null_bias": ("from -1e4 to 1e4", lambda value: -1e4 <= value <= 1e4),
     "label_smoothing": ("in [0, 1)", lambda value: 0 <= value < 1),
+    "uam_scale": ("> 0 and finite", lambda value: 0 < value < math.inf),
 }
 
 
@@ -54,6 +55,10 @@ def check_settings(settings, optional: Collection[str] = ("null_key_std", "null_
             raise ValueError(f"`{name}` must be a number, got {value!r}.")
         if not keeps(value):
             raise ValueError(f"`{name}` must be {'`None` or ' if name in optional else ''}{rule}, got {value}.")
+
+
+def _as_list(ids: int | list[int] | None) -> list[int | None]:
+    return ids if isinstance(ids, list) else [ids]
 
 
 @dataclass(kw_only=True)
@@ -89,6 +94,13 @@ class AttnCalConfigMixin(FromStockMixin):
         label_smoothing: of both losses, in [0, 1). It belongs here and not in the Trainer, which would take the labels
             away from the model and with them the mask network's loss.
 
+    Args of what is read off the decoder's final states:
+        uam: the unsupervised alignment module (Kiyono et al.): each target step also predicts its source token, taught
+            by all of the sentence's steps together having to predict all of its source. Generation does not compute
+            it. Targets shorter than their source are to be extended, see `hf_attncal.data.collators.NullCollator`.
+        uam_scale: C, which divides the loss of `uam`.
+        null_token_id: the token that extends targets, which is never generated; a model with `uam` needs it.
+
     Raises:
         StrictDataclassClassValidationError, StrictDataclassFieldValidationError: a value is outside its range or of
             another type; the message names the field, the rule and the value.
@@ -108,6 +120,9 @@ class AttnCalConfigMixin(FromStockMixin):
     gumbel_temperature: float | int = 1.0
     gumbel_straight_through: bool = False
     label_smoothing: float | int = 0.0
+    uam: bool = False
+    uam_scale: float | int = 10.0
+    null_token_id: int | None = None
 
     def __post_init__(self, **kwargs):
         check_labels({"id2label": self.id2label, "num_labels": kwargs.get("num_labels")})
@@ -129,6 +144,12 @@ class AttnCalConfigMixin(FromStockMixin):
             raise ValueError("`gumbel_straight_through` needs `gumbel=True`. Set it or unset the other.")
         if self.renormalize and self.calibration is None:
             raise ValueError(f"`renormalize` needs `calibration` to be one of {CALIBRATIONS}, got None.")
+        others = {self.pad_token_id, *_as_list(self.eos_token_id)}
+        if self.null_token_id is not None and (self.null_token_id < 0 or self.null_token_id in others):
+            raise ValueError(
+                "`null_token_id` must be a token, and neither padding nor the end of sentence, got "
+                f"{self.null_token_id}."
+            )
 
 
 @strict

@@ -77,7 +77,7 @@ def check_token_ids(config, vocabulary: int) -> None:
     Raises:
         ValueError: one is no token of the vocabulary; the message names the field, the rule and the value.
     """
-    kinds = "pad", "bos", "eos", "decoder_start", "forced_bos", "forced_eos"
+    kinds = "pad", "bos", "eos", "decoder_start", "forced_bos", "forced_eos", "null"
     for name in (f"{kind}_token_id" for kind in kinds):
         value = getattr(config, name, None)
         for token in value if isinstance(value, list | tuple) else [value]:

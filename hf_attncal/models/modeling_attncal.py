@@ -6,6 +6,7 @@ from contextlib import contextmanager, nullcontext
 import torch
 from torch import Tensor
 from transformers.cache_utils import Cache
+from transformers.generation import LogitsProcessorList
 from transformers.modeling_outputs import BaseModelOutput
 from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs, can_return_tuple, logging
@@ -16,6 +17,7 @@ from .loading import WholeCheckpointMixin
 from .losses import IGNORE_INDEX
 from .objective import check_training, named_losses
 from .outputs import AttnCalSeq2SeqLMOutput, AttnCalSeq2SeqModelOutput
+from .uam import NullSuppression, UnsupervisedAlignmentModule, source_loss, source_token_probabilities
 
 logger = logging.get_logger(__name__)
 
@@ -139,7 +141,9 @@ class AttnCalModelMixin:
 
 
 class AttnCalSeq2SeqLMMixin:
-    """`forward` of the models with a language modelling head: logits and the two losses."""
+    """`forward` of the models with a language modelling head: logits and the losses."""
+
+    uam: UnsupervisedAlignmentModule | None
 
     @can_return_tuple
     def forward(
@@ -155,16 +159,18 @@ class AttnCalSeq2SeqLMMixin:
         labels: torch.LongTensor | None = None,
         use_cache: bool | None = None,
         output_attention_details: bool | None = None,
+        output_uam_probabilities: bool | None = None,
         compute_mask_loss: bool | None = None,
         num_items_in_batch: Tensor | int | None = None,
         attention_context: AttentionContext | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> tuple | AttnCalSeq2SeqLMOutput:
-        """The stock model's forward, with both objectives of attention calibration in one `loss`.
+        """The stock model's forward, with both objectives of attention calibration, and that of `uam`, in one `loss`.
 
         Args:
             labels: (batch, target), `-100` where there is no target.
             output_attention_details: also return the weights before calibration, the masks and the weights of NULL.
+            output_uam_probabilities: also return what the unsupervised alignment module gives the source tokens.
             compute_mask_loss: run the second decoder pass, which the mask network learns from. `None`: in training
                 mode, if there are labels and the mask network is trained (some parameter of it requires a gradient).
             num_items_in_batch: number of target tokens to divide the losses by, where this batch is a part of a larger
@@ -172,8 +178,9 @@ class AttnCalSeq2SeqLMMixin:
             attention_context: given by an adapter on this model.
 
         Raises:
-            ValueError: the source has length 0; `compute_mask_loss=True` without labels or without calibration; in
-                training what `check_training` refuses.
+            ValueError: the source has length 0; `compute_mask_loss=True` without labels or without calibration;
+                `output_uam_probabilities` without `uam`; `uam` and labels without `input_ids`; in training what
+                `check_training` refuses.
         """
         calibrated = self.config.calibration is not None
         if compute_mask_loss and (labels is None or not calibrated):
@@ -181,6 +188,8 @@ class AttnCalSeq2SeqLMMixin:
                 "`compute_mask_loss=True` needs `labels` and a model with `calibration`, got "
                 f"`labels`={'None' if labels is None else 'given'}, `calibration`={self.config.calibration!r}."
             )
+        if output_uam_probabilities and self.uam is None:
+            raise ValueError("`output_uam_probabilities=True` needs a model with `uam`, got one without.")
         if self.training and torch.is_grad_enabled() and compute_mask_loss is not False:
             # Who counts the targets has had labels: the Trainer.
             check_training(self, self.config, labels, own_loss=num_items_in_batch is None)
@@ -212,6 +221,10 @@ class AttnCalSeq2SeqLMMixin:
         )
         logits = self._logits(outputs.last_hidden_state)
 
+        aligned = {}
+        if self.uam is not None and (labels is not None or output_uam_probabilities):
+            hidden_states, with_probabilities = outputs.last_hidden_state, bool(output_uam_probabilities)
+            aligned = self._aligned(hidden_states, input_ids, attention_mask, targets, with_probabilities)
         losses = {}
         if labels is not None:
             decoder_inputs = None
@@ -223,10 +236,14 @@ class AttnCalSeq2SeqLMMixin:
                     "encoder_attention_mask": attention_mask,
                     "inputs_embeds": decoder_inputs_embeds,
                 }
-            losses = named_losses(self, logits, labels, num_items_in_batch, self.config, context, decoder_inputs)
+            uam_loss = aligned.pop("uam_loss", None)
+            losses = named_losses(
+                self, logits, labels, num_items_in_batch, self.config, context, decoder_inputs, uam_loss
+            )
 
         return AttnCalSeq2SeqLMOutput(
             **losses,
+            **aligned,
             logits=logits,
             past_key_values=outputs.past_key_values,
             decoder_hidden_states=outputs.decoder_hidden_states,
@@ -240,18 +257,51 @@ class AttnCalSeq2SeqLMMixin:
             null_attentions=outputs.null_attentions,
         )
 
-    def generate(self, *args, **kwargs):
-        """As transformers'.
+    def _aligned(
+        self,
+        hidden_states: Tensor,
+        input_ids: torch.LongTensor | None,
+        attention_mask: Tensor | None,
+        targets: Tensor | None,
+        with_probabilities: bool,
+    ) -> dict[str, Tensor]:
+        """Of the unsupervised alignment module: `uam_loss`, summed over sentences, and `uam_probabilities`."""
+        if input_ids is None:
+            raise ValueError(
+                "`input_ids` are needed with `labels` or `output_uam_probabilities` by a model with `uam`, got none: "
+                "it predicts the tokens of the source. Pass them, beside `encoder_outputs` if those are given."
+            )
+        real = torch.ones_like(input_ids) if attention_mask is None else attention_mask
+        source = input_ids.to(hidden_states.device), real.to(hidden_states.device).bool()
+        logits, found = self.uam(hidden_states), {}
+        if with_probabilities:
+            found["uam_probabilities"] = source_token_probabilities(logits, *source)
+        if targets is not None:
+            found["uam_loss"] = source_loss(logits, targets.to(logits.device), *source, self.config.uam_scale)
+        return found
+
+    def _resize_token_embeddings(self, *args, **kwargs):
+        embeddings = super()._resize_token_embeddings(*args, **kwargs)
+        if self.uam is not None:
+            self.uam.projection = self._get_resized_lm_head(self.uam.projection, embeddings.weight.shape[0])
+        return embeddings
+
+    def generate(self, inputs=None, generation_config=None, logits_processor=None, *args, **kwargs):
+        """As transformers'; a model with `uam` never generates the token that extends targets.
 
         Raises:
-            ValueError: `output_attention_details`, whose tensors generation would drop.
+            ValueError: `output_attention_details` or `output_uam_probabilities`, whose tensors generation would drop.
         """
-        if kwargs.get("output_attention_details"):
-            raise ValueError(
-                "`output_attention_details` is not for `generate`, which would drop what it returns. Pass what was "
-                "generated to the model: `model(input_ids, decoder_input_ids=tokens, output_attention_details=True)`."
-            )
-        return super().generate(*args, **kwargs)
+        for name in ("output_attention_details", "output_uam_probabilities"):
+            if kwargs.get(name):
+                raise ValueError(
+                    f"`{name}` is not for `generate`, which would drop what it returns. Pass what was generated to "
+                    f"the model: `model(input_ids, decoder_input_ids=tokens, {name}=True)`."
+                )
+        if self.uam is not None:
+            never = NullSuppression([self.config.null_token_id], device=self.device)
+            logits_processor = LogitsProcessorList([never, *(logits_processor or ())])
+        return super().generate(inputs, generation_config, logits_processor, *args, **kwargs)
 
     def _encoded(self, outputs: AttnCalSeq2SeqModelOutput) -> dict[str, Tensor]:
         """What the decoder reads of the encoder, by the names of its arguments."""

@@ -11,6 +11,7 @@ from transformers.utils.output_capturing import OutputRecorder
 from .configuration_attncal import AttnCalBartConfig
 from .cross_attention import CrossAttentionMixin, DecoderLayerMixin
 from .modeling_attncal import AttnCalModelMixin, AttnCalPreTrainedMixin, AttnCalSeq2SeqLMMixin
+from .uam import UnsupervisedAlignmentModule
 
 
 class AttnCalBartCrossAttention(CrossAttentionMixin, hf.BartAttention):
@@ -100,4 +101,5 @@ class AttnCalBartForConditionalGeneration(
         self.model = AttnCalBartModel(config)
         self.register_buffer("final_logits_bias", torch.zeros((1, config.vocab_size)))
         self.lm_head = nn.Linear(config.d_model, config.vocab_size, bias=False)
+        self.uam = UnsupervisedAlignmentModule(config) if config.uam else None
         self.post_init()

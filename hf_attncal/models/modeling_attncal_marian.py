@@ -11,6 +11,7 @@ from transformers.utils.output_capturing import OutputRecorder
 from .configuration_attncal import AttnCalMarianConfig
 from .cross_attention import CrossAttentionMixin, DecoderLayerMixin
 from .modeling_attncal import AttnCalModelMixin, AttnCalPreTrainedMixin, AttnCalSeq2SeqLMMixin
+from .uam import UnsupervisedAlignmentModule
 
 
 class AttnCalMarianCrossAttention(CrossAttentionMixin, hf.MarianAttention):
@@ -116,4 +117,5 @@ class AttnCalMarianMTModel(AttnCalSeq2SeqLMMixin, AttnCalMarianPreTrainedModel, 
             }
         self.register_buffer("final_logits_bias", torch.zeros((1, target_vocab_size)))
         self.lm_head = nn.Linear(config.d_model, target_vocab_size, bias=False)
+        self.uam = UnsupervisedAlignmentModule(config) if config.uam else None
         self.post_init()

@@ -20,6 +20,7 @@ from .cross_attention import AttentionContext
 from .luong_encoder_decoder import LuongDecoder, LuongEncoder, LuongEncoderOutput, LuongPreTrainedModel
 from .modeling_attncal import AttnCalSeq2SeqLMMixin
 from .outputs import AttnCalSeq2SeqModelOutput
+from .uam import UnsupervisedAlignmentModule
 
 
 @dataclass
@@ -143,6 +144,7 @@ class LuongForConditionalGeneration(AttnCalSeq2SeqLMMixin, LuongPreTrainedModel,
         super().__init__(config)
         self.model = LuongModel(config)
         self.lm_head = nn.Linear(config.d_model, config.vocab_size)
+        self.uam = UnsupervisedAlignmentModule(config) if config.uam else None
         tied = {f"model.{name}": f"model.{owner}" for name, owner in self.model._tied_weights_keys.items()}
         if config.tie_word_embeddings:
             owner = "encoder" if config.share_embeddings else "decoder"

@@ -61,6 +61,7 @@ def named_losses(
     settings,
     context: AttentionContext,
     decoder_inputs: dict[str, Any] | None,
+    uam_loss: Tensor | None = None,
 ) -> dict[str, Tensor]:
     """The losses of `AttnCalSeq2SeqLMOutput` by name.
 
@@ -71,6 +72,7 @@ def named_losses(
         settings: of the calibration: the configuration of a model or of an adapter.
         context: what the cross-attentions of the first pass reported.
         decoder_inputs: keyword arguments of the decoder in the first pass, for the second; `None` for no second pass.
+        uam_loss: of the unsupervised alignment module, the sum over sentences; `None` without.
     """
     labels = labels.to(logits.device)
     num_targets = (labels != IGNORE_INDEX).sum() if num_items_in_batch is None else num_items_in_batch
@@ -78,13 +80,16 @@ def named_losses(
         num_targets = num_targets.to(logits.device)
     nmt_loss = label_smoothed_cross_entropy(logits, labels, settings.label_smoothing) / num_targets
     losses = {"loss": nmt_loss, "nmt_loss": nmt_loss.detach()}
+    if uam_loss is not None:
+        uam_loss = uam_loss / num_targets
+        losses |= {"loss": nmt_loss + uam_loss, "uam_loss": uam_loss.detach()}
     if context.mask_means:
         losses["mask_mean"] = torch.stack(context.mask_means).mean()
     if context.gate_means:
         losses["gate_mean"] = torch.stack(context.gate_means).mean()
     if decoder_inputs is not None:
         loss, penalty = mask_loss(model, decoder_inputs, labels, num_targets, settings)
-        losses["loss"] = attach_gradient(nmt_loss, loss)
+        losses["loss"] = attach_gradient(losses["loss"], loss)
         losses["mask_loss"] = loss.detach()
         losses["mask_penalty"] = penalty.detach()
     return losses

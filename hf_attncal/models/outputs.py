@@ -28,14 +28,17 @@ class AttnCalSeq2SeqLMOutput(Seq2SeqLMOutput):
     """Output of the models with a language modelling head.
 
     Args:
-        loss: what to call `backward()` on. Its value is the NMT loss; its gradient is that of the NMT loss for the
-            translation model and the gate, and that of the mask loss for the mask network.
+        loss: what to call `backward()` on. Its value is the NMT loss, with `uam` plus the UAM loss; its gradient is
+            that of its value for the translation model and the gate, and that of the mask loss for the mask network.
         nmt_loss: cross-entropy per target token, with label smoothing (Lu et al., eq. 13).
         mask_loss: the mask network's objective (eq. 4), where the second decoder pass ran.
         mask_penalty: size of the perturbation (eq. 5), before alpha, where the second decoder pass ran.
         mask_mean: mean of `m` over layers, heads, real target steps and real source tokens; with labels.
         gate_mean: mean of the gate `g` (eq. 12) over layers, heads and real target steps; with labels.
         uncalibrated_cross_attentions, calibration_masks, null_attentions: as in `AttnCalSeq2SeqModelOutput`.
+        uam_loss: L_src of the unsupervised alignment module per target token (Kiyono et al., eq. 18); with labels.
+        uam_probabilities: what that module gives the token of each source position, `q_j[x_i]`, (batch, target,
+            source), 0 at padding; with `output_uam_probabilities=True`. All places of a token have all of it.
     """
 
     nmt_loss: torch.FloatTensor | None = None
@@ -46,3 +49,5 @@ class AttnCalSeq2SeqLMOutput(Seq2SeqLMOutput):
     uncalibrated_cross_attentions: tuple[torch.FloatTensor, ...] | None = None
     calibration_masks: tuple[torch.FloatTensor, ...] | None = None
     null_attentions: tuple[torch.FloatTensor, ...] | None = None
+    uam_loss: torch.FloatTensor | None = None
+    uam_probabilities: torch.FloatTensor | None = None

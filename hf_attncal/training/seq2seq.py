@@ -14,7 +14,9 @@ from tqdm.auto import tqdm
 from transformers import DataCollatorForSeq2Seq, PreTrainedModel, PreTrainedTokenizerBase, TrainerCallback
 
 from hf_attncal.analysis.corpus import attention_report
+from hf_attncal.data.collators import NullCollator
 from hf_attncal.data.corpora import TokenizationReport
+from hf_attncal.data.tokenizer import null_token_id
 from hf_attncal.families import TRANSLATORS
 from hf_attncal.inference.translation import longer_than, source_limit, translate
 from hf_attncal.metrics import records
@@ -156,6 +158,9 @@ def build_seq2seq_model(config: Seq2SeqConfig, tokenizer: PreTrainedTokenizerBas
         raise ValueError(
             f"`tokenizer` must have a padding and an end-of-sentence token, got ids {pad} and {eos}. Add them to it."
         )
+    section = config.model
+    if section.get("uam") and section.get("null_token_id") is None:
+        section = section | {"null_token_id": null_token_id(tokenizer)}
     tokens = {
         "vocab_size": len(tokenizer),
         "pad_token_id": pad,
@@ -163,9 +168,12 @@ def build_seq2seq_model(config: Seq2SeqConfig, tokenizer: PreTrainedTokenizerBas
         "eos_token_id": eos,
         "forced_eos_token_id": eos,
         # BART's decoder starts with the end of sentence, the others with padding.
-        "decoder_start_token_id": eos if config.model["backbone"] == "bart" else pad,
+        "decoder_start_token_id": eos if section["backbone"] == "bart" else pad,
     }
-    return build_model(TRANSLATORS[config.model["backbone"]].model_class, config.model, tokens)
+    model = build_model(TRANSLATORS[section["backbone"]].model_class, section, tokens)
+    if section.get("uam") and len(tokenizer) > model.get_input_embeddings().num_embeddings:
+        model.resize_token_embeddings(len(tokenizer))
+    return model
 
 
 def tokenize_splits(
@@ -185,12 +193,13 @@ def make_trainer(
     args: AttnCalTrainingArguments,
 ) -> AttnCalTrainer:
     """The Trainer on the training and dev text of `tokenize_splits`, with the score of what is generated from dev."""
+    collator = NullCollator if getattr(model.config, "uam", False) else DataCollatorForSeq2Seq
     return AttnCalTrainer(
         model=model,
         args=args,
         train_dataset=tokenized["train"],
         eval_dataset=tokenized.get("dev"),
-        data_collator=DataCollatorForSeq2Seq(tokenizer, model),
+        data_collator=collator(tokenizer, model),
         processing_class=tokenizer,
         callbacks=[ScoreCallback(splits["dev"], tokenizer, config)] if "dev" in splits else [],
     )
@@ -245,7 +254,9 @@ def attention_on_dev(trainer: AttnCalTrainer, model) -> dict[str, Any]:
     if trainer.eval_dataset is None or calibration_of(model) is None:
         return {}
     dev = trainer.eval_dataset.select_columns(["input_ids", "labels"])
-    batches = DataLoader(dev, trainer.args.per_device_eval_batch_size, collate_fn=trainer.data_collator)
+    # Not the Trainer's own, which may extend targets by steps that no translation has.
+    collator = DataCollatorForSeq2Seq(trainer.processing_class, model)
+    batches = DataLoader(dev, trainer.args.per_device_eval_batch_size, collate_fn=collator)
     return {"attention": attention_report(model, batches)}
 
 

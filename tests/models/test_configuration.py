@@ -40,6 +40,11 @@ BAD_VALUES = [
     ({"fixed_softmax": True, "calibration": "fixed", "leaky": True}, "`fixed_softmax` .*`leaky` must be False"),
     ({"gumbel_straight_through": True}, "`gumbel_straight_through` needs `gumbel=True`"),
     ({"renormalize": True}, "`renormalize` needs `calibration` to be one of .*, got None"),
+    ({"uam_scale": 0}, "`uam_scale` must be > 0 and finite, got 0"),
+    ({"uam_scale": float("inf")}, "`uam_scale` must be > 0 and finite, got inf"),
+    ({"null_token_id": -100}, "`null_token_id` must be a token, .*got -100"),
+    ({"null_token_id": 7, "eos_token_id": 7}, "`null_token_id` must be .* neither padding nor the end .*, got 7"),
+    ({"null_token_id": 7, "pad_token_id": 7}, "`null_token_id` must be .* neither padding nor the end .*, got 7"),
 ]
 BAD_TYPES = [
     ("calibration", 3),
@@ -53,6 +58,9 @@ BAD_TYPES = [
     ("label_smoothing", [0.1]),
     ("null_bias", True),
     ("null_key_std", "small"),
+    ("uam", 1),
+    ("uam_scale", "10"),
+    ("null_token_id", "<null>"),
 ]
 EVERY_FIELD = {
     "calibration": "fixed",
@@ -69,6 +77,9 @@ EVERY_FIELD = {
     "gumbel_temperature": 2,
     "gumbel_straight_through": True,
     "label_smoothing": 0.3,
+    "uam": True,
+    "uam_scale": 4,
+    "null_token_id": 9,
 }
 
 

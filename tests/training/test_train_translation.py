@@ -12,7 +12,7 @@ from helpers import TINY, tiny_model
 from safetensors.torch import save_file
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
-from hf_attncal.data.tokenizer import train_bpe_tokenizer
+from hf_attncal.data.tokenizer import NULL, train_bpe_tokenizer
 from hf_attncal.inference.translation import translate
 from hf_attncal.metrics.bleu import bleu
 from hf_attncal.metrics.records import sha256
@@ -86,7 +86,9 @@ def settings(folder: Path, **model) -> Path:
 
 
 @pytest.mark.parametrize(
-    "model", [{"calibration": "annealed"}, {"backbone": "bart", "leaky": True}], ids=["marian", "bart"]
+    "model",
+    [{"calibration": "annealed"}, {"backbone": "bart", "leaky": True}, {"calibration": "gated", "uam": True}],
+    ids=["marian", "bart", "uam"],
 )
 def test_text_to_scored_model(model, corpus, tmp_path):
     """All that the script leaves behind; then a resume that goes on from the last checkpoint."""
@@ -114,12 +116,33 @@ def test_text_to_scored_model(model, corpus, tmp_path):
     again = translate(saved, tokenizer, lines, num_beams=2)
     assert again == (run / "test.hypotheses.txt").read_text(encoding="utf-8").split("\n")[:-1]
     assert bleu(again, list(map(german, lines)), "none").score == results["test"]["bleu"]
-    if "calibration" in model:
+    if model.get("calibration") == "annealed":
         assert saved.annealing_step == 4
+    if "uam" in model:
+        assert saved.config.null_token_id == tokenizer.convert_tokens_to_ids(NULL) == len(tokenizer) - 1
+        assert all(0 < entry["uam_loss"] < entry["loss"] for entry in stored["log_history"] if "nmt_loss" in entry)
+        assert sum("uam_loss" in entry for entry in stored["log_history"]) == 4
 
     with pytest.raises(ValueError, match="holds another run"):
         train_translation.main(arguments)
     assert train_translation.main([*arguments, "--resume", "--allow-changes", "training.max_steps=6"])["steps"] == 6
+
+
+def test_a_finished_model_gets_the_token_that_extends_targets(corpus, tmp_path):
+    """Its embeddings, output layer and tokenizer are a token larger then; the next run finds it."""
+    train_translation.main(["--config", str(settings(tmp_path)), "--data", str(corpus)])
+    vocabulary, start = len(AutoTokenizer.from_pretrained(tmp_path / "run")), tmp_path / "run"
+    for name in ("second", "third"):
+        again = [f"model={{init_from: {start}, uam: true}}", f"training.output_dir={tmp_path / name}"]
+        config = yaml.safe_load((tmp_path / "config.yaml").read_text(encoding="utf-8"))
+        del config["model"], config["tokenizer"]
+        (tmp_path / "again.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
+        results = train_translation.main(["--config", str(tmp_path / "again.yaml"), "--data", str(corpus), *again])
+        assert any("uam_loss" in entry for entry in results["log_history"])
+        start = tmp_path / name
+        saved = AutoModelForSeq2SeqLM.from_pretrained(start)
+        assert saved.config.vocab_size == len(AutoTokenizer.from_pretrained(start)) == vocabulary + 1
+        assert saved.lm_head.weight.shape[0] == saved.uam.projection.weight.shape[0] == vocabulary + 1
 
 
 def test_script_learns(corpus, tmp_path):

@@ -1,0 +1,103 @@
+"""The unsupervised alignment module: the source token of each target step, read off the decoder's final states.
+
+Shapes use B = batch, T = target steps, S = source tokens, V = the source vocabulary, d = d_model.
+
+Source: "Unsupervised Token-wise Alignment to Improve Interpretation of Encoder-Decoder Models" (Kiyono et al., 2018).
+"""
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+from transformers.generation import SuppressTokensLogitsProcessor
+
+
+class _ExpectedCounts(torch.autograd.Function):
+    """Keeps the probabilities, and neither the logits nor a second (B, T, V) tensor for its backward pass."""
+
+    @staticmethod
+    def forward(ctx, logits: Tensor, target_mask: Tensor) -> Tensor:
+        dtype = torch.promote_types(logits.dtype, torch.float32)
+        probabilities = torch.softmax(logits, dim=-1, dtype=dtype).masked_fill_(~target_mask.unsqueeze(-1), 0.0)
+        ctx.save_for_backward(probabilities)
+        ctx.logits_dtype = logits.dtype
+        return probabilities.sum(dim=1)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad: Tensor):
+        (probabilities,) = ctx.saved_tensors
+        mean = torch.matmul(probabilities, grad.unsqueeze(-1))  # 0 where there is no target, as is the product below
+        return (grad.unsqueeze(1) - mean).mul_(probabilities).to(ctx.logits_dtype), None
+
+
+def expected_counts(logits: Tensor, target_mask: Tensor) -> Tensor:
+    """`sum_j q_j`, how often the steps of a sentence predict each token, `q_j = softmax(logits_j)` (eq. 13).
+
+    Args:
+        logits: (B, T, V). target_mask: boolean (B, T), True on real target steps.
+
+    Returns:
+        (B, V), in float32 at least.
+    """
+    return _ExpectedCounts.apply(logits, target_mask)
+
+
+def token_counts(input_ids: Tensor, source_mask: Tensor, like: Tensor) -> Tensor:
+    """`sum_i x_i`, how often each token occurs among the real ones of a sentence.
+
+    Args:
+        input_ids: (B, S). source_mask: boolean (B, S). like: (B, V), for shape and dtype.
+
+    Returns:
+        (B, V).
+    """
+    return torch.zeros_like(like).scatter_add_(1, input_ids, source_mask.to(like.dtype))
+
+
+def source_loss(logits: Tensor, target_mask: Tensor, input_ids: Tensor, source_mask: Tensor, scale: float) -> Tensor:
+    """`L_src = 1/C ||sum_j q_j - sum_i x_i||_2^2` (eq. 18 without its constant), summed over the sentences.
+
+    Args:
+        scale: C. The others: as above.
+
+    Returns:
+        A scalar.
+    """
+    predicted = expected_counts(logits, target_mask)
+    return (predicted - token_counts(input_ids, source_mask, predicted)).square().sum() / scale
+
+
+def source_token_probabilities(logits: Tensor, input_ids: Tensor, source_mask: Tensor) -> Tensor:
+    """`q_j[x_i]`: logits (B, T, V), input_ids (B, S), boolean source_mask (B, S) -> (B, T, S), 0 at padding.
+
+    All places of a token that is repeated have all of its probability.
+    """
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    picked = logits.gather(-1, input_ids.unsqueeze(1).expand(-1, logits.shape[1], -1))
+    probabilities = torch.exp(picked - torch.logsumexp(logits, dim=-1, keepdim=True))
+    return probabilities.masked_fill(~source_mask.unsqueeze(1), 0.0)
+
+
+class UnsupervisedAlignmentModule(nn.Module):
+    """W_q and b_q (eq. 13): `forward` gives the logits of the source vocabulary, (B, T, d) -> (B, T, V).
+
+    Raises:
+        ValueError: the configuration names no token to extend targets with.
+    """
+
+    def __init__(self, config):
+        super().__init__()
+        if config.null_token_id is None:
+            raise ValueError(
+                "`uam` needs `null_token_id`, the token that extends targets to the length of their sources, got "
+                "None. Take one that no text has: `hf_attncal.data.tokenizer.null_token_id(tokenizer)` adds it."
+            )
+        self.projection = nn.Linear(config.d_model, config.vocab_size)
+
+    def forward(self, hidden_states: Tensor) -> Tensor:
+        return self.projection(hidden_states)
+
+
+class NullSuppression(SuppressTokensLogitsProcessor):
+    """Never generate the token that stands behind the end of a sentence: of a class of its own, as generation keeps
+    one processor of each, and `suppress_tokens` is the user's."""
