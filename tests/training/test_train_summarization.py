@@ -77,10 +77,12 @@ def arguments(corpus: Path, tmp_path: Path, backbone: str = "luong", *overrides:
 SIDES = {"source": "src", "target": "tgt"}
 
 
-@pytest.mark.parametrize("backbone", SIZES)
-def test_text_to_scored_model(backbone, corpus, tmp_path, capsys):
+@pytest.mark.parametrize(
+    ("backbone", "model"), [*((backbone, {}) for backbone in SIZES), ("luong", {"selective_gate": True, "uam": True})]
+)
+def test_text_to_scored_model(backbone, model, corpus, tmp_path, capsys):
     with pytest.warns(UserWarning, match="Truncated 1 sources to 24 tokens"):
-        results = script.main(arguments(corpus, tmp_path, backbone))
+        results = script.main(arguments(corpus, tmp_path, backbone, **model))
     run, printed = tmp_path / "run", capsys.readouterr().out
     assert results == json.loads((run / "results.json").read_text(encoding="utf-8"))
     train = {"max_length": 12, "max_source_length": 24, "kept": 30, "too_long": 0, "truncated": 1}
@@ -114,6 +116,7 @@ def test_text_to_scored_model(backbone, corpus, tmp_path, capsys):
     assert "`one.src`, `two.src`, `one.tgt`, `two.tgt`: 30 pairs" in card.text
     assert "| ROUGE-2 on test | " in card.text
     assert "truncation=True" in card.text
+    assert ("`uam`: `True`" in card.text) == ("Kiyono et al." in card.text) == ("uam" in model)
 
 
 def test_it_learns(corpus, tmp_path):
