@@ -7,7 +7,18 @@ from pathlib import Path
 
 from hf_attncal.inference.loading import load_seq2seq
 
-DESCRIBED = ("model_type", "d_model", "encoder_layers", "encoder_attention_heads", "encoder_ffn_dim", "vocab_size")
+DESCRIBED = (
+    "model_type",
+    "d_model",
+    "encoder_layers",
+    "encoder_attention_heads",
+    "encoder_ffn_dim",
+    "vocab_size",
+    "attention_window",
+    "input_feeding",
+    "selective_gate",
+    "uam",
+)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ has no entry.
 """
 
 import statistics
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from itertools import product
 
@@ -30,6 +30,16 @@ CHUNKING = {
 }
 STACK = ("single", "two", "soft", "soft_penalty")
 STREAMS = ("soft", "single", "two")  # of the Discrete Transformer; "soft" is Marian
+UNFED = "_unfed"  # how the name of a recurrent model without input feeding ends
+# Files of results/multi30k/ -> what tables and pictures call them: Marian, and recurrent models.
+RECURRENT = {"baseline": "Marian", "luong_none": "no attention"} | {
+    f"luong_{window.replace('-', '_')}{suffix}": f"{window}{', not fed' if suffix else ''}"
+    for window, suffix in product(("global", "local-m", "local-p"), ("", UNFED))
+}
+# Files of results/headlines_rouge/ -> what tables and headlines call them.
+SUMMARISERS = {"base": "base", "seass": "seass", "seass_uam": "seass+uam"}
+# Aligner of copied words -> the model, and the name of its links in results/recurrent/copies/.
+COPYISTS = {"attention": ("seass", "attention"), "uam": ("seass_uam", "uam")}
 COMMANDS = ("help", "version", "usage_error", "score")
 
 
@@ -57,7 +67,8 @@ def over_seeds(name: str, unit: str, runs: dict[str, dict], *keys: str | int, ag
     seeds = [run["config"]["training"]["seed"] for run in runs.values()]
     values = [_follow(run, keys) for run in runs.values()]
     source = [at(file, *keys) for file in runs]
-    signature = _follow(next(iter(runs.values())), keys[:-1]).get("signature") if unit == "BLEU" else None
+    signed = unit in ("BLEU", "ROUGE")
+    signature = _follow(next(iter(runs.values())), keys[:-1]).get("signature") if signed else None
     if against is not None:
         values = [value - against[seed][0] for value, seed in zip(values, seeds, strict=True)]
         source += [against[seed][1] for seed in seeds]
@@ -269,6 +280,56 @@ def discrete() -> Iterator[dict]:
             yield repeated(f"{area}/training_step_over_stock", "times", file, result, *where)
 
 
+def recurrent() -> Iterator[dict]:
+    """Recurrent models: ROUGE and copied words of headlines, BLEU and AER of translation."""
+    runs = {setting: read_all(f"headlines_rouge/{setting}_seed*") for setting in SUMMARISERS}
+    seass = {
+        run["config"]["training"]["seed"]: (run["test"]["rouge1"], at(file, "test", "rouge1"))
+        for file, run in runs["seass"].items()
+    }
+    for setting in filter(runs.get, SUMMARISERS):
+        area = f"recurrent/headlines/{SUMMARISERS[setting]}"
+        yield over_seeds(f"{area}/rouge1", "ROUGE", runs[setting], "test", "rouge1")
+        if setting == "seass_uam" and seass:
+            yield over_seeds(f"{area}/rouge1_minus_seass", "ROUGE", runs[setting], "test", "rouge1", against=seass)
+    for setting, (model, links) in COPYISTS.items():
+        runs = read_all(f"recurrent/copies/{model}_seed*")
+        if runs:
+            scored = {at(file, "alignment", links, "accuracy"): run["alignment"][links] for file, run in runs.items()}
+            name = f"recurrent/headlines/{setting}/alignment_accuracy"
+            yield percentage(name, scored, "accuracy", seeds=seeds_of(runs))
+    for setting in list(RECURRENT)[1:]:
+        runs = read_all(f"multi30k/{setting}_seed*")
+        if runs:
+            name = f"recurrent/multi30k/{setting.removeprefix('luong_')}/test_bleu"
+            yield over_seeds(name, "BLEU", runs, "test", "bleu")
+    for (pair, setting), runs in by_setting("recurrent/aer/*", "pair").items():
+        scored = {
+            at(file, "attention", "attention", "test", "aer"): run["attention"]["attention"]["test"]
+            for file, run in runs.items()
+        }
+        yield percentage(f"recurrent/{pair}/{setting}/test_aer", scored, seeds=seeds_of(runs))
+
+
+def recurrent_labels(settings: Collection[str]) -> dict[str, str]:
+    """What tables and pictures call each of these settings, in their order; one that they do not know by its name."""
+    known = {setting: label for setting, label in RECURRENT.items() if setting in settings}
+    return known | {setting: setting for setting in settings if setting not in RECURRENT}
+
+
+def by_setting(pattern: str, *keys: str) -> dict[tuple[str, ...], dict[str, dict]]:
+    """The results of models that experiments look at, by those keys of their configuration and the setting."""
+    found: dict[tuple[str, ...], dict[str, dict]] = {}
+    for file, run in read_all(pattern).items():
+        found.setdefault(tuple(run["config"][key] for key in (*keys, "setting")), {})[file] = run
+    return found
+
+
+def seeds_of(runs: dict[str, dict]) -> list[int]:
+    """Those of the trainings."""
+    return [run["config"]["training"]["seed"] for run in runs.values()]
+
+
 def speed() -> Iterator[dict]:
     """Ratios to the stock model, the aligner against an encoder, and CPU seconds of small commands."""
     for benchmark, area, keys in (
@@ -334,5 +395,5 @@ def faults() -> Iterator[dict]:
 
 def collect() -> list[dict]:
     """Every headline that has a result."""
-    areas = (calibration, adapter, aligner, discrete, chunking, defaults, speed, demo, faults)
+    areas = (calibration, adapter, aligner, discrete, chunking, recurrent, defaults, speed, demo, faults)
     return [figure for area in areas for figure in area()]

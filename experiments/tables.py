@@ -30,6 +30,7 @@ from committed import (
 )
 from headlines import ADAPTERS, CALIBRATIONS, PAIRS, TRAINED, collect
 from tables_discrete import DISCRETE
+from tables_recurrent import RECURRENT_TABLES
 
 from hf_attncal.metrics import records
 
@@ -503,6 +504,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "defaults-sweep": defaults_sweep,
     "defaults-aligner": defaults_aligner,
     **DISCRETE,
+    **RECURRENT_TABLES,
     "adapters": lambda: adapters("adapters/multi30k"),
     "adapters-wpt03": lambda: adapters("adapters/wpt03", ("probe", "fixed", "gated", "leaky", "lora")),
     "adapter-attention": adapter_attention,

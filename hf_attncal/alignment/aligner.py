@@ -34,7 +34,8 @@ class WordAligner:
         source: reads the model; another `WeightSource` may be put in its place.
 
     Raises:
-        ValueError: a slow tokenizer with Mask-Align, `settings` with Mask-Align, or a model of another kind.
+        ValueError: a slow tokenizer with Mask-Align, `settings` with Mask-Align, a recurrent model without attention,
+            or a model of another kind.
     """
 
     def __init__(self, model, tokenizer, settings: Seq2SeqAttention | None = None):

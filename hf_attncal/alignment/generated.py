@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from hf_attncal.analysis.reading import check_attends
 from hf_attncal.analysis.words import word_attention
 from hf_attncal.data.pharaoh import Link
 from hf_attncal.data.words import WordTokens, text_and_word_ids, tokenize_words
@@ -105,6 +106,7 @@ def align_generated(
 
 def _steps(model, output) -> Sequence[Sequence[Tensor]]:
     """`output.cross_attentions`, if it holds weights: (rows, heads, 1, source) for each step and layer."""
+    check_attends(model.config)
     steps = getattr(output, "cross_attentions", None)
     if not steps:
         raise ValueError(

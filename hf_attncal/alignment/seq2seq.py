@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hf_attncal.analysis.reading import Layers, Reading, TokenPair, decoder_size, read_pairs
+from hf_attncal.analysis.reading import Layers, Reading, TokenPair, check_attends, decoder_size, read_pairs
 from hf_attncal.analysis.words import word_attention
 from hf_attncal.inference.loading import file_beside, load_seq2seq
 from hf_attncal.metrics import records
@@ -288,6 +288,11 @@ class Seq2SeqSource(WeightSource):
     symmetrization = "forward"
     threshold = None
     has_null = False
+
+    def __init__(self, model, tokenizer, settings: Seq2SeqAttention | None = None):
+        if not getattr(model.config, "uam", False):  # whose alignment module needs no attention
+            check_attends(model.config)
+        super().__init__(model, tokenizer, settings)
 
     @classmethod
     def reads(cls, config) -> bool:

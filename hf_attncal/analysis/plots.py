@@ -14,6 +14,7 @@ import torch
 from matplotlib.figure import Figure
 from matplotlib.patches import PathPatch, Rectangle
 from matplotlib.path import Path
+from matplotlib.ticker import LogLocator, NullLocator
 from torch import Tensor
 
 from .fonts import families_for
@@ -318,5 +319,72 @@ def scatter(panels: Mapping[str, np.ndarray], groups: Sequence[str], names: Sequ
                 axes.scatter(*chosen.T, label=group, **style)
     style = {"loc": "lower center", "ncols": 3 * len(panels), "frameon": False, "markerscale": 1.8}
     style |= {"columnspacing": 1.2, "handletextpad": 0.2}
+    figure.legend(*axes.get_legend_handles_labels(), fontsize=_POINTS, labelcolor=_TEXT, **style)
+    return figure
+
+
+# ---- lines ----
+
+
+def lines(
+    series: Mapping[str, Sequence[tuple[float, float]]],
+    across: str,
+    up: str,
+    dashed: Collection[str] = (),
+    logarithmic: bool = False,
+) -> Figure:
+    """What several systems come to as something grows: a line each, with a mark at every point.
+
+    Args:
+        series: name -> points, in the order of the legend.
+        across, up: what the axes are called.
+        dashed: names whose line is broken, in the colour and with the marks of the name before: a variant of it.
+        logarithmic: the scale upwards.
+
+    Returns:
+        A figure, as `heat_map` does.
+
+    Raises:
+        ValueError: no line, one without points, or more than seven of them that are not `dashed`.
+    """
+    whole = [name for name in series if name not in dashed]
+    if not all(series.values()) or not 0 < len(whole) <= len(_COLOURS) or next(iter(series)) in dashed:
+        raise ValueError(
+            f"`series` must have 1 to {len(_COLOURS)} lines that are not dashed, the first one among them, and points "
+            f"in each, got { {name: len(points) for name, points in series.items()} }."
+        )
+    legend = _LINE * -(-len(series) // 2)  # two names side by side
+    width, height = 1.4 * _PANEL, _PANEL + _BELOW + legend
+    figure = Picture(figsize=(width, height), facecolor="white")
+    left, bottom = 0.65, _BELOW + legend
+    box = (left / width, bottom / height, 1 - (left + 2 * _MARGIN) / width, 1 - (bottom + 2 * _MARGIN) / height)
+    axes = figure.add_axes(box)
+    style = {"fontsize": _POINTS, "color": _TEXT}
+    number = -1
+    for name, points in series.items():
+        number += name not in dashed
+        pattern = {"linestyle": "--", "markerfacecolor": "white"} if name in dashed else {}
+        axes.plot(
+            *zip(*points, strict=True),
+            label=name,
+            color=_COLOURS[number],
+            marker=_SHAPES[number],
+            markersize=4.5,
+            linewidth=1.4,
+            **pattern,
+        )
+    if logarithmic:
+        axes.set_yscale("log")
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.yaxis.set_minor_locator(NullLocator())
+        axes.yaxis.set_major_formatter("{x:g}")
+    axes.set_xlabel(across, **style)
+    axes.set_ylabel(up, **style)
+    axes.tick_params(labelsize=_POINTS - 1, labelcolor=_TEXT, color="#cccccc")
+    axes.grid(color="#eeeeee", linewidth=0.8)
+    for side, spine in axes.spines.items():
+        spine.set_visible(side in ("left", "bottom"))
+        spine.set_color("#cccccc")
+    style = {"loc": "lower center", "ncols": 2, "frameon": False, "handlelength": 3.2}
     figure.legend(*axes.get_legend_handles_labels(), fontsize=_POINTS, labelcolor=_TEXT, **style)
     return figure

@@ -96,6 +96,8 @@ def read(
     Raises:
         ValueError: a model that returns no cross-attention.
     """
+    if attentions:
+        check_attends(model.config)
     for batch in batches:
         inputs = {name: tensor.to(model.device) for name, tensor in batch.items() if torch.is_tensor(tensor)}
         labels = inputs.pop("labels")
@@ -162,6 +164,15 @@ def decoder_size(config: PretrainedConfig) -> tuple[int, int]:
     """Numbers of layers and of attention heads of an encoder-decoder's decoder."""
     decoder = config.get_text_config(decoder=True)  # BART and its kin give the decoder's numbers under general names
     return getattr(config, "num_decoder_layers", None) or decoder.num_hidden_layers, decoder.num_attention_heads
+
+
+def check_attends(config: PretrainedConfig) -> None:
+    """Raises ValueError for a recurrent model without attention."""
+    if getattr(config, "attention_window", ...) is None:
+        raise ValueError(
+            f"`attention_window` of this model of type {config.model_type!r} must not be None for its attention to be "
+            "read: it has none. Take one trained with an `attention_window`."
+        )
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from .calibration import init_part
 from .configuration_luong import LuongConfig
 from .cross_attention import AttentionContext
 from .luong_attention import LuongAttention, Source
-from .luong_layers import LuongDecoderLayer, LuongEncoderLayer, Packing, SelectiveGate
+from .luong_layers import LuongDecoderLayer, LuongEncoderLayer, Padding, SelectiveGate
 from .modeling_attncal import AttnCalPreTrainedMixin, check_source
 
 
@@ -83,7 +83,7 @@ class LuongPreTrainedModel(AttnCalPreTrainedMixin, PreTrainedModel):
 
 
 class LuongEncoder(LuongPreTrainedModel):
-    """Recurrent layers over packed sentences: padding is not read, wherever it stands."""
+    """Recurrent layers; padding changes no state, wherever it stands."""
 
     def __init__(self, config: LuongConfig):
         super().__init__(config)
@@ -118,15 +118,14 @@ class LuongEncoder(LuongPreTrainedModel):
         if output_hidden_states is None:
             output_hidden_states = self.config.output_hidden_states
         all_states = [embedded]
-        packing = Packing(attention_mask, embedded)
-        packed = packing.pack(embedded)
-        finals = []
+        padding = Padding(attention_mask, embedded)
+        states, finals = padding.real_first(embedded), []
         for layer in self.layers:
-            packed, final, sentence = layer(packed._replace(data=self.dropout(packed.data)))
+            states, final, sentence = layer(self.dropout(states), padding)
             finals.append(final)
             if output_hidden_states:
-                all_states.append(packing.pad(packed))
-        states = all_states[-1] if output_hidden_states else packing.pad(packed)
+                all_states.append(padding.back(states))
+        states = all_states[-1] if output_hidden_states else padding.back(states)
         if self.gate is not None:
             states = all_states[-1] = self.gate(states, sentence)
         return LuongEncoderOutput(

@@ -1,16 +1,16 @@
-"""Layers of the encoder and the decoder: the library's LSTM and GRU, one step of either, packing, SEASS's gate.
+"""Layers of the encoder and the decoder: the library's LSTM and GRU, one step of either, padding, SEASS's gate.
 
 Shapes use B = batch, T = steps, d = width. The state of a layer is (B, n, d): h and c of an LSTM (n = 2), h of a GRU.
 """
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from .configuration_luong import LuongConfig
 from .functional_luong import selective_gate
 
 RECURRENT = {"lstm": nn.LSTM, "gru": nn.GRU}
+SATURATING = 1e4  # a sum of which a gate is 0 or 1 exactly, in every precision
 
 
 def library_state(state: Tensor) -> Tensor | tuple[Tensor, Tensor]:
@@ -24,37 +24,97 @@ def from_library(state: Tensor | tuple[Tensor, Tensor]) -> Tensor:
     return torch.stack(state if isinstance(state, tuple) else (state,), dim=2)
 
 
+class Padding:
+    """Where the padding of a batch is. A sentence is read with its real tokens first, wherever they stand.
+
+    A sentence of padding alone is read as one token, so that nothing is undefined; nothing attends to it.
+    """
+
+    def __init__(self, attention_mask: Tensor | None, like: Tensor):
+        if attention_mask is None:
+            attention_mask = like.new_ones(like.shape[:2])
+        real = attention_mask.bool()
+        lengths = real.sum(dim=1, keepdim=True).clamp(min=1)
+        #: True at padding behind the real tokens, (B, S, 1).
+        self.flags = (torch.arange(real.shape[1], device=real.device) >= lengths).unsqueeze(-1)
+        #: Place of the last real token, (B,).
+        self.last = lengths.squeeze(1) - 1
+        self.order = None
+        if bool((real[:, 1:] > real[:, :-1]).any()):  # padding in front, or in between
+            self.order = torch.argsort(real, dim=1, descending=True, stable=True)
+
+    def real_first(self, states: Tensor) -> Tensor:
+        """(B, S, width), in the order in which tokens are read."""
+        return states if self.order is None else _reordered(states, self.order)
+
+    def back(self, states: Tensor) -> Tensor:
+        """The reverse of `real_first`, with zeros at padding."""
+        states = states.masked_fill(self.flags, 0.0)
+        return states if self.order is None else _reordered(states, self.order.argsort(dim=1))
+
+
+def _reordered(states: Tensor, order: Tensor) -> Tensor:
+    return states.gather(1, order.unsqueeze(-1).expand_as(states))
+
+
 class LuongEncoderLayer(nn.Module):
-    """One layer that reads in one or two directions, on packed sequences."""
+    """One layer that reads in one or two directions, and keeps its state at padding.
+
+    Padding is an input of its own. Its weights shut the input gate of an LSTM and open the forget gate, of a GRU the
+    update gate, so wide that c or h stay what they are and no gradient goes through. Packed sequences would need no
+    such input, but on a CPU have no fused kernel, and take a time quadratic in their length to differentiate.
+    """
 
     def __init__(self, config: LuongConfig, input_size: int):
         super().__init__()
-        self.rnn = RECURRENT[config.cell](input_size, config.d_model, bidirectional=config.bidirectional)
+        self.rnn = RECURRENT[config.cell](
+            input_size, config.d_model, batch_first=True, bidirectional=config.bidirectional
+        )
         self.project = config.bidirectional and config.directions == "project"
         if self.project:
             self.output_projection = nn.Linear(2 * config.d_model, config.d_model, bias=False)
             self.state_projection = nn.Linear(2 * config.d_model, config.d_model, bias=False)
 
-    def forward(self, packed: PackedSequence) -> tuple[PackedSequence, Tensor, Tensor]:
+    def forward(self, states: Tensor, padding: Padding) -> tuple[Tensor, Tensor, Tensor]:
         """One layer.
 
         Args:
-            packed: tokens, (tokens, input_size).
+            states: (B, S, input_size), real tokens first.
 
         Returns:
-            Outputs, packed likewise, (tokens, d); the last state, both directions merged, (B, n, d); the last h of
+            Outputs, (B, S, d), anything at padding; the last state, both directions merged, (B, n, d); the last h of
             each direction, side by side, (B, directions * d).
         """
-        outputs, state = self.rnn(packed)
-        state = from_library(state)  # (directions, B, n, d)
+        outputs, state = self._read(states, padding)
         last = state[:, :, 0].transpose(0, 1).flatten(1)
         if self.project:
-            data = self.output_projection(outputs.data)
+            outputs = self.output_projection(outputs)
             state = self.state_projection(torch.cat(tuple(state), dim=-1))
         else:
-            data = outputs.data.unflatten(-1, (len(state), -1)).sum(dim=-2) if len(state) == 2 else outputs.data
+            outputs = outputs.unflatten(-1, (len(state), -1)).sum(dim=-2) if len(state) == 2 else outputs
             state = state.sum(dim=0)
-        return outputs._replace(data=data), state, last
+        return outputs, state, last
+
+    def _read(self, states: Tensor, padding: Padding) -> tuple[Tensor, Tensor]:
+        """Outputs, (B, S, directions * d), and the last state of each direction, (directions, B, n, d)."""
+        width, directions, lstm = self.rnn.hidden_size, 1 + self.rnn.bidirectional, isinstance(self.rnn, nn.LSTM)
+        of_padding = self.rnn.weight_hh_l0.new_zeros(self.rnn.weight_hh_l0.shape[0], 1)
+        of_padding[width : 2 * width] = SATURATING  # forget gate of an LSTM, update gate of a GRU
+        if lstm:
+            of_padding[:width] = -SATURATING
+        weights = [
+            torch.cat((weight, of_padding), dim=1) if name.startswith("weight_ih") else weight
+            for name, weight in self.rnn.named_parameters()
+        ]
+        inputs = torch.cat((states, padding.flags.to(states.dtype)), dim=-1)
+        start = states.new_zeros(directions, len(states), width)
+        run, start = (torch.lstm, (start, start)) if lstm else (torch.gru, start)
+        outputs, _, *cells = run(inputs, start, weights, True, 1, 0.0, self.training, self.rnn.bidirectional, True)
+        # Not the library's last h, which an LSTM computes anew from every token, of padding too.
+        hidden = [outputs[torch.arange(len(states), device=states.device), padding.last, :width]]
+        if directions == 2:
+            hidden.append(outputs[:, 0, width:])
+        return outputs, torch.stack((torch.stack(hidden), *cells), dim=2)
 
 
 class LuongDecoderLayer(nn.Module):
@@ -96,37 +156,6 @@ class LuongDecoderLayer(nn.Module):
         candidate = torch.tanh(candidate + reset * recurrent_candidate)
         hidden = candidate + update * (state[:, 0] - candidate)
         return hidden, hidden.unsqueeze(1)
-
-
-class Packing:
-    """Packs the real tokens of (B, S, width) tensors, and puts them back where they stood.
-
-    A sentence of padding alone is read as one token, so that nothing is undefined; nothing attends to it.
-    """
-
-    def __init__(self, attention_mask: Tensor | None, like: Tensor):
-        self.length = like.shape[1]
-        self.order = None
-        if attention_mask is None:
-            self.lengths = torch.full((like.shape[0],), self.length)
-            return
-        real = attention_mask.bool()
-        self.lengths = real.sum(dim=1).clamp(min=1).cpu()
-        if not bool((real[:, 1:] <= real[:, :-1]).all()):  # padding in front, or in between
-            self.order = torch.argsort(real, dim=1, descending=True, stable=True)
-
-    def pack(self, states: Tensor) -> PackedSequence:
-        """(B, S, width) -> a packed sequence."""
-        if self.order is not None:
-            states = states.gather(1, self.order.unsqueeze(-1).expand_as(states))
-        return pack_padded_sequence(states, self.lengths, batch_first=True, enforce_sorted=False)
-
-    def pad(self, packed: PackedSequence) -> Tensor:
-        """The reverse of `pack`, zeros at padding."""
-        states, _ = pad_packed_sequence(packed, batch_first=True, total_length=self.length)
-        if self.order is not None:
-            states = states.gather(1, self.order.argsort(dim=1).unsqueeze(-1).expand_as(states))
-        return states
 
 
 class SelectiveGate(nn.Module):

@@ -16,7 +16,7 @@ from matplotlib.patches import PathPatch
 from picture_helpers import HOSTILE
 
 from hf_attncal.analysis.fonts import families_for
-from hf_attncal.analysis.plots import heat_map, pair_plot, plot_receptive_fields, scatter
+from hf_attncal.analysis.plots import heat_map, lines, pair_plot, plot_receptive_fields, scatter
 
 SOURCE = ["the", "old", "teacher", "."]
 TARGET = ["die", "alte", "Lehrerin"]
@@ -296,3 +296,42 @@ def test_the_legend_of_points_is_inside_the_figure_and_below_the_panels(panels):
     box, whole = figure.legends[0].get_window_extent(), figure.bbox
     assert whole.x0 <= box.x0 < box.x1 <= whole.x1
     assert whole.y0 <= box.y0 < box.y1 <= figure.axes[0].get_window_extent().y0
+
+
+# ---- lines ----
+
+
+def test_every_line_goes_through_its_points_and_variants_share_a_colour():
+    series = {"a": [(1, 8.0), (2, 4.0)], "a, less": [(1, 9.0), (3, 5.0)], "b": [(2, 1.0)]}
+    axes = lines(series, "steps", "perplexity", dashed=["a, less"], logarithmic=True).axes[0]
+    assert [list(map(tuple, line.get_xydata())) for line in axes.lines] == list(series.values())
+    first, variant, other = axes.lines
+    assert first.get_color() == variant.get_color() != other.get_color()
+    assert [line.get_linestyle() for line in axes.lines] == ["-", "--", "-"]
+    assert (axes.get_xlabel(), axes.get_ylabel(), axes.get_yscale()) == ("steps", "perplexity", "log")
+    assert {"2", "5", "10"} <= {label.get_text() for label in axes.get_yticklabels()}
+
+
+@pytest.mark.parametrize("count", [1, 2, 8])
+def test_the_legend_of_lines_is_inside_the_figure_and_below_what_the_axes_say(count):
+    names = [f"a name of some length, {n}" for n in range(count)]
+    points = [(10, 0.001), (20, 30.5)]
+    figure = lines(dict.fromkeys(names, points), "words", "BLEU", dashed=names[1::2], logarithmic=count == 8)
+    box, whole, (axes,) = figure.legends[0].get_window_extent(), figure.bbox, figure.axes
+    assert whole.x0 <= box.x0 < box.x1 <= whole.x1
+    said = axes.get_tightbbox()
+    assert whole.y0 <= box.y0 < box.y1 <= said.y0 < said.y1 <= whole.y1
+    assert whole.x0 <= said.x0 < said.x1 <= whole.x1
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == names
+
+
+def test_lines_that_cannot_be_drawn_are_refused():
+    point = [(1, 1)]
+    for series, dashed in (
+        ({}, ()),
+        ({"a": []}, ()),
+        ({"a": point}, ["a"]),
+        (dict.fromkeys("abcdefgh", point), ()),
+    ):
+        with pytest.raises(ValueError, match="`series` must have 1 to 7 lines that are not dashed"):
+            lines(series, "x", "y", dashed=dashed)

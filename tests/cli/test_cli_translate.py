@@ -12,6 +12,7 @@ import torch
 from helpers import scatter
 from seq2seq_helpers import SOURCES, bpe_tokenizer, text_model
 
+from hf_attncal import LuongConfig, LuongForConditionalGeneration
 from hf_attncal.alignment import Seq2SeqAttention, WordAligner
 from hf_attncal.inference.translation import translate_lines
 from hf_attncal.models.configuration_mask_align import MaskAlignConfig
@@ -278,3 +279,36 @@ def test_threads_and_dtype_reach_the_model(attncal, translator, tmp_path, monkey
         torch.set_num_threads(1)  # as in every test
     assert status == 0, err
     assert set(types) == {(torch.bfloat16, 1)}
+
+
+# ---- recurrent models ----
+
+
+def test_a_recurrent_model_gives_scores_and_links(attncal, capfdbinary, tmp_path):
+    """Its one attention aligns, without a choice; in bfloat16 it runs."""
+    tokenizer, links = bpe_tokenizer(), tmp_path / "links"
+    tokens = {"pad_token_id": tokenizer.pad_token_id, "eos_token_id": tokenizer.eos_token_id}
+    tokens |= {"bos_token_id": None, "decoder_start_token_id": tokenizer.pad_token_id}
+    torch.manual_seed(2)
+    sizes = {"d_model": 16, "encoder_layers": 1, "decoder_layers": 2}
+    model = LuongForConditionalGeneration(LuongConfig(vocab_size=len(tokenizer), **sizes, **tokens)).eval()
+    scatter(model, 0.5)
+    for part in (model, tokenizer):
+        part.save_pretrained(tmp_path)
+    found = translate_lines(model, tokenizer, LINES, scores=True, num_beams=2, max_new_tokens=12)
+    assert len({line.text for line in found}) > 5
+    capfdbinary.readouterr()  # the bars of saving
+    options = ("--scores", "--alignments", str(links))
+    status, out, err = attncal("translate", str(tmp_path), *SEARCH, *options, text=TEXT)
+    assert (status, err) == (0, "")
+    rows = [line.split("\t") for line in out.splitlines()]
+    for (score, text), line in zip(rows, found, strict=True):
+        assert text == line.text
+        assert not text or float(score) == pytest.approx(line.score, abs=2e-4)
+    for line, source, row in zip(links.read_text().splitlines(), LINES, found, strict=True):
+        for i, j in (map(int, link.split("-")) for link in line.split()):
+            assert i < len(source.split())
+            assert j < len(row.text.split())
+    assert any(links.read_text().splitlines())
+    status, out, err = attncal("translate", str(tmp_path), *SEARCH, "--dtype", "bfloat16", text=TEXT)
+    assert (status, out.count("\n"), err) == (0, len(LINES), "")

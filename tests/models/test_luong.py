@@ -4,24 +4,15 @@ import copy
 
 import pytest
 import torch
-from helpers import assert_close, assert_gradients_close, gradients, is_mask_network, scatter
+from helpers import assert_close, assert_gradients_close, gradients, is_mask_network
 from huggingface_hub.errors import StrictDataclassError
+from luong_helpers import TINY, tiny_luong
 from reference_luong import SlowLuong
 from transformers import AutoModelForSeq2SeqLM
 from transformers.modeling_outputs import BaseModelOutput
 
 from hf_attncal import LuongConfig, LuongForConditionalGeneration, LuongModel
 
-TINY = {
-    "vocab_size": 11,
-    "d_model": 4,
-    "embedding_size": 3,
-    "encoder_layers": 2,
-    "decoder_layers": 2,
-    "window_width": 1,
-    "max_source_length": 6,
-    "dropout": 0.0,
-}
 SETTINGS = {
     "dot": {"score": "dot"},
     "general": {},
@@ -55,15 +46,6 @@ SETTINGS = {
 CALIBRATED = [name for name, switches in SETTINGS.items() if "calibration" in switches]
 # One of them has one token, one a target longer than its source and the window.
 PAIRS = [([4, 7, 3, 9, 2], [6, 10, 4, 2]), ([2], [9, 2]), ([5, 8, 2], [9, 4, 3, 6, 8, 2])]
-
-
-def tiny_luong(**settings) -> LuongForConditionalGeneration:
-    torch.manual_seed(3)
-    model = LuongForConditionalGeneration(LuongConfig(**TINY | settings)).double()
-    scatter(model, 0.6)
-    if model.config.calibration == "annealed":
-        model.set_annealing_step(4)
-    return model
 
 
 def batch_of(pairs, left: bool = False) -> dict[str, torch.Tensor]:
@@ -197,6 +179,24 @@ def test_a_source_of_padding_alone_is_nowhere_undefined():
     outputs.loss.backward()
     assert all(g.isfinite().all() for g in gradients(model).values())
     assert (outputs.cross_attentions[0][1] == 0).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_half_precision_is_finite_with_padding_and_empty_sources(setting: str, dtype: torch.dtype):
+    """Masks do not overflow, windows without a token do not divide by 0; one row is padding alone, one has 1 token."""
+    model = tiny_luong(**SETTINGS[setting])
+    batch = batch_of([*PAIRS, ([4], [2])], left=True)
+    batch["attention_mask"][1] = 0
+    double = model.train()(**batch)
+    outputs = model.to(dtype)(**batch, output_attentions=True)
+    outputs.loss.backward()
+    assert outputs.logits.isfinite().all()
+    assert outputs.loss.item() == pytest.approx(double.loss.item(), rel=0.05)
+    assert all(g.isfinite().all() for g in gradients(model).values())
+    for weights in outputs.cross_attentions or ():
+        for row, real in zip(weights[:, 0], batch["attention_mask"].bool(), strict=True):
+            assert not real.any() or (row[:, ~real] == 0).all()
 
 
 def test_dropout_is_drawn_anew_and_absent_in_evaluation():

@@ -130,6 +130,71 @@ def test_beam_scores_are_those_of_the_sequences(model):
     assert_close(output.sequences_scores.double(), expected, 1e-5)
 
 
+def slow_beam_search(model, source: torch.Tensor, beams: int, steps: int, penalty: float) -> list[int]:
+    """One sentence, every prefix anew at every step, and on to the last step, whatever has ended."""
+    running, ended = [(0.0, [START])], []
+    for step in range(1, steps + 1):
+        prefixes = torch.tensor([prefix for _, prefix in running])
+        with torch.no_grad():
+            logits = model(source.expand(len(prefixes), -1), decoder_input_ids=prefixes, use_cache=False).logits
+        candidates = sorted(
+            (
+                (score + log, [*prefix, token])
+                for (score, prefix), logs in zip(running, logits[:, -1].log_softmax(dim=-1).tolist(), strict=True)
+                for token, log in enumerate(logs)
+            ),
+            reverse=True,
+        )
+        over = [prefix[-1] == EOS or step == steps for _, prefix in candidates]
+        best = zip(candidates[:beams], over[:beams], strict=True)
+        ended += [(score / step**penalty, prefix) for (score, prefix), end in best if end]
+        running = [candidate for candidate, end in zip(candidates, over, strict=True) if not end][:beams]
+    return max(ended)[1]
+
+
+@pytest.mark.parametrize("penalty", [0.0, 1.0, 2.0])
+def test_beam_search_is_the_slow_one(model, penalty: float):
+    """A beam of 20; scores are divided by length ** penalty, and the search ends when no beam can win any more."""
+    options = {"num_beams": 20, "length_penalty": penalty, "early_stopping": "never", "max_new_tokens": 5}
+    found = generate(model, **options).sequences.tolist()
+    for row, source in zip(found, SOURCE, strict=True):
+        expected = slow_beam_search(model, source[source != PAD], 20, 5, penalty)
+        assert row == expected + [PAD] * (len(row) - len(expected))
+
+
+def test_scores_of_transitions(model):
+    """`compute_transition_scores` finds the token of each beam's own past."""
+    output = generate(model, num_beams=4, num_return_sequences=2)
+    found = model.compute_transition_scores(output.sequences, output.scores, output.beam_indices)
+    expected = log_probabilities(model, output.sequences, torch.arange(3).repeat_interleave(2))
+    assert_close(found.double(), expected[:, : found.shape[1]], 1e-5)
+
+
+def test_samples_are_of_their_own_sentence():
+    """Several of a sentence share its source; the likely ones are frequent."""
+    model = random_model("general")
+    torch.manual_seed(5)
+    output = generate(model, do_sample=True, top_k=0, num_return_sequences=400, max_new_tokens=1)
+    with torch.no_grad():
+        first = model(**BATCH, decoder_input_ids=PREFIX[:, :1]).logits[:, -1].softmax(dim=-1)
+    for tokens, expected in zip(output.sequences[:, 1].split(400), first, strict=True):
+        found = torch.bincount(tokens, minlength=SIZE["vocab_size"]) / 400
+        assert (found - expected).abs().max() < 0.08
+    assert (first[0] - first[1]).abs().max() > 0.15
+
+
+def test_an_empty_source_is_generated_from(model):
+    """One whose every token is padding; the others are not touched by it."""
+    mask = BATCH["attention_mask"].clone()
+    mask[1] = 0
+    found = generate(model, {"input_ids": SOURCE, "attention_mask": mask}, num_beams=4)
+    expected = generate(model, num_beams=4).sequences
+    assert all(scores.isfinite().any(dim=-1).all() for scores in found.logits)
+    for row in (0, 2):
+        shared = min(found.sequences.shape[1], expected.shape[1])
+        assert found.sequences[row, :shared].tolist() == expected[row, :shared].tolist()
+
+
 def test_a_batch_is_its_sentences(model):
     for options in ({}, {"num_beams": 4}):
         batched = generate(model, **options).sequences

@@ -11,6 +11,7 @@ import pytest
 import torch
 from discrete_helpers import tiny_discrete
 from helpers import run_in_two_processes, tiny_model
+from luong_helpers import tiny_luong
 from test_trainer import largest_difference, logged, make_trainer, toy_dataset, weights
 
 STEPS = 5
@@ -28,6 +29,11 @@ SCENARIOS = {
         "per_device_train_batch_size": 2,
     },
     "gated, leaky, tokens": {"switches": {"calibration": "gated", "leaky": True}, "tokens_per_batch": 24},
+    "recurrent": {"switches": {"cell": "gru", "attention_window": "local-p"}, "per_device_train_batch_size": 2},
+    "recurrent, gated": {
+        "switches": {"cell": "lstm", "bidirectional": True, "calibration": "gated"},
+        "tokens_per_batch": 24,
+    },
     "gated, float32": {
         "switches": {"calibration": "gated", "dtype": torch.float32},
         "per_device_train_batch_size": 2,
@@ -40,7 +46,9 @@ RESUME = {"switches": {"calibration": "annealed", "annealing_steps": 10}, "token
 
 
 def build(switches: dict):
-    """With two streams a Discrete Transformer, else a calibrated Marian."""
+    """With streams a Discrete Transformer, with a cell a recurrent model, else a calibrated Marian."""
+    if "cell" in switches:
+        return tiny_luong(**switches)
     return tiny_discrete("seq2seq", **switches) if "streams" in switches else tiny_model("marian", **switches)
 
 

@@ -50,6 +50,13 @@ def corpus(tmp_path) -> Path:
 
 def settings(folder: Path, **model) -> Path:
     """A config file for a model of a few thousand parameters and four optimiser steps."""
+    transformer = {
+        "encoder_attention_heads": 2,
+        "decoder_attention_heads": 2,
+        "encoder_ffn_dim": 16,
+        "decoder_ffn_dim": 16,
+        "max_position_embeddings": 32,
+    }
     values = {
         "data": {name: {"source": f"{name}.en", "target": f"{name}.de"} for name in ("train", "dev", "test")},
         "tokenizer": {"vocab_size": 60},
@@ -57,12 +64,8 @@ def settings(folder: Path, **model) -> Path:
             "d_model": 16,
             "encoder_layers": 1,
             "decoder_layers": 1,
-            "encoder_attention_heads": 2,
-            "decoder_attention_heads": 2,
-            "encoder_ffn_dim": 16,
-            "decoder_ffn_dim": 16,
-            "max_position_embeddings": 32,
             "label_smoothing": 0.1,
+            **({} if model.get("backbone") == "luong" else transformer),
             **model,
         },
         "training": {
@@ -87,8 +90,13 @@ def settings(folder: Path, **model) -> Path:
 
 @pytest.mark.parametrize(
     "model",
-    [{"calibration": "annealed"}, {"backbone": "bart", "leaky": True}, {"calibration": "gated", "uam": True}],
-    ids=["marian", "bart", "uam"],
+    [
+        {"calibration": "annealed"},
+        {"backbone": "bart", "leaky": True},
+        {"calibration": "gated", "uam": True},
+        {"backbone": "luong", "calibration": "annealed"},
+    ],
+    ids=["marian", "bart", "uam", "luong"],
 )
 def test_text_to_scored_model(model, corpus, tmp_path):
     """All that the script leaves behind; then a resume that goes on from the last checkpoint."""

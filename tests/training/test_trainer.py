@@ -7,6 +7,7 @@ import pytest
 import torch
 from datasets import Dataset
 from helpers import FAMILIES, TINY, tiny_model
+from luong_helpers import tiny_luong
 from transformers import MarianConfig, MarianMTModel, Seq2SeqTrainer, Seq2SeqTrainingArguments
 
 from hf_attncal import AttnCalTrainer, AttnCalTrainingArguments
@@ -74,22 +75,28 @@ def logged(trainer, name: str) -> list[float]:
     return [entry[name] for entry in trainer.state.log_history if name in entry]
 
 
+def tiny(family: str, **switches):
+    """A tiny model of any family that has a decoder with cross-attention."""
+    return tiny_luong(**switches) if family == "luong" else tiny_model(family, **switches)
+
+
 # ---- the batch, cut in different ways ----
 
 
+@pytest.mark.parametrize("family", [*FAMILIES, "luong"])
 @pytest.mark.parametrize("switches", SWITCHES.values(), ids=SWITCHES)
 def test_accumulation_equals_one_batch(family, switches, tmp_path):
     """5 steps of 8 sentences = 5 steps of 4 x 2 sentences, for weights and for what is logged."""
     trained = {}
     for size, steps in ((8, 1), (2, 4)):
-        model = tiny_model(family, **switches)
+        model = tiny(family, **switches)
         trainer = make_trainer(
             tmp_path, model, per_device_train_batch_size=size, gradient_accumulation_steps=steps, max_grad_norm=0.1
         )
         trainer.train()
         trained[size] = weights(model), trainer
     assert largest_difference(trained[8][0], trained[2][0]) < 1e-6
-    assert largest_difference(trained[8][0], weights(tiny_model(family, **switches))) > 1e-2  # it has moved
+    assert largest_difference(trained[8][0], weights(tiny(family, **switches))) > 1e-2  # it has moved
     names = ["loss", "nmt_loss"] + (["mask_loss", "mask_penalty", "mask_grad_norm"] if switches else [])
     for name in names:
         one, other = (logged(trained[size][1], name) for size in (8, 2))
@@ -134,6 +141,22 @@ def test_token_batches(tmp_path):
     assert len(batches) % 3 == 0
     assert sum(len(batch["labels"]) for batch in batches) == 50
     assert any(len(batch["labels"]) > 2 for batch in batches)
+
+
+@pytest.mark.parametrize("family", [*FAMILIES, "luong"])
+def test_evaluation_by_generation_is_generation(family, tmp_path):
+    """Beams of batches, padded and gathered by the trainer, are those of single sentences."""
+    model, dataset = tiny(family, leaky=True).float(), toy_dataset(5)
+    args = Seq2SeqTrainingArguments(
+        str(tmp_path), use_cpu=True, predict_with_generate=True, per_device_eval_batch_size=3, report_to="none"
+    )
+    trainer = Seq2SeqTrainer(model=model, args=args, data_collator=collate)
+    options = {"num_beams": 3, "max_new_tokens": 7}
+    found = trainer.predict(dataset, **options)
+    assert found.metrics["test_loss"] > 0
+    for source, row in zip(dataset["input_ids"], found.predictions.tolist(), strict=True):
+        alone = model.generate(torch.tensor([source]), **options)[0].tolist()
+        assert [token for token in row if token not in (PAD, -100)] == [token for token in alone if token != PAD]
 
 
 # ---- named losses ----
@@ -274,19 +297,20 @@ def test_annealing_step_counts_optimiser_steps(family, tmp_path):
     assert fine_tuned.annealing_step == 7
 
 
+@pytest.mark.parametrize("family", ["marian", "luong"])
 @pytest.mark.parametrize(
     "batches", [{"tokens_per_batch": 24}, {"per_device_train_batch_size": 3}], ids=["tokens", "sentences"]
 )
-def test_resume_equals_uninterrupted(batches, tmp_path):
+def test_resume_equals_uninterrupted(family, batches, tmp_path):
     """With dropout: weights, step and log agree when a run stops inside its second epoch and goes on."""
     switches = {"calibration": "annealed", "annealing_steps": 10, "dropout": 0.2}
     options = {**batches, "gradient_accumulation_steps": 2, "save_strategy": "steps", "save_steps": 1, "max_steps": 9}
     dataset = toy_dataset(20)
-    whole = make_trainer(tmp_path, tiny_model("marian", **switches), dataset, **options)
+    whole = make_trainer(tmp_path, tiny(family, **switches), dataset, **options)
     whole.train()
     assert whole.state.epoch > 2
     stop = next(e["step"] for e in whole.state.log_history if e["epoch"] > 1 and e["epoch"] % 1)
-    other = make_trainer(tmp_path / "resumed", tiny_model("marian", **switches), dataset, **options)
+    other = make_trainer(tmp_path / "resumed", tiny(family, **switches), dataset, **options)
     other.train(resume_from_checkpoint=str(tmp_path / f"checkpoint-{stop}"))
     assert largest_difference(weights(whole.model), weights(other.model)) == 0.0
     assert logged(whole, "mask_loss") == logged(other, "mask_loss")

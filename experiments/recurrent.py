@@ -1,0 +1,277 @@
+"""What recurrent models with attention come to beside Marian: by length, while they learn, and as word aligners.
+
+    python experiments/recurrent.py multi30k --data DIR/multi30k --model luong_global=runs/global1 \
+        --model baseline=runs/marian1 ... --pictures docs/images
+    python experiments/recurrent.py aer --data DIR --pair wpt03-enfr --model luong=runs/wpt03 --model baseline=...
+    python experiments/recurrent.py copies --data DIR/reuters-headlines --model seass=runs/seass1 --model seass_uam=...
+
+A model is the folder of a finished training, given once for each seed. Written are results/recurrent/multi30k.json, of
+all models, and results/recurrent/aer/ and results/recurrent/copies/, a file for each.
+
+- `multi30k`: perplexity of dev while the model learns, as the training has logged it (the exponential of the loss,
+  label smoothing included), and without smoothing of the model that came of it; BLEU of the test translations that the
+  training has left, by the words of the source, in groups of about as many sentences. Pictures show means over seeds.
+- `aer`: the attention of a model as an aligner. Layer, heads and step (that which predicts the word, or the one after,
+  which reads it) are chosen by the error rate on dev, and then the rule: the best source word, or all above a
+  threshold.
+- `copies`: how often a word of a reference headline that stands exactly once in the text is aligned with it there,
+  each with its best source word: by the attention of the step that predicts it, of the one after, and by the module of
+  UAM.
+"""
+
+import argparse
+import io
+import json
+import statistics
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from adapter_attention import measure as chosen_attention
+from adapter_attention import read_gold
+from aligners import FILES
+from committed import RESULTS, markdown
+from frozen import Frozen, add_models, read_models
+from headlines import UNFED, recurrent_labels
+from torch.nn.functional import cross_entropy
+from torch.utils.data import DataLoader
+from transformers import DataCollatorForSeq2Seq
+
+from hf_attncal.alignment import Seq2SeqAttention, WordAligner
+from hf_attncal.alignment.gold import THRESHOLDS, Gold, score_aligner
+from hf_attncal.analysis.plots import lines
+from hf_attncal.analysis.reading import decoder_size
+from hf_attncal.data.corpora import load_parallel, tokenize_pairs
+from hf_attncal.data.text import read_lines, read_pairs
+from hf_attncal.metrics import records
+from hf_attncal.metrics.bleu import bleu
+from hf_attncal.metrics.copies import COPIES, copy_accuracy, copy_counts
+from hf_attncal.metrics.perplexity import perplexity
+
+HYPOTHESES = "test.hypotheses.txt"  # beside a trained model
+DEV = ("val.en", "val.de")
+TEST = ("test_2016_flickr.en", "test_2016_flickr.de")
+HEADLINES = ("test.src", "test.tgt")
+GROUPS = 6  # of sentences by length
+
+
+# ---- translation ----
+
+
+def length_groups(lengths: Sequence[int], number: int) -> list[tuple[int, int]]:
+    """(first, last) lengths of at most `number` groups of about as many sentences; equal lengths stay together."""
+    ends = np.quantile(lengths, np.linspace(0, 1, number + 1)[1:], method="higher")
+    ends = sorted(set(ends.tolist()))
+    return [(before + 1, end) for before, end in zip([min(lengths) - 1, *ends], ends, strict=False)]
+
+
+def bleu_by_length(hypotheses: list[str], sources: list[str], references: list[str], tokenize: str) -> list[dict]:
+    """BLEU of each group of sentences."""
+    lengths = [len(source.split()) for source in sources]
+    found = []
+    for first, last in length_groups(lengths, GROUPS):
+        rows = [row for row, length in enumerate(lengths) if first <= length <= last]
+        score = bleu([hypotheses[row] for row in rows], [references[row] for row in rows], tokenize)
+        mean = statistics.fmean(lengths[row] for row in rows)
+        found.append({"from": first, "to": last, "sentences": len(rows), "words": mean, "bleu": score.score})
+    return found
+
+
+@torch.inference_mode()
+def dev_perplexity(frozen: Frozen, data: Path, batch_size: int = 32) -> dict:
+    """Perplexity of subwords on dev given the source and the target before them, without label smoothing."""
+    model, tokenizer = frozen.load()
+    pairs = load_parallel(dict(zip(("source", "target"), (str(data / name) for name in DEV), strict=True)))
+    text, _ = tokenize_pairs(pairs, tokenizer, model.config.max_position_embeddings)
+    unknown = sum(labels.count(tokenizer.unk_token_id) for labels in text["labels"])
+    collate = DataCollatorForSeq2Seq(tokenizer, model)
+    counts = []
+    for batch in DataLoader(text.select_columns(["input_ids", "labels"]), batch_size, collate_fn=collate):
+        logits = model(**batch).logits
+        nats = cross_entropy(logits.transpose(1, 2), batch["labels"], reduction="none").sum(dim=1)
+        counts.append(torch.stack([nats, (batch["labels"] != -100).sum(dim=1)], dim=1).double())
+    return asdict(perplexity(torch.cat(counts).numpy(), unit="bpe", end=True, unknown=unknown))
+
+
+def translation(args: argparse.Namespace) -> list[list[str]]:
+    """Write results and pictures of all models; the rows of a table."""
+    sources, references = read_pairs(*(args.data / name for name in TEST))
+    models, variants = read_models(args.models), {}
+    for frozen in models:
+        run = json.loads((frozen.folder / "results.json").read_text(encoding="utf-8"))
+        smoothing = run["config"]["model"].get("label_smoothing", 0)
+        hypotheses = read_lines(frozen.folder / HYPOTHESES)
+        if len(hypotheses) != len(sources):
+            raise ValueError(
+                f"{frozen.folder / HYPOTHESES} has {len(hypotheses)} lines for {len(sources)} of {TEST[0]}. Give the "
+                "folder of a model trained with this test text."
+            )
+        found = {
+            "seed": frozen.seed,
+            "test_bleu": run["test"]["bleu"],
+            "label_smoothing": smoothing,
+            "curve": [
+                {"step": entry["step"], "perplexity": float(np.exp(entry["eval_loss"]))}
+                for entry in run["log_history"]
+                if "eval_loss" in entry
+            ],
+            "by_length": bleu_by_length(hypotheses, sources, references, run["config"]["evaluation"]["bleu_tokenize"]),
+            "dev": dev_perplexity(frozen, args.data),
+        }
+        variants.setdefault(frozen.name, []).append(found)
+    files = {name: args.data / name for name in (*DEV, *TEST)}
+    for frozen in models:
+        files |= frozen.files | {f"{frozen.stem}/{HYPOTHESES}": frozen.folder / HYPOTHESES}
+    result = records.record({"experiment": "recurrent", "part": "multi30k", "groups": GROUPS}, files)
+    records.write(result | {"variants": variants}, args.output / "multi30k.json")
+    if args.pictures is not None:
+        draw(variants, args.pictures)
+    return [
+        [name, *(f"{statistics.fmean(values):.2f}" for values in zip(*map(_summary, runs), strict=True))]
+        for name, runs in variants.items()
+    ]
+
+
+def _summary(run: dict) -> tuple[float, ...]:
+    return (run["test_bleu"], run["dev"]["perplexity"], *(run["by_length"][n]["bleu"] for n in (0, -1)))
+
+
+def draw(variants: dict[str, list[dict]], folder: Path) -> None:
+    """The two pictures: perplexity over steps and BLEU over words, means over seeds."""
+    labels, curves, lengths = recurrent_labels(variants), {}, {}
+    for name, label in labels.items():
+        of_steps = [{point["step"]: point["perplexity"] for point in run["curve"]} for run in variants[name]]
+        steps = sorted(set.intersection(*map(set, of_steps)))
+        curves[label] = [(step, statistics.fmean(run[step] for run in of_steps)) for step in steps]
+        groups = zip(*(run["by_length"] for run in variants[name]), strict=True)
+        lengths[label] = [(runs[0]["words"], statistics.fmean(run["bleu"] for run in runs)) for runs in groups]
+    dashed = [label for name, label in labels.items() if name.endswith(UNFED) and name.removesuffix(UNFED) in labels]
+    pictures = {
+        "recurrent_perplexity": lines(
+            curves, "optimiser steps", "perplexity of dev, label smoothing included", dashed, logarithmic=True
+        ),
+        "recurrent_lengths": lines(lengths, "words of the source", "BLEU, test", dashed),
+    }
+    for name, figure in pictures.items():
+        image = io.BytesIO()
+        figure.savefig(image, format="png", dpi=150)
+        records.write_bytes(image.getvalue(), folder / f"{name}.png")
+
+
+# ---- gold links ----
+
+
+def chosen_rule(model, tokenizer, settings: Seq2SeqAttention, gold: dict[str, Gold], bootstrap: int) -> dict:
+    """The threshold that is best on dev, None for the best source word alone, and its scores."""
+    aligner = WordAligner(model, tokenizer, settings)
+    dev = {tau: score_aligner(aligner, gold["dev"], tau) for tau in (None, *THRESHOLDS)}
+    tau = min(dev, key=lambda tau: dev[tau].aer)
+    test = score_aligner(aligner, gold["test"], tau, bootstrap=bootstrap)
+    return {"settings": settings.to_dict(), "threshold": tau, "dev": asdict(dev[tau]), "test": asdict(test)}
+
+
+def gold_links(args: argparse.Namespace) -> list[list[str]]:
+    """Write the error rates of each model; the rows of a table."""
+    gold, files = read_gold(args.data, args.pair)
+    rows = []
+    for frozen in read_models(args.models):
+        model, tokenizer = frozen.load()
+        measured = chosen_attention(model, tokenizer, gold, args.bootstrap)
+        settings = Seq2SeqAttention.from_dict(measured["attention"]["settings"])
+        if measured["attention, mean of heads"]["settings"] == settings.to_dict():  # as with one head
+            del measured["attention, mean of heads"]
+        measured["attention, threshold"] = chosen_rule(model, tokenizer, settings, gold, args.bootstrap)
+        config = {"experiment": "recurrent", "part": "aer", "pair": args.pair, "bootstrap": args.bootstrap}
+        steps = json.loads((frozen.folder / "results.json").read_text(encoding="utf-8"))["steps"]
+        head = records.record(config | frozen.config(model), files | frozen.files)
+        result = head | {"steps": steps, "attention": measured}
+        records.write(result, args.output / "aer" / f"{args.pair}_{frozen.stem}.json")
+        for name, row in measured.items():
+            rates = (f"{100 * row[split]['aer']:.1f}" for split in ("dev", "test"))
+            rows.append([f"{frozen.stem}, {name}", *rates, "after" if row["settings"]["shift"] else "predicting"])
+    return rows
+
+
+# ---- copies ----
+
+
+def aligners_of(model, tokenizer) -> dict[str, WordAligner]:
+    """What is compared: the attention of two steps, where there is any, and the module where the model has one."""
+    found = {}
+    if getattr(model.config, "attention_window", "global") is not None:
+        default = Seq2SeqAttention.default(decoder_size(model.config)[0])
+        for name, shift in (("attention", False), ("attention_after", True)):
+            found[name] = WordAligner(model, tokenizer, replace(default, shift=shift))
+    if getattr(model.config, "uam", False):
+        found["uam"] = WordAligner(model, tokenizer)
+    return found
+
+
+def copies(args: argparse.Namespace) -> list[list[str]]:
+    """Write the accuracy on copies of each model; the rows of a table."""
+    files = {name: args.data / name for name in HEADLINES}
+    pairs = list(zip(*read_pairs(*files.values()), strict=True))
+    rows = []
+    for frozen in read_models(args.models):
+        model, tokenizer = frozen.load()
+        measured, counts = {}, {}
+        for name, aligner in aligners_of(model, tokenizer).items():
+            links = [alignment.links for alignment in aligner.align(pairs)]
+            counts[name] = copy_counts(pairs, links)
+            measured[name] = asdict(copy_accuracy(pairs, links, bootstrap=args.bootstrap))
+            rows.append([f"{frozen.stem}, {name}", *(f"{100 * measured[name][key]:.1f}" for key in ACCURACIES)])
+        config = {"experiment": "recurrent", "part": "copies", "data": args.data.name, "bootstrap": args.bootstrap}
+        result = records.record(config | frozen.config(model), files | frozen.files) | {"alignment": measured}
+        if {"attention", "uam"} <= counts.keys():
+            of_pairs = counts["attention"], counts["uam"]
+            interval = COPIES.paired_interval(*of_pairs, args.bootstrap, 0) if args.bootstrap else None
+            difference = measured["uam"]["accuracy"] - measured["attention"]["accuracy"]
+            result["uam_minus_attention"] = {"accuracy": difference, "interval": interval}
+        records.write(result, args.output / "copies" / f"{frozen.stem}.json")
+    return rows
+
+
+ACCURACIES = ("accuracy", "by_chance", "one_place")
+
+
+# ---- the command ----
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The options of the three parts."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
+    parts = parser.add_subparsers(required=True, metavar="PART")
+    lengths = ["model", "test BLEU", "dev perplexity", "BLEU, shortest", "BLEU, longest"]
+    for name, run, header, data in (
+        ("multi30k", translation, lengths, "folder of Multi30k"),
+        ("aer", gold_links, ["model", "dev AER", "test AER", "step"], "folder with a folder for each pair"),
+        ("copies", copies, ["model", *(key.replace("_", " ") for key in ACCURACIES)], "folder of the headlines"),
+    ):
+        part = parts.add_parser(name, allow_abbrev=False, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+        part.add_argument("--data", type=Path, required=True, help=data)
+        add_models(part)
+        part.add_argument("--output", type=Path, default=RESULTS / "recurrent", help="folder of the results")
+        if name == "multi30k":
+            part.add_argument("--pictures", type=Path, help="folder for the two pictures; without it, none")
+        else:
+            part.add_argument("--bootstrap", type=int, default=1000, help="resamples for the intervals")
+        if name == "aer":
+            part.add_argument("--pair", choices=FILES, default="wpt03-enfr", help="whose gold links")
+        part.set_defaults(run=run, header=header)
+    return parser
+
+
+def main() -> None:
+    parser = make_parser()
+    args = parser.parse_args()
+    try:
+        rows = args.run(args)
+    except (OSError, ValueError) as error:
+        parser.error(str(error))
+    print(markdown(args.header, rows))
+
+
+if __name__ == "__main__":
+    main()

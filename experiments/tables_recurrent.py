@@ -1,0 +1,145 @@
+"""The tables of recurrent models: headlines and what aligns their copied words, translation, gold links, speed."""
+
+import statistics
+
+from committed import (
+    NOT_RUN,
+    device,
+    markdown,
+    mean_and_spread,
+    percent_with_interval,
+    ratio,
+    read,
+    read_all,
+)
+from headlines import RECURRENT, SUMMARISERS, by_setting, recurrent_labels
+
+ROUGE = {"rouge1": "ROUGE-1", "rouge2": "ROUGE-2", "rougeL": "ROUGE-L"}
+# Names of links in results/recurrent/copies/ -> what a table calls them.
+LINKS = {"attention": "attention", "attention_after": "attention one step later", "uam": "UAM"}
+
+
+def _table(header: list[str], rows: list[list[str]], signature: str = "") -> str:
+    if not rows:
+        return f"{NOT_RUN}\n"
+    return markdown(header, rows) + (f"\n{signature}\n" if signature else "")
+
+
+def rouge() -> str:
+    """ROUGE of headlines of the base model, with the selective gate, and with the module of UAM; test."""
+    runs = {setting: list(read_all(f"headlines_rouge/{setting}_seed*").values()) for setting in SUMMARISERS}
+    seass = {run["config"]["training"]["seed"]: run["test"]["rouge1"] for run in runs["seass"]}
+    rows, signature = [], ""
+    for setting in filter(runs.get, SUMMARISERS):
+        found = runs[setting]
+        seeds = [run["config"]["training"]["seed"] for run in found]
+        gains = [run["test"]["rouge1"] - seass[seed] for run, seed in zip(found, seeds, strict=True) if seed in seass]
+        signature = f"`{found[0]['test']['signature']}`"
+        rows.append(
+            [
+                SUMMARISERS[setting],
+                *(mean_and_spread([run["test"][measure] for run in found]) for measure in ROUGE),
+                " / ".join(f"{gain:+.2f}" for gain in gains) if gains and setting != "seass" else "-",
+                mean_and_spread([run["wall_seconds"] / 60 for run in found], digits=0),
+            ]
+        )
+    return _table(["", *ROUGE.values(), "ROUGE-1, to seass (each seed)", "minutes"], rows, signature)
+
+
+def copies() -> str:
+    """Copied words of reference headlines that are aligned with the word that they copy, in percent."""
+    rows, signature, baselines = [], "", None
+    for (setting,), runs in by_setting("recurrent/copies/*").items():
+        for name, label in LINKS.items():
+            scores = [run["alignment"][name] for run in runs.values() if name in run["alignment"]]
+            if not scores:
+                continue
+            baselines, signature = scores[0], f"`{scores[0]['signature']}`"
+            interval = percent_with_interval(scores[0]["accuracy"], scores[0]["interval"])
+            all_seeds = mean_and_spread([100 * score["accuracy"] for score in scores], digits=1)
+            rows.append([f"{SUMMARISERS.get(setting, setting)}, {label}", all_seeds, interval])
+    if baselines is not None:
+        for name, label in (
+            ("by_chance", "a word drawn at random"),
+            ("one_place", "the best one place, by hindsight"),
+        ):
+            rows.append([label, f"{100 * baselines[name]:.1f}", "-"])
+        signature = f"{baselines['copies']:,} copies among {baselines['target_words']:,} words; {signature}"
+    return _table(["aligned with what they copy, percent", "all seeds", "first seed (95 %)"], rows, signature)
+
+
+def translation() -> str:
+    """BLEU and perplexity of every window, with and without input feeding, beside Marian after as many steps."""
+    measured = (read("recurrent/multi30k") or {"variants": {}})["variants"]
+    rows, signature = [], ""
+    for setting, label in RECURRENT.items():
+        runs = list(read_all(f"multi30k/{setting}_seed*").values())
+        if not runs:
+            continue
+        signature = f"sacreBLEU `{runs[0]['test']['signature']}`"
+        nats = [run["dev"]["perplexity"] for run in measured.get(setting, [])]
+        rows.append(
+            [
+                label,
+                *(mean_and_spread([run[split]["bleu"] for run in runs]) for split in ("dev", "test")),
+                mean_and_spread(nats),
+                f"{runs[0]['parameters'] / 1e6:.1f}",
+                f"{runs[0]['steps']:,}",
+                mean_and_spread([run["wall_seconds"] / 60 for run in runs], digits=0),
+            ]
+        )
+    # Marian alone says nothing here.
+    header = ["attention", "dev BLEU", "test BLEU", "dev perplexity", "million parameters", "steps", "minutes"]
+    return _table(header, rows if len(rows) > 1 else [], signature)
+
+
+def lengths() -> str:
+    """BLEU by the words of the source; test, means over seeds."""
+    measured = (read("recurrent/multi30k") or {"variants": {}})["variants"]
+    rows, header = [], []
+    for setting, label in recurrent_labels(measured).items():
+        groups = list(zip(*(run["by_length"] for run in measured[setting]), strict=True))
+        header = [f"{runs[0]['from']} to {runs[0]['to']}" for runs in groups]
+        means = [f"{statistics.fmean(run['bleu'] for run in runs):.1f}" for runs in groups]
+        rows.append([label, *means])
+    return _table(["words of the source", *header], rows)
+
+
+def gold_links() -> str:
+    """AER of attention, by what dev has chosen: step, layer and heads, and the best word or a threshold."""
+    rows = []
+    for (pair, setting), runs in by_setting("recurrent/aer/*", "pair").items():
+        for run in runs.values():
+            for name, row in run["attention"].items():
+                chosen = row["settings"]
+                heads = "" if chosen["heads"] is None else f", heads {', '.join(str(h + 1) for h in chosen['heads'])}"
+                place = f"layer {chosen['layer'] + 1}{heads}, {'the step after' if chosen['shift'] else 'its step'}"
+                if "threshold" in row:
+                    rule = "best word" if row["threshold"] is None else f"above {row['threshold']:g}"
+                    place = f"{place}, {rule}"
+                test = percent_with_interval(row["test"]["aer"], row["test"]["interval"])
+                label = f"{setting}, {pair}, {run['steps']:,} steps: {name}"
+                rows.append([label, f"{100 * row['dev']['aer']:.1f}", test, place])
+    return _table(["model", "dev AER", "test AER (95 %)", "chosen on dev"], rows)
+
+
+def speed() -> str:
+    """How many times as fast a training step and a beam search are as those of an LSTM without attention."""
+    rows, notes = [], ""
+    for result in read_all("benchmark_recurrent_*").values():
+        config = result["config"]
+        for variant, parts in result["variants"].items():
+            speeds = (ratio(parts[part]["speed_ratio"]) for part in ("training", "search"))
+            rows.append([f"{variant}, {device(result)}", *speeds])
+        notes = f"{config['batch']} sentences of {config['length']} tokens, beam {config['beams']}"
+    return _table(["times as fast", "training step", "beam search"], rows, notes)
+
+
+RECURRENT_TABLES = {
+    "headlines-rouge": rouge,
+    "copies": copies,
+    "recurrent-translation": translation,
+    "recurrent-lengths": lengths,
+    "recurrent-aer": gold_links,
+    "recurrent-speed": speed,
+}

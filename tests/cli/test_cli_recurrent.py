@@ -1,0 +1,64 @@
+"""Links from a recurrent model: `attncal align run`, `align select` and `translate --alignments`."""
+
+import json
+
+import pytest
+import torch
+from seq2seq_helpers import PAIRS, SOURCES, TARGETS, bpe_tokenizer, randomized, sized
+
+from hf_attncal import LuongConfig, LuongForConditionalGeneration, WordAligner
+from hf_attncal.data.pharaoh import format_links
+
+TEXT = "".join(f"{line}\n" for line in SOURCES)
+NONE = "`attention_window` of this model of type 'luong' must not be None"
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory) -> dict[str | None, str]:
+    """A random model of each window with its tokenizer."""
+    tokens = {name: value for name, value in sized(bpe_tokenizer()).items() if name.endswith("token_id")}
+    sizes = {"vocab_size": len(bpe_tokenizer()), "d_model": 8, "encoder_layers": 1, "decoder_layers": 1}
+    found = {}
+    for window in ("global", "local-m", "local-p", None):
+        found[window] = str(tmp_path_factory.mktemp(str(window)))
+        torch.manual_seed(3)
+        config = LuongConfig(**sizes, **tokens, attention_window=window, input_feeding=window is not None)
+        randomized(LuongForConditionalGeneration(config)).save_pretrained(found[window])
+        bpe_tokenizer().save_pretrained(found[window])
+    return found
+
+
+@pytest.mark.parametrize("window", ["global", "local-m", "local-p"])
+def test_translations_and_their_links(attncal, folders, tmp_path, window):
+    name, links = folders[window], tmp_path / "links"
+    search = ("--beams", "3", "--max-new-tokens", "8", "--alignments", str(links))
+    status, out, err = attncal("translate", name, "--device", "cpu", *search, text=TEXT)
+    assert (status, err) == (0, "")
+    found = WordAligner.from_pretrained(name, device="cpu").align(zip(SOURCES, out.splitlines(), strict=True))
+    assert links.read_text().splitlines() == [alignment.pharaoh() for alignment in found]
+    assert any(alignment.links for alignment in found)
+    pairs = "".join(f"{source} ||| {target}\n" for source, target in zip(SOURCES, out.splitlines(), strict=True))
+    assert attncal("align", "run", name, "--device", "cpu", text=pairs) == (0, links.read_text(), "")
+
+
+def test_the_better_step_is_chosen_and_used(attncal, folders, tmp_path):
+    name = folders["global"]
+    files = {side: tmp_path / side for side in ("source", "target", "gold")}
+    for path, lines in zip(files.values(), (SOURCES, TARGETS, (format_links(p.links) for p in PAIRS)), strict=True):
+        path.write_text("".join(f"{line}\n" for line in lines))
+    options = [text for side, path in files.items() for text in (f"--{side}", str(path))]
+    status, out, err = attncal("align", "select", name, "--device", "cpu", *options, "--output", str(tmp_path))
+    assert (status, err, len(out.splitlines())) == (0, "", 2)
+    best = json.loads((tmp_path / "alignment.json").read_text())
+    assert (best["layer"], best["heads"]) == (0, None)
+    assert json.loads(out.splitlines()[0].split(maxsplit=1)[1]) == best
+
+
+def test_without_attention_there_are_no_links_and_one_line_says_why(attncal, folders, tmp_path):
+    name, links = folders[None], tmp_path / "links"
+    assert attncal("translate", name, "--device", "cpu", "--max-new-tokens", "4", text=TEXT)[0] == 0
+    for command in (("translate", name, "--alignments", str(links)), ("align", "run", name)):
+        status, out, err = attncal(*command, "--device", "cpu", text="a ||| b\n")
+        assert (status, out, err.count("\n")) == (1, "", 1)
+        assert NONE in err
+    assert not links.exists()

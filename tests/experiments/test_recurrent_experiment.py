@@ -1,0 +1,182 @@
+"""The measurements of recurrent models, on tiny random ones, and their tables from made-up results."""
+
+import importlib
+import json
+import math
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from seq2seq_helpers import PAIRS, SOURCES, TARGETS, bpe_tokenizer, randomized, sized, text_model
+from transformers import DataCollatorForSeq2Seq
+
+from hf_attncal import LuongConfig, LuongForConditionalGeneration, WordAligner
+from hf_attncal.alignment import Seq2SeqAttention
+from hf_attncal.data.pharaoh import format_links
+from hf_attncal.metrics.copies import copied_words
+
+ROOT = Path(__file__).resolve().parents[2]
+SIZES = {"d_model": 8, "encoder_layers": 1, "decoder_layers": 1, "label_smoothing": 0.1}
+
+
+@pytest.fixture(scope="module")
+def recurrent():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(ROOT / "experiments"))
+        yield importlib.import_module("recurrent")
+
+
+def luong(**settings) -> LuongForConditionalGeneration:
+    tokens = {name: value for name, value in sized(bpe_tokenizer()).items() if name.endswith("token_id")}
+    torch.manual_seed(3)
+    config = LuongConfig(vocab_size=len(bpe_tokenizer()), **SIZES, **tokens, **settings)
+    return randomized(LuongForConditionalGeneration(config)).eval()
+
+
+def write(path: Path, lines) -> None:
+    path.write_text("".join(f"{line}\n" for line in lines))
+
+
+@pytest.fixture(scope="module")
+def desk(tmp_path_factory):
+    """Folders of two trainings of a recurrent model, one of it without attention and one of Marian; the texts."""
+    root = tmp_path_factory.mktemp("recurrent")
+    models = {
+        "luong_global": (luong(), 1),
+        "luong_global2": (luong(), 2),
+        "luong_none": (luong(attention_window=None, input_feeding=False), 1),
+        "baseline": (text_model("marian", "stock"), 1),
+    }
+    for name, (model, seed) in models.items():
+        model.save_pretrained(root / name)
+        bpe_tokenizer().save_pretrained(root / name)
+        config = {
+            "training": {"seed": seed},
+            "model": {"label_smoothing": 0.1},
+            "evaluation": {"bleu_tokenize": "13a"},
+        }
+        log = [{"loss": 3.0, "step": 5}, *({"eval_loss": 1 / n + seed, "step": 10 * n} for n in (1, 2))]
+        run = {"config": config, "steps": 20, "test": {"bleu": 10.0 + seed}, "log_history": log}
+        (root / name / "results.json").write_text(json.dumps(run))
+        write(root / name / "test.hypotheses.txt", TARGETS if seed == 1 else reversed(TARGETS))
+    for stem, lines in (("en", SOURCES), ("de", TARGETS)):
+        for split in ("val", "test_2016_flickr"):
+            write(root / f"{split}.{stem}", lines)
+    (root / "wpt03-enfr").mkdir()
+    for split in ("dev", "test"):
+        for suffix, lines in (("en", SOURCES), ("fr", TARGETS), ("align", (format_links(p.links) for p in PAIRS))):
+            write(root / "wpt03-enfr" / f"{split}.{suffix}", lines)
+    copied = [" ".join([*source.split()[:2], "unheard"]) for source in SOURCES]
+    write(root / "test.src", SOURCES)
+    write(root / "test.tgt", copied)
+    return SimpleNamespace(root=root, pairs=list(zip(SOURCES, copied, strict=True)))
+
+
+def run(recurrent, monkeypatch, desk, output: Path, *arguments: str) -> None:
+    names = [arguments[n] for n in range(1, len(arguments))]
+    models = [text for name in names for text in ("--model", f"{name.rstrip('2')}={desk.root / name}")]
+    command = ["recurrent.py", arguments[0], "--data", str(desk.root), "--output", str(output), *models]
+    if arguments[0] == "multi30k":
+        command += ["--pictures", str(output / "pictures")]
+    monkeypatch.setattr(sys, "argv", command)
+    recurrent.main()
+
+
+def test_by_length_and_while_they_learn(recurrent, monkeypatch, desk, tmp_path, capsys):
+    run(recurrent, monkeypatch, desk, tmp_path, "multi30k", "luong_global", "luong_global2", "luong_none", "baseline")
+    result = json.loads((tmp_path / "multi30k.json").read_text())
+    assert list(result)[:4] == ["config", "software", "hardware", "data_sha256"]
+    assert {"luong_global_seed2/model.safetensors", "baseline_seed1/test.hypotheses.txt", "val.en"} <= set(
+        result["data_sha256"]
+    )
+    first, second = result["variants"]["luong_global"]
+    assert (first["seed"], second["seed"], first["test_bleu"], second["test_bleu"]) == (1, 2, 11, 12)
+    assert first["curve"] == [
+        {"step": 10, "perplexity": pytest.approx(math.exp(2))},
+        {"step": 20, "perplexity": pytest.approx(math.exp(1.5))},
+    ]
+    assert sum(group["sentences"] for group in first["by_length"]) == len(SOURCES)
+    assert all(group["bleu"] == pytest.approx(100) for group in first["by_length"])
+    assert all(group["bleu"] < 100 for group in second["by_length"])
+    for name in ("perplexity", "lengths"):
+        assert (tmp_path / "pictures" / f"recurrent_{name}.png").read_bytes().startswith(b"\x89PNG")
+    assert "| luong_global | 11.50 |" in capsys.readouterr().out
+
+
+def test_perplexity_is_without_smoothing(recurrent, desk):
+    tokenizer, model = bpe_tokenizer(), luong(dropout=0.0)
+    model.config.label_smoothing = 0.0
+    nats = tokens = 0
+    for source, target in zip(SOURCES, TARGETS, strict=True):
+        example = {"input_ids": tokenizer(source)["input_ids"], "labels": tokenizer(target)["input_ids"]}
+        batch = DataCollatorForSeq2Seq(tokenizer, model)([example])
+        with torch.no_grad():
+            nats += model(**batch).loss.item() * len(example["labels"])
+        tokens += len(example["labels"])
+    frozen = recurrent.Frozen("luong_global", desk.root / "luong_global", 1)
+    found = recurrent.dev_perplexity(frozen, desk.root, batch_size=4)
+    assert found["tokens"] == tokens
+    assert found["perplexity"] == pytest.approx(math.exp(nats / tokens), rel=1e-5)
+
+
+def test_groups_of_lengths(recurrent):
+    lengths = [3, 3, 3, 3, 5, 6, 7, 8, 9]
+    groups = recurrent.length_groups(lengths, 3)
+    assert groups == [(3, 3), (4, 7), (8, 9)]
+    assert recurrent.length_groups([4] * 5, 3) == [(4, 4)]
+    many = list(range(1, 101)) * 3
+    assert [sum(a <= n <= b for n in many) for a, b in recurrent.length_groups(many, 5)] == pytest.approx(
+        [60] * 5, abs=3
+    )
+
+
+def test_error_rates_of_attention_by_choices_of_dev(recurrent, monkeypatch, desk, tmp_path):
+    run(recurrent, monkeypatch, desk, tmp_path, "aer", "luong_global", "baseline")
+    for name in ("luong_global", "baseline"):
+        result = json.loads((tmp_path / "aer" / f"wpt03-enfr_{name}_seed1.json").read_text())
+        assert result["steps"] == 20
+        best, by_rule = (result["attention"][key] for key in ("attention", "attention, threshold"))
+        assert by_rule["settings"] == best["settings"]
+        assert by_rule["dev"]["aer"] <= best["dev"]["aer"]
+        assert by_rule["test"]["aer"] == by_rule["dev"]["aer"]  # the same pairs here
+        assert by_rule["test"]["interval"] is not None
+        if name == "luong_global":  # one head is its own mean
+            assert set(result["attention"]) == {"attention", "attention, threshold"}
+    assert result["config"]["model"]["model_type"] == "marian"
+
+
+def test_copies_by_attention(recurrent, monkeypatch, desk, tmp_path):
+    run(recurrent, monkeypatch, desk, tmp_path, "copies", "luong_global")
+    result = json.loads((tmp_path / "copies" / "luong_global_seed1.json").read_text())
+    total = [len(copied_words(*pair)) for pair in desk.pairs]
+    for name, shift in (("attention", False), ("attention_after", True)):
+        aligner = WordAligner(luong(), bpe_tokenizer(), Seq2SeqAttention(0, shift=shift))
+        right = 0
+        for pair in desk.pairs:
+            links = aligner.align([pair])[0].links
+            right += sum((i, j) in links for i, j in copied_words(*pair))
+        measured = result["alignment"][name]
+        assert measured["copies"] == sum(total)
+        assert measured["accuracy"] == right / sum(total)
+    assert set(result["alignment"]) == {"attention", "attention_after"}
+    assert "uam_minus_attention" not in result
+
+
+def test_without_attention_there_is_nothing_to_compare(recurrent):
+    assert recurrent.aligners_of(luong(attention_window=None, input_feeding=False), bpe_tokenizer()) == {}
+
+
+def test_what_is_wrong_is_one_line(recurrent, monkeypatch, desk, tmp_path, capsys):
+    (desk.root / "empty").mkdir(exist_ok=True)
+    with pytest.raises(SystemExit) as stopped:
+        run(recurrent, monkeypatch, desk, tmp_path, "multi30k", "empty")
+    assert stopped.value.code == 2
+    assert "results.json is not there. Give the folder of a finished training." in capsys.readouterr().err
+    monkeypatch.setattr(recurrent, "HYPOTHESES", "short.txt")
+    (desk.root / "luong_none" / "short.txt").write_text("one\n")
+    with pytest.raises(SystemExit):
+        run(recurrent, monkeypatch, desk, tmp_path, "multi30k", "luong_none")
+    assert "short.txt has 1 lines for 6 of test_2016_flickr.en" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
