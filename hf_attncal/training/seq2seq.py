@@ -10,7 +10,7 @@ from accelerate.utils import gather_object
 from datasets import Dataset
 from torch.utils.data import DataLoader
 from tqdm.auto import tqdm
-from transformers import DataCollatorForSeq2Seq, PreTrainedModel, PreTrainedTokenizerBase, TrainerCallback
+from transformers import AutoConfig, DataCollatorForSeq2Seq, PreTrainedModel, PreTrainedTokenizerBase, TrainerCallback
 
 from hf_attncal.analysis.corpus import attention_report
 from hf_attncal.data.collators import NullCollator
@@ -172,6 +172,10 @@ def build_seq2seq_model(config: Seq2SeqConfig, tokenizer: PreTrainedTokenizerBas
     model = build_model(TRANSLATORS[section["backbone"]].model_class, section, tokens)
     if section.get("uam") and len(tokenizer) > model.get_input_embeddings().num_embeddings:
         model.resize_token_embeddings(len(tokenizer))
+    if section.get("uam") and section.get("init_from"):
+        had_one = getattr(AutoConfig.from_pretrained(section["init_from"]), "uam", False)
+        if not had_one:
+            model.uam.start_from(model.get_output_embeddings())
     return model
 
 
