@@ -1,5 +1,6 @@
 """The measurements of recurrent models, on tiny random ones, and their tables from made-up results."""
 
+import copy
 import importlib
 import json
 import math
@@ -15,6 +16,7 @@ from transformers import DataCollatorForSeq2Seq
 from hf_attncal import LuongConfig, LuongForConditionalGeneration, WordAligner
 from hf_attncal.alignment import Seq2SeqAttention
 from hf_attncal.data.pharaoh import format_links
+from hf_attncal.data.tokenizer import null_token_id
 from hf_attncal.metrics.copies import copied_words
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -28,11 +30,17 @@ def recurrent():
         yield importlib.import_module("recurrent")
 
 
-def luong(**settings) -> LuongForConditionalGeneration:
+def luong(tokenizer=None, **settings) -> LuongForConditionalGeneration:
     tokens = {name: value for name, value in sized(bpe_tokenizer()).items() if name.endswith("token_id")}
     torch.manual_seed(3)
-    config = LuongConfig(vocab_size=len(bpe_tokenizer()), **SIZES, **tokens, **settings)
+    config = LuongConfig(vocab_size=len(tokenizer or bpe_tokenizer()), **SIZES, **tokens, **settings)
     return randomized(LuongForConditionalGeneration(config)).eval()
+
+
+def with_uam(**settings):
+    """A model with the alignment module, and its tokenizer."""
+    tokenizer = copy.deepcopy(bpe_tokenizer())
+    return luong(tokenizer, uam=True, null_token_id=null_token_id(tokenizer), **settings), tokenizer
 
 
 def write(path: Path, lines) -> None:
@@ -48,10 +56,11 @@ def desk(tmp_path_factory):
         "luong_global2": (luong(), 2),
         "luong_none": (luong(attention_window=None, input_feeding=False), 1),
         "baseline": (text_model("marian", "stock"), 1),
+        "seass_uam": (with_uam()[0], 1),
     }
     for name, (model, seed) in models.items():
         model.save_pretrained(root / name)
-        bpe_tokenizer().save_pretrained(root / name)
+        (with_uam()[1] if name == "seass_uam" else bpe_tokenizer()).save_pretrained(root / name)
         config = {
             "training": {"seed": seed},
             "model": {"label_smoothing": 0.1},
@@ -172,8 +181,25 @@ def test_copies_by_attention(recurrent, monkeypatch, desk, tmp_path):
             assert measured[name]["copies"] == sum(len(copied_words(*pair)) for pair in pairs)
 
 
-def test_without_attention_there_is_nothing_to_compare(recurrent):
-    assert recurrent.aligners_of(luong(attention_window=None, input_feeding=False), bpe_tokenizer()) == {}
+def test_copies_by_the_alignment_module(recurrent, monkeypatch, desk, tmp_path):
+    run(recurrent, monkeypatch, desk, tmp_path, "copies", "seass_uam")
+    result = json.loads((tmp_path / "copies" / "seass_uam_seed1.json").read_text())
+    assert result["config"]["model"]["uam"] is True
+    model, tokenizer = with_uam()
+    for text, pairs in desk.pairs.items():
+        measured = result["alignment"][text]
+        assert set(measured) == {"attention", "attention_after", "uam", "uam_minus_attention"}
+        expected = accuracy(model, tokenizer, Seq2SeqAttention(0, shift=False, weights="uam"), pairs)
+        assert measured["uam"]["accuracy"] == expected
+        difference = measured["uam_minus_attention"]
+        assert difference["accuracy"] == pytest.approx(expected - measured["attention"]["accuracy"])
+        assert difference["interval"][0] <= difference["accuracy"] <= difference["interval"][1]
+
+
+def test_what_a_model_lacks_is_not_compared(recurrent):
+    unattentive = {"attention_window": None, "input_feeding": False}
+    assert recurrent.aligners_of(luong(**unattentive), bpe_tokenizer()) == {}
+    assert set(recurrent.aligners_of(*with_uam(**unattentive))) == {"uam"}
 
 
 def test_what_is_wrong_is_one_line(recurrent, monkeypatch, desk, tmp_path, capsys):
