@@ -16,6 +16,8 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from .losses import IGNORE_INDEX
+
 # Probabilities below e^-80 count as such: an underflow must not become an infinite loss or gradient.
 _LOWEST = -80.0
 
@@ -34,59 +36,114 @@ class CopySource(NamedTuple):
     states: Tensor
 
 
-class _Mixture(torch.autograd.Function):
-    """`log(p_gen P_vocab(w) + sum over the places of w of what is copied)`: log space, changed at S places of a row.
+class Choices(NamedTuple):
+    """What is chosen at each step, (R, N) of them, in float32 at least.
 
-    Keeps the logits and what is of size (R, N, S).
+    Args:
+        generating: log p_gen, (R, N).
+        copied: the probability of copying each source token, (R, N, S).
+    """
+
+    generating: Tensor
+    copied: Tensor
+
+
+class _Mixture(torch.autograd.Function):
+    """Log space, changed at the S places of each row; keeps the logits and what is of size (R, N, S).
+
+    The gradient of the loss is that of the logits of another cross-entropy, as cheap: no (R, N, V + E) tensor is made
+    for it. `smoothing` spreads over the V words.
     """
 
     @staticmethod
-    def forward(ctx, logits: Tensor, generating: Tensor, copied: Tensor, ids: Tensor, slots: int) -> Tensor:
+    def forward(ctx, logits, generating, copied, ids, slots: int, labels: Tensor | None, smoothing: float):
         vocabulary, places = logits.shape[-1], ids.unsqueeze(1).expand_as(copied)
-        wide = logits.to(copied.dtype)
-        mixture = copied.new_zeros(*logits.shape[:-1], vocabulary + slots)
+        mixture = copied.new_empty(*logits.shape[:-1], vocabulary + slots)
         # A word that stands in several places is copied from all of them.
-        total = mixture.scatter_add_(-1, places, copied).gather(-1, places)
+        total = mixture.scatter_(-1, places, 0.0).scatter_add_(-1, places, copied).gather(-1, places)
+        wide = logits.to(copied.dtype)
         log_normalizer = torch.logsumexp(wide, dim=-1, keepdim=True)
-        torch.add(wide, generating.unsqueeze(-1) - log_normalizer, out=mixture[..., :vocabulary])
+        shift = generating.unsqueeze(-1) - log_normalizer
+        torch.add(wide, shift, out=mixture[..., :vocabulary])
         mixture[..., vocabulary:] = torch.finfo(mixture.dtype).min
         generated = mixture.gather(-1, places)
         impossible = (total == 0) & (places < vocabulary)
-        log_copied = total.clamp(min=math.exp(_LOWEST)).log().masked_fill(impossible, -math.inf)
+        log_copied = total.clamp(min=math.exp(_LOWEST)).log().masked_fill_(impossible, -math.inf)
         mixed = torch.logaddexp(generated, log_copied)
-        ctx.save_for_backward(logits, log_normalizer, generated, mixed, total, ids)
-        return mixture.scatter_(-1, places, mixed)
+        mixture.scatter_(-1, places, mixed)
+        ctx.set_materialize_grads(False)
+        ctx.smoothing, loss, label_share = smoothing, None, None
+        if labels is not None:
+            word = labels.clamp(min=0).unsqueeze(-1)
+            label_log = mixture.gather(-1, word)
+            label_generated = wide.gather(-1, word.clamp(max=vocabulary - 1)) + shift
+            label_share = torch.exp(label_generated - label_log).masked_fill_(word >= vocabulary, 0.0)
+            losses = (smoothing - 1) * label_log.squeeze(-1)
+            if smoothing > 0:
+                losses -= smoothing * mixture[..., :vocabulary].mean(dim=-1)
+            loss = losses.masked_fill_(labels == IGNORE_INDEX, 0.0).sum()
+        ctx.save_for_backward(logits, log_normalizer, generated, mixed, total, ids, labels, label_share)
+        return mixture, loss
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, grad: Tensor):
-        logits, log_normalizer, generated, mixed, total, ids = ctx.saved_tensors
-        vocabulary, places = logits.shape[-1], ids.unsqueeze(1).expand_as(mixed)
-        of_copies = grad.gather(-1, places)
-        copied_grad = of_copies * torch.exp(-mixed.clamp(min=_LOWEST))
-        floored = (total < math.exp(_LOWEST)) & (places >= vocabulary)
-        copied_grad.masked_fill_(floored, 0.0)
-        # Of each word, the share that is generated.
-        share = of_copies * torch.exp(generated - mixed)
-        of_generated = grad.scatter(-1, places, share)[..., :vocabulary]
-        generating_grad = of_generated.sum(dim=-1)
-        logits_grad = (logits.to(grad.dtype) - log_normalizer).exp_()
-        logits_grad.mul_(-generating_grad.unsqueeze(-1)).add_(of_generated)
-        return logits_grad.to(logits.dtype), generating_grad, copied_grad, None, None
+    def backward(ctx, mixture_grad: Tensor | None, loss_grad: Tensor | None):
+        logits, log_normalizer, generated, mixed, total, ids, labels, label_share = ctx.saved_tensors
+        vocabulary, places, smoothing = logits.shape[-1], ids.unsqueeze(1).expand_as(mixed), ctx.smoothing
+        share = torch.exp(generated - mixed)  # of each word, what is generated
+        in_vocabulary = places < vocabulary
+        of_places = torch.zeros_like(mixed)  # gradient of the mixture there
+        generating_grad = mixed.new_zeros(mixed.shape[:-1])
+        of_generated = None
+        if mixture_grad is not None:
+            of_places += mixture_grad.gather(-1, places)
+            of_generated = mixture_grad.scatter(-1, places, of_places * share)[..., :vocabulary]
+            generating_grad += of_generated.sum(dim=-1)
+        if loss_grad is not None:
+            kept = (labels != IGNORE_INDEX).to(mixed.dtype) * loss_grad
+            word, on_label = labels.clamp(min=0).unsqueeze(-1), ((smoothing - 1) * kept).unsqueeze(-1)
+            on_each = (-smoothing / vocabulary * kept).unsqueeze(-1)
+            of_places += on_label * (places == word) + on_each * in_vocabulary
+            on_label = on_label * label_share
+            # What is copied of a word takes its part of the smoothing: once a word, wherever it stands.
+            missing = on_each * (share - 1) * in_vocabulary / _times(ids, vocabulary).unsqueeze(1)
+            generating_grad += (on_label + on_each * vocabulary).squeeze(-1) + missing.sum(dim=-1)
+        logits_grad = (logits.to(mixed.dtype) - log_normalizer).exp_().mul_(-generating_grad.unsqueeze(-1))
+        if of_generated is not None:
+            logits_grad += of_generated
+        if loss_grad is not None:
+            logits_grad.scatter_add_(-1, word.clamp(max=vocabulary - 1), on_label)
+            if smoothing > 0:
+                logits_grad += on_each
+                logits_grad.scatter_add_(-1, places.clamp(max=vocabulary - 1), missing)
+        copied_grad = of_places * torch.exp(-mixed.clamp(min=_LOWEST))
+        copied_grad.masked_fill_((total < math.exp(_LOWEST)) & ~in_vocabulary, 0.0)
+        return logits_grad.to(logits.dtype), generating_grad, copied_grad, None, None, None, None
 
 
-def mixture_log_probabilities(logits: Tensor, generating: Tensor, copied: Tensor, ids: Tensor, slots: int) -> Tensor:
+def _times(ids: Tensor, vocabulary: int) -> Tensor:
+    """How often the word of each place stands in its source, (R, S); 1 for slots."""
+    known = ids.clamp(max=vocabulary - 1)
+    ones = (ids < vocabulary).to(torch.float32)
+    counts = ones.new_zeros(len(ids), vocabulary).scatter_add_(-1, known, ones).gather(-1, known)
+    return counts.masked_fill_(ids >= vocabulary, 1.0)
+
+
+def mixture(
+    logits: Tensor, choices: Choices, ids: Tensor, slots: int, labels: Tensor | None = None, smoothing: float = 0.0
+) -> tuple[Tensor, Tensor | None]:
     """`log P(w) = log(p_gen P_vocab(w) + sum_(s: x_s = w) c_s)` (See et al., eq. 9), with `P_vocab = softmax(logits)`.
 
     Args:
-        logits: (R, N, V). generating: log p_gen, (R, N), in float32 at least. copied: c_s, the probability of copying
-            each source token, (R, N, S), of the same dtype. ids: (R, S), each below V + E. slots: E.
+        logits: (R, N, V). choices: p_gen and c. ids: (R, S), each below V + E. slots: E.
+        labels: (R, N), `-100` where there is no target. smoothing: in [0, 1).
 
     Returns:
-        (R, N, V + E), of that dtype. A slot that no source token has is at the lowest finite value, one that a source
-        token has not below -80.
+        The log-probabilities, (R, N, V + E): a slot that no source token has is at the lowest finite value, one that a
+        source token has not below -80. And with labels their cross-entropy, summed over targets, against
+        `(1 - smoothing) * one_hot(label) + smoothing / V`: slots, words of one source, have none of the smoothing.
     """
-    return _Mixture.apply(logits, generating, copied, ids, slots)
+    return _Mixture.apply(logits, *choices, ids, slots, labels, smoothing)
 
 
 class CopyMechanism(nn.Module):
@@ -102,30 +159,46 @@ class CopyMechanism(nn.Module):
         self.slots = config.max_copied_tokens
 
     def forward(
-        self, logits: Tensor, hidden_states: Tensor, attention: Sequence[Tensor], source: CopySource
-    ) -> Tensor:
-        """Log-probabilities of V + E words, (B, T, V + E), in float32 at least.
+        self,
+        logits: Tensor,
+        hidden_states: Tensor,
+        attention: Sequence[Tensor],
+        source: CopySource,
+        labels: Tensor | None = None,
+        smoothing: float = 0.0,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Log-probabilities of V + E words, (B, T, V + E), in float32 at least; and the loss of `mixture`.
 
         Args:
             logits: (B, T, V). hidden_states: z_t, (B, T, d). attention: of consecutive steps, one or more parts of as
-                many values as (B, steps, S); what is missing in the sum of a row, as the weight of NULL, is generated.
+                many values as (B, steps, S). labels: (B, T). smoothing: of the labels.
         """
-        batch, rows, length = len(logits), *source.ids.shape
-        weights = torch.cat([part.reshape(batch, -1, length) for part in attention], dim=1)
-        weights = weights.to(torch.promote_types(weights.dtype, torch.float32)).view(rows, -1, length)
+        batch, rows = len(logits), len(source.ids)
+        weights = torch.cat([part.reshape(batch, -1, part.shape[-1]) for part in attention], dim=1)
+        logits, states, weights = (
+            tensor.reshape(rows, -1, tensor.shape[-1]) for tensor in (logits, hidden_states, weights)
+        )
+        choices = self.choices(states, weights, source)
+        labels = None if labels is None else labels.reshape(rows, -1)
+        found, loss = mixture(logits, choices, source.ids, self.slots, labels, smoothing)
+        return found.view(batch, -1, found.shape[-1]), loss
+
+    def choices(self, hidden_states: Tensor, weights: Tensor, source: CopySource) -> Choices:
+        """Generate or copy, and what.
+
+        Args:
+            hidden_states: z_t, (R, N, d). weights: of attention, (R, N, S); what is missing in the sum of a row, as
+                the weight of NULL, is generated.
+        """
+        weights = weights.to(torch.promote_types(weights.dtype, torch.float32))
         weights = weights.masked_fill(~source.real.unsqueeze(1), 0.0)
         total = weights.sum(dim=-1, keepdim=True)
         weights = weights / total.clamp(min=1.0)
-        context = torch.matmul(weights.to(source.states.dtype), source.states)
-        states = hidden_states.reshape(rows, -1, hidden_states.shape[-1])
-        score = self.gate(torch.cat([states, context.to(states.dtype)], dim=-1)).squeeze(-1).to(weights.dtype)
+        context = torch.matmul(weights.to(source.states.dtype), source.states).to(hidden_states.dtype)
+        score = self.gate(torch.cat([hidden_states, context], dim=-1)).to(weights.dtype)
         copying = torch.sigmoid(score)
-        generating = torch.sigmoid(-score) + copying * (1 - total.squeeze(-1)).clamp(min=0.0)
-        log_generating = generating.clamp(min=math.exp(_LOWEST)).log()
-        logits = logits.reshape(rows, -1, logits.shape[-1])
-        copied = copying.unsqueeze(-1) * weights
-        mixture = mixture_log_probabilities(logits, log_generating, copied, source.ids, self.slots)
-        return mixture.view(batch, -1, mixture.shape[-1])
+        generating = torch.sigmoid(-score) + copying * (1 - total).clamp(min=0.0)
+        return Choices(generating.clamp(min=math.exp(_LOWEST)).log().squeeze(-1), copying * weights)
 
 
 def copy_source(

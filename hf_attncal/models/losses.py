@@ -89,47 +89,6 @@ def label_smoothed_cross_entropy(logits: Tensor, labels: Tensor, smoothing: floa
     return _LabelSmoothedCrossEntropy.apply(logits.reshape(-1, logits.shape[-1]), labels.reshape(-1), smoothing)
 
 
-class _MixtureCrossEntropy(torch.autograd.Function):
-    """Of log-probabilities, which need no normaliser and are not kept."""
-
-    @staticmethod
-    def forward(ctx, log_probabilities: Tensor, labels: Tensor, smoothing: float, vocab_size: int) -> Tensor:
-        loss = (smoothing - 1) * log_probabilities.gather(-1, labels.clamp(min=0).unsqueeze(-1)).squeeze(-1)
-        if smoothing > 0:
-            loss -= smoothing * log_probabilities[:, :vocab_size].mean(dim=-1)
-        ctx.save_for_backward(labels)
-        ctx.smoothing, ctx.vocab_size = smoothing, vocab_size
-        ctx.shape, ctx.dtype = log_probabilities.shape, log_probabilities.dtype
-        return loss.masked_fill_(labels == IGNORE_INDEX, 0.0).sum()
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx, grad: Tensor):
-        (labels,) = ctx.saved_tensors
-        kept = (labels != IGNORE_INDEX).to(ctx.dtype).unsqueeze(-1) * grad
-        gradient = kept.new_zeros(ctx.shape)
-        if ctx.smoothing > 0:
-            gradient[:, : ctx.vocab_size] = kept * (-ctx.smoothing / ctx.vocab_size)
-        gradient.scatter_add_(-1, labels.clamp(min=0).unsqueeze(-1), kept * (ctx.smoothing - 1))
-        return gradient, None, None, None
-
-
-def mixture_cross_entropy(log_probabilities: Tensor, labels: Tensor, smoothing: float, vocab_size: int) -> Tensor:
-    """Summed cross-entropy of a model that copies, against `(1 - smoothing) * one_hot(label) + smoothing / V`.
-
-    The smoothing is over the V words of the vocabulary; the slots behind them, words of one source, have none of it.
-
-    Args:
-        log_probabilities: (..., V + E). labels: (...), `-100` where there is no target. smoothing: in [0, 1).
-        vocab_size: V.
-
-    Returns:
-        A scalar: the sum over targets, natural logarithm.
-    """
-    rows = log_probabilities.reshape(-1, log_probabilities.shape[-1])
-    return _MixtureCrossEntropy.apply(rows, labels.reshape(-1), smoothing, vocab_size)
-
-
 def cross_entropy_from_hidden(
     hidden: Tensor, weight: Tensor, bias: Tensor, labels: Tensor, smoothing: float = 0.0, rows: int = 1024
 ) -> Tensor:

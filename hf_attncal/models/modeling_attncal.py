@@ -239,8 +239,10 @@ class AttnCalSeq2SeqLMMixin:
         logits, copied = self._logits(outputs.last_hidden_state), None
         if self.copying is not None:
             states = outputs.encoder_last_hidden_state
-            copied = copy_source(self.config, input_ids, extended_input_ids, attention_mask, states)
-            logits = self.copying(logits, outputs.last_hidden_state, context.copy_attentions, copied)
+            source = copy_source(self.config, input_ids, extended_input_ids, attention_mask, states)
+            found = outputs.last_hidden_state, context.copy_attentions, source, labels, self.config.label_smoothing
+            logits, loss = self.copying(logits, *found)
+            copied = loss, source
 
         aligned = {}
         if self.uam is not None and (labels is not None or output_uam_probabilities):
