@@ -61,10 +61,13 @@ class _Mixture(torch.autograd.Function):
         mixture = copied.new_empty(*logits.shape[:-1], vocabulary + slots)
         # A word that stands in several places is copied from all of them.
         total = mixture.scatter_(-1, places, 0.0).scatter_add_(-1, places, copied).gather(-1, places)
-        wide = logits.to(copied.dtype)
-        log_normalizer = torch.logsumexp(wide, dim=-1, keepdim=True)
-        shift = generating.unsqueeze(-1) - log_normalizer
-        torch.add(wide, shift, out=mixture[..., :vocabulary])
+        wide, generating = logits.to(copied.dtype), generating.unsqueeze(-1)
+        log_normalizer = None
+        if any(ctx.needs_input_grad):
+            log_normalizer = torch.logsumexp(wide, dim=-1, keepdim=True)
+            torch.add(wide, generating - log_normalizer, out=mixture[..., :vocabulary])
+        else:  # in one kernel, which keeps no normaliser
+            torch.add(torch.log_softmax(wide, dim=-1), generating, out=mixture[..., :vocabulary])
         mixture[..., vocabulary:] = torch.finfo(mixture.dtype).min
         generated = mixture.gather(-1, places)
         impossible = (total == 0) & (places < vocabulary)
@@ -76,8 +79,9 @@ class _Mixture(torch.autograd.Function):
         if labels is not None:
             word = labels.clamp(min=0).unsqueeze(-1)
             label_log = mixture.gather(-1, word)
-            label_generated = wide.gather(-1, word.clamp(max=vocabulary - 1)) + shift
-            label_share = torch.exp(label_generated - label_log).masked_fill_(word >= vocabulary, 0.0)
+            if log_normalizer is not None:
+                of_label = wide.gather(-1, word.clamp(max=vocabulary - 1)) + generating - log_normalizer
+                label_share = torch.exp(of_label - label_log).masked_fill_(word >= vocabulary, 0.0)
             losses = (smoothing - 1) * label_log.squeeze(-1)
             if smoothing > 0:
                 losses -= smoothing * mixture[..., :vocabulary].mean(dim=-1)

@@ -119,6 +119,10 @@ def test_probabilities_loss_and_gradients(family: str, switches: dict, left: boo
     """In one batch with sources whose unknown words differ."""
     model, batch = build(family, label_smoothing=0.1, **switches), batch_of(PAIRS, left)
     outputs = model(**batch, compute_mask_loss=False)
+    with torch.no_grad():
+        alike = model(**batch)
+    assert_close(alike.logits, outputs.logits.detach(), 1e-12)
+    assert_close(alike.nmt_loss, outputs.nmt_loss, 1e-12)
     outputs.loss.backward()
     found = gradients(model)
     model.zero_grad()
