@@ -22,6 +22,7 @@ SETTINGS = {
     "selective_gate": True,
     "calibration": "gated",
     "leaky": True,
+    "copy": True,
     "dropout": 0.0,
 }
 
