@@ -2,11 +2,14 @@
 
 import argparse
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from hf_attncal.data.text import read_lines
 from hf_attncal.inference.loading import load_seq2seq
 
+HYPOTHESES = "test.hypotheses.txt"  # beside a trained model
 DESCRIBED = (
     "model_type",
     "d_model",
@@ -38,6 +41,21 @@ class Frozen:
     def files(self) -> dict[str, Path]:
         """The weights, to be stated by their checksum."""
         return {f"{self.stem}/{path.name}": path for path in sorted(self.folder.glob("*.safetensors"))}
+
+    def hypotheses(self, sources: Sequence[str], path: Path) -> list[str]:
+        """What the training has made of the sources of its test text in the end.
+
+        Raises:
+            ValueError: its file is not there, or has another number of lines than `sources`, which stand in `path`.
+        """
+        file = self.folder / HYPOTHESES
+        found = read_lines(file)
+        if len(found) != len(sources):
+            raise ValueError(
+                f"{file} has {len(found)} lines for {len(sources)} of {path}. Give the folder of a model trained with "
+                "this test text."
+            )
+        return found
 
     def load(self):
         """Model, in evaluation mode, and tokenizer, in float32 on the CPU."""

@@ -38,7 +38,7 @@ RECURRENT = {"baseline": "Marian", "luong_none": "no attention"} | {
 }
 # Files of results/headlines_rouge/ -> what tables and headlines call them.
 SUMMARISERS = {"base": "base", "seass": "seass", "seass_uam": "seass+uam"}
-# Aligner of copied words -> the model, and the name of its links in results/recurrent/copies/.
+# Aligner of copied words in reference headlines -> the model, and the name of its links in results/recurrent/copies/.
 COPYISTS = {"attention": ("seass", "attention"), "uam": ("seass_uam", "uam")}
 COMMANDS = ("help", "version", "usage_error", "score")
 
@@ -281,7 +281,7 @@ def discrete() -> Iterator[dict]:
 
 
 def recurrent() -> Iterator[dict]:
-    """Recurrent models: ROUGE and copied words of headlines, BLEU and AER of translation."""
+    """Recurrent models: ROUGE and copied words of headlines, BLEU and AER of translation, speed."""
     runs = {setting: read_all(f"headlines_rouge/{setting}_seed*") for setting in SUMMARISERS}
     seass = {
         run["config"]["training"]["seed"]: (run["test"]["rouge1"], at(file, "test", "rouge1"))
@@ -295,7 +295,8 @@ def recurrent() -> Iterator[dict]:
     for setting, (model, links) in COPYISTS.items():
         runs = read_all(f"recurrent/copies/{model}_seed*")
         if runs:
-            scored = {at(file, "alignment", links, "accuracy"): run["alignment"][links] for file, run in runs.items()}
+            keys = ("alignment", "reference", links)
+            scored = {at(file, *keys, "accuracy"): _follow(run, keys) for file, run in runs.items()}
             name = f"recurrent/headlines/{setting}/alignment_accuracy"
             yield percentage(name, scored, "accuracy", seeds=seeds_of(runs))
     for setting in list(RECURRENT)[1:]:
@@ -309,6 +310,17 @@ def recurrent() -> Iterator[dict]:
             for file, run in runs.items()
         }
         yield percentage(f"recurrent/{pair}/{setting}/test_aer", scored, seeds=seeds_of(runs))
+    for file, result in read_all("benchmark_recurrent_cpu").items():
+        beams, most = result["config"]["beams"], max(result["config"]["searches"])
+        timed = {"train": "training", f"beam{beams}": f"search_{most}"}
+        for (name, what), peer in product(timed.items(), ("plain", "joeynmt")):
+            keys = ("variants", "fed", peer, what, "speed_ratio")
+            if peer in result["variants"].get("fed", {}):
+                yield repeated(f"recurrent/speed/{name}_over_{peer}", "times", file, result, *keys)
+        if "uam" in result["switches"]:
+            for name, what in timed.items():
+                keys = ("switches", "uam", what, "time_ratio")
+                yield repeated(f"recurrent/speed/uam/{name}_time_ratio", "times", file, result, *keys)
 
 
 def recurrent_labels(settings: Collection[str]) -> dict[str, str]:

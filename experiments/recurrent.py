@@ -14,9 +14,9 @@ all models, and results/recurrent/aer/ and results/recurrent/copies/, a file for
 - `aer`: the attention of a model as an aligner. Layer, heads and step (that which predicts the word, or the one after,
   which reads it) are chosen by the error rate on dev, and then the rule: the best source word, or all above a
   threshold.
-- `copies`: how often a word of a reference headline that stands exactly once in the text is aligned with it there,
-  each with its best source word: by the attention of the step that predicts it, of the one after, and by the module of
-  UAM.
+- `copies`: how often a word of a headline that stands exactly once in the text is aligned with it there, each with its
+  best source word: by the attention of the step that predicts it, of the one after, and by the module of UAM. Of the
+  reference headlines, which the model is made to write, and of those that it wrote itself after its training.
 """
 
 import argparse
@@ -33,7 +33,7 @@ from adapter_attention import measure as chosen_attention
 from adapter_attention import read_gold
 from aligners import FILES
 from committed import RESULTS, markdown
-from frozen import Frozen, add_models, read_models
+from frozen import HYPOTHESES, Frozen, add_models, read_models
 from headlines import UNFED, recurrent_labels
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader
@@ -44,13 +44,12 @@ from hf_attncal.alignment.gold import THRESHOLDS, Gold, score_aligner
 from hf_attncal.analysis.plots import lines
 from hf_attncal.analysis.reading import decoder_size
 from hf_attncal.data.corpora import load_parallel, tokenize_pairs
-from hf_attncal.data.text import read_lines, read_pairs
+from hf_attncal.data.text import read_pairs
 from hf_attncal.metrics import records
 from hf_attncal.metrics.bleu import bleu
 from hf_attncal.metrics.copies import COPIES, copy_accuracy, copy_counts
 from hf_attncal.metrics.perplexity import perplexity
 
-HYPOTHESES = "test.hypotheses.txt"  # beside a trained model
 DEV = ("val.en", "val.de")
 TEST = ("test_2016_flickr.en", "test_2016_flickr.de")
 HEADLINES = ("test.src", "test.tgt")
@@ -102,12 +101,7 @@ def translation(args: argparse.Namespace) -> list[list[str]]:
     for frozen in models:
         run = json.loads((frozen.folder / "results.json").read_text(encoding="utf-8"))
         smoothing = run["config"]["model"].get("label_smoothing", 0)
-        hypotheses = read_lines(frozen.folder / HYPOTHESES)
-        if len(hypotheses) != len(sources):
-            raise ValueError(
-                f"{frozen.folder / HYPOTHESES} has {len(hypotheses)} lines for {len(sources)} of {TEST[0]}. Give the "
-                "folder of a model trained with this test text."
-            )
+        hypotheses = frozen.hypotheses(sources, args.data / TEST[0])
         found = {
             "seed": frozen.seed,
             "test_bleu": run["test"]["bleu"],
@@ -212,25 +206,35 @@ def aligners_of(model, tokenizer) -> dict[str, WordAligner]:
 def copies(args: argparse.Namespace) -> list[list[str]]:
     """Write the accuracy on copies of each model; the rows of a table."""
     files = {name: args.data / name for name in HEADLINES}
-    pairs = list(zip(*read_pairs(*files.values()), strict=True))
+    sources, references = read_pairs(*files.values())
+    config = {"experiment": "recurrent", "part": "copies", "data": args.data.name, "bootstrap": args.bootstrap}
     rows = []
     for frozen in read_models(args.models):
+        targets = {"reference": references, "generated": frozen.hypotheses(sources, files[HEADLINES[0]])}
         model, tokenizer = frozen.load()
-        measured, counts = {}, {}
-        for name, aligner in aligners_of(model, tokenizer).items():
-            links = [alignment.links for alignment in aligner.align(pairs)]
-            counts[name] = copy_counts(pairs, links)
-            measured[name] = asdict(copy_accuracy(pairs, links, bootstrap=args.bootstrap))
-            rows.append([f"{frozen.stem}, {name}", *(f"{100 * measured[name][key]:.1f}" for key in ACCURACIES)])
-        config = {"experiment": "recurrent", "part": "copies", "data": args.data.name, "bootstrap": args.bootstrap}
-        result = records.record(config | frozen.config(model), files | frozen.files) | {"alignment": measured}
-        if {"attention", "uam"} <= counts.keys():
-            of_pairs = counts["attention"], counts["uam"]
-            interval = COPIES.paired_interval(*of_pairs, args.bootstrap, 0) if args.bootstrap else None
-            difference = measured["uam"]["accuracy"] - measured["attention"]["accuracy"]
-            result["uam_minus_attention"] = {"accuracy": difference, "interval": interval}
-        records.write(result, args.output / "copies" / f"{frozen.stem}.json")
+        aligners = aligners_of(model, tokenizer)
+        measured = {}
+        for text, headlines in targets.items():
+            pairs = list(zip(sources, headlines, strict=True))
+            measured[text] = scores = accuracies(aligners, pairs, args.bootstrap)
+            for name in aligners:
+                shares = (f"{100 * scores[name][key]:.1f}" for key in ACCURACIES)
+                rows.append([f"{frozen.stem}, {text}, {name}", *shares])
+        head = records.record(config | frozen.config(model), files | frozen.files)
+        records.write(head | {"alignment": measured}, args.output / "copies" / f"{frozen.stem}.json")
     return rows
+
+
+def accuracies(aligners: dict[str, WordAligner], pairs: list[tuple[str, str]], bootstrap: int) -> dict[str, dict]:
+    """The score of each, and how much better the module does than attention, with the interval of that."""
+    links = {name: [found.links for found in aligner.align(pairs)] for name, aligner in aligners.items()}
+    scores = {name: asdict(copy_accuracy(pairs, found, bootstrap=bootstrap)) for name, found in links.items()}
+    if {"attention", "uam"} <= links.keys():
+        counts = (copy_counts(pairs, links[name]) for name in ("attention", "uam"))
+        interval = COPIES.paired_interval(*counts, bootstrap, 0) if bootstrap else None
+        difference = scores["uam"]["accuracy"] - scores["attention"]["accuracy"]
+        scores["uam_minus_attention"] = {"accuracy": difference, "interval": interval}
+    return scores
 
 
 ACCURACIES = ("accuracy", "by_chance", "one_place")

@@ -4,7 +4,7 @@ import statistics
 
 from committed import (
     NOT_RUN,
-    device,
+    conditions,
     markdown,
     mean_and_spread,
     percent_with_interval,
@@ -15,8 +15,11 @@ from committed import (
 from headlines import RECURRENT, SUMMARISERS, by_setting, recurrent_labels
 
 ROUGE = {"rouge1": "ROUGE-1", "rouge2": "ROUGE-2", "rougeL": "ROUGE-L"}
-# Names of links in results/recurrent/copies/ -> what a table calls them.
+# Headlines in results/recurrent/copies/, and names of links there -> what a table calls them.
+TEXTS = ("reference", "generated")
 LINKS = {"attention": "attention", "attention_after": "attention one step later", "uam": "UAM"}
+
+PEERS = {"plain": "plain LSTM", "joeynmt": "JoeyNMT"}  # of benchmarks/recurrent.py
 
 
 def _table(header: list[str], rows: list[list[str]], signature: str = "") -> str:
@@ -47,25 +50,30 @@ def rouge() -> str:
 
 
 def copies() -> str:
-    """Copied words of reference headlines that are aligned with the word that they copy, in percent."""
-    rows, signature, baselines = [], "", None
+    """Copied words of headlines that are aligned with the word that they copy, in percent."""
+    rows, signature, baselines = [], "", {}
     for (setting,), runs in by_setting("recurrent/copies/*").items():
         for name, label in LINKS.items():
-            scores = [run["alignment"][name] for run in runs.values() if name in run["alignment"]]
-            if not scores:
+            texts = {
+                text: [run["alignment"][text][name] for run in runs.values() if name in run["alignment"][text]]
+                for text in TEXTS
+            }
+            first = next(iter(texts["reference"]), None)
+            if first is None:
                 continue
-            baselines, signature = scores[0], f"`{scores[0]['signature']}`"
-            interval = percent_with_interval(scores[0]["accuracy"], scores[0]["interval"])
-            all_seeds = mean_and_spread([100 * score["accuracy"] for score in scores], digits=1)
-            rows.append([f"{SUMMARISERS.get(setting, setting)}, {label}", all_seeds, interval])
-    if baselines is not None:
+            baselines, signature = first, f"`{first['signature']}`"
+            shares = [mean_and_spread([100 * score["accuracy"] for score in found], 1) for found in texts.values()]
+            shares.insert(1, percent_with_interval(first["accuracy"], first["interval"]))
+            rows.append([f"{SUMMARISERS.get(setting, setting)}, {label}", *shares])
+    if baselines:
         for name, label in (
             ("by_chance", "a word drawn at random"),
             ("one_place", "the best one place, by hindsight"),
         ):
-            rows.append([label, f"{100 * baselines[name]:.1f}", "-"])
+            rows.append([label, f"{100 * baselines[name]:.1f}", "-", "-"])
         signature = f"{baselines['copies']:,} copies among {baselines['target_words']:,} words; {signature}"
-    return _table(["aligned with what they copy, percent", "all seeds", "first seed (95 %)"], rows, signature)
+    header = ["aligned with what they copy, percent", "reference", "first seed (95 %)", "generated"]
+    return _table(header, rows, signature)
 
 
 def translation() -> str:
@@ -124,15 +132,27 @@ def gold_links() -> str:
 
 
 def speed() -> str:
-    """How many times as fast a training step and a beam search are as those of an LSTM without attention."""
-    rows, notes = [], ""
+    """How many times as fast ours are as a plain LSTM and as JoeyNMT's models, and what each switch costs."""
+    text = ""
     for result in read_all("benchmark_recurrent_*").values():
         config = result["config"]
-        for variant, parts in result["variants"].items():
-            speeds = (ratio(parts[part]["speed_ratio"]) for part in ("training", "search"))
-            rows.append([f"{variant}, {device(result)}", *speeds])
-        notes = f"{config['batch']} sentences of {config['length']} tokens, beam {config['beams']}"
-    return _table(["times as fast", "training step", "beam search"], rows, notes)
+        timed = ["training", *(f"search_{number}" for number in config["searches"])]
+        columns = ["training step", *(f"search, {number} at once" for number in config["searches"])]
+        rows = [
+            [f"{variant}, {PEERS[peer]}", *(ratio(found[peer][what]["speed_ratio"]) for what in timed)]
+            for variant, found in result["variants"].items()
+            for peer in PEERS
+            if peer in found
+        ]
+        costs = [
+            [switch, *(ratio(cost[what]["time_ratio"]) for what in timed)]
+            for switch, cost in result["switches"].items()
+        ]
+        text += (
+            f"{_table(['times as fast', *columns], rows)}\n{_table(['time over that of `fed`', *columns], costs)}\n"
+        )
+        text += f"{conditions(result)}; beam {config['beams']}, {config['new_tokens']} steps\n"
+    return text or f"{NOT_RUN}\n"
 
 
 RECURRENT_TABLES = {

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 EXTRAS = {
     "adapters": ("peft",),
     "train": ("accelerate", "datasets", "filelock", "peft", "pyyaml", "rich", "sacrebleu"),
-    "rouge": ("rouge-score",),
+    "rouge": ("rouge-score", "nltk"),
     "plot": ("matplotlib",),
     "probe": ("scikit-learn",),
     "evaluate": ("datasets", "evaluate"),

@@ -141,7 +141,7 @@ FAMILIES = {
             "LuongModel",
             "LuongForConditionalGeneration",
             "AutoModelForSeq2SeqLM",
-            "translation",
+            "recurrent",
         ),
     )
 }

@@ -84,6 +84,7 @@ def test_models(work_through):
     assert names["outputs"].calibration_masks[-1].shape[0] == 1
     assert names["found"].source_receptive_fields.shape == (1, *names["found"].cross_attentions[0].shape[2:])
     assert names["attended"].cross_attentions[0].shape[:2] == (2, 1)
+    assert names["rows"].weights.shape == (len(names["rows"].rows), len(names["source"].split()))
 
 
 def test_adapters(work_through):
@@ -110,6 +111,11 @@ def test_language(work_through):
     assert names["fields"].shape == (1, *names["generated"].shape[1:] * 2)
 
 
+def test_summarization(work_through):
+    names = work_through(ROOT / "docs" / "summarization.md", "summariser/results.json", "summaries.txt")
+    assert names["score"].intervals["rouge1"][0] < names["score"].rouge1
+
+
 def test_no_document_with_python_is_left_out():
-    tested = {"README.md", "models.md", "adapters.md", "alignment.md", "data.md", "language.md"}
+    tested = {"README.md", "models.md", "adapters.md", "alignment.md", "data.md", "language.md", "summarization.md"}
     assert {path.name for path in DOCUMENTS if "python" in dict(blocks(path))} == tested

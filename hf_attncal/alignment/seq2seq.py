@@ -13,14 +13,23 @@ Which layer and heads align best differs from model to model: `select_attention`
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from hf_attncal.analysis.reading import Layers, Reading, TokenPair, check_attends, decoder_size, read_pairs
+from hf_attncal.analysis.reading import (
+    Layers,
+    Reading,
+    TokenPair,
+    check_attends,
+    check_uam,
+    decoder_size,
+    has_uam,
+    read_pairs,
+)
 from hf_attncal.analysis.words import word_attention
 from hf_attncal.inference.loading import file_beside, load_seq2seq
 from hf_attncal.metrics import records
@@ -29,8 +38,9 @@ from hf_attncal.models.cross_attention import calibrated_layers
 from .sources import Weights, WeightSource, Words
 
 SETTINGS_FILE = "alignment.json"  # beside the weights of a checkpoint
-# What of a cross-attention is read: the weights that are used, or what each token contributes (Lu et al., eq. 6).
-WEIGHTS = ("attention", "contribution")
+# What is read: of a cross-attention the weights that are used, or what each token contributes (Lu et al., eq. 6); or
+# what the unsupervised alignment module says, as one layer with one head.
+WEIGHTS = ("attention", "contribution", "uam")
 
 
 # ---- settings ----
@@ -41,12 +51,13 @@ class Seq2SeqAttention:
     """Which attention of an encoder-decoder is its word alignment.
 
     Args:
-        layer: decoder layer from 0; a negative one counts from the top.
+        layer: decoder layer from 0; a negative one counts from the top. 0 for `"uam"`, which has one.
         heads: the heads that are averaged, from 0; None for all.
         shift: Shift-Att if True, Naive-Att if False.
         source_prefix: what the model wants in front of every source (">>deu<< ", "translate English to German: ").
         weights: `"attention"`, or `"contribution"` (Lu et al., eq. 6) for a model or adapter with `calibration`, whose
-            masks say what each source token contributes.
+            masks say what each source token contributes, or `"uam"` for a model with `uam`: what its alignment module
+            predicts at the step where the target token is the output (so without `shift`).
 
     Raises:
         ValueError: a value of the wrong kind, no head, a negative head, or a head named twice.
@@ -74,17 +85,38 @@ class Seq2SeqAttention:
                     f"{self.heads!r}."
                 )
             object.__setattr__(self, "heads", tuple(heads))
+        if self.weights == "uam" and (self.layer not in (0, -1) or self.heads not in (None, (0,))):
+            raise ValueError(
+                "`layer` and `heads` are those of attention and must be left out with `weights='uam'`, got "
+                f"{self.layer} and {self.heads}."
+            )
 
     @classmethod
-    def default(cls, layers: int) -> "Seq2SeqAttention":
+    def default(cls, layers: int, weights: str = "attention") -> "Seq2SeqAttention":
         """What to try on a decoder of `layers` layers about which nothing is known.
 
         Shift-Att on the average of all heads in the last layer of the lower half: the third of six, as in Chen et al.
         """
-        return cls(layer=max(0, layers // 2 - 1))
+        if weights == "uam":
+            return cls(layer=0, shift=False, weights=weights)
+        return cls(layer=max(0, layers // 2 - 1), weights=weights)
+
+    @classmethod
+    def default_of(cls, model, weights: str | None = None) -> "Seq2SeqAttention":
+        """What to try on a model about which nothing else is known: its alignment module, if it has one.
+
+        Args:
+            model: an encoder-decoder. weights: one of `WEIGHTS`, if that is known.
+        """
+        if weights is None:
+            weights = "uam" if has_uam(model.config) else "attention"
+        return cls.default(decoder_size(model.config)[0], weights)
 
     def check(self, model) -> None:
-        """Raises ValueError unless the decoder of `model` has this layer and these heads, and masks to be read."""
+        """Raises ValueError unless the decoder of `model` has this layer and these heads, and what is to be read."""
+        if self.weights == "uam":
+            check_uam(model.config)
+            return
         masked = None
         if self.weights == "contribution":
             masked = calibrated_layers(model)
@@ -207,7 +239,6 @@ def read_weights(
 ) -> Iterator[tuple[list[TokenPair], Layers, Reading]]:
     """`read_pairs` for one of `WEIGHTS`, with those weights of every layer, (batch, heads, steps, source)."""
     check_weights(weights)
-    used = weights == "attention"
     for pairs, reading in read_pairs(
         model,
         tokenizer,
@@ -215,10 +246,15 @@ def read_weights(
         targets,
         batch_size=batch_size,
         source_prefix=source_prefix,
-        attentions=used,
-        details=not used,
+        attentions=weights == "attention",
+        details=weights == "contribution",
+        uam=weights == "uam",
     ):
-        yield pairs, reading.attentions if used else reading.contributions, reading
+        if weights == "uam":
+            layers = (reading.uam.unsqueeze(1),)
+        else:
+            layers = reading.attentions if weights == "attention" else reading.contributions
+        yield pairs, layers, reading
 
 
 def between_words(steps: Tensor, pair: TokenPair, shift: bool) -> Tensor:
@@ -243,7 +279,7 @@ def seq2seq_weights(
         tokenizer: its tokenizer.
         sources: source sentences.
         targets: their translations.
-        settings: None for `Seq2SeqAttention.default`.
+        settings: None for `Seq2SeqAttention.default_of`.
         batch_size: most pairs at once. Pairs are batched by length.
 
     Returns:
@@ -268,9 +304,9 @@ def _of_pairs(
     batch_size: int,
 ) -> Iterator[tuple[int, Tensor]]:
     """Index and (target words, source words) of every pair with words on both sides."""
-    chosen = {} if settings is None else {"source_prefix": settings.source_prefix, "weights": settings.weights}
+    settings = settings or Seq2SeqAttention.default_of(model)
+    chosen = {"source_prefix": settings.source_prefix, "weights": settings.weights}
     for pairs, layers, reading in read_weights(model, tokenizer, sources, targets, batch_size=batch_size, **chosen):
-        settings = settings or Seq2SeqAttention.default(len(layers))
         picked = settings.pick(layers)
         for row, pair in enumerate(pairs):
             yield pair.index, between_words(reading.unpadded(picked, row), pair, settings.shift)
@@ -290,7 +326,7 @@ class Seq2SeqSource(WeightSource):
     has_null = False
 
     def __init__(self, model, tokenizer, settings: Seq2SeqAttention | None = None):
-        if not getattr(model.config, "uam", False):  # whose alignment module needs no attention
+        if not has_uam(model.config):  # whose alignment module needs no attention
             check_attends(model.config)
         super().__init__(model, tokenizer, settings)
 
@@ -304,8 +340,15 @@ class Seq2SeqSource(WeightSource):
         return model, tokenizer, saved_settings(name, revision)
 
     def choose(self, **changes: Any) -> None:
-        known = self.settings or Seq2SeqAttention.default(decoder_size(self.model.config)[0])
-        if self.settings is None and "heads" in changes and "layer" not in changes:
+        chosen = self.settings is not None
+        known = self.settings or Seq2SeqAttention.default_of(self.model)
+        if known.weights == "uam" and {"layer", "heads"} & changes.keys():
+            changes = {"weights": "attention"} | changes  # whose they are
+        weights = changes.get("weights", known.weights)
+        if (weights == "uam") != (known.weights == "uam"):  # layer, heads and steps are those of the other one
+            prefix, chosen = known.source_prefix, False
+            known = replace(Seq2SeqAttention.default_of(self.model, weights), source_prefix=prefix)
+        if not chosen and weights != "uam" and "heads" in changes and "layer" not in changes:
             raise ValueError("`heads` are those of one layer, and none is chosen yet: give `layer`, too.")
         self.settings = Seq2SeqAttention.from_dict(known.to_dict() | changes)
 

@@ -21,6 +21,7 @@ from hf_attncal.models.losses import IGNORE_INDEX
 from hf_attncal.models.objective import shift_labels
 
 from .reliability import contributions
+from .repeated import shared_among_places
 
 # One entry for each decoder layer, from 0; None for a layer without.
 Layers = tuple[Tensor | None, ...]
@@ -38,6 +39,9 @@ class Reading:
         uncalibrated: a, the weights before calibration, the same shape.
         masks: m (Lu et al., eq. 3), the same shape.
         nulls: weight of NULL, (batch, heads, steps).
+        uam: what the unsupervised alignment module gives each source position, (batch, steps, source), 0 on source
+            padding; the places of a repeated token share its probability, see `shared_among_places`. None if it was
+            not asked for.
     """
 
     source_mask: Tensor
@@ -46,6 +50,7 @@ class Reading:
     uncalibrated: Layers
     masks: Layers
     nulls: Layers
+    uam: Tensor | None = None
 
     @cached_property
     def contributions(self) -> Layers:
@@ -76,7 +81,12 @@ class TokenPair(NamedTuple):
 
 
 def read(
-    model, batches: Iterable[Mapping[str, Tensor]], *, attentions: bool = True, details: bool = False
+    model,
+    batches: Iterable[Mapping[str, Tensor]],
+    *,
+    attentions: bool = True,
+    details: bool = False,
+    uam: bool = False,
 ) -> Iterator[Reading]:
     """Read batches one by one; nothing of a batch is kept.
 
@@ -89,23 +99,29 @@ def read(
             target; on any device. `decoder_input_ids` are the shifted labels where they are not given.
         attentions: fill `attentions`.
         details: fill `uncalibrated`, `masks` and `nulls`, in the layers that have them.
+        uam: fill `uam`.
 
     Yields:
         A reading for each batch, on the model's device; None in all layers of what was not asked for.
 
     Raises:
-        ValueError: a model that returns no cross-attention.
+        ValueError: a model that returns no cross-attention; `uam` with a model without.
     """
     if attentions:
         check_attends(model.config)
+    if uam:
+        check_uam(model.config)
     for batch in batches:
         inputs = {name: tensor.to(model.device) for name, tensor in batch.items() if torch.is_tensor(tensor)}
         labels = inputs.pop("labels")
         if "decoder_input_ids" not in inputs:
             inputs["decoder_input_ids"] = shift_labels(model, labels)
         with _readable(model, attentions):
-            found = _read_batch(model, inputs, attentions, details)
-        yield Reading(inputs["attention_mask"].bool(), labels != IGNORE_INDEX, *found)
+            found = _read_batch(model, inputs, attentions, details, uam)
+        real, targets = inputs["attention_mask"].bool(), labels != IGNORE_INDEX
+        *layers, tokens = found
+        places = None if tokens is None else shared_among_places(tokens, inputs["input_ids"], real, targets)
+        yield Reading(real, targets, *layers, places)
 
 
 def read_pairs(
@@ -118,15 +134,16 @@ def read_pairs(
     source_prefix: str = "",
     attentions: bool = True,
     details: bool = False,
+    uam: bool = False,
 ) -> Iterator[tuple[list[TokenPair], Reading]]:
     """Read sentence pairs in batches by length, the longest first. Pairs with a side of no word are left out.
 
     Args:
-        model, attentions, details: see `read`.
+        model, attentions, details, uam: see `read`.
         tokenizer: the model's.
         sources: source sentences.
         targets: their translations. One whose tokens do not end in a special token gets one: every token of a word is
-            then a decoder input, too.
+            then a decoder input, too. With `uam` targets are extended as in training, by tokens of no word.
         batch_size: most pairs at once.
         source_prefix: what the model wants in front of every source.
 
@@ -148,6 +165,9 @@ def read_pairs(
     target_tokens = tokenize_words(tokenizer, [targets[n] for n in indices], target=True)
     ended = (_with_end(tokenizer, tokens) for tokens in target_tokens)
     pairs = [TokenPair(*pair) for pair in zip(indices, source_tokens, ended, strict=True)]
+    if uam:
+        check_uam(model.config)
+        pairs = [_with_nulls(pair, model.config.null_token_id) for pair in pairs]
     _check_lengths(model, tokenizer, pairs)
     padding = tokenizer.pad_token_id or model.config.pad_token_id or 0
     lengths = [(len(pair.target.ids), len(pair.source.ids)) for pair in pairs]
@@ -156,7 +176,7 @@ def read_pairs(
         input_ids, attention_mask = padded([pair.source.ids for pair in chosen], padding)
         labels, _ = padded([pair.target.ids for pair in chosen], IGNORE_INDEX)
         batch = {"input_ids": input_ids, "attention_mask": attention_mask, "labels": labels}
-        (reading,) = read(model, [batch], attentions=attentions, details=details)
+        (reading,) = read(model, [batch], attentions=attentions, details=details, uam=uam)
         yield chosen, reading
 
 
@@ -173,6 +193,17 @@ def check_attends(config: PretrainedConfig) -> None:
             f"`attention_window` of this model of type {config.model_type!r} must not be None for its attention to be "
             "read: it has none. Take one trained with an `attention_window`."
         )
+
+
+def check_uam(config: PretrainedConfig) -> None:
+    """Raises ValueError for a model without the unsupervised alignment module."""
+    if not has_uam(config):
+        raise ValueError("Probabilities of source tokens are read from a model with `uam`, got one without.")
+
+
+def has_uam(config: PretrainedConfig) -> bool:
+    """Whether a model has the unsupervised alignment module."""
+    return getattr(config, "uam", False) is True
 
 
 @contextmanager
@@ -194,15 +225,17 @@ def _readable(model, attentions: bool) -> Iterator[None]:
 
 @torch.no_grad()
 def _read_batch(
-    model, inputs: dict[str, Tensor], attentions: bool, details: bool
-) -> tuple[Layers, Layers, Layers, Layers]:
-    """Attentions, uncalibrated attentions, masks and NULLs."""
+    model, inputs: dict[str, Tensor], attentions: bool, details: bool, uam: bool
+) -> tuple[Layers, Layers, Layers, Layers, Tensor | None]:
+    """Attentions, uncalibrated attentions, masks, NULLs and probabilities of source tokens."""
     # By attribute and not by class: a model loaded as remote code has a class of its own.
     ours = [m.layer_idx for m in model.modules() if getattr(m, "switches", None) is not None] if details else []
     inputs = {**inputs, "use_cache": False, "return_dict": True} | ({"output_attentions": True} if attentions else {})
     # Details are recorded by the model with its head. Without them its layer of the vocabulary, which costs as much as
     # many others, is left out.
-    outputs = model(**inputs, output_attention_details=True) if ours else model.base_model(**inputs)
+    extras = {"output_attention_details": True} if ours else {}
+    extras |= {"output_uam_probabilities": True} if uam else {}
+    outputs = (model if extras else model.base_model)(**inputs, **extras)
     if attentions:
         used = getattr(outputs, "cross_attentions", None)
         if not used or any(layer is None for layer in used):
@@ -219,7 +252,8 @@ def _read_batch(
         return tuple(by_number.get(number) for number in range(count))
 
     recorded = map(layers, ("uncalibrated_cross_attentions", "calibration_masks", "null_attentions"))
-    return tuple(used) if attentions else (None,) * count, *recorded
+    tokens = outputs.uam_probabilities if uam else None
+    return tuple(used) if attentions else (None,) * count, *recorded, tokens
 
 
 def _with_end(tokenizer, target: WordTokens) -> WordTokens:
@@ -227,6 +261,13 @@ def _with_end(tokenizer, target: WordTokens) -> WordTokens:
         return target
     end = tokenizer.eos_token_id if tokenizer.eos_token_id is not None else tokenizer.pad_token_id
     return WordTokens(np.append(target.ids, end), np.append(target.word_ids, NO_WORD), target.words)
+
+
+def _with_nulls(pair: TokenPair, null: int) -> TokenPair:
+    ids, word_ids, words = pair.target
+    ends = (0, max(0, len(pair.source.ids) - len(ids)))
+    target = np.pad(ids, ends, constant_values=null), np.pad(word_ids, ends, constant_values=NO_WORD)
+    return pair._replace(target=WordTokens(*target, words))
 
 
 def _check_lengths(model, tokenizer, pairs: list[TokenPair]) -> None:

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from hf_attncal.data.tokenizer import NULL
 from hf_attncal.data.words import NO_WORD, WordTokens
 
 from .reading import read_pairs
@@ -56,6 +57,42 @@ def word_details(
             a, m, phi, used = word_attention(steps, source, target)
             subwords = word_attention(torch.ones_like(steps[0, 0]), source, target).clamp(min=1)
             found[index] = WordDetails(a, m / subwords, phi, used, reliable[row][:, reading.target_mask[row]].cpu())
+    return [found.get(index) for index in range(len(sources))]
+
+
+class SourceRows(NamedTuple):
+    """What the unsupervised alignment module says of one sentence pair (Kiyono et al.), for a heat map.
+
+    Args:
+        rows: what stands beside each row: the target words, and `<null>` for each step behind the end of sentence.
+        weights: (rows, source words); a repeated token as in `shared_among_places`, subwords as in `word_attention`.
+    """
+
+    rows: tuple[str, ...]
+    weights: Tensor
+
+
+def source_rows(
+    model, tokenizer, sources: Sequence[str], targets: Sequence[str], *, batch_size: int = 32
+) -> list[SourceRows | None]:
+    """The source words that each target word stands for, and those that were left out, which the `<null>` steps have.
+
+    Args and errors are those of `read_pairs`; besides, a ValueError for a model without `uam`.
+
+    Returns:
+        The rows of every pair, on the CPU; None for a pair with a side of no word.
+    """
+    found: dict[int, SourceRows] = {}
+    options = {"attentions": False, "uam": True, "batch_size": batch_size}
+    for pairs, reading in read_pairs(model, tokenizer, sources, targets, **options):
+        for row, (index, source, target) in enumerate(pairs):
+            nulls = target.ids == model.config.null_token_id
+            count = int(nulls.sum())
+            word_ids = target.word_ids.copy()
+            word_ids[nulls] = target.words + np.arange(count)
+            extended = WordTokens(target.ids, word_ids, target.words + count)
+            weights = word_attention(reading.unpadded(reading.uam, row).cpu(), source, extended)
+            found[index] = SourceRows((*targets[index].split(), *[NULL] * count), weights)
     return [found.get(index) for index in range(len(sources))]
 
 

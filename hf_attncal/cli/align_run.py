@@ -99,7 +99,7 @@ def add_run(actions: argparse._SubParsersAction) -> None:
         metavar="NAME",
         help=f"how two directions are merged: {', '.join(_SYMMETRIZATIONS)}; without it, the checkpoint's own",
     )
-    attention = parser.add_argument_group("attention of an encoder-decoder; without them, what the checkpoint saved")
+    attention = parser.add_argument_group("what to read of an encoder-decoder; without them, what was saved with it")
     attention.add_argument("--layer", type=int, help="decoder layer from 0; a negative one counts from the top")
     attention.add_argument("--heads", type=_heads, metavar="H,H", help="heads to average, from 0; without it, all")
     attention.add_argument(
@@ -110,8 +110,9 @@ def add_run(actions: argparse._SubParsersAction) -> None:
     attention.add_argument("--source-prefix", metavar="TEXT", help="what the model wants in front of every source")
     attention.add_argument(
         "--weights",
-        choices=("attention", "contribution"),
-        help="read attention, or what each source word contributes (calibrated models and adapters)",
+        choices=("attention", "contribution", "uam"),
+        help="read attention, what each source word contributes (calibrated models and adapters), or the alignment "
+        "module of a model trained with `uam`, which is what is read of such a model unless --layer is given",
     )
     running = add_model_options(
         parser, "folder or Hub name of a Mask-Align or an encoder-decoder checkpoint", lines=True

@@ -30,9 +30,9 @@ def add_select(actions: argparse._SubParsersAction) -> None:
     parser.add_argument("--lowercase", action="store_true", help="lower-case the text")
     parser.add_argument(
         "--weights",
-        choices=("attention", "contribution"),
+        choices=("attention", "contribution", "uam"),
         default="attention",
-        help="what to read; contributions need a calibrated model or adapter",
+        help="what to read; contributions need a calibrated model or adapter, the alignment module one with `uam`",
     )
     parser.set_defaults(run=_run_select)
 

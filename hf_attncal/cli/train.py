@@ -1,4 +1,4 @@
-"""`attncal train`: a translation model from parallel text, or a language model from text."""
+"""`attncal train`: a model that translates or summarises from pairs of text, or a language model from text."""
 
 import argparse
 
@@ -14,27 +14,37 @@ from .training import (
     switches_of,
 )
 
-_JOBS = ("translation", "language")
+_JOBS = ("translation", "summarization", "language")
 
 
 def add_train(commands: argparse._SubParsersAction) -> None:
     """Add the sub-command `train`."""
+    from hf_attncal.families import TRANSLATORS
+
     parser = commands.add_parser(
         "train",
-        help="train a translation model from parallel text, or a language model from text",
+        help="train a model that translates or summarises, or a language model",
         description="Train a translation model (Marian) from parallel text: a vocabulary, a model whose size and "
         "number of steps fit the text, and BLEU on dev and test text. Without dev text, 500 pairs of the text are "
-        "held out for it. The folder is a checkpoint for `attncal translate`. From --text, train a language model: a "
-        "Discrete Transformer, whose every attention chooses one position, with perplexity on dev and test text.",
-        epilog="Several processes: `accelerate launch` or `torchrun` with training/train_translation.py or "
-        "train_language.py.\n\n"
+        "held out for it. The folder is a checkpoint for `attncal translate`. With --task summarization, train a "
+        "recurrent model that writes summaries or headlines, with ROUGE. From --text, train a language model: a "
+        "Discrete Transformer, whose every attention chooses one position, with perplexity.",
+        epilog="Several processes: `accelerate launch` or `torchrun` with training/train_translation.py, "
+        "train_summarization.py or train_language.py.\n\n"
         "examples:\n"
         "  attncal train --source train.en --target train.de --output model --dry-run\n"
         "  attncal train --source train.en --target train.de --output model --minutes 30\n"
+        "  attncal train --source train.en --target train.de --output model --backbone luong\n"
+        "  attncal train --task summarization --source texts.txt --target summaries.txt --output model\n"
         "  attncal train --text train.txt --output model\n"
         "  attncal train --text train.txt --output model tokenizer.kind=words data.end_of_sequence=false",
     )
-    add_text(parser, dev="500 pairs of the text", test="there is no last score")
+    text = add_text(parser, dev="500 pairs of the text", test="there is no last score")
+    text.add_argument(
+        "--task",
+        choices=_JOBS[:2],
+        help="what target is to source: without it a translation; else a summary, and long sources are truncated",
+    )
     language = parser.add_argument_group("text of a language model (without it, source and target)")
     language.add_argument("--text", nargs="+", metavar="FILE", help="sequences, one in a line; .gz and .xz too")
     language.add_argument("--dev-text", metavar="FILE", help="dev text; without it, 500 lines of the text")
@@ -48,6 +58,12 @@ def add_train(commands: argparse._SubParsersAction) -> None:
         help="of a Discrete Transformer: one, or a syntactic and a semantic one; without it Marian to translate, 1 in "
         "a language model, or what --config says",
     )
+    model.add_argument(
+        "--backbone",
+        choices=tuple(TRANSLATORS),
+        help="what translates or summarises: a Transformer, or a recurrent model (luong); without it marian to "
+        "translate, luong to summarise, or what --config says",
+    )
     add_start(model, "model")
     add_running(parser, *_JOBS)
     parser.set_defaults(run=_run_train)
@@ -58,7 +74,7 @@ def _run_train(options: argparse.Namespace) -> None:
     if _is_language(options):
         _train_language(options)
     else:
-        _train_translation(options)
+        _train_pairs(options)
 
 
 def _is_language(options: argparse.Namespace) -> bool:
@@ -71,7 +87,7 @@ def _is_language(options: argparse.Namespace) -> bool:
     pairs = {"--source": options.source, "--dev-source": options.dev_source, "--test-source": options.test_source}
     plain, parallel = (next((name for name, given in found.items() if given), None) for found in (texts, pairs))
     if plain and parallel:
-        raise CommandError(f"{plain} is for a language model, {parallel} for a translation model: give one of them.")
+        raise CommandError(f"{plain} is for a language model, {parallel} for a model of pairs: give one of them.")
     if plain or parallel or not options.config:
         return plain is not None
 
@@ -87,6 +103,11 @@ def _is_language(options: argparse.Namespace) -> bool:
 
 
 def _train_language(options: argparse.Namespace) -> None:
+    for name in ("task", "backbone"):
+        if getattr(options, name):
+            raise CommandError(
+                f"--{name} is for pairs of --source and --target, --text has none. Leave one of them out."
+            )
     switches = switches_of(options)
     if switches:
         raise CommandError(
@@ -99,18 +120,30 @@ def _train_language(options: argparse.Namespace) -> None:
     run_training(options, train_language, LanguageConfig, use="the Python example in {}/README.md", base=base)
 
 
-def _train_translation(options: argparse.Namespace) -> None:
+def _train_pairs(options: argparse.Namespace) -> None:
     model = switches_of(options)
+    if options.backbone:
+        model["backbone"] = options.backbone
     if options.streams:
-        if marian := model.keys() - {"leaky"}:
+        if options.backbone not in (None, "discrete_transformer"):
+            raise CommandError(
+                f"--streams is for a Discrete Transformer, --backbone says {options.backbone}. Leave one of them out."
+            )
+        if marian := model.keys() - {"leaky", "backbone"}:
             raise CommandError(
                 f"--{min(marian)} is for Marian, --streams for a Discrete Transformer, whose every attention "
                 "chooses one token. Leave one of them out."
             )
         model |= {"backbone": "discrete_transformer", "streams": options.streams}
 
-    from hf_attncal.training.translation import TranslationConfig, train_translation
+    base = {"model": model} if model else {}
+    if options.task == "summarization":
+        from hf_attncal.training.summarization import SummarizationConfig, train_summarization
 
-    run_training(
-        options, train_translation, TranslationConfig, use="attncal translate {} < source.txt", base={"model": model}
-    )
+        use = "attncal translate {} --too-long truncate < texts.txt"
+        run_training(options, train_summarization, SummarizationConfig, use=use, base=base)
+    else:
+        from hf_attncal.training.translation import TranslationConfig, train_translation
+
+        use = "attncal translate {} < source.txt"
+        run_training(options, train_translation, TranslationConfig, use=use, base=base)

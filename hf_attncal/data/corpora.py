@@ -211,7 +211,7 @@ class SummaryReport(TokenizationReport):
     @property
     def about_truncated(self) -> str:
         return (
-            f"Truncated {self.truncated} sources to {self.max_source_length} tokens (raise `max_source_length` to "
+            f"Sources truncated to {self.max_source_length} tokens: {self.truncated} (raise `max_source_length` to "
             "read more of them)."
         )
 

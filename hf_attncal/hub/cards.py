@@ -50,10 +50,16 @@ class _Kind:
     pairs: bool = False  # the example is `source ||| target`
 
 
+_SWITCHES = ("calibration", "leaky", "gumbel", "uam")
 _DISCRETE = ("hard_attention", "streams", "leaky", "receptive_field_penalty")
 # By the name of the template.
 _KINDS = {
-    "translation": _Kind(("calibration", "leaky", "gumbel"), "attention-calibration", "translation"),
+    "recurrent": _Kind(
+        ("cell", "score", "attention_window", "input_feeding", "selective_gate", *_SWITCHES),
+        "luong-attention",
+        "translation",
+    ),
+    "translation": _Kind(_SWITCHES, "attention-calibration", "translation"),
     "discrete_translation": _Kind(_DISCRETE, "discrete-transformer", "translation"),
     "language": _Kind(_DISCRETE, "discrete-transformer", "text-generation"),
     "aligner": _Kind(

@@ -97,6 +97,16 @@ class UnsupervisedAlignmentModule(nn.Module):
     def forward(self, hidden_states: Tensor) -> Tensor:
         return self.projection(hidden_states)
 
+    @torch.no_grad()
+    def start_from(self, output_layer: nn.Linear) -> None:
+        """Begin with `q_j` the distribution of the target token: for a trained model, whose copies are aligned then.
+
+        From random weights the loss of a text moves little, as that of `q_j` has a gradient of the size of `q_j`.
+        """
+        self.projection.weight.copy_(output_layer.weight)
+        if output_layer.bias is not None:
+            self.projection.bias.copy_(output_layer.bias)
+
 
 class NullSuppression(SuppressTokensLogitsProcessor):
     """Never generate the token that stands behind the end of a sentence: of a class of its own, as generation keeps

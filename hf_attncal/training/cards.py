@@ -62,10 +62,12 @@ def score_results(score: dict[str, Any], what: str) -> list[Result]:
 
 
 def attention(switches: Any) -> str:
-    """The attention that a configuration with switches describes, or that of a Discrete Transformer, in words."""
+    """The attention that a configuration with switches describes, or that of another family, in words."""
     if hasattr(switches, "hard_attention"):
         streams = "one stream" if switches.streams == 1 else "a syntactic and a semantic stream"
         return f"{'hard' if switches.hard_attention else 'soft'} attention in {streams}"
+    if hasattr(switches, "attention_window") and switches.attention_window is None:
+        return "no attention"
     names = [switches.calibration and f"{switches.calibration} calibration", switches.leaky and "a NULL column"]
     names.append(getattr(switches, "gumbel", False) and "Gumbel choice")
     return " and ".join(name for name in names if name) or "no calibration"

@@ -66,6 +66,32 @@ def translation_defaults(pairs: int, steps: int | None = None) -> dict[str, Any]
     }
 
 
+def recurrent_defaults(pairs: int, steps: int | None = None) -> dict[str, Any]:
+    """Settings of a small recurrent model (`luong`) for so many pairs, as sections of a reference in `configs/`.
+
+    Those of a Marian for as many, but for the model itself; not measured by the amount of text. (The learning rate was
+    chosen on the dev text of Multi30k.)
+
+    Args:
+        pairs: of the training text, translations or summaries.
+        steps: as for `translation_defaults`.
+
+    Raises:
+        ValueError: `pairs` or `steps` below 1.
+    """
+    sections = translation_defaults(pairs, steps)
+    sections["model"] = {
+        "backbone": "luong",
+        "d_model": 256,
+        "encoder_layers": 2,
+        "decoder_layers": 2,
+        "bidirectional": True,
+        "dropout": round(sections["model"]["dropout"] + 0.1, 2),
+        "label_smoothing": sections["model"]["label_smoothing"],
+    }
+    return sections
+
+
 def language_defaults(lines: int, steps: int | None = None) -> dict[str, Any]:
     """Settings of a small language model for so many lines, as sections of `configs/reference_language.yaml`.
 

@@ -1,6 +1,5 @@
 """What jobs share whose models read a text and write another: settings, the run, and scores of what is generated."""
 
-from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,7 +10,7 @@ from accelerate.utils import gather_object
 from datasets import Dataset
 from torch.utils.data import DataLoader
 from tqdm.auto import tqdm
-from transformers import DataCollatorForSeq2Seq, PreTrainedModel, PreTrainedTokenizerBase, TrainerCallback
+from transformers import AutoConfig, DataCollatorForSeq2Seq, PreTrainedModel, PreTrainedTokenizerBase, TrainerCallback
 
 from hf_attncal.analysis.corpus import attention_report
 from hf_attncal.data.collators import NullCollator
@@ -25,6 +24,7 @@ from hf_attncal.models.cross_attention import calibration_of
 from .arguments import AttnCalTrainingArguments
 from .calibrated import AttnCalTrainer
 from .cards import MEASURES, attention, score_results, split_name, write_card
+from .defaults import recurrent_defaults, translation_defaults
 from .planning import plan, settled
 from .presets import anneal, harden, sections_of
 from .run import build_model, build_tokenizer, finish, hold_out, read_text, save_parts, start, train
@@ -52,9 +52,9 @@ class EvaluationConfig:
     dev_lines: Positive | None = None
     dev_beams: Positive = 1
 
-    @abstractmethod
     def score(self, hypotheses: Sequence[str], references: Sequence[str]) -> dict[str, float | str]:
         """Keys of `cards.MEASURES`, and `signature`."""
+        raise NotImplementedError
 
 
 @dataclass
@@ -72,21 +72,19 @@ class Seq2SeqConfig(Settings):
     example: ClassVar[str]  # of the model card
 
     @classmethod
-    def fitted(cls, pairs: int, steps: int | None) -> dict[str, Any]:
-        """Sections that fit so many pairs; see `presets.sections_of`."""
-        raise NotImplementedError
-
-    @classmethod
     def defaults(cls, values):
-        sections = {
-            "model": {"backbone": cls.backbone},
-            "training": TRAINING_DEFAULTS | {"output_dir": f"runs/{cls.job}"},
-        }
-        merge(sections, sections_of(cls.job, cls, values, cls.fitted))
-        if values.get("model", {}).get("init_from"):
-            sections["model"] = {"backbone": cls.backbone}  # the rest is that model's own
+        own = {"backbone": cls.backbone}
+        given = values.get("model", {})
+        backbone = (own | given)["backbone"]
+        sections = {"model": own.copy(), "training": TRAINING_DEFAULTS | {"output_dir": f"runs/{cls.job}"}}
+        if backbone == "luong" and values.get("preset") == "base":
+            raise ValueError("`preset` must be 'small' with `model.backbone` luong, got 'base', which is for Marian.")
+        fitted = recurrent_defaults if backbone == "luong" else translation_defaults
+        merge(sections, sections_of(cls.job, cls, values, fitted))
+        if given.get("init_from"):
+            sections["model"] = own  # the rest is that model's own
         anneal(sections, "model", values)
-        if values.get("model", {}).get("backbone") == "discrete_transformer":
+        if backbone == "discrete_transformer":
             harden(sections, values)
         return sections
 
@@ -174,6 +172,10 @@ def build_seq2seq_model(config: Seq2SeqConfig, tokenizer: PreTrainedTokenizerBas
     model = build_model(TRANSLATORS[section["backbone"]].model_class, section, tokens)
     if section.get("uam") and len(tokenizer) > model.get_input_embeddings().num_embeddings:
         model.resize_token_embeddings(len(tokenizer))
+    if section.get("uam") and section.get("init_from"):
+        had_one = getattr(AutoConfig.from_pretrained(section["init_from"]), "uam", False)
+        if not had_one:
+            model.uam.start_from(model.get_output_embeddings())
     return model
 
 

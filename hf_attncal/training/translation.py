@@ -8,7 +8,6 @@ from sacrebleu.metrics import BLEU
 from hf_attncal.metrics.bleu import bleu
 
 from .cards import SENTENCE
-from .defaults import translation_defaults
 from .seq2seq import EvaluationConfig, Seq2SeqConfig, train_seq2seq
 
 
@@ -30,10 +29,6 @@ class TranslationConfig(Seq2SeqConfig):
     evaluation: BleuConfig = field(default_factory=BleuConfig)
 
     job, backbone, example = "translation", "marian", SENTENCE
-
-    @classmethod
-    def fitted(cls, pairs, steps):
-        return translation_defaults(pairs, steps)
 
 
 def train_translation(config: TranslationConfig, **options: bool) -> dict[str, Any]:

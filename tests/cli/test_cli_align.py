@@ -25,7 +25,9 @@ from hf_attncal.cli import build_parser, main
 from hf_attncal.cli.common import CommandError
 from hf_attncal.cli.streams import join_parts, joined_pairs, read_windows, write_lines
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
+from hf_attncal.models.configuration_luong import LuongConfig
 from hf_attncal.models.configuration_mask_align import MaskAlignConfig
+from hf_attncal.models.modeling_luong import LuongForConditionalGeneration
 from hf_attncal.models.modeling_mask_align import MaskAlignModel
 
 SOURCES = ["the old house", "", "a house", "the the the old old", "   ", "old house is a house", ""]
@@ -526,6 +528,25 @@ def test_the_attention_of_an_encoder_decoder_is_chosen(run, seq2seq):
     assert len(results) == 4
 
 
+def test_the_alignment_module_is_read_unless_attention_is_asked_for(run, tokenizer, tmp_path):
+    special = {"pad_token_id": tokenizer.pad_token_id, "eos_token_id": tokenizer.eos_token_id}
+    special |= {"decoder_start_token_id": tokenizer.pad_token_id, "uam": True, "null_token_id": 5}
+    config = LuongConfig(vocab_size=len(tokenizer), d_model=16, encoder_layers=1, decoder_layers=1, **special)
+    torch.manual_seed(2)
+    model = LuongForConditionalGeneration(config)
+    scatter(model, 0.8)
+    model.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    outputs = {}
+    for options in ("", "--weights uam", "--weights attention", "--layer 0"):
+        status, outputs[options], err = run(tmp_path, *options.split(), "--scores", text=text_of(LINES))
+        assert status == 0, err
+    assert outputs[""] == outputs["--weights uam"] != outputs["--weights attention"] == outputs["--layer 0"]
+    status, _, err = run(tmp_path, "--weights", "uam", "--layer", "1", text="a ||| b\n")
+    assert status == 1
+    assert "`layer` and `heads` are those of attention and must be left out with `weights='uam'`, got 1" in err
+
+
 def test_options_change_saved_settings_one_by_one(run, seq2seq, tmp_path, monkeypatch):
     saved = Seq2SeqAttention(1, (0,), shift=True).save(tmp_path)
     monkeypatch.setattr("hf_attncal.alignment.seq2seq.file_beside", lambda *_: saved)
@@ -541,6 +562,7 @@ def test_options_change_saved_settings_one_by_one(run, seq2seq, tmp_path, monkey
         ("seq2seq", ["--null"], "`null` needs a model with NULL, such as Mask-Align: the model is an encoder-decoder"),
         ("seq2seq", ["--layer", "9"], "`layer` must be from -2 to 1"),
         ("seq2seq", ["--heads", "0"], "`heads` are those of one layer, and none is chosen yet: give `layer`, too"),
+        ("seq2seq", ["--weights", "uam"], "are read from a model with `uam`, got one without"),
         ("seq2seq", ["--symmetrize", "union"], "`symmetrize` must be 'forward' for an encoder-decoder"),
     ],
 )

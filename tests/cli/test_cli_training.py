@@ -183,6 +183,37 @@ def test_streams_make_a_discrete_transformer_that_translates(text, tmp_path):
     assert (tmp_path / "out").read_text().count("\n") == 1
 
 
+def test_a_recurrent_model_translates(text, tmp_path):
+    output = tmp_path / "model"
+    given = ["--backbone=luong", "--calibration=gated", "--steps=2", "tokenizer.vocab_size=150", "model.d_model=16"]
+    assert main(["train", *files(text, "dev"), "--output", str(output), *given, *RUNNING, *SCORING]) == 0
+    model = results(output)["config"]["model"]
+    assert (model["backbone"], model["bidirectional"], model["calibration"]) == ("luong", True, "gated")
+    card = ModelCard.load(output / "README.md")
+    assert (card.data.pipeline_tag, card.data.tags[0]) == ("translation", "luong-attention")
+    assert "Luong et al." in card.text
+    assert "Lu et al." not in card.text
+
+
+def test_train_makes_a_model_that_summarises(text, tmp_path, capsys):
+    """Whose long sources are refused, or truncated as they were in training."""
+    output = tmp_path / "my model"
+    given = ["--task=summarization", "--steps=2", "tokenizer.vocab_size=150", "model.d_model=16"]
+    given += ["data.max_source_length=8", "training.bf16=false", "evaluation.num_beams=1"]
+    assert main(["train", *files(text, "dev", "test"), "--output", str(output), *given]) == 0
+    (told, warned), left = capsys.readouterr(), results(output)
+    assert f"Sources truncated to 8 tokens: {left['pairs']['train']['truncated']} (raise" in warned
+    assert told.endswith(f"\nUse it: attncal translate '{output}' --too-long truncate < texts.txt\n")
+    assert f"; {left['test']['truncated']} of 12 sources cut to 8 tokens\n" in told
+    assert left["config"]["model"]["backbone"] == "luong"
+    assert ModelCard.load(output / "README.md").data.pipeline_tag == "summarization"
+    command = ["translate", str(output), f"--input={text / 'test.en'}", "--device=cpu", "--max-new-tokens=2"]
+    assert main(command) == 1
+    assert "tokens, the model takes at most 8. Split the line, or pass --too-long truncate." in capsys.readouterr().err
+    assert main([*command, "--too-long=truncate"]) == 0
+    assert capsys.readouterr().out.count("\n") == 12
+
+
 # ---- a dry run ----
 
 
@@ -265,11 +296,40 @@ def test_ctrl_c_says_how_to_go_on(moment, text, tmp_path):
         ([], "--source and --target, or --text, must be given, or `data.train` in the file of --config."),
         (
             ["--text={text}/train.en", "--source={text}/train.en", "--target={text}/train.de"],
-            "--text is for a language model, --source for a translation model: give one of them.",
+            "--text is for a language model, --source for a model of pairs: give one of them.",
         ),
         (["--text={text}/train.en", "--leaky"], "--leaky is for the cross-attention"),
         (["--text={text}/train.en", "--calibration=gated"], "--calibration is for the cross-attention"),
         (["--text={text}/train.en", "--output=o", "--preset=base"], "`preset` must be one of ('small',), got 'base'"),
+        (
+            ["--text={text}/train.en", "--task=summarization"],
+            "--task is for pairs of --source and --target, --text has",
+        ),
+        (["--text={text}/train.en", "--backbone=luong"], "--backbone is for pairs of --source and --target"),
+        (
+            ["--source={text}/train.en", "--target={text}/train.de", "--backbone=luong", "--streams=2"],
+            "--streams is for a Discrete Transformer, --backbone says luong. Leave one of them out.",
+        ),
+        (
+            [
+                "--source={text}/train.en",
+                "--target={text}/train.de",
+                "--backbone=luong",
+                "--preset=base",
+                "--output=o",
+            ],
+            "`preset` must be 'small' with `model.backbone` luong, got 'base'",
+        ),
+        (
+            [
+                "--source={text}/dev.en",
+                "--target={text}/dev.de",
+                "--task=summarization",
+                "--output=o",
+                "data.max_source_length=513",
+            ],
+            "`data.max_source_length` must be at most the number of positions of the model (512), got 513.",
+        ),
         (["--text={empty}", "--output=o"], "is empty (0 bytes without text)"),
         (["--dev-text={text}/dev.en", "--output=o"], "--source and --target, or --text, must be given"),
         (

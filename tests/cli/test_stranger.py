@@ -23,6 +23,7 @@ from hf_attncal.training.translation import TranslationConfig
 GIVEN = {
     "train": "--source text --target other --dev-source text --dev-target other --test-source text "
     "--test-target other --config settings --init-from model --output new",
+    "train --task": "--task=summarization --source text --target other --config settings --output new",
     "train --text": "--text text --dev-text text --test-text text --output new",
     "adapt": "model --source text --target other --dev-source text --dev-target other --test-source text "
     "--test-target other --config settings --output new",

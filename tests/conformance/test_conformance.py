@@ -57,6 +57,10 @@ class OffBartTest(BartMixin, unittest.TestCase):
     switches = {}
 
 
+class AlignedMarianTest(MarianMixin, unittest.TestCase):
+    switches = {"uam": True, "null_token_id": 5}
+
+
 class GatedLeakyMarianTest(MarianMixin, unittest.TestCase):
     switches = {"calibration": "gated", "leaky": True}
 
@@ -90,7 +94,7 @@ class GumbelBartTest(BartMixin, unittest.TestCase):
 
 WITHOUT_TOKENS = "what is copied are tokens of the source, which embeddings do not tell"
 OWN_LOSS = (
-    "its loss is computed beside the logits and not of them; tests/models/test_copying.py compares the gradients"
+    "its loss is computed beside the logits, not of them; tests/models/test_copying.py compares gradients"
 )
 
 

@@ -70,7 +70,7 @@ class UnfedLuongTest(LuongMixin, unittest.TestCase):
 
 
 class CalibratedLuongTest(LuongMixin, unittest.TestCase):
-    switches = {"calibration": "gated", "leaky": True, "tie_word_embeddings": True}
+    switches = {"calibration": "gated", "leaky": True, "tie_word_embeddings": True, "uam": True, "null_token_id": 5}
     all_model_classes = (LuongForConditionalGeneration,)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hf_attncal.data.synthetic.english_german import generate_pairs
-from hf_attncal.training import translation
+from hf_attncal.training import seq2seq
 from hf_attncal.training.defaults import translation_defaults
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -58,7 +58,7 @@ def test_a_translation_model_has_the_defaults_of_its_pairs_and_is_scored_on_dev_
         values["model"] |= {"d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "dropout": 0.17}
         return values
 
-    monkeypatch.setattr(translation, "translation_defaults", shortened)
+    monkeypatch.setattr(seq2seq, "translation_defaults", shortened)
     result = run(harness, place, "translation", "--pairs", 50, "--seed", 3)
     assert set(asked) == {50}
     assert list(result)[:4] == ["config", "software", "hardware", "data_sha256"]

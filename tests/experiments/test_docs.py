@@ -13,6 +13,7 @@ from hf_attncal.cli import build_parser
 from hf_attncal.training.adapter import AdapterConfig
 from hf_attncal.training.language import LanguageConfig
 from hf_attncal.training.settings import read_settings
+from hf_attncal.training.summarization import SummarizationConfig
 from hf_attncal.training.translation import TranslationConfig
 from hf_attncal.training.word_alignment import AlignerConfig
 
@@ -101,6 +102,7 @@ def test_training_commands_have_settings_that_exist():
         "adapter": AdapterConfig,
         "aligner": AlignerConfig,
         "language": LanguageConfig,
+        "summarization": SummarizationConfig,
     }
     found = 0
     for document in DOCUMENTS:

@@ -1,5 +1,6 @@
 """The measurements of recurrent models, on tiny random ones, and their tables from made-up results."""
 
+import copy
 import importlib
 import json
 import math
@@ -15,6 +16,7 @@ from transformers import DataCollatorForSeq2Seq
 from hf_attncal import LuongConfig, LuongForConditionalGeneration, WordAligner
 from hf_attncal.alignment import Seq2SeqAttention
 from hf_attncal.data.pharaoh import format_links
+from hf_attncal.data.tokenizer import null_token_id
 from hf_attncal.metrics.copies import copied_words
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -28,11 +30,17 @@ def recurrent():
         yield importlib.import_module("recurrent")
 
 
-def luong(**settings) -> LuongForConditionalGeneration:
+def luong(tokenizer=None, **settings) -> LuongForConditionalGeneration:
     tokens = {name: value for name, value in sized(bpe_tokenizer()).items() if name.endswith("token_id")}
     torch.manual_seed(3)
-    config = LuongConfig(vocab_size=len(bpe_tokenizer()), **SIZES, **tokens, **settings)
+    config = LuongConfig(vocab_size=len(tokenizer or bpe_tokenizer()), **SIZES, **tokens, **settings)
     return randomized(LuongForConditionalGeneration(config)).eval()
+
+
+def with_uam(**settings):
+    """A model with the alignment module, and its tokenizer."""
+    tokenizer = copy.deepcopy(bpe_tokenizer())
+    return luong(tokenizer, uam=True, null_token_id=null_token_id(tokenizer), **settings), tokenizer
 
 
 def write(path: Path, lines) -> None:
@@ -48,10 +56,11 @@ def desk(tmp_path_factory):
         "luong_global2": (luong(), 2),
         "luong_none": (luong(attention_window=None, input_feeding=False), 1),
         "baseline": (text_model("marian", "stock"), 1),
+        "seass_uam": (with_uam()[0], 1),
     }
     for name, (model, seed) in models.items():
         model.save_pretrained(root / name)
-        bpe_tokenizer().save_pretrained(root / name)
+        (with_uam()[1] if name == "seass_uam" else bpe_tokenizer()).save_pretrained(root / name)
         config = {
             "training": {"seed": seed},
             "model": {"label_smoothing": 0.1},
@@ -71,7 +80,9 @@ def desk(tmp_path_factory):
     copied = [" ".join([*source.split()[:2], "unheard"]) for source in SOURCES]
     write(root / "test.src", SOURCES)
     write(root / "test.tgt", copied)
-    return SimpleNamespace(root=root, pairs=list(zip(SOURCES, copied, strict=True)))
+    texts = {"reference": copied, "generated": TARGETS}
+    pairs = {text: list(zip(SOURCES, targets, strict=True)) for text, targets in texts.items()}
+    return SimpleNamespace(root=root, pairs=pairs)
 
 
 def run(recurrent, monkeypatch, desk, output: Path, *arguments: str) -> None:
@@ -147,25 +158,48 @@ def test_error_rates_of_attention_by_choices_of_dev(recurrent, monkeypatch, desk
     assert result["config"]["model"]["model_type"] == "marian"
 
 
+def accuracy(model, tokenizer, settings: Seq2SeqAttention, pairs) -> float:
+    """Of the links of each pair alone."""
+    aligner, copies, right = WordAligner(model, tokenizer, settings), 0, 0
+    for pair in pairs:
+        links = aligner.align([pair])[0].links
+        found = copied_words(*pair)
+        copies, right = copies + len(found), right + sum(link in links for link in found)
+    return right / copies
+
+
 def test_copies_by_attention(recurrent, monkeypatch, desk, tmp_path):
     run(recurrent, monkeypatch, desk, tmp_path, "copies", "luong_global")
     result = json.loads((tmp_path / "copies" / "luong_global_seed1.json").read_text())
-    total = [len(copied_words(*pair)) for pair in desk.pairs]
-    for name, shift in (("attention", False), ("attention_after", True)):
-        aligner = WordAligner(luong(), bpe_tokenizer(), Seq2SeqAttention(0, shift=shift))
-        right = 0
-        for pair in desk.pairs:
-            links = aligner.align([pair])[0].links
-            right += sum((i, j) in links for i, j in copied_words(*pair))
-        measured = result["alignment"][name]
-        assert measured["copies"] == sum(total)
-        assert measured["accuracy"] == right / sum(total)
-    assert set(result["alignment"]) == {"attention", "attention_after"}
-    assert "uam_minus_attention" not in result
+    assert set(result["alignment"]) == {"reference", "generated"}
+    for text, pairs in desk.pairs.items():
+        measured = result["alignment"][text]
+        assert set(measured) == {"attention", "attention_after"}
+        for name, shift in (("attention", False), ("attention_after", True)):
+            expected = accuracy(luong(), bpe_tokenizer(), Seq2SeqAttention(0, shift=shift), pairs)
+            assert measured[name]["accuracy"] == expected
+            assert measured[name]["copies"] == sum(len(copied_words(*pair)) for pair in pairs)
 
 
-def test_without_attention_there_is_nothing_to_compare(recurrent):
-    assert recurrent.aligners_of(luong(attention_window=None, input_feeding=False), bpe_tokenizer()) == {}
+def test_copies_by_the_alignment_module(recurrent, monkeypatch, desk, tmp_path):
+    run(recurrent, monkeypatch, desk, tmp_path, "copies", "seass_uam")
+    result = json.loads((tmp_path / "copies" / "seass_uam_seed1.json").read_text())
+    assert result["config"]["model"]["uam"] is True
+    model, tokenizer = with_uam()
+    for text, pairs in desk.pairs.items():
+        measured = result["alignment"][text]
+        assert set(measured) == {"attention", "attention_after", "uam", "uam_minus_attention"}
+        expected = accuracy(model, tokenizer, Seq2SeqAttention(0, shift=False, weights="uam"), pairs)
+        assert measured["uam"]["accuracy"] == expected
+        difference = measured["uam_minus_attention"]
+        assert difference["accuracy"] == pytest.approx(expected - measured["attention"]["accuracy"])
+        assert difference["interval"][0] <= difference["accuracy"] <= difference["interval"][1]
+
+
+def test_what_a_model_lacks_is_not_compared(recurrent):
+    unattentive = {"attention_window": None, "input_feeding": False}
+    assert recurrent.aligners_of(luong(**unattentive), bpe_tokenizer()) == {}
+    assert set(recurrent.aligners_of(*with_uam(**unattentive))) == {"uam"}
 
 
 def test_what_is_wrong_is_one_line(recurrent, monkeypatch, desk, tmp_path, capsys):
@@ -174,9 +208,10 @@ def test_what_is_wrong_is_one_line(recurrent, monkeypatch, desk, tmp_path, capsy
         run(recurrent, monkeypatch, desk, tmp_path, "multi30k", "empty")
     assert stopped.value.code == 2
     assert "results.json is not there. Give the folder of a finished training." in capsys.readouterr().err
-    monkeypatch.setattr(recurrent, "HYPOTHESES", "short.txt")
+    monkeypatch.setattr(sys.modules["frozen"], "HYPOTHESES", "short.txt")
     (desk.root / "luong_none" / "short.txt").write_text("one\n")
-    with pytest.raises(SystemExit):
-        run(recurrent, monkeypatch, desk, tmp_path, "multi30k", "luong_none")
-    assert "short.txt has 1 lines for 6 of test_2016_flickr.en" in capsys.readouterr().err
+    for part, source in (("multi30k", "test_2016_flickr.en"), ("copies", "test.src")):
+        with pytest.raises(SystemExit):
+            run(recurrent, monkeypatch, desk, tmp_path, part, "luong_none")
+        assert f"short.txt has 1 lines for 6 of {desk.root / source}. Give the folder" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())

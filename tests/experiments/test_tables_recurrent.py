@@ -66,17 +66,19 @@ def test_copied_words(tables, results, recurrent):
         return score | {"accuracy": value, "interval": [value - 0.01, value + 0.01]}
 
     for seed, value in ((1, 0.1), (2, 0.12)):
-        alignment = {"attention": accuracy(value), "attention_after": accuracy(2 * value)}
+        measured = {"attention": accuracy(value), "attention_after": accuracy(2 * value)}
+        alignment = {"reference": measured, "generated": {name: accuracy(0.5) for name in measured}}
         write(results, f"recurrent/copies/seass_seed{seed}", of_seed(seed, "seass") | {"alignment": alignment})
-    alignment = {"attention": accuracy(0.2), "uam": accuracy(0.6)}
+    measured = {"attention": accuracy(0.2), "uam": accuracy(0.6), "uam_minus_attention": {"accuracy": 0.4}}
+    alignment = {"reference": measured, "generated": measured | {"uam": accuracy(0.9)}}
     write(results, "recurrent/copies/seass_uam_seed1", of_seed(1, "seass_uam") | {"alignment": alignment})
     assert recurrent["copies"]().splitlines()[2:] == [
-        "| seass, attention | 11.0 ± 1.0 (2 seeds) | 10.0 (9.0 to 11.0) |",
-        "| seass, attention one step later | 22.0 ± 2.0 (2 seeds) | 20.0 (19.0 to 21.0) |",
-        "| seass+uam, attention | 20.0 | 20.0 (19.0 to 21.0) |",
-        "| seass+uam, UAM | 60.0 | 60.0 (59.0 to 61.0) |",
-        "| a word drawn at random | 3.5 | - |",
-        "| the best one place, by hindsight | 14.0 | - |",
+        "| seass, attention | 11.0 ± 1.0 (2 seeds) | 10.0 (9.0 to 11.0) | 50.0 ± 0.0 (2 seeds) |",
+        "| seass, attention one step later | 22.0 ± 2.0 (2 seeds) | 20.0 (19.0 to 21.0) | 50.0 ± 0.0 (2 seeds) |",
+        "| seass+uam, attention | 20.0 | 20.0 (19.0 to 21.0) | 20.0 |",
+        "| seass+uam, UAM | 60.0 | 60.0 (59.0 to 61.0) | 90.0 |",
+        "| a word drawn at random | 3.5 | - | - |",
+        "| the best one place, by hindsight | 14.0 | - | - |",
         "",
         "3,676 copies among 6,587 words; `C`",
     ]
@@ -86,7 +88,7 @@ def test_copied_words(tables, results, recurrent):
         "recurrent/headlines/uam/alignment_accuracy": 60,
     }
     uam = found["recurrent/headlines/uam/alignment_accuracy"]
-    assert uam["source"] == ["results/recurrent/copies/seass_uam_seed1.json#/alignment/uam/accuracy"]
+    assert uam["source"] == ["results/recurrent/copies/seass_uam_seed1.json#/alignment/reference/uam/accuracy"]
     assert (uam["unit"], uam["signature"], uam["seeds"]) == ("%", "C", [1])
     assert uam["spread"] == {"interval_95": pytest.approx([59, 61])}
 
@@ -149,16 +151,35 @@ def test_gold_links(tables, results, recurrent):
 
 
 def test_speed(tables, results, recurrent):
-    def times(median: float) -> dict:
-        return {"speed_ratio": {"median": median, "min": median / 2, "max": 2 * median}}
+    def times(median: float, measure: str = "speed_ratio") -> dict:
+        return {measure: {"median": median, "min": median / 2, "max": 2 * median}}
 
-    parts = {"training": times(1.0), "search": times(2.0)}
-    config = {"batch": 32, "length": 25, "beams": 20, "seed": 1}
-    hardware = {"cpu": "a processor", "threads": 1}
-    result = {"config": config, "hardware": hardware, "variants": {"fed": parts}}
+    measured = {"training": times(1.5), "search_1": times(2.0), "search_64": times(3.0)}
+    uam = {what: times(1.0, "time_ratio") for what in measured}
+    variants = {"fed": {"parameters": 5, "plain": measured, "joeynmt": measured | {"about": {}}}}
+    sizes = {"batch": 96, "length": 16, "bf16": False, "beams": 20, "new_tokens": 16, "searches": [1, 64], "seed": 1}
+    result = {"config": sizes, "hardware": {"cpu": "a processor", "threads": 1}}
+    result |= {"variants": variants | {"no-attention": {"plain": measured}}, "switches": {"uam": uam}}
     write(results, "benchmark_recurrent_cpu", result)
-    assert recurrent["recurrent-speed"]().splitlines()[2:] == [
-        "| fed, a processor, 1 thread(s) | 1.00 (0.50 to 2.00) | 2.00 (1.00 to 4.00) |",
+    ratios = "1.50 (0.75 to 3.00) | 2.00 (1.00 to 4.00) | 3.00 (1.50 to 6.00) |"
+    assert recurrent["recurrent-speed"]().splitlines() == [
+        "| times as fast | training step | search, 1 at once | search, 64 at once |",
+        "| --- | ---: | ---: | ---: |",
+        f"| fed, plain LSTM | {ratios}",
+        f"| fed, JoeyNMT | {ratios}",
+        f"| no-attention, plain LSTM | {ratios}",
         "",
-        "32 sentences of 25 tokens, beam 20",
+        "| time over that of `fed` | training step | search, 1 at once | search, 64 at once |",
+        "| --- | ---: | ---: | ---: |",
+        f"| uam |{' 1.00 (0.50 to 2.00) |' * 3}",
+        "",
+        "a processor, 1 thread(s), float32, 96 x 16 tokens; beam 20, 16 steps",
     ]
+    assert {name: figure["value"] for name, figure in figures(tables).items()} == {
+        "recurrent/speed/train_over_plain": 1.5,
+        "recurrent/speed/train_over_joeynmt": 1.5,
+        "recurrent/speed/beam20_over_plain": 3,
+        "recurrent/speed/beam20_over_joeynmt": 3,
+        "recurrent/speed/uam/train_time_ratio": 1,
+        "recurrent/speed/uam/beam20_time_ratio": 1,
+    }

@@ -122,7 +122,8 @@ def test_what_is_imported_is_required_and_what_is_required_is_imported():
             elif isinstance(node, ast.ImportFrom) and not node.level:
                 imported.add(node.module.partition(".")[0])
     others = {
-        {"yaml": "pyyaml", "sklearn": "scikit-learn"}.get(name, name) for name in imported - sys.stdlib_module_names
+        {"yaml": "pyyaml", "sklearn": "scikit-learn", "rouge_score": "rouge-score"}.get(name, name)
+        for name in imported - sys.stdlib_module_names
     }
     assert others - {"hf_attncal", "huggingface_hub"} == required
 
@@ -205,6 +206,7 @@ def test_what_needs_an_extra_says_in_one_line_which(bare, tmp_path):
         "import hf_attncal.data.corpora": ("accelerate", "train"),
         "import hf_attncal.adapters": ("peft", "adapters"),
         "import hf_attncal.analysis.plots": ("matplotlib", "plot"),
+        "import hf_attncal.metrics.rouge": ("rouge-score", "rouge"),
     }
     told = [
         f"{package} is not installed, which this needs: pip install 'hf_attncal[{extra}]'"

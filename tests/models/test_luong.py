@@ -92,6 +92,33 @@ def test_outputs_of_a_padded_batch_are_those_of_single_sentences(setting: str, l
         assert (weights[n, 0][:, ~real] == 0).all()
 
 
+@pytest.mark.parametrize("real", [[1, 1, 1, 0, 0], [0, 0, 1, 1, 1], [0, 1, 0, 1, 1]], ids=str)
+@pytest.mark.parametrize("cell", ["lstm", "gru"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_padding_changes_no_state_and_no_gradient(dtype: torch.dtype, cell: str, real: list[int]):
+    """Whatever it holds; in float32 with the library's fused kernel for a CPU, in float64 without."""
+    encoder = tiny_luong(cell=cell, bidirectional=True, directions="project").get_encoder().to(dtype)
+    inputs = torch.randn(2, 5, 3, generator=torch.Generator().manual_seed(1), dtype=dtype)
+    mask = torch.tensor([[1, 1, 1, 1, 1], real])
+    kept = mask[1].bool()
+    inputs[1, ~kept] *= 100
+
+    def gradients_of(*outputs) -> dict[str, torch.Tensor]:
+        encoder.zero_grad()
+        sum(
+            (part**2).sum() for output in outputs for part in (output.last_hidden_state, output.final_states)
+        ).backward()
+        return gradients(encoder)
+
+    both = encoder(inputs_embeds=inputs, attention_mask=mask)
+    alone = [encoder(inputs_embeds=inputs[:1]), encoder(inputs_embeds=inputs[1:, kept])]
+    tolerance = 1e-5 if dtype == torch.float32 else 1e-12
+    assert (both.last_hidden_state[1, ~kept] == 0).all()
+    assert_close(both.last_hidden_state[1, kept], alone[1].last_hidden_state[0], tolerance)
+    assert_close(both.final_states, torch.cat([output.final_states for output in alone]), tolerance)
+    assert_gradients_close(gradients_of(both), gradients_of(*alone), tolerance)
+
+
 @pytest.mark.parametrize("setting", SETTINGS)
 def test_gradients(setting: str):
     """Of both objectives, where there are two, each for its own parameters; and the values of losses and penalty."""

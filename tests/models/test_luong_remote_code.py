@@ -22,6 +22,8 @@ SETTINGS = {
     "selective_gate": True,
     "calibration": "gated",
     "leaky": True,
+    "uam": True,
+    "null_token_id": 9,
     "copy": True,
     "dropout": 0.0,
 }
@@ -77,5 +79,5 @@ def test_the_folder(answers: dict, place: str):
         "AutoModelForSeq2SeqLM": "modeling_luong.LuongForConditionalGeneration",
     }
     code = {path.name for path in folder.glob("*.py")}
-    assert {"cache_recurrent.py", "functional_luong.py", "luong_encoder_decoder.py"} <= code
+    assert {"cache_recurrent.py", "functional_luong.py", "luong_encoder_decoder.py", "uam.py"} <= code
     assert not {"modeling_attncal_marian.py", "modeling_attncal_bart.py", "modeling_mask_align.py"} & code

@@ -5,7 +5,14 @@ import itertools
 import pytest
 
 from hf_attncal.training.adapter import AdapterConfig
-from hf_attncal.training.defaults import LEAST_PAIRS, MOST_PAIRS, adapter_defaults, translation_defaults
+from hf_attncal.training.defaults import (
+    LEAST_PAIRS,
+    MOST_PAIRS,
+    adapter_defaults,
+    recurrent_defaults,
+    translation_defaults,
+)
+from hf_attncal.training.summarization import SummarizationConfig
 from hf_attncal.training.translation import TranslationConfig
 
 PAIRS = [1, 500, 2000, 3000, 5000, 10_000, 20_000, 29_000, 50_000, 100_000, 300_000, 1_000_000, 2_000_000, 10**8]
@@ -14,7 +21,7 @@ RISING = {
     "model": ("d_model", "encoder_layers", "decoder_layers"),
     "training": ("max_steps", "tokens_per_batch"),
 }
-JOBS = {"translation": translation_defaults, "adapter": adapter_defaults}
+JOBS = {"translation": translation_defaults, "recurrent": recurrent_defaults, "adapter": adapter_defaults}
 
 
 @pytest.mark.parametrize("defaults", JOBS.values(), ids=JOBS)
@@ -77,6 +84,8 @@ def test_the_jobs_take_them(pairs):
     arguments = config.arguments()
     assert arguments.max_steps == config.training["max_steps"]
     assert config.model["d_model"] % config.model["encoder_attention_heads"] == 0
+    for job in (TranslationConfig, SummarizationConfig):
+        assert job.make(recurrent_defaults(pairs)).model["d_model"] == 256
     adapter = adapter_defaults(pairs)
     adapter["model"]["checkpoint"] = "folder"
     assert AdapterConfig.make(adapter).arguments().learning_rate == 1e-3

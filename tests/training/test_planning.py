@@ -11,7 +11,7 @@ from test_train_translation import ROOT, corpus, settings  # noqa: F401
 from test_trainer import make_trainer, toy_dataset
 from transformers import TrainerCallback
 
-from hf_attncal.training import planning, translation
+from hf_attncal.training import planning, seq2seq
 from hf_attncal.training.averaging import last_checkpoints
 from hf_attncal.training.interrupts import how_to_go_on, saved_on_interrupt
 from hf_attncal.training.planning import Speed, measure, steps_within
@@ -129,9 +129,7 @@ def test_a_run_that_goes_on_is_not_measured_again(config, tmp_path, monkeypatch)
 def test_a_slower_machine_stops_when_the_time_is_over(config, tmp_path, monkeypatch, capsys):
     """It saves what it has, and scores it."""
     monkeypatch.setattr(planning, "measure", lambda trainer: Speed(0.001, None))
-    monkeypatch.setattr(
-        translation.AttnCalTrainer, "wall_seconds", property(lambda self: 25.0 * self.state.global_step)
-    )
+    monkeypatch.setattr(seq2seq.AttnCalTrainer, "wall_seconds", property(lambda self: 25.0 * self.state.global_step))
     results = train_translation(config("minutes=1"))
     assert results["steps"] == 3
     assert results["averaged_checkpoints"][-1] == "checkpoint-3"
@@ -202,7 +200,7 @@ class Interrupts(TrainerCallback):
 
 def interrupted_at(step: int, config, monkeypatch) -> str:
     """Train until a Ctrl-C in this step; what is said."""
-    make = translation.make_trainer
+    make = seq2seq.make_trainer
 
     def making(*arguments):
         trainer = make(*arguments)
@@ -210,7 +208,7 @@ def interrupted_at(step: int, config, monkeypatch) -> str:
         return trainer
 
     with monkeypatch.context() as patched:
-        patched.setattr(translation, "make_trainer", making)
+        patched.setattr(seq2seq, "make_trainer", making)
         with pytest.raises(KeyboardInterrupt) as caught:
             train_translation(config)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

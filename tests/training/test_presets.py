@@ -3,9 +3,15 @@
 import pytest
 
 from hf_attncal.training.adapter import AdapterConfig
-from hf_attncal.training.defaults import adapter_defaults, language_defaults, translation_defaults
+from hf_attncal.training.defaults import (
+    adapter_defaults,
+    language_defaults,
+    recurrent_defaults,
+    translation_defaults,
+)
 from hf_attncal.training.language import LanguageConfig
 from hf_attncal.training.presets import count_lines, names_of, read_preset
+from hf_attncal.training.summarization import SummarizationConfig
 from hf_attncal.training.translation import TranslationConfig
 from hf_attncal.training.word_alignment import AlignerConfig
 
@@ -14,9 +20,15 @@ JOBS = {
     "adapter": AdapterConfig,
     "aligner": AlignerConfig,
     "language": LanguageConfig,
+    "summarization": SummarizationConfig,
 }
 PAIRS = 3000
-FITTED = {"translation": translation_defaults, "adapter": adapter_defaults, "language": language_defaults}
+FITTED = {
+    "translation": translation_defaults,
+    "adapter": adapter_defaults,
+    "language": language_defaults,
+    "summarization": recurrent_defaults,
+}
 fitted = pytest.mark.parametrize(("job", "defaults"), FITTED.items())
 
 
@@ -48,6 +60,7 @@ def test_every_job_has_presets():
         "adapter": ("base", "small"),
         "aligner": ("base", "hmm", "small"),
         "language": ("small",),
+        "summarization": ("small",),
     }
 
 
@@ -82,6 +95,17 @@ def test_what_is_given_wins(data):
     assert (config.model["calibration"], config.model["d_model"], config.tokenizer.vocab_size) == (None, 32, 77)
     assert "calibration" not in made("translation", data).model
     assert made("adapter", data).adapter["calibration"] == "gated"
+
+
+@pytest.mark.parametrize("job", ["translation", "summarization"])
+def test_a_preset_has_the_sizes_of_its_backbone(job, data):
+    recurrent = made(job, data, model={"backbone": "luong"})
+    assert recurrent.model == recurrent_defaults(PAIRS)["model"]
+    assert recurrent.for_steps(40).training["warmup_steps"] == 5
+    for backbone in ("marian", "bart"):
+        assert made(job, data, model={"backbone": backbone}).model["encoder_attention_heads"] == 4
+    with pytest.raises(ValueError, match=r"`preset` must be 'small' with `model.backbone` luong, got 'base'"):
+        made(job, data, model={"backbone": "luong"}, preset="base")
 
 
 @pytest.mark.parametrize(("job", "section"), [("translation", "model"), ("adapter", "adapter")])

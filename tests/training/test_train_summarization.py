@@ -18,6 +18,7 @@ from hf_attncal.metrics.rouge import rouge
 sys.path.insert(0, str(Path(__file__).parents[2] / "training"))
 import train_summarization as script
 
+SIDES = {"source": "src", "target": "tgt"}
 NOUNS, VERBS = ("oil", "gold", "grain", "steel"), ("rises", "falls", "trades")
 PAIRS = [
     (f"{noun} {verb} # pct on the {place} market today , traders said .", f"{noun} {verb} # pct")
@@ -43,7 +44,7 @@ def corpus(tmp_path) -> Path:
     folder.mkdir()
     texts = {"one": PAIRS, "two": [*PAIRS[:5], LONG], "dev": PAIRS[:4], "test": [*PAIRS[3:8], LONG]}
     for name, pairs in texts.items():
-        for side, lines in zip(("src", "tgt"), zip(*pairs, strict=True), strict=True):
+        for side, lines in zip(SIDES.values(), zip(*pairs, strict=True), strict=True):
             (folder / f"{name}.{side}").write_text("\n".join(lines) + "\n", encoding="utf-8")
     return folder
 
@@ -74,20 +75,20 @@ def arguments(corpus: Path, tmp_path: Path, backbone: str = "luong", *overrides:
     return ["--config", str(file), "--data", str(corpus), *overrides]
 
 
-SIDES = {"source": "src", "target": "tgt"}
-
-
-@pytest.mark.parametrize("backbone", SIZES)
-def test_text_to_scored_model(backbone, corpus, tmp_path, capsys):
-    with pytest.warns(UserWarning, match="Truncated 1 sources to 24 tokens"):
-        results = script.main(arguments(corpus, tmp_path, backbone))
+@pytest.mark.parametrize(
+    ("backbone", "switches"),
+    [*((backbone, {}) for backbone in SIZES), ("luong", {"selective_gate": True, "uam": True})],
+)
+def test_text_to_scored_model(backbone, switches, corpus, tmp_path, capsys):
+    with pytest.warns(UserWarning, match="Sources truncated to 24 tokens: 1"):
+        results = script.main(arguments(corpus, tmp_path, backbone, **switches))
     run, printed = tmp_path / "run", capsys.readouterr().out
     assert results == json.loads((run / "results.json").read_text(encoding="utf-8"))
     train = {"max_length": 12, "max_source_length": 24, "kept": 30, "too_long": 0, "truncated": 1}
     assert results["pairs"]["train"].items() >= train.items()
     assert results["pairs"]["dev"]["truncated"] == 0
     assert (results["dev"]["truncated"], results["test"]["truncated"]) == (0, 1)
-    assert "train: Kept 30 of 30 pairs. Truncated 1 sources to 24 tokens (raise" in printed
+    assert "train: Kept 30 of 30 pairs. Sources truncated to 24 tokens: 1 (raise" in printed
     assert f"ROUGE-L {results['test']['rougeL']:.2f}  ROUGE|score:F1|tok:none|stem:no" in printed
     assert "; 1 of 6 sources cut to 24 tokens" in printed
     logged = [entry for entry in results["log_history"] if "eval_rouge2" in entry]
@@ -104,23 +105,22 @@ def test_text_to_scored_model(backbone, corpus, tmp_path, capsys):
     assert again == (run / "test.hypotheses.txt").read_text(encoding="utf-8").split("\n")[:-1]
     score = rouge(again, references, "none")
     assert (results["test"]["rouge1"], results["test"]["signature"]) == (score.rouge1, score.signature)
-    assert (
-        again[-1]
-        == translate(model, tokenizer, [f"{LONG[0]} x y z"], num_beams=2, max_new_tokens=8, too_long="truncate")[0]
-    )
+    longer = [f"{LONG[0]} steel rises"]
+    assert again[-1:] == translate(model, tokenizer, longer, num_beams=2, max_new_tokens=8, too_long="truncate")
 
     card = ModelCard.load(run / "README.md")
     assert card.data.pipeline_tag == "summarization"
     assert "`one.src`, `two.src`, `one.tgt`, `two.tgt`: 30 pairs" in card.text
     assert "| ROUGE-2 on test | " in card.text
     assert "truncation=True" in card.text
+    assert ("`uam`: `True`" in card.text) == ("Kiyono et al." in card.text) == ("uam" in switches)
 
 
 def test_it_learns(corpus, tmp_path):
     """Which words a headline takes from its text."""
     overrides = ("training.max_steps=200", "training.eval_strategy=no", "model.dropout=0.0", "training.bf16=false")
     overrides += ("training.tokens_per_batch=1024", "training.logging_steps=20", "model.d_model=64")
-    with pytest.warns(UserWarning, match="Truncated"):
+    with pytest.warns(UserWarning, match="Sources truncated"):
         results = script.main(arguments(corpus, tmp_path, "luong", *overrides, selective_gate=True))
     assert results["test"]["rouge2"] > 80
 
@@ -131,7 +131,7 @@ def test_a_summary_that_is_too_long_is_left_out_and_its_source_not_counted(corpu
     (corpus / "long.tgt").write_text(f"{LONG[0]}\n{LONG[1]}\noil\noil\n", encoding="utf-8")
     pairs = load_parallel({"source": corpus / "long.src", "target": corpus / "long.tgt"})
     with (
-        pytest.warns(UserWarning, match="Truncated 1 sources to 24"),
+        pytest.warns(UserWarning, match="Sources truncated to 24"),
         pytest.warns(UserWarning, match="a summary of more than 12 tokens"),
     ):
         tokenized, report = tokenize_pairs(pairs, tokenizer, 12, 24)
@@ -150,9 +150,9 @@ def test_a_model_has_positions_for_the_sources(corpus, tmp_path):
 
 def test_resume_gives_the_same_summaries(corpus, tmp_path):
     options = arguments(corpus, tmp_path, "luong", "training.save_strategy=steps", "training.save_steps=2")
-    with pytest.warns(UserWarning, match="Truncated"):
+    with pytest.warns(UserWarning, match="Sources truncated"):
         results = script.main(options)
     shutil.rmtree(tmp_path / "run" / "checkpoint-4")
     (tmp_path / "run" / "results.json").unlink()
-    with pytest.warns(UserWarning, match="Truncated"):
+    with pytest.warns(UserWarning, match="Sources truncated"):
         assert script.main([*options, "--resume"])["test"] == results["test"]
