@@ -93,9 +93,7 @@ class GumbelBartTest(BartMixin, unittest.TestCase):
 
 
 WITHOUT_TOKENS = "what is copied are tokens of the source, which embeddings do not tell"
-OWN_LOSS = (
-    "its loss is computed beside the logits, not of them; tests/models/test_copying.py compares gradients"
-)
+OWN_LOSS = "its loss is computed beside the logits, not of them; tests/models/test_copying.py compares gradients"
 
 
 class CopyingMixin:
