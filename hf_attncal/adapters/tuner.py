@@ -77,7 +77,8 @@ class AttentionCalibrationModel(BaseTuner):
                 "they do not work."
             )
         # With every switch off it is the stock model, and its adapters are those of the stock model.
-        own = [switch for switch in ("calibration", "leaky", "gumbel", "uam") if getattr(model.config, switch, None)]
+        switches = ("calibration", "leaky", "gumbel", "uam", "copy")
+        own = [switch for switch in switches if getattr(model.config, switch, None)]
         if model_type.startswith("attncal_") and own:
             raise ValueError(
                 f"the model must be a stock one, or have every switch off, got model_type '{model_type}' with "

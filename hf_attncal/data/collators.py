@@ -39,6 +39,23 @@ class NullCollator(DataCollatorForSeq2Seq):
         return {**example, "labels": [*targets.tolist(), *nulls]}
 
 
+class CopyCollator(DataCollatorForSeq2Seq):
+    """Batches for a model with `copy` of what `hf_attncal.data.copying.CopyTokenizer` makes of sources and targets.
+
+    As `DataCollatorForSeq2Seq`, with `extended_input_ids` padded like `input_ids`; `copied_words` are left out.
+    """
+
+    def __call__(self, features: Sequence[dict], return_tensors: str | None = None):
+        extended = [np.asarray(example["extended_input_ids"]) for example in features]
+        ours = ("extended_input_ids", "copied_words")
+        plain = [{name: value for name, value in example.items() if name not in ours} for example in features]
+        batch = super().__call__(plain, return_tensors)
+        batch["extended_input_ids"] = batch["input_ids"].clone()
+        real = torch.from_numpy(np.concatenate(extended))
+        batch["extended_input_ids"][batch["attention_mask"].bool()] = real
+        return batch
+
+
 class LanguageCollator:
     """Right-padded batches of what `tokenize_plain` returns, as causal language models take them.
 

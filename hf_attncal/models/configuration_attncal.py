@@ -9,7 +9,7 @@ from transformers.models.bart.configuration_bart import BartConfig
 from transformers.models.marian.configuration_marian import MarianConfig
 
 from .configuration_stock import FromStockMixin
-from .limits import check_labels, check_names, check_sizes
+from .limits import LIMITS, check_labels, check_names, check_sizes
 
 CALIBRATIONS = ("fixed", "annealed", "gated")
 MASK_PROJECTIONS = ("model", "head")
@@ -101,6 +101,15 @@ class AttnCalConfigMixin(FromStockMixin):
         uam_scale: C, which divides the loss of `uam`.
         null_token_id: the token that extends targets, which is never generated; a model with `uam` needs it.
 
+    Args of copying:
+        copy: a word may also be copied from the source, as one head of one cross-attention says (with calibration on,
+            by its calibrated weights). Source and target need one vocabulary.
+        copy_layer: decoder layer of that head, from 0; `None` for the top one.
+        copy_head: the head.
+        max_copied_tokens: E, slots behind the vocabulary for words that only the source has, see
+            `hf_attncal.data.copying`. 0 for subwords, of which none is unknown.
+        unk_token_id: what the decoder reads in place of such a word; needed if there are slots.
+
     Raises:
         StrictDataclassClassValidationError, StrictDataclassFieldValidationError: a value is outside its range or of
             another type; the message names the field, the rule and the value.
@@ -123,11 +132,26 @@ class AttnCalConfigMixin(FromStockMixin):
     uam: bool = False
     uam_scale: float | int = 10.0
     null_token_id: int | None = None
+    copy: bool = False
+    copy_layer: int | None = None
+    copy_head: int = 0
+    max_copied_tokens: int = 0
+    unk_token_id: int | None = None
 
     def __post_init__(self, **kwargs):
         check_labels({"id2label": self.id2label, "num_labels": kwargs.get("num_labels")})
         check_names(kwargs, AttnCalConfigMixin.__annotations__)
         super().__post_init__(**self.without_stock_type(kwargs))
+
+    @property
+    def cross_attention_sizes(self) -> tuple[int, int]:
+        """Numbers of layers with cross-attention, and of heads in each."""
+        return self.decoder_layers, self.decoder_attention_heads
+
+    @property
+    def layer_of_copies(self) -> int:
+        """Number of the layer that `copy_layer` means."""
+        return self.cross_attention_sizes[0] - 1 if self.copy_layer is None else self.copy_layer
 
     def validate_attention_calibration(self):
         """Part of the `@strict` validation of configurations; models do it again before they are built."""
@@ -149,6 +173,37 @@ class AttnCalConfigMixin(FromStockMixin):
             raise ValueError(
                 "`null_token_id` must be a token, and neither padding nor the end of sentence, got "
                 f"{self.null_token_id}."
+            )
+        self._validate_copying()
+
+    def _validate_copying(self):
+        if not 0 <= self.max_copied_tokens <= LIMITS["max_copied_tokens"]:
+            raise ValueError(
+                f"`max_copied_tokens` must be from 0 to {LIMITS['max_copied_tokens']}, got {self.max_copied_tokens}."
+            )
+        if not self.copy:
+            if self.max_copied_tokens:
+                raise ValueError(f"`max_copied_tokens` needs `copy=True`, got {self.max_copied_tokens}. Set it to 0.")
+            return
+        layers, heads = self.cross_attention_sizes
+        chosen = {"copy_layer": (self.layer_of_copies, layers), "copy_head": (self.copy_head, heads)}
+        for name, (value, number) in chosen.items():
+            if not 0 <= value < number:
+                raise ValueError(f"`{name}` must be from 0 to {number - 1} in this model, got {value}.")
+        if self.max_copied_tokens and self.unk_token_id is None:
+            raise ValueError(
+                "`max_copied_tokens` needs `unk_token_id`, what the decoder reads in place of a word without an "
+                "embedding, got None. Set it to the tokenizer's, or `max_copied_tokens` to 0."
+            )
+        if not getattr(self, "share_encoder_decoder_embeddings", True):
+            raise ValueError(
+                "`copy` needs `share_encoder_decoder_embeddings=True`, got False: a token that is copied must be the "
+                "same word on both sides."
+            )
+        if getattr(self, "decoder_layerdrop", 0.0):
+            raise ValueError(
+                f"`copy` needs `decoder_layerdrop` 0, got {self.decoder_layerdrop}: the layer with its attention must "
+                "not be left out."
             )
 
 

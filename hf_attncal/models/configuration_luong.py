@@ -88,6 +88,10 @@ class LuongConfig(AttnCalConfigMixin, PreTrainedConfig):
             self.embedding_size = self.d_model
         super().__post_init__(**kwargs)
 
+    @property
+    def cross_attention_sizes(self) -> tuple[int, int]:
+        return self.num_decoder_layers, self.num_attention_heads
+
     def validate_luong(self):
         """Part of the `@strict` validation of configurations; models do it again before they are built."""
         for name in (*SIZES, "max_source_length"):
@@ -103,7 +107,7 @@ class LuongConfig(AttnCalConfigMixin, PreTrainedConfig):
         if not 0 < self.init_range <= 1e4:
             raise ValueError(f"`init_range` must be > 0 and at most 1e4, got {self.init_range}.")
         if self.attention_window is None:
-            for name in ("input_feeding", "selective_gate"):
+            for name in ("input_feeding", "selective_gate", "copy"):
                 if getattr(self, name):
                     raise ValueError(f"`{name}` needs an `attention_window`, got None. Set it to False.")
         if self.attention_window != "global":

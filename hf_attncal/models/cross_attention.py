@@ -48,12 +48,21 @@ class AttentionContext:
         target_mask: boolean (B, T), True on real target steps; asks for the penalty (second pass) or for the means of
             mask and gate (first pass).
         record_details: keep attention, mask and NULL weights of every layer.
+        copies: report the attention that the model copies by.
     """
 
-    def __init__(self, perturb: bool = False, target_mask: Tensor | None = None, record_details: bool = False):
+    def __init__(
+        self,
+        perturb: bool = False,
+        target_mask: Tensor | None = None,
+        record_details: bool = False,
+        copies: bool = False,
+    ):
         self.perturb = perturb
         self.target_mask = target_mask
         self.record_details = record_details
+        self.copies = copies
+        self.copy_attentions: list[Tensor] = []  # of one head, (B, T, S); of a recurrent decoder one for each step
         self.attentions: list[Tensor] = []
         self.masks: list[Tensor] = []
         self.null_attentions: list[Tensor] = []
@@ -108,8 +117,9 @@ class CrossAttentionMixin:
         config, switches = self.config, self.switches
         context = attention_context or AttentionContext()
         with_weights = context.record_details or kwargs.get("output_attentions", config.output_attentions)
-        with_kernel = config._attn_implementation != "eager" and not with_weights
-        all_off = switches.calibration is None and not switches.leaky and not switches.gumbel
+        copied_by = self._is_copied_by(context)
+        with_kernel = config._attn_implementation != "eager" and not with_weights and not copied_by
+        all_off = switches.calibration is None and not switches.leaky and not switches.gumbel and not copied_by
         if all_off and (with_kernel or not with_weights):
             return super().forward(hidden_states, key_value_states, past_key_values, attention_mask, **kwargs)
 
@@ -256,6 +266,8 @@ class CrossAttentionMixin:
             context.attentions.append(attention)
             if null_attention is not None:
                 context.null_attentions.append(null_attention)
+        if self._is_copied_by(context):
+            self._report_copies(weights, attention, context)
 
         weights = nn.functional.dropout(weights, p=self.dropout, training=self.training)
         output = torch.matmul(weights, value)
@@ -297,6 +309,18 @@ class CrossAttentionMixin:
         else:
             weights = attention * self._fusion_factor(mask, gate).to(attention.dtype)
         return renormalized(weights, attention) if switches.renormalize else weights
+
+    def _is_copied_by(self, context: AttentionContext) -> bool:
+        return context.copies and self.layer_idx == self.config.layer_of_copies
+
+    def _report_copies(self, weights: Tensor, attention: Tensor, context: AttentionContext) -> None:
+        """Weights without dropout, scaled to the mass of the attention: 1, or what NULL leaves of it."""
+        head = self.config.copy_head
+        weights, attention = weights[:, head], attention[:, head]
+        if self.switches.calibration is not None:
+            dtype = _at_least_float32(weights)
+            weights = renormalized(weights.to(dtype), attention.to(dtype))
+        context.copy_attentions.append(weights)
 
     def _gate_of(self, query: Tensor) -> Tensor | None:
         return self.gate(query) if self.switches.calibration == "gated" else None

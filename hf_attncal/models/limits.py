@@ -18,6 +18,7 @@ LIMITS = {
     "max_source_length": 100_000,
     "entries": 1_000_000_000,
     "max_jump": 100_000,
+    "max_copied_tokens": 100_000,
 }
 MAX_PARAMETERS = 10**11
 MAX_LABELS = 100_000  # no model of this package has labels, but transformers makes a name for each
@@ -77,7 +78,7 @@ def check_token_ids(config, vocabulary: int) -> None:
     Raises:
         ValueError: one is no token of the vocabulary; the message names the field, the rule and the value.
     """
-    kinds = "pad", "bos", "eos", "decoder_start", "forced_bos", "forced_eos", "null"
+    kinds = "pad", "bos", "eos", "decoder_start", "forced_bos", "forced_eos", "null", "unk"
     for name in (f"{kind}_token_id" for kind in kinds):
         value = getattr(config, name, None)
         for token in value if isinstance(value, list | tuple) else [value]:

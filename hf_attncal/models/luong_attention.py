@@ -116,6 +116,8 @@ class LuongAttention(CrossAttentionMixin, _Projections):
             output = torch.matmul(weights, source.values)
             if context.record_details:
                 context.attentions.append(weights)
+            if context.copies:
+                self._report_copies(weights, weights, context)
         output = output.reshape(batch, steps, width)
         weights = weights.reshape(batch, 1, steps, -1)
         return torch.tanh(self.output_projection(torch.cat((output, hidden), dim=-1))), weights
@@ -155,12 +157,16 @@ class LuongAttention(CrossAttentionMixin, _Projections):
         # Means of the mask over steps are taken from all of them at once, in `join`.
         targets = context.target_mask.unbind(1) if context.perturb else [None] * steps
         record = context.record_details or not context.perturb
-        return [AttentionContext(context.perturb, None if t is None else t[:, None], record) for t in targets]
+        return [
+            AttentionContext(context.perturb, None if t is None else t[:, None], record, context.copies)
+            for t in targets
+        ]
 
     def join(self, steps: list[AttentionContext], hidden: Tensor, source: Source, context: AttentionContext) -> None:
         """Report to `context` what the steps have reported; hidden: h_t of all of them, (B, T, d)."""
         if steps[0] is context:
             return
+        context.copy_attentions += [tensor for step in steps for tensor in step.copy_attentions]
         recorded = {}
         for name in ("attentions", "masks", "null_attentions"):
             parts = [tensor for step in steps for tensor in getattr(step, name)]

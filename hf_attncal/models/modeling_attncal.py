@@ -2,16 +2,18 @@
 
 import logging as python_logging
 from contextlib import contextmanager, nullcontext
+from types import SimpleNamespace
 
 import torch
 from torch import Tensor
 from transformers.cache_utils import Cache
-from transformers.generation import LogitsProcessorList
+from transformers.generation import GenerationMixin, LogitsProcessorList
 from transformers.modeling_outputs import BaseModelOutput
 from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs, can_return_tuple, logging
 
 from .calibration import CountedStepsMixin, init_part, trains_mask
+from .copying import CopyMechanism, copy_source, known_ids
 from .cross_attention import EARLIER_NAMES, AttentionContext
 from .loading import WholeCheckpointMixin
 from .losses import IGNORE_INDEX
@@ -39,16 +41,19 @@ class AttnCalPreTrainedMixin(CountedStepsMixin, WholeCheckpointMixin):
         """Where every way of switching checkpointing on ends; refuses the reentrant kind on a calibrated model.
 
         Raises:
-            ValueError: reentrant checkpointing on a calibrated model. Its first pass through a layer builds no graph,
-                so the mask penalty would have no gradient, silently.
+            ValueError: reentrant checkpointing on a model that is calibrated or copies. Its first pass through a layer
+                builds no graph, so what the layer reports (the mask penalty, the attention that is copied by) would
+                have no gradient, silently.
         """
         function = kwargs.get("gradient_checkpointing_func")  # a partial of torch's, whose own default is reentrant
         reentrant = enable and getattr(function, "keywords", {}).get("use_reentrant", True)
-        if reentrant and self.config.calibration is not None:
+        if reentrant and (self.config.calibration is not None or self.config.copy):
+            switch, lost = "copy=True", "attention that is copied by"
+            if self.config.calibration is not None:
+                switch, lost = f"calibration={self.config.calibration!r}", "mask network"
             raise ValueError(
-                "`use_reentrant` must be False to train a model with "
-                f"`calibration={self.config.calibration!r}`, got True: reentrant checkpointing loses gradients of the "
-                'mask network. Pass `gradient_checkpointing_kwargs={"use_reentrant": False}`.'
+                f"`use_reentrant` must be False to train a model with `{switch}`, got True: reentrant checkpointing "
+                f'loses gradients of the {lost}. Pass `gradient_checkpointing_kwargs={{"use_reentrant": False}}`.'
             )
         super()._set_gradient_checkpointing(enable=enable, **kwargs)
 
@@ -144,6 +149,7 @@ class AttnCalSeq2SeqLMMixin:
     """`forward` of the models with a language modelling head: logits and the losses."""
 
     uam: UnsupervisedAlignmentModule | None
+    copying: CopyMechanism | None
 
     @can_return_tuple
     def forward(
@@ -162,6 +168,7 @@ class AttnCalSeq2SeqLMMixin:
         output_uam_probabilities: bool | None = None,
         compute_mask_loss: bool | None = None,
         num_items_in_batch: Tensor | int | None = None,
+        extended_input_ids: torch.LongTensor | None = None,
         attention_context: AttentionContext | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> tuple | AttnCalSeq2SeqLMOutput:
@@ -175,12 +182,17 @@ class AttnCalSeq2SeqLMMixin:
                 mode, if there are labels and the mask network is trained (some parameter of it requires a gradient).
             num_items_in_batch: number of target tokens to divide the losses by, where this batch is a part of a larger
                 one (gradient accumulation, several processes); `None` for those of this batch.
+            extended_input_ids: of a model with `copy`, `input_ids` in which an unknown word may be a slot, a number
+                from `vocab_size` to below `vocab_size + max_copied_tokens`; so may be a label and a token that the
+                decoder reads. `None`: no source has such a word.
             attention_context: given by an adapter on this model.
 
         Raises:
             ValueError: the source has length 0; `compute_mask_loss=True` without labels or without calibration;
-                `output_uam_probabilities` without `uam`; `uam` and labels without `input_ids`; in training what
-                `check_training` refuses.
+                `output_uam_probabilities` without `uam`; `uam` and labels without `input_ids`; `extended_input_ids`
+                without `copy`, and what `copy_source` refuses; in training what `check_training` refuses.
+
+        The `logits` of a model with `copy` are log-probabilities, (batch, target, vocab_size + max_copied_tokens).
         """
         calibrated = self.config.calibration is not None
         if compute_mask_loss and (labels is None or not calibrated):
@@ -190,6 +202,8 @@ class AttnCalSeq2SeqLMMixin:
             )
         if output_uam_probabilities and self.uam is None:
             raise ValueError("`output_uam_probabilities=True` needs a model with `uam`, got one without.")
+        if extended_input_ids is not None and self.copying is None:
+            raise ValueError("`extended_input_ids` need a model with `copy`, got one without. Leave them out.")
         if self.training and torch.is_grad_enabled() and compute_mask_loss is not False:
             # Who counts the targets has had labels: the Trainer.
             check_training(self, self.config, labels, own_loss=num_items_in_batch is None)
@@ -201,9 +215,12 @@ class AttnCalSeq2SeqLMMixin:
             if decoder_input_ids is None and decoder_inputs_embeds is None:
                 decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
             targets = labels != IGNORE_INDEX
+        decoder_input_ids = known_ids(decoder_input_ids, self.config)
 
         context = attention_context or AttentionContext(
-            target_mask=targets if calibrated else None, record_details=bool(output_attention_details)
+            target_mask=targets if calibrated else None,
+            record_details=bool(output_attention_details),
+            copies=self.copying is not None,
         )
         outputs = self.model(
             input_ids,
@@ -219,7 +236,13 @@ class AttnCalSeq2SeqLMMixin:
             return_dict=True,
             **kwargs,
         )
-        logits = self._logits(outputs.last_hidden_state)
+        logits, copied = self._logits(outputs.last_hidden_state), None
+        if self.copying is not None:
+            states = outputs.encoder_last_hidden_state
+            source = copy_source(self.config, input_ids, extended_input_ids, attention_mask, states)
+            found = outputs.last_hidden_state, context.copy_attentions, source, labels, self.config.label_smoothing
+            logits, loss = self.copying(logits, *found)
+            copied = loss, source
 
         aligned = {}
         if self.uam is not None and (labels is not None or output_uam_probabilities):
@@ -238,7 +261,7 @@ class AttnCalSeq2SeqLMMixin:
                 }
             uam_loss = aligned.pop("uam_loss", None)
             losses = named_losses(
-                self, logits, labels, num_items_in_batch, self.config, context, decoder_inputs, uam_loss
+                self, logits, labels, num_items_in_batch, self.config, context, decoder_inputs, uam_loss, copied
             )
 
         return AttnCalSeq2SeqLMOutput(
@@ -289,6 +312,9 @@ class AttnCalSeq2SeqLMMixin:
     def generate(self, inputs=None, generation_config=None, logits_processor=None, *args, **kwargs):
         """As transformers'; a model with `uam` never generates the token that extends targets.
 
+        One with `copy` takes `extended_input_ids`, too, and may return numbers of slots, of which
+        `hf_attncal.data.copying.decode_copied` makes words.
+
         Raises:
             ValueError: `output_attention_details` or `output_uam_probabilities`, whose tensors generation would drop.
         """
@@ -301,7 +327,16 @@ class AttnCalSeq2SeqLMMixin:
         if self.uam is not None:
             never = NullSuppression([self.config.null_token_id], device=self.device)
             logits_processor = LogitsProcessorList([never, *(logits_processor or ())])
+        if self.copying is not None and kwargs.get("extended_input_ids") is None:
+            # Generation keeps the source's states, not its tokens.
+            kwargs["extended_input_ids"] = kwargs.get("input_ids") if inputs is None else inputs
         return super().generate(inputs, generation_config, logits_processor, *args, **kwargs)
+
+    def compute_transition_scores(self, sequences, scores, beam_indices=None, normalize_logits=False):
+        """As transformers', of scores as wide as they are: it takes the vocabulary's size for their width."""
+        width = SimpleNamespace(vocab_size=scores[0].shape[-1])
+        wide = SimpleNamespace(config=SimpleNamespace(get_text_config=lambda: width))
+        return GenerationMixin.compute_transition_scores(wide, sequences, scores, beam_indices, normalize_logits)
 
     def _encoded(self, outputs: AttnCalSeq2SeqModelOutput) -> dict[str, Tensor]:
         """What the decoder reads of the encoder, by the names of its arguments."""

@@ -9,6 +9,7 @@ from transformers.models.bart import modeling_bart as hf
 from transformers.utils.output_capturing import OutputRecorder
 
 from .configuration_attncal import AttnCalBartConfig
+from .copying import CopyMechanism
 from .cross_attention import CrossAttentionMixin, DecoderLayerMixin
 from .modeling_attncal import AttnCalModelMixin, AttnCalPreTrainedMixin, AttnCalSeq2SeqLMMixin
 from .uam import UnsupervisedAlignmentModule
@@ -102,4 +103,5 @@ class AttnCalBartForConditionalGeneration(
         self.register_buffer("final_logits_bias", torch.zeros((1, config.vocab_size)))
         self.lm_head = nn.Linear(config.d_model, config.vocab_size, bias=False)
         self.uam = UnsupervisedAlignmentModule(config) if config.uam else None
+        self.copying = CopyMechanism(config) if config.copy else None
         self.post_init()

@@ -9,6 +9,7 @@ from transformers.models.marian import modeling_marian as hf
 from transformers.utils.output_capturing import OutputRecorder
 
 from .configuration_attncal import AttnCalMarianConfig
+from .copying import CopyMechanism
 from .cross_attention import CrossAttentionMixin, DecoderLayerMixin
 from .modeling_attncal import AttnCalModelMixin, AttnCalPreTrainedMixin, AttnCalSeq2SeqLMMixin
 from .uam import UnsupervisedAlignmentModule
@@ -118,4 +119,5 @@ class AttnCalMarianMTModel(AttnCalSeq2SeqLMMixin, AttnCalMarianPreTrainedModel, 
         self.register_buffer("final_logits_bias", torch.zeros((1, target_vocab_size)))
         self.lm_head = nn.Linear(config.d_model, target_vocab_size, bias=False)
         self.uam = UnsupervisedAlignmentModule(config) if config.uam else None
+        self.copying = CopyMechanism(config) if config.copy else None
         self.post_init()

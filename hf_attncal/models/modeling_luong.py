@@ -16,6 +16,7 @@ from transformers.utils import can_return_tuple
 
 from .cache_recurrent import RecurrentCache
 from .configuration_luong import LuongConfig
+from .copying import CopyMechanism
 from .cross_attention import AttentionContext
 from .luong_encoder_decoder import LuongDecoder, LuongEncoder, LuongEncoderOutput, LuongPreTrainedModel
 from .modeling_attncal import AttnCalSeq2SeqLMMixin
@@ -145,6 +146,7 @@ class LuongForConditionalGeneration(AttnCalSeq2SeqLMMixin, LuongPreTrainedModel,
         self.model = LuongModel(config)
         self.lm_head = nn.Linear(config.d_model, config.vocab_size)
         self.uam = UnsupervisedAlignmentModule(config) if config.uam else None
+        self.copying = CopyMechanism(config) if config.copy else None
         tied = {f"model.{name}": f"model.{owner}" for name, owner in self.model._tied_weights_keys.items()}
         if config.tie_word_embeddings:
             owner = "encoder" if config.share_embeddings else "decoder"
@@ -194,7 +196,7 @@ class LuongForConditionalGeneration(AttnCalSeq2SeqLMMixin, LuongPreTrainedModel,
         self, expand_size: int = 1, is_encoder_decoder: bool = False, input_ids: Tensor | None = None, **model_kwargs
     ) -> tuple[Tensor | None, dict[str, Any]]:
         """As transformers', but the beams of a sentence share its source."""
-        shared = ("encoder_outputs", "attention_mask")
+        shared = ("encoder_outputs", "attention_mask", "extended_input_ids")
         source = {name: model_kwargs.pop(name) for name in shared if name in model_kwargs}
         # Without its source there is nothing of an encoder in what is left.
         input_ids, expanded = super()._expand_inputs_for_generation(expand_size, False, input_ids, **model_kwargs)

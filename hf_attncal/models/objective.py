@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from transformers.utils import logging
 
 from .calibration import StepCount, trains_mask, warn_uncounted
+from .copying import CopySource
 from .cross_attention import AttentionContext
 from .gradients import DetachedParameters, attach_gradient
 from .losses import IGNORE_INDEX, cross_entropy_from_hidden, label_smoothed_cross_entropy
@@ -62,6 +63,7 @@ def named_losses(
     context: AttentionContext,
     decoder_inputs: dict[str, Any] | None,
     uam_loss: Tensor | None = None,
+    copied: tuple[Tensor, CopySource] | None = None,
 ) -> dict[str, Tensor]:
     """The losses of `AttnCalSeq2SeqLMOutput` by name.
 
@@ -73,12 +75,17 @@ def named_losses(
         context: what the cross-attentions of the first pass reported.
         decoder_inputs: keyword arguments of the decoder in the first pass, for the second; `None` for no second pass.
         uam_loss: of the unsupervised alignment module, the sum over sentences; `None` without.
+        copied: of a model with `copy`, its cross-entropy, summed over targets, and what it can copy; `None` without.
     """
     labels = labels.to(logits.device)
     num_targets = (labels != IGNORE_INDEX).sum() if num_items_in_batch is None else num_items_in_batch
     if isinstance(num_targets, Tensor):
         num_targets = num_targets.to(logits.device)
-    nmt_loss = label_smoothed_cross_entropy(logits, labels, settings.label_smoothing) / num_targets
+    if copied is None:
+        nmt_loss, source = label_smoothed_cross_entropy(logits, labels, settings.label_smoothing), None
+    else:
+        nmt_loss, source = copied
+    nmt_loss = nmt_loss / num_targets
     losses = {"loss": nmt_loss, "nmt_loss": nmt_loss.detach()}
     if uam_loss is not None:
         uam_loss = uam_loss / num_targets
@@ -88,7 +95,7 @@ def named_losses(
     if context.gate_means:
         losses["gate_mean"] = torch.stack(context.gate_means).mean()
     if decoder_inputs is not None:
-        loss, penalty = mask_loss(model, decoder_inputs, labels, num_targets, settings)
+        loss, penalty = mask_loss(model, decoder_inputs, labels, num_targets, settings, source)
         losses["loss"] = attach_gradient(losses["loss"], loss)
         losses["mask_loss"] = loss.detach()
         losses["mask_penalty"] = penalty.detach()
@@ -101,18 +108,20 @@ def mask_loss(
     labels: torch.LongTensor,
     num_targets: Tensor | int,
     settings,
+    source: CopySource | None = None,
 ) -> tuple[Tensor, Tensor]:
     """The mask networks' objective (Lu et al., eq. 4), `-L_NMT(a_p) + alpha * L_c`, from a second decoder pass.
 
     The pass runs with perturbed weights, and has gradients for the mask networks only.
 
     Args:
-        num_targets: what to divide both terms by. The others: as for `named_losses`.
+        num_targets: what to divide both terms by. source: what the model can copy; `None` for one without `copy`.
+        The others: as for `named_losses`.
 
     Returns:
         The loss, and the penalty `L_c` (eq. 5) in it, before alpha.
     """
-    context = AttentionContext(perturb=True, target_mask=labels != IGNORE_INDEX)
+    context = AttentionContext(perturb=True, target_mask=labels != IGNORE_INDEX, copies=source is not None)
     detached = {
         name: decoder_inputs[name].detach()
         for name in ("encoder_hidden_states", "encoder_final_states", "inputs_embeds")
@@ -124,14 +133,19 @@ def mask_loss(
     head = model.get_output_embeddings()
     bias = getattr(model, "final_logits_bias", None)  # none in M2M100
     labels = labels.to(hidden_states.device)
-    if type(head) is nn.Linear and head.bias is None:
+    if source is None and type(head) is nn.Linear and head.bias is None:
         bias = head.weight.new_zeros(1) if bias is None else bias
         loss = cross_entropy_from_hidden(hidden_states, head.weight, bias, labels, settings.label_smoothing)
-    else:  # something was injected into the output layer, too
+    else:  # copying needs the logits; or something was injected into the output layer, too
         with DetachedParameters():
             logits = head(hidden_states)
-        logits = logits if bias is None else logits + bias
-        loss = label_smoothed_cross_entropy(logits, labels, settings.label_smoothing)
+            logits = logits if bias is None else logits + bias
+        if source is None:
+            loss = label_smoothed_cross_entropy(logits, labels, settings.label_smoothing)
+        else:
+            source, attention = source._replace(states=source.states.detach()), context.copy_attentions
+            with DetachedParameters():
+                _, loss = model.copying(logits, hidden_states, attention, source, labels, settings.label_smoothing)
     penalty = context.mean_penalty(num_targets)
     return settings.mask_penalty * penalty - loss / num_targets, penalty
 

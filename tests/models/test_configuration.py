@@ -45,6 +45,13 @@ BAD_VALUES = [
     ({"null_token_id": -100}, "`null_token_id` must be a token, .*got -100"),
     ({"null_token_id": 7, "eos_token_id": 7}, "`null_token_id` must be .* neither padding nor the end .*, got 7"),
     ({"null_token_id": 7, "pad_token_id": 7}, "`null_token_id` must be .* neither padding nor the end .*, got 7"),
+    ({"copy": True, "copy_layer": 2, "decoder_layers": 2}, "`copy_layer` must be from 0 to 1 in this model, got 2"),
+    ({"copy": True, "copy_layer": -1}, "`copy_layer` must be from 0 to .* got -1"),
+    ({"copy": True, "copy_head": 4, "decoder_attention_heads": 4}, "`copy_head` must be from 0 to 3 .*, got 4"),
+    ({"copy": True, "decoder_layerdrop": 0.1}, "`copy` needs `decoder_layerdrop` 0, got 0.1"),
+    ({"copy": True, "max_copied_tokens": 3}, "`max_copied_tokens` needs `unk_token_id`, .* got None"),
+    ({"copy": True, "max_copied_tokens": -1, "unk_token_id": 3}, "`max_copied_tokens` must be from 0 to .*, got -1"),
+    ({"max_copied_tokens": 3, "unk_token_id": 3}, "`max_copied_tokens` needs `copy=True`, got 3"),
 ]
 BAD_TYPES = [
     ("calibration", 3),
@@ -61,6 +68,11 @@ BAD_TYPES = [
     ("uam", 1),
     ("uam_scale", "10"),
     ("null_token_id", "<null>"),
+    ("copy", 1),
+    ("copy_layer", "top"),
+    ("copy_head", None),
+    ("max_copied_tokens", 2.0),
+    ("unk_token_id", "<unk>"),
 ]
 EVERY_FIELD = {
     "calibration": "fixed",
@@ -80,6 +92,11 @@ EVERY_FIELD = {
     "uam": True,
     "uam_scale": 4,
     "null_token_id": 9,
+    "copy": True,
+    "copy_layer": 0,
+    "copy_head": 1,
+    "max_copied_tokens": 5,
+    "unk_token_id": 3,
 }
 
 

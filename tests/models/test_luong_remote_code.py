@@ -24,6 +24,7 @@ SETTINGS = {
     "leaky": True,
     "uam": True,
     "null_token_id": 9,
+    "copy": True,
     "dropout": 0.0,
 }
 

@@ -21,6 +21,7 @@ MODELS = {
     "marian": {"calibration": "gated", "leaky": True, "gumbel": True},
     "bart": {"calibration": "annealed", "annealing_steps": 10, "mask_projection": "head", "leaky": True},
 }
+MODELS["bart"] |= {"copy": True, "max_copied_tokens": 2, "unk_token_id": 3}
 
 SCHEDULE = {"gumbel_final_temperature": 0.1, "gumbel_temperature_steps": 10, "receptive_field_penalty": 0.1}
 DISCRETE = {"seq2seq": {"streams": 2, **SCHEDULE}, "causal": {"streams": 1, **SCHEDULE}}

@@ -1,0 +1,249 @@
+"""Copying: each word is generated from the vocabulary, or copied from where one head of attention looks.
+
+Shapes use B = batch, T = target steps, S = source tokens, V = vocabulary, E = slots for words that only a source has,
+d = d_model. What is said of a source may have R rows, of which B is a multiple: beams that share their source.
+
+Sources: "Get To The Point: Summarization with Pointer-Generator Networks" (See et al., ACL 2017), "Incorporating
+Copying Mechanism in Sequence-to-Sequence Learning" (Gu et al., ACL 2016), and Lu et al. (TASLP 2022), who copy by one
+head of a Transformer.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from .losses import IGNORE_INDEX
+
+# Probabilities below e^-80 count as such: an underflow must not become an infinite loss or gradient.
+_LOWEST = -80.0
+
+
+class CopySource(NamedTuple):
+    """What can be copied.
+
+    Args:
+        ids: what each source token is among the V + E words, (R, S).
+        real: where a source token is not padding, boolean (R, S).
+        states: of the encoder, (R, S, d).
+    """
+
+    ids: Tensor
+    real: Tensor
+    states: Tensor
+
+
+class Choices(NamedTuple):
+    """What is chosen at each step, (R, N) of them, in float32 at least.
+
+    Args:
+        generating: log p_gen, (R, N).
+        copied: the probability of copying each source token, (R, N, S).
+    """
+
+    generating: Tensor
+    copied: Tensor
+
+
+class _Mixture(torch.autograd.Function):
+    """Log space, changed at the S places of each row; keeps the logits and what is of size (R, N, S).
+
+    The gradient of the loss is that of the logits of another cross-entropy, as cheap: no (R, N, V + E) tensor is made
+    for it. `smoothing` spreads over the V words.
+    """
+
+    @staticmethod
+    def forward(ctx, logits, generating, copied, ids, slots: int, labels: Tensor | None, smoothing: float):
+        vocabulary, places = logits.shape[-1], ids.unsqueeze(1).expand_as(copied)
+        mixture = copied.new_empty(*logits.shape[:-1], vocabulary + slots)
+        # A word that stands in several places is copied from all of them.
+        total = mixture.scatter_(-1, places, 0.0).scatter_add_(-1, places, copied).gather(-1, places)
+        wide, generating = logits.to(copied.dtype), generating.unsqueeze(-1)
+        log_normalizer = None
+        if any(ctx.needs_input_grad):
+            log_normalizer = torch.logsumexp(wide, dim=-1, keepdim=True)
+            torch.add(wide, generating - log_normalizer, out=mixture[..., :vocabulary])
+        else:  # in one kernel, which keeps no normaliser
+            torch.add(torch.log_softmax(wide, dim=-1), generating, out=mixture[..., :vocabulary])
+        mixture[..., vocabulary:] = torch.finfo(mixture.dtype).min
+        generated = mixture.gather(-1, places)
+        impossible = (total == 0) & (places < vocabulary)
+        log_copied = total.clamp(min=math.exp(_LOWEST)).log().masked_fill_(impossible, -math.inf)
+        mixed = torch.logaddexp(generated, log_copied)
+        mixture.scatter_(-1, places, mixed)
+        ctx.set_materialize_grads(False)
+        ctx.smoothing, loss, label_share = smoothing, None, None
+        if labels is not None:
+            word = labels.clamp(min=0).unsqueeze(-1)
+            label_log = mixture.gather(-1, word)
+            if log_normalizer is not None:
+                of_label = wide.gather(-1, word.clamp(max=vocabulary - 1)) + generating - log_normalizer
+                label_share = torch.exp(of_label - label_log).masked_fill_(word >= vocabulary, 0.0)
+            losses = (smoothing - 1) * label_log.squeeze(-1)
+            if smoothing > 0:
+                losses -= smoothing * mixture[..., :vocabulary].mean(dim=-1)
+            loss = losses.masked_fill_(labels == IGNORE_INDEX, 0.0).sum()
+        ctx.save_for_backward(logits, log_normalizer, generated, mixed, total, ids, labels, label_share)
+        return mixture, loss
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, mixture_grad: Tensor | None, loss_grad: Tensor | None):
+        logits, log_normalizer, generated, mixed, total, ids, labels, label_share = ctx.saved_tensors
+        vocabulary, places, smoothing = logits.shape[-1], ids.unsqueeze(1).expand_as(mixed), ctx.smoothing
+        share = torch.exp(generated - mixed)  # of each word, what is generated
+        in_vocabulary = places < vocabulary
+        of_places = torch.zeros_like(mixed)  # gradient of the mixture there
+        generating_grad = mixed.new_zeros(mixed.shape[:-1])
+        of_generated = None
+        if mixture_grad is not None:
+            of_places += mixture_grad.gather(-1, places)
+            of_generated = mixture_grad.scatter(-1, places, of_places * share)[..., :vocabulary]
+            generating_grad += of_generated.sum(dim=-1)
+        if loss_grad is not None:
+            kept = (labels != IGNORE_INDEX).to(mixed.dtype) * loss_grad
+            word, on_label = labels.clamp(min=0).unsqueeze(-1), ((smoothing - 1) * kept).unsqueeze(-1)
+            on_each = (-smoothing / vocabulary * kept).unsqueeze(-1)
+            of_places += on_label * (places == word) + on_each * in_vocabulary
+            on_label = on_label * label_share
+            # What is copied of a word takes its part of the smoothing: once a word, wherever it stands.
+            missing = on_each * (share - 1) * in_vocabulary / _times(ids, vocabulary).unsqueeze(1)
+            generating_grad += (on_label + on_each * vocabulary).squeeze(-1) + missing.sum(dim=-1)
+        logits_grad = (logits.to(mixed.dtype) - log_normalizer).exp_().mul_(-generating_grad.unsqueeze(-1))
+        if of_generated is not None:
+            logits_grad += of_generated
+        if loss_grad is not None:
+            logits_grad.scatter_add_(-1, word.clamp(max=vocabulary - 1), on_label)
+            if smoothing > 0:
+                logits_grad += on_each
+                logits_grad.scatter_add_(-1, places.clamp(max=vocabulary - 1), missing)
+        copied_grad = of_places * torch.exp(-mixed.clamp(min=_LOWEST))
+        copied_grad.masked_fill_((total < math.exp(_LOWEST)) & ~in_vocabulary, 0.0)
+        return logits_grad.to(logits.dtype), generating_grad, copied_grad, None, None, None, None
+
+
+def _times(ids: Tensor, vocabulary: int) -> Tensor:
+    """How often the word of each place stands in its source, (R, S); 1 for slots."""
+    known = ids.clamp(max=vocabulary - 1)
+    ones = (ids < vocabulary).to(torch.float32)
+    counts = ones.new_zeros(len(ids), vocabulary).scatter_add_(-1, known, ones).gather(-1, known)
+    return counts.masked_fill_(ids >= vocabulary, 1.0)
+
+
+def mixture(
+    logits: Tensor, choices: Choices, ids: Tensor, slots: int, labels: Tensor | None = None, smoothing: float = 0.0
+) -> tuple[Tensor, Tensor | None]:
+    """`log P(w) = log(p_gen P_vocab(w) + sum_(s: x_s = w) c_s)` (See et al., eq. 9), with `P_vocab = softmax(logits)`.
+
+    Args:
+        logits: (R, N, V). choices: p_gen and c. ids: (R, S), each below V + E. slots: E.
+        labels: (R, N), `-100` where there is no target. smoothing: in [0, 1).
+
+    Returns:
+        The log-probabilities, (R, N, V + E): a slot that no source token has is at the lowest finite value, one that a
+        source token has not below -80. And with labels their cross-entropy, summed over targets, against
+        `(1 - smoothing) * one_hot(label) + smoothing / V`: slots, words of one source, have none of the smoothing.
+    """
+    return _Mixture.apply(logits, *choices, ids, slots, labels, smoothing)
+
+
+class CopyMechanism(nn.Module):
+    """The switch between generating and copying (See et al., eq. 8), and the mixture of the two.
+
+    The chance to copy is `sigmoid(w^T [z_t; c_t] + b)`: z_t is the decoder's final state, c_t the encoder's states as
+    weighted by the attention that copies.
+    """
+
+    def __init__(self, config):
+        super().__init__()
+        self.gate = nn.Linear(2 * config.d_model, 1)
+        self.slots = config.max_copied_tokens
+
+    def forward(
+        self,
+        logits: Tensor,
+        hidden_states: Tensor,
+        attention: Sequence[Tensor],
+        source: CopySource,
+        labels: Tensor | None = None,
+        smoothing: float = 0.0,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Log-probabilities of V + E words, (B, T, V + E), in float32 at least; and the loss of `mixture`.
+
+        Args:
+            logits: (B, T, V). hidden_states: z_t, (B, T, d). attention: of consecutive steps, one or more parts of as
+                many values as (B, steps, S). labels: (B, T). smoothing: of the labels.
+        """
+        batch, rows = len(logits), len(source.ids)
+        weights = torch.cat([part.reshape(batch, -1, part.shape[-1]) for part in attention], dim=1)
+        logits, states, weights = (
+            tensor.reshape(rows, -1, tensor.shape[-1]) for tensor in (logits, hidden_states, weights)
+        )
+        choices = self.choices(states, weights, source)
+        labels = None if labels is None else labels.reshape(rows, -1)
+        found, loss = mixture(logits, choices, source.ids, self.slots, labels, smoothing)
+        return found.view(batch, -1, found.shape[-1]), loss
+
+    def choices(self, hidden_states: Tensor, weights: Tensor, source: CopySource) -> Choices:
+        """Generate or copy, and what.
+
+        Args:
+            hidden_states: z_t, (R, N, d). weights: of attention, (R, N, S); what is missing in the sum of a row, as
+                the weight of NULL, is generated.
+        """
+        weights = weights.to(torch.promote_types(weights.dtype, torch.float32))
+        weights = weights.masked_fill(~source.real.unsqueeze(1), 0.0)
+        total = weights.sum(dim=-1, keepdim=True)
+        weights = weights / total.clamp(min=1.0)
+        context = torch.matmul(weights.to(source.states.dtype), source.states).to(hidden_states.dtype)
+        score = self.gate(torch.cat([hidden_states, context], dim=-1)).to(weights.dtype)
+        copying = torch.sigmoid(score)
+        generating = torch.sigmoid(-score) + copying * (1 - total).clamp(min=0.0)
+        return Choices(generating.clamp(min=math.exp(_LOWEST)).log().squeeze(-1), copying * weights)
+
+
+def copy_source(
+    config, ids: Tensor | None, extended_ids: Tensor | None, attention_mask: Tensor | None, states: Tensor
+) -> CopySource:
+    """What a batch can copy.
+
+    Args:
+        ids: `input_ids`. extended_ids: `extended_input_ids`, in their place. attention_mask: (R, S), 1 for real
+            tokens. states: of the encoder, (R, S, d).
+
+    Raises:
+        ValueError: neither kind of ids; or `extended_input_ids` of another shape than the source, or beyond the slots.
+    """
+    if extended_ids is None and ids is None:
+        raise ValueError(
+            "`input_ids` or `extended_input_ids` are needed by a model with `copy`, got neither: it copies tokens of "
+            "the source. Pass them, beside `encoder_outputs` or `inputs_embeds` if those are given."
+        )
+    if extended_ids is not None:
+        if extended_ids.shape != states.shape[:2]:
+            raise ValueError(
+                f"`extended_input_ids` must have the shape of the source, {tuple(states.shape[:2])}, got "
+                f"{tuple(extended_ids.shape)}."
+            )
+        width = config.vocab_size + config.max_copied_tokens
+        # Elsewhere the answer would have to be waited for.
+        if extended_ids.device.type == "cpu" and int(extended_ids.max()) >= width:
+            raise ValueError(
+                f"`extended_input_ids` must be below {width} (`vocab_size` {config.vocab_size} and "
+                f"`max_copied_tokens` {config.max_copied_tokens}), got {int(extended_ids.max())}. Raise "
+                "`max_copied_tokens`, or leave the words that have no slot unknown."
+            )
+        ids = extended_ids
+    ids = ids.to(states.device)
+    real = torch.ones_like(ids) if attention_mask is None else attention_mask.to(states.device)
+    return CopySource(ids, real.bool(), states)
+
+
+def known_ids(ids: Tensor | None, config) -> Tensor | None:
+    """Ids with the unknown word in place of those beyond the vocabulary: what has an embedding; any shape."""
+    if ids is None or not config.max_copied_tokens:
+        return ids
+    return ids.masked_fill(ids >= config.vocab_size, config.unk_token_id)
