@@ -9,7 +9,7 @@ from transformers.models.bart.configuration_bart import BartConfig
 from transformers.models.marian.configuration_marian import MarianConfig
 
 from .configuration_stock import FromStockMixin
-from .limits import LIMITS, check_labels, check_names, check_sizes
+from .limits import check_labels, check_names, check_sizes
 
 CALIBRATIONS = ("fixed", "annealed", "gated")
 MASK_PROJECTIONS = ("model", "head")
@@ -177,10 +177,6 @@ class AttnCalConfigMixin(FromStockMixin):
         self._validate_copying()
 
     def _validate_copying(self):
-        if not 0 <= self.max_copied_tokens <= LIMITS["max_copied_tokens"]:
-            raise ValueError(
-                f"`max_copied_tokens` must be from 0 to {LIMITS['max_copied_tokens']}, got {self.max_copied_tokens}."
-            )
         if not self.copy:
             if self.max_copied_tokens:
                 raise ValueError(f"`max_copied_tokens` needs `copy=True`, got {self.max_copied_tokens}. Set it to 0.")
