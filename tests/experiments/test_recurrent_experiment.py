@@ -27,7 +27,7 @@ SIZES = {"d_model": 8, "encoder_layers": 1, "decoder_layers": 1, "label_smoothin
 def recurrent():
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(ROOT / "experiments"))
-        yield importlib.import_module("recurrent")
+        yield importlib.import_module("recurrent_models")
 
 
 def luong(tokenizer=None, **settings) -> LuongForConditionalGeneration:
@@ -88,7 +88,7 @@ def desk(tmp_path_factory):
 def run(recurrent, monkeypatch, desk, output: Path, *arguments: str) -> None:
     names = [arguments[n] for n in range(1, len(arguments))]
     models = [text for name in names for text in ("--model", f"{name.rstrip('2')}={desk.root / name}")]
-    command = ["recurrent.py", arguments[0], "--data", str(desk.root), "--output", str(output), *models]
+    command = ["recurrent_models.py", arguments[0], "--data", str(desk.root), "--output", str(output), *models]
     if arguments[0] == "multi30k":
         command += ["--pictures", str(output / "pictures")]
     monkeypatch.setattr(sys, "argv", command)
