@@ -2,8 +2,8 @@
 
     python experiments/recurrent_models.py multi30k --data DIR/multi30k --model luong_global=runs/global1 \
         --model baseline=runs/marian1 ... --pictures docs/images
-    python experiments/recurrent_models.py aer --data DIR --pair wpt03-enfr --model luong=runs/wpt03 --model baseline=...
-    python experiments/recurrent_models.py copies --data DIR/reuters-headlines --model seass=runs/seass1 --model seass_uam=...
+    python experiments/recurrent_models.py aer --data DIR --pair wpt03-enfr --model luong=runs/wpt03
+    python experiments/recurrent_models.py copies --data DIR/reuters-headlines --model seass_uam=runs/uam1
 
 A model is the folder of a finished training, given once for each seed. Written are results/recurrent/multi30k.json, of
 all models, and results/recurrent/aer/ and results/recurrent/copies/, a file for each.
