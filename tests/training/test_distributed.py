@@ -34,6 +34,11 @@ SCENARIOS = {
         "switches": {"cell": "lstm", "bidirectional": True, "calibration": "gated"},
         "tokens_per_batch": 24,
     },
+    "recurrent, uam": {
+        "switches": {"cell": "lstm", "uam": True, "null_token_id": 5},
+        "per_device_train_batch_size": 2,
+    },
+    "copying": {"switches": {"calibration": "gated", "copy": True}, "per_device_train_batch_size": 2},
     "gated, float32": {
         "switches": {"calibration": "gated", "dtype": torch.float32},
         "per_device_train_batch_size": 2,
@@ -41,7 +46,16 @@ SCENARIOS = {
         "learning_rate": 0.01,
     },
 }
-LOGGED = ("loss", "nmt_loss", "mask_loss", "mask_penalty", "grad_norm", "mask_grad_norm", "receptive_field_size")
+LOGGED = (
+    "loss",
+    "nmt_loss",
+    "mask_loss",
+    "uam_loss",
+    "mask_penalty",
+    "grad_norm",
+    "mask_grad_norm",
+    "receptive_field_size",
+)
 RESUME = {"switches": {"calibration": "annealed", "annealing_steps": 10}, "tokens_per_batch": 24}
 
 
