@@ -102,6 +102,6 @@ class AttnCalBartForConditionalGeneration(
         self.model = AttnCalBartModel(config)
         self.register_buffer("final_logits_bias", torch.zeros((1, config.vocab_size)))
         self.lm_head = nn.Linear(config.d_model, config.vocab_size, bias=False)
-        self.uam = UnsupervisedAlignmentModule(config) if config.uam else None
-        self.copying = CopyMechanism(config) if config.copy else None
+        self.register_module("uam", UnsupervisedAlignmentModule(config) if config.uam else None)
+        self.register_module("copying", CopyMechanism(config) if config.copy else None)
         self.post_init()

@@ -118,6 +118,6 @@ class AttnCalMarianMTModel(AttnCalSeq2SeqLMMixin, AttnCalMarianPreTrainedModel, 
             }
         self.register_buffer("final_logits_bias", torch.zeros((1, target_vocab_size)))
         self.lm_head = nn.Linear(config.d_model, target_vocab_size, bias=False)
-        self.uam = UnsupervisedAlignmentModule(config) if config.uam else None
-        self.copying = CopyMechanism(config) if config.copy else None
+        self.register_module("uam", UnsupervisedAlignmentModule(config) if config.uam else None)
+        self.register_module("copying", CopyMechanism(config) if config.copy else None)
         self.post_init()

@@ -145,8 +145,8 @@ class LuongForConditionalGeneration(AttnCalSeq2SeqLMMixin, LuongPreTrainedModel,
         super().__init__(config)
         self.model = LuongModel(config)
         self.lm_head = nn.Linear(config.d_model, config.vocab_size)
-        self.uam = UnsupervisedAlignmentModule(config) if config.uam else None
-        self.copying = CopyMechanism(config) if config.copy else None
+        self.register_module("uam", UnsupervisedAlignmentModule(config) if config.uam else None)
+        self.register_module("copying", CopyMechanism(config) if config.copy else None)
         tied = {f"model.{name}": f"model.{owner}" for name, owner in self.model._tied_weights_keys.items()}
         if config.tie_word_embeddings:
             owner = "encoder" if config.share_embeddings else "decoder"

@@ -116,7 +116,7 @@ def train(folder: Path, output: Path, job: str, resume: bool):
     values |= {"tokenizer": {"vocab_size": 60}, "average_last": 2 if job == "average" else 1}
     values["training"]["save_total_limit"] = values["average_last"]
     values["model"] = {**SIZES, **HEADS, "max_position_embeddings": 32, "calibration": "gated"}
-    return train_translation(TranslationConfig.make(values), resume)
+    return train_translation(TranslationConfig.make(values), resume=resume)
 
 
 class Events:
