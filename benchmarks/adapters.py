@@ -80,11 +80,7 @@ def step_of(args: argparse.Namespace, model: PreTrainedModel | PeftModel) -> Cal
     model.train()
 
     def step() -> None:
-        with common.autocast(args):
-            loss = model(**inputs).loss
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
+        common.learn(args, model, inputs, optimizer)
 
     return step
 

@@ -109,6 +109,15 @@ def our_model(args: argparse.Namespace, variant: str) -> PreTrainedModel:
     return model
 
 
+def learn(args: argparse.Namespace, model, inputs: dict[str, torch.Tensor], optimizer: torch.optim.Optimizer) -> None:
+    """One training step."""
+    with autocast(args):
+        loss = model(**inputs).loss
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+
+
 def batch(args: argparse.Namespace) -> dict[str, torch.Tensor]:
     """Random sentences without special tokens. One in four is a quarter shorter, so that padding is there."""
     generator = torch.Generator().manual_seed(args.seed)

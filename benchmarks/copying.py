@@ -59,11 +59,7 @@ def training(args: argparse.Namespace, model: PreTrainedModel) -> Callable[[], N
 
     def step() -> None:
         model.train()
-        with common.autocast(args):
-            loss = model(**batch).loss
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
+        common.learn(args, model, batch, optimizer)
 
     return step
 

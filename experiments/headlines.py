@@ -80,6 +80,11 @@ def over_seeds(name: str, unit: str, runs: dict[str, dict], *keys: str | int, ag
     return entry(name, statistics.fmean(values), unit, source, spread=spread, seeds=seeds, signature=signature)
 
 
+def by_seed(runs: dict[str, dict], *keys: str | int) -> dict[int, tuple[float, str]]:
+    """Seed -> the number under `keys`, and where it stands: what `over_seeds` subtracts."""
+    return {run["config"]["training"]["seed"]: (_follow(run, keys), at(file, *keys)) for file, run in runs.items()}
+
+
 def repeated(name: str, unit: str, file: str, result: dict, *keys: str | int) -> dict:
     """The median of what a benchmark repeated, with its extremes."""
     measured = _follow(result, keys)
@@ -105,10 +110,7 @@ def _follow(value, keys):
 def calibration() -> Iterator[dict]:
     """BLEU of the six kinds of attention, and seed by seed what each gains over the baseline."""
     runs = {setting: read_all(f"multi30k/{setting}_seed*") for setting in CALIBRATIONS}
-    baseline = {
-        run["config"]["training"]["seed"]: (run["test"]["bleu"], at(file, "test", "bleu"))
-        for file, run in runs["baseline"].items()
-    }
+    baseline = by_seed(runs["baseline"], "test", "bleu")
     for setting in filter(runs.get, CALIBRATIONS):
         area = f"calibration/multi30k/{setting}"
         for split in ("dev", "test"):
@@ -283,10 +285,7 @@ def discrete() -> Iterator[dict]:
 def recurrent() -> Iterator[dict]:
     """Recurrent models: ROUGE and copied words of headlines, BLEU and AER of translation, speed."""
     runs = {setting: read_all(f"headlines_rouge/{setting}_seed*") for setting in SUMMARISERS}
-    seass = {
-        run["config"]["training"]["seed"]: (run["test"]["rouge1"], at(file, "test", "rouge1"))
-        for file, run in runs["seass"].items()
-    }
+    seass = by_seed(runs["seass"], "test", "rouge1")
     for setting in filter(runs.get, SUMMARISERS):
         area = f"recurrent/headlines/{SUMMARISERS[setting]}"
         yield over_seeds(f"{area}/rouge1", "ROUGE", runs[setting], "test", "rouge1")

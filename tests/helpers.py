@@ -201,3 +201,15 @@ def batch_of_pairs(pairs, extra: int = 0, *, vocab_size: int) -> dict:
             mask[n, : len(pair[side])] = 1
         batch |= {f"{prefix}input_ids": ids, f"{prefix}attention_mask": mask}
     return batch
+
+
+def padded_pairs(pairs, left: bool = False) -> dict[str, torch.Tensor]:
+    """Pairs of token lists padded to the longest, sources before or behind, with a token that is not for padding."""
+    longest, most = (max(len(pair[side]) for pair in pairs) for side in (0, 1))
+    rows = {"input_ids": [], "attention_mask": [], "labels": []}
+    for source, target in pairs:
+        padding, real = [8] * (longest - len(source)), [1] * len(source)
+        rows["input_ids"].append(padding + source if left else source + padding)
+        rows["attention_mask"].append([0] * len(padding) + real if left else real + [0] * len(padding))
+        rows["labels"].append(target + [-100] * (most - len(target)))
+    return {name: torch.tensor(values) for name, values in rows.items()}

@@ -92,6 +92,11 @@ class Seq2SeqConfig(Settings):
         super().__post_init__()
         check({"backbone": self.model["backbone"]}, self.own_keys, "model")
         config = self.check_model(TRANSLATORS[self.model["backbone"]].config_class, **self.own_keys)
+        if slots := self.model.get("max_copied_tokens"):
+            raise ValueError(
+                f"`model.max_copied_tokens` must be 0 in this job, which fills no slots, got {slots}. Train with "
+                "`hf_attncal.data.collators.CopyCollator` in Python, or leave it out."
+            )
         longest = self.data.max_source_length
         if longest is not None and longest > config.max_position_embeddings:
             raise ValueError(

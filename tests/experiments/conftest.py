@@ -1,4 +1,4 @@
-"""The writer of the tables, and results of one's own for it."""
+"""The experiments as modules, the writer of the tables, and results of one's own for it."""
 
 import importlib
 from pathlib import Path
@@ -9,10 +9,16 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")
-def tables():
+def experiment():
+    """Imports a file of experiments/ by its name."""
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(ROOT / "experiments"))
-        yield importlib.import_module("tables")
+        yield importlib.import_module
+
+
+@pytest.fixture(scope="module")
+def tables(experiment):
+    return experiment("tables")
 
 
 @pytest.fixture

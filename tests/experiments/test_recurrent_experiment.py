@@ -1,7 +1,6 @@
 """The measurements of recurrent models, on tiny random ones, and their tables from made-up results."""
 
 import copy
-import importlib
 import json
 import math
 import sys
@@ -24,10 +23,8 @@ SIZES = {"d_model": 8, "encoder_layers": 1, "decoder_layers": 1, "label_smoothin
 
 
 @pytest.fixture(scope="module")
-def recurrent():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(ROOT / "experiments"))
-        yield importlib.import_module("recurrent_models")
+def recurrent(experiment):
+    return experiment("recurrent_models")
 
 
 def luong(tokenizer=None, **settings) -> LuongForConditionalGeneration:

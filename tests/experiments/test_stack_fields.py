@@ -1,8 +1,5 @@
 """The measurement of receptive fields on the stack language: a model with known fields, and a soft one."""
 
-import importlib
-from pathlib import Path
-
 import pytest
 import torch
 
@@ -10,14 +7,10 @@ from hf_attncal import DiscreteTransformerConfig, DiscreteTransformerForCausalLM
 from hf_attncal.data.synthetic.stack_language import VOCABULARY, generate_sequences, true_dependencies
 from hf_attncal.data.tokenizer import LANGUAGE_TOKENS, train_word_tokenizer
 
-ROOT = Path(__file__).parents[2]
-
 
 @pytest.fixture(scope="module")
-def stack_language():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(ROOT / "experiments"))
-        yield importlib.import_module("stack_language")
+def stack_language(experiment):
+    return experiment("stack_language")
 
 
 @pytest.fixture

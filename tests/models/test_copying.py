@@ -12,6 +12,7 @@ from helpers import (
     assert_identical,
     gradients,
     is_mask_network,
+    padded_pairs,
     scatter,
 )
 from huggingface_hub.errors import StrictDataclassError
@@ -50,16 +51,10 @@ def build(family: str, **settings) -> torch.nn.Module:
 
 
 def batch_of(pairs, left: bool = False) -> dict[str, torch.Tensor]:
-    """Pairs padded to the longest, sources before or behind, with a token that is not the padding token."""
-    longest, most = (max(len(pair[side]) for pair in pairs) for side in (0, 1))
-    rows = {"extended_input_ids": [], "attention_mask": [], "labels": []}
-    for source, target in pairs:
-        padding, real = [8] * (longest - len(source)), [1] * len(source)
-        rows["extended_input_ids"].append(padding + source if left else source + padding)
-        rows["attention_mask"].append([0] * len(padding) + real if left else real + [0] * len(padding))
-        rows["labels"].append(target + [-100] * (most - len(target)))
-    batch = {name: torch.tensor(values) for name, values in rows.items()}
-    return batch | {"input_ids": batch["extended_input_ids"].masked_fill(batch["extended_input_ids"] >= V, UNK)}
+    """Padded pairs, with slots in `extended_input_ids` alone."""
+    batch = padded_pairs(pairs, left)
+    extended = batch["input_ids"]
+    return batch | {"extended_input_ids": extended, "input_ids": extended.masked_fill(extended >= V, UNK)}
 
 
 def sources_of(batch) -> dict[str, torch.Tensor]:

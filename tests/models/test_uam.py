@@ -12,6 +12,7 @@ from helpers import (
     assert_identical,
     gradients,
     is_mask_network,
+    padded_pairs,
     scatter,
 )
 from reference_uam import source_loss, source_probabilities
@@ -38,18 +39,6 @@ def build(family: str, **settings) -> torch.nn.Module:
         model = model_class(config_class(**TINY, **settings)).double()
     scatter(model)
     return model
-
-
-def batch_of(pairs, left: bool = False) -> dict[str, torch.Tensor]:
-    """Pairs padded to the longest, sources before or behind, with a token that is not the padding token."""
-    longest, most = (max(len(pair[side]) for pair in pairs) for side in (0, 1))
-    rows = {"input_ids": [], "attention_mask": [], "labels": []}
-    for source, target in pairs:
-        padding, real = [8] * (longest - len(source)), [1] * len(source)
-        rows["input_ids"].append(padding + source if left else source + padding)
-        rows["attention_mask"].append([0] * len(padding) + real if left else real + [0] * len(padding))
-        rows["labels"].append(target + [-100] * (most - len(target)))
-    return {name: torch.tensor(values) for name, values in rows.items()}
 
 
 def final_states(model, batch) -> torch.Tensor:
@@ -79,7 +68,7 @@ def targets_of(pairs) -> int:
 @pytest.mark.parametrize("left", [False, True], ids=["padding behind", "padding in front"])
 @pytest.mark.parametrize("family", FAMILY_NAMES)
 def test_loss_and_gradients(family: str, left: bool):
-    model, batch = build(family, uam_scale=3, label_smoothing=0.1).train(), batch_of(PAIRS, left)
+    model, batch = build(family, uam_scale=3, label_smoothing=0.1).train(), padded_pairs(PAIRS, left)
     outputs = model(**batch)
     outputs.loss.backward()
     found = gradients(model)
@@ -104,7 +93,7 @@ def test_loss_and_gradients(family: str, left: bool):
 
 @pytest.mark.parametrize("family", FAMILY_NAMES)
 def test_beside_a_calibration_each_objective_trains_its_own_parameters(family: str):
-    model, batch = build(family, calibration="gated").train(), batch_of(PAIRS)
+    model, batch = build(family, calibration="gated").train(), padded_pairs(PAIRS)
     outputs = model(**batch)
     outputs.loss.backward()
     assert_close(outputs.loss.detach(), outputs.nmt_loss + outputs.uam_loss)
@@ -125,11 +114,11 @@ def test_beside_a_calibration_each_objective_trains_its_own_parameters(family: s
 def test_losses_of_parts_add_up(family: str):
     """Gradient accumulation: both losses are divided by the targets of all micro-batches."""
     model = build(family).train()
-    whole = model(**batch_of(PAIRS))
+    whole = model(**padded_pairs(PAIRS))
     whole.loss.backward()
     expected = gradients(model)
     model.zero_grad()
-    parts = [model(**batch_of([pair]), num_items_in_batch=targets_of(PAIRS)) for pair in PAIRS]
+    parts = [model(**padded_pairs([pair]), num_items_in_batch=targets_of(PAIRS)) for pair in PAIRS]
     sum(part.loss for part in parts).backward()
     assert_gradients_close(gradients(model), expected)
     assert_close(sum(part.uam_loss for part in parts), whole.uam_loss)
@@ -143,7 +132,7 @@ def test_a_module_that_predicts_the_source_has_no_loss():
     logits[0, torch.arange(5), torch.tensor([7, 2, 4, 7, 3])] = 0.0
     counts = expected_counts(logits, torch.ones(1, 5, dtype=torch.bool))
     assert counts[0].tolist() == [source.count(token) for token in range(11)]
-    assert model(**batch_of(PAIRS)).uam_loss > 0.01
+    assert model(**padded_pairs(PAIRS)).uam_loss > 0.01
 
 
 def test_gradients_of_the_sum():
@@ -167,7 +156,7 @@ def test_gradients_of_the_sum():
 @pytest.mark.parametrize("left", [False, True], ids=["padding behind", "padding in front"])
 @pytest.mark.parametrize("family", FAMILY_NAMES)
 def test_probabilities_of_source_tokens(family: str, left: bool):
-    model, batch = build(family).eval(), batch_of(PAIRS, left)
+    model, batch = build(family).eval(), padded_pairs(PAIRS, left)
     outputs = model(**batch, output_uam_probabilities=True)
     assert outputs.uam_probabilities.shape == (3, 5, 5)
     states, module = final_states(model, batch).detach(), model.uam.projection
@@ -196,7 +185,7 @@ def test_without_it_nothing_changes(family: str):
     on = build(family)
     assert on.state_dict().keys() - off.state_dict().keys() == {"uam.projection.weight", "uam.projection.bias"}
     on.load_state_dict(off.state_dict(), strict=False)
-    batch = batch_of(PAIRS)
+    batch = padded_pairs(PAIRS)
     assert_identical(on(**batch).logits.detach(), off(**batch).logits.detach())
     assert_identical(on(**batch).nmt_loss, off(**batch).loss.detach())
     assert off(**batch).uam_loss is None
@@ -204,7 +193,7 @@ def test_without_it_nothing_changes(family: str):
 
 @pytest.mark.parametrize("family", FAMILY_NAMES)
 def test_saving_loading_resizing_and_switching_on(family: str, tmp_path):
-    model, batch = build(family).float().eval(), batch_of(PAIRS)
+    model, batch = build(family).float().eval(), padded_pairs(PAIRS)
     model.save_pretrained(tmp_path / "with")
     loaded = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "with")
     with torch.no_grad():  # a graph would keep the weights' size
@@ -228,7 +217,7 @@ def test_saving_loading_resizing_and_switching_on(family: str, tmp_path):
 
 @pytest.mark.parametrize("family", FAMILY_NAMES)
 def test_bfloat16(family: str):
-    batch, expected = batch_of(PAIRS), build(family)(**batch_of(PAIRS)).uam_loss
+    batch, expected = padded_pairs(PAIRS), build(family)(**padded_pairs(PAIRS)).uam_loss
     model = build(family).bfloat16().train()
     outputs = model(**batch, output_uam_probabilities=True)
     assert outputs.uam_probabilities.dtype == torch.float32
@@ -247,7 +236,7 @@ def test_bfloat16(family: str):
 def test_the_null_token_is_never_generated(family: str, options: dict):
     """Not even where nothing is as probable; the caller's `suppress_tokens` still count."""
     model = build(family).eval()
-    inputs = {name: batch_of(PAIRS)[name] for name in ("input_ids", "attention_mask")}
+    inputs = {name: padded_pairs(PAIRS)[name] for name in ("input_ids", "attention_mask")}
     bias = torch.zeros(11, dtype=torch.float64)
     bias[NULL] = 50.0
     bias[6] = 25.0
@@ -264,12 +253,12 @@ def test_the_null_token_is_never_generated(family: str, options: dict):
 @pytest.mark.parametrize("family", FAMILY_NAMES)
 def test_generation_does_not_compute_it(family: str):
     model = build(family).eval()
-    inputs = {name: batch_of(PAIRS)[name] for name in ("input_ids", "attention_mask")}
+    inputs = {name: padded_pairs(PAIRS)[name] for name in ("input_ids", "attention_mask")}
     calls = []
     model.uam.register_forward_hook(lambda *_: calls.append(1))
     model.generate(**inputs, max_new_tokens=3, num_beams=2)
     assert not calls
-    model(**batch_of(PAIRS))
+    model(**padded_pairs(PAIRS))
     assert calls == [1]
 
 
@@ -280,7 +269,7 @@ def test_generation_does_not_compute_it(family: str):
 def test_what_is_refused(family: str):
     with pytest.raises(ValueError, match=r"`uam` needs `null_token_id`, the token that extends .*got None"):
         build(family, null_token_id=None)
-    model, batch = build(family), batch_of(PAIRS)
+    model, batch = build(family), padded_pairs(PAIRS)
     encoded = model.get_encoder()(batch["input_ids"], attention_mask=batch["attention_mask"])
     given = {"attention_mask": batch["attention_mask"], "labels": batch["labels"], "encoder_outputs": encoded}
     with pytest.raises(ValueError, match=r"`input_ids` are needed with `labels` .* Pass them, beside"):

@@ -14,6 +14,7 @@ from hf_attncal.data.corpora import load_parallel, tokenize_pairs
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
 from hf_attncal.inference.translation import longer_than, source_limit, translate
 from hf_attncal.metrics.rouge import rouge
+from hf_attncal.training.summarization import SummarizationConfig
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "training"))
 import train_summarization as script
@@ -140,6 +141,11 @@ def test_a_summary_that_is_too_long_is_left_out_and_its_source_not_counted(corpu
     assert tokenized["input_ids"][0] == [*whole[:23], tokenizer.eos_token_id]
     assert tokenized["length"][0] == 24
     assert longer_than(24, tokenizer, pairs["source"]) == {0: len(whole), 1: len(whole)}
+
+
+def test_slots_that_the_job_would_not_fill_are_refused():
+    with pytest.raises(ValueError, match=r"`model.max_copied_tokens` must be 0 in this job.*, got 3"):
+        SummarizationConfig.make({"model": {"copy": True, "max_copied_tokens": 3, "unk_token_id": 1}})
 
 
 def test_a_model_has_positions_for_the_sources(corpus, tmp_path):
