@@ -15,34 +15,38 @@ def scaled(weights: Sequence[Tensor], mass: Tensor | float) -> list[Tensor]:
     return [mass * weight / sum(weights) for weight in weights]
 
 
-def word_probabilities(
-    logits: Tensor,
-    state: Tensor,
-    weights: Sequence[Tensor],
-    states: Sequence[Tensor],
-    gate: tuple[Tensor, Tensor],
-    source: Sequence[int],
-    slots: int,
+def copy_probabilities(
+    state: Tensor, weights: Sequence[Tensor], states: Sequence[Tensor], gate: tuple[Tensor, Tensor]
 ) -> list[Tensor]:
-    """P of every word at one step: V of them, then the slots.
+    """P of copying each real source token at one step.
 
     Args:
-        logits: of the V words. state: of the decoder. weights: of the real source tokens. states: of the encoder, at
-            those. gate: weight (1, 2 d) and bias (1,). source: what each of the tokens is among the words.
+        state: of the decoder. weights: of the tokens. states: of the encoder, at those. gate: weight (1, 2 d) and bias
+            (1,).
     """
     context = sum(weight * vector for weight, vector in zip(weights, states, strict=True))
     inputs = [*state, *context]
     score = gate[1][0] + sum(gate[0][0, n] * inputs[n] for n in range(len(inputs)))
     copying = 1 / (1 + torch.exp(-score))
+    return [copying * weight for weight in weights]
+
+
+def word_probabilities(logits: Tensor, copied: Sequence[Tensor], source: Sequence[int], slots: int) -> list[Tensor]:
+    """P of every word at one step: V of them, then the slots.
+
+    Args:
+        logits: of the V words. copied: P of copying each real source token. source: what each of those is among the
+            words.
+    """
     powers = [torch.exp(logit) for logit in logits]
     probabilities = []
     for word in range(len(logits) + slots):
         # What no token has the weight of, as NULL's, is generated.
-        generated = 1 - copying * sum(weights)
+        generated = 1 - sum(copied)
         probability = generated * powers[word] / sum(powers) if word < len(logits) else 0.0
-        for token, weight in zip(source, weights, strict=True):
+        for token, share in zip(source, copied, strict=True):
             if token == word:
-                probability = probability + copying * weight
+                probability = probability + share
         probabilities.append(probability)
     return probabilities
 

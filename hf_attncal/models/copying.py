@@ -170,12 +170,16 @@ class CopyMechanism(nn.Module):
         source: CopySource,
         labels: Tensor | None = None,
         smoothing: float = 0.0,
-    ) -> tuple[Tensor, Tensor | None]:
-        """Log-probabilities of V + E words, (B, T, V + E), in float32 at least; and the loss of `mixture`.
+    ) -> tuple[Tensor, Tensor | None, Tensor]:
+        """The mixture at every step.
 
         Args:
             logits: (B, T, V). hidden_states: z_t, (B, T, d). attention: of consecutive steps, one or more parts of as
                 many values as (B, steps, S). labels: (B, T). smoothing: of the labels.
+
+        Returns:
+            Log-probabilities of V + E words, (B, T, V + E), in float32 at least; the loss of `mixture`; and the
+            probability of copying each source token, (B, T, S).
         """
         batch, rows = len(logits), len(source.ids)
         weights = torch.cat([part.reshape(batch, -1, part.shape[-1]) for part in attention], dim=1)
@@ -185,7 +189,8 @@ class CopyMechanism(nn.Module):
         choices = self.choices(states, weights, source)
         labels = None if labels is None else labels.reshape(rows, -1)
         found, loss = mixture(logits, choices, source.ids, self.slots, labels, smoothing)
-        return found.view(batch, -1, found.shape[-1]), loss
+        log_probabilities, copied = (tensor.reshape(batch, -1, tensor.shape[-1]) for tensor in (found, choices.copied))
+        return log_probabilities, loss, copied
 
     def choices(self, hidden_states: Tensor, weights: Tensor, source: CopySource) -> Choices:
         """Generate or copy, and what.

@@ -166,6 +166,7 @@ class AttnCalSeq2SeqLMMixin:
         use_cache: bool | None = None,
         output_attention_details: bool | None = None,
         output_uam_probabilities: bool | None = None,
+        output_copy_probabilities: bool | None = None,
         compute_mask_loss: bool | None = None,
         num_items_in_batch: Tensor | int | None = None,
         extended_input_ids: torch.LongTensor | None = None,
@@ -178,6 +179,7 @@ class AttnCalSeq2SeqLMMixin:
             labels: (batch, target), `-100` where there is no target.
             output_attention_details: also return the weights before calibration, the masks and the weights of NULL.
             output_uam_probabilities: also return what the unsupervised alignment module gives the source tokens.
+            output_copy_probabilities: also return the probability of copying each source token.
             compute_mask_loss: run the second decoder pass, which the mask network learns from. `None`: in training
                 mode, if there are labels and the mask network is trained (some parameter of it requires a gradient).
             num_items_in_batch: number of target tokens to divide the losses by, where this batch is a part of a larger
@@ -189,8 +191,9 @@ class AttnCalSeq2SeqLMMixin:
 
         Raises:
             ValueError: the source has length 0; `compute_mask_loss=True` without labels or without calibration;
-                `output_uam_probabilities` without `uam`; `uam` and labels without `input_ids`; `extended_input_ids`
-                without `copy`, and what `copy_source` refuses; in training what `check_training` refuses.
+                `output_uam_probabilities` without `uam`; `uam` and labels without `input_ids`; `extended_input_ids` or
+                `output_copy_probabilities` without `copy`, and what `copy_source` refuses; in training what
+                `check_training` refuses.
 
         The `logits` of a model with `copy` are log-probabilities, (batch, target, vocab_size + max_copied_tokens).
         """
@@ -202,6 +205,8 @@ class AttnCalSeq2SeqLMMixin:
             )
         if output_uam_probabilities and self.uam is None:
             raise ValueError("`output_uam_probabilities=True` needs a model with `uam`, got one without.")
+        if output_copy_probabilities and self.copying is None:
+            raise ValueError("`output_copy_probabilities=True` needs a model with `copy`, got one without.")
         if extended_input_ids is not None and self.copying is None:
             raise ValueError("`extended_input_ids` need a model with `copy`, got one without. Leave them out.")
         if self.training and torch.is_grad_enabled() and compute_mask_loss is not False:
@@ -236,12 +241,12 @@ class AttnCalSeq2SeqLMMixin:
             return_dict=True,
             **kwargs,
         )
-        logits, copied = self._logits(outputs.last_hidden_state), None
+        logits, copied, copy_probabilities = self._logits(outputs.last_hidden_state), None, None
         if self.copying is not None:
             states = outputs.encoder_last_hidden_state
             source = copy_source(self.config, input_ids, extended_input_ids, attention_mask, states)
             found = outputs.last_hidden_state, context.copy_attentions, source, labels, self.config.label_smoothing
-            logits, loss = self.copying(logits, *found)
+            logits, loss, copy_probabilities = self.copying(logits, *found)
             copied = loss, source
 
         aligned = {}
@@ -278,6 +283,7 @@ class AttnCalSeq2SeqLMMixin:
             uncalibrated_cross_attentions=outputs.uncalibrated_cross_attentions,
             calibration_masks=outputs.calibration_masks,
             null_attentions=outputs.null_attentions,
+            copy_probabilities=copy_probabilities if output_copy_probabilities else None,
         )
 
     def _aligned(
@@ -316,9 +322,10 @@ class AttnCalSeq2SeqLMMixin:
         `hf_attncal.data.copying.decode_copied` makes words.
 
         Raises:
-            ValueError: `output_attention_details` or `output_uam_probabilities`, whose tensors generation would drop.
+            ValueError: `output_attention_details`, `output_uam_probabilities` or `output_copy_probabilities`, whose
+                tensors generation would drop.
         """
-        for name in ("output_attention_details", "output_uam_probabilities"):
+        for name in ("output_attention_details", "output_uam_probabilities", "output_copy_probabilities"):
             if kwargs.get(name):
                 raise ValueError(
                     f"`{name}` is not for `generate`, which would drop what it returns. Pass what was generated to "

@@ -145,7 +145,7 @@ def mask_loss(
         else:
             source, attention = source._replace(states=source.states.detach()), context.copy_attentions
             with DetachedParameters():
-                _, loss = model.copying(logits, hidden_states, attention, source, labels, settings.label_smoothing)
+                _, loss, _ = model.copying(logits, hidden_states, attention, source, labels, settings.label_smoothing)
     penalty = context.mean_penalty(num_targets)
     return settings.mask_penalty * penalty - loss / num_targets, penalty
 

@@ -39,6 +39,8 @@ class AttnCalSeq2SeqLMOutput(Seq2SeqLMOutput):
         uam_loss: L_src of the unsupervised alignment module per target token (Kiyono et al., eq. 18); with labels.
         uam_probabilities: what that module gives the token of each source position, `q_j[x_i]`, (batch, target,
             source), 0 at padding; with `output_uam_probabilities=True`. All places of a token have all of it.
+        copy_probabilities: of each source token, to be copied, `c_s` (See et al., eq. 9), (batch, target, source), 0
+            at padding, in float32 at least; with `output_copy_probabilities=True`. What they sum to is not generated.
     """
 
     nmt_loss: torch.FloatTensor | None = None
@@ -51,3 +53,4 @@ class AttnCalSeq2SeqLMOutput(Seq2SeqLMOutput):
     null_attentions: tuple[torch.FloatTensor, ...] | None = None
     uam_loss: torch.FloatTensor | None = None
     uam_probabilities: torch.FloatTensor | None = None
+    copy_probabilities: torch.FloatTensor | None = None

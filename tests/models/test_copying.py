@@ -17,7 +17,7 @@ from helpers import (
 )
 from huggingface_hub.errors import StrictDataclassError
 from luong_helpers import tiny_luong
-from reference_copying import loss_of_step, scaled, word_probabilities
+from reference_copying import copy_probabilities, loss_of_step, scaled, word_probabilities
 from transformers import AutoModelForSeq2SeqLM
 
 from hf_attncal.models.copying import Choices, mixture
@@ -61,8 +61,11 @@ def sources_of(batch) -> dict[str, torch.Tensor]:
     return {name: tensor for name, tensor in batch.items() if name != "labels"}
 
 
-def slow_probabilities(model, batch, pairs, perturb: bool = False) -> list[list[list[torch.Tensor]]]:
-    """P of every word, by pair and step, from attention and states of the bare model, with their graph."""
+def slow_probabilities(model, batch, pairs, perturb: bool = False) -> list[list[tuple[list[torch.Tensor], ...]]]:
+    """P of every word and of copying every token, by pair and step, from the bare model's attention and states.
+
+    With their graph.
+    """
     labels = batch["labels"]
     targets = labels != -100 if model.config.calibration else None
     context = AttentionContext(perturb=perturb, target_mask=targets, record_details=True)
@@ -88,7 +91,8 @@ def slow_probabilities(model, batch, pairs, perturb: bool = False) -> list[list[
             if getattr(model.config, "attention_window", "global") == "global":
                 weights = scaled(weights, mass)
             state = outputs.last_hidden_state[n, step]
-            steps.append(word_probabilities(logits[n, step], state, weights, states, gate, source, E))
+            copied = copy_probabilities(state, weights, states, gate)
+            steps.append((word_probabilities(logits[n, step], copied, source, E), copied))
         found.append(steps)
     return found
 
@@ -97,9 +101,9 @@ def slow_loss(model, batch, pairs, perturb: bool = False) -> torch.Tensor:
     """Cross-entropy per target token."""
     probabilities, smoothing = slow_probabilities(model, batch, pairs, perturb), model.config.label_smoothing
     losses = [
-        loss_of_step(step, label, smoothing, V)
+        loss_of_step(words, label, smoothing, V)
         for (_, target), steps in zip(pairs, probabilities, strict=True)
-        for label, step in zip(target, steps, strict=True)
+        for label, (words, _) in zip(target, steps, strict=True)
     ]
     return sum(losses) / len(losses)
 
@@ -113,9 +117,10 @@ def slow_loss(model, batch, pairs, perturb: bool = False) -> torch.Tensor:
 def test_probabilities_loss_and_gradients(family: str, switches: dict, left: bool):
     """In one batch with sources whose unknown words differ."""
     model, batch = build(family, label_smoothing=0.1, **switches), batch_of(PAIRS, left)
-    outputs = model(**batch, compute_mask_loss=False)
+    outputs = model(**batch, compute_mask_loss=False, output_copy_probabilities=True)
     with torch.no_grad():
         alike = model(**batch)
+    assert alike.copy_probabilities is None
     assert_close(alike.logits, outputs.logits.detach(), 1e-12)
     assert_close(alike.nmt_loss, outputs.nmt_loss, 1e-12)
     outputs.loss.backward()
@@ -124,7 +129,10 @@ def test_probabilities_loss_and_gradients(family: str, switches: dict, left: boo
 
     for n, steps in enumerate(slow_probabilities(model, batch, PAIRS)):
         present = torch.tensor([word < V or word in PAIRS[n][0] for word in range(V + E)])
-        for step, probabilities in enumerate(steps):
+        real = batch["attention_mask"][n].bool()
+        for step, (probabilities, copied) in enumerate(steps):
+            assert_close(outputs.copy_probabilities[n, step, real], torch.stack(copied), 1e-12)
+            assert (outputs.copy_probabilities[n, step, ~real] == 0).all()
             slow = torch.stack([torch.as_tensor(p, dtype=torch.float64) for p in probabilities])
             assert_close(outputs.logits[n, step].exp(), slow, 1e-12)
             assert_close(outputs.logits[n, step, present], slow[present].log(), 1e-11)
@@ -462,7 +470,11 @@ def test_what_is_refused(family: str):
         model(**batch | {"extended_input_ids": batch["extended_input_ids"][:, :4]})
     with pytest.raises(ValueError, match=r"`extended_input_ids` must be below 14 .*, got 14. Raise `max_copied"):
         model(**batch | {"extended_input_ids": batch["extended_input_ids"] + 2})
+    with pytest.raises(ValueError, match="`output_copy_probabilities` is not for `generate`"):
+        model.generate(**sources_of(batch), output_copy_probabilities=True)
     off = build(family, copy=False, max_copied_tokens=0)
+    with pytest.raises(ValueError, match="`output_copy_probabilities=True` needs a model with `copy`"):
+        off(batch["input_ids"], labels=batch["input_ids"], output_copy_probabilities=True)
     with pytest.raises(ValueError, match="`extended_input_ids` need a model with `copy`"):
         off(**batch)
 
