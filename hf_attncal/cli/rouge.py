@@ -31,10 +31,11 @@ def add_rouge(commands: argparse._SubParsersAction) -> None:
         "  attncal rouge tokens.txt found.txt other.txt --tokenize none\n"
         "  attncal rouge first.txt found.txt --reference second.txt --reference third.txt",
     )
-    parser.add_argument("references", metavar="REFERENCE", help="reference: a plain, .gz or .xz file")
+    parser.add_argument("reference", metavar="REFERENCE", help="reference: a plain, .gz or .xz file")
     add_hypotheses(parser, "proposed summary")
     parser.add_argument(
         "--reference",
+        dest="others",
         metavar="FILE",
         action="append",
         help="another reference of each summary, may be given again: each measure takes the best; without it, one",
@@ -54,7 +55,7 @@ def _run_rouge(options: argparse.Namespace) -> None:
     from hf_attncal.extras import need
 
     need("rouge")
-    names = [options.references, *(options.reference or [])]
+    names = [options.reference, *(options.others or [])]
     check_once([*names, *options.hypotheses])
     files = {name: read_lines(options, name) for name in dict.fromkeys([*names, *options.hypotheses])}
     for name, lines in files.items():
@@ -79,25 +80,18 @@ def _rows(
 
     from hf_attncal.metrics.rouge import MEASURES, ROUGE, RougeScore, rouge_counts, rouge_signature
 
-    signature = rouge_signature(references, options.tokenize, stemmer=options.stemmer)
+    settings = {"tokenize": options.tokenize, "stemmer": options.stemmer}
+    signature = rouge_signature(references, **settings)
+    counted = [rouge_counts(files[name], references, **settings) for name in options.hypotheses]
     rows: list[dict[str, Any]] = []
-    first = {}
-    for name in options.hypotheses:
-        counts = rouge_counts(files[name], references, options.tokenize, stemmer=options.stemmer)
+    for name, counts in zip(options.hypotheses, counted, strict=True):
         row = {"hypothesis": name, **asdict(RougeScore.of(counts, signature, options.bootstrap, SEED))}
-        row["above_first"] = None
-        if rows:
-            row["above_first"] = {
-                measure: {
-                    "difference": row[measure] - rows[0][measure],
-                    "interval": ROUGE.paired_interval(first[measure], counts[measure], options.bootstrap, SEED)
-                    if options.bootstrap
-                    else None,
-                }
-                for measure in MEASURES
-            }
-        first = first or counts
-        rows.append(row)
+        above = {}
+        for measure in MEASURES if rows else ():
+            pair = counted[0][measure], counts[measure]
+            interval = ROUGE.paired_interval(*pair, options.bootstrap, SEED) if options.bootstrap else None
+            above[measure] = {"difference": row[measure] - rows[0][measure], "interval": interval}
+        rows.append({**row, "above_first": above or None})
     return rows
 
 

@@ -142,7 +142,7 @@ def _several(references: str | Sequence[str]) -> Sequence[str]:
 
 def _sentence_lines(text: str) -> str:
     """A summary with its sentences on a line each, which `rouge-score` takes for sentences."""
-    if "\n" in text:
+    if "\n" in text.strip():
         return text
     starts = [start for start, _ in _PUNKT.span_tokenize(text)][1:]
     # Punkt ends a sentence inside of `x.(y)`, too, which may be one token.
