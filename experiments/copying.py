@@ -1,6 +1,6 @@
 """What copies: which head looks at the words that a headline takes from its text, and what comes of another's copying.
 
-    python experiments/copying.py --data DIR/reuters-headlines --model copy=runs/copy_seed1 --model copy=runs/copy_seed2
+    python experiments/copying.py --data DIR/reuters-headlines --model copy=runs/copy1 --model copy=runs/copy2
 
 Each `--model NAME=FOLDER` is a finished training of configs/summarization/headlines_*.yaml; for each,
 `results/copying/heads/NAME_seedN.json` tells of test, given the reference headlines word by word:
@@ -24,12 +24,12 @@ from pathlib import Path
 import torch
 from committed import RESULTS, markdown
 from frozen import Frozen, add_models, read_models
+from hf_attncal.inference.summarization import summarize_lines
 
 from hf_attncal.analysis.plots import heat_map
 from hf_attncal.analysis.reading import decoder_size, read_pairs
 from hf_attncal.analysis.words import word_attention
 from hf_attncal.data.text import read_pairs as read_text_pairs
-from hf_attncal.inference.summarization import summarize_lines
 from hf_attncal.metrics import records
 from hf_attncal.metrics.copies import copy_accuracy
 from hf_attncal.metrics.rouge import rouge

@@ -350,11 +350,8 @@ def copying() -> Iterator[dict]:
             for name, key in (("unknown_words_found", "outside_recall"), ("copied_right", "copied_right")):
                 values = {at(file, "words", key): run["words"] for file, run in found.items()}
                 if all(words[key] is not None for words in values.values()):
-                    shares = {where: words | {"signature": None} for where, words in values.items()}
+                    shares = {where: words | {"signature": None, "interval": None} for where, words in values.items()}
                     yield percentage(f"{area}/{name}", shares, key, seeds=seeds_of(found))
-    for file, result in read_all("benchmark_copying_cpu").items():
-        for name, keys in COPY_SPEED.items():
-            yield repeated(f"copy/speed/{name}", "times", file, result, *keys)
 
 
 def recurrent_labels(settings: Collection[str]) -> dict[str, str]:
@@ -441,5 +438,5 @@ def faults() -> Iterator[dict]:
 
 def collect() -> list[dict]:
     """Every headline that has a result."""
-    areas = (calibration, adapter, aligner, discrete, chunking, recurrent, defaults, speed, demo, faults)
+    areas = (calibration, adapter, aligner, discrete, chunking, recurrent, copying, defaults, speed, demo, faults)
     return [figure for area in areas for figure in area()]
