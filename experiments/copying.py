@@ -24,12 +24,12 @@ from pathlib import Path
 import torch
 from committed import RESULTS, markdown
 from frozen import Frozen, add_models, read_models
-from hf_attncal.inference.summarization import summarize_lines
 
 from hf_attncal.analysis.plots import heat_map
 from hf_attncal.analysis.reading import decoder_size, read_pairs
 from hf_attncal.analysis.words import word_attention
 from hf_attncal.data.text import read_pairs as read_text_pairs
+from hf_attncal.inference.summarization import summarize_lines
 from hf_attncal.metrics import records
 from hf_attncal.metrics.copies import copy_accuracy
 from hf_attncal.metrics.rouge import rouge
@@ -72,22 +72,22 @@ def word_shares(model, tokenizer, pairs: Sequence[tuple[str, str]]) -> dict[str,
         [source for source, _ in pairs],
         num_beams=BEAMS,
         max_new_tokens=NEW_TOKENS,
+        scores=True,
         copied=copies,
-    ).summaries
+    )
     vocabulary, counts = tokenizer.get_vocab(), Counter()
     for (source, reference), summary in zip(pairs, found, strict=True):
         source, reference, written = source.split(), reference.split(), summary.text.split()
         outside = {word for word in source if word not in vocabulary}
         counts["written"] += len(written)
-        counts["unknown"] += summary.tokens.count(tokenizer.unk_token)
+        counts["unknown"] += summary.tokens.count(tokenizer.unk_token)  # which stand in no text
         counts["in_source"] += sum(word in source for word in written)
         counts["in_source_right"] += _shared((word for word in written if word in source), reference)
         counts["outside_reference"] += sum(word in outside for word in reference)
         counts["outside_written"] += sum(word in outside for word in written)
         counts["outside_right"] += _shared((word for word in written if word in outside), reference)
         if copies:
-            copied = [word for word, share in zip(summary.tokens, summary.copied_shares, strict=True) if share > 0.5]
-            copied = [word for word in copied if word not in tokenizer.all_special_tokens]
+            copied = [written[j] for j in {j for _, j in summary.links}]
             counts["copied"] += len(copied)
             counts["copied_right"] += _shared(copied, reference)
     ratios = {
@@ -115,9 +115,8 @@ def swapped(model, tokenizer, pairs: Sequence[tuple[str, str]]) -> list[dict]:
     found = []
     for layer, head in ((layer, head) for layer in range(layers) for head in range(heads)):
         with copying_by(model, layer, head):
-            summaries = summarize_lines(
-                model, tokenizer, [source for source, _ in pairs], num_beams=1, max_new_tokens=NEW_TOKENS
-            ).summaries
+            sources = [source for source, _ in pairs]
+            summaries = summarize_lines(model, tokenizer, sources, num_beams=1, max_new_tokens=NEW_TOKENS)
         score = rouge([one.text for one in summaries], [target for _, target in pairs], ROUGE_TOKENS)
         trained = (layer, head) == (model.config.layer_of_copies, model.config.copy_head)
         found.append({"layer": layer, "head": head, "trained": trained, "rouge1": score.rouge1})

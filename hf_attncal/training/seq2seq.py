@@ -19,7 +19,8 @@ from hf_attncal.data.copying import CopyTokenizer
 from hf_attncal.data.corpora import TokenizationReport
 from hf_attncal.data.tokenizer import null_token_id
 from hf_attncal.families import TRANSLATORS
-from hf_attncal.inference.translation import longer_than, source_limit, translate
+from hf_attncal.inference.generation import longer_than, source_limit
+from hf_attncal.inference.translation import translate
 from hf_attncal.metrics import records
 from hf_attncal.models.cross_attention import calibration_of
 

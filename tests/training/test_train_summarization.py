@@ -14,7 +14,8 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 from hf_attncal.data.copying import CopyTokenizer
 from hf_attncal.data.corpora import load_parallel, tokenize_pairs
 from hf_attncal.data.tokenizer import SPECIAL_TOKENS, train_bpe_tokenizer, train_word_tokenizer
-from hf_attncal.inference.translation import longer_than, source_limit, translate, translate_lines
+from hf_attncal.inference.generation import longer_than, source_limit
+from hf_attncal.inference.translation import translate, translate_lines
 from hf_attncal.metrics.rouge import rouge
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "training"))
