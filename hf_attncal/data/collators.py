@@ -56,6 +56,10 @@ class CopyCollator(DataCollatorForSeq2Seq):
         return batch
 
 
+class CopyNullCollator(CopyCollator, NullCollator):
+    """Batches for a model with `copy` and `uam`: those of both collators."""
+
+
 class LanguageCollator:
     """Right-padded batches of what `tokenize_plain` returns, as causal language models take them.
 

@@ -1,7 +1,8 @@
 """Words that only a source has: their numbers behind a vocabulary of whole words, and back to words."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby
+from typing import Self
 
 import torch
 from transformers import PreTrainedTokenizerBase
@@ -33,46 +34,80 @@ class CopyTokenizer:
         self.tokenizer, self.vocab_size, self.slots = tokenizer, config.vocab_size, config.max_copied_tokens
         self.left_unknown = 0
 
-    def source(self, text: str, **options) -> dict[str, list]:
-        """One source.
+    @classmethod
+    def of(cls, tokenizer: PreTrainedTokenizerBase, config) -> Self | None:
+        """That of a model whose configuration this is; None for one without slots."""
+        return cls(tokenizer, config) if getattr(config, "max_copied_tokens", 0) else None
+
+    @property
+    def about_left_unknown(self) -> str:
+        return (
+            f"Unknown words of sources without a slot: {self.left_unknown} (raise `max_copied_tokens`, now "
+            f"{self.slots}, to copy them)."
+        )
+
+    def source(self, text: str, longest: int | None = None) -> dict[str, list]:
+        """One source; see `sources`."""
+        return {name: of_sources[0] for name, of_sources in self.sources([text], longest).items()}
+
+    def sources(self, texts: Sequence[str], longest: int | None = None) -> dict[str, list]:
+        """Several sources.
 
         Args:
-            options: of the tokenizer, as `truncation` and `max_length`.
+            texts: theirs.
+            longest: most tokens; of a longer source the beginning is read, and the end of sentence.
 
         Returns:
-            `input_ids`, `attention_mask`, `extended_input_ids`, and `copied_words`: the word of each slot.
+            Columns `input_ids`, `attention_mask` and `extended_input_ids` of numbers, `copied_words`, the word of each
+            slot, and `length`, how many tokens the whole source has.
         """
-        ids, surfaces = self._read(text, "text", options)
-        unknown = dict.fromkeys(surface for surface in surfaces if surface is not None)
-        words = list(unknown)[: self.slots]
-        if len(unknown) > len(words):
-            self.left_unknown += len(unknown) - len(words)
-            logger.warning_once(
-                f"A source has {len(unknown)} different unknown words, and `max_copied_tokens` slots are "
-                f"{self.slots}: the others stay unknown, here and in other sources. `CopyTokenizer.left_unknown` "
-                "counts them; raise `max_copied_tokens` if they matter."
-            )
-        extended = self._extended(ids, surfaces, words)
-        mask = [1] * len(ids)
-        return {"input_ids": ids, "attention_mask": mask, "extended_input_ids": extended, "copied_words": words}
+        names = ("input_ids", "attention_mask", "extended_input_ids", "copied_words", "length")
+        found = {name: [] for name in names}
+        for ids, surfaces in self._read(texts, "text"):
+            length = len(ids)
+            if longest is not None and length > longest:
+                ids, surfaces = ([*row[: longest - 1], row[-1]] for row in (ids, surfaces))
+            unknown = dict.fromkeys(surface for surface in surfaces if surface is not None)
+            words = list(unknown)[: self.slots]
+            if len(unknown) > len(words):
+                self.left_unknown += len(unknown) - len(words)
+                logger.warning_once(
+                    f"A source has {len(unknown)} different unknown words, and `max_copied_tokens` slots are "
+                    f"{self.slots}: the others stay unknown, here and in other sources. `CopyTokenizer.left_unknown` "
+                    "counts them; raise `max_copied_tokens` if they matter."
+                )
+            row = ids, [1] * len(ids), self._extended(ids, surfaces, words), words, length
+            for name, value in zip(names, row, strict=True):
+                found[name].append(value)
+        return found
 
-    def target(self, text: str, copied_words: Sequence[str], **options) -> list[int]:
+    def target(self, text: str, copied_words: Sequence[str]) -> list[int]:
         """`labels` of a target: unknown words that its source has are the numbers of their slots.
 
         Args:
-            copied_words: of its source. options: of the tokenizer.
+            text: its own.
+            copied_words: of its source.
         """
-        return self._extended(*self._read(text, "text_target", options), copied_words)
+        return self.targets([text], [copied_words])[0]
 
-    def _read(self, text: str, side: str, options: dict) -> tuple[list[int], list[str | None]]:
-        """Ids, and of each unknown token the word as it is written, `None` of the others."""
-        encoded = self.tokenizer(**{side: text}, return_offsets_mapping=True, **options)
-        ids, unknown = encoded["input_ids"], self.tokenizer.unk_token_id
-        surfaces = [
-            text[start:end] if token == unknown and end > start else None
-            for token, (start, end) in zip(ids, encoded["offset_mapping"], strict=True)
-        ]
-        return ids, surfaces
+    def targets(self, texts: Sequence[str], copied_words: Sequence[Sequence[str]]) -> list[list[int]]:
+        """The same of several targets, with the words of each one's source."""
+        read = self._read(texts, "text_target")
+        return [self._extended(*target, words) for target, words in zip(read, copied_words, strict=True)]
+
+    def _read(self, texts: Sequence[str], side: str) -> Iterator[tuple[list[int], list[str | None]]]:
+        """Of each text the ids, and of each unknown token the word as it is written, `None` of the others."""
+        options = {"truncation": False, "padding": False, "verbose": False, "return_offsets_mapping": True}
+        encoded = self.tokenizer(**{side: list(texts)}, **options)
+        unknown, end = self.tokenizer.unk_token_id, self.tokenizer.eos_token_id
+        for text, ids, places in zip(texts, encoded["input_ids"], encoded["offset_mapping"], strict=True):
+            surfaces = [
+                text[first:last] if token == unknown and last > first else None
+                for token, (first, last) in zip(ids, places, strict=True)
+            ]
+            if end is not None and ids[-1:] != [end]:
+                ids, surfaces = [*ids, end], [*surfaces, None]
+            yield ids, surfaces
 
     def _extended(self, ids: list[int], surfaces: list[str | None], words: Sequence[str]) -> list[int]:
         slots = {word: self.vocab_size + number for number, word in enumerate(words)}

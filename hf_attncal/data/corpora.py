@@ -21,6 +21,7 @@ from datasets import Dataset, Features, Value, concatenate_datasets, load_datase
 from datasets.fingerprint import generate_random_fingerprint
 from transformers import PreTrainedTokenizerBase
 
+from .copying import CopyTokenizer
 from .pharaoh import Link
 from .text import read_lines, read_pairs
 from .words import WordTokens, tokenize_words
@@ -220,7 +221,11 @@ class SummaryReport(TokenizationReport):
 
 
 def tokenize_pairs(
-    dataset: Dataset, tokenizer: PreTrainedTokenizerBase, max_length: int, max_source_length: int | None = None
+    dataset: Dataset,
+    tokenizer: PreTrainedTokenizerBase,
+    max_length: int,
+    max_source_length: int | None = None,
+    copies: CopyTokenizer | None = None,
 ) -> tuple[Dataset, TokenizationReport]:
     """Token ids of sentence pairs; pairs that are too long or have an empty side are dropped and counted.
 
@@ -233,12 +238,14 @@ def tokenize_pairs(
         max_length: largest number of tokens of a side, the end-of-sentence token included.
         max_source_length: the same of a source, which is truncated to it (and `max_length` is of the target alone):
             of a text the beginning is a text, too, and has the summary. None: sources are not truncated.
+        copies: of a model with slots for words that only a source has.
 
     Returns:
-        A Dataset with `input_ids`, `labels` (both end in eos) and `length` (of the longer side), and the report.
+        A Dataset with `input_ids`, `labels` (both end in eos) and `length` (of the longer side), and the report; with
+        `copies` also `extended_input_ids`, and labels in slots.
 
     Warns:
-        UserWarning: with the report, if a pair was dropped or a source truncated.
+        UserWarning: with the report, if a pair was dropped or a source truncated; how many unknown words had no slot.
 
     Raises:
         ValueError: `max_length` < 2, no end-of-sentence token, or no pair left.
@@ -249,35 +256,44 @@ def tokenize_pairs(
     if eos is None:
         raise ValueError(f"The tokenizer `{tokenizer.name_or_path}` has no `eos_token`; set one before tokenising.")
 
+    truncated = 0
+
     def encode(sources: list[str], targets: list[str], _: list[int]) -> dict[str, list]:
-        sides = (
-            tokenizer(**text, truncation=False, padding=False, verbose=False)["input_ids"]
-            for text in ({"text": sources}, {"text_target": targets})
-        )
-        ids, labels = ([ids if ids and ids[-1] == eos else [*ids, eos] for ids in side] for side in sides)
-        return {"input_ids": ids, "labels": labels}
-
-    names = ("input_ids", "labels")
-    if max_source_length is None:
-        return _tokenized(dataset, encode, names, TokenizationReport(max_length))
-    report, truncated = SummaryReport(max_length, max_source_length=max_source_length), 0
-
-    def encode_beginning(*columns: list) -> dict[str, list]:
         nonlocal truncated
-        made = encode(*columns)
-        long = [len(source) > max_source_length for source in made["input_ids"]]
-        truncated += sum(cut and len(target) <= max_length for cut, target in zip(long, made["labels"], strict=True))
-        made["input_ids"] = [
-            [*source[: max_source_length - 1], eos] if cut else source
-            for cut, source in zip(long, made["input_ids"], strict=True)
-        ]
+        if copies is None:
+            options = {"truncation": False, "padding": False, "verbose": False}
+            read, labels = (
+                [ids if ids and ids[-1] == eos else [*ids, eos] for ids in tokenizer(**text, **options)["input_ids"]]
+                for text in ({"text": sources}, {"text_target": targets})
+            )
+            lengths = list(map(len, read))
+            made = {"input_ids": [_beginning(ids, max_source_length) for ids in read], "labels": labels}
+        else:
+            read = copies.sources(sources, max_source_length)
+            lengths, labels = read["length"], copies.targets(targets, read["copied_words"])
+            made = {"input_ids": read["input_ids"], "labels": labels, "extended_input_ids": read["extended_input_ids"]}
+        if max_source_length is not None:
+            long = (length > max_source_length for length in lengths)
+            truncated += sum(cut and len(ids) <= max_length for cut, ids in zip(long, labels, strict=True))
         return made
 
-    tokenized, report = _tokenized(dataset, encode_beginning, names, report)
+    names = ("input_ids", "labels") if copies is None else ("input_ids", "labels", "extended_input_ids")
+    if max_source_length is None:
+        report = TokenizationReport(max_length)
+    else:
+        report = SummaryReport(max_length, max_source_length=max_source_length)
+    tokenized, report = _tokenized(dataset, encode, names, report)
     if truncated:
         report = replace(report, truncated=truncated)
         warnings.warn(report.about_truncated, stacklevel=2)
+    if copies is not None and copies.left_unknown:
+        warnings.warn(copies.about_left_unknown, stacklevel=2)
     return tokenized, report
+
+
+def _beginning(ids: list[int], longest: int | None) -> list[int]:
+    """The first tokens of a text and its last, which ends it; at most `longest`."""
+    return ids if longest is None or len(ids) <= longest else [*ids[: longest - 1], ids[-1]]
 
 
 def tokenize_plain(

@@ -1,7 +1,9 @@
 """Translation of lists of lines, and its score: what the training script, the command line and the demo share."""
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -10,6 +12,7 @@ from torch.nn.functional import cross_entropy
 from tqdm.auto import tqdm
 
 from hf_attncal.data.batching import batches_by_length, padded
+from hf_attncal.data.copying import CopyTokenizer, decode_copied
 
 _SCORED_AT_ONCE = 512  # tokens: their logits take 120 MB with a vocabulary of 60,000
 
@@ -92,18 +95,20 @@ def translate_lines(
     if too_long not in ("error", "truncate"):
         raise ValueError(f"`too_long` must be 'error' or 'truncate', got {too_long!r}.")
     limit = position_limit(model, tokenizer)
-    sources = _encode(tokenizer, lines, source_limit(model, tokenizer), too_long)
+    copies = CopyTokenizer.of(tokenizer, model.config)
+    sources = _encode(tokenizer, lines, source_limit(model, tokenizer), too_long, copies)
     translations = [Translation("")] * len(lines)
     numbers = list(sources)
     training = model.training
     bar = tqdm(total=len(sources), desc="translating", unit="sent", disable=not progress)
     try:
         model.eval()
-        for chosen in batches_by_length([len(ids) for ids in sources.values()], batch_size, max_tokens):
+        lengths = [len(source.ids) for source in sources.values()]
+        for chosen in batches_by_length(lengths, batch_size, max_tokens):
             batch = [numbers[i] for i in chosen]
-            input_ids, attention_mask = padded([sources[n] for n in batch], tokenizer.pad_token_id or 0)
-            inputs = {"input_ids": input_ids.to(model.device), "attention_mask": attention_mask.to(model.device)}
-            longest = 2 * input_ids.shape[1] + 10 if max_new_tokens is None else max_new_tokens
+            words = [sources[n].words for n in batch]
+            inputs = _inputs([sources[n] for n in batch], tokenizer.pad_token_id or 0, model.device)
+            longest = 2 * inputs["input_ids"].shape[1] + 10 if max_new_tokens is None else max_new_tokens
             output = model.generate(
                 **inputs,
                 num_beams=num_beams,
@@ -112,10 +117,14 @@ def translate_lines(
                 max_new_tokens=min(longest, limit - 1),
                 max_length=None,
             )
-            texts = tokenizer.batch_decode(output, skip_special_tokens=True)
+            if copies is None:
+                texts = tokenizer.batch_decode(output, skip_special_tokens=True)
+            else:
+                texts = decode_copied(output, words, tokenizer, copies.vocab_size)
             found = [Translation(" ".join(text.split("\n")).strip()) for text in texts]
             if scores:
-                found = _scored(model, tokenizer, inputs, output, found, length_penalty)
+                names = partial(_names, tokenizer, math.inf if copies is None else copies.vocab_size)
+                found = _scored(model, map(names, output, words), inputs, output, found, length_penalty)
             for n, translation in zip(batch, found, strict=True):
                 translations[n] = translation
             bar.update(len(batch))
@@ -137,42 +146,95 @@ def source_limit(model, tokenizer) -> int:
 
 def longer_than(limit: int, tokenizer, lines: Sequence[str]) -> dict[int, int]:
     """The number of tokens of each line that has more than `limit`, by its index."""
-    return {index: len(ids) for index, ids in _token_ids(tokenizer, lines).items() if len(ids) > limit}
+    indices, ids = _token_ids(tokenizer, lines)
+    return {index: len(source) for index, source in zip(indices, ids, strict=True) if len(source) > limit}
 
 
-def _token_ids(tokenizer, lines: Sequence[str]) -> dict[int, list[int]]:
-    """Token ids by line index, end of sentence included; lines without text are left out."""
-    indices = [i for i, line in enumerate(lines) if line.strip()]
+def _token_ids(tokenizer, lines: Sequence[str]) -> tuple[list[int], list[list[int]]]:
+    """Indices of the lines with text, and their token ids, end of sentence included."""
+    indices = _with_text(lines)
     if not indices:
-        return {}
-    ids = tokenizer([lines[i] for i in indices], truncation=False, verbose=False)["input_ids"]
-    return dict(zip(indices, ids, strict=True))
+        return [], []
+    return indices, tokenizer([lines[i] for i in indices], truncation=False, verbose=False)["input_ids"]
 
 
-def _encode(tokenizer, lines: Sequence[str], limit: int, too_long: str) -> dict[int, list[int]]:
-    """The ids of `_token_ids`, none with more than `limit`."""
-    sources = _token_ids(tokenizer, lines)
-    for index, source in sources.items():
-        if len(source) > limit:
-            if too_long == "error":
-                raise LineTooLongError(index, len(source), limit)
-            sources[index] = [*source[: limit - 1], source[-1]]  # the end of sentence stays
-    return sources
+def _with_text(lines: Sequence[str]) -> list[int]:
+    return [index for index, line in enumerate(lines) if line.strip()]
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """A line as numbers; of a model with slots also with them, and their words."""
+
+    ids: list[int]
+    extended: list[int] | None = None
+    words: Sequence[str] = ()
+
+
+def _encode(
+    tokenizer, lines: Sequence[str], limit: int, too_long: str, copies: CopyTokenizer | None
+) -> dict[int, _Source]:
+    """The lines with text by their index, none with more than `limit` tokens."""
+    if copies is None:
+        indices, ids = _token_ids(tokenizer, lines)
+        lengths = list(map(len, ids))
+        # The end of sentence stays.
+        sources = [_Source(row if len(row) <= limit else [*row[: limit - 1], row[-1]]) for row in ids]
+    else:
+        indices = _with_text(lines)
+        read = copies.sources([lines[i] for i in indices], limit) if indices else {}
+        lengths = read.get("length", [])
+        columns = (read.get(name, []) for name in ("input_ids", "extended_input_ids", "copied_words"))
+        sources = [_Source(*row) for row in zip(*columns, strict=True)]
+    if too_long == "error":
+        for index, length in zip(indices, lengths, strict=True):
+            if length > limit:
+                raise LineTooLongError(index, length, limit)
+    return dict(zip(indices, sources, strict=True))
+
+
+def _inputs(batch: Sequence[_Source], padding: int, device: torch.device) -> dict[str, Tensor]:
+    """What the model takes of a batch."""
+    ids, mask = padded([source.ids for source in batch], padding)
+    inputs = {"input_ids": ids, "attention_mask": mask}
+    if batch[0].extended is not None:
+        inputs["extended_input_ids"], _ = padded([source.extended for source in batch], padding)
+    return {name: tensor.to(device) for name, tensor in inputs.items()}
+
+
+def _names(tokenizer, vocab_size: float, row: Tensor, words: Sequence[str]) -> list[str]:
+    """The tokens of a row, of which those from `vocab_size` on are words of the source."""
+    return [
+        words[token - vocab_size] if token >= vocab_size else tokenizer.convert_ids_to_tokens(token)
+        for token in row.tolist()
+    ]
 
 
 def _scored(
-    model, tokenizer, inputs: dict[str, Tensor], output: Tensor, translations: list[Translation], length_penalty: float
+    model,
+    names: Iterable[list[str]],
+    inputs: dict[str, Tensor],
+    output: Tensor,
+    translations: list[Translation],
+    length_penalty: float,
 ) -> list[Translation]:
-    """The translations of a batch with tokens and scores; `output` (batch, 1 + steps) is what was generated."""
+    """The translations of a batch with tokens and scores.
+
+    Args:
+        names: of the tokens of each row of `output`.
+        inputs: of the model.
+        output: (batch, 1 + steps), what was generated.
+    """
     ends = model.generation_config.eos_token_id
     ends = ends if isinstance(ends, list | tuple) else [ends]
     found = []
-    for translation, row, scores in zip(translations, output, _token_scores(model, inputs, output), strict=True):
-        ids = row[1:].tolist()
-        length = next((n for n, token in enumerate(ids, start=1) if token in ends), len(ids))
+    rows = zip(translations, output, names, _token_scores(model, inputs, output), strict=True)
+    for translation, row, tokens, scores in rows:
+        length = next((n for n, token in enumerate(row[1:].tolist(), start=1) if token in ends), len(row) - 1)
         scores = tuple(scores[:length])
-        tokens = tuple(tokenizer.convert_ids_to_tokens(ids[:length]))
-        found.append(Translation(translation.text, tokens, scores, sum(scores) / length**length_penalty))
+        found.append(
+            Translation(translation.text, tuple(tokens[1 : 1 + length]), scores, sum(scores) / length**length_penalty)
+        )
     return found
 
 

@@ -247,10 +247,12 @@ def base_checkpoint(
     if kind == config.model_type:
         folder = Path(settings.checkpoint)
         return str(folder.resolve()) if folder.is_dir() else settings.checkpoint
-    if config.calibration is not None or config.leaky or config.gumbel:
+    switches = ("calibration", "leaky", "gumbel", "copy", "uam")
+    on = [f"`{name}={getattr(config, name)!r}`" for name in switches if getattr(config, name)]
+    if on:
         raise ValueError(
             f"`model.checkpoint` must be a stock model, or one of ours with every switch off; {settings.checkpoint} "
-            f"has `calibration={config.calibration!r}`, `leaky={config.leaky}`, `gumbel={config.gumbel}`."
+            f"has {', '.join(on)}."
         )
     if write:
         stock = BACKBONES[kind].stock

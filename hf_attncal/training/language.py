@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from hf_attncal.alignment.gold import evaluating
 from hf_attncal.analysis.language import sequence_sums
 from hf_attncal.data.collators import LanguageCollator
 from hf_attncal.data.corpora import PlainReport, tokenize_plain
-from hf_attncal.data.tokenizer import EOS, LANGUAGE_TOKENS, train_bpe_tokenizer, train_word_tokenizer
+from hf_attncal.data.tokenizer import EOS, LANGUAGE_TOKENS
 from hf_attncal.families import FAMILIES
 from hf_attncal.hub import Result
 from hf_attncal.metrics.base import Metric
@@ -31,7 +30,7 @@ from .planning import plan, settled
 from .presets import harden, sections_of
 from .run import build_model, build_tokenizer, finish, hold_out, read_text, save_parts, start, train
 from .seq2seq import TRAINING_DEFAULTS
-from .settings import LanguageTokenizerConfig, PlainConfig, Positive, Settings, merge
+from .settings import PlainConfig, Positive, Settings, VocabularyConfig, merge
 
 FAMILY = FAMILIES["discrete_transformer"]
 # Of sums (..., 2): predictions and tokens in their receptive fields.
@@ -43,7 +42,7 @@ class LanguageConfig(Settings):
     """All settings of one run; `model` holds fields of `DiscreteTransformerConfig`."""
 
     data: PlainConfig = field(default_factory=PlainConfig)
-    tokenizer: LanguageTokenizerConfig = field(default_factory=LanguageTokenizerConfig)
+    tokenizer: VocabularyConfig = field(default_factory=VocabularyConfig)
     model: dict[str, Any] = field(default_factory=dict)
     average_last: Positive = 1
 
@@ -156,8 +155,7 @@ def build_language_tokenizer(config: LanguageConfig, run: Run, text: Dataset) ->
         ValueError: a given one has no padding token, or puts something else around a text.
     """
     special = [token for token in LANGUAGE_TOKENS if token != EOS or config.data.end_of_sequence]
-    kinds = {"bpe": train_bpe_tokenizer, "words": train_word_tokenizer}
-    tokenizer = build_tokenizer(config, run, text, partial(kinds[config.tokenizer.kind], special_tokens=special))
+    tokenizer = build_tokenizer(config, run, text, special)
     begin, empty = tokenizer.bos_token_id, list(tokenizer("")["input_ids"])
     if begin is None or empty != [begin] or tokenizer.pad_token_id is None:
         raise ValueError(

@@ -15,7 +15,7 @@ from datasets import Dataset
 from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase, Trainer, set_seed
 
 from hf_attncal.data.corpora import all_lines, lowercased
-from hf_attncal.data.tokenizer import train_bpe_tokenizer
+from hf_attncal.data.tokenizer import SPECIAL_TOKENS, train_bpe_tokenizer, train_word_tokenizer
 from hf_attncal.metrics import records
 
 from .averaging import average_checkpoints, last_checkpoints
@@ -137,7 +137,7 @@ def hold_out(text: dict[str, Dataset], wanted: int) -> dict[str, Dataset]:
 
 
 def build_tokenizer(
-    config: Settings, run: Run, text: Dataset, learn: Callable[..., PreTrainedTokenizerBase] = train_bpe_tokenizer
+    config: Settings, run: Run, text: Dataset, special_tokens: list[str] = SPECIAL_TOKENS
 ) -> PreTrainedTokenizerBase:
     """The tokenizer of a run: the named one, that of `model.init_from`, or what is learned of the training text.
 
@@ -148,7 +148,7 @@ def build_tokenizer(
         config: with the sections `tokenizer` and `model`.
         run: from `start`.
         text: of the training.
-        learn: takes the arguments of `train_bpe_tokenizer`, a joint BPE. Words may be fewer than were asked for.
+        special_tokens: of what is learned: a joint BPE, or words, which may be fewer than were asked for.
 
     Raises:
         ValueError: the text has fewer pieces than were asked for (not: than a preset has as its limit).
@@ -160,9 +160,15 @@ def build_tokenizer(
     args = run.args
     with args.main_process_first(local=False):
         if args.process_index == 0 and run.checkpoint is None:
-            trained = learn(all_lines(text), settings.vocab_size, show_progress=not args.disable_tqdm)
+            words = getattr(settings, "kind", "bpe") == "words"
+            trained = (train_word_tokenizer if words else train_bpe_tokenizer)(
+                all_lines(text),
+                settings.vocab_size,
+                show_progress=not args.disable_tqdm,
+                special_tokens=special_tokens,
+            )
             asked = config.given.get("tokenizer", {}).get("vocab_size", 0)
-            if len(trained) < asked and getattr(settings, "kind", "bpe") == "bpe":
+            if len(trained) < asked and not words:
                 raise ValueError(
                     f"`tokenizer.vocab_size` must be at most {len(trained)} for this text, in which no more pieces "
                     f"occur twice, got {settings.vocab_size}. Lower it, or give more text."

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar, Literal
 
 from accelerate import PartialState
@@ -13,7 +14,8 @@ from tqdm.auto import tqdm
 from transformers import AutoConfig, DataCollatorForSeq2Seq, PreTrainedModel, PreTrainedTokenizerBase, TrainerCallback
 
 from hf_attncal.analysis.corpus import attention_report
-from hf_attncal.data.collators import NullCollator
+from hf_attncal.data.collators import CopyCollator, CopyNullCollator, NullCollator
+from hf_attncal.data.copying import CopyTokenizer
 from hf_attncal.data.corpora import TokenizationReport
 from hf_attncal.data.tokenizer import null_token_id
 from hf_attncal.families import TRANSLATORS
@@ -28,7 +30,7 @@ from .defaults import recurrent_defaults, translation_defaults
 from .planning import plan, settled
 from .presets import anneal, harden, sections_of
 from .run import build_model, build_tokenizer, finish, hold_out, read_text, save_parts, start, train
-from .settings import DataConfig, Positive, Settings, TokenizerConfig, check, merge
+from .settings import DataConfig, Positive, Settings, VocabularyConfig, check, merge
 
 # The Trainer's defaults are for fine-tuning with metrics on logits; the loss is all that is read here.
 TRAINING_DEFAULTS = {
@@ -61,7 +63,7 @@ class EvaluationConfig:
 class Seq2SeqConfig(Settings):
     """All settings of one run; `model` holds `backbone` and fields of our configuration of it."""
 
-    tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
+    tokenizer: VocabularyConfig = field(default_factory=VocabularyConfig)
     model: dict[str, Any] = field(default_factory=dict)
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
     average_last: Positive = 1
@@ -92,11 +94,6 @@ class Seq2SeqConfig(Settings):
         super().__post_init__()
         check({"backbone": self.model["backbone"]}, self.own_keys, "model")
         config = self.check_model(TRANSLATORS[self.model["backbone"]].config_class, **self.own_keys)
-        if slots := self.model.get("max_copied_tokens"):
-            raise ValueError(
-                f"`model.max_copied_tokens` must be 0 in this job, which fills no slots, got {slots}. Train with "
-                "`hf_attncal.data.collators.CopyCollator` in Python, or leave it out."
-            )
         longest = self.data.max_source_length
         if longest is not None and longest > config.max_position_embeddings:
             raise ValueError(
@@ -124,7 +121,7 @@ def train_seq2seq(
         tokenizer = build_tokenizer(config, run, splits["train"])
         if config.data.max_source_length is not None:
             tokenizer.model_max_length = config.data.max_source_length  # saved with it: whoever uses the model cuts so
-        tokenized, reports = tokenize_splits(splits, tokenizer, config.data)
+        tokenized, reports = tokenize_splits(splits, tokenizer, config.data, copies_of(config, tokenizer))
 
         def build(config: Seq2SeqConfig, args: AttnCalTrainingArguments) -> AttnCalTrainer:
             model = build_seq2seq_model(config, tokenizer)
@@ -165,6 +162,8 @@ def build_seq2seq_model(config: Seq2SeqConfig, tokenizer: PreTrainedTokenizerBas
     section = config.model
     if section.get("uam") and section.get("null_token_id") is None:
         section = section | {"null_token_id": null_token_id(tokenizer)}
+    if section.get("max_copied_tokens") and section.get("unk_token_id") is None:
+        section = section | {"unk_token_id": tokenizer.unk_token_id}
     tokens = {
         "vocab_size": len(tokenizer),
         "pad_token_id": pad,
@@ -184,11 +183,25 @@ def build_seq2seq_model(config: Seq2SeqConfig, tokenizer: PreTrainedTokenizerBas
     return model
 
 
+def copies_of(config: Seq2SeqConfig, tokenizer: PreTrainedTokenizerBase) -> CopyTokenizer | None:
+    """What numbers the words that only a source has, if the model of the run has slots for them."""
+    section = config.model
+    if section.get("uam"):
+        null_token_id(tokenizer)  # slots stand behind it
+    start = AutoConfig.from_pretrained(section["init_from"]) if section.get("init_from") else None
+    slots = section.get("max_copied_tokens", getattr(start, "max_copied_tokens", 0))
+    size = max(len(tokenizer), getattr(start, "vocab_size", 0))
+    return CopyTokenizer.of(tokenizer, SimpleNamespace(vocab_size=size, max_copied_tokens=slots))
+
+
 def tokenize_splits(
-    splits: dict[str, Dataset], tokenizer: PreTrainedTokenizerBase, data: DataConfig
+    splits: dict[str, Dataset],
+    tokenizer: PreTrainedTokenizerBase,
+    data: DataConfig,
+    copies: CopyTokenizer | None = None,
 ) -> tuple[dict[str, Dataset], dict[str, TokenizationReport]]:
     """The token ids of the training and dev text, and which pairs were kept."""
-    made = {name: data.tokenize(text, tokenizer) for name, text in splits.items() if name != "test"}
+    made = {name: data.tokenize(text, tokenizer, copies) for name, text in splits.items() if name != "test"}
     return {name: text for name, (text, _) in made.items()}, {name: report for name, (_, report) in made.items()}
 
 
@@ -201,16 +214,26 @@ def make_trainer(
     args: AttnCalTrainingArguments,
 ) -> AttnCalTrainer:
     """The Trainer on the training and dev text of `tokenize_splits`, with the score of what is generated from dev."""
-    collator = NullCollator if getattr(model.config, "uam", False) else DataCollatorForSeq2Seq
     return AttnCalTrainer(
         model=model,
         args=args,
         train_dataset=tokenized["train"],
         eval_dataset=tokenized.get("dev"),
-        data_collator=collator(tokenizer, model),
+        data_collator=collator_of(model.config)(tokenizer, model),
         processing_class=tokenizer,
         callbacks=[ScoreCallback(splits["dev"], tokenizer, config)] if "dev" in splits else [],
     )
+
+
+def collator_of(config) -> type[DataCollatorForSeq2Seq]:
+    """What makes the batches that a model is trained with."""
+    collators = {
+        (False, False): DataCollatorForSeq2Seq,
+        (True, False): NullCollator,
+        (False, True): CopyCollator,
+        (True, True): CopyNullCollator,
+    }
+    return collators[bool(getattr(config, "uam", False)), bool(getattr(config, "max_copied_tokens", 0))]
 
 
 def evaluate(
@@ -261,9 +284,10 @@ def attention_on_dev(trainer: AttnCalTrainer, model) -> dict[str, Any]:
     """`attention`: how far a calibrated model's can be believed on the Trainer's dev text; empty without either."""
     if trainer.eval_dataset is None or calibration_of(model) is None:
         return {}
-    dev = trainer.eval_dataset.select_columns(["input_ids", "labels"])
+    slots = bool(getattr(model.config, "max_copied_tokens", 0))
+    dev = trainer.eval_dataset.select_columns(["input_ids", "labels", *["extended_input_ids"] * slots])
     # Not the Trainer's own, which may extend targets by steps that no translation has.
-    collator = DataCollatorForSeq2Seq(trainer.processing_class, model)
+    collator = (CopyCollator if slots else DataCollatorForSeq2Seq)(trainer.processing_class, model)
     batches = DataLoader(dev, trainer.args.per_device_eval_batch_size, collate_fn=collator)
     return {"attention": attention_report(model, batches)}
 

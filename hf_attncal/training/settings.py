@@ -25,6 +25,7 @@ from datasets import Dataset
 from huggingface_hub.errors import StrictDataclassError
 from transformers import PreTrainedConfig, PreTrainedTokenizerBase, TrainingArguments
 
+from hf_attncal.data.copying import CopyTokenizer
 from hf_attncal.data.corpora import PARALLEL, PLAIN, TokenizationReport, load_parallel, load_plain, tokenize_pairs
 from hf_attncal.inference.names import MODEL_FILES, TOKENIZER_FILES, check_name
 
@@ -297,9 +298,11 @@ class DataConfig(TextConfig):
     def load(self, split: str) -> Dataset:
         return load_parallel(self.corpus(split))
 
-    def tokenize(self, text: Dataset, tokenizer: PreTrainedTokenizerBase) -> tuple[Dataset, TokenizationReport]:
+    def tokenize(
+        self, text: Dataset, tokenizer: PreTrainedTokenizerBase, copies: CopyTokenizer | None = None
+    ) -> tuple[Dataset, TokenizationReport]:
         """Token ids for an encoder-decoder, and what was kept; see `data.corpora.tokenize_pairs`."""
-        return tokenize_pairs(text, tokenizer, self.max_length, self.max_source_length)
+        return tokenize_pairs(text, tokenizer, self.max_length, self.max_source_length, copies)
 
     def check(self, links: Mapping[str, str]) -> None:
         """As `TextConfig.check`.
@@ -356,8 +359,8 @@ class TokenizerConfig:
 
 
 @dataclass
-class LanguageTokenizerConfig(TokenizerConfig):
-    """That of a language model: `kind` "bpe", or "words" for languages of symbols that white space parts."""
+class VocabularyConfig(TokenizerConfig):
+    """`kind` "bpe", or "words", which white space parts: for languages of symbols, and to copy unknown words."""
 
     kind: Literal["bpe", "words"] = "bpe"
 
@@ -479,6 +482,8 @@ class Settings:
         hints = hints_of(config_class)
         check(self.model, hints | own, "model")
         fields = {name: value for name, value in self.model.items() if name not in own}
+        if fields.get("max_copied_tokens"):
+            fields.setdefault("unk_token_id", 0)  # the tokenizer's, which is not known yet
         start = self.model.get("init_from")
         self.check_starts()
         with naming("model", hints):

@@ -37,7 +37,7 @@ def test_a_pair(tokenizer, config):
     assert source["extended_input_ids"] == [the, 14, sees, 15, 1, 14, end]
     assert source["attention_mask"] == [1] * 7
     assert numbers.target("Zora sees Yoda the Zebra", source["copied_words"]) == [15, sees, 1, the, 14, end]
-    cut = numbers.source("the Zebra sees Zora", truncation=True, max_length=3)
+    cut = numbers.source("the Zebra sees Zora", longest=3)
     assert cut["extended_input_ids"] == [the, 14, end]
     assert cut["copied_words"] == ["Zebra"]
 
