@@ -15,6 +15,7 @@ from .training import (
     switches_of,
 )
 
+_SLOTS = 50  # for words of a source that are not in the vocabulary
 _JOBS = ("translation", "summarization", "language")
 # What the settings of a summarisation have, by section, and those of a translation do not.
 OF_SUMMARIES = {"data": {"max_source_length"}, "evaluation": {"rouge_tokenize", "rouge_stemmer"}}
@@ -38,7 +39,7 @@ def add_train(commands: argparse._SubParsersAction) -> None:
         "  attncal train --source train.en --target train.de --output model --dry-run\n"
         "  attncal train --source train.en --target train.de --output model --minutes 30\n"
         "  attncal train --source train.en --target train.de --output model --backbone luong\n"
-        "  attncal train --task summarization --source texts.txt --target summaries.txt --output model\n"
+        "  attncal train --task summarization --source texts.txt --target summaries.txt --output model --copy\n"
         "  attncal train --text train.txt --output model\n"
         "  attncal train --text train.txt --output model tokenizer.kind=words data.end_of_sequence=false",
     )
@@ -61,6 +62,12 @@ def add_train(commands: argparse._SubParsersAction) -> None:
         choices=(1, 2),
         help="of a Discrete Transformer: one, or a syntactic and a semantic one; without it Marian to translate, 1 in "
         "a language model, or what --config says",
+    )
+    model.add_argument(
+        "--copy",
+        action="store_true",
+        help="words may be copied from the source: the vocabulary that is trained is one of whole words, and each "
+        f"source has {_SLOTS} slots for others. With --tokenizer or --init-from its tokens are copied",
     )
     model.add_argument(
         "--backbone",
@@ -131,7 +138,7 @@ def _is_summarization(options: argparse.Namespace) -> bool:
 
 
 def _train_language(options: argparse.Namespace) -> None:
-    for name in ("task", "backbone"):
+    for name in ("task", "backbone", "copy"):
         if getattr(options, name):
             raise CommandError(
                 f"--{name} is for pairs of --source and --target, --text has none. Leave one of them out."
@@ -157,7 +164,7 @@ def _train_pairs(options: argparse.Namespace) -> None:
             raise CommandError(
                 f"--streams is for a Discrete Transformer, --backbone says {options.backbone}. Leave one of them out."
             )
-        if marian := model.keys() - {"leaky", "backbone"}:
+        if marian := model.keys() - {"leaky", "backbone"} | ({"copy"} if options.copy else set()):
             raise CommandError(
                 f"--{min(marian)} is for Marian, --streams for a Discrete Transformer, whose every attention "
                 "chooses one token. Leave one of them out."
@@ -165,6 +172,11 @@ def _train_pairs(options: argparse.Namespace) -> None:
         model |= {"backbone": "discrete_transformer", "streams": options.streams}
 
     base = {"model": model} if model else {}
+    if options.copy:
+        base["model"] = model | {"copy": True}
+        if not (options.tokenizer or options.init_from or options.config):
+            base["tokenizer"] = {"kind": "words"}
+            base["model"]["max_copied_tokens"] = _SLOTS
     if _is_summarization(options):
         from hf_attncal.training.summarization import SummarizationConfig, train_summarization
 

@@ -218,6 +218,23 @@ def test_train_makes_a_model_that_summarises(text, tmp_path, capsys):
     assert capsys.readouterr().out.count("\n") == 12
 
 
+def test_train_makes_a_model_that_copies(text, base, tmp_path):
+    """Whole words and slots for others; of a vocabulary that is there, its tokens."""
+    given = ["--task=summarization", "--copy", "--steps=2", "--backbone=marian", "data.max_source_length=60"]
+    given += [*TINY, *HEADS, *RUNNING, *SCORING]
+    words = tmp_path / "words"
+    assert main(["train", *files(text, "dev"), "--output", str(words), *given, "tokenizer.vocab_size=40"]) == 0
+    left = results(words)
+    assert left["config"]["tokenizer"]["kind"] == "words"
+    saved = json.loads((words / "config.json").read_text())
+    assert (saved["copy"], saved["max_copied_tokens"], saved["unk_token_id"], saved["vocab_size"]) == (True, 50, 1, 40)
+    subwords = tmp_path / "subwords"
+    given.append(f"--tokenizer={base}")
+    assert main(["train", *files(text, "dev"), "--output", str(subwords), *given]) == 0
+    saved = json.loads((subwords / "config.json").read_text())
+    assert (saved["copy"], saved["max_copied_tokens"]) == (True, 0)
+
+
 CONFIGS = Path(__file__).parents[2] / "configs"
 FILES = [(job, path) for job in ("translation", "summarization", "language") for path in CONFIGS.glob(f"{job}/*.yaml")]
 
@@ -350,6 +367,11 @@ def test_ctrl_c_says_how_to_go_on(moment, text, tmp_path):
             "--task is for pairs of --source and --target, --text has",
         ),
         (["--text={text}/train.en", "--backbone=luong"], "--backbone is for pairs of --source and --target"),
+        (["--text={text}/train.en", "--copy"], "--copy is for pairs of --source and --target"),
+        (
+            ["--source={text}/train.en", "--target={text}/train.de", "--copy", "--streams=2"],
+            "--copy is for Marian, --streams for a Discrete Transformer",
+        ),
         (
             ["--source={text}/train.en", "--target={text}/train.de", "--backbone=luong", "--streams=2"],
             "--streams is for a Discrete Transformer, --backbone says luong. Leave one of them out.",
