@@ -163,8 +163,8 @@ def mixture(
         labels: (R, N), `-100` where there is no target. smoothing: in [0, 1).
 
     Returns:
-        The log-probabilities, (R, N, V + E): a slot that no source token has is at the lowest finite value, one that a
-        source token has not below -80. And with labels their cross-entropy, summed over targets, against
+        The log-probabilities, (R, N, V + E): a slot that no source token has is at the lowest finite value, a word
+        that one has not below -80. And with labels their cross-entropy, summed over targets, against
         `(1 - smoothing) * one_hot(label) + smoothing / V`: slots, words of one source, have none of the smoothing.
     """
     if labels is None and not torch.is_grad_enabled():  # a step of a search is short: what autograd asks for shows
