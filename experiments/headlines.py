@@ -40,6 +40,18 @@ RECURRENT = {"baseline": "Marian", "luong_none": "no attention"} | {
 SUMMARISERS = {"base": "base", "seass": "seass", "seass_uam": "seass+uam"}
 # Aligner of copied words in reference headlines -> the model, and the name of its links in results/recurrent/copies/.
 COPYISTS = {"attention": ("seass", "attention"), "uam": ("seass_uam", "uam")}
+# Files of results/copying/ -> what tables and headlines call them, and the one that each is compared with.
+COPYING = {
+    "transformer": ("transformer", None),
+    "fixed": ("fixed", "transformer"),
+    "annealed": ("annealed", "transformer"),
+    "gated": ("gated", "transformer"),
+    "copy": ("copy", "transformer"),
+    "copy_fixed": ("copy+fixed", "copy"),
+    "copy_annealed": ("copy+annealed", "copy"),
+    "copy_gated": ("copy+gated", "copy"),
+    "copy_bottom": ("copy in the bottom layer", "copy"),
+}
 COMMANDS = ("help", "version", "usage_error", "score")
 
 
@@ -322,6 +334,26 @@ def recurrent() -> Iterator[dict]:
                 yield repeated(f"recurrent/speed/uam/{name}_time_ratio", "times", file, result, *keys)
 
 
+def copying() -> Iterator[dict]:
+    """Headlines of Transformers that copy: ROUGE, what the copying head looks at, unknown words, speed."""
+    runs = {setting: read_all(f"copying/{setting}_seed*") for setting in COPYING}
+    for setting in filter(runs.get, COPYING):
+        label, peer = COPYING[setting]
+        area = f"copy/headlines/{label.replace(' ', '_')}"
+        yield over_seeds(f"{area}/rouge1", "ROUGE", runs[setting], "test", "rouge1")
+        against = by_seed(runs[peer], "test", "rouge1") if peer else {}
+        if against:
+            name = f"{area}/rouge1_minus_{COPYING[peer][0]}"
+            yield over_seeds(name, "ROUGE", runs[setting], "test", "rouge1", against=against)
+        found = read_all(f"copying/heads/{setting}_seed*")
+        if found:
+            for name, key in (("unknown_words_found", "outside_recall"), ("copied_right", "copied_right")):
+                values = {at(file, "words", key): run["words"] for file, run in found.items()}
+                if all(words[key] is not None for words in values.values()):
+                    shares = {where: words | {"signature": None, "interval": None} for where, words in values.items()}
+                    yield percentage(f"{area}/{name}", shares, key, seeds=seeds_of(found))
+
+
 def recurrent_labels(settings: Collection[str]) -> dict[str, str]:
     """What tables and pictures call each of these settings, in their order; one that they do not know by its name."""
     known = {setting: label for setting, label in RECURRENT.items() if setting in settings}
@@ -406,5 +438,5 @@ def faults() -> Iterator[dict]:
 
 def collect() -> list[dict]:
     """Every headline that has a result."""
-    areas = (calibration, adapter, aligner, discrete, chunking, recurrent, defaults, speed, demo, faults)
+    areas = (calibration, adapter, aligner, discrete, chunking, recurrent, copying, defaults, speed, demo, faults)
     return [figure for area in areas for figure in area()]

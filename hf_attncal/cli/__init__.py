@@ -22,6 +22,7 @@ from .data import add_data
 from .demo import add_demo
 from .messages import loudness
 from .parser import Parser
+from .rouge import add_rouge
 from .score import add_score
 from .streams import NamedOutput
 from .summarize import add_summarize
@@ -110,6 +111,8 @@ def build_parser() -> argparse.ArgumentParser:
     actions = align.add_subparsers(title="actions", required=True, metavar="ACTION")
     for add in (add_align_train, add_select, add_run):
         add(actions)
-    for add in (add_train, add_adapt, add_score, add_translate, add_summarize, add_data, add_demo, add_completion):
+    for add in (add_train, add_adapt, add_translate, add_summarize, add_score, add_rouge):
+        add(commands)
+    for add in (add_data, add_demo, add_completion):
         add(commands)
     return parser

@@ -35,6 +35,7 @@ GIVEN = {
     "align run": "model --source text --target text --output new",
     "align run --input": "model --input pairs",
     "score": "links links --source text --target text",
+    "rouge": "text other --reference text",
     "translate": "model --input text --output new --alignments links.txt",
     "summarize": "model --input text --output new",
     "demo": "--output new",
@@ -49,7 +50,7 @@ def mistakes() -> list[tuple[str, str, str]]:
         "MODEL": ("./nothing", "nothing/a/b", "text", "empty"),
         "FOLDER": ("text", "text/new"),
     }
-    wrong |= {"GOLD": wrong["FILE"], "HYP": wrong["FILE"], "NAME": wrong["MODEL"]}
+    wrong |= {"GOLD": wrong["FILE"], "HYP": wrong["FILE"], "REFERENCE": wrong["FILE"], "NAME": wrong["MODEL"]}
     found = []
     for command, line in GIVEN.items():
         words = command.split(" --")[0].split()

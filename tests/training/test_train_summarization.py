@@ -92,7 +92,7 @@ def test_text_to_scored_model(backbone, switches, corpus, tmp_path, capsys):
     assert results["pairs"]["dev"]["truncated"] == 0
     assert (results["dev"]["truncated"], results["test"]["truncated"]) == (0, 1)
     assert "train: Kept 30 of 30 pairs. Sources truncated to 24 tokens: 1 (raise" in printed
-    assert f"ROUGE-L {results['test']['rougeL']:.2f}  ROUGE|score:F1|tok:none|stem:no" in printed
+    assert f"ROUGE-Lsum {results['test']['rougeLsum']:.2f}  ROUGE|score:F1|tok:none|stem:no" in printed
     assert "; 1 of 6 sources cut to 24 tokens" in printed
     logged = [entry for entry in results["log_history"] if "eval_rouge2" in entry]
     assert [entry["step"] for entry in logged if "eval_signature" in entry] == [2, 4]

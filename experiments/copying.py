@@ -1,0 +1,210 @@
+"""What copies: which head looks at the words that a headline takes from its text, and what comes of another's copying.
+
+    python experiments/copying.py --data DIR/reuters-headlines --model copy=runs/copy1 --model copy=runs/copy2
+
+Each `--model NAME=FOLDER` is a finished training of configs/summarization/headlines_*.yaml; for each,
+`results/copying/heads/NAME_seedN.json` tells of test, given the reference headlines word by word:
+
+- `heads`: of words that stand exactly once in the text, how many each head of each layer gives the most of its
+  attention where they stand (at the step that predicts the word); with a calibration before and after it.
+- `words`: of what the model writes itself, how many words stand in the text, how many are copied (more than half of
+  the word's probability is), how many of those the reference has; and of the words that are not in the vocabulary but
+  in the text, how many of the reference's it writes.
+- `swapped`: ROUGE on dev when another head is copied by than the one that was trained for it.
+"""
+
+import argparse
+import io
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+
+import torch
+from committed import RESULTS, markdown
+from frozen import Frozen, add_models, read_models
+
+from hf_attncal.analysis.plots import heat_map
+from hf_attncal.analysis.reading import decoder_size, read_pairs
+from hf_attncal.analysis.words import word_attention
+from hf_attncal.data.text import read_pairs as read_text_pairs
+from hf_attncal.inference.summarization import summarize_lines
+from hf_attncal.metrics import records
+from hf_attncal.metrics.copies import copy_accuracy
+from hf_attncal.metrics.rouge import rouge
+
+SPLITS = {"dev": ("valid.src", "valid.tgt"), "test": ("test.src", "test.tgt")}
+STAGES = {"before": "uncalibrated", "after": "attentions"}  # of a calibration; without one there is nothing before
+BEAMS, NEW_TOKENS, ROUGE_TOKENS = 4, 40, "none"  # as in the training's own scores
+
+
+def head_accuracies(model, tokenizer, pairs: Sequence[tuple[str, str]], bootstrap: int) -> dict[str, list[list[dict]]]:
+    """Stage -> layer -> head -> `CopyAccuracy` as a dictionary."""
+    links = head_links(model, tokenizer, pairs)
+    return {
+        stage: [[asdict(copy_accuracy(pairs, head, bootstrap=bootstrap)) for head in layer] for layer in layers]
+        for stage, layers in links.items()
+    }
+
+
+def head_links(model, tokenizer, pairs: Sequence[tuple[str, str]]) -> dict[str, list[list[list[set]]]]:
+    """Stage -> layer -> head -> pair -> one link for each target word: to the source word with the largest weight."""
+    layers, heads = decoder_size(model.config)
+    stages = [stage for stage in STAGES if stage == "after" or model.config.calibration is not None]
+    links = {stage: [[[set() for _ in pairs] for _ in range(heads)] for _ in range(layers)] for stage in stages}
+    for batch, reading in read_pairs(model, tokenizer, *zip(*pairs, strict=True), details="before" in stages):
+        for stage in stages:
+            for layer, weights in enumerate(getattr(reading, STAGES[stage])):
+                for row, (index, source, target) in enumerate(batch):
+                    words = word_attention(reading.unpadded(weights, row).cpu(), source, target)
+                    for head, best in enumerate(words.argmax(dim=-1).tolist()):
+                        links[stage][layer][head][index] = {(i, j) for j, i in enumerate(best)}
+    return links
+
+
+def word_shares(model, tokenizer, pairs: Sequence[tuple[str, str]]) -> dict[str, float | int | None]:
+    """Shares of what the model writes; see the head of this file. A share of nothing is None."""
+    copies = bool(model.config.copy)
+    found = summarize_lines(
+        model,
+        tokenizer,
+        [source for source, _ in pairs],
+        num_beams=BEAMS,
+        max_new_tokens=NEW_TOKENS,
+        scores=True,
+        copied=copies,
+    )
+    vocabulary, counts = tokenizer.get_vocab(), Counter()
+    for (source, reference), summary in zip(pairs, found, strict=True):
+        source, reference, written = source.split(), reference.split(), summary.text.split()
+        outside = {word for word in source if word not in vocabulary}
+        counts["written"] += len(written)
+        counts["unknown"] += summary.tokens.count(tokenizer.unk_token)  # which stand in no text
+        counts["in_source"] += sum(word in source for word in written)
+        counts["in_source_right"] += _shared((word for word in written if word in source), reference)
+        counts["outside_reference"] += sum(word in outside for word in reference)
+        counts["outside_written"] += sum(word in outside for word in written)
+        counts["outside_right"] += _shared((word for word in written if word in outside), reference)
+        if copies:
+            copied = [written[j] for j in {j for _, j in summary.links}]
+            counts["copied"] += len(copied)
+            counts["copied_right"] += _shared(copied, reference)
+    ratios = {
+        "in_source": ("in_source", "written"),
+        "in_source_right": ("in_source_right", "in_source"),
+        "copied": ("copied", "written"),
+        "copied_right": ("copied_right", "copied"),
+        "outside_recall": ("outside_right", "outside_reference"),
+        "outside_precision": ("outside_right", "outside_written"),
+    }
+    shares = {name: counts[a] / counts[b] if counts[b] else None for name, (a, b) in ratios.items()}
+    if not copies:
+        shares |= {"copied": None, "copied_right": None}
+    return shares | {f"{name}_words": counts[name] for name in ("written", "unknown", "outside_reference")}
+
+
+def _shared(words, reference: Sequence[str]) -> int:
+    """How many of the words the reference has, each at most as often as there."""
+    return (Counter(words) & Counter(reference)).total()
+
+
+def swapped(model, tokenizer, pairs: Sequence[tuple[str, str]]) -> list[dict]:
+    """ROUGE of greedy search for every head that could be copied by."""
+    layers, heads = decoder_size(model.config)
+    found = []
+    for layer, head in ((layer, head) for layer in range(layers) for head in range(heads)):
+        with copying_by(model, layer, head):
+            sources = [source for source, _ in pairs]
+            summaries = summarize_lines(model, tokenizer, sources, num_beams=1, max_new_tokens=NEW_TOKENS)
+        score = rouge([one.text for one in summaries], [target for _, target in pairs], ROUGE_TOKENS)
+        trained = (layer, head) == (model.config.layer_of_copies, model.config.copy_head)
+        found.append({"layer": layer, "head": head, "trained": trained, "rouge1": score.rouge1})
+    return found
+
+
+@contextmanager
+def copying_by(model, layer: int, head: int) -> Iterator[None]:
+    """The model copies by this head for a while."""
+    config, chosen = model.config, (model.config.copy_layer, model.config.copy_head)
+    config.copy_layer, config.copy_head = layer, head
+    try:
+        yield
+    finally:
+        config.copy_layer, config.copy_head = chosen
+
+
+def measure(frozen: Frozen, texts: dict[str, list[tuple[str, str]]], bootstrap: int) -> dict:
+    """All of one model."""
+    model, tokenizer = frozen.load()
+    found = {
+        "copy_head": [model.config.layer_of_copies, model.config.copy_head] if model.config.copy else None,
+        "heads": head_accuracies(model, tokenizer, texts["test"], bootstrap),
+        "words": word_shares(model, tokenizer, texts["test"]),
+    }
+    if model.config.copy:
+        found["swapped"] = swapped(model, tokenizer, texts["dev"])
+    return frozen.config(model), found
+
+
+def draw(measured: dict[str, dict], path: Path) -> None:
+    """Accuracy of each head, in percent, of the first seed of each setting; the head that copies has a frame."""
+    panels, frames = {}, []
+    for name, found in measured.items():
+        for stage, layers in found["heads"].items():
+            label = name if len(found["heads"]) == 1 else f"{name}, {stage}"
+            panels[label] = 100 * torch.tensor([[head["accuracy"] for head in layer] for layer in layers])
+        if found["copy_head"]:
+            frames = [tuple(reversed(found["copy_head"]))]
+    rows, columns = next(iter(panels.values())).shape
+    figure = heat_map(
+        panels,
+        [f"head {number + 1}" for number in range(columns)],
+        [f"layer {number + 1}" for number in range(rows)],
+        frames,
+        "copied words that a head looks at, percent",
+    )
+    image = io.BytesIO()
+    figure.savefig(image, format="png", dpi=150)
+    records.write_bytes(image.getvalue(), path)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
+    parser.add_argument("--data", type=Path, required=True, help="folder of the headlines")
+    add_models(parser)
+    parser.add_argument("--output", type=Path, default=RESULTS / "copying" / "heads", help="folder of the results")
+    parser.add_argument("--picture", type=Path, help="file for the picture of the heads; without it, none")
+    parser.add_argument("--bootstrap", type=int, default=1000, help="resamples for the intervals")
+    args = parser.parse_args()
+    try:
+        run(args)
+    except (OSError, ValueError) as error:
+        parser.error(str(error))
+
+
+def run(args: argparse.Namespace) -> None:
+    """Write the results of all models, and print a table."""
+    files = {name: args.data / name for names in SPLITS.values() for name in names}
+    texts = {
+        split: list(zip(*read_text_pairs(*(files[name] for name in names)), strict=True))
+        for split, names in SPLITS.items()
+    }
+    rows, first = [], {}
+    for frozen in read_models(args.models):
+        config, found = measure(frozen, texts, args.bootstrap)
+        config |= {"experiment": "copying", "data": args.data.name, "bootstrap": args.bootstrap}
+        head = records.record(config, files | frozen.files)
+        records.write(head | found, args.output / f"{frozen.stem}.json")
+        first.setdefault(frozen.name, found)
+        best = max(head["accuracy"] for layers in found["heads"].values() for layer in layers for head in layer)
+        words = found["words"]
+        shares = (words[name] for name in ("in_source", "copied", "copied_right", "outside_recall"))
+        rows.append([frozen.stem, f"{100 * best:.1f}", *("-" if s is None else f"{100 * s:.1f}" for s in shares)])
+    if args.picture is not None:
+        draw(first, args.picture)
+    print(markdown(["model", "best head", "in source", "copied", "copied, right", "unknown words, found"], rows))
+
+
+if __name__ == "__main__":
+    main()
