@@ -9,8 +9,6 @@ from .common import CommandError, choose_device, load_errors, tell_model
 from .streams import line_error, progress_bar, read_windows
 
 _NAMED = 10  # lines that a warning names
-# Of a line: what was read, what was written, and what else there is.
-Row = tuple
 
 
 def load_model(options: argparse.Namespace):
@@ -46,8 +44,8 @@ def answer_lines(
     lines: tuple[BinaryIO, int, str],
     options: argparse.Namespace,
     verb: str,
-    answer: Callable[[Sequence[str]], tuple[list[Row], Exception | None, str]],
-    write: Callable[[list[Row]], None],
+    answer: Callable[[Sequence[str]], tuple[list[tuple], Exception | None, str]],
+    write: Callable[[list[tuple]], None],
 ) -> None:
     """Answer line by line, a window of lines at a time; which lines were cut is told in the end.
 

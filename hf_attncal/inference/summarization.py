@@ -33,7 +33,9 @@ def summarize_lines(
     """Summarise `texts`: one summary for each, on one line, in the order of the input.
 
     Args:
-        num_beams, length_penalty, no_repeat_ngram_size, min_new_tokens, max_new_tokens: see `search_of`.
+        num_beams, length_penalty, no_repeat_ngram_size, min_new_tokens, max_new_tokens: of `generation.Search`; what
+            is None is as the model's `generation_config` says. If that does not say how long a summary may be either,
+            it is twice the longest text of the batch plus 10 tokens.
         too_long: what happens to a text of more tokens than `generation.source_limit` allows: "truncate" has its
             beginning summarised, and `cut_from` of its summary says so; or "error".
         prefix: put in front of each text; None for `prefix_of`.
@@ -41,21 +43,13 @@ def summarize_lines(
         model, tokenizer, batch_size, max_tokens, scores, copied: of `generate_lines`, and its errors.
 
     Raises:
-        ValueError: see `search_of`, too.
+        ValueError: summaries would have to be longer than they may be.
     """
     return generate_lines(
         model,
         tokenizer,
         texts,
-        search_of(
-            model,
-            tokenizer,
-            num_beams=num_beams,
-            length_penalty=length_penalty,
-            no_repeat_ngram_size=no_repeat_ngram_size,
-            min_new_tokens=min_new_tokens,
-            max_new_tokens=max_new_tokens,
-        ),
+        _search(model, tokenizer, num_beams, length_penalty, max_new_tokens, min_new_tokens, no_repeat_ngram_size),
         batch_size=batch_size,
         max_tokens=max_tokens,
         too_long=too_long,
@@ -84,24 +78,15 @@ def summarize_stream(
         before += len(group)
 
 
-def search_of(
+def _search(
     model,
     tokenizer,
-    *,
-    num_beams: int | None = None,
-    length_penalty: float | None = None,
-    no_repeat_ngram_size: int | None = None,
-    min_new_tokens: int | None = None,
-    max_new_tokens: int | None = None,
+    num_beams: int | None,
+    length_penalty: float | None,
+    max_new_tokens: int | None,
+    min_new_tokens: int | None,
+    no_repeat_ngram_size: int | None,
 ) -> Search:
-    """How summaries are searched: what is None is as the model's `generation_config` says.
-
-    Args:
-        max_new_tokens: if the model does not say it either, twice the longest text of the batch plus 10.
-
-    Raises:
-        ValueError: a setting out of range; or summaries that have to be longer than they may be.
-    """
     own, limit = model.generation_config, position_limit(model, tokenizer) - 1
     # The decoder's start counts in `min_length` and `max_length`.
     own_shortest = own.min_new_tokens or (own.min_length - 1 if own.min_length else None)
@@ -115,11 +100,11 @@ def search_of(
             "`min_new_tokens`, or a larger `max_new_tokens`."
         )
     return Search(
-        num_beams=_first(num_beams, own.num_beams, 1),
-        length_penalty=_first(length_penalty, own.length_penalty, 1.0),
-        max_new_tokens=longest,
-        min_new_tokens=shortest,
-        no_repeat_ngram_size=no_repeat_ngram_size,
+        _first(num_beams, own.num_beams, 1),
+        _first(length_penalty, own.length_penalty, 1.0),
+        longest,
+        shortest,
+        no_repeat_ngram_size,
     )
 
 
