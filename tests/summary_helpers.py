@@ -9,7 +9,7 @@ from seq2seq_helpers import SOURCES, bpe_tokenizer, sized
 from hf_attncal import LuongConfig, LuongForConditionalGeneration
 from hf_attncal.data.tokenizer import SPECIAL_TOKENS, train_word_tokenizer
 
-KNOWN = "oil gold steel rises falls trades on the market in said traders , ."
+KNOWN = "copper oil gold steel rises falls trades on the market in said traders , ."
 TEXTS = [
     "oil rises in Oslo , traders said .",
     "Zelda said gold falls on the Zurich market .",
@@ -17,7 +17,9 @@ TEXTS = [
     "steel trades in Oslo in Oslo .",
     " ",
     "Quito traders said oil falls , gold rises .",
+    "Otto Anna Emil",
 ]
+UNKNOWN = set(" ".join(TEXTS).split()) - set(KNOWN.split())
 SLOTS = 3
 
 

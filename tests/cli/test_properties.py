@@ -160,6 +160,7 @@ class NoLinksOfTabs(FakeAligner):
         return super().align(pairs)
 
 
+@pytest.mark.filterwarnings("ignore:of .* only the beginning was")
 @given(data=files(), size=st.sampled_from(["error", "truncate"]), aligned=st.booleans())
 def test_translating_gives_a_line_for_each_line_or_names_one(data, size, aligned):
     more = {"beams": 1, "length_penalty": 1.0, "max_new_tokens": None, "too_long": size, "longest_line": 30}
