@@ -51,6 +51,8 @@ COPYING = {
     "copy_annealed": ("copy+annealed", "copy"),
     "copy_gated": ("copy+gated", "copy"),
     "copy_bottom": ("copy in the bottom layer", "copy"),
+    "transformer_bpe": ("transformer, subwords", None),
+    "copy_bpe": ("copy, subwords", "transformer_bpe"),
 }
 COMMANDS = ("help", "version", "usage_error", "score")
 
@@ -339,11 +341,11 @@ def copying() -> Iterator[dict]:
     runs = {setting: read_all(f"copying/{setting}_seed*") for setting in COPYING}
     for setting in filter(runs.get, COPYING):
         label, peer = COPYING[setting]
-        area = f"copy/headlines/{label.replace(' ', '_')}"
+        area = f"copy/headlines/{label.replace(',', '').replace(' ', '_')}"
         yield over_seeds(f"{area}/rouge1", "ROUGE", runs[setting], "test", "rouge1")
         against = by_seed(runs[peer], "test", "rouge1") if peer else {}
         if against:
-            name = f"{area}/rouge1_minus_{COPYING[peer][0]}"
+            name = f"{area}/rouge1_minus_{peer}"
             yield over_seeds(name, "ROUGE", runs[setting], "test", "rouge1", against=against)
         found = read_all(f"copying/heads/{setting}_seed*")
         if found:
