@@ -9,12 +9,11 @@ the time on the clock stands that of the processor, which a busy machine changes
 
 What copying adds to a step of a search over R sentences of S tokens with N beams each, V words and E slots:
 
-- Normalisation of the logits, which a beam search does again over what it gets: R N V exponentials, some 4 operations
-  each, and two passes of 4 bytes over R N (V + E) numbers, read and written. The output layer has 2 d operations where
-  this has about 6: 1% of it at d = 256, but what is bound by memory is nearer to 3%.
+- Normalisation of the logits, which a beam search does again over what it gets: R N V exponentials, and passes over
+  R N (V + E) numbers, read and written, where the output layer has 2 R N V d operations.
 - The gate: 2 R N (2 d + S) operations. Once for each source 4 R S d, which all steps share.
-- The mixture: ten passes over R N S numbers, where the layer that is copied by has 4 R N S d operations.
-- Some 45 kernels in place of the layer's one. Where a sentence is alone, their start is all that counts.
+- The mixture: passes over R N S numbers, where the layer that is copied by has 4 R N S d operations.
+- Many small kernels in place of the layer's one. Where a sentence is alone, their start is what counts.
 - In training the weights of that layer, which a kernel would not form, are kept: 4 B T S bytes and those of softmax.
 """
 

@@ -54,6 +54,11 @@ COPYING = {
     "transformer_bpe": ("transformer, subwords", None),
     "copy_bpe": ("copy, subwords", "transformer_bpe"),
 }
+# Of the shape "default" of the benchmark.
+COPY_SPEED = {
+    "training_step_over_plain": ("training_step", "time_ratio"),
+    "generation_over_plain": ("generation", "speed_ratio"),
+}
 COMMANDS = ("help", "version", "usage_error", "score")
 
 
@@ -354,6 +359,9 @@ def copying() -> Iterator[dict]:
                 if all(words[key] is not None for words in values.values()):
                     shares = {where: words | {"signature": None, "interval": None} for where, words in values.items()}
                     yield percentage(f"{area}/{name}", shares, key, seeds=seeds_of(found))
+    for file, result in read_all("benchmark_copying_cpu").items():
+        for name, keys in COPY_SPEED.items():
+            yield repeated(f"copy/speed/{name}", "times", file, result, "variants", "default", *keys)
 
 
 def recurrent_labels(settings: Collection[str]) -> dict[str, str]:
