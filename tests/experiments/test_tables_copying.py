@@ -86,10 +86,9 @@ def test_speed(tables, results, copying):
         "training_step": {"time_ratio": spread(1.05), "cpu_time_ratio": spread(1.06)},
         "generation": {"speed_ratio": spread(0.95), "cpu_speed_ratio": spread(0.94)},
     }
-    hardware = {"cpu": "Chip", "threads": 1, "device": "cpu"}
     result = {
-        "config": {"batch": 16, "length": 30, "bf16": False, "device": "cpu"},
-        "hardware": hardware,
+        "config": {"batch": 16, "length": 30, "bf16": False, "seed": 1},
+        "hardware": {"cpu": "Chip", "threads": 1},
         "variants": {"default": shape},
     }
     write(results, "benchmark_copying_cpu", result)
