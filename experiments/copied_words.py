@@ -9,7 +9,8 @@ Each `--model NAME=FOLDER` is a finished training of configs/summarization/headl
   attention where they stand (at the step that predicts the word); with a calibration before and after it.
 - `words`: of what the model writes itself, how many words stand in the text, how many are copied (more than half of
   the word's probability is), how many of those the reference has; and of the words that are not in the vocabulary but
-  in the text, how many of the reference's it writes.
+  in the text, how many of the reference's it writes. Unknown words that were written are left out of a text, as ROUGE
+  has it; `rouge1_unknown_kept` is ROUGE-1 with them.
 - `swapped`: ROUGE on dev when another head is copied by than the one that was trained for it.
 """
 
@@ -75,12 +76,13 @@ def word_shares(model, tokenizer, pairs: Sequence[tuple[str, str]]) -> dict[str,
         scores=True,
         copied=copies,
     )
+    whole = [_with_unknown(summary, tokenizer) for summary in found]
     vocabulary, counts = tokenizer.get_vocab(), Counter()
     for (source, reference), summary in zip(pairs, found, strict=True):
         source, reference, written = source.split(), reference.split(), summary.text.split()
         outside = {word for word in source if word not in vocabulary}
         counts["written"] += len(written)
-        counts["unknown"] += summary.tokens.count(tokenizer.unk_token)  # which stand in no text
+        counts["unknown"] += summary.unknown  # they stand in no text
         counts["in_source"] += sum(word in source for word in written)
         counts["in_source_right"] += _shared((word for word in written if word in source), reference)
         counts["outside_reference"] += sum(word in outside for word in reference)
@@ -101,7 +103,14 @@ def word_shares(model, tokenizer, pairs: Sequence[tuple[str, str]]) -> dict[str,
     shares = {name: counts[a] / counts[b] if counts[b] else None for name, (a, b) in ratios.items()}
     if not copies:
         shares |= {"copied": None, "copied_right": None}
-    return shares | {f"{name}_words": counts[name] for name in ("written", "unknown", "outside_reference")}
+    shares |= {f"{name}_words": counts[name] for name in ("written", "unknown", "outside_reference")}
+    return shares | {"rouge1_unknown_kept": rouge(whole, [reference for _, reference in pairs], ROUGE_TOKENS).rouge1}
+
+
+def _with_unknown(summary, tokenizer) -> str:
+    """What was written, with the unknown words that its text leaves out; a word is a token."""
+    special = set(tokenizer.all_special_tokens) - {tokenizer.unk_token}
+    return " ".join(token for token in summary.tokens if token not in special)
 
 
 def _shared(words, reference: Sequence[str]) -> int:

@@ -7,6 +7,7 @@ from headlines import COPYING
 
 MEASURES = {"rouge1": "ROUGE-1", "rouge2": "ROUGE-2", "rougeL": "ROUGE-L"}
 SHARES = {
+    "unknown": "unknown, left out",
     "in_source": "in the text",
     "copied": "copied",
     "copied_right": "copied, in the reference",
@@ -23,10 +24,11 @@ SPEED = {
 def rouge() -> str:
     """ROUGE of test, and seed by seed what each setting gains over what it is built on."""
     runs = {setting: list(read_all(f"copying/{setting}_seed*").values()) for setting in COPYING}
-    rows, signature = [], ""
+    rows, signatures = [], {}
     for setting in filter(runs.get, COPYING):
         label, peer = COPYING[setting]
-        found, signature = runs[setting], f"`{runs[setting][0]['test']['signature']}`"
+        found = runs[setting]
+        signatures |= dict.fromkeys(f"`{run['test']['signature']}`" for run in found)
         against = {run["config"]["training"]["seed"]: run["test"]["rouge1"] for run in runs.get(peer, [])}
         seeds = [run["config"]["training"]["seed"] for run in found]
         gains = [run["test"]["rouge1"] - against[s] for run, s in zip(found, seeds, strict=True) if s in against]
@@ -39,7 +41,7 @@ def rouge() -> str:
                 mean_and_spread([run["wall_seconds"] / 60 for run in found], digits=0),
             ]
         )
-    return _table(["", *MEASURES.values(), "ROUGE-1, each seed", "minutes"], rows, signature)
+    return _table(["", *MEASURES.values(), "ROUGE-1, each seed", "minutes"], rows, " and ".join(signatures))
 
 
 def words() -> str:
@@ -49,8 +51,11 @@ def words() -> str:
         found = [run["words"] for run in read_all(f"copying/heads/{setting}_seed*").values()]
         if found:
             note = f"{found[0]['outside_reference_words']:,} words of references that only the text has"
-            rows.append([label, *(_percent([words[name] for words in found]) for name in SHARES)])
-    return _table(["of what is written, percent", *SHARES.values()], rows, note)
+            for one in found:
+                one["unknown"] = one["unknown_words"] / (one["unknown_words"] + one["written_words"])
+            kept = mean_and_spread([words["rouge1_unknown_kept"] for words in found])
+            rows.append([label, *(_percent([words[name] for words in found]) for name in SHARES), kept])
+    return _table(["of what is written, percent", *SHARES.values(), "ROUGE-1 with unknown words"], rows, note)
 
 
 def heads() -> str:

@@ -47,7 +47,7 @@ def answer_lines(
     answer: Callable[[Sequence[str]], tuple[list[tuple], Exception | None, str]],
     write: Callable[[list[tuple]], None],
 ) -> None:
-    """Answer line by line, a window of lines at a time; which lines were cut is told in the end.
+    """Answer line by line, a window of lines at a time; which lines were cut, or lack words, is told in the end.
 
     Args:
         model: an encoder-decoder.
@@ -66,7 +66,7 @@ def answer_lines(
     from hf_attncal.inference.generation import LineTooLongError, source_limit
 
     source, window, name = lines
-    done, cut = 0, set()
+    done, cut, unknown = 0, set(), []
     try:
         with progress_bar(verb, options.progress) as bar:
             truncate = cut.add if options.too_long == "truncate" else None
@@ -75,6 +75,7 @@ def answer_lines(
                 write(rows)
                 bar.update(len(rows))
                 cut |= {number for number, row in enumerate(rows, start=done + 1) if row[1].cut_from is not None}
+                unknown += [number for number, row in enumerate(rows, start=done + 1) if row[1].unknown]
                 done += len(rows)
                 if isinstance(failure, LineTooLongError):
                     raise CommandError(
@@ -89,9 +90,20 @@ def answer_lines(
         told = sorted(number for number in cut if number <= done)
         if told:
             limit = source_limit(model, tokenizer)
-            numbers = ", ".join(map(str, told[:_NAMED])) + (", ..." if len(told) > _NAMED else "")
             warnings.warn(
                 f"of {len(told)} of {done} lines of {name} only the beginning was {verb}: {limit} tokens, of at most "
-                f"{options.longest_line} bytes (line{'s' if len(told) > 1 else ''} {numbers}).",
+                f"{options.longest_line} bytes ({_named(told)}).",
                 stacklevel=2,
             )
+        if unknown:
+            warnings.warn(
+                f"what was made of {len(unknown)} of {done} lines of {name} lacks words that the vocabulary of the "
+                f"model does not have ({_named(unknown)}).",
+                stacklevel=2,
+            )
+
+
+def _named(numbers: Sequence[int]) -> str:
+    """The numbers of some lines, the first of them."""
+    first = ", ".join(map(str, numbers[:_NAMED])) + (", ..." if len(numbers) > _NAMED else "")
+    return f"line{'s' if len(numbers) > 1 else ''} {first}"

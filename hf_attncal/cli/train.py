@@ -67,7 +67,8 @@ def add_train(commands: argparse._SubParsersAction) -> None:
         "--copy",
         action="store_true",
         help="words may be copied from the source: the vocabulary that is trained is one of whole words, and each "
-        f"source has {_SLOTS} slots for others. With --tokenizer or --init-from its tokens are copied",
+        f"source has {_SLOTS} slots for others (`model.max_copied_tokens`). With --tokenizer, --init-from or "
+        "`tokenizer.kind=bpe` tokens are copied, without slots unless they are set",
     )
     model.add_argument(
         "--backbone",
@@ -106,7 +107,7 @@ def _is_language(options: argparse.Namespace) -> bool:
 
 
 def _stated(options: argparse.Namespace) -> dict[str, Any]:
-    """The settings of --config, and those that stand behind it on the command line.
+    """The settings of --config, if there is one, and those that stand behind it on the command line.
 
     Raises:
         CommandError: they cannot be read.
@@ -114,7 +115,7 @@ def _stated(options: argparse.Namespace) -> dict[str, Any]:
     from hf_attncal.training.settings import apply_overrides, read_settings
 
     try:
-        return apply_overrides(read_settings(options.config), options.settings)
+        return apply_overrides(read_settings(options.config) if options.config else {}, options.settings)
     except ValueError as error:
         raise CommandError(str(error)) from error
 
@@ -155,6 +156,17 @@ def _train_language(options: argparse.Namespace) -> None:
     run_training(options, train_language, LanguageConfig, use="the Python example in {}/README.md", base=base)
 
 
+def _with_slots(base: dict[str, Any], options: argparse.Namespace) -> dict[str, Any]:
+    """Whole words and slots for others, where a vocabulary is to be trained and nobody says otherwise."""
+    stated = _stated(options)
+    model, tokenizer = _section(stated, "model"), _section(stated, "tokenizer")
+    given = (options.tokenizer, options.init_from, tokenizer.get("pretrained"), model.get("init_from"))
+    if any(given) or tokenizer.get("kind", "words") != "words":
+        return base
+    slots = {"max_copied_tokens": model.get("max_copied_tokens", _SLOTS)}
+    return base | {"model": base["model"] | slots, "tokenizer": {"kind": "words"}}
+
+
 def _train_pairs(options: argparse.Namespace) -> None:
     model = switches_of(options)
     if options.backbone:
@@ -176,8 +188,8 @@ def _train_pairs(options: argparse.Namespace) -> None:
         )
 
     base = {"model": model} if model else {}
-    if options.copy and not (options.tokenizer or options.init_from or options.config):
-        base = {"model": model | {"max_copied_tokens": _SLOTS}, "tokenizer": {"kind": "words"}}
+    if options.copy:
+        base = _with_slots(base, options)
     if _is_summarization(options):
         from hf_attncal.training.summarization import SummarizationConfig, train_summarization
 

@@ -72,9 +72,9 @@ class CopyTokenizer:
             if len(unknown) > len(words):
                 self.left_unknown += len(unknown) - len(words)
                 logger.warning_once(
-                    f"A source has {len(unknown)} different unknown words, and `max_copied_tokens` slots are "
-                    f"{self.slots}: the others stay unknown, here and in other sources. `CopyTokenizer.left_unknown` "
-                    "counts them; raise `max_copied_tokens` if they matter."
+                    f"A source has {len(unknown)} different unknown words, more than the {self.slots} slots of the "
+                    "model (`max_copied_tokens`): the others cannot be copied, here and in other sources "
+                    "(`CopyTokenizer.left_unknown` counts them)."
                 )
             row = ids, [1] * len(ids), self._extended(ids, surfaces, words), words, length
             for name, value in zip(names, row, strict=True):
@@ -102,11 +102,14 @@ class CopyTokenizer:
         options = {"truncation": False, "padding": False, "verbose": False, "return_offsets_mapping": True}
         encoded = self.tokenizer(**{side: list(texts)}, **options)
         unknown, end = self.tokenizer.unk_token_id, self.tokenizer.eos_token_id
+        special = {unknown, *self.tokenizer.all_special_ids}
         for text, ids, places in zip(texts, encoded["input_ids"], encoded["offset_mapping"], strict=True):
+            # What a text spells as a special token is a word of it, and none that the model knows.
             surfaces = [
-                text[first:last] if token == unknown and last > first else None
+                text[first:last] if token in special and last > first else None
                 for token, (first, last) in zip(ids, places, strict=True)
             ]
+            ids = [token if surface is None else unknown for token, surface in zip(ids, surfaces, strict=True)]
             if end is not None and ids[-1:] != [end]:
                 ids, surfaces = [*ids, end], [*surfaces, None]
             yield ids, surfaces

@@ -41,6 +41,7 @@ class Generated:
             it; 0 for a first token that the model's `forced_bos_token_id` leaves no choice.
         score: their sum / number of tokens ** `length_penalty`, what beam search compares texts by.
         cut_from: how many tokens the line has, if only its beginning was read; else None.
+        unknown: how many unknown tokens (`<unk>`) were written, which the text leaves out.
         copies: with `copied`, how far each token is a copy.
     """
 
@@ -49,6 +50,7 @@ class Generated:
     token_scores: tuple[float, ...] = ()
     score: float | None = None
     cut_from: int | None = None
+    unknown: int = 0
     copies: tuple[Copy, ...] = ()
 
     @property
@@ -185,8 +187,10 @@ def generate_lines(
                 texts = tokenizer.batch_decode(output, skip_special_tokens=True)
             else:
                 texts = decode_copied(output, words, tokenizer, vocab_size)
-            for n, text in zip(batch, texts, strict=True):
-                found[n] = Generated(" ".join(text.split("\n")).strip(), cut_from=sources[n].cut_from)
+            unknown = _unknown_tokens(tokenizer, output)
+            for n, text, count in zip(batch, texts, unknown, strict=True):
+                text = " ".join(text.split("\n")).strip()
+                found[n] = Generated(text, cut_from=sources[n].cut_from, unknown=count)
             if scores or copied:
                 rows = list(_read_back(model, inputs, output, copied))
                 for n, row in zip(batch, rows, strict=True):
@@ -204,6 +208,14 @@ def generate_lines(
         bar.close()
         model.train(training)
     return found
+
+
+def _unknown_tokens(tokenizer, output: Tensor) -> list[int]:
+    """How many unknown tokens each row has; none where the tokenizer has one token for that and for something else."""
+    unknown = tokenizer.unk_token_id
+    if unknown is None or unknown in (tokenizer.pad_token_id, tokenizer.eos_token_id, tokenizer.bos_token_id):
+        return [0] * len(output)
+    return (output[:, 1:] == unknown).sum(dim=1).tolist()
 
 
 def position_limit(model, tokenizer) -> int:

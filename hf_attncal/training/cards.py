@@ -71,6 +71,7 @@ def attention(switches: Any) -> str:
         return "no attention"
     names = [switches.calibration and f"{switches.calibration} calibration", switches.leaky and "a NULL column"]
     names.append(getattr(switches, "gumbel", False) and "Gumbel choice")
+    names.append(getattr(switches, "copy", False) and "copying")
     return " and ".join(name for name in names if name) or "no calibration"
 
 

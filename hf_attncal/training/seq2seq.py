@@ -20,7 +20,7 @@ from hf_attncal.data.corpora import TokenizationReport
 from hf_attncal.data.tokenizer import null_token_id
 from hf_attncal.families import TRANSLATORS
 from hf_attncal.inference.generation import longer_than, source_limit
-from hf_attncal.inference.translation import translate
+from hf_attncal.inference.translation import translate_lines
 from hf_attncal.metrics import records
 from hf_attncal.models.cross_attention import calibration_of
 
@@ -246,6 +246,8 @@ def evaluate(
 ) -> tuple[list[str], dict[str, float | str]]:
     """What is generated from the sources of `pairs`, and its score; every process does its share, all get the result.
 
+    The score counts as `unknown` the unknown tokens that were written: they are in no text.
+
     Args:
         model: in evaluation or training mode.
         tokenizer: its tokenizer.
@@ -254,7 +256,7 @@ def evaluate(
         options: of `inference.translation.translate_lines`.
     """
     state, settings = PartialState(), config.evaluation
-    share = translate(
+    share = translate_lines(
         model,
         tokenizer,
         pairs["source"][state.process_index :: state.num_processes],
@@ -264,10 +266,13 @@ def evaluate(
         too_long="error" if config.data.max_source_length is None else "truncate",
         **{"num_beams": settings.num_beams, **options},
     )
-    hypotheses = [""] * len(pairs)
-    for index, part in enumerate(gather_object([share])):
-        hypotheses[index :: state.num_processes] = part
-    return hypotheses, settings.score(hypotheses, pairs["target"])
+    found = [(line.text, line.unknown) for line in share]
+    lines = [("", 0)] * len(pairs)
+    for index, part in enumerate(gather_object([found])):
+        lines[index :: state.num_processes] = part
+    hypotheses = [text for text, _ in lines]
+    score = settings.score(hypotheses, pairs["target"])
+    return hypotheses, score | {"unknown": sum(unknown for _, unknown in lines)}
 
 
 def scored(model, tokenizer, pairs: Dataset, config: Settings, file: Path, **options: Any) -> dict[str, Any]:
@@ -279,6 +284,8 @@ def scored(model, tokenizer, pairs: Dataset, config: Settings, file: Path, **opt
         limit = source_limit(model, tokenizer)
         score["truncated"] = len(longer_than(limit, tokenizer, pairs["source"]))
         told += f"; {score['truncated']} of {len(pairs)} sources cut to {limit} tokens"
+    if score["unknown"]:
+        told += f"; {score['unknown']} unknown words left out of what was written"
     if PartialState().is_main_process:
         records.write_text("\n".join(hypotheses) + "\n", file)
         print(f"{file.name.removesuffix('.hypotheses.txt')}:{told}")

@@ -50,7 +50,7 @@ def test_heads_words_and_swaps(tables, results, copying):
     layers = [[head(0.1), head(0.2)], [head(0.6), head(0.3)]]
     swaps = [{"layer": n // 2, "head": n % 2, "trained": n == 2, "rouge1": 10.0 * n} for n in range(4)]
     words = {"in_source": 0.8, "copied": 0.5, "copied_right": 0.4, "outside_recall": 0.3, "outside_precision": 0.2}
-    words["outside_reference_words"] = 1200
+    words |= {"outside_reference_words": 1200, "written_words": 90, "unknown_words": 10, "rouge1_unknown_kept": 30.0}
     found = {"copy_head": [1, 0], "heads": {"before": layers, "after": layers}, "words": words, "swapped": swaps}
     write(results, "copying/heads/copy_gated_seed1", of_seed(1, "copy_gated") | found)
     plain = {"copy_head": None, "heads": {"after": layers}, "words": words | {"copied": None, "copied_right": None}}
@@ -66,8 +66,8 @@ def test_heads_words_and_swaps(tables, results, copying):
         "`C`",
     ]
     assert copying["copying-words"]().splitlines()[2:] == [
-        "| transformer | 80.0 | - | - | 30.0 | 20.0 |",
-        "| copy+gated | 80.0 | 50.0 | 40.0 | 30.0 | 20.0 |",
+        "| transformer | 10.0 | 80.0 | - | - | 30.0 | 20.0 | 30.00 |",
+        "| copy+gated | 10.0 | 80.0 | 50.0 | 40.0 | 30.0 | 20.0 | 30.00 |",
         "",
         "1,200 words of references that only the text has",
     ]
