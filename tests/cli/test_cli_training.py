@@ -235,6 +235,26 @@ def test_train_makes_a_model_that_copies(text, base, tmp_path):
     assert (saved["copy"], saved["max_copied_tokens"]) == (True, 0)
 
 
+@pytest.mark.parametrize(
+    ("given", "kind", "slots"),
+    [
+        ([], "words", 50),
+        (["model.max_copied_tokens=5"], "words", 5),
+        (["tokenizer.kind=bpe"], None, None),
+        (["tokenizer.pretrained={base}"], None, None),
+        (["--tokenizer={base}"], None, None),
+        (["--init-from={base}"], None, None),
+    ],
+)
+def test_slots_are_for_a_vocabulary_of_whole_words(given, kind, slots, text, base, monkeypatch):
+    made = {}
+    given = [one.format(base=base) for one in given]
+    monkeypatch.setattr("hf_attncal.cli.train.run_training", lambda options, *_, base, **__: made.update(base))
+    assert main(["train", "--task=summarization", *files(text), "--output=o", "--copy", *given]) == 0
+    assert (made["model"]["copy"], made["model"].get("max_copied_tokens")) == (True, slots)
+    assert made.get("tokenizer", {}).get("kind") == kind
+
+
 CONFIGS = Path(__file__).parents[2] / "configs"
 FILES = [(job, path) for job in ("translation", "summarization", "language") for path in CONFIGS.glob(f"{job}/*.yaml")]
 

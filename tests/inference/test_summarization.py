@@ -277,3 +277,15 @@ def test_a_stream_is_summarised_as_it_comes(narrow):
     assert len(list(itertools.islice(stream, 4))) == 4
     with pytest.raises(LineTooLongError, match=r"^line 6 has"):
         next(stream)
+
+
+def test_unknown_words_that_are_written_are_counted():
+    """Their place in the text is empty."""
+    model, tokenizer = copying_model("marian", bias=-60.0)
+    with torch.no_grad():
+        model.final_logits_bias[:, tokenizer.unk_token_id] = 100.0
+    options = {"num_beams": 1, "min_new_tokens": 3, "max_new_tokens": 3}
+    found = summarize_lines(model, tokenizer, TEXTS[:3], scores=True, **options)
+    assert [line.unknown for line in found] == [3, 3, 0]
+    assert [line.text for line in found] == ["", "", ""]
+    assert found[0].tokens == (tokenizer.unk_token,) * 3
