@@ -51,6 +51,13 @@ COPYING = {
     "copy_annealed": ("copy+annealed", "copy"),
     "copy_gated": ("copy+gated", "copy"),
     "copy_bottom": ("copy in the bottom layer", "copy"),
+    "transformer_bpe": ("transformer, subwords", None),
+    "copy_bpe": ("copy, subwords", "transformer_bpe"),
+}
+# Of the shape "default" of the benchmark.
+COPY_SPEED = {
+    "training_step_over_plain": ("training_step", "time_ratio"),
+    "generation_over_plain": ("generation", "speed_ratio"),
 }
 COMMANDS = ("help", "version", "usage_error", "score")
 
@@ -339,22 +346,22 @@ def copying() -> Iterator[dict]:
     runs = {setting: read_all(f"copying/{setting}_seed*") for setting in COPYING}
     for setting in filter(runs.get, COPYING):
         label, peer = COPYING[setting]
-        area = f"copy/headlines/{label.replace(' ', '_')}"
+        area = f"copy/headlines/{label.replace(',', '').replace(' ', '_')}"
         yield over_seeds(f"{area}/rouge1", "ROUGE", runs[setting], "test", "rouge1")
         against = by_seed(runs[peer], "test", "rouge1") if peer else {}
         if against:
-            name = f"{area}/rouge1_minus_{COPYING[peer][0]}"
+            name = f"{area}/rouge1_minus_{peer}"
             yield over_seeds(name, "ROUGE", runs[setting], "test", "rouge1", against=against)
         found = read_all(f"copying/heads/{setting}_seed*")
         if found:
             for name, key in (("unknown_words_found", "outside_recall"), ("copied_right", "copied_right")):
                 values = {at(file, "words", key): run["words"] for file, run in found.items()}
                 if all(words[key] is not None for words in values.values()):
-                    shares = {where: words | {"signature": None} for where, words in values.items()}
+                    shares = {where: words | {"signature": None, "interval": None} for where, words in values.items()}
                     yield percentage(f"{area}/{name}", shares, key, seeds=seeds_of(found))
     for file, result in read_all("benchmark_copying_cpu").items():
         for name, keys in COPY_SPEED.items():
-            yield repeated(f"copy/speed/{name}", "times", file, result, *keys)
+            yield repeated(f"copy/speed/{name}", "times", file, result, "variants", "default", *keys)
 
 
 def recurrent_labels(settings: Collection[str]) -> dict[str, str]:
@@ -441,5 +448,5 @@ def faults() -> Iterator[dict]:
 
 def collect() -> list[dict]:
     """Every headline that has a result."""
-    areas = (calibration, adapter, aligner, discrete, chunking, recurrent, defaults, speed, demo, faults)
+    areas = (calibration, adapter, aligner, discrete, chunking, recurrent, copying, defaults, speed, demo, faults)
     return [figure for area in areas for figure in area()]

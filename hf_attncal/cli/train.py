@@ -1,6 +1,7 @@
 """`attncal train`: a model that translates or summarises from pairs of text, or a language model from text."""
 
 import argparse
+from typing import Any
 
 from .common import CommandError
 from .training import (
@@ -14,7 +15,10 @@ from .training import (
     switches_of,
 )
 
+_SLOTS = 50  # for words of a source that are not in the vocabulary
 _JOBS = ("translation", "summarization", "language")
+# What the settings of a summarisation have, by section, and those of a translation do not.
+OF_SUMMARIES = {"data": {"max_source_length"}, "evaluation": {"rouge_tokenize", "rouge_stemmer"}}
 
 
 def add_train(commands: argparse._SubParsersAction) -> None:
@@ -35,7 +39,7 @@ def add_train(commands: argparse._SubParsersAction) -> None:
         "  attncal train --source train.en --target train.de --output model --dry-run\n"
         "  attncal train --source train.en --target train.de --output model --minutes 30\n"
         "  attncal train --source train.en --target train.de --output model --backbone luong\n"
-        "  attncal train --task summarization --source texts.txt --target summaries.txt --output model\n"
+        "  attncal train --task summarization --source texts.txt --target summaries.txt --output model --copy\n"
         "  attncal train --text train.txt --output model\n"
         "  attncal train --text train.txt --output model tokenizer.kind=words data.end_of_sequence=false",
     )
@@ -43,7 +47,8 @@ def add_train(commands: argparse._SubParsersAction) -> None:
     text.add_argument(
         "--task",
         choices=_JOBS[:2],
-        help="what target is to source: without it a translation; else a summary, and long sources are truncated",
+        help="what target is to source: a translation, or a summary, for which long sources are truncated; without "
+        "it what --config is for, or a translation",
     )
     language = parser.add_argument_group("text of a language model (without it, source and target)")
     language.add_argument("--text", nargs="+", metavar="FILE", help="sequences, one in a line; .gz and .xz too")
@@ -57,6 +62,12 @@ def add_train(commands: argparse._SubParsersAction) -> None:
         choices=(1, 2),
         help="of a Discrete Transformer: one, or a syntactic and a semantic one; without it Marian to translate, 1 in "
         "a language model, or what --config says",
+    )
+    model.add_argument(
+        "--copy",
+        action="store_true",
+        help="words may be copied from the source: the vocabulary that is trained is one of whole words, and each "
+        f"source has {_SLOTS} slots for others. With --tokenizer or --init-from its tokens are copied",
     )
     model.add_argument(
         "--backbone",
@@ -90,20 +101,44 @@ def _is_language(options: argparse.Namespace) -> bool:
         raise CommandError(f"{plain} is for a language model, {parallel} for a model of pairs: give one of them.")
     if plain or parallel or not options.config:
         return plain is not None
+    train = _section(_section(_stated(options), "data"), "train")
+    return not {"text", "text_field"}.isdisjoint(train)
 
+
+def _stated(options: argparse.Namespace) -> dict[str, Any]:
+    """The settings of --config, and those that stand behind it on the command line.
+
+    Raises:
+        CommandError: they cannot be read.
+    """
     from hf_attncal.training.settings import apply_overrides, read_settings
 
     try:
-        values = apply_overrides(read_settings(options.config), options.settings)
+        return apply_overrides(read_settings(options.config), options.settings)
     except ValueError as error:
         raise CommandError(str(error)) from error
-    data = values.get("data")
-    train = data.get("train") if isinstance(data, dict) else None
-    return isinstance(train, dict) and not {"text", "text_field"}.isdisjoint(train)
+
+
+def _section(values: dict[str, Any], name: str) -> dict[str, Any]:
+    """A section of settings that are not checked yet; empty where it is none."""
+    section = values.get(name)
+    return section if isinstance(section, dict) else {}
+
+
+def _is_summarization(options: argparse.Namespace) -> bool:
+    """Whether --task says so, or without it the file of --config, by a key that no translation has.
+
+    Raises:
+        CommandError: the file cannot be read.
+    """
+    if options.task or not options.config:
+        return options.task == "summarization"
+    stated = _stated(options)
+    return any(not keys.isdisjoint(_section(stated, name)) for name, keys in OF_SUMMARIES.items())
 
 
 def _train_language(options: argparse.Namespace) -> None:
-    for name in ("task", "backbone"):
+    for name in ("task", "backbone", "copy"):
         if getattr(options, name):
             raise CommandError(
                 f"--{name} is for pairs of --source and --target, --text has none. Leave one of them out."
@@ -129,7 +164,7 @@ def _train_pairs(options: argparse.Namespace) -> None:
             raise CommandError(
                 f"--streams is for a Discrete Transformer, --backbone says {options.backbone}. Leave one of them out."
             )
-        if marian := model.keys() - {"leaky", "backbone"}:
+        if marian := model.keys() - {"leaky", "backbone"} | ({"copy"} if options.copy else set()):
             raise CommandError(
                 f"--{min(marian)} is for Marian, --streams for a Discrete Transformer, whose every attention "
                 "chooses one token. Leave one of them out."
@@ -137,10 +172,15 @@ def _train_pairs(options: argparse.Namespace) -> None:
         model |= {"backbone": "discrete_transformer", "streams": options.streams}
 
     base = {"model": model} if model else {}
-    if options.task == "summarization":
+    if options.copy:
+        base["model"] = model | {"copy": True}
+        if not (options.tokenizer or options.init_from or options.config):
+            base["tokenizer"] = {"kind": "words"}
+            base["model"]["max_copied_tokens"] = _SLOTS
+    if _is_summarization(options):
         from hf_attncal.training.summarization import SummarizationConfig, train_summarization
 
-        use = "attncal translate {} --too-long truncate < texts.txt"
+        use = "attncal summarize {} < texts.txt"
         run_training(options, train_summarization, SummarizationConfig, use=use, base=base)
     else:
         from hf_attncal.training.translation import TranslationConfig, train_translation

@@ -1,8 +1,10 @@
-"""ROUGE-1, ROUGE-2 and ROUGE-L by the package `rouge-score`, with a signature that says how they were computed."""
+"""ROUGE-1, -2, -L and -Lsum by the package `rouge-score`, with a signature that says how they were computed."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
+from itertools import pairwise
+from typing import Self
 
 from hf_attncal.extras import need
 
@@ -10,15 +12,18 @@ need("rouge")
 
 import numpy as np
 from nltk.stem.porter import PorterStemmer
+from nltk.tokenize.punkt import PunktSentenceTokenizer
 from rouge_score.rouge_scorer import RougeScorer
 from rouge_score.tokenizers import DefaultTokenizer, Tokenizer
 
 from .base import Metric
 
-MEASURES = ("rouge1", "rouge2", "rougeL")
+MEASURES = ("rouge1", "rouge2", "rougeL", "rougeLsum")
 TOKENIZERS = ("rouge", "none")
 # Of sums (..., 2): F1 and pairs.
 ROUGE = Metric("ROUGE", lambda sums: 100 * sums[..., 0] / sums[..., 1])
+# Without the trained parameters, which nltk would have to fetch: it knows no abbreviations.
+_PUNKT = PunktSentenceTokenizer()
 
 
 @dataclass(frozen=True)
@@ -28,24 +33,41 @@ class RougeScore:
     rouge1: float
     rouge2: float
     rougeL: float
+    rougeLsum: float
     signature: str
     intervals: dict[str, tuple[float, float]] | None = None  # 95 % confidence interval of each
+
+    @classmethod
+    def of(cls, counts: dict[str, np.ndarray], signature: str, bootstrap: int = 0, seed: int = 0) -> Self:
+        """The score of what `rouge_counts` gives; the other arguments are as of `rouge`.
+
+        Raises:
+            ValueError: negative `bootstrap`.
+        """
+        scores = {name: float(ROUGE.score(of_pairs.sum(axis=0))) for name, of_pairs in counts.items()}
+        found = {name: ROUGE.interval(of_pairs, bootstrap, seed) for name, of_pairs in counts.items()}
+        return cls(**scores, signature=signature, intervals=found if bootstrap else None)
 
 
 def rouge(
     hypotheses: Sequence[str],
-    references: Sequence[str],
+    references: Sequence[str | Sequence[str]],
     tokenize: str = "rouge",
     *,
     stemmer: bool = False,
     bootstrap: int = 0,
     seed: int = 0,
 ) -> RougeScore:
-    """ROUGE of one reference a line, by `rouge-score`; ROUGE-L takes a line for one sentence.
+    """ROUGE by `rouge-score`.
+
+    ROUGE-L takes a summary for one sentence. ROUGE-Lsum goes by sentences: the lines of a summary that has line
+    ends, and of any other what nltk's Punkt parts without a trained model, at white space alone. That ends a sentence
+    at each `.`, `!` and `?` but those of initials and ellipses, so behind abbreviations, too.
 
     Args:
         hypotheses: the summaries to be scored.
-        references: theirs, line by line.
+        references: of each its reference, or several: then each measure is that of the reference with which it is
+            largest. The signature says how many (`refs:2`, or `refs:1-3`).
         tokenize: "rouge" is that of `rouge-score`: lower case, and nothing but runs of a-z and 0-9 (so `####` and
             `ü` are no part of a word); "none" for text that is already split into tokens: at white space.
         stemmer: compare the stems of English words (Porter, for words of more than three letters).
@@ -56,28 +78,42 @@ def rouge(
         ValueError: see `rouge_counts`; negative `bootstrap`.
     """
     counts = rouge_counts(hypotheses, references, tokenize, stemmer=stemmer)
-    signature = ROUGE.signature(
+    return RougeScore.of(counts, rouge_signature(references, tokenize, stemmer=stemmer), bootstrap, seed)
+
+
+def rouge_signature(
+    references: Sequence[str | Sequence[str]], tokenize: str = "rouge", *, stemmer: bool = False
+) -> str:
+    """What the scores of `rouge` with these arguments are signed with."""
+    numbers = [len(_several(those)) for those in references]
+    least, most = min(numbers), max(numbers)
+    return ROUGE.signature(
         score="F1",
         tok=tokenize,
         stem="porter" if stemmer else "no",
+        sent="lines+punkt",
+        refs=str(most) if least == most else f"{least}-{most}",
         average="mean",
         n=str(len(references)),
         rouge_score=version("rouge-score"),
+        nltk=version("nltk"),
     )
-    scores = {name: float(ROUGE.score(of_pairs.sum(axis=0))) for name, of_pairs in counts.items()}
-    found = {name: ROUGE.interval(of_pairs, bootstrap, seed) for name, of_pairs in counts.items()}
-    return RougeScore(**scores, signature=signature, intervals=found if bootstrap else None)
 
 
 def rouge_counts(
-    hypotheses: Sequence[str], references: Sequence[str], tokenize: str = "rouge", *, stemmer: bool = False
+    hypotheses: Sequence[str],
+    references: Sequence[str | Sequence[str]],
+    tokenize: str = "rouge",
+    *,
+    stemmer: bool = False,
 ) -> dict[str, np.ndarray]:
     """For each of `MEASURES` an array (pairs, 2): F1, and 1 for the pair.
 
     Two systems on the same pairs are compared by `ROUGE.paired_interval` of their counts of a measure.
 
     Raises:
-        ValueError: no lines, not as many hypotheses as references, or no such tokenisation.
+        ValueError: no summaries, not as many hypotheses as references, an empty list of references, or no such
+            tokenisation.
     """
     if len(hypotheses) != len(references) or not references:
         raise ValueError(
@@ -87,9 +123,31 @@ def rouge_counts(
     if tokenize not in TOKENIZERS:
         raise ValueError(f"`tokenize` must be one of {TOKENIZERS}, got {tokenize!r}.")
     tokenizer = DefaultTokenizer(stemmer) if tokenize == "rouge" else _AtWhiteSpace(stemmer)
-    scorer = RougeScorer(MEASURES, tokenizer=tokenizer)
-    scores = [scorer.score(reference, found) for found, reference in zip(hypotheses, references, strict=True)]
-    return {name: np.array([(score[name].fmeasure, 1.0) for score in scores]) for name in MEASURES}
+    *whole, by_sentence = MEASURES
+    of_whole, of_sentences = (RougeScorer(names, tokenizer=tokenizer) for names in (whole, [by_sentence]))
+    counts = {name: np.ones((len(references), 2)) for name in MEASURES}
+    for number, (found, those) in enumerate(zip(hypotheses, references, strict=True)):
+        if not (those := _several(those)):
+            raise ValueError(f"`references[{number}]` must have at least one reference, got none.")
+        scores = of_whole.score_multi(those, found)
+        scores |= of_sentences.score_multi([_sentence_lines(one) for one in those], _sentence_lines(found))
+        for name in MEASURES:
+            counts[name][number, 0] = scores[name].fmeasure
+    return counts
+
+
+def _several(references: str | Sequence[str]) -> Sequence[str]:
+    return [references] if isinstance(references, str) else references
+
+
+def _sentence_lines(text: str) -> str:
+    """A summary with its sentences on a line each, which `rouge-score` takes for sentences."""
+    if "\n" in text.strip():
+        return text
+    starts = [start for start, _ in _PUNKT.span_tokenize(text)][1:]
+    # Punkt ends a sentence inside of `x.(y)`, too, which may be one token.
+    cuts = [0, *(start for start in starts if text[start - 1].isspace()), len(text)]
+    return "\n".join(text[start:end] for start, end in pairwise(cuts))
 
 
 class _AtWhiteSpace(Tokenizer):

@@ -1,8 +1,10 @@
 """Training arguments: those of transformers, and what our Trainers add."""
 
+import math
 from dataclasses import dataclass, field
 
 from transformers import Seq2SeqTrainingArguments
+from transformers.training_args import OptimizerNames
 
 
 @dataclass
@@ -42,6 +44,13 @@ class AttnCalTrainingArguments(TokenBatchArguments, Seq2SeqTrainingArguments):
         default=None,
         metadata={"help": "Learning rate of the mask network; follows the same schedule. None: `learning_rate`."},
     )
+    adagrad_initial_accumulator: float | None = field(
+        default=None,
+        metadata={
+            "help": "What the sums of squared gradients of `optim: adagrad` begin with, the mask network too. None: "
+            "0, as PyTorch's."
+        },
+    )
 
     def __post_init__(self):
         if self.label_smoothing_factor > 0:
@@ -55,4 +64,14 @@ class AttnCalTrainingArguments(TokenBatchArguments, Seq2SeqTrainingArguments):
                 f"`mask_learning_rate` must be > 0, got {self.mask_learning_rate}. Leave it out to use "
                 "`learning_rate`; to keep the mask network fixed set `requires_grad_(False)` on it."
             )
+        accumulator = self.adagrad_initial_accumulator
+        if accumulator is not None and not 0 <= accumulator < math.inf:
+            raise ValueError(
+                f"`adagrad_initial_accumulator` must be >= 0 and finite, got {accumulator}. Leave it out for 0."
+            )
         super().__post_init__()
+        if accumulator is not None and self.optim != OptimizerNames.ADAGRAD:
+            raise ValueError(
+                "`adagrad_initial_accumulator` must be left out with another optimizer than `optim: adagrad`, got "
+                f"{accumulator} with `optim` {self.optim.value!r}."
+            )

@@ -12,6 +12,7 @@ objectives. This subclass adds what it cannot know:
 """
 
 from pathlib import Path
+from typing import Any
 
 import torch
 from accelerate.utils import DistributedType
@@ -173,6 +174,14 @@ class AttnCalTrainer(WholeCheckpointsMixin, TokenBatchTrainerMixin, Seq2SeqTrain
         return True
 
     # ---- optimiser ----
+
+    @staticmethod
+    def get_optimizer_cls_and_kwargs(args: AttnCalTrainingArguments, model=None) -> tuple[Any, dict[str, Any]]:
+        """As the stock Trainer, whose `optim_args` do not reach the accumulator of Adagrad."""
+        optimizer_class, options = Seq2SeqTrainer.get_optimizer_cls_and_kwargs(args, model)
+        if args.adagrad_initial_accumulator is not None:
+            options["initial_accumulator_value"] = args.adagrad_initial_accumulator
+        return optimizer_class, options
 
     def create_optimizer(self, model=None) -> torch.optim.Optimizer:
         """The stock optimiser; parameters of the mask network then move from each group to a copy of that group."""

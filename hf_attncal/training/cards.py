@@ -14,7 +14,8 @@ TEXT = "A text that is longer than its summary."
 PAIR = "A source sentence . ||| Its translation ."
 BEGINNING = ""  # of a text: any has it
 # The scores of generated text, by their keys in a results file.
-MEASURES = {"bleu": "BLEU", "rouge1": "ROUGE-1", "rouge2": "ROUGE-2", "rougeL": "ROUGE-L"}
+MEASURES = {"bleu": "BLEU"}
+MEASURES |= {"rouge1": "ROUGE-1", "rouge2": "ROUGE-2", "rougeL": "ROUGE-L", "rougeLsum": "ROUGE-Lsum"}
 
 
 def write_card(

@@ -317,6 +317,14 @@ def test_scoring_files_does_not_wait_for_models(tmp_path, output):
     assert "numpy" in modules  # the modules are those of a process that has computed something
 
 
+def test_rouge_of_files_does_not_wait_for_models(tmp_path):
+    (tmp_path / "summaries").write_text("gold falls\n")
+    status, modules = imported_by("rouge", *[str(tmp_path / "summaries")] * 2)
+    assert status == 0
+    assert MODELS & modules == set()
+    assert "rouge_score" in modules
+
+
 @pytest.mark.parametrize("content", [None, b"0-0 x\n", b"0-0 \xff\n"])
 def test_what_cannot_be_scored_does_not_wait_for_models(tmp_path, content):
     (tmp_path / "gold").write_text("0-0\n")

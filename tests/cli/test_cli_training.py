@@ -15,7 +15,11 @@ from safetensors.torch import load_file
 
 import hf_attncal
 from hf_attncal.cli import main
+from hf_attncal.cli.train import OF_SUMMARIES
 from hf_attncal.data.synthetic.english_german import generate_split
+from hf_attncal.training.settings import hints_of
+from hf_attncal.training.summarization import SummarizationConfig
+from hf_attncal.training.translation import TranslationConfig
 
 LAYERS = ["encoder_layers=1", "decoder_layers=1", "max_position_embeddings=64"]
 TINY = [f"model.{setting}" for setting in ("d_model=16", *LAYERS)]
@@ -203,7 +207,7 @@ def test_train_makes_a_model_that_summarises(text, tmp_path, capsys):
     assert main(["train", *files(text, "dev", "test"), "--output", str(output), *given]) == 0
     (told, warned), left = capsys.readouterr(), results(output)
     assert f"Sources truncated to 8 tokens: {left['pairs']['train']['truncated']} (raise" in warned
-    assert told.endswith(f"\nUse it: attncal translate '{output}' --too-long truncate < texts.txt\n")
+    assert told.endswith(f"\nUse it: attncal summarize '{output}' < texts.txt\n")
     assert f"; {left['test']['truncated']} of 12 sources cut to 8 tokens\n" in told
     assert left["config"]["model"]["backbone"] == "luong"
     assert ModelCard.load(output / "README.md").data.pipeline_tag == "summarization"
@@ -212,6 +216,63 @@ def test_train_makes_a_model_that_summarises(text, tmp_path, capsys):
     assert "tokens, the model takes at most 8. Split the line, or pass --too-long truncate." in capsys.readouterr().err
     assert main([*command, "--too-long=truncate"]) == 0
     assert capsys.readouterr().out.count("\n") == 12
+
+
+def test_train_makes_a_model_that_copies(text, base, tmp_path):
+    """Whole words and slots for others; of a vocabulary that is there, its tokens."""
+    given = ["--task=summarization", "--copy", "--steps=2", "--backbone=marian", "data.max_source_length=60"]
+    given += [*TINY, *HEADS, *RUNNING, *SCORING]
+    words = tmp_path / "words"
+    assert main(["train", *files(text, "dev"), "--output", str(words), *given, "tokenizer.vocab_size=40"]) == 0
+    left = results(words)
+    assert left["config"]["tokenizer"]["kind"] == "words"
+    saved = json.loads((words / "config.json").read_text())
+    assert (saved["copy"], saved["max_copied_tokens"], saved["unk_token_id"], saved["vocab_size"]) == (True, 50, 1, 40)
+    subwords = tmp_path / "subwords"
+    given.append(f"--tokenizer={base}")
+    assert main(["train", *files(text, "dev"), "--output", str(subwords), *given]) == 0
+    saved = json.loads((subwords / "config.json").read_text())
+    assert (saved["copy"], saved["max_copied_tokens"]) == (True, 0)
+
+
+CONFIGS = Path(__file__).parents[2] / "configs"
+FILES = [(job, path) for job in ("translation", "summarization", "language") for path in CONFIGS.glob(f"{job}/*.yaml")]
+
+
+@pytest.fixture
+def job(monkeypatch):
+    """`attncal train` with these arguments, up to the choice of its job: the name of that."""
+    chosen = []
+    monkeypatch.setattr("hf_attncal.cli.train.run_training", lambda _, job, *__, **___: chosen.append(job.__name__))
+
+    def choose(*arguments: str) -> str:
+        assert main(["train", *arguments]) == 0
+        return chosen.pop().removeprefix("train_")
+
+    return choose
+
+
+@pytest.mark.parametrize(("made_for", "path"), FILES, ids=lambda value: getattr(value, "stem", value))
+def test_the_job_is_that_of_the_file(made_for, path, job):
+    assert job("--config", str(path), "--output=o") == made_for
+
+
+def test_the_task_goes_before_the_file(job, text):
+    file = str(CONFIGS / "summarization" / "headlines_base.yaml")
+    assert job("--config", file, "--task=translation") == "translation"
+    assert job(*files(text), "--output=o") == "translation"
+    assert job("--config", file, *files(text)) == "summarization"
+    assert job("--config", str(CONFIGS / "translation" / "multi30k_base.yaml"), "--task=summarization") == (
+        "summarization"
+    )
+
+
+def test_the_keys_that_tell_a_summarisation():
+    summaries, translations = hints_of(SummarizationConfig), hints_of(TranslationConfig)
+    for section, keys in OF_SUMMARIES.items():
+        assert hints_of(summaries[section]).keys() - hints_of(translations[section]) == keys
+    assert summaries.keys() == translations.keys()
+    assert summaries["tokenizer"] == translations["tokenizer"]
 
 
 # ---- a dry run ----
@@ -306,6 +367,11 @@ def test_ctrl_c_says_how_to_go_on(moment, text, tmp_path):
             "--task is for pairs of --source and --target, --text has",
         ),
         (["--text={text}/train.en", "--backbone=luong"], "--backbone is for pairs of --source and --target"),
+        (["--text={text}/train.en", "--copy"], "--copy is for pairs of --source and --target"),
+        (
+            ["--source={text}/train.en", "--target={text}/train.de", "--copy", "--streams=2"],
+            "--copy is for Marian, --streams for a Discrete Transformer",
+        ),
         (
             ["--source={text}/train.en", "--target={text}/train.de", "--backbone=luong", "--streams=2"],
             "--streams is for a Discrete Transformer, --backbone says luong. Leave one of them out.",

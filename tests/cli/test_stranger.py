@@ -35,7 +35,9 @@ GIVEN = {
     "align run": "model --source text --target text --output new",
     "align run --input": "model --input pairs",
     "score": "links links --source text --target text",
+    "rouge": "text other --reference text",
     "translate": "model --input text --output new --alignments links.txt",
+    "summarize": "model --input text --output new",
     "demo": "--output new",
 }
 NO_FILES = {"completion"}
@@ -48,7 +50,7 @@ def mistakes() -> list[tuple[str, str, str]]:
         "MODEL": ("./nothing", "nothing/a/b", "text", "empty"),
         "FOLDER": ("text", "text/new"),
     }
-    wrong |= {"GOLD": wrong["FILE"], "HYP": wrong["FILE"], "NAME": wrong["MODEL"]}
+    wrong |= {"GOLD": wrong["FILE"], "HYP": wrong["FILE"], "REFERENCE": wrong["FILE"], "NAME": wrong["MODEL"]}
     found = []
     for command, line in GIVEN.items():
         words = command.split(" --")[0].split()
@@ -177,7 +179,8 @@ def test_a_command_that_the_shell_lets_ignore_interrupts_does(here):
 
 
 @pytest.mark.parametrize(
-    "command", ["align run model", "align run model --output new", "translate model", "score links -"]
+    "command",
+    ["align run model", "align run model --output new", "translate model", "summarize model", "score links -"],
 )
 def test_standard_input_that_is_closed_is_told_before_a_model_is_loaded(command, here, monkeypatch, capsys):
     monkeypatch.setattr(sys, "stdin", None)

@@ -185,6 +185,7 @@ folder = sys.argv[1]
 text = folder + "/text"
 for command in (
     ["completion", "bash"],
+    ["rouge", text, text],
     ["demo", "--output", folder + "/new"],
     ["align", "train", "--source", text, "--target", text, "--output", folder + "/new"],
     ["translate", folder + "/adapter"],
@@ -212,6 +213,7 @@ def test_what_needs_an_extra_says_in_one_line_which(bare, tmp_path):
         f"{package} is not installed, which this needs: pip install 'hf_attncal[{extra}]'"
         for package, extra in (
             ("shtab", "completion"),
+            ("rouge-score", "rouge"),
             ("datasets", "train"),
             ("accelerate", "train"),
             ("peft", "adapters"),
@@ -219,11 +221,11 @@ def test_what_needs_an_extra_says_in_one_line_which(bare, tmp_path):
         )
     ]
     done = bare(MISS, tmp_path, *asked)
-    assert (done.returncode, done.stdout) == (0, "1\n" * 4)
+    assert (done.returncode, done.stdout) == (0, "1\n" * 5)
     beginnings = (
-        ["attncal: error: "] * 3 + [f"attncal: error: {tmp_path}/adapter cannot be loaded: "] + [""] * len(asked)
+        ["attncal: error: "] * 4 + [f"attncal: error: {tmp_path}/adapter cannot be loaded: "] + [""] * len(asked)
     )
-    ends = ["."] * 3 + [""] * (1 + len(asked))
+    ends = ["."] * 4 + [""] * (1 + len(asked))
     assert done.stderr.splitlines() == [f"{a}{b}{c}" for a, b, c in zip(beginnings, told, ends, strict=True)]
     assert not (tmp_path / "new").exists()
 

@@ -246,6 +246,39 @@ def test_mask_learning_rate_follows_the_schedule(tmp_path):
     assert {round(group["lr"], 6) for group in trainer.optimizer.param_groups} == {0.0375, 0.0075}
 
 
+ADAGRAD = {"optim": "adagrad", "adagrad_initial_accumulator": 0.1}
+
+
+def test_the_accumulator_of_adagrad_begins_where_it_is_told(tmp_path):
+    model = tiny_model("marian", calibration="gated")
+    for given, expected in ((0.1, 0.1), (0.0, 0.0), (None, 0.0)):
+        options = ADAGRAD | {"adagrad_initial_accumulator": given}
+        optimizer = make_trainer(tmp_path, model, mask_learning_rate=0.02, **options).create_optimizer()
+        assert {id(p) for group in optimizer.param_groups for p in group["params"]} == {id(p) for p in optimizer.state}
+        assert {float(value) for state in optimizer.state.values() for value in state["sum"].flatten()} == {expected}
+
+
+def test_adagrad_is_that_of_torch(tmp_path):
+    """Three steps on the same batch, where the mask network has a learning rate of its own."""
+    dataset, trained = toy_dataset(4), tiny_model("marian", calibration="gated")
+    options = ADAGRAD | {"mask_learning_rate": 0.02, "max_grad_norm": 0, "per_device_train_batch_size": 4}
+    make_trainer(tmp_path, trained, dataset, max_steps=3, **options).train()
+
+    expected = tiny_model("marian", calibration="gated").train()
+    masks = mask_network_parameters(expected)
+    others = [p for p in expected.parameters() if p.requires_grad and all(p is not q for q in masks)]
+    groups = [{"params": others}, {"params": masks, "lr": 0.02}]
+    optimizer = torch.optim.Adagrad(groups, lr=0.05, initial_accumulator_value=0.1)
+    for _ in range(3):
+        optimizer.zero_grad()
+        expected(**collate(list(dataset))).loss.backward()
+        optimizer.step()
+    assert largest_difference(weights(trained), weights(expected)) < 1e-10
+    stock = tiny_model("marian", calibration="gated")
+    make_trainer(tmp_path, stock, dataset, max_steps=3, **options | {"adagrad_initial_accumulator": None}).train()
+    assert largest_difference(weights(trained), weights(stock)) > 1e-2
+
+
 def test_groups_of_an_uncalibrated_model_are_the_stock_ones(tmp_path):
     model = tiny_model("bart")
     trainer = make_trainer(tmp_path, model)
@@ -299,7 +332,9 @@ def test_annealing_step_counts_optimiser_steps(family, tmp_path):
 
 @pytest.mark.parametrize("family", ["marian", "luong"])
 @pytest.mark.parametrize(
-    "batches", [{"tokens_per_batch": 24}, {"per_device_train_batch_size": 3}], ids=["tokens", "sentences"]
+    "batches",
+    [{"tokens_per_batch": 24}, {"per_device_train_batch_size": 3}, {"tokens_per_batch": 24, **ADAGRAD}],
+    ids=["tokens", "sentences", "adagrad"],
 )
 def test_resume_equals_uninterrupted(family, batches, tmp_path):
     """With dropout: weights, step and log agree when a run stops inside its second epoch and goes on."""
@@ -326,6 +361,9 @@ def test_resume_equals_uninterrupted(family, batches, tmp_path):
     [
         ({"label_smoothing_factor": 0.1}, r"`label_smoothing_factor` must be 0.* got 0.1.* `label_smoothing` in the"),
         ({"mask_learning_rate": 0.0}, r"`mask_learning_rate` must be > 0, got 0.0"),
+        (ADAGRAD | {"optim": "sgd"}, r"`adagrad_initial_accumulator` must be left out .* got 0.1 with `optim` 'sgd'"),
+        ({"adagrad_initial_accumulator": 0.1}, r"`adagrad_initial_accumulator` must be left out"),
+        (ADAGRAD | {"adagrad_initial_accumulator": -0.1}, r"`adagrad_initial_accumulator` must be >= 0 .*got -0.1"),
         ({"tokens_per_batch": 0}, r"`tokens_per_batch` must be >= 1, got 0"),
         (
             {"tokens_per_batch": 9, "train_sampling_strategy": "group_by_length"},
