@@ -61,7 +61,7 @@ def main() -> None:
         "--model", choices=common.VARIANTS, default="gated", help="contributions need a calibrated one"
     )
     parser.add_argument("--pairs", type=int, default=16)
-    parser.set_defaults(d_model=256, layers=3, heads=4, ffn=1024, vocab=16000, warmup=1)
+    parser.set_defaults(d_model=128, layers=3, heads=4, ffn=512, vocab=8000, warmup=1)
     args = parser.parse_args()
     common.set_up(args)
     corpus, model = Corpus(args), common.our_model(args, args.model).eval()
