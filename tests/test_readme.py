@@ -116,6 +116,15 @@ def test_summarization(work_through):
     assert names["score"].intervals["rouge1"][0] < names["score"].rouge1
 
 
+def test_analysis(work_through):
+    names = work_through(ROOT / "docs" / "analysis.md")
+    assert names["words"].shape == (3, 3)  # of the shorter pair, the last
+    assert Path("attributions.png").stat().st_size > 1000
+    assert sorted(attribution.index for attribution in names["posterior"]) == [0, 1]
+    assert any(attribution.scores.any() for attribution in names["posterior"])
+
+
 def test_no_document_with_python_is_left_out():
-    tested = {"README.md", "models.md", "adapters.md", "alignment.md", "data.md", "language.md", "summarization.md"}
+    named = ("README", "models", "adapters", "alignment", "analysis", "data", "language", "summarization")
+    tested = {f"{name}.md" for name in named}
     assert {path.name for path in DOCUMENTS if "python" in dict(blocks(path))} == tested
