@@ -112,16 +112,22 @@ def read(
     if uam:
         check_uam(model.config)
     for batch in batches:
-        inputs = {name: tensor.to(model.device) for name, tensor in batch.items() if torch.is_tensor(tensor)}
-        labels = inputs.pop("labels")
-        if "decoder_input_ids" not in inputs:
-            inputs["decoder_input_ids"] = shift_labels(model, labels)
-        with _readable(model, attentions):
+        inputs, labels = teacher_forced(model, batch)
+        with readable(model, attentions):
             found = _read_batch(model, inputs, attentions, details, uam)
         real, targets = inputs["attention_mask"].bool(), labels != IGNORE_INDEX
         *layers, tokens = found
         places = None if tokens is None else shared_among_places(tokens, inputs["input_ids"], real, targets)
         yield Reading(real, targets, *layers, places)
+
+
+def teacher_forced(model, batch: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], Tensor]:
+    """What a model is given, and the labels that it shall predict, on its device; a batch as for `read`."""
+    inputs = {name: tensor.to(model.device) for name, tensor in batch.items() if torch.is_tensor(tensor)}
+    labels = inputs.pop("labels")
+    if "decoder_input_ids" not in inputs:
+        inputs["decoder_input_ids"] = shift_labels(model, labels)
+    return inputs, labels
 
 
 def read_pairs(
@@ -136,28 +142,49 @@ def read_pairs(
     details: bool = False,
     uam: bool = False,
 ) -> Iterator[tuple[list[TokenPair], Reading]]:
-    """Read sentence pairs in batches by length, the longest first. Pairs with a side of no word are left out.
-
-    Args:
-        model, attentions, details, uam: see `read`.
-        tokenizer: the model's.
-        sources: source sentences.
-        targets: their translations. One whose tokens do not end in a special token gets one: every token of a word is
-            then a decoder input, too. With `uam` targets are extended as in training, by tokens of no word.
-        batch_size: most pairs at once.
-        source_prefix: what the model wants in front of every source.
+    """Read sentence pairs in batches by length; arguments and errors are those of `read` and `batches_of_pairs`.
 
     Yields:
         The pairs of a batch, and its reading: one row for each pair, one step for each target token.
+    """
+    options = {"batch_size": batch_size, "source_prefix": source_prefix, "uam": uam}
+    for pairs, batch in batches_of_pairs(model, tokenizer, sources, targets, **options):
+        (reading,) = read(model, [batch], attentions=attentions, details=details, uam=uam)
+        yield pairs, reading
+
+
+def batches_of_pairs(
+    model,
+    tokenizer,
+    sources: Sequence[str],
+    targets: Sequence[str],
+    *,
+    batch_size: int = 32,
+    source_prefix: str = "",
+    uam: bool = False,
+) -> Iterator[tuple[list[TokenPair], dict[str, Tensor]]]:
+    """Sentence pairs in batches for `read`, the longest first. Pairs with a side of no word are left out.
+
+    Args:
+        model: the one that will read them.
+        tokenizer: the model's.
+        sources: source sentences.
+        targets: their translations. One whose tokens do not end in a special token gets one: every token of a word is
+            then a decoder input, too.
+        batch_size: most pairs at once.
+        source_prefix: what the model wants in front of every source.
+        uam: extend the targets as in training, by tokens of no word.
+
+    Yields:
+        The pairs of a batch, and the batch, on the CPU: one row for each pair, one label for each target token.
 
     Raises:
         ValueError: unequal numbers of sources and targets, a pair with more tokens than the model has positions (the
-            message names its index), a model of another kind, or see `read`.
+            message names its index), a model of another kind, or one without `uam` for which it is asked.
     """
     if len(sources) != len(targets):
         raise ValueError(f"`sources` and `targets` must be pairs, got {len(sources)} and {len(targets)} sentences.")
-    if not model.config.is_encoder_decoder:
-        raise ValueError(f"`model` must be an encoder-decoder, got one of type {model.config.model_type!r}.")
+    check_encoder_decoder(model.config)
     if batch_size < 1:
         raise ValueError(f"`batch_size` must be >= 1, got {batch_size}.")
     indices = [n for n, pair in enumerate(zip(sources, targets, strict=True)) if all(side.strip() for side in pair)]
@@ -175,15 +202,19 @@ def read_pairs(
         chosen = [pairs[row] for row in rows]
         input_ids, attention_mask = padded([pair.source.ids for pair in chosen], padding)
         labels, _ = padded([pair.target.ids for pair in chosen], IGNORE_INDEX)
-        batch = {"input_ids": input_ids, "attention_mask": attention_mask, "labels": labels}
-        (reading,) = read(model, [batch], attentions=attentions, details=details, uam=uam)
-        yield chosen, reading
+        yield chosen, {"input_ids": input_ids, "attention_mask": attention_mask, "labels": labels}
 
 
 def decoder_size(config: PretrainedConfig) -> tuple[int, int]:
     """Numbers of layers and of attention heads of an encoder-decoder's decoder."""
     decoder = config.get_text_config(decoder=True)  # BART and its kin give the decoder's numbers under general names
     return getattr(config, "num_decoder_layers", None) or decoder.num_hidden_layers, decoder.num_attention_heads
+
+
+def check_encoder_decoder(config: PretrainedConfig) -> None:
+    """Raises ValueError for a model of another kind."""
+    if not config.is_encoder_decoder:
+        raise ValueError(f"`model` must be an encoder-decoder, got one of type {config.model_type!r}.")
 
 
 def check_attends(config: PretrainedConfig) -> None:
@@ -207,11 +238,12 @@ def has_uam(config: PretrainedConfig) -> bool:
 
 
 @contextmanager
-def _readable(model, attentions: bool) -> Iterator[None]:
-    """Evaluation mode and, for `attentions`, a kernel that forms its weights; both are put back."""
+def readable(model, attentions: bool, self_attentions: bool = False) -> Iterator[None]:
+    """Evaluation mode and a kernel that forms the weights of these attentions; both are put back."""
     training, kernel = model.training, model.config._attn_implementation
-    # Ours form them under every kernel. Others need eager attention: with sdpa they would return nothing.
-    switch = attentions and kernel != "eager" and not model.config.model_type.startswith("attncal_")
+    # Ours form those of the cross-attention under every kernel. The rest needs eager attention: sdpa returns nothing.
+    ours = model.config.model_type.startswith("attncal_")
+    switch = kernel != "eager" and (self_attentions or (attentions and not ours))
     model.eval()
     if switch:
         model.set_attn_implementation("eager")

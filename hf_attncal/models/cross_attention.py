@@ -49,6 +49,8 @@ class AttentionContext:
             mask and gate (first pass).
         record_details: keep attention, mask and NULL weights of every layer.
         copies: report the attention that the model copies by.
+        mask_gradients: the first pass, too, has gradients through the mask: those of the function that it computes,
+            for attributions, and not those that it is trained by.
     """
 
     def __init__(
@@ -57,7 +59,9 @@ class AttentionContext:
         target_mask: Tensor | None = None,
         record_details: bool = False,
         copies: bool = False,
+        mask_gradients: bool = False,
     ):
+        self.through_mask = perturb or mask_gradients
         self.perturb = perturb
         self.target_mask = target_mask
         self.record_details = record_details
@@ -170,7 +174,7 @@ class CrossAttentionMixin:
         return key, value, mask_key
 
     def _project_mask_keys(self, encoder_states: Tensor, key: Tensor, context: AttentionContext) -> Tensor:
-        with torch.set_grad_enabled(context.perturb and torch.is_grad_enabled()):
+        with torch.set_grad_enabled(context.through_mask and torch.is_grad_enabled()):
             return self.mask_network.project_keys(encoder_states, key)
 
     def _null_parameters(self, context: AttentionContext) -> tuple[Tensor, Tensor, Tensor | None]:
@@ -289,7 +293,7 @@ class CrossAttentionMixin:
         """Perturbed weights in the second pass, fused ones otherwise; (B, H, T, S)."""
         switches = self.switches
         # The NMT loss does not train the mask network (Lu et al., eq. 13): the first pass takes m as a constant.
-        with torch.set_grad_enabled(context.perturb and torch.is_grad_enabled()):
+        with torch.set_grad_enabled(context.through_mask and torch.is_grad_enabled()):
             mask = self.mask_network(hidden_states, query, mask_key)
         if context.record_details:
             context.masks.append(mask)

@@ -1,0 +1,200 @@
+"""Methods by the gradient of the log-probability of y_t: one backward pass for each step, of a whole batch at once.
+
+The gradient is that of the function that the model computes: unlike in training, the mask of a calibrated model is no
+constant in it. Where attention chooses one position (`gumbel` in evaluation mode) there is none through the choice.
+
+captum would do a forward pass for each backward pass, as it knows one output a pass; here one forward pass serves all
+steps of a target.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from transformers.modeling_outputs import BaseModelOutput
+
+from hf_attncal.models.cross_attention import AttentionContext, calibrated_layers
+from hf_attncal.models.losses import IGNORE_INDEX
+
+from .base import Batch, Method, Scores, check_number
+from .blocks import check_blocks
+
+# Weight of a point between baseline (0) and input (1), and where it is.
+Node = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class InputXGradient(Method):
+    """The embedding of a token times the gradient there, added up over its dimensions.
+
+    Args:
+        norm: the length of the product in place of its sum: never negative, and nothing adds up.
+        prefix: of the tokens that the decoder reads, too.
+    """
+
+    norm: bool = False
+    prefix: bool = False
+    differentiates = True
+
+    @classmethod
+    def check_model(cls, model) -> None:
+        check_embeddings(model)
+
+    def scores(self, model, tokenizer, batch: Batch) -> Scores:
+        return self._along_path(model, batch, [(1.0, 1.0)], None)
+
+    def _along_path(self, model, batch: Batch, nodes: Sequence[Node], baseline: int | None) -> Scores:
+        """(x - x') times the gradient at x' + alpha (x - x'), a weighted sum over nodes; x' of a token, None for 0."""
+        sides = [(model.get_encoder(), "input_ids"), (model.get_decoder(), "decoder_input_ids")][: 1 + self.prefix]
+        ends, ways = [], []
+        for stack, name in sides:
+            embed, tokens = stack.get_input_embeddings(), batch.inputs[name]
+            with torch.no_grad():
+                ends.append(embed(tokens))
+                ways.append(ends[-1] - (0.0 if baseline is None else embed(torch.full_like(tokens, baseline))))
+        totals = [[0.0] * batch.shape[1] for _ in sides]
+        for weight, alpha in nodes:
+            points = [(end - (1 - alpha) * way).requires_grad_() for end, way in zip(ends, ways, strict=True)]
+            prefix = points[1] if self.prefix else None
+            found = log_probabilities(model, batch, encode(model, batch, points[0]), prefix)
+            for step, gradients in enumerate(step_gradients(found, points)):
+                for total, way, gradient in zip(totals, ways, gradients, strict=True):
+                    product = weight * way * gradient
+                    total[step] = total[step] + (product if self.norm else product.sum(dim=-1))
+        stacked = [torch.stack(total, dim=1) for total in totals]
+        return Scores(*(total.norm(dim=-1) if self.norm else total for total in stacked))
+
+
+@dataclass(frozen=True)
+class IntegratedGradients(InputXGradient):
+    """Integrated gradients (Sundararajan et al. 2017) along the straight line from a baseline to the embeddings.
+
+    Scores, those of the prefix included where it is on the path, add up to the difference of the log-probabilities
+    with embeddings and baseline, as well as the sum over `steps` points (Gauss-Legendre) is the integral.
+
+    Args:
+        steps: points on the line, at least 1.
+        baseline: number of the token whose embedding is the baseline; None for zeros.
+        norm: see `InputXGradient`.
+        prefix: the path begins with the baseline in place of the decoder's inputs, too; otherwise they stay.
+    """
+
+    steps: int = 32
+    baseline: int | None = None
+
+    def check(self, model) -> None:
+        check_number("steps", self.steps, 1, 10_000)
+        check_number("baseline", self.baseline, 0, model.get_encoder().get_input_embeddings().num_embeddings - 1)
+
+    def scores(self, model, tokenizer, batch: Batch) -> Scores:
+        places, weights = np.polynomial.legendre.leggauss(self.steps)  # on [-1, 1]
+        nodes = list(zip((weights / 2).tolist(), ((places + 1) / 2).tolist(), strict=True))
+        return self._along_path(model, batch, nodes, self.baseline)
+
+
+@dataclass(frozen=True)
+class LayerGradientXActivation(Method):
+    """The state of the encoder at a token times the gradient there, added up over its dimensions.
+
+    Args:
+        layer: after this encoder layer, from 0, negative ones from the top; None for what the decoder attends to.
+        norm: the length of the product in place of its sum.
+    """
+
+    layer: int | None = None
+    norm: bool = False
+    differentiates = True
+
+    @classmethod
+    def check_model(cls, model) -> None:
+        check_embeddings(model)
+
+    def check(self, model) -> None:
+        if self.layer is not None:
+            check_blocks(model)
+            layers = len(model.get_encoder().layers)
+            check_number("layer", self.layer, -layers, layers - 1)
+
+    def scores(self, model, tokenizer, batch: Batch) -> Scores:
+        if self.layer is None:
+            with torch.no_grad():
+                encoded = encode(model, batch)
+            states = encoded["last_hidden_state"] = encoded.last_hidden_state.requires_grad_()
+        else:
+            states, encoded = self._from_layer(model, batch)
+        products = [
+            states * gradient for (gradient,) in step_gradients(log_probabilities(model, batch, encoded), [states])
+        ]
+        return Scores(torch.stack([p.norm(dim=-1) if self.norm else p.sum(dim=-1) for p in products], dim=1).detach())
+
+    def _from_layer(self, model, batch: Batch) -> tuple[Tensor, BaseModelOutput]:
+        states = []
+
+        def cut(module: nn.Module, args: tuple, output: Tensor) -> Tensor:
+            states.append(output.detach().requires_grad_())
+            return states[0]
+
+        handle = model.get_encoder().layers[self.layer].register_forward_hook(cut)
+        try:
+            encoded = encode(model, batch)
+        finally:
+            handle.remove()
+        return states[0], encoded
+
+
+def check_embeddings(model) -> None:
+    """Raises ValueError for a model without one embedding for each token of source and target."""
+    stacks = (model.get_encoder(), model.get_decoder())
+    if any(getattr(stack, "syntactic_embed_tokens", None) is not None for stack in stacks):
+        raise ValueError("it needs one embedding for each token, and a model with two streams has two")
+
+
+# ---- passes ----
+
+
+def encode(model, batch: Batch, embeddings: Tensor | None = None) -> BaseModelOutput:
+    """What the encoder makes of the source, or of embeddings (batch, source, d) in place of its own."""
+    encoder = model.get_encoder()
+    with _replaced_output(encoder.get_input_embeddings(), embeddings):
+        source = {name: batch.inputs[name] for name in ("input_ids", "attention_mask")}
+        return encoder(**source, return_dict=True)
+
+
+def log_probabilities(
+    model, batch: Batch, encoded: BaseModelOutput | None = None, prefix: Tensor | None = None
+) -> Tensor:
+    """Of each label, (batch, steps), in float32 or better; 0 where there is none.
+
+    Args:
+        encoded: what the encoder made of the source; None to do it now.
+        prefix: embeddings of what the decoder reads, (batch, steps, d), in place of its own.
+    """
+    context = {}
+    if calibrated_layers(model):  # others would not know what it is
+        copies = getattr(model, "copying", None) is not None
+        context["attention_context"] = AttentionContext(copies=copies, mask_gradients=True)
+    with _replaced_output(model.get_decoder().get_input_embeddings(), prefix):
+        outputs = model(**batch.inputs, encoder_outputs=encoded, use_cache=False, return_dict=True, **context)
+    logits = outputs.logits.to(torch.promote_types(outputs.logits.dtype, torch.float32))
+    missing = batch.labels == IGNORE_INDEX
+    labels = batch.labels.masked_fill(missing, 0).unsqueeze(-1)
+    return torch.log_softmax(logits, dim=-1).gather(-1, labels).squeeze(-1).masked_fill(missing, 0.0)
+
+
+def step_gradients(log_probabilities: Tensor, points: Sequence[Tensor]) -> Iterator[tuple[Tensor, ...]]:
+    """For each step the gradients of its log-probability, (batch, ...) at each of `points`."""
+    for column in log_probabilities.unbind(dim=1):  # rows of a batch do not touch each other
+        yield torch.autograd.grad(column.sum(), points, retain_graph=True, allow_unused=True, materialize_grads=True)
+
+
+@contextmanager
+def _replaced_output(module: nn.Module, output: Tensor | None) -> Iterator[None]:
+    """A module that gives this whatever it is called on; None leaves it as it is."""
+    handle = module.register_forward_hook(lambda *call: output)  # a hook that returns None changes nothing
+    try:
+        yield
+    finally:
+        handle.remove()

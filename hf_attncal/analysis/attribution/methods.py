@@ -1,0 +1,141 @@
+"""The methods by name, and the one way to use them."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import MISSING, fields
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hf_attncal.analysis.reading import (
+    TokenPair,
+    batches_of_pairs,
+    check_encoder_decoder,
+    readable,
+    teacher_forced,
+)
+
+from .base import Attribution, Batch, Method
+from .controls import Diagonal, Posterior, Random
+from .cross_attention import AttentionWeights, Contribution, FullNorm, TransformedNorm, ValueNorm
+from .flow import ALTI, Rollout
+from .gradients import InputXGradient, IntegratedGradients, LayerGradientXActivation
+from .perturbation import Occlusion, ValueZeroing
+
+METHODS: dict[str, type[Method]] = {
+    "attention": AttentionWeights,
+    "value_norm": ValueNorm,
+    "transformed_norm": TransformedNorm,
+    "full_norm": FullNorm,
+    "contribution": Contribution,
+    "rollout": Rollout,
+    "alti": ALTI,
+    "value_zeroing": ValueZeroing,
+    "input_x_gradient": InputXGradient,
+    "integrated_gradients": IntegratedGradients,
+    "layer_gradient_x_activation": LayerGradientXActivation,
+    "occlusion": Occlusion,
+    "posterior": Posterior,
+    "random": Random,
+    "diagonal": Diagonal,
+}
+
+
+def attribute(
+    model,
+    tokenizer,
+    sources: Sequence[str],
+    targets: Sequence[str],
+    method: str = "alti",
+    *,
+    batch_size: int = 32,
+    source_prefix: str = "",
+    **options,
+) -> Iterator[Attribution]:
+    """Attribute the prediction of every target token to the tokens of its source, teacher-forced on the targets.
+
+    The targets are references or what the model itself wrote; both are predictions of the model. Nothing of a batch is
+    kept, and the model is left as it was between two of them.
+
+    Args:
+        model: an encoder-decoder of transformers, stock, ours, or with an active adapter, on the device to use.
+        tokenizer: the model's.
+        sources, targets: sentences. Pairs with a side of no word are left out.
+        method: one of `METHODS`.
+        batch_size: most pairs at once. Pairs are batched by length.
+        source_prefix: what the model wants in front of every source.
+        **options: of the method; its class in `METHODS` says which.
+
+    Yields:
+        An attribution for each pair, the longest pairs first: `index` says which it is.
+
+    Raises:
+        ValueError: a method that there is not, an option that it has not or with a value that it does not take, a
+            model that it does not work on (the message says which methods do), and see `batches_of_pairs`.
+    """
+    check_encoder_decoder(model.config)
+    chosen = _chosen(method, options)
+    try:
+        chosen.check_model(model)
+    except ValueError as reason:
+        raise ValueError(
+            f"`method` {method!r} does not work on this model: {reason}. Those that do: {', '.join(works_on(model))}."
+        ) from None
+    chosen.check(model)
+    reading = {"batch_size": batch_size, "source_prefix": source_prefix}
+    batches = batches_of_pairs(model, tokenizer, sources, targets, **reading)
+    return _attributions(model, tokenizer, sources, targets, batches, chosen)
+
+
+def works_on(model) -> list[str]:
+    """The methods that work on an encoder-decoder, by name."""
+    return [name for name, method in METHODS.items() if _works(method, model)]
+
+
+def _works(method: type[Method], model) -> bool:
+    try:
+        method.check_model(model)
+    except ValueError:
+        return False
+    return True
+
+
+def _chosen(name: str, options: dict[str, Any]) -> Method:
+    if name not in METHODS:
+        raise ValueError(f"`method` must be one of {', '.join(METHODS)}, got {name!r}.")
+    known = {field.name: field.default is MISSING for field in fields(METHODS[name])}
+    for option in options:
+        if option not in known:
+            raise ValueError(f"`method` {name!r} has the options {', '.join(known) or 'none'}, got {option!r}.")
+    for option, is_needed in known.items():
+        if is_needed and option not in options:
+            raise ValueError(f"`method` {name!r} needs the option `{option}`, got none.")
+    return METHODS[name](**options)
+
+
+def _attributions(
+    model,
+    tokenizer,
+    sources: Sequence[str],
+    targets: Sequence[str],
+    batches: Iterable[tuple[list[TokenPair], dict[str, Tensor]]],
+    method: Method,
+) -> Iterator[Attribution]:
+    for pairs, tensors in batches:
+        texts = [(sources[pair.index], targets[pair.index]) for pair in pairs]
+        batch = Batch(pairs, texts, *teacher_forced(model, tensors))
+        with readable(model, False, method.reads_self_attention), torch.set_grad_enabled(method.differentiates):
+            found = method.scores(model, tokenizer, batch)
+        for row, pair in enumerate(pairs):
+            steps, source = len(pair.target.ids), len(pair.source.ids)
+            shapes = (steps, source), (steps, steps), (steps,)
+            kept = [_cut(tensor, row, shape) for tensor, shape in zip(found, shapes, strict=True)]
+            yield Attribution(*pair, *kept)
+
+
+def _cut(tensor: Tensor | None, row: int, shape: tuple[int, ...]) -> Tensor | None:
+    """One row without padding, in memory of its own: a view would keep the whole batch."""
+    if tensor is None:
+        return None
+    values = tensor[row][tuple(slice(0, length) for length in shape)].detach()
+    return values.to("cpu", torch.promote_types(values.dtype, torch.float32), copy=True)
