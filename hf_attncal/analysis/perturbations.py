@@ -2,7 +2,7 @@
 
 An operator says how a word is taken away:
 
-- `replace`: another word stands in its place, drawn from the frequencies of words; the source stays text like any other;
+- `replace`: another word stands in its place, drawn from the frequencies of words; the source still looks like text;
 - `hide`: its tokens are masked out of the cross-attention, the states of the encoder stay as they are;
 - `unk`, `mask`: the tokenizer's unknown token or mask token stands in the place of each of its tokens;
 - `delete`: the source is written without it.
@@ -64,9 +64,7 @@ class WordFrequencies:
             )
         for word, count in counts.items():
             if word.split() != [word] or count < 1:
-                raise ValueError(
-                    f"`frequencies` must be words without spaces and counts >= 1, got {word!r}: {count!r}."
-                )
+                raise ValueError(f"`frequencies` must be words with counts >= 1, got {word!r} with {count!r}.")
         self.words = sorted(counts)
         self._sums = np.array(list(accumulate(counts[word] for word in self.words)))
 
@@ -257,6 +255,6 @@ def _of_words(tokens: WordTokens, chosen: np.ndarray) -> np.ndarray:
 def _check_not_empty(index: int, tokens: int, operator: str) -> None:
     if not tokens:
         raise ValueError(
-            f"`operators` has {operator!r}, which would leave no source token of pair {index} (counted from 0). Take a "
-            "tokenizer that ends every source with a special token, or leave the operator out."
+            f"`operators` has {operator!r}, which would leave no source token of pair {index} (counted from 0). Take "
+            "a tokenizer that ends every source with a special token, or leave the operator out."
         )
