@@ -116,6 +116,13 @@ def test_summarization(work_through):
     assert names["score"].intervals["rouge1"][0] < names["score"].rouge1
 
 
+def test_faithfulness(work_through):
+    names = work_through(ROOT / "docs" / "faithfulness.md")
+    assert names["measured"].score("alti").interval is not None
+    assert len(names["agreement"]) == 6
+
+
 def test_no_document_with_python_is_left_out():
     tested = {"README.md", "models.md", "adapters.md", "alignment.md", "data.md", "language.md", "summarization.md"}
+    tested |= {"faithfulness.md"}
     assert {path.name for path in DOCUMENTS if "python" in dict(blocks(path))} == tested
