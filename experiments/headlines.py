@@ -51,6 +51,13 @@ COPYING = {
     "copy_annealed": ("copy+annealed", "copy"),
     "copy_gated": ("copy+gated", "copy"),
     "copy_bottom": ("copy in the bottom layer", "copy"),
+    "transformer_bpe": ("transformer, subwords", None),
+    "copy_bpe": ("copy, subwords", "transformer_bpe"),
+}
+# Of the shape "default" of the benchmark.
+COPY_SPEED = {
+    "training_step_over_plain": ("training_step", "time_ratio"),
+    "generation_over_plain": ("generation", "speed_ratio"),
 }
 COMMANDS = ("help", "version", "usage_error", "score")
 
@@ -339,11 +346,11 @@ def copying() -> Iterator[dict]:
     runs = {setting: read_all(f"copying/{setting}_seed*") for setting in COPYING}
     for setting in filter(runs.get, COPYING):
         label, peer = COPYING[setting]
-        area = f"copy/headlines/{label.replace(' ', '_')}"
+        area = f"copy/headlines/{label.replace(',', '').replace(' ', '_')}"
         yield over_seeds(f"{area}/rouge1", "ROUGE", runs[setting], "test", "rouge1")
         against = by_seed(runs[peer], "test", "rouge1") if peer else {}
         if against:
-            name = f"{area}/rouge1_minus_{COPYING[peer][0]}"
+            name = f"{area}/rouge1_minus_{peer}"
             yield over_seeds(name, "ROUGE", runs[setting], "test", "rouge1", against=against)
         found = read_all(f"copying/heads/{setting}_seed*")
         if found:
@@ -352,6 +359,9 @@ def copying() -> Iterator[dict]:
                 if all(words[key] is not None for words in values.values()):
                     shares = {where: words | {"signature": None, "interval": None} for where, words in values.items()}
                     yield percentage(f"{area}/{name}", shares, key, seeds=seeds_of(found))
+    for file, result in read_all("benchmark_copying_cpu").items():
+        for name, keys in COPY_SPEED.items():
+            yield repeated(f"copy/speed/{name}", "times", file, result, "variants", "default", *keys)
 
 
 def recurrent_labels(settings: Collection[str]) -> dict[str, str]:

@@ -447,7 +447,7 @@ def faults() -> str:
 
 # ---- the table of README, from results/headlines.json ----
 
-DECIMALS = {"BLEU": 2, "%": 1, "share": 3, "times": 2}
+DECIMALS = {"BLEU": 2, "ROUGE": 2, "%": 1, "share": 3, "times": 2}
 
 
 def headline(name: str) -> str:
@@ -470,10 +470,13 @@ def headlines() -> str:
     """The table of README: what our figures are, each beside the one that it is to be compared with."""
     bleu, adapted = "calibration/multi30k/{}/test_bleu", "adapter/multi30k/{}/test_bleu"
     reliability, discrete = "adapter/multi30k/probe/reliability_{}_layer", "discrete/multi30k/{}/test_bleu"
+    copied = "copy/headlines/{}/rouge1"
     rows = [
         ("BLEU, model trained with gated calibration", bleu, "gated", "without", "baseline"),
         ("BLEU, frozen model with a gated adapter", adapted, "gated", "LoRA of its size", "lora"),
         ("BLEU, every attention hard, in two streams", discrete, "two", "soft", "soft"),
+        ("ROUGE-1, headlines by a Transformer that copies", copied, "copy", "that does not", "transformer"),
+        ("ROUGE-1, that copies by gated attention", copied, "copy+gated", "by plain attention", "copy"),
         ("share of steps where the top layer's attention is reliable", reliability, "top", "first layer", "first"),
     ]
     for pair, languages in (("wpt03-enfr", "English-French"), ("dermit-derm", "German-Romansh")):

@@ -2,7 +2,7 @@
 
 import statistics
 
-from committed import NOT_RUN, markdown, mean_and_spread, read_all
+from committed import NOT_RUN, conditions, markdown, mean_and_spread, ratio, read_all
 from headlines import COPYING
 
 MEASURES = {"rouge1": "ROUGE-1", "rouge2": "ROUGE-2", "rougeL": "ROUGE-L"}
@@ -12,6 +12,11 @@ SHARES = {
     "copied_right": "copied, in the reference",
     "outside_recall": "unknown words, found",
     "outside_precision": "unknown words, in the reference",
+}
+# Part of the benchmark -> ratios by the clock and by the time of the processor.
+SPEED = {
+    "training_step": ("time_ratio", "cpu_time_ratio"),
+    "generation": ("speed_ratio", "cpu_speed_ratio"),
 }
 
 
@@ -80,6 +85,25 @@ def swapped() -> str:
     return _table(["ROUGE-1 of dev, greedy", "its own head", "others of the layer", "of other layers"], rows)
 
 
+def speed() -> str:
+    """What copying costs at each shape: time of a training step, and speed of generation, over those without it."""
+    text = ""
+    for result in read_all("benchmark_copying_*").values():
+        rows = [
+            [shape, *(ratio(found[what][key]) for what, keys in SPEED.items() for key in keys)]
+            for shape, found in result["variants"].items()
+        ]
+        header = [
+            "over the model without copying",
+            "training step, time",
+            "CPU time",
+            "generation, speed",
+            "by CPU time",
+        ]
+        text += f"{markdown(header, rows)}\n{conditions(result)}\n"
+    return text or f"{NOT_RUN}\n"
+
+
 def _percent(shares: list[float | None] | None) -> str:
     if shares is None or None in shares:
         return "-"
@@ -97,4 +121,5 @@ COPYING_TABLES = {
     "copying-words": words,
     "copying-heads": heads,
     "copying-swapped": swapped,
+    "copying-speed": speed,
 }

@@ -25,6 +25,7 @@ from .parser import Parser
 from .rouge import add_rouge
 from .score import add_score
 from .streams import NamedOutput
+from .summarize import add_summarize
 from .train import add_train
 from .translate import add_translate
 
@@ -99,7 +100,7 @@ def build_parser() -> argparse.ArgumentParser:
 
     parser = Parser(
         prog="attncal",
-        description="Attention that can be trusted: translate, align words, train.",
+        description="Attention that can be trusted: translate, summarise, align words, train.",
         epilog="Each command has a help page of its own, with examples:\n  attncal align run --help",
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
@@ -110,6 +111,8 @@ def build_parser() -> argparse.ArgumentParser:
     actions = align.add_subparsers(title="actions", required=True, metavar="ACTION")
     for add in (add_align_train, add_select, add_run):
         add(actions)
-    for add in (add_train, add_adapt, add_score, add_rouge, add_translate, add_data, add_demo, add_completion):
+    for add in (add_train, add_adapt, add_translate, add_summarize, add_score, add_rouge):
+        add(commands)
+    for add in (add_data, add_demo, add_completion):
         add(commands)
     return parser

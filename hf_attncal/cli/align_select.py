@@ -46,7 +46,7 @@ def _run_select(options: argparse.Namespace) -> None:
     from hf_attncal.alignment import parse_alignments, select_attention
     from hf_attncal.data.text import read_lines, read_pairs
 
-    from .translate import load_model
+    from .generation import load_model
 
     try:
         text, gold = read_pairs(options.source, options.target), parse_alignments(read_lines(options.gold))

@@ -15,15 +15,20 @@ class CommandError(Exception):
     """Something the user can mend: the message is printed without a traceback."""
 
 
-def positive(text: str) -> int:
-    """The type of an argument that is a whole number of at least 1."""
-    value = int(text)
-    if not 1 <= value < 1 << 31:
-        raise argparse.ArgumentTypeError(f"must be from 1 to {(1 << 31) - 1}, got {text[:30]}")
-    return value
+def at_least(low: int) -> Callable[[str], int]:
+    """The type of an argument that is a whole number of at least `low`."""
+
+    def number(text: str) -> int:
+        value = int(text)
+        if not low <= value < 1 << 31:
+            raise argparse.ArgumentTypeError(f"must be from {low} to {(1 << 31) - 1}, got {text[:30]}")
+        return value
+
+    number.metavar = "N"  # in usage lines, see `parser.HelpFormatter`
+    return number
 
 
-positive.metavar = "N"  # in usage lines, see `parser.HelpFormatter`
+positive = at_least(1)
 
 
 def between(low: float, high: float) -> Callable[[str], float]:
@@ -39,13 +44,16 @@ def between(low: float, high: float) -> Callable[[str], float]:
     return number
 
 
-def add_model_options(parser: argparse.ArgumentParser, model: str, *, lines: bool = False) -> argparse._ArgumentGroup:
+def add_model_options(
+    parser: argparse.ArgumentParser, model: str, *, lines: bool = False, longest_line: int = LONGEST_LINE
+) -> argparse._ArgumentGroup:
     """Add MODEL and what every command asks that loads one; returned is their group "running", for more of the kind.
 
     Args:
         parser: of the command.
         model: what MODEL may be.
         lines: the command goes line by line: it has a limit for a line, and counts them (`streams.progress_bar`).
+        longest_line: that limit, in bytes.
     """
     parser.add_argument("model", metavar="MODEL", help=model)
     running = parser.add_argument_group("running")
@@ -62,7 +70,7 @@ def add_model_options(parser: argparse.ArgumentParser, model: str, *, lines: boo
         "--trust-remote-code", action="store_true", help="run the model code that comes with the checkpoint"
     )
     if lines:
-        add_longest_line(running)
+        add_longest_line(running, longest_line)
         running.add_argument(
             "--progress",
             action=argparse.BooleanOptionalAction,
@@ -95,7 +103,7 @@ def add_longest_line(parser: argparse._ActionsContainer, default: int = LONGEST_
         type=positive,
         default=default,
         metavar="BYTES",
-        help="a line of more bytes is an error",
+        help="a line of more bytes is an error, unless it is truncated",
     )
 
 

@@ -34,7 +34,11 @@ PairWindow = tuple[Sequence[tuple[str, str]], CommandError | None]
 
 
 def read_windows(
-    source: BinaryIO, window: int, name: str = "the input", longest: int = LONGEST_LINE, cut: bool = False
+    source: BinaryIO,
+    window: int,
+    name: str = "the input",
+    longest: int = LONGEST_LINE,
+    cut: Callable[[int], Any] | None = None,
 ) -> Iterator[tuple[list[str], CommandError | None]]:
     """Groups of at most `window` lines without line ends, and without a byte-order mark at the start of the first.
 
@@ -45,7 +49,7 @@ def read_windows(
         window: most lines in a group.
         name: what messages call `source`.
         longest: most bytes of a line. More is never read at once.
-        cut: of a longer line its beginning is taken, in place of an error.
+        cut: is told the number of a longer line, of which the beginning is taken; without it, that is an error.
     """
     lines: list[str] = []
     number = 0
@@ -57,9 +61,11 @@ def read_windows(
             number += 1
             line = raw.removesuffix(b"\n").removesuffix(b"\r")
             whole = len(line) <= longest
-            if not whole and not cut:
+            if not whole and cut is None:
                 error = f"line {number} of {name} has more than {longest} bytes. Split it, or raise --longest-line."
                 break
+            if not whole:
+                cut(number)
             while not whole and raw and not raw.endswith(b"\n"):
                 raw = source.readline(_PIECE)
             # Of the beginning of a line the last character may be cut in two: it is left out.

@@ -180,7 +180,7 @@ def _train_pairs(options: argparse.Namespace) -> None:
     if _is_summarization(options):
         from hf_attncal.training.summarization import SummarizationConfig, train_summarization
 
-        use = "attncal translate {} --too-long truncate < texts.txt"
+        use = "attncal summarize {} < texts.txt"
         run_training(options, train_summarization, SummarizationConfig, use=use, base=base)
     else:
         from hf_attncal.training.translation import TranslationConfig, train_translation

@@ -1,6 +1,7 @@
 """`attncal translate`: one line out for each line in, with scores and word links where they are asked for."""
 
 import argparse
+from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import BinaryIO
@@ -11,21 +12,17 @@ from .common import (
     add_file_options,
     add_model_options,
     between,
-    choose_device,
     load_errors,
     positive,
-    tell_model,
 )
+from .generation import answer_lines, load_model
 from .streams import (
     BATCHES_PER_WINDOW,
     check_files,
     input_lines,
     json_line,
-    line_error,
     output_file,
     output_lines,
-    progress_bar,
-    read_windows,
     until_failure,
     write_lines,
 )
@@ -138,33 +135,6 @@ def _own_aligner(name: str, model, tokenizer):
     return aligner
 
 
-def load_model(options: argparse.Namespace):
-    """Model and tokenizer of an encoder-decoder checkpoint; of the options, those of `add_model_options` count.
-
-    Raises:
-        CommandError: there is no such checkpoint, it is of another kind, or the device cannot be used.
-    """
-    name, trust_remote_code = options.model, options.trust_remote_code
-    with load_errors(name):
-        from hf_attncal.inference.files import blamed
-        from hf_attncal.inference.loading import load_config, load_seq2seq
-        from hf_attncal.inference.translation import translate
-
-        # False and not None: asked with None, transformers would read the answer from standard input, our data.
-        config = load_config(name, trust_remote_code=trust_remote_code)
-        if not config.is_encoder_decoder:
-            raise CommandError(
-                f"{name} holds a model of type {config.model_type!r}, which is no encoder-decoder by its config.json. "
-                "Translation needs a sequence-to-sequence checkpoint (Marian, BART, T5, ... or one of ours)."
-            )
-        model, tokenizer = load_seq2seq(name, dtype=options.dtype, trust_remote_code=trust_remote_code)
-    model = model.to(choose_device(options)).eval()
-    with load_errors(name), blamed(f"config.json, generation_config.json or tokenizer_config.json in {name}"):
-        translate(model, tokenizer, ["1"], num_beams=2, max_new_tokens=2)  # else the first line would have the blame
-    tell_model(name, model)
-    return model, tokenizer
-
-
 def translate_stream(
     model,
     tokenizer,
@@ -186,12 +156,10 @@ def translate_stream(
         links: gets them, if there is an aligner.
 
     Raises:
-        CommandError: a line that is not UTF-8, is too long, or cannot be translated or aligned; the message names the
-            number of the line. All lines before it have been translated and written.
+        CommandError: see `answer_lines`; a line may also be one that cannot be aligned with its translation.
     """
-    from hf_attncal.inference.translation import LineTooLongError, translate_lines
+    from hf_attncal.inference.translation import translate_lines
 
-    source, window, name = lines
     translate = partial(
         translate_lines,
         model,
@@ -204,37 +172,29 @@ def translate_stream(
         scores=options.scores or options.format == "json",
     )
     align = None if aligner is None else partial(aligner.align, batch_size=options.batch_size)
-    cut = options.too_long == "truncate"
-    with progress_bar("translated", options.progress) as bar:
-        done = 0
-        for texts, error in read_windows(source, window, name, options.longest_line, cut):
-            translations, failure = until_failure(translate, texts)
-            problem = "translated"
-            alignments: list = [None] * len(translations)
-            if align is not None:
-                pairs = [(text, found.text) for text, found in zip(texts, translations, strict=False)]
-                alignments, unaligned = until_failure(align, pairs)
-                if unaligned is not None:
-                    failure, problem = unaligned, "aligned with its translation"
-            rows = list(zip(texts, translations, alignments, strict=False))  # up to the first without
-            write_lines(target, (_line(*row, options) for row in rows))
-            if links is not None:
-                write_lines(links, (alignment.pharaoh() for alignment in alignments))
-            bar.update(len(rows))
-            done += len(rows)
-            if isinstance(failure, LineTooLongError):
-                raise CommandError(
-                    f"line {done + 1} of {name} has {failure.tokens} tokens, the model takes at most "
-                    f"{failure.limit}. Split the line, or pass --too-long truncate."
-                )
-            if failure is not None:
-                raise line_error(done + 1, f"of {name} cannot be {problem}", failure) from failure
-            if error is not None:
-                raise error
+
+    def answer(texts: Sequence[str]):
+        translations, failure = until_failure(translate, texts)
+        problem = "translated"
+        alignments: list = [None] * len(translations)
+        if align is not None:
+            pairs = [(text, found.text) for text, found in zip(texts, translations, strict=False)]
+            alignments, unaligned = until_failure(align, pairs)
+            if unaligned is not None:
+                failure, problem = unaligned, "aligned with its translation"
+        rows = list(zip(texts, translations, alignments, strict=False))  # up to the first without
+        return rows, failure, problem
+
+    def write(rows) -> None:
+        write_lines(target, (_line(*row, options) for row in rows))
+        if links is not None:
+            write_lines(links, (alignment.pharaoh() for _, _, alignment in rows))
+
+    answer_lines(model, tokenizer, lines, options, "translated", answer, write)
 
 
 def _line(source: str, translation, alignment, options: argparse.Namespace) -> str:
-    """What is written for a line: its `Translation` and, where one was asked for, its `WordAlignment`."""
+    """What is written for a line: what was `Generated` and, where one was asked for, its `WordAlignment`."""
     if options.format == "text":
         score = "" if translation.score is None else f"{translation.score:.4f}"
         return f"{score}\t{translation.text}" if options.scores else translation.text

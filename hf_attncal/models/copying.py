@@ -23,17 +23,17 @@ _LOWEST = -80.0
 
 
 class CopySource(NamedTuple):
-    """What can be copied.
+    """What can be copied: all of a source that steps need, made once for them.
 
     Args:
         ids: what each source token is among the V + E words, (R, S).
-        real: where a source token is not padding, boolean (R, S).
-        states: of the encoder, (R, S, d).
+        padding: where a source token is none, boolean (R, S).
+        evidence: what attention to a source token adds to the score of copying, (R, S).
     """
 
     ids: Tensor
-    real: Tensor
-    states: Tensor
+    padding: Tensor
+    evidence: Tensor
 
 
 class Choices(NamedTuple):
@@ -48,8 +48,41 @@ class Choices(NamedTuple):
     copied: Tensor
 
 
+def _mix(
+    logits: Tensor, choices: Choices, places: Tensor, slots: int, log_normalizer: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Log space, changed at the S places of each row.
+
+    Args:
+        logits: (R, N, V), in the dtype of the choices. places: the ids of the source, (R, N, S).
+        log_normalizer: of the logits, (R, N, 1); `None` where it is not kept: a kernel then normalises in one go.
+
+    Returns:
+        The mixture, (R, N, V + E); and at the places what is generated of a word, the mixture, in log space both, and
+        what is copied of it, (R, N, S) each.
+    """
+    generating, copied = choices.generating.unsqueeze(-1), choices.copied
+    vocabulary = logits.shape[-1]
+    mixture = copied.new_empty(*logits.shape[:-1], vocabulary + slots)
+    # A word that stands in several places is copied from all of them.
+    total = mixture.scatter_(-1, places, 0.0).scatter_add_(-1, places, copied).gather(-1, places)
+    if log_normalizer is None:
+        parts = torch.log_softmax(logits, dim=-1), generating
+    else:
+        parts = logits, generating - log_normalizer
+    if torch.compiler.is_compiling():  # a graph has no `out` of this kind, and needs none
+        mixture[..., :vocabulary] = parts[0] + parts[1]
+    else:
+        torch.add(*parts, out=mixture[..., :vocabulary])
+    if slots:
+        mixture[..., vocabulary:] = torch.finfo(mixture.dtype).min
+    generated = mixture.gather(-1, places)
+    mixed = torch.logaddexp(generated, total.clamp(min=math.exp(_LOWEST)).log_())
+    return mixture.scatter_(-1, places, mixed), generated, mixed, total
+
+
 class _Mixture(torch.autograd.Function):
-    """Log space, changed at the S places of each row; keeps the logits and what is of size (R, N, S).
+    """`_mix` and its loss; keeps the logits and what is of size (R, N, S).
 
     The gradient of the loss is that of the logits of another cross-entropy, as cheap: no (R, N, V + E) tensor is made
     for it. `smoothing` spreads over the V words.
@@ -57,30 +90,17 @@ class _Mixture(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, logits, generating, copied, ids, slots: int, labels: Tensor | None, smoothing: float):
-        vocabulary, places = logits.shape[-1], ids.unsqueeze(1).expand_as(copied)
-        mixture = copied.new_empty(*logits.shape[:-1], vocabulary + slots)
-        # A word that stands in several places is copied from all of them.
-        total = mixture.scatter_(-1, places, 0.0).scatter_add_(-1, places, copied).gather(-1, places)
-        wide, generating = logits.to(copied.dtype), generating.unsqueeze(-1)
-        log_normalizer = None
-        if any(ctx.needs_input_grad):
-            log_normalizer = torch.logsumexp(wide, dim=-1, keepdim=True)
-            torch.add(wide, generating - log_normalizer, out=mixture[..., :vocabulary])
-        else:  # in one kernel, which keeps no normaliser
-            torch.add(torch.log_softmax(wide, dim=-1), generating, out=mixture[..., :vocabulary])
-        mixture[..., vocabulary:] = torch.finfo(mixture.dtype).min
-        generated = mixture.gather(-1, places)
-        impossible = (total == 0) & (places < vocabulary)
-        log_copied = total.clamp(min=math.exp(_LOWEST)).log().masked_fill_(impossible, -math.inf)
-        mixed = torch.logaddexp(generated, log_copied)
-        mixture.scatter_(-1, places, mixed)
+        vocabulary, wide = logits.shape[-1], logits.to(copied.dtype)
+        log_normalizer = torch.logsumexp(wide, dim=-1, keepdim=True) if any(ctx.needs_input_grad) else None
+        choices, places = Choices(generating, copied), ids.unsqueeze(1).expand_as(copied)
+        mixture, generated, mixed, total = _mix(wide, choices, places, slots, log_normalizer)
         ctx.set_materialize_grads(False)
         ctx.smoothing, loss, label_share = smoothing, None, None
         if labels is not None:
             word = labels.clamp(min=0).unsqueeze(-1)
             label_log = mixture.gather(-1, word)
             if log_normalizer is not None:
-                of_label = wide.gather(-1, word.clamp(max=vocabulary - 1)) + generating - log_normalizer
+                of_label = wide.gather(-1, word.clamp(max=vocabulary - 1)) + generating.unsqueeze(-1) - log_normalizer
                 label_share = torch.exp(of_label - label_log).masked_fill_(word >= vocabulary, 0.0)
             losses = (smoothing - 1) * label_log.squeeze(-1)
             if smoothing > 0:
@@ -143,24 +163,47 @@ def mixture(
         labels: (R, N), `-100` where there is no target. smoothing: in [0, 1).
 
     Returns:
-        The log-probabilities, (R, N, V + E): a slot that no source token has is at the lowest finite value, one that a
-        source token has not below -80. And with labels their cross-entropy, summed over targets, against
+        The log-probabilities, (R, N, V + E): a slot that no source token has is at the lowest finite value, a word
+        that one has not below -80. And with labels their cross-entropy, summed over targets, against
         `(1 - smoothing) * one_hot(label) + smoothing / V`: slots, words of one source, have none of the smoothing.
     """
+    if labels is None and not torch.is_grad_enabled():  # a step of a search is short: what autograd asks for shows
+        places = ids.unsqueeze(1).expand_as(choices.copied)
+        return _mix(logits.to(choices.copied.dtype), choices, places, slots, None)[0], None
     return _Mixture.apply(logits, *choices, ids, slots, labels, smoothing)
 
 
 class CopyMechanism(nn.Module):
     """The switch between generating and copying (See et al., eq. 8), and the mixture of the two.
 
-    The chance to copy is `sigmoid(w^T [z_t; c_t] + b)`: z_t is the decoder's final state, c_t the encoder's states as
-    weighted by the attention that copies.
+    The chance to copy is `sigmoid(w^T [z_t; sum_s a_s h_s] + b)`: z_t is the decoder's final state, h_s those of the
+    encoder, a_s the attention that copies. As the gate is linear, its part of `h_s` is computed once, and summed.
     """
 
     def __init__(self, config):
         super().__init__()
         self.gate = nn.Linear(2 * config.d_model, 1)
         self.slots = config.max_copied_tokens
+
+    def source(self, ids: Tensor, attention_mask: Tensor | None, states: Tensor) -> CopySource:
+        """What a batch can copy.
+
+        Args:
+            ids: of `copied_ids`. attention_mask: (R, S), 1 for real tokens. states: of the encoder, (R, S, d).
+
+        Raises:
+            ValueError: ids of another shape than the source.
+        """
+        if ids.shape != states.shape[:2]:
+            raise ValueError(
+                f"`extended_input_ids` must have the shape of the source, {tuple(states.shape[:2])}, got "
+                f"{tuple(ids.shape)}."
+            )
+        ids = ids.to(states.device)
+        padding = torch.zeros_like(ids).bool() if attention_mask is None else attention_mask.to(states.device) == 0
+        states = nn.functional.pad(states, (states.shape[-1], 0))
+        evidence = self.gate(states) - self.gate(torch.zeros_like(states[:1, :1]))  # without the bias
+        return CopySource(ids, padding, evidence.squeeze(-1))
 
     def forward(
         self,
@@ -180,14 +223,21 @@ class CopyMechanism(nn.Module):
         Returns:
             Log-probabilities of V + E words, (B, T, V + E), in float32 at least; the loss of `mixture`; and the
             probability of copying each source token, (B, T, S).
+
+        Raises:
+            ValueError: a label is a slot that its source does not have.
         """
         batch, rows = len(logits), len(source.ids)
-        weights = torch.cat([part.reshape(batch, -1, part.shape[-1]) for part in attention], dim=1)
+        weights = attention[0]
+        if len(attention) > 1:
+            weights = torch.cat([part.reshape(batch, -1, part.shape[-1]) for part in attention], dim=1)
         logits, states, weights = (
             tensor.reshape(rows, -1, tensor.shape[-1]) for tensor in (logits, hidden_states, weights)
         )
         choices = self.choices(states, weights, source)
-        labels = None if labels is None else labels.reshape(rows, -1)
+        if labels is not None:
+            labels = labels.reshape(rows, -1)
+            _check_labels(labels, source, logits.shape[-1])
         found, loss = mixture(logits, choices, source.ids, self.slots, labels, smoothing)
         log_probabilities, copied = (tensor.reshape(batch, -1, tensor.shape[-1]) for tensor in (found, choices.copied))
         return log_probabilities, loss, copied
@@ -196,55 +246,83 @@ class CopyMechanism(nn.Module):
         """Generate or copy, and what.
 
         Args:
-            hidden_states: z_t, (R, N, d). weights: of attention, (R, N, S); what is missing in the sum of a row, as
-                the weight of NULL, is generated.
+            hidden_states: z_t, (R, N, d). weights: of attention, (R, N, S), 0 at padding; what is missing in the sum
+                of a row, as the weight of NULL, is generated.
         """
         weights = weights.to(torch.promote_types(weights.dtype, torch.float32))
-        weights = weights.masked_fill(~source.real.unsqueeze(1), 0.0)
         total = weights.sum(dim=-1, keepdim=True)
-        weights = weights / total.clamp(min=1.0)
-        context = torch.matmul(weights.to(source.states.dtype), source.states).to(hidden_states.dtype)
-        score = self.gate(torch.cat([hidden_states, context], dim=-1)).to(weights.dtype)
+        if weights.dtype != hidden_states.dtype:  # rounded in the model's own, they may sum to more than 1
+            weights = weights / total.clamp(min=1.0)
+        score = self.gate(nn.functional.pad(hidden_states, (0, hidden_states.shape[-1])))
+        score = score + torch.matmul(weights, source.evidence.to(weights.dtype).unsqueeze(-1))
         copying = torch.sigmoid(score)
-        generating = torch.sigmoid(-score) + copying * (1 - total).clamp(min=0.0)
+        generating = torch.addcmul(torch.sigmoid(-score), copying, (1 - total).clamp(min=0.0))
         return Choices(generating.clamp(min=math.exp(_LOWEST)).log().squeeze(-1), copying * weights)
 
 
-def copy_source(
-    config, ids: Tensor | None, extended_ids: Tensor | None, attention_mask: Tensor | None, states: Tensor
-) -> CopySource:
-    """What a batch can copy.
+def _can_be_read(tensor: Tensor) -> bool:
+    """Whether values can be looked at; elsewhere the answer would have to be waited for."""
+    return tensor.device.type == "cpu" and not torch.compiler.is_compiling()
+
+
+def _check_labels(labels: Tensor, source: CopySource, vocabulary: int) -> None:
+    """Refuse labels that no word can be: (R, N), slots among them."""
+    if not _can_be_read(labels):
+        return
+    rows, steps = (labels >= vocabulary).nonzero(as_tuple=True)
+    wanted = labels[rows, steps]
+    missing = ~((source.ids[rows] == wanted[:, None]) & ~source.padding[rows]).any(dim=-1)
+    if missing.any():
+        row, number = int(rows[missing][0]), int(wanted[missing][0])
+        raise ValueError(
+            f"`labels` must be words of the vocabulary, or slots that their source has, got {number} (slot "
+            f"{number - vocabulary}) in row {row}, whose source does not have it. Take labels from "
+            "`CopyTokenizer.target`, with the `copied_words` of the source as it was truncated."
+        )
+
+
+def copied_ids(config, ids: Tensor | None, extended_ids: Tensor | None) -> Tensor:
+    """What the tokens of a source are among the V + E words.
 
     Args:
-        ids: `input_ids`. extended_ids: `extended_input_ids`, in their place. attention_mask: (R, S), 1 for real
-            tokens. states: of the encoder, (R, S, d).
+        ids: `input_ids`. extended_ids: `extended_input_ids`, in their place.
 
     Raises:
-        ValueError: neither kind of ids; or `extended_input_ids` of another shape than the source, or beyond the slots.
+        ValueError: neither kind of ids; or `extended_input_ids` below 0, beyond the slots, or another word than
+            `input_ids` where those are known.
     """
-    if extended_ids is None and ids is None:
+    if extended_ids is None:
+        if ids is None:
+            raise ValueError(
+                "`input_ids` or `extended_input_ids` are needed by a model with `copy`, got neither: it copies tokens "
+                "of the source. Pass them, beside `encoder_outputs` or `inputs_embeds` if those are given."
+            )
+        return ids
+    if not _can_be_read(extended_ids):
+        return extended_ids
+    width = config.vocab_size + config.max_copied_tokens
+    lowest, highest = map(int, extended_ids.aminmax())
+    if lowest < 0 or highest >= width:
+        remedy = "Raise `max_copied_tokens`, or leave the words that have no slot unknown."
+        if lowest < 0:
+            remedy = "Leave padding what it is in `input_ids`."
         raise ValueError(
-            "`input_ids` or `extended_input_ids` are needed by a model with `copy`, got neither: it copies tokens of "
-            "the source. Pass them, beside `encoder_outputs` or `inputs_embeds` if those are given."
+            f"`extended_input_ids` must be from 0 to below {width} (`vocab_size` {config.vocab_size} and "
+            f"`max_copied_tokens` {config.max_copied_tokens}), got {lowest if lowest < 0 else highest}. {remedy}"
         )
-    if extended_ids is not None:
-        if extended_ids.shape != states.shape[:2]:
+    if ids is not None and ids.shape == extended_ids.shape and _can_be_read(ids):
+        differs = extended_ids != ids
+        for name in ("unk_token_id", "pad_token_id"):
+            if getattr(config, name) is not None:
+                differs &= ids != getattr(config, name)
+        if differs.any():
+            row, place = differs.nonzero()[0].tolist()
             raise ValueError(
-                f"`extended_input_ids` must have the shape of the source, {tuple(states.shape[:2])}, got "
-                f"{tuple(extended_ids.shape)}."
+                "`extended_input_ids` must be `input_ids` but for unknown words, got "
+                f"{int(extended_ids[row, place])} for {int(ids[row, place])} at place {place} of row {row}: another "
+                "word than was read would be copied. Take both from `CopyTokenizer.source`."
             )
-        width = config.vocab_size + config.max_copied_tokens
-        # Elsewhere the answer would have to be waited for.
-        if extended_ids.device.type == "cpu" and int(extended_ids.max()) >= width:
-            raise ValueError(
-                f"`extended_input_ids` must be below {width} (`vocab_size` {config.vocab_size} and "
-                f"`max_copied_tokens` {config.max_copied_tokens}), got {int(extended_ids.max())}. Raise "
-                "`max_copied_tokens`, or leave the words that have no slot unknown."
-            )
-        ids = extended_ids
-    ids = ids.to(states.device)
-    real = torch.ones_like(ids) if attention_mask is None else attention_mask.to(states.device)
-    return CopySource(ids, real.bool(), states)
+    return extended_ids
 
 
 def known_ids(ids: Tensor | None, config) -> Tensor | None:

@@ -3,6 +3,7 @@
 import logging as python_logging
 from contextlib import contextmanager, nullcontext
 from types import SimpleNamespace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,7 +14,7 @@ from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs, can_return_tuple, logging
 
 from .calibration import CountedStepsMixin, init_part, trains_mask
-from .copying import CopyMechanism, copy_source, known_ids
+from .copying import CopyMechanism, CopySource, copied_ids, known_ids
 from .cross_attention import EARLIER_NAMES, AttentionContext
 from .loading import WholeCheckpointMixin
 from .losses import IGNORE_INDEX
@@ -170,6 +171,7 @@ class AttnCalSeq2SeqLMMixin:
         compute_mask_loss: bool | None = None,
         num_items_in_batch: Tensor | int | None = None,
         extended_input_ids: torch.LongTensor | None = None,
+        copy_source: CopySource | None = None,
         attention_context: AttentionContext | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> tuple | AttnCalSeq2SeqLMOutput:
@@ -187,12 +189,13 @@ class AttnCalSeq2SeqLMMixin:
             extended_input_ids: of a model with `copy`, `input_ids` in which an unknown word may be a slot, a number
                 from `vocab_size` to below `vocab_size + max_copied_tokens`; so may be a label and a token that the
                 decoder reads. `None`: no source has such a word.
+            copy_source: given by `generate`, which finds it once.
             attention_context: given by an adapter on this model.
 
         Raises:
             ValueError: the source has length 0; `compute_mask_loss=True` without labels or without calibration;
                 `output_uam_probabilities` without `uam`; `uam` and labels without `input_ids`; `extended_input_ids` or
-                `output_copy_probabilities` without `copy`, and what `copy_source` refuses; in training what
+                `output_copy_probabilities` without `copy`, and what `copied_ids` refuses; in training what
                 `check_training` refuses.
 
         The `logits` of a model with `copy` are log-probabilities, (batch, target, vocab_size + max_copied_tokens).
@@ -243,11 +246,13 @@ class AttnCalSeq2SeqLMMixin:
         )
         logits, copied, copy_probabilities = self._logits(outputs.last_hidden_state), None, None
         if self.copying is not None:
-            states = outputs.encoder_last_hidden_state
-            source = copy_source(self.config, input_ids, extended_input_ids, attention_mask, states)
-            found = outputs.last_hidden_state, context.copy_attentions, source, labels, self.config.label_smoothing
-            logits, loss, copy_probabilities = self.copying(logits, *found)
-            copied = loss, source
+            if copy_source is None:
+                ids = copied_ids(self.config, input_ids, extended_input_ids)
+                copy_source = self.copying.source(ids, attention_mask, outputs.encoder_last_hidden_state)
+            decoded = outputs.last_hidden_state, context.copy_attentions
+            target = labels, self.config.label_smoothing
+            logits, loss, copy_probabilities = self.copying(logits, *decoded, copy_source, *target)
+            copied = loss, copy_source
 
         aligned = {}
         if self.uam is not None and (labels is not None or output_uam_probabilities):
@@ -334,10 +339,19 @@ class AttnCalSeq2SeqLMMixin:
         if self.uam is not None:
             never = NullSuppression([self.config.null_token_id], device=self.device)
             logits_processor = LogitsProcessorList([never, *(logits_processor or ())])
-        if self.copying is not None and kwargs.get("extended_input_ids") is None:
-            # Generation keeps the source's states, not its tokens.
-            kwargs["extended_input_ids"] = kwargs.get("input_ids") if inputs is None else inputs
+        if self.copying is not None:  # generation keeps the source's states, not its tokens
+            ids = kwargs.get("input_ids") if inputs is None else inputs
+            kwargs["extended_input_ids"] = copied_ids(self.config, ids, kwargs.get("extended_input_ids"))
         return super().generate(inputs, generation_config, logits_processor, *args, **kwargs)
+
+    def _expand_inputs_for_generation(
+        self, expand_size: int = 1, is_encoder_decoder: bool = False, input_ids: Tensor | None = None, **model_kwargs
+    ) -> tuple[Tensor | None, dict[str, Any]]:
+        """As transformers'; what can be copied is found here, for all steps, and the beams of a sentence share it."""
+        if self.copying is not None:
+            ids, mask = model_kwargs.pop("extended_input_ids"), model_kwargs.get("attention_mask")
+            model_kwargs["copy_source"] = self.copying.source(ids, mask, model_kwargs["encoder_outputs"][0])
+        return super()._expand_inputs_for_generation(expand_size, is_encoder_decoder, input_ids, **model_kwargs)
 
     def compute_transition_scores(self, sequences, scores, beam_indices=None, normalize_logits=False):
         """As transformers', of scores as wide as they are: it takes the vocabulary's size for their width."""

@@ -196,8 +196,8 @@ class LuongForConditionalGeneration(AttnCalSeq2SeqLMMixin, LuongPreTrainedModel,
         self, expand_size: int = 1, is_encoder_decoder: bool = False, input_ids: Tensor | None = None, **model_kwargs
     ) -> tuple[Tensor | None, dict[str, Any]]:
         """As transformers', but the beams of a sentence share its source."""
-        shared = ("encoder_outputs", "attention_mask", "extended_input_ids")
-        source = {name: model_kwargs.pop(name) for name in shared if name in model_kwargs}
-        # Without its source there is nothing of an encoder in what is left.
+        shared = ("encoder_outputs", "attention_mask")
+        source = {name: model_kwargs[name] for name in shared if name in model_kwargs}
+        # As if there were no encoder, whose states are then left as they are.
         input_ids, expanded = super()._expand_inputs_for_generation(expand_size, False, input_ids, **model_kwargs)
         return input_ids, expanded | source

@@ -143,7 +143,7 @@ def mask_loss(
         if source is None:
             loss = label_smoothed_cross_entropy(logits, labels, settings.label_smoothing)
         else:
-            source, attention = source._replace(states=source.states.detach()), context.copy_attentions
+            source, attention = source._replace(evidence=source.evidence.detach()), context.copy_attentions
             with DetachedParameters():
                 _, loss, _ = model.copying(logits, hidden_states, attention, source, labels, settings.label_smoothing)
     penalty = context.mean_penalty(num_targets)

@@ -19,7 +19,8 @@ from hf_attncal.data.copying import CopyTokenizer
 from hf_attncal.data.corpora import TokenizationReport
 from hf_attncal.data.tokenizer import null_token_id
 from hf_attncal.families import TRANSLATORS
-from hf_attncal.inference.translation import longer_than, source_limit, translate
+from hf_attncal.inference.generation import longer_than, source_limit
+from hf_attncal.inference.translation import translate
 from hf_attncal.metrics import records
 from hf_attncal.models.cross_attention import calibration_of
 
@@ -132,7 +133,11 @@ def train_seq2seq(
         config, trainer = settled(config, run, build)
         model, results = train(trainer, config, reports, run)
         settings, first = config.evaluation, run.args.process_index == 0
-        model.generation_config.update(num_beams=settings.num_beams, length_penalty=settings.length_penalty)
+        # Whoever uses the model searches as the scores did.
+        search = {"num_beams": settings.num_beams, "length_penalty": settings.length_penalty}
+        if settings.max_new_tokens is not None:
+            search |= {"max_new_tokens": settings.max_new_tokens, "max_length": None}
+        model.generation_config.update(**search)
         measured = [name for name in splits if name != "train"]
         for name in measured:
             file = Path(run.args.output_dir) / f"{name}.hypotheses.txt"

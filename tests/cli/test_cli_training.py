@@ -207,7 +207,7 @@ def test_train_makes_a_model_that_summarises(text, tmp_path, capsys):
     assert main(["train", *files(text, "dev", "test"), "--output", str(output), *given]) == 0
     (told, warned), left = capsys.readouterr(), results(output)
     assert f"Sources truncated to 8 tokens: {left['pairs']['train']['truncated']} (raise" in warned
-    assert told.endswith(f"\nUse it: attncal translate '{output}' --too-long truncate < texts.txt\n")
+    assert told.endswith(f"\nUse it: attncal summarize '{output}' < texts.txt\n")
     assert f"; {left['test']['truncated']} of 12 sources cut to 8 tokens\n" in told
     assert left["config"]["model"]["backbone"] == "luong"
     assert ModelCard.load(output / "README.md").data.pipeline_tag == "summarization"

@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rules import BOM, LONGEST_LINKS, links_of_file, links_of_lines, readable_lines, scores
 
+import hf_attncal.inference.generation as generation
 import hf_attncal.inference.translation as translation
 from hf_attncal.alignment import WordAlignment
 from hf_attncal.cli import main
@@ -58,7 +59,8 @@ def test_lines_are_read_or_named(data, window, longest):
 
 @given(data=files(), window=st.integers(1, 4), longest=st.integers(1, 30))
 def test_of_lines_that_are_cut_each_gives_one(data, window, longest):
-    texts, wrong = collected(read_windows(io.BytesIO(data), window, "x", longest, cut=True), window)
+    cut = []
+    texts, wrong = collected(read_windows(io.BytesIO(data), window, "x", longest, cut.append), window)
     whole, bad = readable_lines(data, 10**9)
     # What is no UTF-8 is named, unless it lies in what is cut off.
     assert wrong is None or wrong >= bad
@@ -67,6 +69,8 @@ def test_of_lines_that_are_cut_each_gives_one(data, window, longest):
     for text, line in zip(texts, whole, strict=False):
         assert line.startswith(text)
         assert text == line or longest - 6 <= len(text.encode()) <= longest
+    told = [number for number in cut if number <= min(len(texts), len(whole))]
+    assert told == [n for n, (text, line) in enumerate(zip(texts, whole, strict=False), start=1) if text != line]
 
 
 @given(data=files(), window=st.integers(1, 4))
@@ -143,8 +147,8 @@ def fake_translate(model, tokenizer, lines, *, too_long, **_):
         if "bad" in line:
             raise IndexError("bad word")
         if len(line.split()) > 8 and too_long == "error":
-            raise translation.LineTooLongError(index, len(line.split()), 8)
-    return [translation.Translation(line.upper()) for line in lines]
+            raise generation.LineTooLongError(index, len(line.split()), 8)
+    return [generation.Generated(line.upper()) for line in lines]
 
 
 class NoLinksOfTabs(FakeAligner):
@@ -156,6 +160,7 @@ class NoLinksOfTabs(FakeAligner):
         return super().align(pairs)
 
 
+@pytest.mark.filterwarnings("ignore:of .* only the beginning was")
 @given(data=files(), size=st.sampled_from(["error", "truncate"]), aligned=st.booleans())
 def test_translating_gives_a_line_for_each_line_or_names_one(data, size, aligned):
     more = {"beams": 1, "length_penalty": 1.0, "max_new_tokens": None, "too_long": size, "longest_line": 30}
@@ -163,12 +168,13 @@ def test_translating_gives_a_line_for_each_line_or_names_one(data, size, aligned
     target, links, wrong = io.BytesIO(), io.BytesIO(), None
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(translation, "translate_lines", fake_translate)
+        patch.setattr(generation, "source_limit", lambda *_: 8)
         try:
             aligner = (NoLinksOfTabs(), links) if aligned else ()
             translate_stream(None, None, (io.BytesIO(data), 3, "x"), target, options(**more), *aligner)
         except CommandError as error:
             wrong = int(re.match(r"line (\d+) of x ", str(error))[1])
-    texts, bad = collected(read_windows(io.BytesIO(data), 9, "x", 30, cut=size == "truncate"), 9)
+    texts, bad = collected(read_windows(io.BytesIO(data), 9, "x", 30, {"truncate": set().add}.get(size)), 9)
     for number, text in enumerate(texts, start=1):
         if "bad" in text or (len(text.split()) > 8 and size == "error") or (aligned and "\t" in text):
             bad = number

@@ -37,6 +37,7 @@ GIVEN = {
     "score": "links links --source text --target text",
     "rouge": "text other --reference text",
     "translate": "model --input text --output new --alignments links.txt",
+    "summarize": "model --input text --output new",
     "demo": "--output new",
 }
 NO_FILES = {"completion"}
@@ -178,7 +179,8 @@ def test_a_command_that_the_shell_lets_ignore_interrupts_does(here):
 
 
 @pytest.mark.parametrize(
-    "command", ["align run model", "align run model --output new", "translate model", "score links -"]
+    "command",
+    ["align run model", "align run model --output new", "translate model", "summarize model", "score links -"],
 )
 def test_standard_input_that_is_closed_is_told_before_a_model_is_loaded(command, here, monkeypatch, capsys):
     monkeypatch.setattr(sys, "stdin", None)

@@ -16,7 +16,7 @@ def figures(tables) -> dict[str, dict]:
 
 def test_without_results_there_are_no_rows(tables, results, copying):
     assert {name: table() for name, table in copying.items()} == dict.fromkeys(copying, "not run\n")
-    assert len(copying) == 4
+    assert len(copying) == 5
     assert figures(tables) == {}
 
 
@@ -76,3 +76,22 @@ def test_heads_words_and_swaps(tables, results, copying):
     assert found["copy/headlines/copy+gated/unknown_words_found"]["value"] == pytest.approx(30)
     assert found["copy/headlines/copy+gated/copied_right"]["value"] == pytest.approx(40)
     assert "copy/headlines/transformer/copied_right" not in found
+
+
+def test_speed(tables, results, copying):
+    def spread(median: float) -> dict:
+        return {"median": median, "min": median - 0.1, "max": median + 0.1}
+
+    shape = {
+        "training_step": {"time_ratio": spread(1.05), "cpu_time_ratio": spread(1.06)},
+        "generation": {"speed_ratio": spread(0.95), "cpu_speed_ratio": spread(0.94)},
+    }
+    result = {
+        "config": {"batch": 16, "length": 30, "bf16": False, "seed": 1},
+        "hardware": {"cpu": "Chip", "threads": 1},
+        "variants": {"default": shape},
+    }
+    write(results, "benchmark_copying_cpu", result)
+    assert "| default | 1.05 (0.95 to 1.15) | 1.06 (" in copying["copying-speed"]()
+    found = {name: figure["value"] for name, figure in figures(tables).items()}
+    assert found == {"copy/speed/training_step_over_plain": 1.05, "copy/speed/generation_over_plain": 0.95}

@@ -40,8 +40,14 @@ class Place:
         return [*ATTNCAL, "align", "run", str(self.folder / "aligner"), *columns, *running, *options]
 
     def translate(self, *options: str) -> list[str]:
+        return self._generate("translate", *options)
+
+    def summarize(self, *options: str) -> list[str]:
+        return self._generate("summarize", *options)
+
+    def _generate(self, command: str, *options: str) -> list[str]:
         limits = ["--device=cpu", "--batch-size=1", "--beams=1", "--max-new-tokens=8"]
-        return [*ATTNCAL, "translate", str(self.folder / "translator"), *limits, *options]
+        return [*ATTNCAL, command, str(self.folder / "translator"), *limits, *options]
 
     def score(self, *options: str) -> list[str]:
         gold = str(self.folder / "train.align")

@@ -46,6 +46,7 @@ def _cases(place: commands.Place, folder: Path) -> Iterator[tuple[str, str, Call
     for name, command, file in (
         ("align run", place.align_run(), place.pairs),
         ("translate", place.translate(), place.folder / "train.en"),
+        ("summarize", place.summarize(), place.folder / "train.en"),
     ):
         yield "full standard output", name, partial(_standard_output, command, file)
         yield "full disk", f"{name} > FILE", partial(_redirected, command, folder / name, 1000, file)

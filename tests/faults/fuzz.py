@@ -38,6 +38,7 @@ LONGEST = 1500  # bytes of a line: --longest-line
 POSITIONS = 24  # of the tiny models
 ALIGN, TRANSLATE, SCORE = (f"fuzzed lines of {name}" for name in ("align run", "translate", "score"))
 OPTIONS = "wrong values of options"
+CUT = re.compile(r"^attncal: warning: of \d+ of \d+ lines of .* only the beginning was translated: .*\n")
 
 # ---- lines ----
 
@@ -300,11 +301,12 @@ def judge(case: Case, answer: Answer, problem: Callable[[Item, str], str]) -> li
 
 
 def wrong_ending(told: str | None, answer: Answer) -> str:
-    """What is wrong with status and standard error; "" if nothing is."""
+    """What is wrong with status and standard error, but for what tells which lines were cut; "" if nothing is."""
+    err = CUT.sub("", answer.err, count=1)
     if told is None:
-        return "" if (answer.status, answer.err) == (0, "") else f"status {answer.status}: {answer.err[:300]}"
-    right = answer.status == 1 and answer.err.startswith("attncal: error: ") and re.search(told, answer.err)
-    one = answer.err.endswith("\n") and answer.err.count("\n") == 1
+        return "" if (answer.status, err) == (0, "") else f"status {answer.status}: {answer.err[:300]}"
+    right = answer.status == 1 and err.startswith("attncal: error: ") and re.search(told, err)
+    one = err.endswith("\n") and err.count("\n") == 1
     return "" if right and one else f"status {answer.status}, not `{told}`: {answer.err[:300]}"
 
 

@@ -51,6 +51,9 @@ STRUCK = (
     ("align train", "SIGTERM", Moment(2, "checkpoints")),
     ("align train", "SIGHUP", Moment(1, "checkpoints")),
     ("align train", READER_LEFT, Moment(0, "seconds")),
+    ("summarize", "SIGINT", Moment(80, "lines")),
+    ("summarize", "SIGTERM", Moment(20, "lines")),
+    ("summarize", READER_LEFT, Moment(10, "lines")),
 )
 SAMPLE = (STRUCK[2], STRUCK[12], STRUCK[14])
 
@@ -107,6 +110,8 @@ def _command(place: commands.Place, command: str) -> tuple[list[str], Path | Non
             return place.align_run(), place.pairs
         case "translate":
             return place.translate(), place.folder / "train.en"
+        case "summarize":
+            return place.summarize(), place.folder / "train.en"
     return place.score("--bootstrap=400000"), None
 
 

@@ -4,7 +4,8 @@ import pytest
 from helpers import tiny_model
 
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
-from hf_attncal.inference.translation import LineTooLongError, translate
+from hf_attncal.inference.generation import LineTooLongError
+from hf_attncal.inference.translation import translate
 
 
 @pytest.fixture(scope="module")

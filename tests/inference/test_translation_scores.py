@@ -7,8 +7,9 @@ import pytest
 import torch
 from seq2seq_helpers import KINDS, SOURCES, bpe_tokenizer, text_model
 
-import hf_attncal.inference.translation as translation
-from hf_attncal.inference.translation import Translation, translate, translate_lines
+import hf_attncal.inference.generation as generation
+from hf_attncal.inference.generation import Generated
+from hf_attncal.inference.translation import translate, translate_lines
 
 LINES = [*SOURCES[:3], " ", *SOURCES[3:]]
 # Added to the logit of the end of sentence: some translations then end by themselves, others are cut off.
@@ -21,7 +22,7 @@ def ending_model(family: str, kind: str):
     return model
 
 
-def ids_of(found: Translation) -> list[int]:
+def ids_of(found: Generated) -> list[int]:
     return bpe_tokenizer().convert_tokens_to_ids(list(found.tokens))
 
 
@@ -65,7 +66,7 @@ def test_scores_are_those_of_the_model_token_by_token(family, kind, beams, penal
     assert penalty < 0 or not all(ended)  # then short ones are preferred
     for line, result in zip(LINES, found, strict=True):
         if not line.strip():
-            assert result == Translation("")
+            assert result == Generated("")
             continue
         ids = ids_of(result)
         assert result.text == bpe_tokenizer().decode(ids, skip_special_tokens=True).strip()
@@ -89,7 +90,7 @@ def test_scores_change_no_translation(family):
 def test_what_is_scored_at_once_changes_no_score(monkeypatch):
     model = ending_model("marian", "ours")
     together = translate_lines(model, bpe_tokenizer(), LINES, max_new_tokens=12, scores=True)
-    monkeypatch.setattr(translation, "_SCORED_AT_ONCE", 20)  # one translation, or two short ones
+    monkeypatch.setattr(generation, "_READ_AT_ONCE", 20)  # one translation, or two short ones
     apart = translate_lines(model, bpe_tokenizer(), LINES, max_new_tokens=12, scores=True)
     for one, other in zip(together, apart, strict=True):
         assert (one.text, one.tokens) == (other.text, other.tokens)

@@ -340,7 +340,8 @@ def test_saving_loading_resizing_and_switching_on(family: str, tmp_path):
         assert_close(loaded(**batch).logits.exp(), model(**batch).logits.exp(), 1e-6)
     loaded.resize_token_embeddings(V + 2)
     assert loaded.config.max_copied_tokens == E
-    longer = sources_of(batch) | {"extended_input_ids": torch.full_like(batch["input_ids"], V + 2 + E - 1)}
+    last = batch["input_ids"].masked_fill(batch["input_ids"] == UNK, V + 2 + E - 1)
+    longer = sources_of(batch) | {"extended_input_ids": last}
     assert loaded(**longer, decoder_input_ids=torch.tensor([[2, V + 4]] * 3)).logits.shape == (3, 2, V + 2 + E)
 
     off = build(family, copy=False, max_copied_tokens=0).float()
@@ -454,6 +455,32 @@ def test_processors_beyond_the_vocabulary(family: str):
     assert (tokens >= V).any()
 
 
+@pytest.mark.parametrize("family", FAMILY_NAMES)
+def test_what_can_be_copied_is_found_once(family: str):
+    """Before the first step, and once for the beams of a sentence."""
+    model, inputs, sources = copying_model(family), sources_of(batch_of(PAIRS)), []
+    model.copying.register_forward_pre_hook(lambda _, given: sources.append(given[3]))
+    model.generate(**inputs, num_beams=4, max_new_tokens=3)
+    assert len(sources) == 3
+    assert all(source is sources[0] for source in sources)
+    assert_identical(sources[0].ids, inputs["extended_input_ids"])
+    # From states of the encoder, too.
+    encoded = model.get_encoder()(inputs["input_ids"], attention_mask=inputs["attention_mask"])
+    ours = {name: inputs[name] for name in ("attention_mask", "extended_input_ids")}
+    options = {"num_beams": 4, "max_new_tokens": 5}
+    found = model.generate(encoder_outputs=encoded, **ours, **options)
+    assert_identical(found, model.generate(**inputs, **options))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_one_graph(family: str):
+    """Nothing in a pass asks for the value of a tensor."""
+    model, batch = build(family).eval(), batch_of(PAIRS)
+    compiled = torch.compile(model.forward, backend="eager", fullgraph=True)
+    with torch.no_grad():
+        assert_close(compiled(**batch).logits, model(**batch).logits)
+
+
 # ---- what is refused ----
 
 
@@ -468,8 +495,25 @@ def test_what_is_refused(family: str):
     assert_close(with_ids.loss.detach(), model(**batch).loss.detach())
     with pytest.raises(ValueError, match=r"`extended_input_ids` must have the shape of the source, \(3, 6\), got"):
         model(**batch | {"extended_input_ids": batch["extended_input_ids"][:, :4]})
-    with pytest.raises(ValueError, match=r"`extended_input_ids` must be below 14 .*, got 14. Raise `max_copied"):
+    with pytest.raises(ValueError, match=r"`extended_input_ids` must be from 0 to below 14 .*, got 14. Raise"):
         model(**batch | {"extended_input_ids": batch["extended_input_ids"] + 2})
+    with pytest.raises(ValueError, match=r"`extended_input_ids` must be from 0 to below 14 .*, got -1. Leave"):
+        model(**batch | {"extended_input_ids": batch["extended_input_ids"] - 3})
+    for other in (A, 8):  # a slot, or another word, in place of 7
+        mixed_up = batch["extended_input_ids"].masked_fill(batch["input_ids"] == 7, other)
+        expected = f"must be `input_ids` but for unknown words, got {other} for 7 at place 2 of row 0"
+        for call, inputs in ((model, batch), (model.generate, sources_of(batch))):
+            with pytest.raises(ValueError, match=expected):
+                call(**inputs | {"extended_input_ids": mixed_up})
+    with pytest.raises(ValueError, match="`input_ids` or `extended_input_ids` are needed by a model with `copy`"):
+        model.generate(encoder_outputs=encoded)
+    for row, label in ((1, B), (2, A), (0, V + E)):  # of another source; of none; beyond the slots
+        labels = batch["labels"].clone()
+        labels[row, 1] = label
+        with pytest.raises(
+            ValueError, match=rf"`labels` must be .*, got {label} \(slot {label - V}\) in row {row}, whose"
+        ):
+            model(**batch | {"labels": labels})
     with pytest.raises(ValueError, match="`output_copy_probabilities` is not for `generate`"):
         model.generate(**sources_of(batch), output_copy_probabilities=True)
     off = build(family, copy=False, max_copied_tokens=0)

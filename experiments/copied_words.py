@@ -1,6 +1,6 @@
 """What copies: which head looks at the words that a headline takes from its text, and what comes of another's copying.
 
-    python experiments/copying.py --data DIR/reuters-headlines --model copy=runs/copy1 --model copy=runs/copy2
+    python experiments/copied_words.py --data DIR/reuters-headlines --model copy=runs/copy1 --model copy=runs/copy2
 
 Each `--model NAME=FOLDER` is a finished training of configs/summarization/headlines_*.yaml; for each,
 `results/copying/heads/NAME_seedN.json` tells of test, given the reference headlines word by word:
@@ -21,15 +21,15 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
-import torch
 from committed import RESULTS, markdown
 from frozen import Frozen, add_models, read_models
-from hf_attncal.inference.summarization import summarize_lines
+from headlines import COPYING
 
-from hf_attncal.analysis.plots import heat_map
+from hf_attncal.analysis.plots import Picture
 from hf_attncal.analysis.reading import decoder_size, read_pairs
 from hf_attncal.analysis.words import word_attention
 from hf_attncal.data.text import read_pairs as read_text_pairs
+from hf_attncal.inference.summarization import summarize_lines
 from hf_attncal.metrics import records
 from hf_attncal.metrics.copies import copy_accuracy
 from hf_attncal.metrics.rouge import rouge
@@ -72,22 +72,22 @@ def word_shares(model, tokenizer, pairs: Sequence[tuple[str, str]]) -> dict[str,
         [source for source, _ in pairs],
         num_beams=BEAMS,
         max_new_tokens=NEW_TOKENS,
+        scores=True,
         copied=copies,
-    ).summaries
+    )
     vocabulary, counts = tokenizer.get_vocab(), Counter()
     for (source, reference), summary in zip(pairs, found, strict=True):
         source, reference, written = source.split(), reference.split(), summary.text.split()
         outside = {word for word in source if word not in vocabulary}
         counts["written"] += len(written)
-        counts["unknown"] += summary.tokens.count(tokenizer.unk_token)
+        counts["unknown"] += summary.tokens.count(tokenizer.unk_token)  # which stand in no text
         counts["in_source"] += sum(word in source for word in written)
         counts["in_source_right"] += _shared((word for word in written if word in source), reference)
         counts["outside_reference"] += sum(word in outside for word in reference)
         counts["outside_written"] += sum(word in outside for word in written)
         counts["outside_right"] += _shared((word for word in written if word in outside), reference)
         if copies:
-            copied = [word for word, share in zip(summary.tokens, summary.copied_shares, strict=True) if share > 0.5]
-            copied = [word for word in copied if word not in tokenizer.all_special_tokens]
+            copied = [written[j] for j in {j for _, j in summary.links}]
             counts["copied"] += len(copied)
             counts["copied_right"] += _shared(copied, reference)
     ratios = {
@@ -115,9 +115,8 @@ def swapped(model, tokenizer, pairs: Sequence[tuple[str, str]]) -> list[dict]:
     found = []
     for layer, head in ((layer, head) for layer in range(layers) for head in range(heads)):
         with copying_by(model, layer, head):
-            summaries = summarize_lines(
-                model, tokenizer, [source for source, _ in pairs], num_beams=1, max_new_tokens=NEW_TOKENS
-            ).summaries
+            sources = [source for source, _ in pairs]
+            summaries = summarize_lines(model, tokenizer, sources, num_beams=1, max_new_tokens=NEW_TOKENS)
         score = rouge([one.text for one in summaries], [target for _, target in pairs], ROUGE_TOKENS)
         trained = (layer, head) == (model.config.layer_of_copies, model.config.copy_head)
         found.append({"layer": layer, "head": head, "trained": trained, "rouge1": score.rouge1})
@@ -148,23 +147,36 @@ def measure(frozen: Frozen, texts: dict[str, list[tuple[str, str]]], bootstrap: 
     return frozen.config(model), found
 
 
-def draw(measured: dict[str, dict], path: Path) -> None:
-    """Accuracy of each head, in percent, of the first seed of each setting; the head that copies has a frame."""
-    panels, frames = {}, []
+def draw(measured: dict[str, list[dict]], path: Path) -> None:
+    """A line of dots for each setting and stage: what each head of each seed looks at; those that copy stand out."""
+    rows = {}
     for name, found in measured.items():
-        for stage, layers in found["heads"].items():
-            label = name if len(found["heads"]) == 1 else f"{name}, {stage}"
-            panels[label] = 100 * torch.tensor([[head["accuracy"] for head in layer] for layer in layers])
-        if found["copy_head"]:
-            frames = [tuple(reversed(found["copy_head"]))]
-    rows, columns = next(iter(panels.values())).shape
-    figure = heat_map(
-        panels,
-        [f"head {number + 1}" for number in range(columns)],
-        [f"layer {number + 1}" for number in range(rows)],
-        frames,
-        "copied words that a head looks at, percent",
-    )
+        label = COPYING.get(name, (name,))[0]
+        for stage in found[0]["heads"]:
+            row = label if len(found[0]["heads"]) == 1 else f"{label}, {stage}"
+            rows[row] = [(one["heads"][stage], one["copy_head"]) for one in found]
+    figure = Picture(figsize=(7.5, 0.8 + 0.32 * len(rows)), layout="constrained")
+    axes = figure.add_subplot()
+    colours = ("#9db7d5", "#1f4e86")  # of layers, the top one dark
+    for place, found in enumerate(rows.values()):
+        for layers, copying in found:
+            for number, layer in enumerate(layers):
+                others = [100 * h["accuracy"] for n, h in enumerate(layer) if [number, n] != copying]
+                axes.scatter(others, [place] * len(others), s=26, color=colours[min(number, 1)], alpha=0.8, zorder=2)
+            if copying:
+                own = 100 * layers[copying[0]][copying[1]]["accuracy"]
+                axes.scatter([own], [place], s=52, marker="D", color="#d9720a", zorder=3)
+    axes.set_yticks(range(len(rows)), list(rows))
+    axes.set_ylim(len(rows) - 0.5, -0.5)
+    axes.set_xlim(left=0)
+    axes.set_xlabel("copied words that a head looks at, percent")
+    axes.grid(axis="x", color="#e5e5e5", zorder=0)
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    kinds = [("head of the bottom layer", "o", colours[0]), ("of the top layer", "o", colours[1])]
+    kinds.append(("head that copies", "D", "#d9720a"))
+    for label, marker, colour in kinds:
+        axes.scatter([], [], s=36, marker=marker, color=colour, label=label)
+    figure.legend(loc="outside upper right", ncols=3, frameon=False, fontsize="small")
     image = io.BytesIO()
     figure.savefig(image, format="png", dpi=150)
     records.write_bytes(image.getvalue(), path)
@@ -191,19 +203,19 @@ def run(args: argparse.Namespace) -> None:
         split: list(zip(*read_text_pairs(*(files[name] for name in names)), strict=True))
         for split, names in SPLITS.items()
     }
-    rows, first = [], {}
+    rows, measured = [], {}
     for frozen in read_models(args.models):
         config, found = measure(frozen, texts, args.bootstrap)
         config |= {"experiment": "copying", "data": args.data.name, "bootstrap": args.bootstrap}
         head = records.record(config, files | frozen.files)
         records.write(head | found, args.output / f"{frozen.stem}.json")
-        first.setdefault(frozen.name, found)
+        measured.setdefault(frozen.name, []).append(found)
         best = max(head["accuracy"] for layers in found["heads"].values() for layer in layers for head in layer)
         words = found["words"]
         shares = (words[name] for name in ("in_source", "copied", "copied_right", "outside_recall"))
         rows.append([frozen.stem, f"{100 * best:.1f}", *("-" if s is None else f"{100 * s:.1f}" for s in shares)])
     if args.picture is not None:
-        draw(first, args.picture)
+        draw(measured, args.picture)
     print(markdown(["model", "best head", "in source", "copied", "copied, right", "unknown words, found"], rows))
 
 

@@ -1,0 +1,97 @@
+"""What the commands share whose models write a line for each line: loading, the loop over lines, what was cut."""
+
+import argparse
+import warnings
+from collections.abc import Callable, Sequence
+from typing import BinaryIO
+
+from .common import CommandError, choose_device, load_errors, tell_model
+from .streams import line_error, progress_bar, read_windows
+
+_NAMED = 10  # lines that a warning names
+
+
+def load_model(options: argparse.Namespace):
+    """Model and tokenizer of an encoder-decoder checkpoint; of the options, those of `add_model_options` count.
+
+    Raises:
+        CommandError: there is no such checkpoint, it is of another kind, or the device cannot be used.
+    """
+    name, trust_remote_code = options.model, options.trust_remote_code
+    with load_errors(name):
+        from hf_attncal.inference.files import blamed
+        from hf_attncal.inference.loading import load_config, load_seq2seq
+        from hf_attncal.inference.translation import translate
+
+        # False and not None: asked with None, transformers would read the answer from standard input, our data.
+        config = load_config(name, trust_remote_code=trust_remote_code)
+        if not config.is_encoder_decoder:
+            raise CommandError(
+                f"{name} holds a model of type {config.model_type!r}, which is no encoder-decoder by its config.json. "
+                "Give a sequence-to-sequence checkpoint (Marian, BART, T5, ... or one of ours)."
+            )
+        model, tokenizer = load_seq2seq(name, dtype=options.dtype, trust_remote_code=trust_remote_code)
+    model = model.to(choose_device(options)).eval()
+    with load_errors(name), blamed(f"config.json, generation_config.json or tokenizer_config.json in {name}"):
+        translate(model, tokenizer, ["1"], num_beams=2, max_new_tokens=2)  # else the first line would have the blame
+    tell_model(name, model)
+    return model, tokenizer
+
+
+def answer_lines(
+    model,
+    tokenizer,
+    lines: tuple[BinaryIO, int, str],
+    options: argparse.Namespace,
+    verb: str,
+    answer: Callable[[Sequence[str]], tuple[list[tuple], Exception | None, str]],
+    write: Callable[[list[tuple]], None],
+) -> None:
+    """Answer line by line, a window of lines at a time; which lines were cut is told in the end.
+
+    Args:
+        model: an encoder-decoder.
+        tokenizer: its tokenizer.
+        lines: what to read, how many lines at once, and what messages call it (see `input_lines`).
+        options: `longest_line`, `progress` and `too_long` count.
+        verb: what is done with a line, "translated".
+        answer: gives a row for each line: the line, what was `Generated` for it, and more, for `write`; up to the
+            first line that fails, and that error, or None, and what could not be done with the line.
+        write: writes rows.
+
+    Raises:
+        CommandError: a line that is not UTF-8, is too long, or cannot be answered; the message names the number of the
+            line. All lines before it have been answered and written.
+    """
+    from hf_attncal.inference.generation import LineTooLongError, source_limit
+
+    source, window, name = lines
+    done, cut = 0, set()
+    try:
+        with progress_bar(verb, options.progress) as bar:
+            truncate = cut.add if options.too_long == "truncate" else None
+            for texts, error in read_windows(source, window, name, options.longest_line, truncate):
+                rows, failure, problem = answer(texts)
+                write(rows)
+                bar.update(len(rows))
+                cut |= {number for number, row in enumerate(rows, start=done + 1) if row[1].cut_from is not None}
+                done += len(rows)
+                if isinstance(failure, LineTooLongError):
+                    raise CommandError(
+                        f"line {done + 1} of {name} has {failure.tokens} tokens, the model takes at most "
+                        f"{failure.limit}. Split the line, or pass --too-long truncate."
+                    )
+                if failure is not None:
+                    raise line_error(done + 1, f"of {name} cannot be {problem}", failure) from failure
+                if error is not None:
+                    raise error
+    finally:
+        told = sorted(number for number in cut if number <= done)
+        if told:
+            limit = source_limit(model, tokenizer)
+            numbers = ", ".join(map(str, told[:_NAMED])) + (", ..." if len(told) > _NAMED else "")
+            warnings.warn(
+                f"of {len(told)} of {done} lines of {name} only the beginning was {verb}: {limit} tokens, of at most "
+                f"{options.longest_line} bytes (line{'s' if len(told) > 1 else ''} {numbers}).",
+                stacklevel=2,
+            )

@@ -1,0 +1,98 @@
+"""What a model with `copy` copied: of each generated token how much, and from which word."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+import torch
+from torch import Tensor
+
+from hf_attncal.data.words import NO_WORD, text_and_word_ids, tokenize_words
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """How far a generated token is a copy.
+
+    Args:
+        share: of its probability what is copied, from 0 to 1; the rest is generated.
+        source_token: the token of the source, counted from 0 as the model reads it, that is most likely copied; None
+            where the source does not have the token.
+        source_word: the word of the line, from 0, that `source_token` belongs to; None where it belongs to none.
+        word: the word of the text, from 0, that the token belongs to; None of special tokens.
+    """
+
+    share: float
+    source_token: int | None
+    source_word: int | None
+    word: int | None
+
+    @property
+    def is_copied(self) -> bool:
+        """Whether more of it is copied than generated."""
+        return self.share > 0.5
+
+
+def copy_shares(ids: Tensor, copied: Tensor, tokens: Tensor, log_probabilities: Tensor) -> tuple[Tensor, Tensor]:
+    """Of each token y_t the share that is copied, `sum_(s: x_s = y_t) c_s / P(y_t)`, and the s of the largest c_s.
+
+    Args:
+        ids: x, the source tokens, with slots where there are any, (B, S).
+        copied: c, the probability of copying each of them, (B, T, S).
+        tokens: y, (B, T).
+        log_probabilities: log P(y), (B, T).
+
+    Returns:
+        Both (B, T); s is -1 where no source token is y_t.
+    """
+    same = ids.unsqueeze(1) == tokens.unsqueeze(2)
+    of_token = copied.masked_fill(~same, 0.0)
+    total = of_token.sum(dim=-1)
+    share = torch.where(total > 0, total / log_probabilities.to(total.dtype).exp(), 0.0).clamp(max=1.0)
+    best = copied.masked_fill(~same, -1.0).argmax(dim=-1)
+    return share, best.masked_fill(~same.any(dim=-1), -1)
+
+
+def words_of_sources(
+    tokenizer, lines: Sequence[str], prefix: str, lengths: Sequence[tuple[int, int | None]]
+) -> Iterator[list[int | None]]:
+    """The word of each line that each token that is read of it belongs to; None of special tokens and the prefix.
+
+    Args:
+        lines: text. prefix: what stands in front of each.
+        lengths: how many tokens are read of each, and, if that is its beginning and the end of sentence, how many it
+            has.
+    """
+    tokenized = tokenize_words(tokenizer, lines, prefix=prefix)
+    for line, (read, whole) in zip(tokenized, lengths, strict=True):
+        words = [None if word == NO_WORD else word for word in line.word_ids.tolist()]
+        words += [None] * ((whole or read) - len(words))  # an end of sentence that the tokenizer does not add
+        yield words if whole is None else [*words[: read - 1], words[-1]]
+
+
+def words_of_text(
+    tokenizer, ids: Sequence[int], slot_words: Sequence[str], vocab_size: float, text: str
+) -> list[int | None]:
+    """The word of a generated text that each of its tokens belongs to.
+
+    Args:
+        ids: of the tokens; those from `vocab_size` on stand for `slot_words`.
+        text: as `decode_copied` or the tokenizer has decoded them: it may have closed up spaces before punctuation.
+    """
+    pieces: list[str] = []
+    places: list[int | None] = []  # of tokens among the pieces
+    for in_slots, run in groupby(ids, lambda token: token >= vocab_size):
+        tokens, before = list(run), len(pieces)
+        if in_slots:
+            pieces += [slot_words[token - vocab_size] for token in tokens]
+            places += range(before, len(pieces))
+        else:
+            piece, words = text_and_word_ids(tokenizer, tokens)
+            pieces += piece.split()
+            places += [None if word == NO_WORD else before + word for word in words.tolist()]
+    word_of_letter = [number for number, word in enumerate(text.split()) for _ in word]
+    words, letters = [], 0
+    for piece in pieces:
+        letters += len("".join(piece.split()))
+        words.append(word_of_letter[letters - 1])
+    return [None if place is None else words[place] for place in places]

@@ -1,0 +1,334 @@
+"""A text for each of many lines, by any encoder-decoder: batches, search, scores, and what was copied from where."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+from tqdm.auto import tqdm
+
+from hf_attncal.data.batching import batches_by_length, padded
+from hf_attncal.data.copying import CopyTokenizer, decode_copied
+from hf_attncal.data.pharaoh import Link
+
+from .copies import Copy, copy_shares, words_of_sources, words_of_text
+
+_READ_AT_ONCE = 512  # tokens: their logits take 120 MB with a vocabulary of 60,000
+
+
+class LineTooLongError(ValueError):
+    """A line of more tokens than the model has positions: the first such line, at `index` from 0."""
+
+    def __init__(self, index: int, tokens: int, limit: int) -> None:
+        self.index, self.tokens, self.limit = index, tokens, limit
+        super().__init__(
+            f"line {index + 1} has {tokens} tokens, the model takes at most {limit}. Split the line, or ask for "
+            "truncation (`too_long='truncate'`)."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Generated:
+    """What was written for a line. Without `scores`, and for a line without text, there are no tokens and scores.
+
+    Args:
+        text: on one line, without special tokens.
+        tokens: as they were generated, the end of sentence included where it was reached.
+        token_scores: of each token, the natural logarithm of its probability given the source and the tokens before
+            it; 0 for a first token that the model's `forced_bos_token_id` leaves no choice.
+        score: their sum / number of tokens ** `length_penalty`, what beam search compares texts by.
+        cut_from: how many tokens the line has, if only its beginning was read; else None.
+        copies: with `copied`, how far each token is a copy.
+    """
+
+    text: str
+    tokens: tuple[str, ...] = ()
+    token_scores: tuple[float, ...] = ()
+    score: float | None = None
+    cut_from: int | None = None
+    copies: tuple[Copy, ...] = ()
+
+    @property
+    def links(self) -> tuple[Link, ...]:
+        """(i word of the line, j word of the text), sorted, wherever a token of word j is copied from word i."""
+        found = {(copy.source_word, copy.word) for copy in self.copies if copy.is_copied}
+        return tuple(sorted(link for link in found if None not in link))
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """How texts are searched; everything else is as the model's `generation_config` says, but nothing is sampled.
+
+    Args:
+        num_beams: beam size; 1 is greedy.
+        length_penalty: the beam score is log-probability / length ** `length_penalty` (`generate`'s definition).
+        max_new_tokens: longest text, in tokens. None: twice the longest source of the batch plus 10.
+        min_new_tokens: shortest text. None: as the model's `generation_config` says.
+        no_repeat_ngram_size: no run of so many tokens comes twice. None: as the model's `generation_config` says.
+
+    Raises:
+        ValueError: a setting out of range.
+    """
+
+    num_beams: int
+    length_penalty: float
+    max_new_tokens: int | None = None
+    min_new_tokens: int | None = None
+    no_repeat_ngram_size: int | None = None
+
+    def __post_init__(self) -> None:
+        for name, least in (
+            ("num_beams", 1),
+            ("max_new_tokens", 1),
+            ("min_new_tokens", 0),
+            ("no_repeat_ngram_size", 0),
+        ):
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise ValueError(f"`{name}` must be >= {least}, got {value}.")
+
+    def options(self, source_length: int, limit: int) -> dict[str, Any]:
+        """What `generate` takes for a batch.
+
+        Args:
+            source_length: tokens of its longest source.
+            limit: most tokens in a sequence.
+        """
+        longest, shortest = self.max_new_tokens, self.min_new_tokens
+        if longest is None:
+            longest = max(2 * source_length + 10, shortest or 0)
+        options = {
+            "num_beams": self.num_beams,
+            "length_penalty": self.length_penalty,
+            "do_sample": False,
+            "num_return_sequences": 1,
+            "return_dict_in_generate": False,
+            "max_new_tokens": min(longest, limit - 1),
+            "max_length": None,
+        }
+        if self.num_beams == 1:  # it would warn of what is for beams alone
+            options |= {"length_penalty": None, "early_stopping": None}
+        if shortest is not None:  # the decoder's start token counts in this one, and both would be too many
+            options |= {"min_length": shortest + 1, "min_new_tokens": None}
+        if self.no_repeat_ngram_size is not None:
+            options["no_repeat_ngram_size"] = self.no_repeat_ngram_size
+        return options
+
+
+@torch.no_grad()
+def generate_lines(
+    model,
+    tokenizer,
+    lines: Sequence[str],
+    search: Search,
+    *,
+    batch_size: int,
+    max_tokens: int | None = None,
+    too_long: str,
+    scores: bool = False,
+    copied: bool = False,
+    prefix: str = "",
+    progress: str | None = None,
+) -> list[Generated]:
+    """A text for each line, in the order of the input.
+
+    Lines are batched by length, longest first, so a shortage of memory shows at once. A line without text gives an
+    empty text. The model is put into evaluation mode and back.
+
+    Args:
+        model: an encoder-decoder with `generate`, on the device to use.
+        tokenizer: its tokenizer.
+        lines: source text.
+        search: how texts are searched.
+        batch_size: most lines in a batch.
+        max_tokens: most source tokens in a batch, padding included; None for no such limit.
+        too_long: what happens to a line of more tokens than `source_limit` allows: "error" or "truncate".
+        scores: tell tokens and scores, too: one more pass of the model, which is given the text. (`generate` has
+            scores of beams only where it keeps the logits of all steps.)
+        copied: tell `copies`, too, and so tokens and scores: it is the same pass.
+        prefix: put in front of each line.
+        progress: what a progress bar over lines calls the work; None for no bar.
+
+    Raises:
+        LineTooLongError: a line is too long; nothing has been generated.
+        ValueError: a setting out of range; or `copied` of a model without `copy`.
+    """
+    if batch_size < 1:
+        raise ValueError(f"`batch_size` must be >= 1, got {batch_size}.")
+    if too_long not in ("error", "truncate"):
+        raise ValueError(f"`too_long` must be 'error' or 'truncate', got {too_long!r}.")
+    if copied and not getattr(model.config, "copy", False):
+        raise ValueError(
+            f"`copied=True` needs a model that copies, got a {type(model).__name__} without `copy`. Leave it out, or "
+            "train a model with `model.copy=true`."
+        )
+    limit = position_limit(model, tokenizer)
+    copies = CopyTokenizer.of(tokenizer, model.config)
+    sources = _encode(tokenizer, lines, prefix, source_limit(model, tokenizer), too_long, copies)
+    vocab_size = math.inf if copies is None else copies.vocab_size
+    found = [Generated("")] * len(lines)
+    numbers = list(sources)
+    training = model.training
+    bar = tqdm(total=len(sources), desc=progress, unit="sent", disable=progress is None)
+    try:
+        model.eval()
+        lengths = [len(source.ids) for source in sources.values()]
+        for chosen in batches_by_length(lengths, batch_size, max_tokens):
+            batch = [numbers[i] for i in chosen]
+            words = [sources[n].words for n in batch]
+            inputs = _inputs([sources[n] for n in batch], tokenizer.pad_token_id or 0, model.device)
+            output = model.generate(**inputs, **search.options(inputs["input_ids"].shape[1], limit))
+            if copies is None:
+                texts = tokenizer.batch_decode(output, skip_special_tokens=True)
+            else:
+                texts = decode_copied(output, words, tokenizer, vocab_size)
+            for n, text in zip(batch, texts, strict=True):
+                found[n] = Generated(" ".join(text.split("\n")).strip(), cut_from=sources[n].cut_from)
+            if scores or copied:
+                rows = list(_read_back(model, inputs, output, copied))
+                for n, row in zip(batch, rows, strict=True):
+                    score = sum(row.scores) / len(row.ids) ** search.length_penalty
+                    names = _names(tokenizer, vocab_size, row.ids, sources[n].words)
+                    found[n] = replace(found[n], tokens=names, token_scores=tuple(row.scores), score=score)
+            if copied:
+                read = [(len(sources[n].ids), sources[n].cut_from) for n in batch]
+                of_sources = words_of_sources(tokenizer, [lines[n] for n in batch], prefix, read)
+                for n, row, of_source in zip(batch, rows, of_sources, strict=True):
+                    of_text = words_of_text(tokenizer, row.ids, sources[n].words, vocab_size, found[n].text)
+                    found[n] = replace(found[n], copies=row.copies(of_source, of_text))
+            bar.update(len(batch))
+    finally:
+        bar.close()
+        model.train(training)
+    return found
+
+
+def position_limit(model, tokenizer) -> int:
+    """Most tokens in a sequence: the model's number of positions, or else the tokenizer's `model_max_length`."""
+    return int(getattr(model.config, "max_position_embeddings", None) or tokenizer.model_max_length)
+
+
+def source_limit(model, tokenizer) -> int:
+    """Most tokens in a source: fewer than the model has positions where the tokenizer says that it was trained so."""
+    return min(position_limit(model, tokenizer), int(tokenizer.model_max_length))
+
+
+def longer_than(limit: int, tokenizer, lines: Sequence[str]) -> dict[int, int]:
+    """The number of tokens of each line that has more than `limit`, by its index."""
+    indices, ids = _token_ids(tokenizer, lines)
+    return {index: len(source) for index, source in zip(indices, ids, strict=True) if len(source) > limit}
+
+
+def _token_ids(tokenizer, lines: Sequence[str], prefix: str = "") -> tuple[list[int], list[list[int]]]:
+    """Indices of the lines with text, and their token ids, end of sentence included."""
+    indices = _with_text(lines)
+    if not indices:
+        return [], []
+    return indices, tokenizer([prefix + lines[i] for i in indices], truncation=False, verbose=False)["input_ids"]
+
+
+def _with_text(lines: Sequence[str]) -> list[int]:
+    return [index for index, line in enumerate(lines) if line.strip()]
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """A line as numbers; of a model with slots also with them, and their words; `cut_from` so many."""
+
+    ids: list[int]
+    extended: list[int] | None = None
+    words: Sequence[str] = ()
+    cut_from: int | None = None
+
+
+def _encode(
+    tokenizer, lines: Sequence[str], prefix: str, limit: int, too_long: str, copies: CopyTokenizer | None
+) -> dict[int, _Source]:
+    """The lines with text by their index, none with more than `limit` tokens."""
+    if copies is None:
+        indices, ids = _token_ids(tokenizer, lines, prefix)
+        lengths = list(map(len, ids))
+        # The end of sentence stays.
+        columns = [[row if len(row) <= limit else [*row[: limit - 1], row[-1]] for row in ids]]
+    else:
+        indices = _with_text(lines)
+        read = copies.sources([prefix + lines[i] for i in indices], limit) if indices else {}
+        lengths = read.get("length", [])
+        columns = [read.get(name, []) for name in ("input_ids", "extended_input_ids", "copied_words")]
+    sources = {}
+    for index, length, *source in zip(indices, lengths, *columns, strict=True):
+        if length > limit and too_long == "error":
+            raise LineTooLongError(index, length, limit)
+        sources[index] = _Source(*source, cut_from=length if length > limit else None)
+    return sources
+
+
+def _inputs(batch: Sequence[_Source], padding: int, device: torch.device) -> dict[str, Tensor]:
+    """What the model takes of a batch."""
+    ids, mask = padded([source.ids for source in batch], padding)
+    inputs = {"input_ids": ids, "attention_mask": mask}
+    if batch[0].extended is not None:
+        inputs["extended_input_ids"], _ = padded([source.extended for source in batch], padding)
+    return {name: tensor.to(device) for name, tensor in inputs.items()}
+
+
+def _names(tokenizer, vocab_size: float, ids: Sequence[int], words: Sequence[str]) -> tuple[str, ...]:
+    """The tokens of these numbers, of which those from `vocab_size` on are words of the source."""
+    return tuple(
+        words[token - vocab_size] if token >= vocab_size else tokenizer.convert_ids_to_tokens(token) for token in ids
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """A generated text as the model reads it: of each token the log-probability, and what `copy_shares` says."""
+
+    ids: list[int]
+    scores: list[float]
+    shares: Sequence[float] = ()
+    places: Sequence[int] = ()
+
+    def copies(self, source_words: Sequence[int | None], words: Sequence[int | None]) -> tuple[Copy, ...]:
+        """With the word of each source token, and of each token."""
+        return tuple(
+            Copy(share, None, None, word) if place < 0 else Copy(share, place, source_words[place], word)
+            for share, place, word in zip(self.shares, self.places, words, strict=True)
+        )
+
+
+def _read_back(model, inputs: dict[str, Tensor], output: Tensor, copied: bool) -> Iterator[_Read]:
+    """One more pass over a batch that was generated: each row without the token that only starts the decoder, up to
+    the end of sentence.
+
+    Args:
+        inputs: of the model.
+        output: (batch, 1 + steps), what was generated.
+        copied: read what is copied, too.
+    """
+    ends = model.generation_config.eos_token_id
+    ends = ends if isinstance(ends, list | tuple) else [ends]
+    source = inputs.get("extended_input_ids", inputs["input_ids"])
+    options = {"output_copy_probabilities": True} if copied else {}
+    at_once = max(1, _READ_AT_ONCE // output.shape[1])
+    for start in range(0, len(output), at_once):
+        part = slice(start, start + at_once)
+        given = {name: tensor[part] for name, tensor in inputs.items()}
+        read = model(**given, decoder_input_ids=output[part, :-1], use_cache=False, **options)
+        tokens, logits = output[part, 1:], read.logits
+        scores = torch.stack(
+            [
+                -cross_entropy(row.to(torch.promote_types(row.dtype, torch.float32)), ids, reduction="none")
+                for row, ids in zip(logits, tokens, strict=True)
+            ]
+        )
+        columns = [scores]
+        if copied:
+            columns += copy_shares(source[part], read.copy_probabilities, tokens, scores)
+        if model.generation_config.forced_bos_token_id is not None:
+            scores[:, 0] = 0
+        for ids, *columns_of_row in zip(tokens.tolist(), *(column.tolist() for column in columns), strict=True):
+            length = next((n for n, token in enumerate(ids, start=1) if token in ends), len(ids))
+            yield _Read(ids[:length], *(column[:length] for column in columns_of_row))

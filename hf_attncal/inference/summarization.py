@@ -1,0 +1,122 @@
+"""Summaries of lists and streams of texts, as the checkpoint searches them unless the caller says otherwise."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Any
+
+from .generation import Generated, LineTooLongError, Search, generate_lines, position_limit
+
+
+def summarize(model, tokenizer, texts: Sequence[str], **options: Any) -> list[str]:
+    """The texts of `summarize_lines`, with its options and errors."""
+    return [summary.text for summary in summarize_lines(model, tokenizer, texts, **options)]
+
+
+def summarize_lines(
+    model,
+    tokenizer,
+    texts: Sequence[str],
+    *,
+    batch_size: int = 16,
+    max_tokens: int | None = None,
+    num_beams: int | None = None,
+    length_penalty: float | None = None,
+    no_repeat_ngram_size: int | None = None,
+    min_new_tokens: int | None = None,
+    max_new_tokens: int | None = None,
+    too_long: str = "truncate",
+    scores: bool = False,
+    copied: bool = False,
+    prefix: str | None = None,
+    progress: bool = False,
+) -> list[Generated]:
+    """Summarise `texts`: one summary for each, on one line, in the order of the input.
+
+    Args:
+        num_beams, length_penalty, no_repeat_ngram_size, min_new_tokens, max_new_tokens: of `generation.Search`; what
+            is None is as the model's `generation_config` says. If that does not say how long a summary may be either,
+            it is twice the longest text of the batch plus 10 tokens.
+        too_long: what happens to a text of more tokens than `generation.source_limit` allows: "truncate" has its
+            beginning summarised, and `cut_from` of its summary says so; or "error".
+        prefix: put in front of each text; None for `prefix_of`.
+        progress: show a progress bar over texts.
+        model, tokenizer, batch_size, max_tokens, scores, copied: of `generate_lines`, and its errors.
+
+    Raises:
+        ValueError: summaries would have to be longer than they may be.
+    """
+    return generate_lines(
+        model,
+        tokenizer,
+        texts,
+        _search(model, tokenizer, num_beams, length_penalty, max_new_tokens, min_new_tokens, no_repeat_ngram_size),
+        batch_size=batch_size,
+        max_tokens=max_tokens,
+        too_long=too_long,
+        scores=scores,
+        copied=copied,
+        prefix=prefix_of(model) if prefix is None else prefix,
+        progress="summarising" if progress else None,
+    )
+
+
+def summarize_stream(
+    model, tokenizer, texts: Iterable[str], *, window: int = 256, **options: Any
+) -> Iterator[Generated]:
+    """The same of texts without end: a summary for each, `window` of them after as many have come.
+
+    Args:
+        window: texts that are read before any is summarised: of these, batches are of like length.
+        options: of `summarize_lines`, as are the errors; before one, the summaries of the windows before have come.
+    """
+    texts, before = iter(texts), 0
+    while group := list(islice(texts, window)):
+        try:
+            yield from summarize_lines(model, tokenizer, group, **options)
+        except LineTooLongError as error:
+            raise LineTooLongError(before + error.index, error.tokens, error.limit) from None
+        before += len(group)
+
+
+def _search(
+    model,
+    tokenizer,
+    num_beams: int | None,
+    length_penalty: float | None,
+    max_new_tokens: int | None,
+    min_new_tokens: int | None,
+    no_repeat_ngram_size: int | None,
+) -> Search:
+    own, limit = model.generation_config, position_limit(model, tokenizer) - 1
+    # The decoder's start counts in `min_length` and `max_length`.
+    own_shortest = own.min_new_tokens or (own.min_length - 1 if own.min_length else None)
+    own_longest = own.max_new_tokens or (own.max_length - 1 if own.max_length else None)
+    shortest, longest = _first(min_new_tokens, own_shortest), _first(max_new_tokens, own_longest)
+    most = min(_first(longest, limit), limit)
+    if shortest is not None and shortest > most >= 1:
+        whose = "the model's own " if min_new_tokens is None else ""
+        raise ValueError(
+            f"`min_new_tokens` must be at most {most}, what a summary may have, got {whose}{shortest}. Give a smaller "
+            "`min_new_tokens`, or a larger `max_new_tokens`."
+        )
+    return Search(
+        _first(num_beams, own.num_beams, 1),
+        _first(length_penalty, own.length_penalty, 1.0),
+        longest,
+        shortest,
+        no_repeat_ngram_size,
+    )
+
+
+def _first(*values):
+    """The first that is given."""
+    return next((value for value in values if value is not None), None)
+
+
+def prefix_of(model) -> str:
+    """What a configuration says that stands in front of a text to be summarised, as "summarize: " in that of T5."""
+    tasks = getattr(model.config, "task_specific_params", None)
+    task = tasks.get("summarization") if isinstance(tasks, dict) else None
+    prefix = task.get("prefix") if isinstance(task, dict) else None
+    found = _first(prefix, getattr(model.config, "prefix", None))
+    return found if isinstance(found, str) else ""

@@ -1,0 +1,275 @@
+"""`attncal summarize`: one line for each text, what is copied, which texts were cut, and what is refused."""
+
+import copy
+import json
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+import torch
+from seq2seq_helpers import SOURCES, bpe_tokenizer, text_model
+from summary_helpers import TEXTS, UNKNOWN, copying_model
+from transformers import GPT2Config, GPT2LMHeadModel
+
+from hf_attncal.data.pharaoh import parse_hypotheses
+from hf_attncal.inference.summarization import summarize, summarize_lines
+
+LINES = [*SOURCES[:4], "", "  ", *SOURCES[4:]]
+SHORT = ("--device", "cpu", "--max-new-tokens", "8", "--batch-size", "3")
+
+
+def text_of(lines) -> str:
+    return "".join(f"{line}\n" for line in lines)
+
+
+def saved(folder, model, tokenizer) -> SimpleNamespace:
+    for part in (model, tokenizer):
+        part.save_pretrained(folder)
+    return SimpleNamespace(folder=str(folder), model=model, tokenizer=tokenizer)
+
+
+@pytest.fixture(scope="module")
+def summarizer(tmp_path_factory):
+    """A stock BART that says how it is searched, and that it was trained to read twelve tokens."""
+    model, tokenizer = copy.deepcopy(text_model("bart", "stock")).eval(), copy.deepcopy(bpe_tokenizer())
+    model.final_logits_bias[0, tokenizer.eos_token_id] = 4
+    search = {"num_beams": 3, "length_penalty": 2.0, "no_repeat_ngram_size": 2, "min_length": 4, "max_length": 9}
+    model.generation_config.update(**search, early_stopping=True)
+    tokenizer.model_max_length = 12
+    return saved(tmp_path_factory.mktemp("summarizer"), model, tokenizer)
+
+
+@pytest.fixture(scope="module")
+def copier(tmp_path_factory):
+    """A model of ours that copies everything, unknown words too."""
+    return saved(tmp_path_factory.mktemp("copier"), *copying_model("marian", bias=30.0))
+
+
+# ---- summaries ----
+
+
+def test_one_line_for_each_text(attncal, summarizer):
+    expected = summarize(summarizer.model, summarizer.tokenizer, LINES)
+    assert len(set(expected)) > 4
+    status, out, _ = attncal("summarize", summarizer.folder, "--device", "cpu", text=text_of(LINES))
+    assert (status, out) == (0, text_of(expected))
+    assert [bool(line.strip()) for line in LINES] == [bool(line) for line in expected]
+
+
+def test_options_go_before_what_the_checkpoint_says(attncal, summarizer):
+    options = {"num_beams": 2, "length_penalty": -1.0, "no_repeat_ngram_size": 0, "min_new_tokens": 0}
+    options |= {"max_new_tokens": 10, "prefix": "das "}
+    expected = summarize(summarizer.model, summarizer.tokenizer, LINES, **options)
+    assert expected != summarize(summarizer.model, summarizer.tokenizer, LINES)
+    given = ("--beams", "2", "--length-penalty", "-1", "--no-repeat-ngrams", "0", "--min-new-tokens", "0")
+    given += ("--max-new-tokens", "10", "--prefix", "das ")
+    status, out, _ = attncal("summarize", summarizer.folder, "--device", "cpu", *given, text=text_of(LINES))
+    assert (status, out) == (0, text_of(expected))
+
+
+def test_from_a_file_to_a_file(attncal, copier, tmp_path):
+    source, output = tmp_path / "texts", tmp_path / "summaries"
+    source.write_text(text_of(TEXTS))
+    files = ("--input", str(source), "--output", str(output))
+    assert attncal("summarize", copier.folder, *SHORT, *files) == (0, "", "")
+    assert output.read_text() == text_of(summarize(copier.model, copier.tokenizer, TEXTS, max_new_tokens=8))
+    assert {path.name for path in tmp_path.iterdir()} == {"texts", "summaries"}
+
+
+@pytest.mark.parametrize("form", ["text", "marked"])
+def test_scores_stand_before_the_summary(attncal, copier, form):
+    status, out, err = attncal("summarize", copier.folder, *SHORT, "--scores", "--format", form, text=text_of(TEXTS))
+    assert (status, err) == (0, "")
+    found = summarize_lines(copier.model, copier.tokenizer, TEXTS, scores=True, max_new_tokens=8)
+    for line, expected in zip(out.split("\n")[:-1], found, strict=True):
+        score, _ = line.split("\t")
+        assert score == ("" if expected.score is None else f"{expected.score:.4f}")
+
+
+# ---- copied ----
+
+
+def test_links_of_copied_words_stand_behind_the_summary(attncal, copier):
+    status, out, err = attncal("summarize", copier.folder, *SHORT, "--copied", text=text_of(TEXTS))
+    assert (status, err) == (0, "")
+    rows = [line.split("\t") for line in out.split("\n")[:-1]]
+    assert [summary for summary, _ in rows] == summarize(copier.model, copier.tokenizer, TEXTS, max_new_tokens=8)
+    assert rows[TEXTS.index("")] == ["", ""]
+    for text, (summary, _), links in zip(TEXTS, rows, parse_hypotheses([links for _, links in rows]), strict=True):
+        words, written = text.split(), summary.split()
+        assert {j for _, j in links} == set(range(len(written)))
+        assert all(words[i] == written[j] for i, j in links)
+    assert any(set(summary.split()) & UNKNOWN for summary, _ in rows)
+
+
+def test_copied_words_are_marked_for_a_reader(attncal, copier):
+    found = summarize_lines(copier.model, copier.tokenizer, TEXTS, copied=True, max_new_tokens=8)
+    expected = []
+    for line in found:
+        sources = {j: i for i, j in line.links}
+        expected.append(" ".join(f"[{word}]{sources[j]}" for j, word in enumerate(line.text.split())))
+    for more in ((), ("--copied",)):
+        status, out, err = attncal(
+            "summarize", copier.folder, *SHORT, "--format", "marked", *more, text=text_of(TEXTS)
+        )
+        assert (status, out, err) == (0, text_of(expected), "")
+
+
+def test_what_is_generated_is_not_marked(attncal, tmp_path):
+    maker = saved(tmp_path, *copying_model("marian", bias=-30.0))
+    options = ("--format", "marked", "--scores")
+    _, out, _ = attncal("summarize", maker.folder, *SHORT, *options, text=text_of(TEXTS))
+    texts = [line.split("\t")[1] for line in out.split("\n")[:-1]]
+    assert texts == summarize(maker.model, maker.tokenizer, TEXTS, max_new_tokens=8)
+    assert any(texts)
+    _, out, _ = attncal("summarize", maker.folder, *SHORT, "--copied", text=text_of(TEXTS))
+    assert out == text_of(f"{text}\t" for text in texts)
+
+
+@pytest.mark.parametrize("copied", [True, False])
+def test_json_is_one_object_a_line(attncal, copier, copied):
+    options = ("--format", "json", *(("--copied",) if copied else ()))
+    status, out, err = attncal("summarize", copier.folder, *SHORT, *options, text=text_of(TEXTS))
+    assert (status, err) == (0, "")
+    rows = [json.loads(line) for line in out.split("\n")[:-1]]
+    fields = ["source", "summary", "score", "tokens", "token_scores", "cut_from"]
+    more = ["links", "copied_shares", "source_tokens", "source_words", "summary_words"] if copied else []
+    found = summarize_lines(copier.model, copier.tokenizer, TEXTS, copied=True, max_new_tokens=8)
+    for text, row, expected in zip(TEXTS, rows, found, strict=True):
+        assert list(row) == fields + more
+        assert (row["source"], row["summary"], row["tokens"]) == (text, expected.text, list(expected.tokens))
+        assert row["score"] == (None if expected.score is None else pytest.approx(expected.score, abs=1e-6))
+        assert row["token_scores"] == pytest.approx(expected.token_scores, abs=1e-6)
+        assert row["cut_from"] is None
+        if copied:
+            assert row["links"] == [list(link) for link in expected.links]
+            columns = zip(*(row[name] for name in more[1:]), expected.copies, strict=True)
+            for share, token, word, into, one in columns:
+                assert share == pytest.approx(one.share, abs=1e-6)
+                assert (token, word, into) == (one.source_token, one.source_word, one.word)
+
+
+# ---- long texts ----
+
+
+def told(numbers: str, count: int, of: int, longest: int = 100_000) -> str:
+    return (
+        f"attncal: warning: of {count} of {of} lines of the input only the beginning was summarised: 12 tokens, of at "
+        f"most {longest} bytes (line{'s' if count > 1 else ''} {numbers}).\n"
+    )
+
+
+def test_of_a_long_text_the_beginning_is_summarised_and_it_is_told(attncal, summarizer):
+    texts = [f"{SOURCES[0]} {SOURCES[1]}" if n in (2, 50, 51) else "das alte" for n in range(1, 61)]
+    command = ("summarize", summarizer.folder, "--device", "cpu", "--batch-size", "2")
+    status, out, err = attncal(*command, text=text_of(texts))
+    assert (status, out.count("\n"), err) == (0, 60, told("2, 50, 51", 3, 60))
+    assert out == text_of(summarize(summarizer.model, summarizer.tokenizer, texts))
+    assert attncal(*command, "-q", text=text_of(texts)) == (0, out, "")
+    assert attncal(*command, text=text_of(texts[:2]))[2] == told("2", 1, 2)
+    many = text_of(texts[1:2] * 12)
+    assert attncal(*command, text=many)[2] == told("1, 2, 3, 4, 5, 6, 7, 8, 9, 10, ...", 12, 12)
+    status, found, err = attncal(*command, "--too-long", "error", text=text_of(texts))
+    assert (status, found) == (1, text_of(out.split("\n")[:1]))
+    assert "line 2 of the input has" in err
+    assert "tokens, the model takes at most 12. Split the line, or pass --too-long truncate." in err
+    assert err.count("\n") == 1
+    _, out, _ = attncal(*command, "--format", "json", text=text_of(texts))
+    lengths = [json.loads(line)["cut_from"] for line in out.split("\n")[:-1]]
+    assert {n for n, length in enumerate(lengths, start=1) if length} == {2, 50, 51}
+    assert lengths[1] == len(bpe_tokenizer()(texts[1])["input_ids"])
+
+
+def test_a_line_of_more_bytes_than_are_read_is_told_too(attncal, copier):
+    """Though what is read of it may have few tokens: an unknown word is one."""
+    command = ("summarize", copier.folder, *SHORT, "--longest-line", "50")
+    text = f"oil\n{'a' * 90} oil\ngold\n"
+    status, out, err = attncal(*command, text=text)
+    assert (status, out.count("\n")) == (0, 3)
+    assert "of 1 of 3 lines of the input only the beginning was summarised" in err
+    assert "of at most 50 bytes (line 2)" in err
+    status, out, err = attncal(*command, "--too-long", "error", text=text)
+    assert (status, out.count("\n")) == (1, 1)
+    assert "line 2 of the input has more than 50 bytes" in err
+
+
+def test_what_was_cut_before_an_error_is_told(attncal, summarizer):
+    raw = text_of([" ".join(SOURCES), "das"]).encode() + b"a\xff\n" + text_of([" ".join(SOURCES)]).encode()
+    status, out, err = attncal("summarize", summarizer.folder, "--device", "cpu", raw=raw)
+    assert (status, out.count("\n")) == (1, 2)
+    warning, error = err.splitlines(keepends=True)
+    assert warning == told("1", 1, 2)
+    assert error == "attncal: error: line 3 of the input is not UTF-8 (byte 2).\n"
+
+
+# ---- errors ----
+
+
+@pytest.mark.parametrize("options", ["--copied", "--format=marked", "--format=json --copied"])
+def test_what_a_model_did_not_copy_cannot_be_told(attncal, summarizer, options):
+    status, out, err = attncal("summarize", summarizer.folder, "--device", "cpu", *options.split(), text="das\n")
+    assert (status, out) == (1, "")
+    assert f"{summarizer.folder} cannot be used with these options: `copied=True` needs a model that copies" in err
+    assert "`model.copy=true`" in err
+    assert err.count("\n") == 1
+
+
+def test_lengths_that_exclude_each_other_are_told_before_any_line(attncal, summarizer):
+    status, out, err = attncal(
+        "summarize", summarizer.folder, "--device", "cpu", "--max-new-tokens", "2", text="das\n"
+    )
+    assert (status, out) == (1, "")
+    assert "`min_new_tokens` must be at most 2, what a summary may have, got the model's own 3." in err
+
+
+def test_a_language_model_is_refused(attncal, tmp_path):
+    sizes = {"vocab_size": 10, "n_embd": 8, "n_layer": 1, "n_head": 1, "bos_token_id": 0, "eos_token_id": 0}
+    GPT2LMHeadModel(GPT2Config(**sizes)).save_pretrained(tmp_path)
+    status, out, err = attncal("summarize", str(tmp_path), text="a\n")
+    assert (status, out) == (1, "")
+    assert "'gpt2', which is no encoder-decoder" in err
+
+
+def test_a_line_that_fails_is_named(attncal, copier, monkeypatch):
+    generate = type(copier.model).generate
+
+    def failing(self, input_ids, **arguments):
+        if input_ids.shape[1] > 10:
+            raise RuntimeError("shapes do not fit")
+        return generate(self, input_ids=input_ids, **arguments)
+
+    monkeypatch.setattr(type(copier.model), "generate", failing)
+    status, out, err = attncal("summarize", copier.folder, *SHORT, text=text_of(["oil", "", "oil " * 20, "gold"]))
+    assert (status, out.count("\n")) == (1, 2)
+    assert "line 3 of the input cannot be summarised: RuntimeError: shapes do not fit" in err
+
+
+def test_a_reader_that_leaves_is_no_error(copier):
+    command = [sys.executable, "-m", "hf_attncal", "summarize", copier.folder, *SHORT, "--threads", "1"]
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    with subprocess.Popen([*command, "--longest-line", "20"], **pipes) as process:
+        process.stdout.close()
+        process.stdin.write(text_of(TEXTS * 20).encode())
+        process.stdin.close()
+        err = process.stderr.read().decode()
+    assert process.returncode == 141
+    assert "Traceback" not in err
+    assert "BrokenPipe" not in err
+
+
+def test_bfloat16_copies(attncal, copier, monkeypatch):
+    types = []
+    model = type(copier.model.base_model)
+    forward = model.forward
+
+    def watched(self, *arguments, **options):
+        types.append(self.dtype)
+        return forward(self, *arguments, **options)
+
+    monkeypatch.setattr(model, "forward", watched)
+    options = ("--dtype", "bfloat16", "--copied")
+    status, out, err = attncal("summarize", copier.folder, *SHORT, *options, text="oil falls\n")
+    assert (status, err) == (0, "")
+    assert out.count("\t") == 1
+    assert set(types) == {torch.bfloat16}
