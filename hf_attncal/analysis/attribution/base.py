@@ -93,8 +93,8 @@ class Method(ABC):
     differentiates: ClassVar[bool] = False
     reads_self_attention: ClassVar[bool] = False
 
-    @classmethod
-    def check_model(cls, model) -> None:  # noqa: B027
+    @classmethod  # noqa: B027
+    def check_model(cls, model) -> None:
         """Raises ValueError for a model that the method does not work on; the message is the reason alone."""
 
     def check(self, model) -> None:  # noqa: B027
@@ -181,7 +181,7 @@ def between_tokens(weights: np.ndarray | Tensor, pair: TokenPair) -> Tensor:
     The subwords of a source word share its score evenly; tokens of no word have 0.
     """
     columns, rows = (torch.from_numpy(side.word_ids) for side in (pair.source, pair.target))
-    weights = torch.as_tensor(weights).float() if not torch.is_tensor(weights) else weights
+    weights = torch.as_tensor(weights, device="cpu")
     subwords = torch.bincount(columns[columns != NO_WORD], minlength=pair.source.words).clamp(min=1)
     of_words = torch.nn.functional.pad(weights / subwords, (0, 1, 0, 1))  # NO_WORD, which is -1, finds the zeros
     return of_words[rows][:, columns]
@@ -189,7 +189,7 @@ def between_tokens(weights: np.ndarray | Tensor, pair: TokenPair) -> Tensor:
 
 def padded_scores(rows: Sequence[Tensor], batch: Batch) -> Tensor:
     """(batch, steps, source) of (target tokens, source tokens) for every row."""
-    scores = torch.zeros(batch.shape, dtype=rows[0].dtype)
+    scores = torch.zeros(batch.shape, dtype=torch.promote_types(rows[0].dtype, torch.float32))
     for row, values in enumerate(rows):
         scores[row, : values.shape[0], : values.shape[1]] = values
     return scores

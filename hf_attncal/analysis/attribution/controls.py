@@ -80,8 +80,8 @@ class Random(BetweenWords):
 
 @dataclass(frozen=True)
 class Diagonal(BetweenWords):
-    """Nearness to the diagonal: 1 - |j - i|, with the places of target and source words, j and i, on lines from 0 to 1;
-    each row is divided by its sum."""
+    """Nearness to the diagonal: 1 - |j - i| of the places of a target and a source word on lines from 0 to 1; each row
+    is divided by its sum."""
 
     def of_words(self, batch: Batch) -> list[np.ndarray]:
         return [_nearness(*_shape(pair)) for pair in batch.pairs]

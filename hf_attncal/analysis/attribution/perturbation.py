@@ -88,8 +88,8 @@ class Occlusion(Method):
 
     Args:
         by: number of the token that stands in its place; None for the tokenizer's unknown one.
-        unit: `"word"`: all subwords of a word are replaced at once and share the difference evenly; `"token"`: each
-            alone.
+        unit: `"word"`: all subwords of a word are replaced at once and share the difference evenly (of the target,
+            those that have been read); `"token"`: each alone.
         prefix: replace the tokens that the decoder reads, too.
     """
 
@@ -115,13 +115,16 @@ class Occlusion(Method):
             tokens = batch.inputs[name]
             groups = groups_of_tokens(word_ids, self.unit == "word", tokens.shape[1], tokens.device)
             found = whole.new_zeros(*whole.shape, tokens.shape[1])
+            seen = torch.ones_like(found[0])
+            if name == "decoder_input_ids":  # of a word that is being written, only what has been read
+                seen = seen.tril()
             for number in range(int(groups.max()) + 1):
                 chosen = groups == number
                 rows = chosen.any(dim=1)
                 replaced = _rows(batch, rows, {name: tokens.masked_fill(chosen, by)})
                 fall = whole[rows] - log_probabilities(model, replaced)
-                share = chosen[rows] / chosen[rows].sum(dim=1, keepdim=True)
-                found[rows] += fall.unsqueeze(-1) * share.unsqueeze(1).to(fall.dtype)
+                share = chosen[rows].unsqueeze(1) * seen
+                found[rows] += fall.unsqueeze(-1) * share / share.sum(dim=-1, keepdim=True).clamp(min=1)
             return found
 
         source = falls("input_ids", [pair.source.word_ids for pair in batch.pairs])
