@@ -10,7 +10,7 @@ import argparse
 import time
 from tempfile import TemporaryDirectory
 
-from committed import RESULTS, markdown, percent_with_interval
+from committed import RESULTS, markdown, percent_with_interval, ratio
 
 from hf_attncal.metrics import records
 from hf_attncal.self_test import SENTENCES, STEPS, run_self_test
@@ -29,21 +29,21 @@ def tables(result: dict) -> str:
         rows.append([label, *(percent_with_interval(of[name], None) for of in first.values())])
     text = markdown(["accuracy, %", *first], rows)
     measured = [
-        [f"{operator}: {name}", "yes" if of["usable"] else "NO", f"{of['above_random']:+.2f}", f"{of['tau']:.2f}"]
+        [f"{operator}: {name}", "yes" if of["usable"] else "NO", ratio(of["above_random"]), ratio(of["tau"])]
         for operator, by_measure in result["metrics"].items()
         for name, of in by_measure.items()
     ]
     return f"{text}\n{markdown(['measure', 'usable', 'truth - random', 'tau with accuracy'], measured)}"
 
 
-def main() -> None:
+def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seed", type=int, default=1, help="of the model and of its training")
     parser.add_argument("--steps", type=int, default=STEPS)
     parser.add_argument("--measured", type=int, default=40, help="test pairs that faithfulness is measured on")
     parser.add_argument("--bootstrap", type=int, default=1000)
     parser.add_argument("--output", help="folder for text and model; without it they are not kept")
-    args = parser.parse_args()
+    args = parser.parse_args(arguments)
     started = time.monotonic()
     options = {"steps": args.steps, "seed": args.seed, "measured": args.measured, "bootstrap": args.bootstrap}
     with TemporaryDirectory() as temporary:
@@ -54,7 +54,7 @@ def main() -> None:
     result |= {"training": {name: training[name] for name in ("steps", "wall_seconds", "parameters", "test")}, **found}
     result["wall_seconds"] = round(time.monotonic() - started, 1)
     records.write(result, RESULTS / "analysis" / f"self_test_seed{args.seed}.json")
-    print(tables(result))
+    print(tables(result), end="")
 
 
 if __name__ == "__main__":
