@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 from committed import RESULTS, markdown, percent_with_interval, ratio
 
 from hf_attncal.metrics import records
-from hf_attncal.self_test import SENTENCES, STEPS, run_self_test
+from hf_attncal.self_test import MEASURED, SENTENCES, STEPS, run_self_test
 
 
 def tables(result: dict) -> str:
@@ -40,9 +40,11 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seed", type=int, default=1, help="of the model and of its training")
     parser.add_argument("--steps", type=int, default=STEPS)
-    parser.add_argument("--measured", type=int, default=40, help="test pairs that faithfulness is measured on")
+    parser.add_argument("--measured", type=int, default=MEASURED, help="test pairs that faithfulness is measured on")
     parser.add_argument("--bootstrap", type=int, default=1000)
-    parser.add_argument("--output", help="folder for text and model; without it they are not kept")
+    parser.add_argument(
+        "--output", help="folder for text and model, taken where they are there; without it they are not kept"
+    )
     args = parser.parse_args(arguments)
     started = time.monotonic()
     options = {"steps": args.steps, "seed": args.seed, "measured": args.measured, "bootstrap": args.bootstrap}

@@ -39,6 +39,7 @@ from hf_attncal.training.translation import TranslationConfig, train_translation
 
 SENTENCES = {"train": 20_000, "dev": 100, "test": 200}
 STEPS = 1000
+MEASURED = 30
 # As in a file of configs/.
 SETTINGS = """
 data: {train: {source: train.en, target: train.de}, dev: {source: dev.en, target: dev.de},
@@ -56,6 +57,7 @@ evaluation: {batch_size: 100, max_new_tokens: 48, bleu_tokenize: none}
 ORACLE, CHANCE = "oracle", "random"
 BY_LAYER = ("attention", "contribution")  # of these each layer, too, is a method
 _OF_LAYER = "@layer"
+_BATCH = 128  # sources are short
 NOT_ALONE = ("posterior",)  # needs an aligner
 
 
@@ -105,14 +107,17 @@ def planted_pairs(seed: int = 0) -> dict[str, list[AlignedPair]]:
 
 
 def train_planted(folder: Path, pairs: Mapping[str, Sequence[AlignedPair]], steps: int, seed: int) -> dict:
-    """Train the translator into `folder/model`, of text that is written to `folder`; what its `results.json` holds."""
+    """Train the translator into `folder/model`, of text that is written to `folder`; what its `results.json` holds.
+
+    Where the same training is there already it is taken.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     for name, of in pairs.items():
         write_pairs(of, folder / f"{name}.en", folder / f"{name}.de")
     values = yaml.safe_load(SETTINGS)
     values["data"]["root"] = str(folder)
     values["training"] |= {"output_dir": str(folder / "model"), "max_steps": steps, "seed": seed}
-    return train_translation(TranslationConfig.make(values))
+    return train_translation(TranslationConfig.make(values), resume=True)
 
 
 # ---- judging ----
@@ -274,43 +279,68 @@ def judge_stack(
 
 
 def run_self_test(
-    folder: str | Path, *, steps: int = STEPS, seed: int = 1, measured: int = 40, bootstrap: int = 1000
+    folder: str | Path, *, steps: int = STEPS, seed: int = 1, measured: int = MEASURED, bootstrap: int = 1000
 ) -> dict:
     """Train, attribute, and judge methods and metrics.
 
     Args:
-        folder: an empty one, for text and model.
+        folder: for text and model; an empty one, or that of an earlier run with the same `steps` and `seed`.
         steps: of the training.
         seed: of the model, of its training and of all draws. The data are always the same.
         measured: how many test pairs faithfulness is measured on.
         bootstrap: resamples for each interval.
 
     Returns:
-        `training`: what the training says of itself; `methods`: see `judge_methods`; `best_method`, by accuracy on the
-        links; `faithfulness`: method -> operator -> measure -> value, interval, circular; `metrics`: see
-        `judge_metrics`; `operator_agreement`: two operators -> Kendall's tau.
+        What the training says of itself, `training`, and what `judge` finds.
     """
-    folder = Path(folder)
-    pairs = planted_pairs()
+    folder, pairs = Path(folder), planted_pairs()
     training = train_planted(folder, pairs, steps, seed)
     model, tokenizer = load_seq2seq(folder / "model", dtype="float32")
-    task = Task.of(pairs["test"])
-    scores = method_scores(model.eval(), tokenizer, task)
-    methods = judge_methods(task, scores, bootstrap, seed)
-    few, some = task.first(measured), {name: of[:measured] for name, of in scores.items()}
+    model.set_attn_implementation("eager")  # the fastest for sources as short as these
+    return {"training": training, **judge(model.eval(), tokenizer, pairs, seed, measured, bootstrap)}
+
+
+def judge(
+    model,
+    tokenizer,
+    pairs: Mapping[str, Sequence[AlignedPair]],
+    seed: int = 0,
+    measured: int = MEASURED,
+    bootstrap: int = 1000,
+) -> dict:
+    """Judge methods and metrics by what they say of a translator.
+
+    Args:
+        model, tokenizer: the translator, in evaluation mode.
+        pairs: `train`, from which words are drawn, `dev` and `test`; see `planted_pairs`.
+        seed, measured, bootstrap: see `run_self_test`.
+
+    Returns:
+        All of test: `methods`, see `judge_methods`; `best_method`, the one that is most accurate on the links of dev;
+        `faithfulness`: method -> operator -> measure -> value, interval, circular; `metrics`: see `judge_metrics`;
+        `operator_agreement`: two operators -> Kendall's tau.
+    """
+    dev, test = (Task.of(pairs[name]) for name in ("dev", "test"))
+    on_dev = _accuracies(judge_methods(dev, method_scores(model, tokenizer, dev), bootstrap=0))
+    scores = method_scores(model, tokenizer, test)
+    methods = judge_methods(test, scores, bootstrap, seed)
+    few, some = test.first(measured), {name: of[:measured] for name, of in scores.items()}
     frequencies = Counter(word for pair in pairs["train"] for word in pair.source)
-    found = judged_faithfulness(model, tokenizer, few, some, bootstrap, frequencies=frequencies, seed=seed)
-    accuracies = {name: by_kind["links"].accuracy for name, by_kind in methods.items()}
-    effects = word_effects(model, tokenizer, few.sources, few.targets, frequencies=frequencies, seed=seed)
+    options = {"frequencies": frequencies, "seed": seed, "batch_size": _BATCH}
+    found = judged_faithfulness(model, tokenizer, few, some, bootstrap, **options)
+    effects = word_effects(model, tokenizer, few.sources, few.targets, **options)
     agreement = operator_agreement((one.effects for one in effects), OPERATORS, bootstrap=bootstrap, seed=seed)
     return {
-        "training": training,
         "methods": {name: {kind: asdict(of) for kind, of in kinds.items()} for name, kinds in methods.items()},
-        "best_method": max(accuracies, key=accuracies.get),
+        "best_method": max(on_dev, key=on_dev.get),
         "faithfulness": {"signature": found.signature, "methods": _table(found)},
-        "metrics": judge_metrics(found, accuracies),
+        "metrics": judge_metrics(found, _accuracies(methods)),
         "operator_agreement": {"+".join(both): asdict(tau) for both, tau in agreement.items()},
     }
+
+
+def _accuracies(methods: Mapping[str, Mapping[str, PlantedScore]]) -> dict[str, float]:
+    return {name: by_kind["links"].accuracy for name, by_kind in methods.items()}
 
 
 def _table(found: Faithfulness) -> dict[str, dict[str, dict[str, dict]]]:

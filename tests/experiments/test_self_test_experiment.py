@@ -35,7 +35,7 @@ def test_a_result_is_written_and_its_tables_are_printed(experiment_of, tmp_path,
     script, given = experiment_of
     script.main(["--seed", "3", "--steps", "7"])
     written = json.loads((tmp_path / "analysis" / "self_test_seed3.json").read_text())
-    assert given == {"steps": 7, "seed": 3, "measured": 40, "bootstrap": 1000}
+    assert given == {"steps": 7, "seed": 3, "measured": 30, "bootstrap": 1000}
     assert (written["config"]["seed"], written["best_method"], written["training"]["steps"]) == (3, "alti", 3)
     assert written["software"]
     lines = capsys.readouterr().out.splitlines()
