@@ -36,6 +36,7 @@ bench: $(INSTALLED)
 	$(BIN)/python benchmarks/training.py
 	$(BIN)/python benchmarks/generation.py
 	$(BIN)/python benchmarks/adapters.py
+	$(BIN)/python benchmarks/attribution.py
 	$(BIN)/python benchmarks/command.py
 
 # Kills, signals, full disks, fuzzed lines, damaged checkpoints: all that can be tried without a test's limit on time.

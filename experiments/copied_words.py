@@ -134,8 +134,8 @@ def copying_by(model, layer: int, head: int) -> Iterator[None]:
         config.copy_layer, config.copy_head = chosen
 
 
-def measure(frozen: Frozen, texts: dict[str, list[tuple[str, str]]], bootstrap: int) -> dict:
-    """All of one model."""
+def measure(frozen: Frozen, texts: dict[str, list[tuple[str, str]]], bootstrap: int) -> tuple[dict, dict]:
+    """Of one model the settings, and all that is measured."""
     model, tokenizer = frozen.load()
     found = {
         "copy_head": [model.config.layer_of_copies, model.config.copy_head] if model.config.copy else None,

@@ -408,6 +408,10 @@ def speed() -> Iterator[dict]:
                 keys = (*keys[:-1], "ratio_to_eflomal")
                 name, seeds = f"{area}/pairs_per_second_core_over_eflomal", [result["config"]["seed"]]
                 yield entry(name, _follow(result, keys), "times", [at(file, *keys)], seeds=seeds)
+    for file, result in read_all("benchmark_attribution_cpu").items():
+        for method in result["variants"]:
+            keys = ("variants", method, "over_forward")
+            yield repeated(f"analysis/cost/{method}/over_forward", "times", file, result, *keys)
     for file, result in read_all("benchmark_calibrated_attention_cpu").items():
         name = "speed/generation/gated-renormalized/ratio_to_step_by_step"
         yield repeated(name, "times", file, result, "generation", "speed_ratio")

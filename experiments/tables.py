@@ -35,7 +35,7 @@ from tables_recurrent import RECURRENT_TABLES
 
 from hf_attncal.metrics import records
 
-DOCUMENTS = ("README.md", "docs/experiments.md", "docs/reliability.md")
+DOCUMENTS = ("README.md", "docs/analysis.md", "docs/experiments.md", "docs/reliability.md")
 BLOCK = re.compile(r"(<!-- table: (?P<name>[\w-]+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
 LABELS = {"fixed_strong": "fixed, lambda 2", "fixed_lora": "fixed + LoRA", "lora": "LoRA", "full": "all weights"}
 
@@ -93,13 +93,13 @@ def sweep(pattern: str, field: str, title: str) -> str:
     return markdown(header, rows) if rows else f"{NOT_RUN}\n"
 
 
-def benchmark(name: str, columns: dict[str, str]) -> str:
-    """Ratios to the stock model for every committed device; `columns` gives the key of each heading's number."""
+def benchmark(name: str, columns: dict[str, str], variants: str = "attention") -> str:
+    """Ratios for every committed device; `columns` gives the key of each heading's number, `variants` the first one."""
     rows = []
     for result in read_all(f"benchmark_{name}_*").values():
         for variant, measured in result["variants"].items():
             rows.append([variant, *(ratio(measured.get(key)) for key in columns.values()), conditions(result)])
-    return markdown(["attention", *columns, "hardware"], rows) if rows else f"{NOT_RUN}\n"
+    return markdown([variants, *columns, "hardware"], rows) if rows else f"{NOT_RUN}\n"
 
 
 def aligning() -> str:
@@ -500,6 +500,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "lambda": lambda: sweep("multi30k/lambda_*", "calibration_weight", "lambda"),
     "training": lambda: benchmark("training", {"training step": "time_ratio", "peak memory": "memory_ratio"}),
     "generation": lambda: benchmark("generation", {"tokens per second, 4 beams": "speed_ratio"}),
+    "attribution-cost": lambda: benchmark("attribution", {"over a forward pass": "over_forward"}, "method"),
     "aligning": aligning,
     "aligners": aligners,
     "robustness": robustness,

@@ -116,13 +116,17 @@ def test_summarization(work_through):
     assert names["score"].intervals["rouge1"][0] < names["score"].rouge1
 
 
-def test_faithfulness(work_through):
-    names = work_through(ROOT / "docs" / "faithfulness.md")
+def test_analysis(work_through):
+    names = work_through(ROOT / "docs" / "analysis.md")
+    assert names["words"].shape == (3, 3)  # of the shorter pair, the last
+    assert Path("attributions.png").stat().st_size > 1000
+    assert sorted(attribution.index for attribution in names["posterior"]) == [0, 1]
+    assert any(attribution.scores.any() for attribution in names["posterior"])
     assert names["measured"].score("alti").interval is not None
     assert len(names["agreement"]) == 6
 
 
 def test_no_document_with_python_is_left_out():
-    tested = {"README.md", "models.md", "adapters.md", "alignment.md", "data.md", "language.md", "summarization.md"}
-    tested |= {"faithfulness.md"}
+    named = ("README", "models", "adapters", "alignment", "analysis", "data", "language", "summarization")
+    tested = {f"{name}.md" for name in named}
     assert {path.name for path in DOCUMENTS if "python" in dict(blocks(path))} == tested

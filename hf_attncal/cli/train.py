@@ -164,19 +164,20 @@ def _train_pairs(options: argparse.Namespace) -> None:
             raise CommandError(
                 f"--streams is for a Discrete Transformer, --backbone says {options.backbone}. Leave one of them out."
             )
-        if marian := model.keys() - {"leaky", "backbone"} | ({"copy"} if options.copy else set()):
-            raise CommandError(
-                f"--{min(marian)} is for Marian, --streams for a Discrete Transformer, whose every attention "
-                "chooses one token. Leave one of them out."
-            )
         model |= {"backbone": "discrete_transformer", "streams": options.streams}
+    if options.copy:
+        model["copy"] = True
+    marian = model.keys() - {"leaky", "backbone", "streams"}
+    if marian and model.get("backbone") == "discrete_transformer":
+        given = "--streams" if options.streams else "--backbone discrete_transformer"
+        raise CommandError(
+            f"--{min(marian)} is for Marian, {given} for a Discrete Transformer, whose every attention chooses one "
+            "token. Leave one of them out."
+        )
 
     base = {"model": model} if model else {}
-    if options.copy:
-        base["model"] = model | {"copy": True}
-        if not (options.tokenizer or options.init_from or options.config):
-            base["tokenizer"] = {"kind": "words"}
-            base["model"]["max_copied_tokens"] = _SLOTS
+    if options.copy and not (options.tokenizer or options.init_from or options.config):
+        base = {"model": model | {"max_copied_tokens": _SLOTS}, "tokenizer": {"kind": "words"}}
     if _is_summarization(options):
         from hf_attncal.training.summarization import SummarizationConfig, train_summarization
 

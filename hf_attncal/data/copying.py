@@ -97,6 +97,8 @@ class CopyTokenizer:
 
     def _read(self, texts: Sequence[str], side: str) -> Iterator[tuple[list[int], list[str | None]]]:
         """Of each text the ids, and of each unknown token the word as it is written, `None` of the others."""
+        if not texts:  # fast tokenizers fail on none
+            return
         options = {"truncation": False, "padding": False, "verbose": False, "return_offsets_mapping": True}
         encoded = self.tokenizer(**{side: list(texts)}, **options)
         unknown, end = self.tokenizer.unk_token_id, self.tokenizer.eos_token_id

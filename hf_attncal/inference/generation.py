@@ -255,9 +255,9 @@ def _encode(
         columns = [[row if len(row) <= limit else [*row[: limit - 1], row[-1]] for row in ids]]
     else:
         indices = _with_text(lines)
-        read = copies.sources([prefix + lines[i] for i in indices], limit) if indices else {}
-        lengths = read.get("length", [])
-        columns = [read.get(name, []) for name in ("input_ids", "extended_input_ids", "copied_words")]
+        read = copies.sources([prefix + lines[i] for i in indices], limit)
+        lengths = read["length"]
+        columns = [read[name] for name in ("input_ids", "extended_input_ids", "copied_words")]
     sources = {}
     for index, length, *source in zip(indices, lengths, *columns, strict=True):
         if length > limit and too_long == "error":

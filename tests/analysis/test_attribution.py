@@ -2,6 +2,7 @@
 
 import copy
 import functools
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -26,7 +27,7 @@ from hf_attncal import DiscreteTransformerConfig, DiscreteTransformerForConditio
 from hf_attncal.adapters import AttentionCalibrationConfig
 from hf_attncal.analysis.attribution import METHODS, attribute, works_on
 from hf_attncal.analysis.attribution.base import Batch
-from hf_attncal.analysis.attribution.blocks import read_layers
+from hf_attncal.analysis.attribution.blocks import Block, read_layers
 from hf_attncal.analysis.reading import batches_of_pairs, readable, teacher_forced
 from hf_attncal.data.words import NO_WORD
 
@@ -205,18 +206,19 @@ def test_values_zeroed_in_one_layer_are_those_of_the_loops(model, reading):
         assert_close(found.null, shares[:, tokens], 1e-7)
 
 
-def test_a_row_of_which_no_vector_comes_close_is_the_residuals(model):
-    """With an output bias that outweighs all else every token is as far from the output as nothing is."""
+@pytest.mark.parametrize("is_self_attention", [True, False])
+def test_a_row_of_which_no_vector_comes_close_is_the_residuals(is_self_attention):
+    """An output bias outweighs all else, which points the other way."""
+    projection = torch.nn.Linear(2, 2)
     with torch.no_grad():
-        attention = model.get_decoder().layers[1].encoder_attn
-        before = attention.out_proj.bias.clone()
-        attention.out_proj.bias.copy_(1e3 * torch.ones_like(before).cumsum(0) ** 2)
-        try:
-            found = found_by(model, "alti")[0]
-        finally:
-            attention.out_proj.bias.copy_(before)
-    total = found.scores.sum(-1) + found.prefix.sum(-1) + (0 if found.null is None else found.null)
-    assert_close(total, torch.ones_like(total), 1e-10)
+        projection.weight.copy_(torch.eye(2))
+        projection.bias.fill_(100.0)
+        weights, values, residual = torch.full((1, 1, 3, 3), 1 / 3), -torch.ones(1, 1, 3, 2), -torch.ones(1, 3, 2)
+        attention = SimpleNamespace(out_proj=projection)
+        block = Block(attention, weights, values, residual, residual + 99.0, None, False, is_self_attention)
+        tokens, alone = METHODS["alti"]().shares(block)
+    assert not tokens.any()
+    assert torch.equal(alone, torch.ones(1, 3))
 
 
 # ---- weights ----
@@ -588,6 +590,7 @@ def test_recurrent_models_have_gradients_and_attention():
         ("integrated_gradients", {"baseline": 10**6}, "`baseline` must be a whole number from 0"),
         ("occlusion", {"by": -1}, "`by` must be a whole number from 0"),
         ("occlusion", {"unit": "letter"}, "`unit` must be 'word' or 'token', got 'letter'"),
+        ("integrated_gradients", {"steps": None}, "`steps` must be a whole number from 1 to 10000, got None"),
         ("random", {"seed": -1}, "`seed` must be a whole number from 0"),
     ],
 )

@@ -373,6 +373,10 @@ def test_ctrl_c_says_how_to_go_on(moment, text, tmp_path):
             "--copy is for Marian, --streams for a Discrete Transformer",
         ),
         (
+            ["--source={text}/train.en", "--target={text}/train.de", "--copy", "--backbone=discrete_transformer"],
+            "--copy is for Marian, --backbone discrete_transformer for a Discrete Transformer",
+        ),
+        (
             ["--source={text}/train.en", "--target={text}/train.de", "--backbone=luong", "--streams=2"],
             "--streams is for a Discrete Transformer, --backbone says luong. Leave one of them out.",
         ),

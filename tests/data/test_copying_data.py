@@ -42,6 +42,13 @@ def test_a_pair(tokenizer, config):
     assert cut["copied_words"] == ["Zebra"]
 
 
+def test_no_texts(tokenizer, config):
+    numbers = CopyTokenizer(tokenizer, config)
+    names = ("input_ids", "attention_mask", "extended_input_ids", "copied_words", "length")
+    assert numbers.sources([]) == {name: [] for name in names}
+    assert numbers.targets([], []) == []
+
+
 def test_too_many_words(tokenizer, config, caplog):
     numbers = CopyTokenizer(tokenizer, config)
     logging.warning_once.cache_clear()

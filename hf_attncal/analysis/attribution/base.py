@@ -148,12 +148,13 @@ def _mean(tensors: Sequence[Tensor | None]) -> Tensor | None:
     return sum(there) / len(tensors) if there else None
 
 
-def check_number(name: str, value: object, least: int, most: int) -> None:
-    """Raises ValueError unless an option is None or a whole number from `least` to `most`."""
-    if value is None:
+def check_number(name: str, value: object, least: int, most: int, optional: bool = True) -> None:
+    """Raises ValueError unless an option is a whole number from `least` to `most` or, if `optional`, None."""
+    if value is None and optional:
         return
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise ValueError(f"`{name}` must be a whole number from {least} to {most}, or None, got {value!r}.")
+        none = ", or None" if optional else ""
+        raise ValueError(f"`{name}` must be a whole number from {least} to {most}{none}, got {value!r}.")
 
 
 # ---- words and tokens ----

@@ -66,14 +66,13 @@ class Random(BetweenWords):
     seed: int = 0
 
     def check(self, model) -> None:
-        check_number("seed", self.seed, 0, 2**32 - 1)
+        check_number("seed", self.seed, 0, 2**32 - 1, optional=False)
 
     def of_words(self, batch: Batch) -> list[np.ndarray]:
         return [self._of_pair(pair) for pair in batch.pairs]
 
     def _of_pair(self, pair: TokenPair) -> np.ndarray:
-        # The length keeps apart pairs whose tokens are the same one after the other.
-        entropy = [self.seed, len(pair.source.ids), *pair.source.ids.tolist(), *pair.target.ids.tolist()]
+        entropy = [self.seed, *pair.source.ids.tolist(), *pair.target.ids.tolist()]
         numbers = np.random.default_rng(entropy).random(_shape(pair))
         return numbers / numbers.sum(axis=1, keepdims=True)
 

@@ -86,7 +86,7 @@ class IntegratedGradients(InputXGradient):
     baseline: int | None = None
 
     def check(self, model) -> None:
-        check_number("steps", self.steps, 1, 10_000)
+        check_number("steps", self.steps, 1, 10_000, optional=False)
         check_number("baseline", self.baseline, 0, model.get_encoder().get_input_embeddings().num_embeddings - 1)
 
     def scores(self, model, tokenizer, batch: Batch) -> Scores:
