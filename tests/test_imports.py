@@ -28,7 +28,7 @@ ORDER = (
     ("inference",),
     ("alignment",),
     ("training",),
-    ("demo",),
+    ("demo", "self_test"),
     ("cli",),
     ("__main__",),
 )

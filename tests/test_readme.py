@@ -122,6 +122,8 @@ def test_analysis(work_through):
     assert Path("attributions.png").stat().st_size > 1000
     assert sorted(attribution.index for attribution in names["posterior"]) == [0, 1]
     assert any(attribution.scores.any() for attribution in names["posterior"])
+    assert names["measured"].score("alti").interval is not None
+    assert len(names["agreement"]) == 6
 
 
 def test_no_document_with_python_is_left_out():

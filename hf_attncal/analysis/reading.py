@@ -195,7 +195,7 @@ def batches_of_pairs(
     if uam:
         check_uam(model.config)
         pairs = [_with_nulls(pair, model.config.null_token_id) for pair in pairs]
-    _check_lengths(model, tokenizer, pairs)
+    check_lengths(model, tokenizer, pairs)
     padding = tokenizer.pad_token_id or model.config.pad_token_id or 0
     lengths = [(len(pair.target.ids), len(pair.source.ids)) for pair in pairs]
     for rows in batches_by_length(lengths, batch_size):
@@ -302,10 +302,11 @@ def _with_nulls(pair: TokenPair, null: int) -> TokenPair:
     return pair._replace(target=WordTokens(*target, words))
 
 
-def _check_lengths(model, tokenizer, pairs: list[TokenPair]) -> None:
+def check_lengths(model, tokenizer, pairs: Iterable[TokenPair]) -> None:
+    """Raises ValueError for a pair with more tokens than the model has positions."""
     limit = getattr(model.config, "max_position_embeddings", None) or tokenizer.model_max_length
-    for side in ("source", "target"):
-        for pair in pairs:
+    for pair in pairs:
+        for side in ("source", "target"):
             length = len(getattr(pair, side).ids)
             if length > limit:
                 raise ValueError(

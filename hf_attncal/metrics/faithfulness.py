@@ -1,0 +1,247 @@
+"""How faithful scores of source words are to what a model uses: means over target words, intervals, and verdicts.
+
+What is counted here is measured by `hf_attncal.analysis.faithfulness`.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+
+from .base import Metric
+
+COMPREHENSIVENESS = Metric("Faithfulness", lambda sums: sums[..., 0] / np.maximum(sums[..., 1], 1))
+SUFFICIENCY = Metric("Faithfulness", COMPREHENSIVENESS.score, lower_is_better=True)
+AGREEMENT = Metric("OperatorAgreement", COMPREHENSIVENESS.score)
+
+HEADLINE = "replace"  # the operator whose sources are like those that the model was trained on
+# What an operator does to these was seen, or trained by, the method itself: phi learns by perturbing attention, and
+# occlusion by the unknown token is what the operator does.
+CIRCULAR = {"contribution": ("hide",), "occlusion": ("unk",)}
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A mean over target words with its 95 % interval over pairs; `circular`: it says nothing about the method."""
+
+    value: float
+    interval: tuple[float, float] | None
+    circular: bool = False
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Which of two methods is more faithful by one measure.
+
+    Args:
+        better: its name; None, no verdict, where operators disagree or one of them cannot tell.
+        by_operator: by how much the first is above the second, with the interval.
+        circular: operators that were left out, because they are circular for one of the two.
+    """
+
+    better: str | None
+    by_operator: dict[str, Measured]
+    circular: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Faithfulness:
+    """Falls of the log-probability of target words, added up over each pair.
+
+    Args:
+        sums: for each method (pairs, operators, measures).
+        words: (pairs,), how many target words were added up.
+        operators, measures: the names of the axes.
+        targets: what the target texts are.
+        circular: for each method the operators that are circular for it.
+        bootstrap: resamples of the pairs for each interval; 0 for none, and then no verdicts.
+        seed: of the resamples.
+    """
+
+    sums: dict[str, np.ndarray]
+    words: np.ndarray
+    operators: tuple[str, ...]
+    measures: tuple[str, ...]
+    targets: str
+    circular: Mapping[str, Collection[str]]
+    bootstrap: int
+    seed: int
+
+    @property
+    def signature(self) -> str:
+        """How it was computed."""
+        fields = {"targets": self.targets, "operators": "+".join(self.operators), "n": str(len(self.words))}
+        return COMPREHENSIVENESS.signature(**fields)
+
+    def score(self, method: str, operator: str = HEADLINE, measure: str = "comprehensiveness") -> Measured:
+        """The mean fall in nats: the higher the better for comprehensiveness, the lower for sufficiency.
+
+        Raises:
+            ValueError: a method, operator or measure that was not measured.
+        """
+        counts, metric = self._counts(method, operator, measure), metric_of(measure)
+        interval = metric.interval(counts, self.bootstrap, self.seed)
+        return Measured(float(metric.score(counts.sum(axis=0))), interval, self._is_circular(operator, method))
+
+    def difference(self, first: str, second: str, operator: str = HEADLINE, measure: str = "comprehensiveness"):
+        """By how much the mean of the first method is above that of the second, on the same resamples: `Measured`.
+
+        Raises:
+            ValueError: see `score`; no `bootstrap`.
+        """
+        counts = [self._counts(method, operator, measure) for method in (first, second)]
+        metric = metric_of(measure)
+        values = [float(metric.score(of.sum(axis=0))) for of in counts]
+        interval = metric.paired_interval(*reversed(counts), self.bootstrap, self.seed)
+        return Measured(values[0] - values[1], interval, self._is_circular(operator, first, second))
+
+    def verdict(self, first: str, second: str, measure: str = "comprehensiveness") -> Verdict:
+        """Which of two methods is better by a measure: only where all operators that are not circular say the same.
+
+        Raises:
+            ValueError: see `difference`.
+        """
+        by_operator = {operator: self.difference(first, second, operator, measure) for operator in self.operators}
+        circular = tuple(operator for operator, found in by_operator.items() if found.circular)
+        signs = {sign_of(found, measure) for found in by_operator.values() if not found.circular}
+        better = {1: first, -1: second}.get(signs.pop()) if len(signs) == 1 else None
+        return Verdict(better, by_operator, circular)
+
+    def _is_circular(self, operator: str, *methods: str) -> bool:
+        return any(operator in self.circular.get(method, ()) for method in methods)
+
+    def _counts(self, method: str, operator: str, measure: str) -> np.ndarray:
+        """(pairs, 2): falls and target words."""
+        for name, value, known in (
+            ("method", method, tuple(self.sums)),
+            ("operator", operator, self.operators),
+            ("measure", measure, self.measures),
+        ):
+            if value not in known:
+                raise ValueError(f"`{name}` must be one of {', '.join(known)}, got {value!r}.")
+        falls = self.sums[method][:, self.operators.index(operator), self.measures.index(measure)]
+        return np.stack([falls, self.words], axis=1)
+
+
+def faithfulness(
+    falls: Iterable[Mapping[str, np.ndarray]],
+    operators: Sequence[str],
+    measures: Sequence[str],
+    *,
+    targets: str,
+    circular: Mapping[str, Collection[str]] = CIRCULAR,
+    bootstrap: int = 1000,
+    seed: int = 0,
+) -> Faithfulness:
+    """Add up what was measured; of every pair only its sums are kept.
+
+    Args:
+        falls: for each pair, for each method (operators, measures, target words). The order of pairs changes the
+            intervals' resamples alone.
+        operators, measures: the names of the axes.
+        targets: what the target texts are, `reference` or `output` (of the model): it stands in the signature.
+        circular: for each method the operators whose results say nothing about it.
+        bootstrap: resamples of the pairs for each interval; 0 for none.
+        seed: of the resamples.
+
+    Raises:
+        ValueError: no pair, another shape than the names, other methods than those of the first pair, another kind of
+            targets, or negative `bootstrap`.
+    """
+    if targets not in ("reference", "output"):
+        raise ValueError(f"`targets` must be 'reference' or 'output' (the model's own), got {targets!r}.")
+    if bootstrap < 0:
+        raise ValueError(f"`bootstrap` must be >= 0 (a number of resamples, 0 for none), got {bootstrap}.")
+    sums: dict[str, list[np.ndarray]] = {}
+    words: list[int] = []
+    for number, of_pair in enumerate(falls, start=1):
+        if sums and of_pair.keys() != sums.keys():
+            raise ValueError(
+                f"`falls` of pair {number} are of {sorted(of_pair)}, those of the first of {sorted(sums)}."
+            )
+        for method, values in of_pair.items():
+            if values.shape[:-1] != (len(operators), len(measures)):
+                raise ValueError(
+                    f"`falls` of {method!r} for pair {number} must be ({len(operators)} operators, {len(measures)} "
+                    f"measures, target words), got {values.shape}."
+                )
+            sums.setdefault(method, []).append(values.sum(axis=-1))
+        words.append(values.shape[-1])
+    if not words:
+        raise ValueError("`falls` must be those of a pair at least, got none.")
+    stacked = {method: np.stack(of) for method, of in sums.items()}
+    axes = np.array(words), tuple(operators), tuple(measures)
+    return Faithfulness(stacked, *axes, targets, circular, bootstrap, seed)
+
+
+def metric_of(measure: str) -> Metric:
+    """Which way a measure is better."""
+    return SUFFICIENCY if "sufficiency" in measure else COMPREHENSIVENESS
+
+
+def sign_of(difference: Measured, measure: str) -> int:
+    """1 where the first is better and the interval says so, -1 where the second is, 0 where nobody can tell."""
+    low, high = difference.interval
+    sign = int(low > 0) - int(high < 0)
+    return -sign if metric_of(measure).lower_is_better else sign
+
+
+# ---- agreement of operators ----
+
+
+def operator_agreement(
+    effects: Iterable[np.ndarray], operators: Sequence[str], *, bootstrap: int = 1000, seed: int = 0
+) -> dict[tuple[str, str], Measured]:
+    """Whether two operators rank the source words alike: mean of Kendall's tau over target words.
+
+    Args:
+        effects: for each pair (operators, target words, source words), what each source word does alone.
+        operators: their names.
+        bootstrap: resamples of the pairs for each interval; 0 for none.
+        seed: of the resamples.
+
+    Returns:
+        For each two operators the mean of tau, from -1 (reversed) to 1 (alike); NaN where no target word has a tau.
+
+    Raises:
+        ValueError: fewer than two operators, no pair, effects of another number of operators, or negative `bootstrap`.
+    """
+    if len(operators) < 2:
+        raise ValueError(f"`operators` must be two at least, to be compared, got {len(operators)}.")
+    both = list(combinations(range(len(operators)), 2))
+    rows = []
+    for number, of_pair in enumerate(effects, start=1):
+        if len(of_pair) != len(operators):
+            raise ValueError(f"`effects` of pair {number} must be of {len(operators)} operators, got {len(of_pair)}.")
+        taus = kendall_tau(*(of_pair[list(side)] for side in zip(*both, strict=True)))
+        rows.append(np.stack([np.nansum(taus, axis=1), np.isfinite(taus).sum(axis=1)], axis=1))
+    if not rows:
+        raise ValueError("`effects` must be those of a pair at least, got none.")
+    counts = np.stack(rows)  # (pairs, two operators, 2)
+    return {
+        (operators[a], operators[b]): _tau(counts[:, column], bootstrap, seed) for column, (a, b) in enumerate(both)
+    }
+
+
+def kendall_tau(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """Kendall's tau-b of the last axis: (..., n) and (..., n) to (...), NaN where one of the two is constant.
+
+    `(concordant - discordant) / sqrt(pairs not tied in the first * pairs not tied in the second)` (Kendall 1945).
+
+    Raises:
+        ValueError: shapes that differ.
+    """
+    if np.shape(first) != np.shape(second):
+        raise ValueError(f"Rankings to compare must have one shape, got {np.shape(first)} and {np.shape(second)}.")
+    signs = [np.sign(values[..., :, None] - values[..., None, :]) for values in (first, second)]
+    agreement = (signs[0] * signs[1]).sum(axis=(-2, -1))
+    untied = np.prod([(sign != 0).sum(axis=(-2, -1)) for sign in signs], axis=0)
+    return np.divide(agreement, np.sqrt(untied), out=np.full(np.shape(agreement), np.nan), where=untied > 0)
+
+
+def _tau(counts: np.ndarray, bootstrap: int, seed: int) -> Measured:
+    total = counts.sum(axis=0)
+    if not total[1]:
+        return Measured(float("nan"), None)
+    return Measured(float(AGREEMENT.score(total)), AGREEMENT.interval(counts, bootstrap, seed))

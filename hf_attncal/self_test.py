@@ -1,0 +1,353 @@
+"""Which method finds what was planted, and which metric can tell a method that does from one that does not?
+
+A small translator is trained on pairs of which it is known what comes from where: the links of the synthetic grammar,
+and invented words that nothing but their place in the source can tell. On others of their kind each method of
+attribution is scored by how often its best source word is a true one, and each measure of faithfulness by whether it
+finds scores that are the truth better than random ones. What fails here says nothing elsewhere.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+import yaml
+from torch import Tensor
+
+from hf_attncal.analysis.attribution import attribute, works_on
+from hf_attncal.analysis.faithfulness import CUTS, PairFalls, faithfulness_falls, measures, word_effects
+from hf_attncal.analysis.perturbations import OPERATORS
+from hf_attncal.analysis.reading import decoder_size
+from hf_attncal.data.synthetic.english_german import AlignedPair, generate_split, write_pairs
+from hf_attncal.data.synthetic.planted import is_punctuation, plant_copies
+from hf_attncal.data.synthetic.stack_language import VOCABULARY, true_dependencies
+from hf_attncal.inference.loading import load_seq2seq
+from hf_attncal.metrics.copies import copied_words
+from hf_attncal.metrics.faithfulness import (
+    CIRCULAR,
+    Faithfulness,
+    faithfulness,
+    kendall_tau,
+    metric_of,
+    operator_agreement,
+    sign_of,
+)
+from hf_attncal.metrics.planted import PlantedScore, planted_score
+from hf_attncal.training.translation import TranslationConfig, train_translation
+
+SENTENCES = {"train": 20_000, "dev": 100, "test": 200}
+STEPS = 1000
+MEASURED = 30
+# As in a file of configs/.
+SETTINGS = """
+data: {train: {source: train.en, target: train.de}, dev: {source: dev.en, target: dev.de},
+  test: {source: test.en, target: test.de}}
+tokenizer: {vocab_size: 800}
+model: {d_model: 128, encoder_layers: 2, decoder_layers: 2, encoder_attention_heads: 4, decoder_attention_heads: 4,
+  encoder_ffn_dim: 256, decoder_ffn_dim: 256, max_position_embeddings: 128, activation_function: relu,
+  scale_embedding: true, init_std: 0.06, dropout: 0.1, label_smoothing: 0.1, calibration: gated,
+  attn_implementation: eager}
+training: {tokens_per_batch: 1024, tokens_per_step: 1024, learning_rate: 0.003, warmup_steps: 0.1,
+  lr_scheduler_type: cosine, adam_beta2: 0.98, bf16: false, logging_steps: 0.1, save_strategy: no, report_to: none,
+  disable_tqdm: true}
+evaluation: {batch_size: 100, max_new_tokens: 48, bleu_tokenize: none}
+"""
+ORACLE, CHANCE = "oracle", "random"
+BY_LAYER = ("attention", "contribution")  # of these each layer, too, is a method
+_OF_LAYER = "@layer"
+_BATCH = 128  # sources are short
+NOT_ALONE = ("posterior",)  # needs an aligner
+
+
+@dataclass(frozen=True)
+class Task:
+    """Pairs of which it is known what comes from where.
+
+    Args:
+        sources, targets: texts.
+        truths: kind -> for each pair booleans (target words, source words): `links`, of all words but punctuation, and
+            `copies`, of target words that stand exactly once in the source.
+    """
+
+    sources: list[str]
+    targets: list[str]
+    truths: dict[str, list[np.ndarray]]
+
+    @classmethod
+    def of(cls, pairs: Sequence[AlignedPair]) -> "Task":
+        """Of pairs of the grammar."""
+        sources, targets = ([" ".join(pair[side]) for pair in pairs] for side in (0, 1))
+        copies = [copied_words(*texts) for texts in zip(sources, targets, strict=True)]
+        kinds = {"links": [pair.links for pair in pairs], "copies": copies}
+        truths = {kind: [_truth(*both) for both in zip(pairs, of, strict=True)] for kind, of in kinds.items()}
+        return cls(sources, targets, truths)
+
+    def first(self, count: int) -> "Task":
+        """The first pairs of it."""
+        truths = {kind: of[:count] for kind, of in self.truths.items()}
+        return Task(self.sources[:count], self.targets[:count], truths)
+
+
+def _truth(pair: AlignedPair, links) -> np.ndarray:
+    truth = np.zeros((len(pair.target), len(pair.source)), dtype=bool)
+    for i, j in links:
+        truth[j, i] = not is_punctuation(pair.target[j])
+    return truth
+
+
+# ---- training ----
+
+
+def planted_pairs(seed: int = 0) -> dict[str, list[AlignedPair]]:
+    """Training, dev and test pairs, `SENTENCES` of each."""
+    split = generate_split(*SENTENCES.values(), seed=seed)
+    return {name: plant_copies(pairs, seed) for name, pairs in zip(SENTENCES, split, strict=True)}
+
+
+def train_planted(folder: Path, pairs: Mapping[str, Sequence[AlignedPair]], steps: int, seed: int) -> dict:
+    """Train the translator into `folder/model`, of text that is written to `folder`; what its `results.json` holds.
+
+    Where the same training is there already it is taken.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, of in pairs.items():
+        write_pairs(of, folder / f"{name}.en", folder / f"{name}.de")
+    values = yaml.safe_load(SETTINGS)
+    values["data"]["root"] = str(folder)
+    values["training"] |= {"output_dir": str(folder / "model"), "max_steps": steps, "seed": seed}
+    return train_translation(TranslationConfig.make(values), resume=True)
+
+
+# ---- judging ----
+
+
+def method_scores(model, tokenizer, task: Task) -> dict[str, list[np.ndarray]]:
+    """For each method that works on the model, and for layers of some, the scores between the words of each pair."""
+    layers, _ = decoder_size(model.config)
+    methods = [name for name in works_on(model) if name not in NOT_ALONE]
+    chosen = {name: (name, {}) for name in methods}
+    chosen |= {
+        f"{name}{_OF_LAYER}{layer}": (name, {"layer": layer})
+        for name in BY_LAYER
+        if name in methods
+        for layer in range(layers)
+    }
+    return {
+        label: _of_words(attribute(model, tokenizer, task.sources, task.targets, name, **options), len(task.sources))
+        for label, (name, options) in chosen.items()
+    }
+
+
+def _of_words(attributions, count: int) -> list[np.ndarray]:
+    found = {one.index: one.words().numpy() for one in attributions}
+    return [found[index] for index in range(count)]
+
+
+def judge_methods(
+    task: Task, scores: Mapping[str, Sequence[np.ndarray]], bootstrap: int = 1000, seed: int = 0
+) -> dict[str, dict[str, PlantedScore]]:
+    """Method -> kind of truth -> how far its scores recover it."""
+    return {
+        name: {kind: planted_score(truths, of, bootstrap=bootstrap, seed=seed) for kind, truths in task.truths.items()}
+        for name, of in scores.items()
+    }
+
+
+def judged_faithfulness(
+    model, tokenizer, task: Task, scores: Mapping[str, Sequence[np.ndarray]], bootstrap: int = 1000, **options
+) -> Faithfulness:
+    """Faithfulness of methods and of the truth, of target words whose link is known, given the references.
+
+    Args:
+        options: of `faithfulness_falls`.
+    """
+    truths = task.truths["links"]
+    # Where words are equally true, or untrue, what comes first is drawn.
+    generators = (np.random.default_rng([0, index]) for index in range(len(truths)))
+    oracle = [truth + 1e-6 * of.random(truth.shape) for truth, of in zip(truths, generators, strict=True)]
+    falls = faithfulness_falls(model, tokenizer, task.sources, task.targets, {**scores, ORACLE: oracle}, **options)
+    known = (_known_words(one, truths) for one in falls)
+    names = options.get("operators", OPERATORS), measures(options.get("cuts", CUTS), options.get("soft", True))
+    circular = {name: CIRCULAR.get(name.partition(_OF_LAYER)[0], ()) for name in scores}
+    return faithfulness(known, *names, targets="reference", circular=circular, bootstrap=bootstrap)
+
+
+def _known_words(found: PairFalls, truths: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
+    known = truths[found.index].any(axis=1)
+    return {name: falls[..., known] for name, falls in found.falls.items()}
+
+
+def judge_metrics(found: Faithfulness, accuracies: Mapping[str, float]) -> dict[str, dict[str, dict]]:
+    """Operator -> measure -> whether it can be used.
+
+    Args:
+        found: with the scores `oracle` and `random` among its methods.
+        accuracies: method -> how far it recovers what was planted.
+
+    Returns:
+        `usable`: the truth is better than random scores, and the interval says so. `above_random`: by how much, in
+        nats, with its `interval`. `tau`: Kendall's tau between the ranking of the methods by this measure and by
+        `accuracies`, those left out that are circular for this operator; None of fewer than two.
+    """
+    judged: dict[str, dict[str, dict]] = {}
+    for operator in found.operators:
+        judged[operator] = {}
+        for measure in found.measures:
+            difference = found.difference(ORACLE, CHANCE, operator, measure)
+            scores = {name: found.score(name, operator, measure) for name in accuracies}
+            compared = [name for name, score in scores.items() if not score.circular]
+            sign = -1 if metric_of(measure).lower_is_better else 1
+            by_measure = np.array([sign * scores[name].value for name in compared])
+            tau = float(kendall_tau(by_measure, np.array([accuracies[name] for name in compared])))
+            judged[operator][measure] = {
+                "usable": sign_of(difference, measure) == 1,
+                "above_random": difference.value,
+                "interval": difference.interval,
+                "tau": None if np.isnan(tau) else tau,
+            }
+    return judged
+
+
+# ---- the stack language ----
+
+
+@torch.no_grad()
+def stack_scores(model, tokenizer, sequences: Sequence[str], seed: int = 0) -> dict[str, list[np.ndarray]]:
+    """What methods say that a language model reads for each symbol: (symbols, tokens read) for each sequence.
+
+    `fields`: receptive fields, as numbers where attention is soft; `attention`: the mean over layers and heads;
+    `occlusion`: by how much the log-probability of the symbol falls when another symbol stands in the place of one
+    that was read (the mean over all others); and `nearest` and `random`, which know nothing.
+
+    Args:
+        model: a `DiscreteTransformerForCausalLM`, in evaluation mode.
+        tokenizer: its own.
+        sequences: of the stack language, of one length.
+        seed: of `random`.
+    """
+    ids = torch.tensor(tokenizer(list(sequences))["input_ids"], device=model.device)
+    symbols = tokenizer.convert_tokens_to_ids(list(VOCABULARY))
+    found: dict[str, list[np.ndarray]] = {name: [] for name in ("fields", "attention", "occlusion", "nearest", CHANCE)}
+    for index, row in enumerate(ids):
+        read, labels = row[None, :-1], row[1:]
+        outputs = model(read, output_receptive_fields=True, output_attentions=True)
+        found["fields"].append(outputs.target_receptive_fields[0].double().cpu().numpy())
+        weights = torch.stack([layer[0].double().mean(dim=0) for layer in outputs.attentions]).mean(dim=0)
+        found["attention"].append(weights[:, : len(labels)].cpu().numpy())
+        found["occlusion"].append(_symbol_effects(model, read, labels, outputs.logits[0], symbols))
+        places = np.arange(len(labels))
+        found["nearest"].append(-np.abs(places[:, None] - places).astype(float))
+        found[CHANCE].append(np.random.default_rng([seed, index]).random((len(labels), len(labels))))
+    return found
+
+
+def _symbol_effects(model, read: Tensor, labels: Tensor, logits: Tensor, symbols: Sequence[int]) -> np.ndarray:
+    """(symbols, tokens read): falls of log-probabilities; the first token, which begins the sequence, has none."""
+    copies, places = [], []
+    for place in range(1, read.shape[1]):
+        for symbol in symbols:
+            if symbol != read[0, place]:
+                copy = read[0].clone()
+                copy[place] = symbol
+                copies.append(copy)
+                places.append(place)
+    whole = logits.double().log_softmax(dim=-1).gather(1, labels[:, None])[:, 0]
+    after = model(torch.stack(copies)).logits.double().log_softmax(dim=-1)
+    after = after.gather(2, labels[None, :, None].expand(len(copies), -1, 1))[:, :, 0]
+    falls = np.zeros((len(labels), read.shape[1]))
+    np.add.at(falls.T, places, (whole - after).cpu().numpy())
+    return falls / (len(symbols) - 1)
+
+
+def judge_stack(
+    sequences: Sequence[str], scores: Mapping[str, Sequence[np.ndarray]], bootstrap: int = 1000
+) -> dict[str, PlantedScore]:
+    """Method -> how far its scores recover what each symbol depends on.
+
+    The token read last is left out: each prediction needs it and every model reads it. What is left to be found is
+    always the tokens just before it, so `nearest` is right within a row: only `pooled_auc` asks how far back they go.
+    """
+    truths = list(true_dependencies(list(sequences)))
+    earlier = [np.tri(len(truth), k=-1, dtype=bool) for truth in truths]
+    options = {"candidates": earlier, "bootstrap": bootstrap}
+    return {name: planted_score(truths, of, **options) for name, of in scores.items()}
+
+
+# ---- all of it ----
+
+
+def run_self_test(
+    folder: str | Path, *, steps: int = STEPS, seed: int = 1, measured: int = MEASURED, bootstrap: int = 1000
+) -> dict:
+    """Train, attribute, and judge methods and metrics.
+
+    Args:
+        folder: for text and model; an empty one, or that of an earlier run with the same `steps` and `seed`.
+        steps: of the training.
+        seed: of the model, of its training and of all draws. The data are always the same.
+        measured: how many test pairs faithfulness is measured on.
+        bootstrap: resamples for each interval.
+
+    Returns:
+        What the training says of itself, `training`, and what `judge` finds.
+    """
+    folder, pairs = Path(folder), planted_pairs()
+    training = train_planted(folder, pairs, steps, seed)
+    model, tokenizer = load_seq2seq(folder / "model", dtype="float32")
+    model.set_attn_implementation("eager")  # the fastest for sources as short as these
+    return {"training": training, **judge(model.eval(), tokenizer, pairs, seed, measured, bootstrap)}
+
+
+def judge(
+    model,
+    tokenizer,
+    pairs: Mapping[str, Sequence[AlignedPair]],
+    seed: int = 0,
+    measured: int = MEASURED,
+    bootstrap: int = 1000,
+) -> dict:
+    """Judge methods and metrics by what they say of a translator.
+
+    Args:
+        model, tokenizer: the translator, in evaluation mode.
+        pairs: `train`, from which words are drawn, `dev` and `test`; see `planted_pairs`.
+        seed, measured, bootstrap: see `run_self_test`.
+
+    Returns:
+        All of test: `methods`, see `judge_methods`; `best_method`, the one that is most accurate on the links of dev;
+        `faithfulness`: method -> operator -> measure -> value, interval, circular; `metrics`: see `judge_metrics`;
+        `operator_agreement`: two operators -> Kendall's tau.
+    """
+    dev, test = (Task.of(pairs[name]) for name in ("dev", "test"))
+    on_dev = _accuracies(judge_methods(dev, method_scores(model, tokenizer, dev), bootstrap=0))
+    scores = method_scores(model, tokenizer, test)
+    methods = judge_methods(test, scores, bootstrap, seed)
+    few, some = test.first(measured), {name: of[:measured] for name, of in scores.items()}
+    frequencies = Counter(word for pair in pairs["train"] for word in pair.source)
+    options = {"frequencies": frequencies, "seed": seed, "batch_size": _BATCH}
+    found = judged_faithfulness(model, tokenizer, few, some, bootstrap, **options)
+    effects = word_effects(model, tokenizer, few.sources, few.targets, **options)
+    agreement = operator_agreement((one.effects for one in effects), OPERATORS, bootstrap=bootstrap, seed=seed)
+    return {
+        "methods": {name: {kind: asdict(of) for kind, of in kinds.items()} for name, kinds in methods.items()},
+        "best_method": max(on_dev, key=on_dev.get),
+        "faithfulness": {"signature": found.signature, "methods": _table(found)},
+        "metrics": judge_metrics(found, _accuracies(methods)),
+        "operator_agreement": {"+".join(both): asdict(tau) for both, tau in agreement.items()},
+    }
+
+
+def _accuracies(methods: Mapping[str, Mapping[str, PlantedScore]]) -> dict[str, float]:
+    return {name: by_kind["links"].accuracy for name, by_kind in methods.items()}
+
+
+def _table(found: Faithfulness) -> dict[str, dict[str, dict[str, dict]]]:
+    return {
+        method: {
+            operator: {measure: asdict(found.score(method, operator, measure)) for measure in found.measures}
+            for operator in found.operators
+        }
+        for method in found.sums
+    }

@@ -1,0 +1,161 @@
+"""Means, intervals and verdicts of faithfulness, and Kendall's tau, against counts by hand."""
+
+import math
+
+import numpy as np
+import pytest
+
+from hf_attncal.metrics.faithfulness import faithfulness, kendall_tau, operator_agreement
+
+OPERATORS, MEASURES = ("replace", "hide", "unk"), ("comprehensiveness", "sufficiency")
+
+
+def falls_of(means: dict[str, list[float]], pairs: int = 30, noise: float = 0.5) -> list[dict[str, np.ndarray]]:
+    """Comprehensiveness of each method around a mean for each operator; sufficiency is its negative."""
+    generator = np.random.default_rng(0)
+    found = []
+    for _ in range(pairs):
+        words = int(generator.integers(1, 6))
+        shared = generator.normal(size=(len(OPERATORS), words))  # what is hard for one is hard for all
+        found.append({})
+        for name, of in means.items():
+            values = np.array(of)[:, None] + shared + noise * generator.normal(size=shared.shape)
+            found[-1][name] = np.stack([values, -values], axis=1)
+    return found
+
+
+def score_of(means, **options):
+    return faithfulness(falls_of(means), OPERATORS, MEASURES, targets="reference", **options)
+
+
+def test_means_are_over_target_words():
+    falls = [{"a": np.array([[[1.0, 2.0, 3.0]]])}, {"a": np.array([[[10.0]]])}]
+    found = faithfulness(falls, ("replace",), ("comprehensiveness",), targets="output", bootstrap=0)
+    score = found.score("a")
+    assert (score.value, score.interval, score.circular) == (4.0, None, False)
+    assert "targets:output|operators:replace|n:2" in found.signature
+
+
+def test_intervals_hold_the_mean_and_differences_are_paired():
+    found = score_of({"a": [1.0, 1.0, 1.0], "b": [0.7, 0.7, 0.7]})
+    single = found.score("a")
+    low, high = single.interval
+    assert low < single.value < high
+    difference = found.difference("a", "b")
+    assert difference.value == pytest.approx(found.score("a").value - found.score("b").value)
+    assert difference.interval[0] < difference.value < difference.interval[1]
+    assert difference.interval[1] - difference.interval[0] < (high - low) / 2
+    turned = found.difference("b", "a")
+    assert turned.value == -difference.value
+    assert turned.interval == pytest.approx((-difference.interval[1], -difference.interval[0]))
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "better"),
+    [
+        ([2.0, 2.0, 2.0], [0.0, 0.0, 0.0], "first"),
+        ([0.0, 0.0, 0.0], [2.0, 2.0, 2.0], "second"),
+        ([2.0, 0.0, 2.0], [0.0, 2.0, 0.0], None),  # signs differ
+        ([2.0, 0.0, 2.0], [0.0, 0.0, 0.0], None),  # one interval contains 0
+    ],
+)
+@pytest.mark.parametrize("measure", MEASURES)
+def test_a_verdict_needs_all_operators(first, second, better, measure):
+    verdict = score_of({"first": first, "second": second}).verdict("first", "second", measure)
+    assert verdict.better == better
+    assert tuple(verdict.by_operator) == OPERATORS
+    assert verdict.circular == ()
+
+
+def test_operators_that_are_circular_for_a_method_have_no_say():
+    means = {"contribution": [0.0, 5.0, 0.0], "attention": [2.0, 2.0, 2.0], "occlusion": [2.0, 2.0, 9.0]}
+    found = score_of(means)
+    verdict = found.verdict("contribution", "attention")
+    assert (verdict.better, verdict.circular) == ("attention", ("hide",))
+    assert verdict.by_operator["hide"].circular
+    assert not verdict.by_operator["unk"].circular
+    assert found.score("contribution", "hide").circular
+    assert not found.score("attention", "hide").circular
+    assert found.verdict("occlusion", "contribution").circular == ("hide", "unk")
+    assert score_of(means, circular={}).verdict("contribution", "attention").better is None
+
+
+def test_no_verdict_where_every_operator_is_circular():
+    found = score_of({"a": [1.0] * 3, "b": [0.0] * 3}, circular={"a": OPERATORS})
+    assert found.verdict("a", "b").better is None
+
+
+# ---- Kendall's tau ----
+
+
+def slow_tau(first: list[float], second: list[float]) -> float:
+    """tau-b by its definition."""
+    concordant = discordant = untied_first = untied_second = 0
+    for i in range(len(first)):
+        for j in range(i):
+            product = (first[i] - first[j]) * (second[i] - second[j])
+            concordant, discordant = concordant + (product > 0), discordant + (product < 0)
+            untied_first += first[i] != first[j]
+            untied_second += second[i] != second[j]
+    both = untied_first * untied_second
+    return (concordant - discordant) / math.sqrt(both) if both else math.nan
+
+
+def test_tau_is_that_of_its_definition():
+    generator = np.random.default_rng(0)
+    for size in (1, 2, 5, 9):
+        first, second = generator.integers(0, 5, size=(2, 3, 4, size)).astype(float)
+        expected = [[slow_tau(*rows) for rows in zip(*both, strict=True)] for both in zip(first, second, strict=True)]
+        np.testing.assert_allclose(kendall_tau(first, second), expected, atol=1e-12)
+    assert kendall_tau(np.array([1.0, 2.0, 3.0]), np.array([3.0, 2.0, 1.0])) == -1
+
+
+def test_agreement_is_the_mean_over_target_words_that_have_a_tau():
+    one = np.array([[[1.0, 2.0, 3.0], [1.0, 1.0, 1.0]], [[1.0, 2.0, 3.0], [1.0, 2.0, 3.0]]])
+    two = np.array([[[1.0, 2.0, 3.0]], [[3.0, 2.0, 1.0]]])
+    found = operator_agreement([one, two, one], ("replace", "hide"), bootstrap=50)
+    assert list(found) == [("replace", "hide")]
+    assert found["replace", "hide"].value == pytest.approx((1 - 1 + 1) / 3)
+    low, high = found["replace", "hide"].interval
+    assert low < high
+    assert math.isnan(operator_agreement([one[:, 1:]], ("replace", "hide"))["replace", "hide"].value)
+
+
+# ---- errors ----
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"falls": []}, "those of a pair at least, got none"),
+        ({"operators": ("hide",)}, r"must be \(1 operators, 2 measures, target words\), got \(3, 2,"),
+        ({"targets": "gold"}, "`targets` must be 'reference' or 'output'"),
+        ({"bootstrap": -1}, "`bootstrap` must be >= 0"),
+    ],
+)
+def test_what_is_refused(changes, message):
+    given = {"falls": falls_of({"a": [0.0] * 3}), "operators": OPERATORS, "measures": MEASURES, "targets": "reference"}
+    with pytest.raises(ValueError, match=message):
+        faithfulness(**given | changes)
+
+
+def test_pairs_of_other_methods_and_unknown_names_are_refused():
+    falls = falls_of({"a": [0.0] * 3}, pairs=1) + falls_of({"b": [0.0] * 3}, pairs=1)
+    with pytest.raises(ValueError, match=r"`falls` of pair 2 are of \['b'\]"):
+        faithfulness(falls, OPERATORS, MEASURES, targets="reference")
+    found = score_of({"a": [0.0] * 3})
+    with pytest.raises(ValueError, match="`operator` must be one of replace, hide, unk, got 'delete'"):
+        found.score("a", "delete")
+    with pytest.raises(ValueError, match="`method` must be one of a, got 'b'"):
+        found.verdict("a", "b")
+
+
+def test_agreement_of_one_operator_or_of_nothing_is_refused():
+    with pytest.raises(ValueError, match="two at least"):
+        operator_agreement([], ("hide",))
+    with pytest.raises(ValueError, match="got none"):
+        operator_agreement([], ("hide", "unk"))
+    with pytest.raises(ValueError, match="of pair 1 must be of 2 operators, got 1"):
+        operator_agreement([np.zeros((1, 2, 2))], ("hide", "unk"))
+    with pytest.raises(ValueError, match="one shape"):
+        kendall_tau(np.zeros(2), np.zeros(3))

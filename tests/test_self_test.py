@@ -1,0 +1,159 @@
+"""The self-test: truths, methods and measures that are known to be right or wrong, and a run of a few steps."""
+
+import numpy as np
+import pytest
+import torch
+from seq2seq_helpers import bpe_tokenizer, text_model
+
+from hf_attncal import DiscreteTransformerConfig, DiscreteTransformerForCausalLM, self_test
+from hf_attncal.analysis.faithfulness import measures
+from hf_attncal.data.synthetic.english_german import AlignedPair, generate_pairs
+from hf_attncal.data.synthetic.stack_language import VOCABULARY, generate_sequences, true_dependencies
+from hf_attncal.data.tokenizer import LANGUAGE_TOKENS, train_word_tokenizer
+from hf_attncal.metrics.faithfulness import faithfulness
+from hf_attncal.self_test import CHANCE, ORACLE, Task, judge_methods, judge_metrics, judge_stack, judged_faithfulness
+
+OPERATORS = ("replace", "hide")
+
+
+@pytest.fixture(scope="module")
+def task() -> Task:
+    return Task.of([pair for pair in generate_pairs(60, seed=3) if len(pair.source) < 8][:6])
+
+
+def random_scores(task: Task, seed: int = 0) -> list[np.ndarray]:
+    generator = np.random.default_rng(seed)
+    return [generator.random(truth.shape) for truth in task.truths["links"]]
+
+
+# ---- truths ----
+
+
+def test_truths_are_links_and_copies_without_punctuation():
+    pair = AlignedPair(("Bolu", "sees", "."), ("heute", "sieht", "Bolu", "."), frozenset({(0, 2), (1, 1), (2, 3)}))
+    task = Task.of([pair])
+    assert (task.sources, task.targets) == (["Bolu sees ."], ["heute sieht Bolu ."])
+    assert np.argwhere(task.truths["links"][0]).tolist() == [[1, 1], [2, 0]]
+    assert np.argwhere(task.truths["copies"][0]).tolist() == [[2, 0]]
+
+
+def test_the_truth_is_recovered_and_random_scores_are_as_good_as_chance(task):
+    judged = judge_methods(task, {"truth": task.truths["links"], "none": random_scores(task)}, bootstrap=50)
+    assert judged["truth"]["links"].accuracy == judged["truth"]["links"].auc == 1
+    low, high = judged["none"]["links"].intervals["accuracy"]
+    assert low < judged["none"]["links"].by_chance < high
+    assert judged["truth"]["copies"].accuracy == 1
+
+
+# ---- measures ----
+
+
+def test_only_target_words_whose_link_is_known_are_measured(task):
+    options = {"operators": ("unk",), "cuts": (1,), "soft": False}
+    found = judged_faithfulness(
+        text_model("marian", "stock"), bpe_tokenizer(), task, {CHANCE: random_scores(task)}, bootstrap=0, **options
+    )
+    assert sorted(found.words) == sorted(int(truth.any(axis=1).sum()) for truth in task.truths["links"])
+    assert found.sums[ORACLE].shape == (6, 1, len(measures((1,), soft=False)))
+    assert found.targets == "reference"
+
+
+def made_up(means: dict[str, float]) -> dict:
+    """What `judge_metrics` says of methods whose comprehensiveness and sufficiency are both around a mean."""
+    generator = np.random.default_rng(0)
+    falls = [{name: mean + 0.3 * generator.normal(size=(2, 2, 4)) for name, mean in means.items()} for _ in range(30)]
+    found = faithfulness(falls, OPERATORS, ("comprehensiveness", "sufficiency"), targets="reference", bootstrap=200)
+    return judge_metrics(found, {"contribution": 0.9, "attention": 0.6, CHANCE: 0.2})
+
+
+def test_a_measure_is_usable_where_the_truth_is_better_than_random_scores():
+    judged = made_up({ORACLE: 2.0, "contribution": 1.5, "attention": 1.0, CHANCE: 0.0})["replace"]
+    assert judged["comprehensiveness"]["usable"]
+    assert judged["comprehensiveness"]["tau"] == 1
+    assert not judged["sufficiency"]["usable"]  # there the lower is the better
+    assert judged["sufficiency"]["tau"] == -1
+    assert judged["sufficiency"]["above_random"] == pytest.approx(2.0, abs=0.1)
+
+
+def test_a_measure_that_cannot_tell_is_not_usable():
+    judged = made_up({ORACLE: 0.0, "contribution": 0.0, "attention": 0.0, CHANCE: 0.0})
+    for of in judged["hide"].values():
+        assert not of["usable"]
+        assert of["interval"][0] < 0 < of["interval"][1]
+
+
+def test_circular_results_are_not_ranked():
+    judged = made_up({ORACLE: 2.0, "contribution": 0.5, "attention": 1.0, CHANCE: 0.0})
+    assert judged["replace"]["comprehensiveness"]["tau"] == pytest.approx(1 / 3)
+    assert judged["hide"]["comprehensiveness"]["tau"] == 1  # without contribution
+
+
+# ---- the stack language ----
+
+
+@pytest.fixture(scope="module")
+def stack():
+    special = [token for token in LANGUAGE_TOKENS if token != "</s>"]
+    tokenizer = train_word_tokenizer([" ".join(VOCABULARY)], 20, special_tokens=special)
+    torch.manual_seed(0)
+    sizes = {"d_model": 8, "decoder_layers": 2, "decoder_attention_heads": 2, "decoder_ffn_dim": 8}
+    tokens = {"pad_token_id": tokenizer.pad_token_id, "bos_token_id": tokenizer.bos_token_id, "eos_token_id": None}
+    config = DiscreteTransformerConfig(vocab_size=len(tokenizer), hard_attention=False, **sizes, **tokens)
+    return DiscreteTransformerForCausalLM(config).double().eval(), tokenizer
+
+
+def test_the_stack_language_is_judged_without_the_token_read_last():
+    sequences = generate_sequences(30, seed=1, length=12)
+    truths = true_dependencies(sequences)
+    near = -np.abs(np.arange(12)[:, None] - np.arange(12)).astype(float)
+    judged = judge_stack(sequences, {"truth": truths.astype(float), "nearest": [near] * 30}, bootstrap=20)
+    assert judged["truth"].pooled_auc == 1
+    assert judged["nearest"].accuracy == judged["nearest"].auc == 1
+    assert judged["nearest"].pooled_auc < 1
+    current = np.eye(12)
+    assert judge_stack(sequences, {"current": [current] * 30}, bootstrap=0)["current"].auc == 0.5
+
+
+def test_effects_of_symbols_are_those_of_every_sequence_read_alone(stack):
+    model, tokenizer = stack
+    sequences = generate_sequences(2, seed=4, length=6)
+    found = self_test.stack_scores(model, tokenizer, sequences)
+    assert {name: [of.shape for of in values] for name, values in found.items()} == dict.fromkeys(
+        ("fields", "attention", "occlusion", "nearest", "random"), [(6, 6)] * 2
+    )
+
+    @torch.no_grad()
+    def log_probability(read: list[str], symbol: str) -> float:
+        ids = torch.tensor([tokenizer.convert_tokens_to_ids(["<s>", *read])])
+        return float(model(ids).logits[0, -1].log_softmax(-1)[tokenizer.convert_tokens_to_ids(symbol)])
+
+    symbols = sequences[1].split()
+    for number, symbol in enumerate(symbols):
+        read = symbols[:number]
+        for place in range(number):
+            others = [other for other in VOCABULARY if other != read[place]]
+            after = [log_probability([*read[:place], other, *read[place + 1 :]], symbol) for other in others]
+            expected = log_probability(read, symbol) - sum(after) / len(after)
+            assert found["occlusion"][1][number, place + 1] == pytest.approx(expected, abs=1e-10)
+    assert not np.triu(found["occlusion"][1], k=1).any()
+    assert not np.triu(found["attention"][1], k=1).any()
+
+
+# ---- all of it ----
+
+
+def test_a_run_of_a_few_steps(tmp_path, monkeypatch):
+    monkeypatch.setattr(self_test, "SENTENCES", {"train": 80, "dev": 4, "test": 4})
+    small = {"vocab_size: 800": "vocab_size: 150", "d_model: 128": "d_model: 16", "ffn_dim: 256": "ffn_dim: 16"}
+    settings = self_test.SETTINGS
+    for old, new in small.items():
+        settings = settings.replace(old, new)
+    monkeypatch.setattr(self_test, "SETTINGS", settings)
+    found = self_test.run_self_test(tmp_path / "run", steps=2, measured=2, bootstrap=20)
+    assert found["training"]["steps"] == 2
+    assert {"attention", "attention@layer0", "contribution@layer1", "alti", "random"} <= found["methods"].keys()
+    assert found["best_method"] in found["methods"]
+    assert found["faithfulness"]["methods"]["contribution"]["hide"]["comprehensiveness"]["circular"]
+    assert found["faithfulness"]["methods"]["contribution@layer1"]["hide"]["comprehensiveness"]["circular"]
+    assert tuple(found["metrics"]["replace"]) == measures()
+    assert len(found["operator_agreement"]) == 6
