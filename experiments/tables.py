@@ -94,7 +94,7 @@ def sweep(pattern: str, field: str, title: str) -> str:
 
 
 def benchmark(name: str, columns: dict[str, str], variants: str = "attention") -> str:
-    """Ratios for every committed device; `columns` gives the key of each heading's number, `variants` the first one."""
+    """Ratios for every committed device; `columns`: key of each heading's number; `variants`: the first heading."""
     rows = []
     for result in read_all(f"benchmark_{name}_*").values():
         for variant, measured in result["variants"].items():
