@@ -364,6 +364,30 @@ def copying() -> Iterator[dict]:
             yield repeated(f"copy/speed/{name}", "times", file, result, "variants", "default", *keys)
 
 
+def self_test() -> Iterator[dict]:
+    """Percent of planted links that each attribution method recovers, and the nats that its words are worth."""
+    runs = read_all("analysis/self_test_seed*")
+    if not runs:
+        return
+    seeds = [run["config"]["seed"] for run in runs.values()]
+    methods = list(next(iter(runs.values()))["methods"])
+    planted = {
+        method: {at(file, "methods", method, "links", "accuracy"): _planted(run, method) for file, run in runs.items()}
+        for method in methods
+    }
+    planted["best_method"] = {
+        at(file, "methods", run["best_method"], "links", "accuracy"): _planted(run, run["best_method"])
+        for file, run in runs.items()
+    }
+    for method, scored in planted.items():
+        yield percentage(f"analysis/selftest/{method}/accuracy", scored, "accuracy", seeds=seeds)
+
+
+def _planted(run: dict, method: str) -> dict:
+    score = run["methods"][method]["links"]
+    return score | {"interval": score["intervals"]["accuracy"]}
+
+
 def recurrent_labels(settings: Collection[str]) -> dict[str, str]:
     """What tables and pictures call each of these settings, in their order; one that they do not know by its name."""
     known = {setting: label for setting, label in RECURRENT.items() if setting in settings}
@@ -452,5 +476,18 @@ def faults() -> Iterator[dict]:
 
 def collect() -> list[dict]:
     """Every headline that has a result."""
-    areas = (calibration, adapter, aligner, discrete, chunking, recurrent, copying, defaults, speed, demo, faults)
+    areas = (
+        calibration,
+        adapter,
+        aligner,
+        discrete,
+        chunking,
+        recurrent,
+        copying,
+        self_test,
+        defaults,
+        speed,
+        demo,
+        faults,
+    )
     return [figure for area in areas for figure in area()]

@@ -71,7 +71,7 @@ def test_headlines_are_the_numbers_of_their_sources():
                 assert kind in ("interval_95", "extremes")
                 assert spread[0] <= figure["value"] <= spread[1], figure["name"]
         generated = figure["unit"] in ("BLEU", "ROUGE")
-        measured = figure["name"].endswith(("_aer", "/f1", "/alignment_accuracy")) or "/aer_" in figure["name"]
+        measured = figure["name"].endswith(("_aer", "/f1", "accuracy")) or "/aer_" in figure["name"]
         difference = "_minus_" in figure["name"] and not generated
         assert bool(figure["signature"]) == (generated or (measured and not difference)), figure["name"]
 
@@ -345,3 +345,23 @@ def test_faults(tables, results):
     assert {figure["name"]: figure["value"] for figure in tables.collect()} == {
         f"faults/{measure}": value for measure, value in totals.items()
     }
+
+
+def test_planted_links_that_methods_recover(tables, results):
+    """The best method of each seed is the one that its own dev has chosen."""
+    (results / "analysis").mkdir()
+    for seed, best, values in ((1, "alti", (0.8, 0.9)), (2, "attention", (0.6, 0.5))):
+        methods = {
+            name: {"links": {"accuracy": value, "intervals": {"accuracy": [0.1, 0.95]}, "signature": "P"}}
+            for name, value in zip(("attention", "alti"), values, strict=True)
+        }
+        run = {"config": {"seed": seed}, "methods": methods, "best_method": best}
+        (results / "analysis" / f"self_test_seed{seed}.json").write_text(json.dumps(run))
+    found = {figure["name"]: figure for figure in tables.collect()}
+    assert found["analysis/selftest/attention/accuracy"]["value"] == pytest.approx(70)
+    best = found["analysis/selftest/best_method/accuracy"]
+    assert (best["value"], best["seeds"], best["signature"]) == (pytest.approx(75), [1, 2], "P")
+    assert best["source"] == [
+        "results/analysis/self_test_seed1.json#/methods/alti/links/accuracy",
+        "results/analysis/self_test_seed2.json#/methods/attention/links/accuracy",
+    ]
