@@ -31,6 +31,13 @@ def markdown(header: list[str], rows: list[list[str]]) -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
+def table(header: list[str], rows: list[list[str]], note: str = "") -> str:
+    """A Markdown table with a line below it, or that nothing has been run."""
+    if not rows:
+        return f"{NOT_RUN}\n"
+    return markdown(header, rows) + (f"\n{note}\n" if note else "")
+
+
 def percent_with_interval(value: float, interval: list[float] | None) -> str:
     """`8.1 (7.2 to 9.0)`, in percent."""
     if interval is None:

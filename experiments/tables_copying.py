@@ -2,7 +2,7 @@
 
 import statistics
 
-from committed import NOT_RUN, conditions, markdown, mean_and_spread, ratio, read_all
+from committed import NOT_RUN, conditions, markdown, mean_and_spread, ratio, read_all, table
 from headlines import COPYING
 
 MEASURES = {"rouge1": "ROUGE-1", "rouge2": "ROUGE-2", "rougeL": "ROUGE-L"}
@@ -41,7 +41,7 @@ def rouge() -> str:
                 mean_and_spread([run["wall_seconds"] / 60 for run in found], digits=0),
             ]
         )
-    return _table(["", *MEASURES.values(), "ROUGE-1, each seed", "minutes"], rows, " and ".join(signatures))
+    return table(["", *MEASURES.values(), "ROUGE-1, each seed", "minutes"], rows, " and ".join(signatures))
 
 
 def words() -> str:
@@ -55,7 +55,7 @@ def words() -> str:
                 one["unknown"] = one["unknown_words"] / (one["unknown_words"] + one["written_words"])
             kept = mean_and_spread([words["rouge1_unknown_kept"] for words in found])
             rows.append([label, *(_percent([words[name] for words in found]) for name in SHARES), kept])
-    return _table(["of what is written, percent", *SHARES.values(), "ROUGE-1 with unknown words"], rows, note)
+    return table(["of what is written, percent", *SHARES.values(), "ROUGE-1 with unknown words"], rows, note)
 
 
 def heads() -> str:
@@ -73,7 +73,7 @@ def heads() -> str:
             name = label if len(found[0]["heads"]) == 1 else f"{label}, {stage} calibration"
             others = [statistics.fmean(values) for values in every]
             rows.append([name, _percent(copying), _percent(list(map(max, every))), _percent(others)])
-    return _table(["looks at the word, percent", "head that copies", "best head", "mean of heads"], rows, signature)
+    return table(["looks at the word, percent", "head that copies", "best head", "mean of heads"], rows, signature)
 
 
 def swapped() -> str:
@@ -87,7 +87,7 @@ def swapped() -> str:
             others = [one for run in found for one in run if not one["trained"]]
             groups = ([one["rouge1"] for one in others if (one["layer"] == layer) is same] for same in (True, False))
             rows.append([label, mean_and_spread(own), *(f"{min(g):.1f} to {max(g):.1f}" for g in groups)])
-    return _table(["ROUGE-1 of dev, greedy", "its own head", "others of the layer", "of other layers"], rows)
+    return table(["ROUGE-1 of dev, greedy", "its own head", "others of the layer", "of other layers"], rows)
 
 
 def speed() -> str:
@@ -113,12 +113,6 @@ def _percent(shares: list[float | None] | None) -> str:
     if shares is None or None in shares:
         return "-"
     return mean_and_spread([100 * share for share in shares], 1)
-
-
-def _table(header: list[str], rows: list[list[str]], note: str = "") -> str:
-    if not rows:
-        return f"{NOT_RUN}\n"
-    return markdown(header, rows) + (f"\n{note}\n" if note else "")
 
 
 COPYING_TABLES = {

@@ -5,12 +5,12 @@ import statistics
 from committed import (
     NOT_RUN,
     conditions,
-    markdown,
     mean_and_spread,
     percent_with_interval,
     ratio,
     read,
     read_all,
+    table,
 )
 from headlines import RECURRENT, SUMMARISERS, by_setting, recurrent_labels
 
@@ -20,12 +20,6 @@ TEXTS = ("reference", "generated")
 LINKS = {"attention": "attention", "attention_after": "attention one step later", "uam": "UAM"}
 
 PEERS = {"plain": "plain LSTM", "joeynmt": "JoeyNMT"}  # of benchmarks/recurrent.py
-
-
-def _table(header: list[str], rows: list[list[str]], signature: str = "") -> str:
-    if not rows:
-        return f"{NOT_RUN}\n"
-    return markdown(header, rows) + (f"\n{signature}\n" if signature else "")
 
 
 def rouge() -> str:
@@ -46,7 +40,7 @@ def rouge() -> str:
                 mean_and_spread([run["wall_seconds"] / 60 for run in found], digits=0),
             ]
         )
-    return _table(["", *ROUGE.values(), "ROUGE-1, to seass (each seed)", "minutes"], rows, signature)
+    return table(["", *ROUGE.values(), "ROUGE-1, to seass (each seed)", "minutes"], rows, signature)
 
 
 def copies() -> str:
@@ -73,7 +67,7 @@ def copies() -> str:
             rows.append([label, f"{100 * baselines[name]:.1f}", "-", "-"])
         signature = f"{baselines['copies']:,} copies among {baselines['target_words']:,} words; {signature}"
     header = ["aligned with what they copy, percent", "reference", "first seed (95 %)", "generated"]
-    return _table(header, rows, signature)
+    return table(header, rows, signature)
 
 
 def translation() -> str:
@@ -98,7 +92,7 @@ def translation() -> str:
         )
     # Marian alone says nothing here.
     header = ["attention", "dev BLEU", "test BLEU", "dev perplexity", "million parameters", "steps", "minutes"]
-    return _table(header, rows if len(rows) > 1 else [], signature)
+    return table(header, rows if len(rows) > 1 else [], signature)
 
 
 def lengths() -> str:
@@ -110,7 +104,7 @@ def lengths() -> str:
         header = [f"{runs[0]['from']} to {runs[0]['to']}" for runs in groups]
         means = [f"{statistics.fmean(run['bleu'] for run in runs):.1f}" for runs in groups]
         rows.append([label, *means])
-    return _table(["words of the source", *header], rows)
+    return table(["words of the source", *header], rows)
 
 
 def gold_links() -> str:
@@ -128,7 +122,7 @@ def gold_links() -> str:
                 test = percent_with_interval(row["test"]["aer"], row["test"]["interval"])
                 label = f"{setting}, {pair}, {run['steps']:,} steps: {name}"
                 rows.append([label, f"{100 * row['dev']['aer']:.1f}", test, place])
-    return _table(["model", "dev AER", "test AER (95 %)", "chosen on dev"], rows)
+    return table(["model", "dev AER", "test AER (95 %)", "chosen on dev"], rows)
 
 
 def speed() -> str:
@@ -148,9 +142,7 @@ def speed() -> str:
             [switch, *(ratio(cost[what]["time_ratio"]) for what in timed)]
             for switch, cost in result["switches"].items()
         ]
-        text += (
-            f"{_table(['times as fast', *columns], rows)}\n{_table(['time over that of `fed`', *columns], costs)}\n"
-        )
+        text += f"{table(['times as fast', *columns], rows)}\n{table(['time over that of `fed`', *columns], costs)}\n"
         text += f"{conditions(result)}; beam {config['beams']}, {config['new_tokens']} steps\n"
     return text or f"{NOT_RUN}\n"
 

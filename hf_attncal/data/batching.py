@@ -27,6 +27,16 @@ def padded(rows: Sequence[Sequence[int] | np.ndarray], value: int) -> tuple[Tens
     return torch.from_numpy(filled), torch.from_numpy(mask.astype(np.int64))
 
 
+def beginning(row: list, longest: int | None) -> list:
+    """The first tokens of a text, or what belongs to them, and the last, which ends it; `longest` at most.
+
+    Args:
+        row: of the whole text.
+        longest: None for no such limit.
+    """
+    return row if longest is None or len(row) <= longest else [*row[: longest - 1], row[-1]]
+
+
 def batches_by_length(
     lengths: Sequence[int] | Sequence[tuple[int, ...]], batch_size: int | None = None, max_tokens: int | None = None
 ) -> Iterator[list[int]]:

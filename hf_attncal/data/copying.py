@@ -8,6 +8,8 @@ import torch
 from transformers import PreTrainedTokenizerBase
 from transformers.utils import logging
 
+from .batching import beginning
+
 logger = logging.get_logger(__name__)
 
 
@@ -39,13 +41,6 @@ class CopyTokenizer:
         """That of a model whose configuration this is; None for one without slots."""
         return cls(tokenizer, config) if getattr(config, "max_copied_tokens", 0) else None
 
-    @property
-    def about_left_unknown(self) -> str:
-        return (
-            f"Unknown words of sources without a slot: {self.left_unknown} (raise `max_copied_tokens`, now "
-            f"{self.slots}, to copy them)."
-        )
-
     def source(self, text: str, longest: int | None = None) -> dict[str, list]:
         """One source; see `sources`."""
         return {name: of_sources[0] for name, of_sources in self.sources([text], longest).items()}
@@ -65,8 +60,7 @@ class CopyTokenizer:
         found = {name: [] for name in names}
         for ids, surfaces in self._read(texts, "text"):
             length = len(ids)
-            if longest is not None and length > longest:
-                ids, surfaces = ([*row[: longest - 1], row[-1]] for row in (ids, surfaces))
+            ids, surfaces = beginning(ids, longest), beginning(surfaces, longest)
             unknown = dict.fromkeys(surface for surface in surfaces if surface is not None)
             words = list(unknown)[: self.slots]
             if len(unknown) > len(words):

@@ -21,6 +21,7 @@ from datasets import Dataset, Features, Value, concatenate_datasets, load_datase
 from datasets.fingerprint import generate_random_fingerprint
 from transformers import PreTrainedTokenizerBase
 
+from .batching import beginning
 from .copying import CopyTokenizer
 from .pharaoh import Link
 from .text import read_lines, read_pairs
@@ -256,7 +257,7 @@ def tokenize_pairs(
     if eos is None:
         raise ValueError(f"The tokenizer `{tokenizer.name_or_path}` has no `eos_token`; set one before tokenising.")
 
-    truncated = 0
+    truncated, left_before = 0, 0 if copies is None else copies.left_unknown
 
     def encode(sources: list[str], targets: list[str], _: list[int]) -> dict[str, list]:
         nonlocal truncated
@@ -267,7 +268,7 @@ def tokenize_pairs(
                 for text in ({"text": sources}, {"text_target": targets})
             )
             lengths = list(map(len, read))
-            made = {"input_ids": [_beginning(ids, max_source_length) for ids in read], "labels": labels}
+            made = {"input_ids": [beginning(ids, max_source_length) for ids in read], "labels": labels}
         else:
             read = copies.sources(sources, max_source_length)
             lengths, labels = read["length"], copies.targets(targets, read["copied_words"])
@@ -286,14 +287,13 @@ def tokenize_pairs(
     if truncated:
         report = replace(report, truncated=truncated)
         warnings.warn(report.about_truncated, stacklevel=2)
-    if copies is not None and copies.left_unknown:
-        warnings.warn(copies.about_left_unknown, stacklevel=2)
+    if copies is not None and (unknown := copies.left_unknown - left_before):
+        warnings.warn(
+            f"Unknown words of sources without a slot: {unknown} (raise `max_copied_tokens`, now {copies.slots}, to "
+            "copy them).",
+            stacklevel=2,
+        )
     return tokenized, report
-
-
-def _beginning(ids: list[int], longest: int | None) -> list[int]:
-    """The first tokens of a text and its last, which ends it; at most `longest`."""
-    return ids if longest is None or len(ids) <= longest else [*ids[: longest - 1], ids[-1]]
 
 
 def tokenize_plain(

@@ -7,6 +7,7 @@ from itertools import groupby
 import torch
 from torch import Tensor
 
+from hf_attncal.data.batching import beginning
 from hf_attncal.data.words import NO_WORD, text_and_word_ids, tokenize_words
 
 
@@ -67,7 +68,7 @@ def words_of_sources(
     for line, (read, whole) in zip(tokenized, lengths, strict=True):
         words = [None if word == NO_WORD else word for word in line.word_ids.tolist()]
         words += [None] * ((whole or read) - len(words))  # an end of sentence that the tokenizer does not add
-        yield words if whole is None else [*words[: read - 1], words[-1]]
+        yield beginning(words, None if whole is None else read)
 
 
 def words_of_text(

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 from tqdm.auto import tqdm
 
-from hf_attncal.data.batching import batches_by_length, padded
+from hf_attncal.data.batching import batches_by_length, beginning, padded
 from hf_attncal.data.copying import CopyTokenizer, decode_copied
 from hf_attncal.data.pharaoh import Link
 
@@ -263,8 +263,7 @@ def _encode(
     if copies is None:
         indices, ids = _token_ids(tokenizer, lines, prefix)
         lengths = list(map(len, ids))
-        # The end of sentence stays.
-        columns = [[row if len(row) <= limit else [*row[: limit - 1], row[-1]] for row in ids]]
+        columns = [[beginning(row, limit) for row in ids]]
     else:
         indices = _with_text(lines)
         read = copies.sources([prefix + lines[i] for i in indices], limit)

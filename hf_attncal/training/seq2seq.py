@@ -19,8 +19,7 @@ from hf_attncal.data.copying import CopyTokenizer
 from hf_attncal.data.corpora import TokenizationReport
 from hf_attncal.data.tokenizer import null_token_id
 from hf_attncal.families import TRANSLATORS
-from hf_attncal.inference.generation import longer_than, source_limit
-from hf_attncal.inference.translation import translate_lines
+from hf_attncal.inference.generation import Search, generate_lines, longer_than, source_limit
 from hf_attncal.metrics import records
 from hf_attncal.models.cross_attention import calibration_of
 
@@ -242,7 +241,7 @@ def collator_of(config) -> type[DataCollatorForSeq2Seq]:
 
 
 def evaluate(
-    model, tokenizer, pairs: Dataset, config: Settings, **options: Any
+    model, tokenizer, pairs: Dataset, config: Settings, num_beams: int | None = None, progress: bool = False
 ) -> tuple[list[str], dict[str, float | str]]:
     """What is generated from the sources of `pairs`, and its score; every process does its share, all get the result.
 
@@ -253,18 +252,19 @@ def evaluate(
         tokenizer: its tokenizer.
         pairs: columns "source" and "target".
         config: of the run: its `evaluation`, and whether its `data` truncates sources.
-        options: of `inference.translation.translate_lines`.
+        num_beams: in the place of those of `evaluation`.
+        progress: show a progress bar over sources.
     """
     state, settings = PartialState(), config.evaluation
-    share = translate_lines(
+    beams = settings.num_beams if num_beams is None else num_beams
+    share = generate_lines(
         model,
         tokenizer,
         pairs["source"][state.process_index :: state.num_processes],
+        Search(beams, settings.length_penalty, settings.max_new_tokens),
         batch_size=settings.batch_size,
-        length_penalty=settings.length_penalty,
-        max_new_tokens=settings.max_new_tokens,
         too_long="error" if config.data.max_source_length is None else "truncate",
-        **{"num_beams": settings.num_beams, **options},
+        progress="generating" if progress else None,
     )
     found = [(line.text, line.unknown) for line in share]
     lines = [("", 0)] * len(pairs)

@@ -3,6 +3,7 @@
 import json
 import shutil
 import sys
+import warnings
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -192,6 +193,9 @@ def test_words_behind_the_cut_have_no_slot(corpus):
     assert found["extended_input_ids"][0][:2] == [first, sees]
     assert found["labels"] == [[unknown, sees, first, 0], [unknown, first + 1, first, 0]]
     assert [ids[0] for ids in found["input_ids"]] == [unknown, unknown]
+    with warnings.catch_warnings():  # a next text has a count of its own
+        warnings.simplefilter("error")
+        tokenize_pairs(pairs.select([0]), tokenizer, 12, 6, copies)
 
 
 def test_a_model_has_positions_for_the_sources(corpus, tmp_path):
