@@ -29,6 +29,7 @@ ORDER = (
     ("alignment",),
     ("training",),
     ("demo", "self_test"),
+    ("report",),
     ("cli",),
     ("__main__",),
 )
