@@ -302,7 +302,8 @@ class DataConfig(TextConfig):
         if split != "train" or self.train_pairs is None:
             return text
         if len(text) < self.train_pairs:
-            raise ValueError(f"`data.train_pairs` must be at most the {len(text)} pairs of train, got {self.train_pairs}.")
+            pairs = f"the {len(text)} pairs of train"
+            raise ValueError(f"`data.train_pairs` must be at most {pairs}, got {self.train_pairs}.")
         return text.select(range(self.train_pairs))
 
     def tokenize(
