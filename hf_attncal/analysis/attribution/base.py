@@ -102,7 +102,7 @@ class Method(ABC):
 
     @classmethod
     def choices(cls, model) -> list[dict[str, Any]]:
-        """The options to choose between where gold links are known: layers, heads, signs. The default, `{}`, is first."""
+        """Options to choose between where gold links are known: layers, heads, signs. The default, `{}`, is first."""
         return [{}]
 
     @abstractmethod
