@@ -5,8 +5,8 @@
 
 Each target word is linked to its best source word, in one direction. Scored on test are, of each method, the mean over
 layers and heads, and the layer, head and sign that have the lowest error on dev: see
-`hf_attncal.alignment.attributions`. `_shifted` reads the step after the one that predicts a word. `--points` measures on
-dev what integrated gradients come to with other numbers of points than `--steps`. Written is
+`hf_attncal.alignment.attributions`. `_shifted` reads the step after the one that predicts a word. `--points` measures
+on dev what integrated gradients come to with other numbers of points than `--steps`. Written is
 results/analysis/gold_PAIR_NAME_seedN.json for each model.
 """
 

@@ -184,21 +184,19 @@ def score_attributions(
         raise ValueError("`ways` must have one way of reading at least, got none.")
     resampled = {"bootstrap": bootstrap, "seed": seed}
     found: dict[str, ScoredMethod] = {}
-    for name in sorted(ways, key=lambda name: name != ATTENTION):
-        readings = [(dict(ways[name].options), None)]
-        if dev is not None:
-            options, on_dev, of_mean = choose_options(model, tokenizer, dev, ways[name], **reading)
-            readings = [(readings[0][0], of_mean), (options, on_dev)]
-        scored: list[ScoredReading] = []
-        for options, on_dev in readings:
-            if scored and options == scored[0].options:
-                links = scored[0].links
-            else:
-                links = attribution_links(
-                    model, tokenizer, test.pairs, replace(ways[name], options=options), **reading
-                )
-            scored.append(ScoredReading(options, on_dev, _score(test, links, **resampled), links))
-        result = ScoredMethod(*scored, *[None] * (2 - len(scored)))
+    for name in sorted(ways, key=lambda name: name != ATTENTION):  # with which the others are compared
+        way = ways[name]
+
+        def scored(options: dict[str, Any], on_dev: AlignmentScore | None, way=way) -> ScoredReading:
+            links = attribution_links(model, tokenizer, test.pairs, replace(way, options=options), **reading)
+            return ScoredReading(options, on_dev, _score(test, links, **resampled), links)
+
+        if dev is None:
+            result = ScoredMethod(scored(dict(way.options), None), None)
+        else:
+            options, on_dev, of_mean = choose_options(model, tokenizer, dev, way, **reading)
+            mean = scored(dict(way.options), of_mean)
+            result = ScoredMethod(mean, mean if options == mean.options else scored(options, on_dev))
         found[name] = _compared(result, found.get(ATTENTION), test, resampled)
         finished(name, found[name])
     return {name: found[name] for name in ways}
