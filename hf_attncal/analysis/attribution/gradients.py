@@ -8,8 +8,9 @@ steps of a target.
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -42,6 +43,10 @@ class InputXGradient(Method):
     @classmethod
     def check_model(cls, model) -> None:
         check_embeddings(model)
+
+    @classmethod
+    def choices(cls, model) -> list[dict[str, Any]]:
+        return [{}, {"norm": True}]
 
     def scores(self, model, tokenizer, batch: Batch) -> Scores:
         return self._along_path(model, batch, [(1.0, 1.0)], None)
@@ -111,6 +116,14 @@ class LayerGradientXActivation(Method):
     @classmethod
     def check_model(cls, model) -> None:
         check_embeddings(model)
+
+    @classmethod
+    def choices(cls, model) -> list[dict[str, Any]]:
+        layers: list[dict[str, Any]] = [{}]
+        with suppress(ValueError):  # of others what the decoder attends to is all there is
+            check_blocks(model)
+            layers += [{"layer": layer} for layer in range(len(model.get_encoder().layers))]
+        return [options | norm for options in layers for norm in ({}, {"norm": True})]
 
     def check(self, model) -> None:
         if self.layer is not None:
