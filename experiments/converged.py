@@ -1,12 +1,12 @@
 """Does calibration help a model that is trained out? Each model beside the baseline of its seed, on dev and test.
 
-    python experiments/converged.py multi30k --data DIR/multi30k --model baseline=runs/baseline1 --model gated=runs/gated1 ...
-    python experiments/converged.py dermit-derm --data DIR/dermit-derm --model baseline=runs/r1 ...
+    python experiments/converged.py multi30k --data DIR/multi30k --model baseline=runs/baseline1 \
+        --model gated=runs/gated1 ...
 
-A model is the folder of a finished training by `configs/translation/multi30k_converged_*.yaml` or `dermit_*.yaml`, given
-once for each seed. Written is results/converged/<corpus>/paired.json: BLEU of the translations that the training has left
-in its folder, and sacreBLEU's paired bootstrap against the baseline. `--name` names another folder of results/converged,
-such as `multi30k_5000` of models that had 5,000 pairs.
+A model is the folder of a finished training by `configs/translation/multi30k_converged_*.yaml` or `dermit_*.yaml`,
+given once for each seed. Written is results/converged/<corpus>/paired.json: BLEU of the translations that the training
+has left in its folder, and sacreBLEU's paired bootstrap against the baseline. `--name` names another folder of
+results/converged, such as `multi30k_5000` of models that had 5,000 pairs.
 """
 
 import argparse
