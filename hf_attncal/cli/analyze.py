@@ -1,18 +1,20 @@
 """`attncal analyze`: when the attention of a model can be believed, as text, files and one page."""
 
 import argparse
-from collections.abc import Sequence
-from contextlib import ExitStack
+import os
+import sys
+import textwrap
+from contextlib import ExitStack, redirect_stdout
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from .common import CommandError, add_model_options, at_least, check_folder, check_readable, positive
 from .generation import load_model
-from .messages import LOG, job_progress
+from .messages import job_progress
 from .streams import check_files
 
 _LOOKED_AT = 500  # pairs of a text that is a probe's, too
-_LITTLE = 2000  # pairs from which a probe learns little
+_LEAST = 500  # pairs that a probe learns from
 
 
 def add_analyze(commands: argparse._SubParsersAction) -> None:
@@ -40,7 +42,11 @@ def add_analyze(commands: argparse._SubParsersAction) -> None:
         "--target", metavar="FILE", help="their translations; without it, what MODEL writes, with 4 beams"
     )
     text.add_argument("--pairs", type=positive, help="look at the first N pairs alone")
-    text.add_argument("--tags", metavar="FILE", help="parts of speech: a tag for each word of --target, as many lines")
+    text.add_argument(
+        "--tags",
+        metavar="FILE",
+        help="parts of speech: a file with a tag for each word of --target, as many lines, or spacy:NAME, a pipeline that is installed",
+    )
     text.add_argument("--gold", metavar="FILE", help="word links of each pair: i-j sure, ipj possible, from 0")
     probe = parser.add_argument_group("probe (for a MODEL without masks)")
     probe.add_argument(
@@ -83,10 +89,9 @@ def _check(options: argparse.Namespace) -> None:
     Raises:
         CommandError: which.
     """
-    given = [name for name in ("source", "target", "tags", "gold", "probe_source", "probe_target")]
-    files = [getattr(options, name) for name in given]
+    files = _texts(options)
     if options.self_test:
-        if options.model or any(files):
+        if options.model or files:
             raise CommandError("--self-test makes its model and text itself: leave out MODEL and files of text.")
     elif not options.model or not options.source:
         raise CommandError("MODEL and --source must be given, or --self-test.")
@@ -95,46 +100,111 @@ def _check(options: argparse.Namespace) -> None:
     if options.no_probe and (options.probe or options.probe_source or options.probe_steps):
         raise CommandError("--no-probe leaves nothing for --probe, --probe-source and --probe-steps: leave them out.")
     check_readable(*files)
-    check_files([file for file in files if file], {"--report": options.report})
+    check_files(files, {"--report": options.report})
     for folder in filter(None, (options.figures, options.probe)):
         check_folder(folder)
+
+
+def _texts(options: argparse.Namespace) -> list[str]:
+    """The files that are read; tags may be those of a tagger."""
+    given = [options.source, options.target, options.gold, options.probe_source, options.probe_target]
+    given += [options.tags] if options.tags and not options.tags.startswith("spacy:") else []
+    return [file for file in given if file]
 
 
 def _self_test(options: argparse.Namespace, stack: ExitStack):
     from hf_attncal.report.self_test import self_test_report
 
     folder = stack.enter_context(TemporaryDirectory(prefix="attncal-self-test-"))
-    with job_progress():
+    with job_progress(), redirect_stdout(sys.stderr):
         return self_test_report(folder, seed=options.seed)
 
 
 def _of_model(options: argparse.Namespace, stack: ExitStack):
+    model, tokenizer = load_model(options)
+
+    from hf_attncal.analysis.attribution import works_on
     from hf_attncal.report.analyze import Corpus, analyze, chosen_methods
 
-    model, tokenizer = load_model(options)
     try:
-        methods = None if options.methods is None else chosen_methods(model, options.methods.split(","))
-        corpus, rest = Corpus.read(options.source, options.target, options.gold, options.tags), None
-        if not _has_masks(model) and not options.no_probe:
-            corpus, rest = _for_probe(corpus, options)
+        names = options.methods and options.methods.split(",")
+        if names and "contribution" not in names:
+            chosen_methods(model, names)  # a wrong name is told before a probe is trained
+        corpus, probe_pairs = Corpus.read(options.source, options.target, options.gold, options.tags), None
+        if "contribution" not in works_on(model) and not options.no_probe:
+            probe = os.path.join(options.probe, "adapter") if options.probe else None
+            if probe is None or not os.path.exists(os.path.join(probe, "adapter_config.json")):
+                corpus, text = _parted(corpus, options)
+                if text.targets is None:
+                    text = text.written_by(model, tokenizer, options.batch_size)
+                probe, probe_pairs = _trained_probe(options, text, stack), len(text.sources)
+            model, tokenizer = load_model(argparse.Namespace(**{**vars(options), "model": probe}))
         if options.pairs is not None:
             corpus = corpus.first(options.pairs)
         if corpus.targets is None:
             corpus = corpus.written_by(model, tokenizer, options.batch_size)
-        facts = {}
-        if rest is not None:
-            model, tokenizer, facts = _with_probe(options, rest, stack)
         return analyze(
             model,
             tokenizer,
             corpus,
             title=Path(options.model).name,
-            methods=methods,
+            methods=names,
             measured=options.measured,
             browsed=options.browse if options.report else 0,
             batch_size=options.batch_size,
             seed=options.seed,
-            facts=facts,
+            probe_pairs=probe_pairs,
+            files={Path(file).name: Path(file) for file in _texts(options)},
         )
     except ValueError as error:
         raise CommandError(str(error)) from error
+
+
+def _parted(corpus, options: argparse.Namespace):
+    """What is looked at, and what a probe learns from."""
+    from hf_attncal.report.analyze import Corpus
+
+    if options.probe_source:
+        return corpus, Corpus.read(options.probe_source, options.probe_target)
+    if options.gold or options.tags:
+        raise CommandError(
+            f"{options.model} has no masks, and a probe must learn from other text than the one with --gold or --tags: "
+            "give --probe-source and --probe-target, or --no-probe."
+        )
+    few = min(_LOOKED_AT, max(1, len(corpus.sources) // 5))
+    if len(corpus.sources) - few < _LEAST:
+        raise CommandError(
+            f"{options.source} has {len(corpus.sources)} lines, too few to train a probe on most and to look at the "
+            "others: give --probe-source and --probe-target, some thousand pairs, or --no-probe."
+        )
+    return corpus.first(few), corpus.rest(few)
+
+
+def _trained_probe(options: argparse.Namespace, text, stack: ExitStack) -> str:
+    """The folder of a probe that has learned from the text."""
+    from hf_attncal.report.probe import train_probe
+
+    folder = options.probe or stack.enter_context(TemporaryDirectory(prefix="attncal-probe-"))
+    with job_progress(), redirect_stdout(sys.stderr):  # what it tells of itself is no result
+        train_probe(options.model, text.sources, text.targets, folder, steps=options.probe_steps, seed=options.seed)
+    return os.path.join(folder, "adapter")
+
+
+def _write(report, options: argparse.Namespace) -> None:
+    """The files that were asked for, and the summary."""
+    if options.figures:
+        from hf_attncal.report.files import write_files
+
+        write_files(report, options.figures)
+    if options.report:
+        from hf_attncal.report.page import write_page
+
+        write_page(report, options.report)
+    for title, sentences in (("", report.summary), ("What this does not say:", report.caveats)):
+        if title:
+            print(f"\n{title}")
+        for sentence in sentences:
+            print(textwrap.fill(sentence, 100, initial_indent="- ", subsequent_indent="  "))
+    for told, path in (("Figures", options.figures), ("Page", options.report)):
+        if path:
+            print(f"\n{told}: {path}")

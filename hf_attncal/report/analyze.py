@@ -1,15 +1,14 @@
 """All that is measured of a model for its report."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from hf_attncal.alignment.attributions import WayOfReading, score_attributions
 from hf_attncal.alignment.gold import Gold
-from hf_attncal.analysis.attribution import METHODS, attribute, works_on
+from hf_attncal.analysis.attribution import METHODS, works_on
 from hf_attncal.analysis.observations import Observations, observe
-from hf_attncal.analysis.tags import Tags, load_tags
+from hf_attncal.analysis.tags import Tagger, load_tags
 from hf_attncal.data.pharaoh import GoldAlignment, check_index_base, check_inside_sentences, parse_alignments
 from hf_attncal.data.text import read_lines, read_pairs
 from hf_attncal.inference.translation import translate
@@ -42,7 +41,7 @@ class Corpus:
     targets: Sequence[str] | None = None
     are_output: bool = False
     gold: Sequence[GoldAlignment] | None = None
-    tags: Tags | None = None
+    tags: Sequence[Sequence[str]] | Tagger | None = None
 
     @classmethod
     def read(
@@ -128,7 +127,7 @@ def analyze(
     batch_size: int = 32,
     bootstrap: int = 1000,
     seed: int = 1,
-    config: Mapping[str, Any] | None = None,
+    probe_pairs: int | None = None,
     files: Mapping[str, Path] | None = None,
 ) -> Report:
     """Measure what cross-attention and methods of attribution say of a model, and whether to believe them.
@@ -146,8 +145,8 @@ def analyze(
         batch_size: pairs read at once.
         bootstrap: resamples of the pairs for each interval.
         seed: of draws and resamples.
-        config: what else the record shall have.
-        files: name -> file whose checksum the record shall have.
+        probe_pairs: how many pairs a probe was trained on for this; None for none.
+        files: name -> file that was read: the record has its checksum.
 
     Raises:
         ValueError: no pair with words on both sides, a method that does not work on this model, tags of another number
@@ -174,7 +173,7 @@ def analyze(
         ways = {name: WayOfReading(name) for name in names}
         scored = score_attributions(model, tokenizer, gold, ways=ways, batch_size=batch_size, **resampled)
         sections.append(_against_gold(errors_by_method(scored)))
-    faithful = None
+    faithful: Sequence[str] = ()
     if measured:
         few = corpus.first(measured)
         faithful, section = faithfulness_section(
@@ -188,14 +187,38 @@ def analyze(
         "measured": min(measured, len(sources)),
         "methods": names,
         "batch_size": batch_size,
+        "probe_pairs": probe_pairs,
         **resampled,
-        **(config or {}),
     }
     return Report(
         title=title,
-        summary=findings_of(observed, scored, faithful),
-        caveats=caveats_of(observed, corpus, settings),
+        summary=findings_of(observed, scored, faithful, **resampled),
+        caveats=caveats_of(observed, settings, probe_pairs),
         sections=sections,
         pairs=_to_look_at(model, tokenizer, corpus.first(browsed), names, batch_size),
         record=records.record(settings, files or {}),
     )
+
+
+def _over_the_corpus(found: Observations, corpus: Corpus, resampled: Mapping[str, int]) -> Section:
+    texts = {"gold": corpus.gold, "sources": corpus.sources, "targets": corpus.targets}
+    return Section(
+        "Attention over the corpus",
+        "What the cross-attention does at the prediction of every target token of the text, layer by layer.",
+        observation_charts(found, **texts, **resampled),
+    )
+
+
+def _against_gold(chart: Chart) -> Section:
+    return Section(
+        "Against gold links",
+        "Every target word is linked to the source word with its highest score, and held against the links that "
+        "people have drawn. What a model needs for a prediction and what a person links need not be the same.",
+        [chart],
+    )
+
+
+def _to_look_at(model, tokenizer, corpus: Corpus, names: Sequence[str], batch_size: int) -> Iterator[PairView]:
+    shown = {name: {} for name in SHOWN if name in names}
+    links = None if corpus.gold is None else [pair.possible for pair in corpus.gold]
+    return pair_views(model, tokenizer, corpus.sources, corpus.targets, shown, links=links, batch_size=batch_size)

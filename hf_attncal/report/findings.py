@@ -91,7 +91,11 @@ def caveats_of(found: Observations, settings: Mapping[str, object], probe_pairs:
     written = settings["targets"] == "output"
     caveats = [
         "Every prediction is read as if the words before it were "
-        + ("those that the model wrote: it looks back at its own text." if written else "those of the reference, not what the model would have written itself.")
+        + (
+            "those that the model wrote: it looks back at its own text."
+            if written
+            else "those of the reference, not what the model would have written itself."
+        )
     ]
     if found.calibrated:
         caveats.append(
