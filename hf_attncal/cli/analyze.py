@@ -45,7 +45,8 @@ def add_analyze(commands: argparse._SubParsersAction) -> None:
     text.add_argument(
         "--tags",
         metavar="FILE",
-        help="parts of speech: a file with a tag for each word of --target, as many lines, or spacy:NAME, a pipeline that is installed",
+        help="parts of speech: a tag for each word of --target, as many lines; or spacy:NAME, a pipeline of spaCy "
+        "that is installed",
     )
     text.add_argument("--gold", metavar="FILE", help="word links of each pair: i-j sure, ipj possible, from 0")
     probe = parser.add_argument_group("probe (for a MODEL without masks)")
@@ -168,7 +169,7 @@ def _parted(corpus, options: argparse.Namespace):
         return corpus, Corpus.read(options.probe_source, options.probe_target)
     if options.gold or options.tags:
         raise CommandError(
-            f"{options.model} has no masks, and a probe must learn from other text than the one with --gold or --tags: "
+            f"{options.model} has no masks, and a probe must learn from other text than that with --gold or --tags: "
             "give --probe-source and --probe-target, or --no-probe."
         )
     few = min(_LOOKED_AT, max(1, len(corpus.sources) // 5))
