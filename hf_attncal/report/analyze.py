@@ -14,10 +14,10 @@ from hf_attncal.data.text import read_lines, read_pairs
 from hf_attncal.inference.translation import translate
 from hf_attncal.metrics import records
 
-from .charts import errors_by_method, observation_charts
+from .charts import observation_charts
 from .contents import Chart, PairView, Report, Section
-from .faithfulness import faithfulness_section
 from .findings import caveats_of, findings_of
+from .method_charts import errors_by_method
 from .pairs import pair_views
 
 # Each costs less than some fifty forward passes (benchmarks/attribution.py), and none needs an aligner.
@@ -175,6 +175,8 @@ def analyze(
         sections.append(_against_gold(errors_by_method(scored)))
     faithful: Sequence[str] = ()
     if measured:
+        from .faithfulness import faithfulness_section
+
         few = corpus.first(measured)
         faithful, section = faithfulness_section(
             model, tokenizer, few.sources, few.targets, names, corpus.are_output, sources, batch_size, **resampled
