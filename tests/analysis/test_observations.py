@@ -209,10 +209,8 @@ def test_divergence_of_rows():
 
 
 def values_of(found) -> dict[str, np.ndarray]:
-    arrays = {
-        name: getattr(found, name) for name in ("by_threshold", "by_bucket", "by_tag", "by_group", "group_norms")
-    }
-    return arrays | found.by_layer | {"steps": found.steps, "tag_steps": found.tag_steps}
+    names = ("steps", "by_threshold", "by_bucket", "by_tag", "tag_steps", "by_group", "group_tokens", "group_norms")
+    return {name: getattr(found, name) for name in names} | found.by_layer
 
 
 @pytest.mark.parametrize("batch_size", [1, 2, 32])
