@@ -4,6 +4,7 @@
 // Text only ever becomes text: nothing here is parsed as HTML.
 {
   const STEP = 4; // bytes of a float32
+  const ROW = 3.75; // height of a row of the list, in rem
   const MEAN = "mean";
   const MARK = "NULL";
   const $ = (id) => document.getElementById(id);
@@ -203,16 +204,19 @@
     return { way, figure, cells, rows, headers, values, width, places, source, target, links };
   }
 
-  // Of which layers and heads a heat map is.
+  // Of which layers and heads a heat map is: "layer 0, mean of 8 heads", "mean of 6 layers and 8 heads".
   function of(way) {
     const told = [];
-    for (const [count, choice, one, many] of [
-      [way.layers, state.layer, "layer", "layers"],
-      [way.heads, state.head, "head", "heads"],
+    const means = [];
+    for (const [count, choice, name] of [
+      [way.layers, state.layer, "layer"],
+      [way.heads, state.head, "head"],
     ]) {
       if (count === 1) continue;
-      told.push(chosen(choice, count).length === 1 ? `${one} ${choice}` : `mean of ${count} ${many}`);
+      if (chosen(choice, count).length === 1) told.push(`${name} ${choice}`);
+      else means.push(`${count} ${name}s`);
     }
+    if (means.length) told.push(`mean of ${means.join(" and ")}`);
     return told.join(", ");
   }
 
@@ -312,7 +316,15 @@
 
   // ---- the address has all that is chosen ----
 
+  let later;
+
+  // Not at once: browsers slow down pages that do so at every key that is held down.
   function remember() {
+    clearTimeout(later);
+    later = setTimeout(write, 200);
+  }
+
+  function write() {
     const address = new URLSearchParams({ sentence: pairs[state.pair].index + 1 });
     for (const name of state.ways) address.append("show", name);
     address.set("layer", state.layer);
@@ -359,25 +371,25 @@
     rows();
   }
 
-  const height = () => 3.75 * parseFloat(getComputedStyle(document.documentElement).fontSize);
+  const height = () => ROW * parseFloat(getComputedStyle(document.documentElement).fontSize);
 
   function rows() {
     const each = height();
     const first = Math.max(0, Math.floor($("options").scrollTop / each) - 5);
     const last = Math.min(listed.length, first + Math.ceil($("options").clientHeight / each) + 10);
     const made = [];
-    for (let n = first; n < last; n++) made.push(row(listed[n], n, each));
-    $("rows").style.height = `${listed.length * each}px`;
+    for (let n = first; n < last; n++) made.push(row(listed[n], n));
+    $("rows").style.height = `${listed.length * ROW}rem`;
     $("rows").replaceChildren(...made);
     const there = listed.indexOf(state.pair);
     if (there >= first && there < last) $("options").setAttribute("aria-activedescendant", `option-${state.pair}`);
     else $("options").removeAttribute("aria-activedescendant");
   }
 
-  function row(number, n, each) {
+  function row(number, n) {
     const pair = pairs[number];
     const made = element("div", { id: `option-${number}` });
-    made.style.top = `${n * each}px`;
+    Object.assign(made.style, { top: `${n * ROW}rem`, height: `${ROW}rem` });
     made.dataset.pair = number;
     made.setAttribute("role", "option");
     made.setAttribute("aria-selected", number === state.pair);
@@ -392,8 +404,9 @@
   }
 
   function choose(number) {
-    change({ pair: number });
+    state.pair = number;
     reveal(number);
+    change({});
   }
 
   // Scroll the list as little as needed.

@@ -84,6 +84,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.policies["json.dumps_kwargs"] = {}  # in their own order
     environment.filters["cell"] = _cell
     return environment
 
