@@ -13,6 +13,19 @@ import numpy as np
 PERCENTILES = (0.025, 0.975)  # between them lies the 95 % interval
 
 
+def ratio(sums: np.ndarray) -> np.ndarray:
+    """A mean: what was added up, and of how many, (..., 2) to (...); 0 of none."""
+    return sums[..., 0] / np.maximum(sums[..., 1], 1)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A mean with its 95 % interval over sentences (pairs, documents); None for no interval."""
+
+    value: float
+    interval: tuple[float, float] | None
+
+
 @dataclass(frozen=True)
 class Metric:
     """A corpus score that is a function of sums over sentences.
