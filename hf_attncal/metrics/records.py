@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 PACKAGES = ("hf_attncal", "torch", "transformers", "accelerate", "tokenizers", "datasets", "sacrebleu")
 # No space, no more of a quota, no larger file; and the words of safetensors and tokenizers for it, then of torch.
@@ -107,7 +107,14 @@ def write_text(text: str, path: str | Path) -> None:
 
 
 def write_bytes(data: bytes, path: str | Path) -> None:
-    """Write a file; folders that are missing are made.
+    """Write a file, as `whole_file` does."""
+    with whole_file(path) as file:
+        file.write(data)
+
+
+@contextmanager
+def whole_file(path: str | Path) -> Iterator[BinaryIO]:
+    """A file to write into, piece by piece; folders that are missing are made.
 
     The file is whole or as it was: it is written under another name beside its own, brought to the disk and renamed.
 
@@ -119,7 +126,8 @@ def write_bytes(data: bytes, path: str | Path) -> None:
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            partial.write_bytes(data)
+            with open(partial, "wb") as file:
+                yield file
             to_disk(partial)
             partial.replace(path)
             to_disk(path.parent)
