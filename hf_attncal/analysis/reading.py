@@ -55,6 +55,12 @@ class Reading:
     uam: Tensor | None = None
     predicted: Tensor | None = None
 
+    @property
+    def plain(self) -> Layers:
+        """The weights before any calibration, in each layer: those that are used where there is none."""
+        layers = zip(self.uncalibrated, self.attentions, strict=True)
+        return tuple(used if plain is None else plain for plain, used in layers)
+
     @cached_property
     def contributions(self) -> Layers:
         """phi of Lu et al., eq. 6, (batch, heads, steps, source) in each layer with masks, 0 on source padding.

@@ -16,7 +16,8 @@ from transformers import BertConfig, BertModel
 
 from hf_attncal.adapters import AttentionCalibrationConfig
 from hf_attncal.analysis import attention_entropy, jensen_shannon
-from hf_attncal.analysis.observations import GROUPS, MEASURES, observe
+from hf_attncal.analysis.observations import GROUPS, observe
+from hf_attncal.analysis.step_measures import MEASURES
 from hf_attncal.analysis.tags import load_tags, read_tags, tags_of
 from hf_attncal.data.words import tokenize_words
 
