@@ -11,7 +11,6 @@ results/analysis/gold_PAIR_NAME_seedN.json for each model.
 """
 
 import argparse
-import json
 import time
 from dataclasses import asdict
 from pathlib import Path
@@ -50,13 +49,8 @@ def plain(reading: ScoredReading) -> dict:
 
 def in_its_case(gold: dict[str, Gold], frozen: Frozen) -> dict[str, Gold]:
     """The pairs as the model was trained to read them."""
-    run = json.loads((frozen.folder / "results.json").read_text(encoding="utf-8"))
-    if not run["config"]["data"].get("lowercase"):
-        return gold
-    return {
-        split: Gold([(source.lower(), target.lower()) for source, target in of.pairs], of.links)
-        for split, of in gold.items()
-    }
+    sides = {split: map(frozen.in_its_case, zip(*of.pairs, strict=True)) for split, of in gold.items()}
+    return {split: Gold(list(zip(*sides[split], strict=True)), of.links) for split, of in gold.items()}
 
 
 def measure(model, tokenizer, gold: dict[str, Gold], aligner: WordAligner | None, args: argparse.Namespace) -> dict:

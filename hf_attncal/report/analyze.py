@@ -1,12 +1,14 @@
 """All that is measured of a model for its report."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 
 from hf_attncal.alignment.attributions import WayOfReading, score_attributions
 from hf_attncal.alignment.gold import Gold
-from hf_attncal.analysis.attribution import METHODS, works_on
+from hf_attncal.analysis.attribution import METHODS, word_scores, works_on
 from hf_attncal.analysis.observations import Observations, observe
 from hf_attncal.analysis.tags import Tagger, load_tags
 from hf_attncal.data.pharaoh import GoldAlignment, check_index_base, check_inside_sentences, parse_alignments
@@ -16,6 +18,8 @@ from hf_attncal.metrics import records
 
 from .charts import observation_charts
 from .contents import Chart, PairView, Report, Section
+from .faithfulness import judge_faithfulness
+from .faithfulness_charts import faithfulness_charts
 from .findings import caveats_of, findings_of
 from .method_charts import errors_by_method
 from .pairs import pair_views
@@ -173,15 +177,23 @@ def analyze(
         ways = {name: WayOfReading(name) for name in names}
         scored = score_attributions(model, tokenizer, gold, ways=ways, batch_size=batch_size, **resampled)
         sections.append(_against_gold(errors_by_method(scored)))
-    faithful: Sequence[str] = ()
+    judged = None
     if measured:
-        from .faithfulness import faithfulness_section
-
         few = corpus.first(measured)
-        faithful, section = faithfulness_section(
-            model, tokenizer, few.sources, few.targets, names, corpus.are_output, sources, batch_size, **resampled
+        texts = (few.sources, few.targets)
+        judged = judge_faithfulness(
+            model,
+            tokenizer,
+            *texts,
+            {name: word_scores(model, tokenizer, *texts, name, batch_size=batch_size) for name in names},
+            kind="output" if corpus.are_output else "reference",
+            soft=False,
+            draws=1,
+            frequencies=Counter(chain.from_iterable(source.split() for source in sources)),
+            batch_size=batch_size,
+            **resampled,
         )
-        sections.append(section)
+        sections.append(_of_faithfulness(faithfulness_charts(judged)))
     settings = {
         "title": title,
         "targets": "output" if corpus.are_output else "reference",
@@ -194,7 +206,7 @@ def analyze(
     }
     return Report(
         title=title,
-        summary=findings_of(observed, scored, faithful, **resampled),
+        summary=findings_of(observed, scored, judged, **resampled),
         caveats=caveats_of(observed, settings, probe_pairs),
         sections=sections,
         pairs=_to_look_at(model, tokenizer, corpus.first(browsed), names, batch_size),
@@ -217,6 +229,17 @@ def _against_gold(chart: Chart) -> Section:
         "Every target word is linked to the source word with its highest score, and held against the links that "
         "people have drawn. What a model needs for a prediction and what a person links need not be the same.",
         [chart],
+    )
+
+
+def _of_faithfulness(charts: Sequence[Chart]) -> Section:
+    return Section(
+        "Which method names the words that the model uses",
+        "The source words with the highest scores of a method are taken away, or all others, and the fall of the "
+        "log-probability of a target word is measured. There is no best way to take a word away, so four stand side "
+        "by side, and there is a verdict only where all of them agree. Attribution by occlusion is what such a "
+        "measure looks for, so it is the yardstick and not a competitor.",
+        charts,
     )
 
 

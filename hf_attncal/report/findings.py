@@ -1,12 +1,16 @@
 """What the numbers of a report come to, in sentences, and what they do not say."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from hf_attncal.alignment.attributions import ATTENTION, ScoredMethod
 from hf_attncal.analysis.observations import Observations
 from hf_attncal.metrics.base import Measured
 from hf_attncal.metrics.means import means
 
+from .faithfulness import YARDSTICK, JudgedFaithfulness
+
+CONTRIBUTION, CHANCE = "contribution", "random"
+CONTROLS = (CHANCE, "diagonal")
 _MOVES = 0.005  # of steps: below, a calibration leaves attention where it was, as a probe does
 _PEAKED = 0.5  # at most so many of the steps are what is called peaked
 
@@ -14,17 +18,26 @@ _PEAKED = 0.5  # at most so many of the steps are what is called peaked
 def findings_of(
     found: Observations,
     scored: Mapping[str, ScoredMethod] | None,
-    faithful: Sequence[str],
+    judged: JudgedFaithfulness | None,
     *,
     bootstrap: int,
     seed: int,
 ) -> list[str]:
-    """The findings, the most important first; `faithful` are those of faithfulness."""
+    """The findings, the most important first.
+
+    Args:
+        found: what was observed over the corpus.
+        scored: methods against gold links; None without gold.
+        judged: how faithful methods are; None where that was not measured.
+        bootstrap, seed: of the intervals.
+    """
 
     def shares(counts) -> list[Measured]:
         return means(counts, bootstrap, seed)
 
-    sentences = [*_of_reliability(found, shares), *faithful]
+    sentences = _of_reliability(found, shares)
+    if judged is not None:
+        sentences += _of_faithfulness(judged)
     if scored is not None:
         sentences.append(_of_gold(scored))
     if found.layers["null"]:
@@ -68,6 +81,31 @@ def _of_reliability(found: Observations, shares) -> list[str]:
     (moved,) = shares(found.counts("moved", top))
     if moved.value > _MOVES:
         sentences.append(f"Calibration gives the most weight to another token at {_percent(moved)} in layer {top}.")
+    return sentences
+
+
+def _of_faithfulness(judged: JudgedFaithfulness) -> list[str]:
+    """Which method to read, and whether contributions are worth more than attention."""
+    methods = [name for name in judged.ranking() if name not in (YARDSTICK, *CONTROLS)]
+    if not methods:
+        return []
+    best, operator = methods[0], judged.headline
+    cost = _nats(judged.found.score(best, operator))
+    sentence = f"Taking away the source words that {best} ranks highest costs a target word {cost}"
+    if CHANCE in judged.found.sums:
+        sentence += f", random words {_nats(judged.found.score(CHANCE, operator))}"
+    others = [name for name in judged.unbeaten() if name in methods[1:]] if judged.found.bootstrap else methods[1:]
+    sentence += ": the most of all methods that do not take words away themselves"
+    sentences = [f"{sentence}; not told apart from it: {', '.join(others)}." if others else f"{sentence}."]
+    if judged.found.bootstrap and {ATTENTION, CONTRIBUTION} <= judged.found.sums.keys():
+        better = judged.found.verdict(CONTRIBUTION, ATTENTION).better
+        told = {
+            CONTRIBUTION: "Contributions name the words that the model uses better than attention does.",
+            ATTENTION: "Attention names the words that the model uses better than contributions do.",
+            None: "Whether attention or contributions name better what the model uses cannot be told: there are too "
+            "few pairs, or the ways of taking words away disagree.",
+        }
+        sentences.append(told[better])
     return sentences
 
 
@@ -124,6 +162,11 @@ def _percent(measured: Measured) -> str:
     if measured.interval is None:
         return f"{100 * measured.value:.1f} %"
     return "{:.1f} % ({:.1f} to {:.1f})".format(100 * measured.value, *(100 * bound for bound in measured.interval))
+
+
+def _nats(measured) -> str:
+    interval = "" if measured.interval is None else " ({:.2f} to {:.2f})".format(*measured.interval)
+    return f"{measured.value:.2f} nats{interval}"
 
 
 def _number(measured: Measured) -> str:
