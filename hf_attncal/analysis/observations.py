@@ -23,7 +23,7 @@ from hf_attncal.data.pharaoh import Link
 from hf_attncal.data.words import NO_WORD, is_punctuation
 
 from .links import best_links
-from .reading import Layers, Reading, TokenPair, read_pairs
+from .reading import Layers, Reading, TokenPair, check_some_words, read_pairs
 from .reliability import head_average
 from .step_measures import MEASURES, LayerRows, layer_rows
 from .tags import Tagger, tags_of
@@ -231,11 +231,7 @@ def observe(
     """
     _check_bounds("thresholds", thresholds)
     _check_bounds("buckets", buckets)
-    if not any(source.strip() and target.strip() for source, target in zip(sources, targets, strict=False)):
-        raise ValueError(
-            "`sources` and `targets` must have a pair with words on both sides, got none among "
-            f"{len(sources)} and {len(targets)} sentences."
-        )
+    check_some_words(sources, targets)
     word_tags = None if tags is None else tags_of(targets, tags)
     sums = _Sums(sources, word_tags, tuple(thresholds), tuple(buckets), alignments)
     reading = {"details": True, "predictions": alignments, "batch_size": batch_size, "source_prefix": source_prefix}

@@ -327,3 +327,12 @@ def check_lengths(model, tokenizer, pairs: Iterable[TokenPair]) -> None:
                     f"pair {pair.index} (counted from 0) has {length} {side} tokens, the model takes at most {limit}. "
                     "Split the pair."
                 )
+
+
+def check_some_words(sources: Sequence[str], targets: Sequence[str]) -> None:
+    """Raises ValueError unless there is a pair with words on both sides."""
+    if not any(source.strip() and target.strip() for source, target in zip(sources, targets, strict=False)):
+        raise ValueError(
+            "`sources` and `targets` must have a pair with words on both sides, got none among "
+            f"{len(sources)} and {len(targets)} sentences."
+        )
