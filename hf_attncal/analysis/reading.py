@@ -58,6 +58,12 @@ class Reading:
     uam: Tensor | None = None
     predicted: Tensor | None = None
 
+    @property
+    def plain(self) -> Layers:
+        """The weights before any calibration, in each layer: those that are used where there is none."""
+        layers = zip(self.uncalibrated, self.attentions, strict=True)
+        return tuple(used if plain is None else plain for plain, used in layers)
+
     @cached_property
     def contributions(self) -> Layers:
         """phi of Lu et al., eq. 6, (batch, heads, steps, source) in each layer with masks, 0 on source padding.
@@ -331,3 +337,12 @@ def check_lengths(model, tokenizer, pairs: Iterable[TokenPair]) -> None:
                     f"pair {pair.index} (counted from 0) has {length} {side} tokens, the model takes at most {limit}. "
                     "Split the pair."
                 )
+
+
+def check_some_words(sources: Sequence[str], targets: Sequence[str]) -> None:
+    """Raises ValueError unless there is a pair with words on both sides."""
+    if not any(source.strip() and target.strip() for source, target in zip(sources, targets, strict=False)):
+        raise ValueError(
+            "`sources` and `targets` must have a pair with words on both sides, got none among "
+            f"{len(sources)} and {len(targets)} sentences."
+        )
