@@ -66,7 +66,7 @@ def write_page(report: Report, path: str | Path) -> None:
             pairs=map(_packed_pair, chain([] if first is None else [first], pairs)),
         )
     )
-    with whole_file(path) as file:
+    with whole_file(path) as partial, open(partial, "wb") as file:
         for piece in pieces:
             file.write(piece.encode("utf-8", "replace"))  # half of a character is no text
 

@@ -221,7 +221,7 @@ def test_an_error_in_the_middle_leaves_the_page_as_it_was(tmp_path):
 def test_a_full_disk_is_an_error_that_names_the_file(tmp_path, monkeypatch):
     path = tmp_path / "page.html"
     full = open("/dev/full", "wb", buffering=0)  # noqa: SIM115  `write_page` closes it
-    monkeypatch.setattr("hf_attncal.metrics.records.open", lambda *_: full, raising=False)
+    monkeypatch.setattr("hf_attncal.report.page.open", lambda *_: full, raising=False)
     with pytest.raises(OSError) as error:  # noqa: PT011
         write_page(report(), path)
     assert error.value.errno == errno.ENOSPC
@@ -231,8 +231,9 @@ def test_a_full_disk_is_an_error_that_names_the_file(tmp_path, monkeypatch):
 
 def test_a_folder_in_the_place_of_the_page_is_an_error(tmp_path):
     (tmp_path / "page.html").mkdir()
-    with pytest.raises(OSError, match=r"page\.html"):
+    with pytest.raises(IsADirectoryError) as error:
         write_page(report(), tmp_path / "page.html")
+    assert error.value.filename == str(tmp_path / "page.html")
     assert list((tmp_path / "page.html").iterdir()) == []
 
 
