@@ -42,6 +42,11 @@ class Frozen:
         """The weights, to be stated by their checksum."""
         return {f"{self.stem}/{path.name}": path for path in sorted(self.folder.glob("*.safetensors"))}
 
+    def in_its_case(self, lines: Sequence[str]) -> list[str]:
+        """Text as the model was trained to read it."""
+        run = json.loads((self.folder / "results.json").read_text(encoding="utf-8"))
+        return [line.lower() for line in lines] if run["config"]["data"].get("lowercase") else list(lines)
+
     def hypotheses(self, sources: Sequence[str], path: Path) -> list[str]:
         """What the training has made of the sources of its test text in the end.
 

@@ -16,7 +16,7 @@ import torch
 import yaml
 from torch import Tensor
 
-from hf_attncal.analysis.attribution import attribute, works_on
+from hf_attncal.analysis.attribution import word_scores, works_on
 from hf_attncal.analysis.faithfulness import CUTS, PairFalls, faithfulness_falls, measures, word_effects
 from hf_attncal.analysis.perturbations import OPERATORS
 from hf_attncal.analysis.reading import decoder_size
@@ -135,14 +135,9 @@ def method_scores(model, tokenizer, task: Task) -> dict[str, list[np.ndarray]]:
         for layer in range(layers)
     }
     return {
-        label: _of_words(attribute(model, tokenizer, task.sources, task.targets, name, **options), len(task.sources))
+        label: word_scores(model, tokenizer, task.sources, task.targets, name, **options)
         for label, (name, options) in chosen.items()
     }
-
-
-def _of_words(attributions, count: int) -> list[np.ndarray]:
-    found = {one.index: one.words().numpy() for one in attributions}
-    return [found[index] for index in range(count)]
 
 
 def judge_methods(

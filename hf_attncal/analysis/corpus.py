@@ -1,12 +1,12 @@
-"""Measures of attention over a whole corpus, from batches that a collator made."""
+"""Measures of attention over a whole corpus, from batches that a collator made: the first of `observations.py`."""
 
 from collections.abc import Iterable, Mapping
 
 import torch
 from torch import Tensor
 
+from .observations import layer_rows
 from .reading import read
-from .reliability import attention_entropy, attention_is_reliable
 
 
 @torch.no_grad()
@@ -27,27 +27,18 @@ def attention_report(model, batches: Iterable[Mapping[str, Tensor]]) -> dict[str
     Raises:
         ValueError: the model is not calibrated, or there is no target step.
     """
+    names = ("reliability", "entropy", "mask")
     totals, steps, numbers = 0, 0, []
     for reading in read(model, batches, attentions=False, details=True):
-        phi = reading.contributions
-        numbers = [number for number, mask in enumerate(reading.masks) if mask is not None]
-        layers = [(reading.uncalibrated[number], reading.masks[number], phi[number]) for number in numbers]
-        totals = totals + torch.stack(
-            [_layer_sums(*layer, reading.source_mask, reading.target_mask) for layer in layers]
-        )
+        layers = zip(reading.uncalibrated, reading.masks, reading.contributions, strict=True)
+        numbers, sums = [number for number, mask in enumerate(reading.masks) if mask is not None], []
+        for a, m, phi in layers:
+            if m is not None:
+                rows = layer_rows(a, reading.source_mask, mask=m, contribution=phi).layer
+                sums.append(torch.stack([rows[name][reading.target_mask].double().sum() for name in names]))
+        totals = totals + torch.stack(sums)
         steps += int(reading.target_mask.sum())
     if steps == 0:
         raise ValueError("`batches` must have at least one target step, got none.")
-    names = ("reliability_level", "entropy", "mask_mean")
-    return {"layers": numbers, **{name: (totals[:, i] / steps).tolist() for i, name in enumerate(names)}}
-
-
-def _layer_sums(attention: Tensor, mask: Tensor, phi: Tensor, source: Tensor, targets: Tensor) -> Tensor:
-    """Sums over real target steps of what `attention_report` returns, for one layer: (3,), float64."""
-    real = source[:, None, None].to(mask.dtype)
-    rows = (
-        attention_is_reliable(attention, phi),
-        attention_entropy(attention, source).mean(dim=1),
-        (mask * real).sum(dim=(1, 3)) / (real.sum(dim=-1)[:, 0] * mask.shape[1]),
-    )
-    return torch.stack([row[targets].double().sum() for row in rows])
+    reliability, entropy, mask = (totals / steps).T.tolist()
+    return {"layers": numbers, "reliability_level": reliability, "entropy": entropy, "mask_mean": mask}

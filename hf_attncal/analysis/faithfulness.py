@@ -218,7 +218,7 @@ def _falls(plan: _Plan, batches, sources: Sequence[str], scores: Mapping[str, Sc
             {name: plan.changes(pair, np.asarray(of[pair.index], dtype=np.float64)) for name, of in scores.items()}
             for pair in pairs
         ]
-        asked = [_flat(of_pair.values()) for of_pair in wanted]
+        asked = [_asked(of_pair.values()) for of_pair in wanted]
         results = plan.perturber.log_probabilities(pairs, [sources[pair.index] for pair in pairs], asked)
         for pair, of_pair, (whole, found) in zip(pairs, wanted, results, strict=True):
             falls = {}
@@ -228,9 +228,13 @@ def _falls(plan: _Plan, batches, sources: Sequence[str], scores: Mapping[str, Sc
             yield PairFalls(pair.index, falls)
 
 
-def _flat(changes) -> list[Change]:
-    """All changes of scores (operators, measures, draws, rows)."""
-    return [change for of in changes for measure in of for rows in measure for row in rows for change in row]
+def _asked(changes) -> dict[Change, set[int]]:
+    """All changes of scores (operators, measures, draws, target words), with the target words that ask for them."""
+    found: dict[Change, set[int]] = {}
+    for rows in (rows for of_scores in changes for of in of_scores for measure in of for rows in measure):
+        for word, change in enumerate(rows):
+            found.setdefault(change, set()).add(word)
+    return found
 
 
 def _effects(perturber: Perturber, draws: int, batches, sources: Sequence[str]) -> Iterator[WordEffects]:
@@ -239,7 +243,10 @@ def _effects(perturber: Perturber, draws: int, batches, sources: Sequence[str]) 
         for pair in pairs:
             kept = ~np.eye(pair.source.words, dtype=bool)[None]
             wanted.append([_changes(operator, kept, draws) for operator in perturber.operators])
-        asked = [[change for of in of_pair for rows in of for change in rows] for of_pair in wanted]
+        asked = [
+            {change: range(pair.target.words) for of in of_pair for rows in of for change in rows}
+            for pair, of_pair in zip(pairs, wanted, strict=True)
+        ]
         results = perturber.log_probabilities(pairs, [sources[pair.index] for pair in pairs], asked)
         for pair, of_pair, (whole, found) in zip(pairs, wanted, results, strict=True):
             yield WordEffects(pair.index, whole[:, None] - np.stack([_of_all_words(found, of) for of in of_pair]))

@@ -11,7 +11,7 @@ Tokens of no word, such as the end of the sentence, are never touched.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import NamedTuple
@@ -20,7 +20,7 @@ import numpy as np
 import torch
 
 from hf_attncal.data.batching import batches_by_length, padded
-from hf_attncal.data.words import NO_WORD, WordTokens, tokenize_words
+from hf_attncal.data.words import WordTokens, tokenize_words
 from hf_attncal.models.losses import IGNORE_INDEX
 
 from .attribution.base import Batch
@@ -85,6 +85,29 @@ class WordFrequencies:
         return drawn
 
 
+class _Target(NamedTuple):
+    """What is read of the target of a pair.
+
+    Args:
+        row: of the pair. wanted: booleans (target words,). places: the tokens of these words.
+    """
+
+    row: int
+    wanted: np.ndarray
+    places: np.ndarray
+
+    @classmethod
+    def of(cls, row: int, pair: TokenPair, words: Collection[int]) -> "_Target":
+        wanted = np.zeros(pair.target.words, dtype=bool)
+        wanted[list(words)] = True
+        return cls(row, wanted, np.flatnonzero(_of_words(pair.target, wanted)))
+
+    @property
+    def length(self) -> int:
+        """How many tokens have to be read, one at least."""
+        return int(self.places.max(initial=0)) + 1
+
+
 @dataclass(frozen=True)
 class Perturber:
     """A model that reads perturbed sources.
@@ -134,27 +157,34 @@ class Perturber:
 
     @torch.no_grad()
     def log_probabilities(
-        self, pairs: Sequence[TokenPair], sources: Sequence[str], changes: Sequence[Iterable[Change]]
+        self, pairs: Sequence[TokenPair], sources: Sequence[str], changes: Sequence[Mapping[Change, Collection[int]]]
     ) -> list[tuple[np.ndarray, dict[Change, np.ndarray]]]:
         """Log-probabilities of target words, the sums over their tokens, teacher-forced on the target.
 
         Args:
-            pairs: of similar lengths. sources: their texts. changes: what to try with each.
+            pairs: of similar lengths. sources: their texts. changes: what to try with each, and the target words of
+                which it shall be known; the decoder reads no further than these.
 
         Returns:
-            For each pair those with its own source, (target words,) float64, and those with each change.
+            For each pair those with its own source, (target words,) float64, and those with each change; NaN for
+            target words that were not asked for.
 
         Raises:
             ValueError: a changed source with no token or with more than the model has positions.
         """
-        asked = [(row, change) for row, of_pair in enumerate(changes) for change in dict.fromkeys(of_pair)]
+        asked = [(row, change) for row, of_pair in enumerate(changes) for change in of_pair]
         wanted = [item for item in asked if 0 in item[1].kept]
         hidden = [item for item in wanted if item[1].operator == "hide"]
         written = [item for item in wanted if item[1].operator != "hide"]
-        copies = self._written(pairs, sources, written)
+
+        def targets(items: list[tuple[int, Change]]) -> list[_Target]:
+            return [_Target.of(row, pairs[row], changes[row][change]) for row, change in items]
+
         with readable(self.model, attentions=False):
-            whole = self._read([(row, pair.source.ids) for row, pair in enumerate(pairs)], pairs)
-            read = self._read(copies, pairs) + self._read_hidden(hidden, pairs)
+            every = [_Target.of(row, pair, range(pair.target.words)) for row, pair in enumerate(pairs)]
+            whole = self._read([pair.source.ids for pair in pairs], every, pairs)
+            read = self._read(self._written(pairs, sources, written), targets(written), pairs)
+            read += self._read_hidden(hidden, targets(hidden), pairs)
         found: list[tuple[np.ndarray, dict[Change, np.ndarray]]] = [(values, {}) for values in whole]
         for row, change in asked:
             found[row][1][change] = whole[row]  # of those that keep every word
@@ -166,8 +196,8 @@ class Perturber:
 
     def _written(
         self, pairs: Sequence[TokenPair], sources: Sequence[str], wanted: Sequence[tuple[int, Change]]
-    ) -> list[tuple[int, np.ndarray]]:
-        """The tokens of changed sources, each with the row of its pair."""
+    ) -> list[np.ndarray]:
+        """The tokens of changed sources."""
         copies: dict[int, WordTokens] = {}
         texts: dict[int, str] = {}
         words = [source.split() for source in sources]
@@ -193,57 +223,69 @@ class Perturber:
         check_lengths(self.model, self.tokenizer, rows)
         for pair in rows:
             _check_not_empty(pair.index, len(pair.source.ids), "delete")
-        return [(row, pair.source.ids) for (row, _), pair in zip(wanted, rows, strict=True)]
+        return [pair.source.ids for pair in rows]
 
     # ---- passes ----
 
-    def _read(self, copies: Sequence[tuple[int, np.ndarray]], pairs: Sequence[TokenPair]) -> list[np.ndarray]:
-        """Target words of sources by their tokens, each with the row of its pair."""
+    def _read(
+        self, sources: Sequence[np.ndarray], targets: Sequence[_Target], pairs: Sequence[TokenPair]
+    ) -> list[np.ndarray]:
+        """Target words of sources by their tokens."""
         found: dict[int, np.ndarray] = {}
-        lengths = [(len(pairs[row].target.ids), len(ids)) for row, ids in copies]
+        lengths = [(target.length, len(ids)) for target, ids in zip(targets, sources, strict=True)]
         for numbers in batches_by_length(lengths, self.batch_size):
-            rows = [copies[number][0] for number in numbers]
-            batch = self._batch([copies[number][1] for number in numbers], [pairs[row] for row in rows])
-            found |= zip(numbers, self._of_words(batch), strict=True)
-        return [found[number] for number in range(len(copies))]
+            chosen = [targets[number] for number in numbers]
+            batch = self._batch([sources[number] for number in numbers], chosen, pairs)
+            found |= zip(numbers, self._of_words(batch, chosen), strict=True)
+        return [found[number] for number in range(len(sources))]
 
-    def _read_hidden(self, hidden: Sequence[tuple[int, Change]], pairs: Sequence[TokenPair]) -> list[np.ndarray]:
+    def _read_hidden(
+        self, hidden: Sequence[tuple[int, Change]], targets: Sequence[_Target], pairs: Sequence[TokenPair]
+    ) -> list[np.ndarray]:
         """Target words of whole sources, some of whose states the decoder does not see."""
         if not hidden:
             return []
-        whole = self._batch([pair.source.ids for pair in pairs], pairs)
+        own = [_Target.of(row, pair, range(pair.target.words)) for row, pair in enumerate(pairs)]
+        whole = self._batch([pair.source.ids for pair in pairs], own, pairs)
         encoded = encode(self.model, whole)
-        found: list[np.ndarray] = []
-        for start in range(0, len(hidden), self.batch_size):
-            chosen = hidden[start : start + self.batch_size]
-            rows = torch.tensor([row for row, _ in chosen], device=self.model.device)
+        found: dict[int, np.ndarray] = {}
+        for numbers in batches_by_length([target.length for target in targets], self.batch_size):
+            chosen = [targets[number] for number in numbers]
+            rows = torch.tensor([target.row for target in chosen], device=self.model.device)
+            longest = max(target.length for target in chosen)
             inputs = {name: tensor[rows] for name, tensor in whole.inputs.items()}
-            for copy, (row, change) in enumerate(chosen):
+            inputs["decoder_input_ids"] = inputs["decoder_input_ids"][:, :longest]
+            for copy, number in enumerate(numbers):
+                row, change = hidden[number]
                 tokens = pairs[row].source
                 hide = np.flatnonzero(_of_words(tokens, ~np.frombuffer(change.kept, dtype=bool)))
                 _check_not_empty(pairs[row].index, len(tokens.ids) - len(hide), "hide")
                 inputs["attention_mask"][copy, hide] = 0
-            batch = Batch([pairs[row] for row, _ in chosen], [], inputs, whole.labels[rows])
+            batch = Batch([pairs[target.row] for target in chosen], [], inputs, whole.labels[rows][:, :longest])
             states = {name: tensor[rows] for name, tensor in encoded.items() if torch.is_tensor(tensor)}
-            found += self._of_words(batch, type(encoded)(**states))
-        return found
+            found |= zip(numbers, self._of_words(batch, chosen, type(encoded)(**states)), strict=True)
+        return [found[number] for number in range(len(hidden))]
 
-    def _batch(self, sources: Sequence[np.ndarray], pairs: Sequence[TokenPair]) -> Batch:
+    def _batch(self, sources: Sequence[np.ndarray], targets: Sequence[_Target], pairs: Sequence[TokenPair]) -> Batch:
         padding = self.tokenizer.pad_token_id or self.model.config.pad_token_id or 0
         input_ids, attention_mask = padded(sources, padding)
-        labels, _ = padded([pair.target.ids for pair in pairs], IGNORE_INDEX)
+        rows = [pairs[target.row] for target in targets]
+        beginnings = [pair.target.ids[: target.length] for pair, target in zip(rows, targets, strict=True)]
+        labels, _ = padded(beginnings, IGNORE_INDEX)
         tensors = {"input_ids": input_ids, "attention_mask": attention_mask, "labels": labels}
-        return Batch(list(pairs), [], *teacher_forced(self.model, tensors))
+        return Batch(rows, [], *teacher_forced(self.model, tensors))
 
-    def _of_words(self, batch: Batch, encoded=None) -> list[np.ndarray]:
-        """Sums over the tokens of each target word, for each row."""
-        tokens = log_probabilities(self.model, batch, encoded).double().cpu().numpy()
+    def _of_words(self, batch: Batch, targets: Sequence[_Target], encoded=None) -> list[np.ndarray]:
+        """Sums over the tokens of each target word that is wanted, for each row; NaN for others."""
+        steps, _ = padded([np.append(target.places, 0) for target in targets], 0)  # none is without a step
+        tokens = (
+            log_probabilities(self.model, batch, encoded, steps=steps.to(self.model.device)).double().cpu().numpy()
+        )
         found = []
-        for pair, values in zip(batch.pairs, tokens, strict=True):
-            word_ids = pair.target.word_ids
-            in_word = word_ids != NO_WORD
-            values = values[: len(word_ids)][in_word]
-            found.append(np.bincount(word_ids[in_word], weights=values, minlength=pair.target.words))
+        for pair, target, values in zip(batch.pairs, targets, tokens, strict=True):
+            word_ids = pair.target.word_ids[target.places]
+            sums = np.bincount(word_ids, weights=values[: len(word_ids)], minlength=pair.target.words)
+            found.append(np.where(target.wanted, sums, np.nan))
         return found
 
 

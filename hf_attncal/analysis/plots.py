@@ -14,13 +14,16 @@ import torch
 from matplotlib.figure import Figure
 from matplotlib.patches import PathPatch, Rectangle
 from matplotlib.path import Path
-from matplotlib.ticker import LogLocator, NullLocator
+from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 from torch import Tensor
 
 from .fonts import families_for
 from .pictures import LINK_COLOUR, SMALL, Aligned, place, short, shown, text_width
 
+# The only colours of text and rules, so that a page can turn them round at night; and what lies behind them.
 _TEXT, _FAINT = "#222222", "#6b6b6b"
+_BACKGROUND = "white"
+_RULE, _GRID = {"color": _FAINT, "alpha": 0.35}, {"color": _FAINT, "alpha": 0.15, "linewidth": 0.8}
 _GOLD = "#e08214"  # orange on blue: told apart by everyone
 _POINTS = 9  # size of words
 _INCHES = _POINTS / 72  # of an em
@@ -32,6 +35,9 @@ _BELOW, _LEGEND = 0.55, 3.9  # height and width of the legend below the panels
 
 class Picture(Figure):
     """A figure that a notebook shows by itself, whether or not pyplot has been imported."""
+
+    def __init__(self, **options):
+        super().__init__(**{"facecolor": _BACKGROUND} | options)
 
     def draw(self, renderer) -> None:
         """Draw without matplotlib's warning for each glyph: `families_for` has warned of all at once."""
@@ -120,6 +126,27 @@ def plot_receptive_fields(
     return _draw_panels(matrices, *sides, columns, "dependence", 1.0, (), title)
 
 
+def head_map(panels: Mapping[str, np.ndarray], layers: Sequence[int], measure: str) -> Figure:
+    """A measure of each head of each layer: heads across, layers down, white at 0.
+
+    Args:
+        panels: name -> (layers, heads), not negative.
+        layers: their numbers.
+        measure: what it is.
+
+    Returns:
+        A figure, as `heat_map` does.
+
+    Raises:
+        ValueError: no panel, or a matrix with another number of rows than layers.
+    """
+    heads = [str(head) for head in range(next(iter(panels.values())).shape[1])] if panels else []
+    matrices = _matrices(panels, list(map(str, layers)), heads, ("layers", "heads"))
+    largest = max(float(matrix.max()) for matrix in matrices.values()) or 1.0
+    sides = _Side("head", heads), _Side("layer", list(map(str, layers)))
+    return _draw_panels(matrices, *sides, len(matrices), measure, largest, (), None)
+
+
 class _Side(NamedTuple):
     """An axis of a matrix: its name and one label for every column or row."""
 
@@ -170,7 +197,7 @@ def _draw_panels(
     rows = -(-len(matrices) // columns)
     width = left + max(columns * step - _GAP, _LEGEND, _INCHES * text_width(title or "")) + _MARGIN
     height = heading + rows * (panel + _GAP) - _GAP + _BELOW
-    figure = Picture(figsize=(width, height), facecolor="white")
+    figure = Picture(figsize=(width, height))
     style = {"va": "center", "color": _TEXT}
     if title:
         figure.text(left / width, 1 - (_MARGIN + _LINE / 2) / height, title, fontsize=_POINTS, **style)
@@ -253,7 +280,7 @@ def pair_plot(pair: Aligned) -> Figure:
     points = _POINTS + 2
     inches = points / 72
     width, height = picture.width + 1, picture.height + 0.5
-    figure = Picture(figsize=(width * inches, height * inches), facecolor="white")
+    figure = Picture(figsize=(width * inches, height * inches))
     axes = figure.add_axes((0, 0, 1, 1), xlim=(-0.5, width - 0.5), ylim=(height - 0.25, -0.25))
     axes.set_axis_off()
     for link in picture.links:
@@ -274,9 +301,10 @@ def pair_plot(pair: Aligned) -> Figure:
 
 # ---- points ----
 
-# Of Okabe and Ito: told apart by everyone. Shapes tell them apart in print.
-_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#000000", "#e69f00", "#56b4e9")
+# Of Okabe and Ito: told apart by everyone. Shapes and hatches tell them apart in print.
+_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", _TEXT, "#e69f00", "#56b4e9")
 _SHAPES = "osD^vP*"
+_HATCHES = ("", "////", "....", "\\\\\\\\", "xxxx", "----", "oo")
 _PANEL = 4.2  # inches
 
 
@@ -302,7 +330,7 @@ def scatter(panels: Mapping[str, np.ndarray], groups: Sequence[str], names: Sequ
     if len(names) > len(_COLOURS) or not set(groups) <= set(names):
         raise ValueError(f"`names` must be those of all groups, at most {len(_COLOURS)}, got {list(names)}.")
     width, height = len(panels) * (_PANEL + _GAP), _PANEL + 1.4 * _LINE + _BELOW
-    figure = Picture(figsize=(width, height), facecolor="white")
+    figure = Picture(figsize=(width, height))
     groups = np.asarray(groups)
     for number, (name, places) in enumerate(panels.items()):
         x = (number * (_PANEL + _GAP) + _GAP / 2) / width
@@ -311,7 +339,7 @@ def scatter(panels: Mapping[str, np.ndarray], groups: Sequence[str], names: Sequ
         axes.set_xticks([])
         axes.set_yticks([])
         for spine in axes.spines.values():
-            spine.set_color("#cccccc")
+            spine.set(**_RULE)
         for group, colour, shape in zip(names, _COLOURS, _SHAPES, strict=False):
             chosen = places[groups == group]
             if len(chosen):
@@ -355,7 +383,7 @@ def lines(
         )
     legend = _LINE * -(-len(series) // 2)  # two names side by side
     width, height = 1.4 * _PANEL, _PANEL + _BELOW + legend
-    figure = Picture(figsize=(width, height), facecolor="white")
+    figure = Picture(figsize=(width, height))
     left, bottom = 0.65, _BELOW + legend
     box = (left / width, bottom / height, 1 - (left + 2 * _MARGIN) / width, 1 - (bottom + 2 * _MARGIN) / height)
     axes = figure.add_axes(box)
@@ -380,11 +408,94 @@ def lines(
         axes.yaxis.set_major_formatter("{x:g}")
     axes.set_xlabel(across, **style)
     axes.set_ylabel(up, **style)
-    axes.tick_params(labelsize=_POINTS - 1, labelcolor=_TEXT, color="#cccccc")
-    axes.grid(color="#eeeeee", linewidth=0.8)
-    for side, spine in axes.spines.items():
-        spine.set_visible(side in ("left", "bottom"))
-        spine.set_color("#cccccc")
+    axes.grid(**_GRID)
+    _rule(axes)
     style = {"loc": "lower center", "ncols": 2, "frameon": False, "handlelength": 3.2}
     figure.legend(*axes.get_legend_handles_labels(), fontsize=_POINTS, labelcolor=_TEXT, **style)
     return figure
+
+
+def _rule(axes) -> None:
+    """Rules at the left and below, with their numbers."""
+    axes.tick_params(labelsize=_POINTS - 1, labelcolor=_TEXT, color=_FAINT, length=2.5)
+    for side, spine in axes.spines.items():
+        spine.set(visible=side in ("left", "bottom"), **_RULE)
+
+
+# ---- bars ----
+
+# A number with its interval; None for no interval.
+Bar = tuple[float, tuple[float, float] | None]
+_BAR = 0.15  # inches
+_WIDE, _NARROW = 5.2, 2.3  # all panels together, and a panel at least
+
+
+def bars(panels: Mapping[str, Mapping[str, Sequence[Bar]]], labels: Sequence[str]) -> Figure:
+    """Numbers of several kinds of things, each kind with bars of its own, which lie; with intervals.
+
+    Panels stand side by side and have the same kinds from top to bottom, each its own scale from 0. A name has the
+    same colour and hatch in all of them.
+
+    Args:
+        panels: what is measured -> name -> a bar for every label; NaN for none.
+        labels: of the kinds, from top to bottom.
+
+    Returns:
+        A figure, as `heat_map` does.
+
+    Raises:
+        ValueError: no panel, no label, more than seven names in all, or another number of bars than labels.
+    """
+    names = list(dict.fromkeys(name for series in panels.values() for name in series))
+    if not panels or not labels or not 0 < len(names) <= len(_COLOURS):
+        raise ValueError(
+            f"`panels` and `labels` must not be empty and have 1 to {len(_COLOURS)} names, got {len(panels)} panels, "
+            f"{len(labels)} labels and the names {names}."
+        )
+    for panel, series in panels.items():
+        for name, values in series.items():
+            if len(values) != len(labels):
+                raise ValueError(f"{name!r} of panel {panel!r} has {len(values)} bars for {len(labels)} labels.")
+    most = max(map(len, panels.values()))
+    left = _MARGIN + _INCHES * max(map(text_width, labels)) + 0.15
+    wide = max(_NARROW, _WIDE / len(panels))
+    width = left + len(panels) * (wide + _GAP)
+    columns = max(1, int(width / (_INCHES * max(map(text_width, names)) + 0.8)))
+    legend = _LINE * -(-len(names) // columns) if len(names) > 1 else 0
+    rows = len(labels) * (most * _BAR + 0.1)
+    bottom = _BELOW + legend
+    height = _MARGIN + rows + bottom
+    figure = Picture(figsize=(width, height))
+    for number, (panel, series) in enumerate(panels.items()):
+        box = ((left + number * (wide + _GAP)) / width, bottom / height, wide / width, rows / height)
+        axes = figure.add_axes(box)
+        for row, (name, values) in enumerate(series.items()):
+            _draw_bars(axes, values, row - (len(series) - 1) / 2, most, name, names.index(name))
+        axes.set_ylim(len(labels) - 0.5, -0.5)
+        shown_labels = labels if number == 0 else [""] * len(labels)
+        families = families_for("".join(labels))
+        axes.set_yticks(range(len(labels)), shown_labels, fontfamily=families, parse_math=False)
+        axes.set_xlabel(panel, fontsize=_POINTS, color=_TEXT)
+        axes.xaxis.set_major_locator(MaxNLocator(5, steps=(1, 2, 5, 10)))
+        axes.xaxis.set_major_formatter("{x:.4g}")
+        axes.grid(axis="x", **_GRID)
+        axes.set_axisbelow(True)
+        axes.axvline(0, linewidth=0.8, **_RULE)
+        _rule(axes)
+        axes.tick_params(axis="y", length=0, labelsize=_POINTS)
+    if legend:
+        handles = {handle.get_label(): handle for axes in figure.axes for handle in axes.containers if handle.patches}
+        style = {"loc": "lower center", "ncols": columns, "frameon": False, "fontsize": _POINTS, "labelcolor": _TEXT}
+        figure.legend([handles[name] for name in names], names, **style)
+    return figure
+
+
+def _draw_bars(axes, values: Sequence[Bar], offset: float, most: int, name: str, number: int) -> None:
+    """The bars of one name, `offset` bars below the middle of each kind."""
+    step = _BAR / (most * _BAR + 0.1)  # of a bar, where a kind is 1 high
+    rows = np.arange(len(values)) + offset * step
+    style = {"color": _COLOURS[number], "hatch": _HATCHES[number], "edgecolor": "white", "linewidth": 0}
+    axes.barh(rows, [value for value, _ in values], height=0.86 * step, label=name, **style)
+    for row, (_, interval) in zip(rows, values, strict=True):
+        if interval is not None:
+            axes.plot(interval, (row, row), color=_TEXT, linewidth=1.1, solid_capstyle="butt")

@@ -42,6 +42,8 @@ class Reading:
         uam: what the unsupervised alignment module gives each source position, (batch, steps, source), 0 on source
             padding; the places of a repeated token share its probability, see `shared_among_places`. None if it was
             not asked for.
+        predicted: boolean (batch, steps), where the target token is what the model would choose. None if it was not
+            asked for.
     """
 
     source_mask: Tensor
@@ -51,6 +53,7 @@ class Reading:
     masks: Layers
     nulls: Layers
     uam: Tensor | None = None
+    predicted: Tensor | None = None
 
     @cached_property
     def contributions(self) -> Layers:
@@ -87,6 +90,7 @@ def read(
     attentions: bool = True,
     details: bool = False,
     uam: bool = False,
+    predictions: bool = False,
 ) -> Iterator[Reading]:
     """Read batches one by one; nothing of a batch is kept.
 
@@ -100,6 +104,7 @@ def read(
         attentions: fill `attentions`.
         details: fill `uncalibrated`, `masks` and `nulls`, in the layers that have them.
         uam: fill `uam`.
+        predictions: fill `predicted`.
 
     Yields:
         A reading for each batch, on the model's device; None in all layers of what was not asked for.
@@ -114,11 +119,12 @@ def read(
     for batch in batches:
         inputs, labels = teacher_forced(model, batch)
         with readable(model, attentions):
-            found = _read_batch(model, inputs, attentions, details, uam)
+            found = _read_batch(model, inputs, attentions, details, uam, predictions)
         real, targets = inputs["attention_mask"].bool(), labels != IGNORE_INDEX
-        *layers, tokens = found
+        *layers, tokens, chosen = found
         places = None if tokens is None else shared_among_places(tokens, inputs["input_ids"], real, targets)
-        yield Reading(real, targets, *layers, places)
+        predicted = None if chosen is None else (chosen == labels) & targets
+        yield Reading(real, targets, *layers, places, predicted)
 
 
 def teacher_forced(model, batch: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], Tensor]:
@@ -141,6 +147,7 @@ def read_pairs(
     attentions: bool = True,
     details: bool = False,
     uam: bool = False,
+    predictions: bool = False,
 ) -> Iterator[tuple[list[TokenPair], Reading]]:
     """Read sentence pairs in batches by length; arguments and errors are those of `read` and `batches_of_pairs`.
 
@@ -149,7 +156,7 @@ def read_pairs(
     """
     options = {"batch_size": batch_size, "source_prefix": source_prefix, "uam": uam}
     for pairs, batch in batches_of_pairs(model, tokenizer, sources, targets, **options):
-        (reading,) = read(model, [batch], attentions=attentions, details=details, uam=uam)
+        (reading,) = read(model, [batch], attentions=attentions, details=details, uam=uam, predictions=predictions)
         yield pairs, reading
 
 
@@ -257,9 +264,9 @@ def readable(model, attentions: bool, self_attentions: bool = False) -> Iterator
 
 @torch.no_grad()
 def _read_batch(
-    model, inputs: dict[str, Tensor], attentions: bool, details: bool, uam: bool
-) -> tuple[Layers, Layers, Layers, Layers, Tensor | None]:
-    """Attentions, uncalibrated attentions, masks, NULLs and probabilities of source tokens."""
+    model, inputs: dict[str, Tensor], attentions: bool, details: bool, uam: bool, predictions: bool
+) -> tuple[Layers, Layers, Layers, Layers, Tensor | None, Tensor | None]:
+    """Attentions, uncalibrated attentions, masks, NULLs, probabilities of source tokens, and chosen tokens."""
     # By attribute and not by class: a model loaded as remote code has a class of its own.
     ours = [m.layer_idx for m in model.modules() if getattr(m, "switches", None) is not None] if details else []
     inputs = {**inputs, "use_cache": False, "return_dict": True} | ({"output_attentions": True} if attentions else {})
@@ -267,7 +274,7 @@ def _read_batch(
     # many others, is left out.
     extras = {"output_attention_details": True} if ours else {}
     extras |= {"output_uam_probabilities": True} if uam else {}
-    outputs = (model if extras else model.base_model)(**inputs, **extras)
+    outputs = (model if extras or predictions else model.base_model)(**inputs, **extras)
     if attentions:
         used = getattr(outputs, "cross_attentions", None)
         if not used or any(layer is None for layer in used):
@@ -285,7 +292,8 @@ def _read_batch(
 
     recorded = map(layers, ("uncalibrated_cross_attentions", "calibration_masks", "null_attentions"))
     tokens = outputs.uam_probabilities if uam else None
-    return tuple(used) if attentions else (None,) * count, *recorded, tokens
+    chosen = outputs.logits.argmax(dim=-1) if predictions else None
+    return tuple(used) if attentions else (None,) * count, *recorded, tokens, chosen
 
 
 def _with_end(tokenizer, target: WordTokens) -> WordTokens:

@@ -55,11 +55,30 @@ def attention_entropy(attention: Tensor, source_mask: Tensor | None = None) -> T
     Returns:
         (batch, heads, target), between 0 and log(number of real tokens). A row without any mass has entropy 0.
     """
-    real = _real_tokens(attention, source_mask)
-    if real is not None:
-        attention = attention * real.to(attention.dtype)
-    total = attention.sum(dim=-1, keepdim=True).clamp(min=torch.finfo(attention.dtype).tiny)
-    return torch.special.entr(attention / total).sum(dim=-1)  # entr(x) = -x log x, 0 at 0
+    return torch.special.entr(_shares(attention, source_mask)).sum(dim=-1)  # entr(x) = -x log x, 0 at 0
+
+
+def jensen_shannon(first: Tensor, second: Tensor, source_mask: Tensor | None = None) -> Tensor:
+    """Jensen-Shannon divergence of the rows of two attentions over the real source tokens (eq. 14), natural logarithm.
+
+    `JSD = KL[a_1 || a] / 2 + KL[a_2 || a] / 2` with `a = (a_1 + a_2) / 2`. Every row is first divided by its sum, as
+    for `attention_entropy`: without, weights after calibration would differ by their mass alone.
+
+    Args:
+        first, second: (batch, heads, target, source), weights of at least 0.
+        source_mask: (batch, source), 1 or True for real tokens.
+
+    Returns:
+        (batch, heads, target), between 0 (the same shares) and log 2 (no token in common).
+
+    Raises:
+        ValueError: shapes that do not fit.
+    """
+    _check_shapes(first, second, "second")
+    shares = [_shares(weights, source_mask) for weights in (first, second)]
+    mean = (sum(shares) / 2).clamp(min=torch.finfo(first.dtype).tiny)
+    divergences = [torch.special.xlogy(a, a / mean).sum(dim=-1) for a in shares]
+    return (sum(divergences) / 2).clamp(min=0)  # what is 0 may be rounded below
 
 
 def attention_is_reliable(attention: Tensor, phi: Tensor) -> Tensor:
@@ -108,6 +127,14 @@ def _check_shapes(attention: Tensor, other: Tensor, name: str) -> None:
             f"`attention` and `{name}` must both be (batch, heads, target, source), got {tuple(attention.shape)} and "
             f"{tuple(other.shape)}."
         )
+
+
+def _shares(weights: Tensor, source_mask: Tensor | None) -> Tensor:
+    """Rows divided by their sum over the real source tokens; 0 at padding, and in a row without any mass."""
+    real = _real_tokens(weights, source_mask)
+    if real is not None:
+        weights = weights * real.to(weights.dtype)
+    return weights / weights.sum(dim=-1, keepdim=True).clamp(min=torch.finfo(weights.dtype).tiny)
 
 
 def _real_tokens(attention: Tensor, source_mask: Tensor | None) -> Tensor | None:

@@ -6,6 +6,8 @@ byte-level "Ġ" whose offsets are trimmed), belongs to the word that follows, or
 token belongs to no word. No word is `NO_WORD`. Words are what `str.split()` gives.
 """
 
+import html
+import unicodedata
 from collections.abc import Sequence
 from difflib import SequenceMatcher
 from itertools import accumulate, chain
@@ -60,6 +62,15 @@ def tokenize_words(
         return []
     find = _by_offsets if tokenizer.is_fast else _by_matching
     return find(tokenizer, texts, prefix, target, special_tokens)
+
+
+def is_punctuation(word: str) -> bool:
+    """Whether a word is only punctuation (Unicode category P) or accents used as quotes, also escaped (`&quot;`).
+
+    Currency and mathematical signs are words.
+    """
+    text = html.unescape(word)
+    return bool(text) and all(unicodedata.category(character)[0] == "P" or character in "`´^¨" for character in text)
 
 
 def text_and_word_ids(tokenizer, tokens: Sequence[int]) -> tuple[str, np.ndarray]:

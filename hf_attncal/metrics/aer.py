@@ -3,8 +3,6 @@
 A link is a pair (i, j): source word i, target word j, both counted from 0.
 """
 
-import html
-import unicodedata
 import warnings
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -19,6 +17,7 @@ from hf_attncal.data.pharaoh import (
     check_inside_sentences,
     enough_for_index_checks,
 )
+from hf_attncal.data.words import is_punctuation
 
 from .base import Metric
 
@@ -206,15 +205,6 @@ def paired_interval(
     """
     counts = [_count_checked(gold, links) for links in (first, second)]
     return _METRIC.paired_interval(*counts, bootstrap, seed)
-
-
-def is_punctuation(word: str) -> bool:
-    """Whether a word is only punctuation (Unicode category P) or accents used as quotes, also escaped (`&quot;`).
-
-    Currency and mathematical signs are words.
-    """
-    text = html.unescape(word)
-    return bool(text) and all(unicodedata.category(character)[0] == "P" or character in "`´^¨" for character in text)
 
 
 def _check_pairs(gold: Sequence[GoldAlignment], hypotheses: Sequence[Collection[Link]]) -> None:

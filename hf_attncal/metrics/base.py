@@ -4,13 +4,28 @@ A metric counts something in every sentence (pair, document): an array (sentence
 sums over sentences, so a resample of the corpus is scored by weighting rows, not by counting again.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from importlib.metadata import version
 
 import numpy as np
 
 PERCENTILES = (0.025, 0.975)  # between them lies the 95 % interval
+_MOST_KEPT = 2**20  # numbers of resamples, 8 MB
+
+
+def ratio(sums: np.ndarray) -> np.ndarray:
+    """A mean: what was added up, and of how many, (..., 2) to (...); 0 of none."""
+    return sums[..., 0] / np.maximum(sums[..., 1], 1)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A mean with its 95 % interval over sentences (pairs, documents); None for no interval."""
+
+    value: float
+    interval: tuple[float, float] | None
 
 
 @dataclass(frozen=True)
@@ -102,7 +117,19 @@ class Metric:
 
         A sentence that is drawn n times counts n times, so the sums are products of how often with `counts`.
         """
-        generator = np.random.default_rng(seed)
-        sentences = len(counts)
-        draws = (generator.integers(sentences, size=sentences) for _ in range(bootstrap))
-        return self.score(np.stack([np.bincount(draw, minlength=sentences) @ counts for draw in draws]))
+        few = bootstrap * len(counts) <= _MOST_KEPT
+        drawn = _kept(len(counts), bootstrap, seed) if few else _how_often(len(counts), bootstrap, seed)
+        return self.score(np.stack([times @ counts for times in drawn]))
+
+
+def _how_often(sentences: int, bootstrap: int, seed: int) -> Iterator[np.ndarray]:
+    """For each resample how often it has each sentence, (sentences,)."""
+    generator = np.random.default_rng(seed)
+    for _ in range(bootstrap):
+        yield np.bincount(generator.integers(sentences, size=sentences), minlength=sentences)
+
+
+@lru_cache(maxsize=2)
+def _kept(sentences: int, bootstrap: int, seed: int) -> list[np.ndarray]:
+    """The same, for many scores of the same sentences one after the other."""
+    return list(_how_often(sentences, bootstrap, seed))

@@ -9,11 +9,12 @@ from itertools import combinations
 
 import numpy as np
 
-from .base import Metric
+from . import base
+from .base import Metric, ratio
 
-COMPREHENSIVENESS = Metric("Faithfulness", lambda sums: sums[..., 0] / np.maximum(sums[..., 1], 1))
-SUFFICIENCY = Metric("Faithfulness", COMPREHENSIVENESS.score, lower_is_better=True)
-AGREEMENT = Metric("OperatorAgreement", COMPREHENSIVENESS.score)
+COMPREHENSIVENESS = Metric("Faithfulness", ratio)
+SUFFICIENCY = Metric("Faithfulness", ratio, lower_is_better=True)
+AGREEMENT = Metric("OperatorAgreement", ratio)
 
 HEADLINE = "replace"  # the operator whose sources are like those that the model was trained on
 # What an operator does to these was seen, or trained by, the method itself: phi learns by perturbing attention, and
@@ -22,11 +23,9 @@ CIRCULAR = {"contribution": ("hide",), "occlusion": ("unk",)}
 
 
 @dataclass(frozen=True)
-class Measured:
+class Measured(base.Measured):
     """A mean over target words with its 95 % interval over pairs; `circular`: it says nothing about the method."""
 
-    value: float
-    interval: tuple[float, float] | None
     circular: bool = False
 
 

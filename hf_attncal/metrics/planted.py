@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .base import Metric
+from .base import Metric, ratio
 
-_MEAN = Metric("Planted", lambda sums: sums[..., 0] / np.maximum(sums[..., 1], 1))
+_MEAN = Metric("Planted", ratio)
 MEASURES = ("accuracy", "precision", "auc", "pooled_auc")
 
 

@@ -261,6 +261,28 @@ def test_null_is_what_weights_of_leaky_attention_lack():
         assert float(one.null.min()) > 1e-3
 
 
+def test_attention_before_its_calibration():
+    model = model_of("marian leaky")
+    source, _, labels = arguments_of(model, 2)
+    model.eval()
+    with torch.no_grad():
+        outputs = model(input_ids=torch.tensor([source]), labels=torch.tensor([labels]), output_attention_details=True)
+    model.train()
+    before = outputs.uncalibrated_cross_attentions
+    chosen = {"layer": 1, "head": 0, "calibrated": False}
+    assert_close(found_by(model, "attention", **chosen)[2].scores, before[1][0, 0], 1e-10)
+    mean = sum(layer[0].mean(dim=0) for layer in before) / 2
+    found = found_by(model, "attention", calibrated=False)[2].scores
+    assert_close(found, mean, 1e-10)
+    assert not torch.allclose(found, found_by(model, "attention")[2].scores)
+
+
+def test_attention_before_the_calibration_of_an_adapter_is_that_of_the_other_layers_too():
+    model = model_of("marian adapted")
+    (before, used) = (found_by(model, "attention", layer=0, calibrated=calibrated)[0] for calibrated in (False, True))
+    assert_close(before.scores, used.scores)
+
+
 def test_contributions_are_those_of_the_masks():
     model = model_of("marian leaky")
     source, _, labels = arguments_of(model, 2)
@@ -579,7 +601,7 @@ def test_recurrent_models_have_gradients_and_attention():
     [
         ("alty", {}, "`method` must be one of attention, value_norm, .*, got 'alty'"),
         ("alti", {"layer": 0}, "`method` 'alti' has the options none, got 'layer'"),
-        ("attention", {"heads": 0}, "has the options layer, head, got 'heads'"),
+        ("attention", {"heads": 0}, "has the options layer, head, calibrated, got 'heads'"),
         ("posterior", {}, "`method` 'posterior' needs the option `weights`"),
         ("posterior", {"weights": 3}, "`weights` must be a function of sources and targets, got 3"),
         ("attention", {"layer": 2}, "`layer` must be a whole number from -2 to 1, or None, got 2"),

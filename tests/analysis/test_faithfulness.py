@@ -354,7 +354,7 @@ def test_a_source_of_which_nothing_is_left_is_refused():
     bare = pair._replace(source=pair.source._replace(ids=pair.source.ids[:-1], word_ids=pair.source.word_ids[:-1]))
     nothing = Change("hide", 0, np.zeros(pair.source.words, dtype=bool).tobytes())
     with pytest.raises(ValueError, match=r"'hide', which would leave no source token of pair 0"):
-        perturber(model).log_probabilities([bare], [SOURCES[0]], [[nothing]])
+        perturber(model).log_probabilities([bare], [SOURCES[0]], [{nothing: [0]}])
 
 
 def test_a_source_that_grows_beyond_the_positions_of_the_model_is_refused():

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -100,6 +100,11 @@ class Method(ABC):
     def check(self, model) -> None:  # noqa: B027
         """Raises ValueError for an option that does not suit the model."""
 
+    @classmethod
+    def choices(cls, model) -> list[dict[str, Any]]:
+        """Options to choose between where gold links are known: layers, heads, signs. The default, `{}`, is first."""
+        return [{}]
+
     @abstractmethod
     def scores(self, model, tokenizer, batch: Batch) -> Scores:
         """Scores of a batch, on any device."""
@@ -128,6 +133,16 @@ class OfHeads(Method):
         layers, heads = decoder_size(model.config)
         check_number("layer", self.layer, -layers, layers - 1)
         check_number("head", self.head, 0, heads - 1)
+
+    @classmethod
+    def layers(cls, model) -> list[int]:
+        """The decoder layers that it can look at."""
+        return list(range(decoder_size(model.config)[0]))
+
+    @classmethod
+    def choices(cls, model) -> list[dict[str, Any]]:
+        heads = [{}, *({"head": head} for head in range(decoder_size(model.config)[1]))]
+        return [{}, *({"layer": layer, **head} for layer in cls.layers(model) for head in heads)]
 
     def of_layers(self, layers: Sequence[Scores | None]) -> Scores:
         """The chosen layer, or the mean over those that are there; a layer without NULL gives it nothing."""

@@ -213,13 +213,15 @@ def _block(model, layer: nn.Module, name: str, calls: dict[nn.Module, _Call], nu
     weights = called.output[1]
     if null is not None:
         weights = torch.cat([weights, null.unsqueeze(-1)], dim=-1)
-        null_value = _null_value(attention)[:, None].to(values.dtype).expand(len(values), -1, 1, -1)
-        values = torch.cat([values, null_value], dim=2)
+        of_null = null_value(attention)[:, None].to(values.dtype).expand(len(values), -1, 1, -1)
+        values = torch.cat([values, of_null], dim=2)
     norm = None if is_pre_norm else norm
     return Block(attention, weights, values, residual, state, norm, null is not None, attended is None)
 
 
-def _null_value(attention: nn.Module) -> Tensor:
+def null_value(attention: nn.Module) -> Tensor | None:
+    """The value vector of NULL in a cross-attention, (heads, d_k); None where it has no NULL."""
     # The attention is ours, or has an adapter of ours in it.
-    owner = next(module for module in attention.modules() if getattr(module, "switches", None) is not None)
-    return owner.null.value
+    owners = (module for module in attention.modules() if getattr(module, "switches", None) is not None)
+    owner = next(owners, None)
+    return owner.null.value if owner is not None and owner.switches.leaky else None

@@ -18,11 +18,26 @@ from .blocks import Block, check_blocks, read_layers
 
 @dataclass(frozen=True)
 class AttentionWeights(OfHeads):
-    """The weights a."""
+    """The weights a.
+
+    Args:
+        calibrated: False: those of a calibrated model before its calibration.
+    """
+
+    calibrated: bool = True
+
+    def check(self, model) -> None:
+        super().check(model)
+        if not self.calibrated and not calibrated_layers(model):
+            raise ValueError("`calibrated` must be True for a model without `calibration`, got False.")
 
     def scores(self, model, tokenizer, batch: Batch) -> Scores:
         (reading,) = read(model, [batch.for_reading()], details=True)
-        layers = zip(reading.attentions, reading.nulls, strict=True)
+        weights = reading.attentions
+        if not self.calibrated:
+            before = zip(reading.uncalibrated, reading.attentions, strict=True)
+            weights = [used if a is None else a for a, used in before]
+        layers = zip(weights, reading.nulls, strict=True)
         return self.of_layers([Scores(self.of_heads(a), null=self.of_heads(null)) for a, null in layers])
 
 
@@ -34,6 +49,10 @@ class Contribution(OfHeads):
     def check_model(cls, model) -> None:
         if not calibrated_layers(model):
             raise ValueError("it reads the masks of a model or an active adapter with `calibration`")
+
+    @classmethod
+    def layers(cls, model) -> list[int]:
+        return list(calibrated_layers(model))
 
     def check(self, model) -> None:
         super().check(model)

@@ -8,8 +8,9 @@ steps of a target.
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -42,6 +43,10 @@ class InputXGradient(Method):
     @classmethod
     def check_model(cls, model) -> None:
         check_embeddings(model)
+
+    @classmethod
+    def choices(cls, model) -> list[dict[str, Any]]:
+        return [{}, {"norm": True}]
 
     def scores(self, model, tokenizer, batch: Batch) -> Scores:
         return self._along_path(model, batch, [(1.0, 1.0)], None)
@@ -112,6 +117,14 @@ class LayerGradientXActivation(Method):
     def check_model(cls, model) -> None:
         check_embeddings(model)
 
+    @classmethod
+    def choices(cls, model) -> list[dict[str, Any]]:
+        layers: list[dict[str, Any]] = [{}]
+        with suppress(ValueError):  # of others what the decoder attends to is all there is
+            check_blocks(model)
+            layers += [{"layer": layer} for layer in range(len(model.get_encoder().layers))]
+        return [options | norm for options in layers for norm in ({}, {"norm": True})]
+
     def check(self, model) -> None:
         if self.layer is not None:
             check_blocks(model)
@@ -164,23 +177,34 @@ def encode(model, batch: Batch, embeddings: Tensor | None = None) -> BaseModelOu
 
 
 def log_probabilities(
-    model, batch: Batch, encoded: BaseModelOutput | None = None, prefix: Tensor | None = None
+    model,
+    batch: Batch,
+    encoded: BaseModelOutput | None = None,
+    prefix: Tensor | None = None,
+    steps: Tensor | None = None,
 ) -> Tensor:
     """Of each label, (batch, steps), in float32 or better; 0 where there is none.
 
     Args:
         encoded: what the encoder made of the source; None to do it now.
         prefix: embeddings of what the decoder reads, (batch, steps, d), in place of its own.
+        steps: (batch, k), the numbers of those that are wanted; None for all. The layer of the vocabulary, which costs
+            as much as many others, is left out for the others.
     """
     context = {}
+    copies = getattr(model, "copying", None) is not None
     if calibrated_layers(model):  # others would not know what it is
-        copies = getattr(model, "copying", None) is not None
         context["attention_context"] = AttentionContext(copies=copies, mask_gradients=True)
-    with _replaced_output(model.get_decoder().get_input_embeddings(), prefix):
+    # Copies are added to the words of the vocabulary step by step.
+    head = None if steps is None or copies else model.get_output_embeddings()
+    with _replaced_output(model.get_decoder().get_input_embeddings(), prefix), _only_steps(head, steps):
         outputs = model(**batch.inputs, encoder_outputs=encoded, use_cache=False, return_dict=True, **context)
-    logits = outputs.logits.to(torch.promote_types(outputs.logits.dtype, torch.float32))
-    missing = batch.labels == IGNORE_INDEX
-    labels = batch.labels.masked_fill(missing, 0).unsqueeze(-1)
+    logits, labels = outputs.logits.to(torch.promote_types(outputs.logits.dtype, torch.float32)), batch.labels
+    if steps is not None:
+        labels = labels.gather(1, steps)
+        logits = _rows(logits, steps) if head is None else logits
+    missing = labels == IGNORE_INDEX
+    labels = labels.masked_fill(missing, 0).unsqueeze(-1)
     return torch.log_softmax(logits, dim=-1).gather(-1, labels).squeeze(-1).masked_fill(missing, 0.0)
 
 
@@ -188,6 +212,24 @@ def step_gradients(log_probabilities: Tensor, points: Sequence[Tensor]) -> Itera
     """For each step the gradients of its log-probability, (batch, ...) at each of `points`."""
     for column in log_probabilities.unbind(dim=1):  # rows of a batch do not touch each other
         yield torch.autograd.grad(column.sum(), points, retain_graph=True, allow_unused=True, materialize_grads=True)
+
+
+def _rows(states: Tensor, steps: Tensor) -> Tensor:
+    """Those of some steps: (batch, all steps, d) -> (batch, k, d)."""
+    return states.gather(1, steps.unsqueeze(-1).expand(-1, -1, states.shape[-1]))
+
+
+@contextmanager
+def _only_steps(head: nn.Module | None, steps: Tensor | None) -> Iterator[None]:
+    """A layer of the vocabulary that sees nothing but these steps; without one nothing is done."""
+    if head is None:
+        yield
+        return
+    handle = head.register_forward_pre_hook(lambda module, args: (_rows(args[0], steps),))
+    try:
+        yield
+    finally:
+        handle.remove()
 
 
 @contextmanager

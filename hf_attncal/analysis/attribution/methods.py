@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import MISSING, fields
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -85,6 +86,22 @@ def attribute(
     reading = {"batch_size": batch_size, "source_prefix": source_prefix}
     batches = batches_of_pairs(model, tokenizer, sources, targets, **reading)
     return _attributions(model, tokenizer, sources, targets, batches, chosen)
+
+
+def word_scores(
+    model, tokenizer, sources: Sequence[str], targets: Sequence[str], method: str = "alti", **options
+) -> list[np.ndarray | None]:
+    """What `attribute` finds between the words of every pair, in their order: as `analysis.faithfulness` takes it.
+
+    Args and errors are those of `attribute`.
+
+    Returns:
+        (target words, source words) for each pair, see `Attribution.words`; None for one with a side of no word.
+    """
+    found = {
+        one.index: one.words().numpy() for one in attribute(model, tokenizer, sources, targets, method, **options)
+    }
+    return [found.get(index) for index in range(len(sources))]
 
 
 def works_on(model) -> list[str]:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -40,6 +41,10 @@ class ValueZeroing(Method):
     def check(self, model) -> None:
         layers, _ = decoder_size(model.config)
         check_number("layer", self.layer, -layers, layers - 1)
+
+    @classmethod
+    def choices(cls, model) -> list[dict[str, Any]]:
+        return [{}, *({"layer": layer} for layer in range(decoder_size(model.config)[0]))]
 
     def scores(self, model, tokenizer, batch: Batch) -> Scores:
         layers = read_layers(model, batch)

@@ -1,0 +1,87 @@
+"""Tags of words, such as parts of speech: from a file, or from a tagger that the user names. Nothing is downloaded.
+
+A sentence has one tag for each of its words, and words are what `str.split()` gives.
+"""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from hf_attncal.data.text import read_lines
+
+Tagger = Callable[[str], Sequence[str]]
+_SPACY = "spacy:"
+
+
+def tags_of(texts: Sequence[str], tags: Sequence[Sequence[str]] | Tagger) -> list[tuple[str, ...]]:
+    """The tags of each text, one for each of its words.
+
+    Args:
+        texts: sentences.
+        tags: those of every sentence, or what makes them of one.
+
+    Raises:
+        ValueError: another number of sentences, or of tags than a sentence has words; the message names its line.
+    """
+    given = [tags(text) for text in texts] if callable(tags) else tags
+    if len(given) != len(texts):
+        raise ValueError(
+            f"`tags` must be those of {len(texts)} sentences, got {len(given)}: give one line of tags for each, in "
+            "the same order."
+        )
+    for number, (text, of_text) in enumerate(zip(texts, given, strict=True), start=1):
+        words = text.split()
+        if isinstance(of_text, str) or len(of_text) != len(words):
+            got = f"the text {of_text!r}" if isinstance(of_text, str) else len(of_text)
+            raise ValueError(
+                f"line {number}: `tags` must be one for each of its {len(words)} words, got {got}: words are what "
+                "white space separates, so tag the text as it is, without splitting its words further."
+            )
+    return [tuple(of_text) for of_text in given]
+
+
+def read_tags(path: str | Path) -> list[tuple[str, ...]]:
+    """The tags of a file: one sentence a line, one tag a word, separated by white space.
+
+    Raises:
+        ValueError: see `read_lines`.
+    """
+    return [tuple(line.split()) for line in read_lines(path)]
+
+
+def load_tags(name: str) -> list[tuple[str, ...]] | Tagger:
+    """What a user names: a file of tags, or `spacy:NAME`, a pipeline of spaCy that is installed.
+
+    Raises:
+        ValueError: see `read_tags`; spaCy or the pipeline is not installed.
+    """
+    return spacy_tagger(name.removeprefix(_SPACY)) if name.startswith(_SPACY) else read_tags(name)
+
+
+def spacy_tagger(name: str) -> Tagger:
+    """A tagger by a pipeline of spaCy (universal parts of speech), which keeps the words as they are.
+
+    Raises:
+        ValueError: spaCy or the pipeline is not installed; of a text, that the pipeline gave a word no tag.
+    """
+    try:
+        import spacy
+    except ImportError as error:
+        raise ValueError(
+            f"`{_SPACY}{name}` needs spaCy, which is not installed: pip install spacy, or give a file of tags."
+        ) from error
+    try:
+        pipeline = spacy.load(name)
+    except OSError as error:
+        raise ValueError(
+            f"spaCy has no pipeline {name!r} installed, and none is fetched unasked: python -m spacy download {name}, "
+            "or give a file of tags."
+        ) from error
+
+    def tag(text: str) -> tuple[str, ...]:
+        words = text.split()
+        found = tuple(token.pos_ for token in pipeline(spacy.tokens.Doc(pipeline.vocab, words=words)))
+        if not all(found):
+            raise ValueError(f"the pipeline {name!r} of spaCy gives no parts of speech: name one with a tagger.")
+        return found
+
+    return tag

@@ -1,0 +1,183 @@
+"""Whose best source words are those that a model uses? Methods are judged by taking the words away that they name."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+
+from hf_attncal.analysis.faithfulness import CUTS, PairFalls, Scores, faithfulness_falls, measures, word_effects
+from hf_attncal.analysis.perturbations import OPERATORS
+from hf_attncal.metrics.faithfulness import (
+    CIRCULAR,
+    HEADLINE,
+    Faithfulness,
+    Measured,
+    Verdict,
+    faithfulness,
+    metric_of,
+    operator_agreement,
+)
+
+# It takes words away one by one, which is nearly what is measured: what it comes to is what can be reached.
+YARDSTICK = "occlusion"
+AREAS = ("comprehensiveness", "sufficiency")  # the measures that are looked at first
+
+
+@dataclass(frozen=True)
+class JudgedFaithfulness:
+    """What scores are worth to the model that they are about.
+
+    Args:
+        found: means, intervals and verdicts, the pairs in their order.
+        agreement: two operators -> Kendall's tau between their rankings of source words; none of a single operator.
+    """
+
+    found: Faithfulness
+    agreement: dict[tuple[str, str], Measured]
+
+    @property
+    def headline(self) -> str:
+        """The operator that is looked at first."""
+        return HEADLINE if HEADLINE in self.found.operators else self.found.operators[0]
+
+    def ranking(self, measure: str = "comprehensiveness") -> list[str]:
+        """The methods by a measure under the headline operator, the best first."""
+        return _ranking(self.found, self.headline, measure)
+
+    def verdicts(self, method: str, measure: str = "comprehensiveness") -> dict[str, Verdict]:
+        """Of a method against each other one. Raises ValueError as `Faithfulness.verdict` does."""
+        return {other: self.found.verdict(method, other, measure) for other in self.found.sums if other != method}
+
+    def unbeaten(self, measure: str = "comprehensiveness") -> list[str]:
+        """The methods that no other one is better than by a verdict: among them is the one to read."""
+        beaten = set()
+        for first, second in combinations(self.found.sums, 2):
+            better = self.found.verdict(first, second, measure).better
+            if better is not None:
+                beaten.add(second if better == first else first)
+        return [name for name in self.ranking(measure) if name not in beaten]
+
+    def against_best(
+        self, method: str, measure: str = "comprehensiveness", without: Collection[str] = (YARDSTICK,)
+    ) -> tuple[str, Verdict] | None:
+        """A method against the best of all others.
+
+        The best is found on the pairs with an even number and compared on those with an odd one, so that it gains
+        nothing by being chosen.
+
+        Args:
+            method: one of those that were judged.
+            measure: see `analysis.faithfulness.measures`.
+            without: methods that are not meant.
+
+        Returns:
+            Name and verdict; None without another method, a bootstrap, or two pairs.
+        """
+        pairs = len(self.found.words)
+        others = [name for name in self.found.sums if name != method and name not in without]
+        if not others or pairs < 2 or not self.found.bootstrap:
+            return None
+        even, odd = (_rows(self.found, range(start, pairs, 2)) for start in (0, 1))
+        best = next(name for name in _ranking(even, self.headline, measure) if name in others)
+        return best, odd.verdict(method, best, measure)
+
+    def to_dict(self, method: str | None = None) -> dict[str, Any]:
+        """All of it as plain data, for JSON.
+
+        Args:
+            method: whose verdicts against the others are told; None for those of no method.
+        """
+        found = self.found
+        told: dict[str, Any] = {
+            "signature": found.signature,
+            "methods": {
+                name: {
+                    operator: {measure: asdict(found.score(name, operator, measure)) for measure in found.measures}
+                    for operator in found.operators
+                }
+                for name in found.sums
+            },
+            "unbeaten": {measure: self.unbeaten(measure) for measure in AREAS} if found.bootstrap else {},
+            "operator_agreement": {"+".join(both): asdict(tau) for both, tau in self.agreement.items()},
+        }
+        if method is not None and found.bootstrap:
+            told["verdicts"] = {
+                measure: {other: asdict(one) for other, one in self.verdicts(method, measure).items()}
+                for measure in found.measures
+            }
+            told["against_best"] = {
+                measure: best and {"method": best[0], **asdict(best[1])}
+                for measure in found.measures
+                for best in [self.against_best(method, measure)]
+            }
+        return told
+
+
+def judge_faithfulness(
+    model,
+    tokenizer,
+    sources: Sequence[str],
+    targets: Sequence[str],
+    scores: Mapping[str, Scores],
+    *,
+    kind: str,
+    bootstrap: int = 1000,
+    operators: Sequence[str] = OPERATORS,
+    cuts: Sequence[float] = CUTS,
+    soft: bool = True,
+    draws: int = 3,
+    frequencies: Mapping[str, int] | None = None,
+    seed: int = 0,
+    batch_size: int = 32,
+    source_prefix: str = "",
+) -> JudgedFaithfulness:
+    """Measure how faithful scores are, and whether the operators agree.
+
+    Args:
+        model, tokenizer: an encoder-decoder, on the device to use.
+        sources, targets: sentences.
+        scores: name -> for each pair (target words, source words), as `word_scores` gives them. A method that is
+            circular under an operator is known by its name, also before an `@` (`contribution@layer1`).
+        kind: what the targets are, `reference` or `output` (of the model).
+        bootstrap: resamples of the pairs for each interval; 0 for none, and then no verdicts.
+        operators, cuts, soft, draws, frequencies, batch_size, source_prefix: see `faithfulness_falls`.
+        seed: of draws and resamples.
+
+    Raises:
+        ValueError: see `faithfulness_falls`, `word_effects` and `metrics.faithfulness.faithfulness`.
+    """
+    reading = {"operators": operators, "draws": draws, "frequencies": frequencies, "seed": seed}
+    reading |= {"batch_size": batch_size, "source_prefix": source_prefix}
+    texts = (model, tokenizer, sources, targets)
+    order: list[int] = []
+    falls = faithfulness_falls(*texts, scores, cuts=cuts, soft=soft, **reading)
+    circular = {name: CIRCULAR.get(name.partition("@")[0], ()) for name in scores}
+    resampled = {"bootstrap": bootstrap, "seed": seed}
+    names = operators, measures(cuts, soft)
+    found = faithfulness(_noting(falls, order), *names, targets=kind, circular=circular, **resampled)
+    agreement = {}
+    if len(operators) > 1:
+        effects = (one.effects for one in word_effects(*texts, **reading))
+        agreement = operator_agreement(effects, operators, **resampled)
+    return JudgedFaithfulness(_rows(found, np.argsort(order)), agreement)
+
+
+def _noting(falls: Iterable[PairFalls], order: list[int]) -> Iterable[dict[str, np.ndarray]]:
+    """The falls of each pair, whose number is noted."""
+    for one in falls:
+        order.append(one.index)
+        yield one.falls
+
+
+def _rows(found: Faithfulness, rows: Iterable[int]) -> Faithfulness:
+    """Of some pairs, in this order."""
+    chosen = list(rows)
+    return replace(found, sums={name: of[chosen] for name, of in found.sums.items()}, words=found.words[chosen])
+
+
+def _ranking(found: Faithfulness, operator: str, measure: str) -> list[str]:
+    without = replace(found, bootstrap=0)  # the order needs no intervals
+    sign = 1 if metric_of(measure).lower_is_better else -1
+    return sorted(found.sums, key=lambda name: sign * without.score(name, operator, measure).value)
