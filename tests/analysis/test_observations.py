@@ -94,24 +94,21 @@ def test_divergence_by_entropy_is_that_of_the_formulas(both):
     assert found.bucket_names() == ["0 to 0.4", "0.4 to 0.8", "0.8 to 1.2", "1.2 to 1.6", "above 1.6"]
 
 
-def test_what_is_just_below_a_bound_is_not_above_it():
-    """Even attention of a model whose queries are 0, whose entropy is the logarithm of the number of tokens."""
-    model = text_model("marian", "ours")
-    weights = {name: of.clone() for name, of in model.state_dict().items() if "encoder_attn.q_proj" in name}
-    source = SOURCES[0]
-    exact = math.log(len(word_ids_of(source)))
-    with torch.no_grad():
-        for name in weights:
-            model.get_parameter(name).zero_()
-    try:
-        for bound in (exact - 1e-9, exact + 1e-9):
-            found = observe(model, bpe_tokenizer(), [source], TARGETS[:1], thresholds=[bound], buckets=[bound])
-            above = bound < exact
-            heads = found.by_head["entropy"].shape[1]
-            assert found.by_threshold[0, 0, :, 0].tolist() == [0, found.steps[0]][:: 1 if above else -1]
-            assert found.by_bucket[0, 0, :, 1].tolist() == [0, heads * found.steps[0]][:: 1 if above else -1]
-    finally:
-        model.load_state_dict(weights, strict=False)
+@torch.no_grad()
+def test_a_bound_belongs_to_its_threshold_and_to_the_bucket_above():
+    """Attention that is even over four tokens, whose entropy is a number of the machine."""
+    config, model_class = FAMILIES["marian"][2:]
+    model = model_class(config(**sized(bpe_tokenizer()), calibration="fixed")).double()
+    for block in model.get_decoder().layers:
+        for parameter in block.encoder_attn.q_proj.parameters():
+            parameter.zero_()
+    words = {word for text in SOURCES for word in text.split()}
+    source = next(word for word in sorted(words) if len(word_ids_of(word)) == 4)
+    bound = attention_entropy(torch.full((1, 1, 1, 4), 0.25, dtype=torch.float64)).item()
+    found = observe(model, bpe_tokenizer(), [source], TARGETS[:1], thresholds=[bound], buckets=[bound])
+    (steps,), heads = found.steps, found.by_head["entropy"].shape[1]
+    assert found.by_threshold[0, :, :, 0].tolist() == [[steps, 0]] * 3
+    assert found.by_bucket[0, :, :, 1].tolist() == [[0, heads * steps]] * 3
 
 
 def test_tags_are_those_of_the_words_of_the_steps(both):
