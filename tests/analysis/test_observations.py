@@ -402,10 +402,11 @@ def test_tags_that_do_not_fit_name_the_line():
 def test_tags_of_a_file_are_those_of_its_lines(tmp_path):
     path = tmp_path / "tags.txt"
     path.write_text("DET  NOUN\n\nVERB\n", encoding="utf-8")
-    assert load_tags(str(path)) == read_tags(path) == [("DET", "NOUN"), (), ("VERB",)]
-    assert tags_of(["the house", "", "go"], read_tags(path)) == read_tags(path)
+    assert load_tags(path, ["the house", "", "go"]) == read_tags(path) == [("DET", "NOUN"), (), ("VERB",)]
+    with pytest.raises(ValueError, match=r"tags.txt: line 3: .* one for each of its 2 words, got 1"):
+        load_tags(path, ["the house", "", "go away"])
     with pytest.raises(ValueError, match="does not exist"):
-        load_tags(str(tmp_path / "missing"))
+        load_tags(tmp_path / "missing", [])
 
 
 class _Doc(list):
@@ -431,14 +432,14 @@ def test_a_pipeline_of_spacy_tags_the_words_as_they_are(monkeypatch):
 
     spacy.load = load
     monkeypatch.setitem(sys.modules, "spacy", spacy)
-    assert tags_of(["don't ."], load_tags("spacy:here")) == [("VERB", "PUNCT")]
+    assert tags_of(["don't ."], load_tags("spacy:here", [])) == [("VERB", "PUNCT")]
     with pytest.raises(ValueError, match="'here' of spaCy gives no parts of speech"):
-        load_tags("spacy:here")("unknown")
+        load_tags("spacy:here", [])("unknown")
     with pytest.raises(ValueError, match=r"no pipeline 'away' installed.*python -m spacy download away"):
-        load_tags("spacy:away")
+        load_tags("spacy:away", [])
     monkeypatch.setitem(sys.modules, "spacy", None)
     with pytest.raises(ValueError, match="needs spaCy, which is not installed: pip install spacy"):
-        load_tags("spacy:here")
+        load_tags("spacy:here", [])
 
 
 # ---- entropy of a row without mass ----
