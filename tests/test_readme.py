@@ -117,7 +117,7 @@ def test_summarization(work_through):
 
 
 def test_analysis(work_through):
-    names = work_through(ROOT / "docs" / "analysis.md")
+    names = work_through(ROOT / "docs" / "analysis.md", "report.html", "figures/report.json")
     assert names["words"].shape == (3, 3)  # of the shorter pair, the last
     assert Path("attributions.png").stat().st_size > 1000
     assert sorted(attribution.index for attribution in names["posterior"]) == [0, 1]

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 PACKAGES = ("hf_attncal", "torch", "transformers", "accelerate", "tokenizers", "datasets", "sacrebleu")
 # No space, no more of a quota, no larger file; and the words of safetensors and tokenizers for it, then of torch.
@@ -108,15 +108,18 @@ def write_text(text: str, path: str | Path) -> None:
 
 def write_bytes(data: bytes, path: str | Path) -> None:
     """Write a file, as `whole_file` does."""
-    with whole_file(path) as file:
-        file.write(data)
+    with whole_file(path) as partial:
+        partial.write_bytes(data)
 
 
 @contextmanager
-def whole_file(path: str | Path) -> Iterator[BinaryIO]:
-    """A file to write into, piece by piece; folders that are missing are made.
+def whole_file(path: str | Path) -> Iterator[Path]:
+    """A place to write a file to, which is whole or as it was; folders that are missing are made.
 
-    The file is whole or as it was: it is written under another name beside its own, brought to the disk and renamed.
+    It is written under another name beside its own, brought to the disk and renamed.
+
+    Yields:
+        That name.
 
     Raises:
         OSError: see `writing`.
@@ -126,11 +129,14 @@ def whole_file(path: str | Path) -> Iterator[BinaryIO]:
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            with open(partial, "wb") as file:
-                yield file
+            yield partial
             to_disk(partial)
             partial.replace(path)
             to_disk(path.parent)
+        except OSError as error:
+            if error.filename == str(partial):  # a name that nobody has asked for
+                raise OSError(error.errno, error.strerror, str(path)) from error
+            raise
         finally:
             partial.unlink(missing_ok=True)
 

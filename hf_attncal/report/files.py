@@ -69,7 +69,7 @@ def check_charts(report: Report) -> None:
         for number, row in enumerate(chart.rows):
             if len(row) != len(chart.columns):
                 raise ValueError(
-                    f"Row {number} of the chart {chart.name!r} must have {len(chart.columns)} cells, one for each of its "
+                    f"Row {number} of the chart {chart.name!r} must have a cell for each of its {len(chart.columns)} "
                     f"`columns`, got {len(row)}."
                 )
         try:

@@ -126,14 +126,9 @@ def caveats_of(found: Observations, settings: Mapping[str, object], probe_pairs:
         settings: `targets`, `pairs` and `measured` count.
         probe_pairs: how many pairs a probe was trained on for this report; None for none.
     """
-    written = settings["targets"] == "output"
+    given = "that the model itself wrote" if settings["targets"] == "output" else "of the reference"
     caveats = [
-        "Every prediction is read as if the words before it were "
-        + (
-            "those that the model wrote: it looks back at its own text."
-            if written
-            else "those of the reference, not what the model would have written itself."
-        )
+        f"Every prediction is read given the words {given} before it; what would come after others is not asked."
     ]
     if found.calibrated:
         caveats.append(

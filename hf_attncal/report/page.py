@@ -41,7 +41,7 @@ def write_page(report: Report, path: str | Path) -> None:
         path: of the file; folders that are missing are made.
 
     Raises:
-        ValueError: see `files.check_charts` and `packed`.
+        ValueError: see `files.check_charts` and `check_pair`.
         OSError: see `metrics.records.writing`.
         ModuleNotFoundError: a chart has a figure, and matplotlib is not installed.
     """
@@ -66,7 +66,7 @@ def write_page(report: Report, path: str | Path) -> None:
             pairs=map(_packed_pair, chain([] if first is None else [first], pairs)),
         )
     )
-    with whole_file(path) as file:
+    with whole_file(path) as partial, open(partial, "wb") as file:
         for piece in pieces:
             file.write(piece.encode("utf-8", "replace"))  # half of a character is no text
 
@@ -85,7 +85,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.policies["json.dumps_kwargs"] = {}  # in their own order
-    environment.filters["cell"] = _cell
+    environment.filters |= {"cell": _cell, "digits": _digits}
     return environment
 
 
@@ -94,6 +94,16 @@ def _cell(value: Cell) -> str:
     if value is None:
         return "–"
     return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _digits(value: float, largest: float) -> str:
+    """A weight in a cell, `.93`, with as many digits as tell weights apart where `largest` is the largest."""
+    if largest >= 10:
+        places = 1 if largest < 100 else 0
+    else:
+        places = min(8, max(2, 1 - math.floor(math.log10(largest)))) if largest > 0 else 2
+    text = f"{abs(value):.{places}f}".removeprefix("0" if places else "")
+    return f"−{text}" if value < 0 and float(text) else text
 
 
 # ---- charts ----
@@ -163,7 +173,7 @@ def _inline(svg: str, chart: Chart, recoloured: bool) -> str:
     label = Markup.escape(chart.title)
     return (
         '<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" role="img" '
-        f'aria-label="{label}" viewBox="{box}" style="max-width:{width}">{body}'
+        f'aria-label="{label}" viewBox="{box}" width="{width}">{body}'
     )
 
 
@@ -179,24 +189,12 @@ def packed(pair: PairView) -> tuple[dict[str, Any], bytes]:
     at most half a step: a step is the largest weight of the layer and head divided by `STEPS` or `SIGNED_STEPS`.
 
     Raises:
-        ValueError: what `PairView` asks for and the pair has not; the message names pair and field.
+        ValueError: see `check_pair`.
     """
-    words = len(pair.source.split()), len(pair.target.split())
-    tokens = len(pair.source_tokens), len(pair.target_tokens)
-    for side, numbers, count, of_words in zip(
-        ("source_words", "target_words"), (pair.source_words, pair.target_words), tokens, words, strict=True
-    ):
-        if len(numbers) != count or not all(-1 <= word < of_words for word in numbers):
-            raise ValueError(
-                f"`{side}` of pair {pair.index} must be a number from -1 to {of_words - 1} for each of {count} tokens, "
-                f"got {list(numbers)}."
-            )
-    for link in pair.links or ():
-        if not all(0 <= word < of_words for word, of_words in zip(link, words, strict=True)):
-            raise ValueError(f"`links` of pair {pair.index} names a word that is not there: {tuple(link)} of {words}.")
+    check_pair(pair)
     ways, parts = [], []
     for name, weights in pair.weights.items():
-        layers, heads = _check(weights, tokens, f"`weights[{name!r}]` of pair {pair.index}")
+        layers, heads = weights.values.shape[:2]
         has_null = weights.null is not None
         ways.append({"name": name, "layers": layers, "heads": heads, "signed": weights.signed, "null": has_null})
         parts += _in_steps(weights)
@@ -215,20 +213,40 @@ def packed(pair: PairView) -> tuple[dict[str, Any], bytes]:
     return known, zlib.compress(b"".join(part.tobytes() for part in parts), 9)
 
 
-def _check(weights: Weights, tokens: tuple[int, int], what: str) -> tuple[int, int]:
-    """The numbers of layers and heads of weights that are as they must be."""
-    shape, (source, target) = weights.values.shape, tokens
-    if len(shape) != 4 or 0 in shape[:2] or shape[2:] != (target, source):
-        raise ValueError(f"{what} must be of shape (layers, heads, {target}, {source}), got {shape}.")
-    if weights.null is not None and weights.null.shape != shape[:3]:
-        raise ValueError(f"`null` of {what} must be of shape {shape[:3]}, got {weights.null.shape}.")
-    values = _with_null(weights)
-    if not np.isfinite(values).all():
-        raise ValueError(f"{what} must be finite.")
-    # An attribution that cannot be negative may be so by rounding.
-    if not weights.signed and values.size and -values.min() > 1e-4 * values.max():
-        raise ValueError(f"{what} must not be negative unless `signed`, got {values.min():.4g}.")
-    return shape[:2]
+def check_pair(pair: PairView) -> None:
+    """Refuse a pair that is not what `PairView` and `Weights` ask for.
+
+    Raises:
+        ValueError: words of tokens, links or weights that do not fit its texts and tokens; weights that are not
+            finite, or negative and not `signed`. The message names pair and field.
+    """
+    words = len(pair.source.split()), len(pair.target.split())
+    tokens = len(pair.source_tokens), len(pair.target_tokens)
+    of_tokens = {"source_words": pair.source_words, "target_words": pair.target_words}
+    for (side, numbers), count, most in zip(of_tokens.items(), tokens, words, strict=True):
+        if len(numbers) != count or not all(-1 <= word < most for word in numbers):
+            raise ValueError(
+                f"`{side}` of pair {pair.index} must have a number from -1 to {most - 1} for each of {count} tokens, "
+                f"got {list(numbers)}."
+            )
+    for link in pair.links or ():
+        if not all(0 <= word < most for word, most in zip(link, words, strict=True)):
+            raise ValueError(
+                f"`links` of pair {pair.index} has {tuple(link)}, but its texts have {words[0]} and {words[1]} words, "
+                "which are counted from 0."
+            )
+    for name, weights in pair.weights.items():
+        what, shape = f"`weights[{name!r}]` of pair {pair.index}", weights.values.shape
+        if len(shape) != 4 or 0 in shape[:2] or shape[2:] != tokens[::-1]:
+            raise ValueError(f"{what} must be of shape (layers, heads, {tokens[1]}, {tokens[0]}), got {shape}.")
+        if weights.null is not None and weights.null.shape != shape[:3]:
+            raise ValueError(f"`null` of {what} must be of shape {shape[:3]}, got {weights.null.shape}.")
+        values = _with_null(weights)
+        if not np.isfinite(values).all():
+            raise ValueError(f"{what} must be finite.")
+        # What cannot be negative may be so by rounding.
+        if not weights.signed and values.size and -values.min() > 1e-4 * values.max():
+            raise ValueError(f"{what} must not be negative unless it is `signed`, got {values.min():.4g}.")
 
 
 def _with_null(weights: Weights) -> np.ndarray:
@@ -276,9 +294,9 @@ def pair_html(pair: PairView) -> str:
     """A pair as HTML: for each way of looking the weights between words, mean over layers and heads; no script.
 
     Raises:
-        ValueError: see `packed`.
+        ValueError: see `check_pair`.
     """
-    packed(pair)  # as strict as the page
+    check_pair(pair)
     template = _environment().get_template("pair.html.jinja")
     maps = [_between_words(pair, name, weights) for name, weights in pair.weights.items()]
     return template.render(pair=pair, maps=maps, links=set(map(tuple, pair.links or ())))
