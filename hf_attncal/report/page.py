@@ -27,6 +27,7 @@ from .files import charts_of, check_charts, csv_text, svg_text
 _FOLDER = Path(__file__).parent
 _LARGEST_DOWNLOAD = 300_000  # bytes of a file that the page carries
 _MOST_ROWS = 500  # of a table on the page
+_MOST_INCHES, _MOST_COLUMNS = 7.5, 6  # of a figure, and of a table without one, beside another chart
 # A weight is a byte, in these steps of the largest one of its layer and head: from 0 on, or to both sides of it.
 STEPS, SIGNED_STEPS = 255, 127
 
@@ -85,8 +86,13 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.policies["json.dumps_kwargs"] = {}  # in their own order
-    environment.filters |= {"cell": _cell, "digits": _digits}
+    environment.filters |= {"cell": _cell, "digits": _digits, "prose": _prose}
     return environment
+
+
+def _prose(text: str) -> Markup:
+    """Sentences; what is between backticks is a name."""
+    return Markup(re.sub("`([^`]+)`", r"<code>\1</code>", str(Markup.escape(text))))
 
 
 def _cell(value: Cell) -> str:
@@ -123,25 +129,28 @@ class _ChartOnPage:
     Args:
         svg: its figure; None where it has none.
         light: the figure stays dark on white, because its colours are those of an image.
+        wide: it needs all columns of the page, for its figure or its table.
         downloads: its files.
     """
 
     svg: Markup | None
     light: bool
+    wide: bool
     downloads: Sequence[_Download]
 
 
 def _chart_on_page(chart: Chart) -> _ChartOnPage:
     downloads = [_download(f"{chart.name}.csv", "text/csv", csv_text(chart))]
     if chart.draw is None:
-        return _ChartOnPage(None, False, downloads)
+        return _ChartOnPage(None, False, len(chart.columns) > _MOST_COLUMNS, downloads)
     need("plot")
     figure = chart.draw()
     downloads.append(_download(f"{chart.name}.svg", "image/svg+xml", svg_text(figure, chart.name)))
     svg = svg_text(figure, chart.name, text_as_paths=False)
     # The text in the cells of a heat map is as dark or light as they ask for: its colours must stay.
     light = "<image" in svg or "QuadMesh" in svg
-    return _ChartOnPage(Markup(_inline(svg, chart, recoloured=not light)), light, downloads)
+    wide = figure.get_figwidth() > _MOST_INCHES
+    return _ChartOnPage(Markup(_inline(svg, chart, recoloured=not light)), light, wide, downloads)
 
 
 def _download(name: str, kind: str, text: str) -> _Download:
