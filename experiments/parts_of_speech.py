@@ -22,7 +22,6 @@ from hf_attncal.metrics.records import write_text
 
 # First letters of Penn Treebank tags, the longest first -> what they are brought down to.
 COARSE = {
-    "NNP": "name",
     "NN": "noun",
     "VB": "verb",
     "MD": "verb",

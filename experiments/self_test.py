@@ -1,19 +1,27 @@
 """The self-test of the analysis: which methods, and which measures of faithfulness, recover what was planted.
 
     python experiments/self_test.py --seed 1
+    python experiments/self_test.py --stack single=runs/stack_single1 --stack soft=runs/stack_soft1
 
-Trains a small translator on synthetic pairs (minutes on one core) and writes results/analysis/self_test_seedN.json:
-see `hf_attncal.self_test`.
+Trains a small translator and an aligner that counts on synthetic pairs (minutes on one core) and writes
+results/analysis/self_test_seedN.json. With `--stack`, language models of the stack language that are trained already
+(`configs/language/`) are judged in its place, by dependencies that are exact: see `hf_attncal.self_test`. Written is
+results/analysis/self_test_stack_NAME_seedN.json for each.
 """
 
 import argparse
 import time
+from dataclasses import asdict
 from tempfile import TemporaryDirectory
 
 from committed import RESULTS, markdown, percent_with_interval, ratio
+from frozen import Frozen, read_models
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
+import hf_attncal
+from hf_attncal.data.synthetic.stack_language import generate_split
 from hf_attncal.metrics import records
-from hf_attncal.self_test import MEASURED, SENTENCES, STEPS, run_self_test
+from hf_attncal.self_test import MEASURED, SENTENCES, STEPS, judge_stack, run_self_test, stack_scores
 
 
 def tables(result: dict) -> str:
@@ -36,6 +44,32 @@ def tables(result: dict) -> str:
     return f"{text}\n{markdown(['measure', 'usable', 'truth - random', 'tau with accuracy'], measured)}"
 
 
+def judged_stack(frozen: Frozen, count: int, bootstrap: int) -> dict:
+    """Method -> how far it recovers the dependencies of the first sequences of test."""
+    hf_attncal.register()
+    model = AutoModelForCausalLM.from_pretrained(frozen.folder, dtype="float32").eval()
+    sequences = generate_split().test[:count]
+    scores = stack_scores(model, AutoTokenizer.from_pretrained(frozen.folder), sequences)
+    return {name: asdict(score) for name, score in judge_stack(sequences, scores, bootstrap).items()}
+
+
+def stack_language(models: list[Frozen], count: int, bootstrap: int) -> str:
+    """Write the results of each model; a table of them."""
+    rows = []
+    for frozen in models:
+        methods = judged_stack(frozen, count, bootstrap)
+        config = {"experiment": "self_test", "part": "stack_language", "sequences": count, "bootstrap": bootstrap}
+        config |= {"setting": frozen.name, "training": {"seed": frozen.seed}}
+        result = records.record(config, frozen.files) | {"methods": methods}
+        records.write(result, RESULTS / "analysis" / f"self_test_stack_{frozen.stem}.json")
+        for name, of in methods.items():
+            shown = (
+                percent_with_interval(of[key], of["intervals"][key]) for key in ("precision", "auc", "pooled_auc")
+            )
+            rows.append([f"{frozen.stem}, {name}", *shown])
+    return markdown(["%", "precision", "AUC of a symbol", "AUC of a sequence"], rows)
+
+
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seed", type=int, default=1, help="of the model and of its training")
@@ -45,7 +79,17 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument(
         "--output", help="folder for text and model, taken where they are there; without it they are not kept"
     )
+    help = "folder of a language model of the stack language; once for each seed of each setting"
+    parser.add_argument("--stack", action="append", metavar="NAME=FOLDER", help=help)
+    parser.add_argument("--sequences", type=int, default=100, help="of the stack language that are judged")
     args = parser.parse_args(arguments)
+    if args.stack:
+        try:
+            models = read_models(args.stack)
+        except ValueError as error:
+            parser.error(str(error))
+        print(stack_language(models, args.sequences, args.bootstrap), end="")
+        return
     started = time.monotonic()
     options = {"steps": args.steps, "seed": args.seed, "measured": args.measured, "bootstrap": args.bootstrap}
     with TemporaryDirectory() as temporary:

@@ -16,6 +16,8 @@ import torch
 import yaml
 from torch import Tensor
 
+from hf_attncal.alignment import WordAligner
+from hf_attncal.alignment.attributions import word_posteriors
 from hf_attncal.analysis.attribution import word_scores, works_on
 from hf_attncal.analysis.faithfulness import CUTS, PairFalls, faithfulness_falls, measures, word_effects
 from hf_attncal.analysis.perturbations import OPERATORS
@@ -36,15 +38,17 @@ from hf_attncal.metrics.faithfulness import (
 )
 from hf_attncal.metrics.planted import PlantedScore, planted_score
 from hf_attncal.training.translation import TranslationConfig, train_translation
+from hf_attncal.training.word_alignment import AlignerConfig, train_aligner
 
 SENTENCES = {"train": 20_000, "dev": 100, "test": 200}
 STEPS = 1000
 MEASURED = 30
+VOCABULARY_SIZE = 800
 # As in a file of configs/.
 SETTINGS = """
 data: {train: {source: train.en, target: train.de}, dev: {source: dev.en, target: dev.de},
   test: {source: test.en, target: test.de}}
-tokenizer: {vocab_size: 800}
+tokenizer: {vocab_size: %d}
 model: {d_model: 128, encoder_layers: 2, decoder_layers: 2, encoder_attention_heads: 4, decoder_attention_heads: 4,
   encoder_ffn_dim: 256, decoder_ffn_dim: 256, max_position_embeddings: 128, activation_function: relu,
   scale_embedding: true, init_std: 0.06, dropout: 0.1, label_smoothing: 0.1, calibration: gated,
@@ -55,10 +59,10 @@ training: {tokens_per_batch: 1024, tokens_per_step: 1024, learning_rate: 0.003, 
 evaluation: {batch_size: 100, max_new_tokens: 48, bleu_tokenize: none}
 """
 ORACLE, CHANCE = "oracle", "random"
-BY_LAYER = ("attention", "contribution")  # of these each layer, too, is a method
+BY_LAYER = ("attention", "contribution", "value_zeroing")  # of these each layer, too, is a method
 _OF_LAYER = "@layer"
 _BATCH = 128  # sources are short
-NOT_ALONE = ("posterior",)  # needs an aligner
+ALIGNER = "posterior"  # the method that an aligner stands behind
 
 
 @dataclass(frozen=True)
@@ -114,7 +118,7 @@ def train_planted(folder: Path, pairs: Mapping[str, Sequence[AlignedPair]], step
     folder.mkdir(parents=True, exist_ok=True)
     for name, of in pairs.items():
         write_pairs(of, folder / f"{name}.en", folder / f"{name}.de")
-    values = yaml.safe_load(SETTINGS)
+    values = yaml.safe_load(SETTINGS % VOCABULARY_SIZE)
     values["data"]["root"] = str(folder)
     values["training"] |= {"output_dir": str(folder / "model"), "max_steps": steps, "seed": seed}
     return train_translation(TranslationConfig.make(values), resume=True)
@@ -123,11 +127,28 @@ def train_planted(folder: Path, pairs: Mapping[str, Sequence[AlignedPair]], step
 # ---- judging ----
 
 
-def method_scores(model, tokenizer, task: Task) -> dict[str, list[np.ndarray]]:
-    """For each method that works on the model, and for layers of some, the scores between the words of each pair."""
+def count_planted(folder: Path, seed: int) -> WordAligner:
+    """An aligner that counts (some seconds) in `folder/aligner`, of the training text that is in `folder`.
+
+    Where the same training is there already it is taken.
+    """
+    data = {"train": {"source": "train.en", "target": "train.de"}, "root": str(folder), "held_out_pairs": 0}
+    training = {"output_dir": str(folder / "aligner"), "seed": seed}
+    values = {"preset": "hmm", "data": data, "tokenizer": {"vocab_size": VOCABULARY_SIZE}, "training": training}
+    train_aligner(AlignerConfig.make(values), resume=True)
+    return WordAligner.from_pretrained(folder / "aligner", device="cpu")
+
+
+def method_scores(model, tokenizer, task: Task, aligner: WordAligner | None = None) -> dict[str, list[np.ndarray]]:
+    """For each method that works on the model, and for layers of some, the scores between the words of each pair.
+
+    With an aligner, what it says is a method, too.
+    """
     layers, _ = decoder_size(model.config)
-    methods = [name for name in works_on(model) if name not in NOT_ALONE]
+    methods = [name for name in works_on(model) if name != ALIGNER]
     chosen = {name: (name, {}) for name in methods}
+    if aligner is not None:
+        chosen[ALIGNER] = (ALIGNER, {"weights": word_posteriors(aligner)})
     chosen |= {
         f"{name}{_OF_LAYER}{layer}": (name, {"layer": layer})
         for name in BY_LAYER
@@ -292,7 +313,8 @@ def run_self_test(
     training = train_planted(folder, pairs, steps, seed)
     model, tokenizer = load_seq2seq(folder / "model", dtype="float32")
     model.set_attn_implementation("eager")  # the fastest for sources as short as these
-    return {"training": training, **judge(model.eval(), tokenizer, pairs, seed, measured, bootstrap)}
+    aligner = count_planted(folder, seed)
+    return {"training": training, **judge(model.eval(), tokenizer, pairs, seed, measured, bootstrap, aligner)}
 
 
 def judge(
@@ -302,6 +324,7 @@ def judge(
     seed: int = 0,
     measured: int = MEASURED,
     bootstrap: int = 1000,
+    aligner: WordAligner | None = None,
 ) -> dict:
     """Judge methods and metrics by what they say of a translator.
 
@@ -309,15 +332,17 @@ def judge(
         model, tokenizer: the translator, in evaluation mode.
         pairs: `train`, from which words are drawn, `dev` and `test`; see `planted_pairs`.
         seed, measured, bootstrap: see `run_self_test`.
+        aligner: of the same languages, for the method `posterior`; None for none.
 
     Returns:
-        All of test: `methods`, see `judge_methods`; `best_method`, the one that is most accurate on the links of dev;
+        All of test: `methods`, see `judge_methods`; `best_method`, the one that is most accurate on the links of dev
+        (of those that look at the model);
         `faithfulness`: method -> operator -> measure -> value, interval, circular; `metrics`: see `judge_metrics`;
         `operator_agreement`: two operators -> Kendall's tau.
     """
     dev, test = (Task.of(pairs[name]) for name in ("dev", "test"))
     on_dev = _accuracies(judge_methods(dev, method_scores(model, tokenizer, dev), bootstrap=0))
-    scores = method_scores(model, tokenizer, test)
+    scores = method_scores(model, tokenizer, test, aligner)
     methods = judge_methods(test, scores, bootstrap, seed)
     few, some = test.first(measured), {name: of[:measured] for name, of in scores.items()}
     frequencies = Counter(word for pair in pairs["train"] for word in pair.source)

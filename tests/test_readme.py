@@ -124,6 +124,8 @@ def test_analysis(work_through):
     assert any(attribution.scores.any() for attribution in names["posterior"])
     assert names["measured"].score("alti").interval is not None
     assert len(names["agreement"]) == 6
+    assert names["observed"].tags == ("word", "mark")
+    assert Path("attention_by_group.png").stat().st_size > 1000
 
 
 def test_no_document_with_python_is_left_out():

@@ -180,12 +180,12 @@ def analyze(
     judged = None
     if measured:
         few = corpus.first(measured)
+        texts = (few.sources, few.targets)
         judged = judge_faithfulness(
             model,
             tokenizer,
-            few.sources,
-            few.targets,
-            {name: word_scores(model, tokenizer, few.sources, few.targets, name, batch_size=batch_size) for name in names},
+            *texts,
+            {name: word_scores(model, tokenizer, *texts, name, batch_size=batch_size) for name in names},
             kind="output" if corpus.are_output else "reference",
             soft=False,
             draws=1,

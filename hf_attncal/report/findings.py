@@ -1,6 +1,6 @@
 """What the numbers of a report come to, in sentences, and what they do not say."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from hf_attncal.alignment.attributions import ATTENTION, ScoredMethod
 from hf_attncal.analysis.observations import Observations
@@ -94,14 +94,16 @@ def _of_faithfulness(judged: JudgedFaithfulness) -> list[str]:
     sentence = f"Taking away the source words that {best} ranks highest costs a target word {cost}"
     if CHANCE in judged.found.sums:
         sentence += f", random words {_nats(judged.found.score(CHANCE, operator))}"
-    sentences = [f"{sentence}: of the methods that do not take words away themselves it is the one to read."]
+    others = [name for name in judged.unbeaten() if name in methods[1:]] if judged.found.bootstrap else methods[1:]
+    sentence += ": the most of all methods that do not take words away themselves"
+    sentences = [f"{sentence}; not told apart from it: {', '.join(others)}." if others else f"{sentence}."]
     if judged.found.bootstrap and {ATTENTION, CONTRIBUTION} <= judged.found.sums.keys():
         better = judged.found.verdict(CONTRIBUTION, ATTENTION).better
         told = {
             CONTRIBUTION: "Contributions name the words that the model uses better than attention does.",
             ATTENTION: "Attention names the words that the model uses better than contributions do.",
-            None: "Whether attention or contributions name better what the model uses cannot be told: there are too few "
-            "pairs, or the ways of taking words away disagree.",
+            None: "Whether attention or contributions name better what the model uses cannot be told: there are too "
+            "few pairs, or the ways of taking words away disagree.",
         }
         sentences.append(told[better])
     return sentences
@@ -124,14 +126,9 @@ def caveats_of(found: Observations, settings: Mapping[str, object], probe_pairs:
         settings: `targets`, `pairs` and `measured` count.
         probe_pairs: how many pairs a probe was trained on for this report; None for none.
     """
-    written = settings["targets"] == "output"
+    given = "that the model itself wrote" if settings["targets"] == "output" else "of the reference"
     caveats = [
-        "Every prediction is read as if the words before it were "
-        + (
-            "those that the model wrote: it looks back at its own text."
-            if written
-            else "those of the reference, not what the model would have written itself."
-        )
+        f"Every prediction is read given the words {given} before it; what would come after others is not asked."
     ]
     if found.calibrated:
         caveats.append(

@@ -3,6 +3,7 @@
 import math
 import random
 import sys
+import weakref
 from types import MappingProxyType, ModuleType, SimpleNamespace
 
 import numpy as np
@@ -16,7 +17,9 @@ from transformers import BertConfig, BertModel
 
 from hf_attncal.adapters import AttentionCalibrationConfig
 from hf_attncal.analysis import attention_entropy, jensen_shannon
-from hf_attncal.analysis.observations import GROUPS, MEASURES, observe
+from hf_attncal.analysis.observations import GROUPS, observe
+from hf_attncal.analysis.reading import read_pairs
+from hf_attncal.analysis.step_measures import MEASURES
 from hf_attncal.analysis.tags import load_tags, read_tags, tags_of
 from hf_attncal.data.words import tokenize_words
 
@@ -248,6 +251,26 @@ def test_pairs_without_words_are_left_out_and_keep_their_places():
     assert found.links("attention", 0) == [frozenset(), *alone.links("attention", 0), frozenset()]
     assert [len(of) for of in found.predicted] == [1, len(TARGETS[0].split()), 0]
     assert not found.predicted[0].any()
+
+
+def test_nothing_of_a_batch_is_kept(monkeypatch):
+    read = []
+
+    def watched(*args, **options):
+        for pairs, reading in read_pairs(*args, **options):
+            read.append(weakref.ref(reading))
+            yield pairs, reading
+            del reading
+            # `observe` itself still has the last one.
+            assert [one() for one in read[:-1]] == [None] * (len(read) - 1)
+
+    monkeypatch.setattr("hf_attncal.analysis.observations.read_pairs", watched)
+    found = observe(text_model("marian", "ours"), bpe_tokenizer(), SOURCES, TARGETS, tags=tags, batch_size=1)
+    assert len(read) == len(SOURCES) == len(found.pairs)
+    # What is kept of a pair is as much for a long one as for a short one.
+    kept = [found.by_layer["entropy"], found.by_threshold, found.by_bucket, found.by_tag, found.group_norms]
+    assert {len(of) for of in kept} == {len(SOURCES)}
+    assert sum(of[0].nbytes for of in kept) < 2500
 
 
 def test_the_model_is_as_it_was(family):

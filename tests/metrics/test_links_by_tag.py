@@ -50,12 +50,15 @@ def test_without_resamples_there_are_no_differences():
     assert {one.scores["attention"].interval for one in found} == {None}
 
 
+@pytest.mark.filterwarnings("error")
 def test_few_words_of_a_kind_are_no_reason_to_doubt_the_indices():
-    """No sentence begins with a verb: its links, alone, would look 1-based."""
+    """No sentence begins with a verb: its links, alone, would look 1-based. Nor is it the fault of a model's links."""
     sentences = [(["a", "b"], ["c", "d"])] * 12
     gold = [GoldAlignment(frozenset({(0, 0), (1, 1)}), frozenset({(0, 0), (1, 1)}))] * 12
     found = aer_by_tag(gold, {"x": [{(1, 1)}] * 12}, [["N", "V"]] * 12, sentences, bootstrap=0)
     assert {one.tag: one.scores["x"].aer for one in found} == {None: 1 - 2 / 3, "N": 1.0, "V": 0.0}
+    displaced = aer_by_tag(gold, {"x": [{(1, 0), (0, 1)}] * 12}, [["N", "V"]] * 12, sentences, bootstrap=0)
+    assert {one.scores["x"].aer for one in displaced} == {1.0}
 
 
 def test_what_does_not_fit_is_refused():
@@ -67,7 +70,10 @@ def test_what_does_not_fit_is_refused():
     with pytest.raises(ValueError, match="line 2: 3 tags for 2 target words"):
         aer_by_tag(GOLD, links, [TAGS[0], ["D", "N", "N"]], SENTENCES)
     outside = frozenset({(5, 1)})
-    with pytest.raises(ValueError, match=r"The gold alignment: line 2: link 5-1 lies outside"):
+    with pytest.raises(ValueError, match="line 2: link 5-1 lies outside a pair of 2 source"):
         aer_by_tag([GOLD[0], GoldAlignment(outside, outside)], links, TAGS, SENTENCES)
     with pytest.raises(ValueError, match=r"The hypothesis: line 1: link 0-9 lies outside"):
         aer_by_tag(GOLD, {"attention": [{(0, 9)}, set()]}, TAGS, SENTENCES)
+    one_based = GoldAlignment(frozenset({(1, 1)}), frozenset({(1, 1)}))
+    with pytest.raises(ValueError, match="it looks 1-based"):
+        aer_by_tag([one_based] * 12, {"x": [set()] * 12}, [TAGS[1]] * 12, [SENTENCES[1]] * 12)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hf_attncal.metrics.base import Metric, ratio
-from hf_attncal.metrics.means import mean_difference, means
+from hf_attncal.metrics.means import means
 
 
 @pytest.fixture
@@ -52,12 +52,3 @@ def test_without_resamples_there_are_no_intervals(counts):
         means(counts, bootstrap=-1)
     with pytest.raises(ValueError, match="of one pair at least, got none"):
         means(counts[:0])
-
-
-def test_a_difference_is_paired(counts):
-    first, second = counts[:, 0], counts[:, 1]
-    found = mean_difference(first, second, bootstrap=60, seed=2)
-    assert found.value == pytest.approx(ratio(first.sum(axis=0)) - ratio(second.sum(axis=0)))
-    assert found.interval[0] < found.value < found.interval[1]
-    # What is the same in every resample cannot be told apart.
-    assert mean_difference(first, first, bootstrap=60).interval == (0, 0)
