@@ -9,6 +9,7 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from html import escape
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,7 +17,6 @@ from urllib.parse import quote
 
 import numpy as np
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
 
 from hf_attncal.extras import need
 from hf_attncal.metrics.records import whole_file
@@ -60,10 +60,10 @@ def write_page(report: Report, path: str | Path) -> None:
             steps=STEPS,
             signed_steps=SIGNED_STEPS,
             record=json.dumps(report.record, indent=1, ensure_ascii=False),
-            style=Markup(_text("page.css")),
-            script=Markup(script),
+            style=_text("page.css"),
+            script=script,
             script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-            first=None if first is None else Markup(pair_html(first)),
+            first=None if first is None else pair_html(first),
             pairs=map(_packed_pair, chain([] if first is None else [first], pairs)),
         )
     )
@@ -86,13 +86,8 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.policies["json.dumps_kwargs"] = {}  # in their own order
-    environment.filters |= {"cell": _cell, "digits": _digits, "prose": _prose}
+    environment.filters |= {"cell": _cell, "digits": _digits}
     return environment
-
-
-def _prose(text: str) -> Markup:
-    """Sentences; what is between backticks is a name."""
-    return Markup(re.sub("`([^`]+)`", r"<code>\1</code>", str(Markup.escape(text))))
 
 
 def _cell(value: Cell) -> str:
@@ -133,7 +128,7 @@ class _ChartOnPage:
         downloads: its files.
     """
 
-    svg: Markup | None
+    svg: str | None
     light: bool
     wide: bool
     downloads: Sequence[_Download]
@@ -150,7 +145,7 @@ def _chart_on_page(chart: Chart) -> _ChartOnPage:
     # The text in the cells of a heat map is as dark or light as they ask for: its colours must stay.
     light = "<image" in svg or "QuadMesh" in svg
     wide = figure.get_figwidth() > _MOST_INCHES
-    return _ChartOnPage(Markup(_inline(svg, chart, recoloured=not light)), light, wide, downloads)
+    return _ChartOnPage(_inline(svg, chart, recoloured=not light), light, wide, downloads)
 
 
 def _download(name: str, kind: str, text: str) -> _Download:
@@ -179,10 +174,9 @@ def _inline(svg: str, chart: Chart, recoloured: bool) -> str:
     body = re.sub(r'(?<= id=")|(?<=url\(#)|(?<=href="#)', f"{chart.name}-", body)
     if recoloured:
         body = re.sub("|".join(_RECOLOURED), lambda found: _RECOLOURED[found[0]], body)
-    label = Markup.escape(chart.title)
     return (
         '<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" role="img" '
-        f'aria-label="{label}" viewBox="{box}" width="{width}">{body}'
+        f'aria-label="{escape(chart.title)}" viewBox="{box}" width="{width}">{body}'
     )
 
 
