@@ -117,13 +117,15 @@ def test_summarization(work_through):
 
 
 def test_analysis(work_through):
-    names = work_through(ROOT / "docs" / "analysis.md")
+    names = work_through(ROOT / "docs" / "analysis.md", "report.html", "figures/report.json")
     assert names["words"].shape == (3, 3)  # of the shorter pair, the last
     assert Path("attributions.png").stat().st_size > 1000
     assert sorted(attribution.index for attribution in names["posterior"]) == [0, 1]
     assert any(attribution.scores.any() for attribution in names["posterior"])
     assert names["measured"].score("alti").interval is not None
     assert len(names["agreement"]) == 6
+    assert names["observed"].tags == ("word", "mark")
+    assert Path("attention_by_group.png").stat().st_size > 1000
 
 
 def test_no_document_with_python_is_left_out():

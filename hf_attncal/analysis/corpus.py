@@ -1,12 +1,12 @@
-"""Measures of attention over a whole corpus, from batches that a collator made: the first of `observations.py`."""
+"""Measures of attention over a whole corpus, from batches that a collator made: some of `step_measures.py`."""
 
 from collections.abc import Iterable, Mapping
 
 import torch
 from torch import Tensor
 
-from .observations import layer_rows
 from .reading import read
+from .step_measures import layer_rows
 
 
 @torch.no_grad()
@@ -30,12 +30,13 @@ def attention_report(model, batches: Iterable[Mapping[str, Tensor]]) -> dict[str
     names = ("reliability", "entropy", "mask")
     totals, steps, numbers = 0, 0, []
     for reading in read(model, batches, attentions=False, details=True):
-        layers = zip(reading.uncalibrated, reading.masks, reading.contributions, strict=True)
-        numbers, sums = [number for number, mask in enumerate(reading.masks) if mask is not None], []
-        for a, m, phi in layers:
-            if m is not None:
-                rows = layer_rows(a, reading.source_mask, mask=m, contribution=phi).layer
-                sums.append(torch.stack([rows[name][reading.target_mask].double().sum() for name in names]))
+        phi, masks, real = reading.contributions, reading.masks, reading.target_mask
+        numbers = [number for number, mask in enumerate(masks) if mask is not None]
+        rows = [
+            layer_rows(reading.uncalibrated[n], reading.source_mask, mask=masks[n], contribution=phi[n]).layer
+            for n in numbers
+        ]
+        sums = [torch.stack([of_layer[name][real].double().sum() for name in names]) for of_layer in rows]
         totals = totals + torch.stack(sums)
         steps += int(reading.target_mask.sum())
     if steps == 0:

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from .perturbations import OPERATORS, Change, Perturber, WordFrequencies
-from .reading import TokenPair, batches_of_pairs
+from .reading import TokenPair, batches_of_pairs, check_some_words
 
 CUTS = (1, 0.2, 0.5)
 _SOFT = 1  # what random numbers are for: see `Perturber.generator`
@@ -140,7 +140,7 @@ def word_effects(
     Yields:
         The effects of each pair, the longest pairs first.
     """
-    _check_pairs(sources, targets)
+    check_some_words(sources, targets)
     _check_draws(draws)
     perturber = _perturber(model, tokenizer, sources, targets, operators, frequencies, seed, batch_size, source_prefix)
     reading = {"batch_size": batch_size, "source_prefix": source_prefix}
@@ -264,16 +264,8 @@ def _perturber(
     return Perturber(model, tokenizer, tuple(operators), table, seed, batch_size, source_prefix)
 
 
-def _check_pairs(sources: Sequence[str], targets: Sequence[str]) -> None:
-    if not any(source.strip() and target.strip() for source, target in zip(sources, targets, strict=False)):
-        raise ValueError(
-            "`sources` and `targets` must have a pair with words on both sides, got none among "
-            f"{len(sources)} and {len(targets)} sentences."
-        )
-
-
 def _check_scores(scores: Mapping[str, Scores], sources: Sequence[str], targets: Sequence[str]) -> None:
-    _check_pairs(sources, targets)
+    check_some_words(sources, targets)
     if not scores:
         raise ValueError("`scores` must have those of one method at least, got none.")
     for name, of in scores.items():

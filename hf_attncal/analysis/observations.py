@@ -6,7 +6,7 @@ changes. Besides, what of Mask-Align (Chen et al. 2021) can be asked of any mode
 their value vectors are.
 
 Steps are the predictions of real target tokens, given those before (teacher forcing). Nothing of a batch is kept but
-sums over the steps of each pair, from which intervals over pairs are made (`hf_attncal.metrics.base`).
+sums over the steps of each pair, from which intervals over pairs are made (`hf_attncal.metrics.means`).
 """
 
 from collections import Counter
@@ -23,84 +23,17 @@ from hf_attncal.data.pharaoh import Link
 from hf_attncal.data.words import NO_WORD, is_punctuation
 
 from .links import best_links
-from .reading import Layers, Reading, TokenPair, read_pairs
-from .reliability import attention_entropy, attention_is_reliable, head_average, jensen_shannon
+from .reading import Layers, Reading, TokenPair, check_some_words, read_pairs
+from .reliability import head_average
+from .step_measures import MEASURES, LayerRows, layer_rows
 from .tags import Tagger, tags_of
 from .value_norms import null_value_norms, recorded_value_norms
 from .words import word_attention
 
-# What is measured of each step in a layer; see `Observations`.
-MEASURES = (
-    "entropy",
-    "average_entropy",
-    "null",
-    "reliability",
-    "mask",
-    "divergence",
-    "entropy_change",
-    "moved",
-)
 THRESHOLDS = tuple(0.25 * step for step in range(1, 21))  # of entropy, as far as Lu et al., Fig. 4
 BUCKETS = (0.8, 1.6, 2.4, 3.2)  # of entropy, as in Lu et al., Fig. 8
 GROUPS = ("words", "punctuation", "special tokens")  # of source tokens
 WEIGHTS = ("attention", "contribution")
-
-
-class LayerRows(NamedTuple):
-    """What is measured of each step in one layer, by the name of the measure.
-
-    Args:
-        heads: of each head, (batch, heads, steps).
-        layer: of the layer as a whole, (batch, steps).
-    """
-
-    heads: dict[str, Tensor]
-    layer: dict[str, Tensor]
-
-
-def layer_rows(
-    attention: Tensor,
-    source_mask: Tensor,
-    *,
-    mask: Tensor | None = None,
-    contribution: Tensor | None = None,
-    calibrated: Tensor | None = None,
-    null: Tensor | None = None,
-) -> LayerRows:
-    """The measures of one layer that can be had of what is given; see `Observations` for what they are.
-
-    Args:
-        attention: a, before any calibration, (batch, heads, steps, source).
-        source_mask: boolean (batch, source).
-        mask, contribution: m and phi, the same shape.
-        calibrated: the weights after calibration, the same shape.
-        null: weight of NULL, (batch, heads, steps).
-    """
-    real = source_mask[:, None, None].to(attention.dtype)
-    average = head_average(attention)
-    entropy = attention_entropy(attention, source_mask)
-    heads = {"entropy": entropy}
-    layer = {"average_entropy": attention_entropy(average[:, None], source_mask)[:, 0]}
-    if null is not None:
-        heads["null"] = null
-    if mask is not None:
-        heads["mask"] = (mask * real).sum(dim=-1) / real.sum(dim=-1)
-    if contribution is not None:
-        heads["reliability"] = attention.argmax(dim=-1) == contribution.argmax(dim=-1)
-        layer["reliability"] = attention_is_reliable(attention, contribution)
-    if calibrated is not None:
-        heads["divergence"] = jensen_shannon(attention, calibrated, source_mask)
-        heads["entropy_change"] = attention_entropy(calibrated, source_mask) - entropy
-        heads["moved"] = attention.argmax(dim=-1) != calibrated.argmax(dim=-1)
-        layer["moved"] = average.argmax(dim=-1) != head_average(calibrated).argmax(dim=-1)
-    means = {name: rows.to(attention.dtype).mean(dim=1) for name, rows in heads.items() if name not in layer}
-    return LayerRows(heads, layer | means)
-
-
-def plain_attentions(reading: Reading) -> Layers:
-    """The weights before calibration: of a layer without those that are used."""
-    layers = zip(reading.uncalibrated, reading.attentions, strict=True)
-    return tuple(used if plain is None else plain for plain, used in layers)
 
 
 # ---- results ----
@@ -110,28 +43,15 @@ def plain_attentions(reading: Reading) -> Layers:
 class Observations:
     """Sums over the steps of each pair. Methods give counts (pairs, ..., 2): a sum, and of how many.
 
-    Their mean is `counts.sum(axis=0)`, the first divided by the second; `hf_attncal.metrics.base.MEAN` has it with an
-    interval over pairs.
-
-    Measures of a step in a layer, in which logarithms are natural:
-
-    - `entropy` of attention before calibration, the mean over heads. Rows are shares: divided by their sum, where NULL
-      or calibration makes that another number than 1.
-    - `average_entropy`, that of the mean of all heads.
-    - `null`: the weight of NULL, the mean over heads. In layers with `leaky`.
-    - `reliability`: whether the token with the most attention contributes most, on the head average (Lu et al., eqs. 7
-      and 8). In layers with masks, as all below.
-    - `mask`: m, the mean over heads and real source tokens.
-    - `divergence` of attention before and after calibration (eq. 14), the mean over heads; rows are shares.
-    - `entropy_change`: `entropy` after calibration less before, the sign of Table VI.
-    - `moved`: whether calibration gives the most weight to another token, on the head average.
+    Their mean is `counts.sum(axis=0)`, the first divided by the second; `hf_attncal.metrics.means` has it with an
+    interval over pairs. `step_measures.py` says what each measure of a step is.
 
     Args:
         pairs: (N,), which pairs of the corpus were read: those with words on both sides.
         steps: (N,), their steps.
         layers: measure -> the decoder layers, from 0, in which there is something to measure.
         by_layer: measure -> sums (N, L), L the number of decoder layers; 0 in those that are not in `layers`.
-        by_head: measure -> means over all steps (L, H); `reliability` and `moved` on the rows of each head.
+        by_head: measure -> means over all steps (L, H).
         thresholds: of `average_entropy`, ascending.
         by_threshold: (N, L, thresholds + 1, 2), steps by the first threshold that their entropy does not exceed, the
             last for those above all; how many, and how many of them reliable.
@@ -311,11 +231,7 @@ def observe(
     """
     _check_bounds("thresholds", thresholds)
     _check_bounds("buckets", buckets)
-    if not any(source.strip() and target.strip() for source, target in zip(sources, targets, strict=False)):
-        raise ValueError(
-            "`sources` and `targets` must have a pair with words on both sides, got none among "
-            f"{len(sources)} and {len(targets)} sentences."
-        )
+    check_some_words(sources, targets)
     word_tags = None if tags is None else tags_of(targets, tags)
     sums = _Sums(sources, word_tags, tuple(thresholds), tuple(buckets), alignments)
     reading = {"details": True, "predictions": alignments, "batch_size": batch_size, "source_prefix": source_prefix}
@@ -329,6 +245,20 @@ def observe(
 def _check_bounds(name: str, bounds: Sequence[float]) -> None:
     if not bounds or not all(low < high for low, high in pairwise((0, *bounds))):
         raise ValueError(f"`{name}` must be ascending numbers above 0, one at least, got {list(bounds)}.")
+
+
+class _Places(NamedTuple):
+    """What the steps and source tokens of a batch are, as 0 and 1.
+
+    Args:
+        steps: (batch, steps), real ones.
+        tags: (batch, steps, tags), where a step predicts a token of a word with this tag.
+        groups: (batch, source, groups), where a source token is of this one of `GROUPS`.
+    """
+
+    steps: Tensor
+    tags: Tensor
+    groups: Tensor
 
 
 class _Sums:
@@ -347,130 +277,121 @@ class _Sums:
         self.alignments = alignments
         frequencies = Counter(tag for of_pair in word_tags or () for tag in of_pair)
         self.tags = tuple(sorted(frequencies, key=lambda tag: (-frequencies[tag], tag)))
-        self.numbers = {tag: number for number, tag in enumerate(self.tags)}
-        self.rows: dict[int, dict[str, np.ndarray]] = {}  # pair -> sums by name
+        self.pairs: dict[int, dict[str, np.ndarray]] = {}  # pair -> sums by name
         self.layers: dict[str, set[int]] = {measure: set() for measure in MEASURES}
-        self.heads: dict[str, np.ndarray] = {}
+        self.heads: dict[str, np.ndarray] = {}  # measure -> sums over all steps, (layers, heads)
         self.best: dict[int, dict[str, np.ndarray]] = {}
         self.predicted: dict[int, np.ndarray] = {}
 
     def add(self, pairs: list[TokenPair], reading: Reading, norms: Mapping[int, Tensor]) -> None:
         """Add a batch: its reading, and the norms of value vectors in each layer."""
-        plain = plain_attentions(reading)
-        masked = [mask is not None for mask in reading.masks]
-        contributions = reading.contributions if any(masked) else (None,) * len(plain)
-        steps = reading.target_mask.double()
-        tag_of_step, group_of_token = self._tag_of_step(pairs, steps), self._group_of_token(pairs, reading.source_mask)
-        found: dict[str, list[Tensor]] = {}
-        for number, attention in enumerate(plain):
-            attention, mask, phi, null = (
-                None if tensor is None else tensor.double()
-                for tensor in (attention, reading.masks[number], contributions[number], reading.nulls[number])
-            )
-            used = reading.attentions[number].double() if masked[number] else None
-            options = {"mask": mask, "contribution": phi, "calibrated": used, "null": null}
-            rows = layer_rows(attention, reading.source_mask, **options)
-            for name in rows.layer:
-                self.layers[name].add(number)
-            for name, of_heads in rows.heads.items():
-                sums = (of_heads.double() * steps[:, None]).sum(dim=(0, 2)).cpu().numpy()
-                self.heads.setdefault(name, np.zeros((len(plain), len(sums))))[number] += sums
-            of_layer = {name: values.double() * steps for name, values in rows.layer.items()}
-            sums = {name: values.sum(dim=1) for name, values in of_layer.items()}
-            reliable = of_layer.get("reliability", torch.zeros_like(steps))
-            sums["by_threshold"] = self._by_threshold(rows.layer["average_entropy"], reliable, steps)
-            sums["by_bucket"] = self._by_bucket(rows.heads, steps)
-            both = torch.stack([reliable, of_layer["average_entropy"]], dim=-1)
-            sums["by_tag"] = torch.einsum("btm,btu->bum", both, tag_of_step)
-            received = (head_average(attention) * steps.unsqueeze(2)).sum(dim=1)
-            sums["by_group"] = torch.einsum("bs,bsg->bg", received, group_of_token)
-            if number in norms:
-                of_tokens = norms[number].double().mean(dim=1)
-                sums["group_norms"] = torch.einsum("bs,bsg->bg", of_tokens, group_of_token)
-            for name in (*MEASURES, "by_threshold", "by_bucket", "by_tag", "by_group", "group_norms"):
-                like = sums["by_group"] if name == "group_norms" else steps[:, 0]
-                found.setdefault(name, []).append(sums.get(name, torch.zeros_like(like)))
-        by_pair = {name: torch.stack(layers, dim=1).cpu().numpy() for name, layers in found.items()}
-        by_pair["steps"] = reading.target_mask.sum(dim=1).cpu().numpy()
-        by_pair["tag_steps"] = tag_of_step.sum(dim=1).cpu().numpy()
-        by_pair["group_tokens"] = group_of_token.sum(dim=1).cpu().numpy()
+        places = _Places(
+            reading.target_mask.double(), self._tag_of_step(pairs, reading), self._group_of_token(pairs, reading)
+        )
+        is_masked = any(mask is not None for mask in reading.masks)
+        contributions = reading.contributions if is_masked else (None,) * len(reading.masks)
+        layers = []
+        for number, attention in enumerate(reading.plain):
+            mask, attention = reading.masks[number], attention.double()
+            besides = {
+                "mask": mask,
+                "contribution": contributions[number],
+                "calibrated": None if mask is None else reading.attentions[number],
+                "null": reading.nulls[number],
+            }
+            besides = {name: tensor.double() for name, tensor in besides.items() if tensor is not None}
+            rows = layer_rows(attention, reading.source_mask, **besides)
+            self._add_heads(number, len(reading.plain), rows, places)
+            layers.append(self._of_layer(attention, rows, norms.get(number), places))
+        sums = {name: torch.stack([of_layer[name] for of_layer in layers], dim=1) for name in layers[0]}
+        sums |= {name: of.sum(dim=1) for name, of in zip(("steps", "tag_steps", "group_tokens"), places, strict=True)}
+        sums = {name: of.cpu().numpy() for name, of in sums.items()}
         for row, pair in enumerate(pairs):
-            self.rows[pair.index] = {name: values[row].copy() for name, values in by_pair.items()}
+            self.pairs[pair.index] = {name: of[row].copy() for name, of in sums.items()}
         if self.alignments:
-            self._add_alignments(pairs, reading, plain, contributions)
+            self._add_alignments(pairs, reading, contributions)
 
-    def _tag_of_step(self, pairs: list[TokenPair], steps: Tensor) -> Tensor:
-        """(batch, steps, tags), 1 where the step predicts a token of a word with this tag."""
-        of_step = np.zeros((*steps.shape, len(self.tags)))
-        if self.word_tags is not None:
-            for row, pair in enumerate(pairs):
-                numbers = np.array([self.numbers[tag] for tag in self.word_tags[pair.index]])
-                (tokens,) = np.nonzero(pair.target.word_ids != NO_WORD)
-                of_step[row, tokens, numbers[pair.target.word_ids[tokens]]] = 1
-        return torch.as_tensor(of_step, device=steps.device)
+    def _add_heads(self, number: int, count: int, rows: LayerRows, places: _Places) -> None:
+        """Add what is measured of the heads of one of `count` layers."""
+        for name in rows.layer:
+            self.layers[name].add(number)
+        for name, of_heads in rows.heads.items():
+            sums = (of_heads * places.steps[:, None]).sum(dim=(0, 2)).cpu().numpy()
+            self.heads.setdefault(name, np.zeros((count, len(sums))))[number] += sums
 
-    def _group_of_token(self, pairs: list[TokenPair], source_mask: Tensor) -> Tensor:
-        """(batch, source, groups), 1 where a token is of this one of `GROUPS`."""
-        of_token = np.zeros((*source_mask.shape, len(GROUPS)))
+    def _of_layer(
+        self, attention: Tensor, rows: LayerRows, norms: Tensor | None, places: _Places
+    ) -> dict[str, Tensor]:
+        """The sums of one layer, (batch, ...): measures, and what `Observations` has by something."""
+        steps = places.steps
+        measures = {name: rows.layer[name] * steps if name in rows.layer else 0 * steps for name in MEASURES}
+        # Below, which threshold and bucket a row belongs to, (..., 1 + bounds).
+        of_steps = _one_hot(rows.layer["average_entropy"], self.thresholds, right=False)
+        of_rows = _one_hot(rows.heads["entropy"], self.buckets, right=True) * steps[:, None, :, None]
+        divergence = rows.heads.get("divergence", torch.zeros_like(rows.heads["entropy"]))
+        received = torch.einsum("bts,bt->bs", head_average(attention), steps)
+        lengths = torch.zeros_like(received) if norms is None else norms.double().mean(dim=1)
+        reliable, entropy = measures["reliability"], measures["average_entropy"]
+        return {name: of.sum(dim=1) for name, of in measures.items()} | {
+            "by_threshold": torch.einsum("btk,btm->bkm", of_steps, torch.stack([steps, reliable], dim=2)),
+            "by_bucket": torch.stack([torch.einsum("bhtk,bht->bk", of_rows, divergence), of_rows.sum((1, 2))], dim=2),
+            "by_tag": torch.einsum("btu,btm->bum", places.tags, torch.stack([reliable, entropy], dim=2)),
+            "by_group": torch.einsum("bsg,bs->bg", places.groups, received),
+            "group_norms": torch.einsum("bsg,bs->bg", places.groups, lengths),
+        }
+
+    def _tag_of_step(self, pairs: list[TokenPair], reading: Reading) -> Tensor:
+        """`_Places.tags`."""
+        of_step = np.zeros((*reading.target_mask.shape, len(self.tags)))
+        for row, pair in enumerate(pairs if self.tags else ()):
+            numbers = np.array([self.tags.index(tag) for tag in self.word_tags[pair.index]])
+            (tokens,) = np.nonzero(pair.target.word_ids != NO_WORD)
+            of_step[row, tokens, numbers[pair.target.word_ids[tokens]]] = 1
+        return torch.as_tensor(of_step, device=reading.target_mask.device)
+
+    def _group_of_token(self, pairs: list[TokenPair], reading: Reading) -> Tensor:
+        """`_Places.groups`."""
+        of_token = np.zeros((*reading.source_mask.shape, len(GROUPS)))
         for row, pair in enumerate(pairs):
             # No word is -1: the last.
-            groups = np.array([*(int(is_punctuation(word)) for word in self.sources[pair.index].split()), 2])
+            groups = np.array([*map(int, map(is_punctuation, self.sources[pair.index].split())), 2])
             of_token[row, np.arange(len(pair.source.ids)), groups[pair.source.word_ids]] = 1
-        return torch.as_tensor(of_token, device=source_mask.device)
+        return torch.as_tensor(of_token, device=reading.source_mask.device)
 
-    def _by_threshold(self, entropy: Tensor, reliable: Tensor, steps: Tensor) -> Tensor:
-        """(batch, thresholds + 1, 2) of (batch, steps)."""
-        place = _one_hot(entropy, self.thresholds, right=False)
-        return torch.einsum("btm,btk->bkm", torch.stack([steps, reliable], dim=-1), place)
-
-    def _by_bucket(self, heads: Mapping[str, Tensor], steps: Tensor) -> Tensor:
-        """(batch, buckets + 1, 2) of rows (batch, heads, steps)."""
-        place = _one_hot(heads["entropy"], self.buckets, right=True) * steps[:, None, :, None]
-        divergence = heads.get("divergence", torch.zeros_like(heads["entropy"]))
-        return torch.stack([torch.einsum("bht,bhtk->bk", divergence, place), place.sum(dim=(1, 2))], dim=-1)
-
-    def _add_alignments(self, pairs: list[TokenPair], reading: Reading, plain: Layers, contributions: Layers) -> None:
+    def _add_alignments(self, pairs: list[TokenPair], reading: Reading, contributions: Layers) -> None:
         for row, pair in enumerate(pairs):
             self.best[pair.index] = {
                 name: _best(pair, [None if of is None else reading.unpadded(of, row) for of in layers])
-                for name, layers in zip(WEIGHTS, (plain, contributions), strict=True)
+                for name, layers in zip(WEIGHTS, (reading.plain, contributions), strict=True)
             }
             tokens = reading.predicted[row][reading.target_mask[row]].cpu().numpy()
             self.predicted[pair.index] = np.array([tokens[of].any() for of in pair.target.tokens_of_words()])
 
     def observations(self, targets: Sequence[str], null_norms: Mapping[int, float]) -> Observations:
-        pairs = sorted(self.rows)
-        sums = {name: np.stack([self.rows[pair][name] for pair in pairs]) for name in self.rows[pairs[0]]}
+        read = sorted(self.pairs)
+        sums = {name: np.stack([self.pairs[pair][name] for pair in read]) for name in self.pairs[read[0]]}
         best, predicted = None, None
         if self.alignments:
-            layers = len(next(iter(self.heads.values())))
+            layers = sums["entropy"].shape[1]
             nothing = [np.full((layers, len(target.split())), -1) for target in targets]
             best = {
                 name: [self.best[index][name] if index in self.best else empty for index, empty in enumerate(nothing)]
                 for name in WEIGHTS
             }
             predicted = [self.predicted.get(index, empty[0] >= 0) for index, empty in enumerate(nothing)]
-        steps = sums["steps"]
         return Observations(
-            pairs=np.array(pairs),
-            steps=steps,
+            pairs=np.array(read),
             layers={measure: tuple(sorted(layers)) for measure, layers in self.layers.items()},
-            by_layer={measure: sums[measure] for measure in MEASURES},
-            by_head={measure: of_heads / steps.sum() for measure, of_heads in self.heads.items()},
+            by_layer={measure: sums.pop(measure) for measure in MEASURES},
+            by_head={measure: of_heads / sums["steps"].sum() for measure, of_heads in self.heads.items()},
             thresholds=self.thresholds,
-            by_threshold=sums["by_threshold"],
             buckets=self.buckets,
-            by_bucket=sums["by_bucket"],
             tags=self.tags,
-            by_tag=sums["by_tag"],
-            tag_steps=sums["tag_steps"],
-            by_group=sums["by_group"],
-            group_tokens=sums["group_tokens"],
-            group_norms=sums["group_norms"],
             null_norms=null_norms,
             word_tags=self.word_tags,
             best=best,
             predicted=predicted,
+            **sums,
         )
 
 

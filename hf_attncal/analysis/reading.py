@@ -4,6 +4,7 @@ Any encoder-decoder of transformers can be read: a stock one, one of ours, or on
 y_0 ... y_n-1 (end of sentence included) and decoder inputs start, y_0 ... y_n-2, step t predicts y_t.
 """
 
+import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,6 +23,8 @@ from hf_attncal.models.objective import shift_labels
 
 from .reliability import contributions
 from .repeated import shared_among_places
+
+_KERNEL_LOGGER = logging.getLogger("transformers.integrations.sdpa_attention")
 
 # One entry for each decoder layer, from 0; None for a layer without.
 Layers = tuple[Tensor | None, ...]
@@ -54,6 +57,12 @@ class Reading:
     nulls: Layers
     uam: Tensor | None = None
     predicted: Tensor | None = None
+
+    @property
+    def plain(self) -> Layers:
+        """The weights before any calibration, in each layer: those that are used where there is none."""
+        layers = zip(self.uncalibrated, self.attentions, strict=True)
+        return tuple(used if plain is None else plain for plain, used in layers)
 
     @cached_property
     def contributions(self) -> Layers:
@@ -254,12 +263,19 @@ def readable(model, attentions: bool, self_attentions: bool = False) -> Iterator
     model.eval()
     if switch:
         model.set_attn_implementation("eager")
+    _KERNEL_LOGGER.addFilter(_is_not_about_weights)
     try:
         yield
     finally:
+        _KERNEL_LOGGER.removeFilter(_is_not_about_weights)
         if switch:
             model.set_attn_implementation(kernel)
         model.train(training)
+
+
+def _is_not_about_weights(record: logging.LogRecord) -> bool:
+    """Whether a warning of the kernel is another than that it returns no weights: those that are read, it does."""
+    return "output_attentions" not in record.getMessage()
 
 
 @torch.no_grad()
@@ -321,3 +337,12 @@ def check_lengths(model, tokenizer, pairs: Iterable[TokenPair]) -> None:
                     f"pair {pair.index} (counted from 0) has {length} {side} tokens, the model takes at most {limit}. "
                     "Split the pair."
                 )
+
+
+def check_some_words(sources: Sequence[str], targets: Sequence[str]) -> None:
+    """Raises ValueError unless there is a pair with words on both sides."""
+    if not any(source.strip() and target.strip() for source, target in zip(sources, targets, strict=False)):
+        raise ValueError(
+            "`sources` and `targets` must have a pair with words on both sides, got none among "
+            f"{len(sources)} and {len(targets)} sentences."
+        )

@@ -45,7 +45,12 @@ def between(low: float, high: float) -> Callable[[str], float]:
 
 
 def add_model_options(
-    parser: argparse.ArgumentParser, model: str, *, lines: bool = False, longest_line: int = LONGEST_LINE
+    parser: argparse.ArgumentParser,
+    model: str,
+    *,
+    lines: bool = False,
+    longest_line: int = LONGEST_LINE,
+    optional: bool = False,
 ) -> argparse._ArgumentGroup:
     """Add MODEL and what every command asks that loads one; returned is their group "running", for more of the kind.
 
@@ -54,8 +59,9 @@ def add_model_options(
         model: what MODEL may be.
         lines: the command goes line by line: it has a limit for a line, and counts them (`streams.progress_bar`).
         longest_line: that limit, in bytes.
+        optional: MODEL may be left out.
     """
-    parser.add_argument("model", metavar="MODEL", help=model)
+    parser.add_argument("model", metavar="MODEL", nargs="?" if optional else None, help=model)
     running = parser.add_argument_group("running")
     running.add_argument("--device", metavar="NAME", help="such as cpu or cuda:0; without it, a GPU if there is one")
     running.add_argument(

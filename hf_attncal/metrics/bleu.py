@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sacrebleu.metrics import BLEU
+from sacrebleu.significance import PairedTest
 
 
 @dataclass(frozen=True)
@@ -31,3 +32,48 @@ def bleu(hypotheses: Sequence[str], references: Sequence[str], tokenize: str = "
     metric = BLEU(tokenize=tokenize, force=tokenize == "none")
     score = metric.corpus_score(list(hypotheses), [list(references)])
     return BleuScore(score.score, str(metric.get_signature()))
+
+
+@dataclass(frozen=True)
+class PairedBleu:
+    """How a system compares with a baseline on the same lines.
+
+    Args:
+        score: of the system.
+        minus_baseline: the score less that of the baseline.
+        p_value: of the null hypothesis that the two are equally good (Koehn, 2004; sacreBLEU's paired bootstrap).
+        signature: of the score, with the number and seed of the resamples.
+    """
+
+    score: float
+    minus_baseline: float
+    p_value: float
+    signature: str
+
+
+def paired_bleu(
+    hypotheses: Sequence[str],
+    baseline: Sequence[str],
+    references: Sequence[str],
+    tokenize: str = "13a",
+    bootstrap: int = 1000,
+) -> PairedBleu:
+    """Compare with a baseline by sacreBLEU's paired bootstrap over lines; else as `bleu`.
+
+    Raises:
+        ValueError: see `bleu`; `bootstrap` below 1.
+    """
+    if bootstrap < 1:
+        raise ValueError(f"`bootstrap` must be at least 1 (a number of resamples), got {bootstrap}.")
+    for lines in (hypotheses, baseline):
+        bleu(lines, references, tokenize)
+    test = PairedTest(
+        [("baseline", list(baseline)), ("system", list(hypotheses))],
+        {"BLEU": BLEU(tokenize=tokenize, force=tokenize == "none")},
+        [list(references)],
+        test_type="bs",
+        n_samples=bootstrap,
+    )
+    signatures, scores = test()
+    before, after = scores["BLEU"]
+    return PairedBleu(after.score, after.score - before.score, float(after.p_value), str(signatures["BLEU"]))

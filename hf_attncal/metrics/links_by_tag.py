@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from hf_attncal.data.pharaoh import GoldAlignment, Link
+from hf_attncal.data.pharaoh import GoldAlignment, Link, check_index_base, check_inside_sentences
 
 from .aer import AlignmentScore, WordPair, alignment_error_rate, paired_interval
 from .base import Measured
@@ -52,33 +52,31 @@ def aer_by_tag(
         All words first, then each tag, the most frequent first. The first name is compared with each other one.
 
     Raises:
-        ValueError: no links; numbers of pairs or tags that do not fit; and what `alignment_error_rate` refuses.
+        ValueError: no links; numbers of pairs or tags that do not fit; a link outside of its pair; an annotation that
+            looks 1-based; negative `bootstrap`.
     """
     if not links:
         raise ValueError("`links` must have those of one name at least, got none.")
     if len(tags) != len(gold):
         raise ValueError(f"`tags` must be those of {len(gold)} pairs, got {len(tags)}.")
-    for number, (of_pair, (_, target)) in enumerate(zip(tags, sentences, strict=False), start=1):
+    check_inside_sentences(gold, [(len(source), len(target)) for source, target in sentences])
+    check_index_base(gold)
+    for number, (of_pair, (_, target)) in enumerate(zip(tags, sentences, strict=True), start=1):
         if len(of_pair) != len(target):
-            raise ValueError(f"line {number}: {len(of_pair)} tags for {len(target)} target words.")
-    options = {"bootstrap": bootstrap, "seed": seed}
-    scores = {name: alignment_error_rate(gold, of, sentences=sentences, **options) for name, of in links.items()}
+            raise ValueError(f"line {number}: {len(of_pair)} tags for {len(target)} target words: give one for each.")
     frequencies = Counter(tag for of_pair in tags for tag in of_pair)
-    errors = [TagErrors(None, frequencies.total(), scores, _differences(gold, links, scores, options))]
+    options = {"sentences": sentences, "bootstrap": bootstrap, "seed": seed}
+    errors = [_errors(None, frequencies.total(), gold, links, **options)]
     for tag, words in sorted(frequencies.items(), key=lambda item: (-item[1], item[0])):
         of_gold = [
-            GoldAlignment(*(_of_tag(of, own, tag) for of in (pair.sure, pair.possible)))
+            GoldAlignment(_of_tag(pair.sure, own, tag), _of_tag(pair.possible, own, tag))
             for pair, own in zip(gold, tags, strict=True)
         ]
         of_links = {
             name: [_of_tag(of, own, tag) for of, own in zip(of_name, tags, strict=True)]
             for name, of_name in links.items()
         }
-        # Indices were checked above; few words of one kind may well look as if they were displaced.
-        scores = {
-            name: alignment_error_rate(of_gold, of, check_indices=False, **options) for name, of in of_links.items()
-        }
-        errors.append(TagErrors(tag, words, scores, _differences(of_gold, of_links, scores, options)))
+        errors.append(_errors(tag, words, of_gold, of_links, **options))
     return errors
 
 
@@ -86,13 +84,18 @@ def _of_tag(links: Collection[Link], tags: Sequence[str], tag: str) -> frozenset
     return frozenset((i, j) for i, j in links if tags[j] == tag)
 
 
-def _differences(gold, links, scores: Mapping[str, AlignmentScore], options: dict) -> dict | None:
-    if not options["bootstrap"]:
-        return None
-    first, *others = links
-    return {
-        (first, other): Measured(
-            scores[first].aer - scores[other].aer, paired_interval(gold, links[other], links[first], **options)
-        )
-        for other in others
-    }
+def _errors(tag, words, gold, links, *, sentences: Sequence[WordPair], bootstrap: int, seed: int) -> TagErrors:
+    # Whether indices are displaced is not for the links of a model, nor for those of one kind of words, to tell.
+    options = {"sentences": sentences, "bootstrap": bootstrap, "seed": seed, "check_indices": False}
+    scores = {name: alignment_error_rate(gold, of, **options) for name, of in links.items()}
+    differences = None
+    if bootstrap:
+        first, *others = links
+        differences = {
+            (first, other): Measured(
+                scores[first].aer - scores[other].aer,
+                paired_interval(gold, links[other], links[first], bootstrap=bootstrap, seed=seed),
+            )
+            for other in others
+        }
+    return TagErrors(tag, words, scores, differences)

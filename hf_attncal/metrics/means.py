@@ -35,14 +35,3 @@ def means(counts: np.ndarray, bootstrap: int = 1000, seed: int = 0) -> list[Meas
         Measured(float(value), None if bound is None else tuple(bound)) if number else Measured(float("nan"), None)
         for value, number, bound in zip(values, numbers, bounds, strict=True)
     ]
-
-
-def mean_difference(first: np.ndarray, second: np.ndarray, bootstrap: int = 1000, seed: int = 0) -> Measured:
-    """By how much the mean of `first` is above that of `second`, both (pairs, 2) of the same pairs.
-
-    Raises:
-        ValueError: see `Metric.paired_bootstrap`.
-    """
-    metric = Metric("Means", ratio)
-    value = float(metric.score(first.sum(axis=0)) - metric.score(second.sum(axis=0)))
-    return Measured(value, metric.paired_interval(second, first, bootstrap, seed))

@@ -107,9 +107,19 @@ def write_text(text: str, path: str | Path) -> None:
 
 
 def write_bytes(data: bytes, path: str | Path) -> None:
-    """Write a file; folders that are missing are made.
+    """Write a file, as `whole_file` does."""
+    with whole_file(path) as partial:
+        partial.write_bytes(data)
 
-    The file is whole or as it was: it is written under another name beside its own, brought to the disk and renamed.
+
+@contextmanager
+def whole_file(path: str | Path) -> Iterator[Path]:
+    """A place to write a file to, which is whole or as it was; folders that are missing are made.
+
+    It is written under another name beside its own, brought to the disk and renamed.
+
+    Yields:
+        That name.
 
     Raises:
         OSError: see `writing`.
@@ -119,10 +129,14 @@ def write_bytes(data: bytes, path: str | Path) -> None:
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            partial.write_bytes(data)
+            yield partial
             to_disk(partial)
             partial.replace(path)
             to_disk(path.parent)
+        except OSError as error:
+            if error.filename == str(partial):  # a name that nobody has asked for
+                raise OSError(error.errno, error.strerror, str(path)) from error
+            raise
         finally:
             partial.unlink(missing_ok=True)
 

@@ -76,6 +76,12 @@ class PairView:
     links: Sequence[tuple[int, int]] | None = None
     notes: Mapping[str, float] = field(default_factory=dict)
 
+    def _repr_html_(self) -> str:
+        """What a notebook shows: its weights between words, mean over layers and heads."""
+        from .page import pair_html
+
+        return pair_html(self)
+
 
 @dataclass(frozen=True)
 class Section:

@@ -9,7 +9,7 @@ from hf_attncal.data.text import read_lines
 from .settings import Settings, as_list, check, hints_of, merge, read_settings
 
 FOLDER = Path(__file__).with_name("presets")
-_FITTED = "small"  # the preset whose sizes and steps follow from the amount of text
+_FITTED = ("small", "probe")  # presets whose sizes and steps follow from the amount of text
 _HARDENED = 2 / 3  # of the steps
 _ANNEALED = 2 / 3  # of the steps, as in Lu et al. (2021): 1e5 of 150,000
 _SHARES = ("warmup_steps", "logging_steps", "eval_steps", "save_steps")
@@ -47,7 +47,7 @@ def sections_of(
         return {}
     check({"preset": name}, {"preset": Literal[names_of(job)]})
     sections = read_preset(job, name)
-    if name == _FITTED:
+    if name in _FITTED:
         steps = config_class.steps_given(values)
         fitting = fitted(count_lines(values.get("data", {}), config_class), steps or None)
         if "num_train_epochs" in values.get("training", {}) and not steps:  # how many steps is up to the tokens
@@ -65,7 +65,8 @@ def anneal(sections: dict[str, Any], section: str, values: dict[str, Any]) -> No
         section: that has the switches.
         values: settings as YAML gives them.
     """
-    if values.get("preset") and (sections[section] | values.get(section, {})).get("calibration") == "annealed":
+    switches = sections[section] | values.get(section, {})
+    if values.get("preset") and switches.get("calibration") == "annealed" and "annealing_steps" not in switches:
         steps = (sections["training"] | values.get("training", {})).get("max_steps", 0)
         if steps > 0:
             sections[section]["annealing_steps"] = round(_ANNEALED * steps)
@@ -107,4 +108,5 @@ def count_lines(section: dict[str, Any], config_class: type[Settings]) -> int:
     corpus = data.corpus("train")
     if "dataset" in corpus:
         return len(data.load("train"))
-    return sum(len(read_lines(file)) for file in as_list(corpus[data.sides[0]]))
+    lines = sum(len(read_lines(file)) for file in as_list(corpus[data.sides[0]]))
+    return min(lines, getattr(data, "train_pairs", None) or lines)

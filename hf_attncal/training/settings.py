@@ -281,10 +281,12 @@ class DataConfig(TextConfig):
     Args:
         train, dev, test: as in `TextConfig`. In an aligner's job `guide` and `gold` name files of links of the pairs
             in Pharaoh format: links to learn from, and annotated ones to measure with.
+        train_pairs: the first so many pairs of train are all that there is; None for all of it.
         held_out_pairs: where there is no dev text, so many pairs of train are taken for it, evenly spread, at most a
             tenth.
     """
 
+    train_pairs: Positive | None = None
     held_out_pairs: NotNegative = 0
 
     sides = PARALLEL
@@ -296,7 +298,13 @@ class DataConfig(TextConfig):
         return self.held_out_pairs
 
     def load(self, split: str) -> Dataset:
-        return load_parallel(self.corpus(split))
+        text = load_parallel(self.corpus(split))
+        if split != "train" or self.train_pairs is None:
+            return text
+        if len(text) < self.train_pairs:
+            pairs = f"the {len(text)} pairs of train"
+            raise ValueError(f"`data.train_pairs` must be at most {pairs}, got {self.train_pairs}.")
+        return text.select(range(self.train_pairs))
 
     def tokenize(
         self, text: Dataset, tokenizer: PreTrainedTokenizerBase, copies: CopyTokenizer | None = None

@@ -1,5 +1,7 @@
 """Figures: what is drawn where, in which font, and on which scale."""
 
+import io
+import re
 import shutil
 import warnings
 from itertools import combinations, pairwise
@@ -16,7 +18,7 @@ from matplotlib.patches import PathPatch
 from picture_helpers import HOSTILE
 
 from hf_attncal.analysis.fonts import families_for
-from hf_attncal.analysis.plots import heat_map, lines, pair_plot, plot_receptive_fields, scatter
+from hf_attncal.analysis.plots import bars, head_map, heat_map, lines, pair_plot, plot_receptive_fields, scatter
 
 SOURCE = ["the", "old", "teacher", "."]
 TARGET = ["die", "alte", "Lehrerin"]
@@ -335,3 +337,89 @@ def test_lines_that_cannot_be_drawn_are_refused():
     ):
         with pytest.raises(ValueError, match="`series` must have 1 to 7 lines that are not dashed"):
             lines(series, "x", "y", dashed=dashed)
+
+
+# ---- bars ----
+
+BARS = {
+    "share": {"attention": [(0.5, (0.4, 0.7)), (0.25, None)], "phi": [(0.1, (0.1, 0.2)), (float("nan"), None)]},
+    "difference": {"attention less phi": [(0.4, None), (-0.2, (-0.3, 0.1))]},
+}
+
+
+def test_bars_are_as_long_as_their_numbers_with_lines_for_their_intervals():
+    first, second = bars(BARS, ["noun", "verb"]).axes
+    attention, phi = first.containers
+    assert [bar.get_width() for bar in attention] == [0.5, 0.25]
+    assert phi[0].get_width() == 0.1
+    assert np.isnan(phi[1].get_width())
+    assert [bar.get_width() for (bar,) in zip(second.containers[0], strict=True)] == [0.4, -0.2]
+    spans = [tuple(line.get_xdata()) for line in first.lines if len(set(line.get_xdata())) == 2]
+    assert spans == [(0.4, 0.7), (0.1, 0.2)]
+    assert [label.get_text() for label in first.get_yticklabels()] == ["noun", "verb"]
+    top, bottom = (attention[row].get_y() for row in (0, 1))
+    assert top < bottom
+    assert first.yaxis_inverted()
+    assert (first.get_xlabel(), second.get_xlabel()) == ("share", "difference")
+
+
+def test_names_differ_by_colour_and_by_hatch():
+    figure = bars(BARS, ["noun", "verb"])
+    kinds = [container[0] for axes in figure.axes for container in axes.containers]
+    assert len({to_rgba(bar.get_facecolor()) for bar in kinds}) == len({bar.get_hatch() for bar in kinds}) == 3
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["attention", "phi", "attention less phi"]
+    assert bars({"a": {"": [(1.0, None)]}}, ["x"]).legends == []
+
+
+@pytest.mark.parametrize("count", [1, 3, 7])
+def test_nothing_of_bars_is_cut_off(count):
+    labels = ["noun", "a rather long kind of word, 名詞"[:27]]
+    series = {f"a name of some length, {n}": [(0.001 * n, (0, 0.01)), (1.0, (0.5, 1.0))] for n in range(count)}
+    for panels in ({"share": series}, {"share": series, "entropy of attention (nats)": series}):
+        figure = bars(panels, labels)
+        whole = figure.bbox
+        boxes = [axes.get_tightbbox() for axes in figure.axes] + [of.get_window_extent() for of in figure.legends]
+        for box in boxes:
+            assert whole.x0 <= box.x0 < box.x1 <= whole.x1
+            assert whole.y0 <= box.y0 < box.y1 <= whole.y1
+        assert all(left.x1 <= right.x0 for left, right in pairwise(boxes[: len(panels)]))
+        assert all(legend.y1 <= axes.y0 for legend in boxes[len(panels) :] for axes in boxes[: len(panels)])
+
+
+def test_bars_that_cannot_be_drawn_are_refused():
+    bar = (1.0, None)
+    for panels, labels in (({}, ["x"]), ({"a": {"b": []}}, []), ({"a": {str(n): [bar] for n in range(8)}}, ["x"])):
+        with pytest.raises(ValueError, match="must not be empty and have 1 to 7 names"):
+            bars(panels, labels)
+    with pytest.raises(ValueError, match="'b' of panel 'a' has 1 bars for 2 labels"):
+        bars({"a": {"b": [bar]}}, ["x", "y"])
+
+
+def test_heads_are_across_and_layers_down():
+    values = np.arange(8.0).reshape(2, 4) / 10
+    figure = head_map({"reliability level": values}, [0, 3], "share")
+    (axes,) = (axes for axes in figure.axes if any(image.get_array().shape == (2, 4) for image in axes.get_images()))
+    np.testing.assert_allclose(axes.get_images()[0].get_array(), values, atol=1e-7)
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["0", "1", "2", "3"]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["0", "3"]
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("head", "layer")
+    with pytest.raises(ValueError, match="there are 1 layers and 4 heads"):
+        head_map({"a": values}, [0], "share")
+    with pytest.raises(ValueError, match="`panels` is empty"):
+        head_map({}, [], "share")
+
+
+def test_all_figures_have_the_colours_of_text_that_a_page_turns_round():
+    """And no other grey or black: what is not told to the page would not be read at night."""
+    figures = [
+        bars(BARS, ["noun", "verb"]),
+        lines({str(n): [(0, n), (1, n)] for n in range(7)}, "x", "y"),
+        scatter({"a": np.zeros((1, 2))}, ["x"], ["x"]),
+    ]
+    for figure in figures:
+        file = io.StringIO()
+        figure.savefig(file, format="svg")
+        colours = {colour.lower() for colour in re.findall("#[0-9a-fA-F]{6}", file.getvalue())}
+        greys = {colour for colour in colours if colour[1:3] == colour[3:5] == colour[5:7]}
+        assert greys <= {"#222222", "#6b6b6b", "#ffffff"}, greys

@@ -225,6 +225,7 @@ PARALLEL = [
     ({"data": {"train": {"source": "x"}}}, r"`data.train` must name `source` and `target`, got {'source': 'x'}"),
     ({"data": {"dev": {"dataset": "x"}}}, r"`data.dev` must name `dataset` and `split` and `source_field` and"),
     ({"data": {"train": {"source": 3, "target": "y"}}}, r"`data.train.source` must be text or a list, got 3"),
+    ({"data": {"train_pairs": 0}}, r"`data.train_pairs` must be an integer >= 1 or null, got 0"),
     ({"data": {"held_out_pairs": -1}}, r"`data.held_out_pairs` must be an integer >= 0, got -1"),
 ]
 AVERAGING = [

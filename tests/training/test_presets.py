@@ -57,7 +57,7 @@ def test_every_preset_makes_a_run(job, name, data, tmp_path):
 def test_every_job_has_presets():
     assert {job: names_of(job) for job in JOBS} == {
         "translation": ("base", "small"),
-        "adapter": ("base", "small"),
+        "adapter": ("base", "probe", "small"),
         "aligner": ("base", "hmm", "small"),
         "language": ("small",),
         "summarization": ("small",),
@@ -81,6 +81,24 @@ def test_another_number_of_steps_changes_all_that_follows_from_it(job, defaults,
         assert asked.training[key] == defaults(PAIRS, 80)["training"][key]
     later = made(job, data, training={"learning_rate": 3e-4}).for_steps(80)
     assert later == asked
+
+
+def test_a_probe_changes_nothing_and_translates_nothing(data):
+    """Gamma stays 1 whatever the number of steps; there is no dev text to translate."""
+    for more in ({}, {"training": {"max_steps": 70}}):
+        probe = made("adapter", data, preset="probe", **more)
+        assert probe.adapter["calibration"] == "annealed"
+        assert probe.adapter["annealing_steps"] == 1e12
+        assert probe.data.held_out == 0
+    assert probe.for_steps(40).adapter["annealing_steps"] == 1e12
+    assert (
+        made("adapter", data, preset="probe").training["max_steps"] == adapter_defaults(PAIRS)["training"]["max_steps"]
+    )
+
+
+def test_the_first_pairs_are_the_amount_of_text(data):
+    config = made("translation", data | {"train_pairs": 1000})
+    assert config.training["max_steps"] == translation_defaults(1000)["training"]["max_steps"]
 
 
 def test_passes_over_the_text_have_shares_of_steps(data):

@@ -178,6 +178,16 @@ def test_held_out_lower_cased_text(corpus, tmp_path):
     assert tokenizer.unk_token_id in tokenizer("DOG")["input_ids"]
 
 
+def test_first_pairs_of_the_text(corpus, tmp_path):
+    """Of the training text only the first pairs are there, for the vocabulary, too; of dev and test all."""
+    arguments = ["--config", str(settings(tmp_path)), "--data", str(corpus), "training.max_steps=1"]
+    results = train_translation.main([*arguments, "data.train_pairs=20"])
+    whole = len((corpus / "dev.en").read_text(encoding="utf-8").splitlines())
+    assert {name: report["kept"] for name, report in results["sentence_pairs"].items()} == {"train": 20, "dev": whole}
+    with pytest.raises(ValueError, match=r"`data.train_pairs` must be at most the 54 pairs of train, got 100"):
+        train_translation.main([*arguments, "data.train_pairs=100", f"training.output_dir={tmp_path / 'other'}"])
+
+
 def test_bad_input(corpus, tmp_path):
     arguments = ["--config", str(settings(tmp_path)), "--data", str(corpus)]
     with pytest.raises(ValueError, match=r"`data.train` must name the text to train on"):

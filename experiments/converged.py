@@ -1,0 +1,71 @@
+"""Does calibration help a model that is trained out? Each model beside the baseline of its seed, on dev and test.
+
+    python experiments/converged.py multi30k --data DIR/multi30k --model baseline=runs/baseline1 \
+        --model gated=runs/gated1 ...
+
+A model is the folder of a finished training by `configs/translation/multi30k_converged_*.yaml` or `dermit_*.yaml`,
+given once for each seed. Written is results/converged/<corpus>/paired.json: BLEU of the translations that the training
+has left in its folder, and sacreBLEU's paired bootstrap against the baseline. `--name` names another folder of
+results/converged, such as `multi30k_5000` of models that had 5,000 pairs.
+"""
+
+import argparse
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+from committed import RESULTS, markdown
+from frozen import add_models, read_models
+
+from hf_attncal.data.text import read_lines
+from hf_attncal.metrics import records
+from hf_attncal.metrics.bleu import paired_bleu
+
+REFERENCES = {
+    "multi30k": {"dev": "val.de", "test": "test_2016_flickr.de"},
+    "dermit-derm": {"dev": "mt-valid.rm", "test": "mt-test.rm"},
+}
+BASELINE, BOOTSTRAP = "baseline", 1000
+
+
+def paired(models, references: dict[str, list[str]]) -> dict[str, dict[str, dict]]:
+    """Stem of each model but the baselines -> split -> how it compares with the baseline of its seed."""
+    baselines = {model.seed: model for model in models if model.name == BASELINE}
+    found = {}
+    for model in models:
+        if model.name == BASELINE or model.seed not in baselines:
+            continue
+        run = json.loads((model.folder / "results.json").read_text(encoding="utf-8"))
+        tokenize = run["config"]["evaluation"]["bleu_tokenize"]
+        found[model.stem] = {}
+        for split, lines in references.items():
+            both = [read_lines(one.folder / f"{split}.hypotheses.txt") for one in (model, baselines[model.seed])]
+            found[model.stem][split] = asdict(paired_bleu(*both, lines, tokenize, BOOTSTRAP))
+    return found
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("corpus", choices=list(REFERENCES))
+    parser.add_argument("--data", type=Path, required=True, metavar="DIR", help="folder of the corpus")
+    parser.add_argument("--name", help="of the folder of results/converged; without it, the corpus")
+    add_models(parser)
+    args = parser.parse_args(arguments)
+    models = read_models(args.models)
+    files = {name: args.data / name for name in REFERENCES[args.corpus].values()}
+    references = {split: read_lines(args.data / name) for split, name in REFERENCES[args.corpus].items()}
+    found = paired(models, references)
+    for model in models:
+        files |= {f"{model.stem}/{split}": model.folder / f"{split}.hypotheses.txt" for split in references}
+    result = records.record({"experiment": "converged", "corpus": args.corpus, "bootstrap": BOOTSTRAP}, files)
+    name = args.name or args.corpus
+    records.write(result | {"paired": found}, RESULTS / "converged" / name / "paired.json")
+    rows = [
+        [stem, *(f"{of[split]['minus_baseline']:+.2f} (p {of[split]['p_value']:.3f})" for split in references)]
+        for stem, of in found.items()
+    ]
+    print(markdown(["model", "dev", "test"], rows))
+
+
+if __name__ == "__main__":
+    main()

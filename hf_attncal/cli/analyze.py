@@ -1,0 +1,211 @@
+"""`attncal analyze`: when the attention of a model can be believed, as text, files and one page."""
+
+import argparse
+import os
+import sys
+import textwrap
+from contextlib import ExitStack, redirect_stdout
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from .common import CommandError, add_model_options, at_least, check_folder, check_readable, positive
+from .generation import load_model
+from .messages import job_progress
+from .streams import check_files
+
+_LOOKED_AT = 500  # pairs of a text that is a probe's, too
+_LEAST = 500  # pairs that a probe learns from
+
+
+def add_analyze(commands: argparse._SubParsersAction) -> None:
+    """Add the sub-command `analyze`."""
+    parser = commands.add_parser(
+        "analyze",
+        help="when the attention of a model can be believed: figures, numbers, a page",
+        description="Read a translation model (or summariser) on sentence pairs and say what its cross-attention, and "
+        "other methods of attribution, tell of it: how often the most attended token is the one that matters, by "
+        "layer, head, entropy and part of speech; which method names the words that the model uses; and each pair to "
+        "look at. A model without masks gets a probe first, trained in minutes, which leaves what it writes as it is.",
+        epilog="examples:\n"
+        "  attncal analyze MODEL --source test.en --target test.de --report report.html\n"
+        "  attncal analyze Helsinki-NLP/opus-mt-en-de --source test.en --target test.de \\\n"
+        "      --probe-source train.en --probe-target train.de --figures figures\n"
+        "  attncal analyze --self-test",
+    )
+    model = "folder or Hub name of an encoder-decoder, or of an adapter"
+    running = add_model_options(parser, model, optional=True)
+    running.add_argument("--batch-size", type=positive, default=32, help="pairs read at once")
+    running.add_argument("--seed", type=at_least(0), default=1, help="of draws, resamples and the probe")
+    text = parser.add_argument_group("text (plain, .gz or .xz)")
+    text.add_argument("--source", metavar="FILE", help="source sentences, one in a line")
+    text.add_argument(
+        "--target", metavar="FILE", help="their translations; without it, what MODEL writes, with 4 beams"
+    )
+    text.add_argument("--pairs", type=positive, help="look at the first N pairs alone")
+    text.add_argument(
+        "--tags",
+        metavar="FILE",
+        help="parts of speech: a tag for each word of --target, as many lines; or spacy:NAME, a pipeline of spaCy "
+        "that is installed",
+    )
+    text.add_argument("--gold", metavar="FILE", help="word links of each pair: i-j sure, ipj possible, from 0")
+    probe = parser.add_argument_group("probe (for a MODEL without masks)")
+    probe.add_argument(
+        "--probe-source",
+        metavar="FILE",
+        help=f"text to learn from; without it, all pairs of --source but the first {_LOOKED_AT} (at most a fifth), "
+        "which are looked at",
+    )
+    probe.add_argument("--probe-target", metavar="FILE", help="as many lines")
+    probe.add_argument("--probe", metavar="FOLDER", help="keep it here, or go on with the one that is here")
+    probe.add_argument("--probe-steps", type=positive, help="optimiser steps; without it, as many as fit the text")
+    probe.add_argument("--no-probe", action="store_true", help="do without, and so without contributions")
+    what = parser.add_argument_group("what is measured")
+    what.add_argument(
+        "--methods", metavar="NAMES", help="methods of attribution, by commas; without it, those that take seconds"
+    )
+    what.add_argument("--measured", type=at_least(0), default=30, help="pairs on which faithfulness is; 0: on none")
+    what.add_argument("--browse", type=at_least(0), default=100, help="pairs that the page shows")
+    what.add_argument(
+        "--self-test",
+        action="store_true",
+        help="no MODEL: train a small one on planted links, and say which methods find them",
+    )
+    results = parser.add_argument_group("results (besides the summary on standard output)")
+    results.add_argument("--report", metavar="FILE", help="a page to look at offline, .html")
+    results.add_argument("--figures", metavar="FOLDER", help="every figure as PNG, SVG, JSON and CSV")
+    parser.set_defaults(run=_run_analyze)
+
+
+def _run_analyze(options: argparse.Namespace) -> None:
+    _check(options)
+    with ExitStack() as stack:
+        report = _self_test(options, stack) if options.self_test else _of_model(options, stack)
+        _write(report, options)
+
+
+def _check(options: argparse.Namespace) -> None:
+    """Refuse options that do not belong together and files that cannot be what they are, before anything is loaded.
+
+    Raises:
+        CommandError: which.
+    """
+    files = _texts(options)
+    if options.self_test:
+        if options.model or files:
+            raise CommandError("--self-test makes its model and text itself: leave out MODEL and files of text.")
+    elif not options.model or not options.source:
+        raise CommandError("MODEL and --source must be given, or --self-test.")
+    if bool(options.probe_source) != bool(options.probe_target):
+        raise CommandError("--probe-source and --probe-target belong together: give both or none.")
+    if options.no_probe and (options.probe or options.probe_source or options.probe_steps):
+        raise CommandError("--no-probe leaves nothing for --probe, --probe-source and --probe-steps: leave them out.")
+    check_readable(*files)
+    check_files(files, {"--report": options.report})
+    for folder in filter(None, (options.figures, options.probe)):
+        check_folder(folder)
+
+
+def _texts(options: argparse.Namespace) -> list[str]:
+    """The files that are read; tags may be those of a tagger."""
+    given = [options.source, options.target, options.gold, options.probe_source, options.probe_target]
+    given += [options.tags] if options.tags and not options.tags.startswith("spacy:") else []
+    return [file for file in given if file]
+
+
+def _self_test(options: argparse.Namespace, stack: ExitStack):
+    from hf_attncal.report.self_test import self_test_report
+
+    folder = stack.enter_context(TemporaryDirectory(prefix="attncal-self-test-"))
+    with job_progress(), redirect_stdout(sys.stderr):
+        return self_test_report(folder, seed=options.seed)
+
+
+def _of_model(options: argparse.Namespace, stack: ExitStack):
+    model, tokenizer = load_model(options)
+
+    from hf_attncal.analysis.attribution import works_on
+    from hf_attncal.report.analyze import Corpus, analyze, chosen_methods
+
+    try:
+        names = options.methods and options.methods.split(",")
+        if names and "contribution" not in names:
+            chosen_methods(model, names)  # a wrong name is told before a probe is trained
+        corpus, probe_pairs = Corpus.read(options.source, options.target, options.gold, options.tags), None
+        if "contribution" not in works_on(model) and not options.no_probe:
+            probe = os.path.join(options.probe, "adapter") if options.probe else None
+            if probe is None or not os.path.exists(os.path.join(probe, "adapter_config.json")):
+                corpus, text = _parted(corpus, options)
+                if text.targets is None:
+                    text = text.written_by(model, tokenizer, options.batch_size)
+                probe, probe_pairs = _trained_probe(options, text, stack), len(text.sources)
+            model, tokenizer = load_model(argparse.Namespace(**{**vars(options), "model": probe}))
+        if options.pairs is not None:
+            corpus = corpus.first(options.pairs)
+        if corpus.targets is None:
+            corpus = corpus.written_by(model, tokenizer, options.batch_size)
+        return analyze(
+            model,
+            tokenizer,
+            corpus,
+            title=Path(options.model).name,
+            methods=names,
+            measured=options.measured,
+            browsed=options.browse if options.report else 0,
+            batch_size=options.batch_size,
+            seed=options.seed,
+            probe_pairs=probe_pairs,
+            files={Path(file).name: Path(file) for file in _texts(options)},
+        )
+    except ValueError as error:
+        raise CommandError(str(error)) from error
+
+
+def _parted(corpus, options: argparse.Namespace):
+    """What is looked at, and what a probe learns from."""
+    from hf_attncal.report.analyze import Corpus
+
+    if options.probe_source:
+        return corpus, Corpus.read(options.probe_source, options.probe_target)
+    if options.gold or options.tags:
+        raise CommandError(
+            f"{options.model} has no masks, and a probe must learn from other text than that with --gold or --tags: "
+            "give --probe-source and --probe-target, or --no-probe."
+        )
+    few = min(_LOOKED_AT, max(1, len(corpus.sources) // 5))
+    if len(corpus.sources) - few < _LEAST:
+        raise CommandError(
+            f"{options.source} has {len(corpus.sources)} lines, too few to train a probe on most and to look at the "
+            "others: give --probe-source and --probe-target, some thousand pairs, or --no-probe."
+        )
+    return corpus.first(few), corpus.rest(few)
+
+
+def _trained_probe(options: argparse.Namespace, text, stack: ExitStack) -> str:
+    """The folder of a probe that has learned from the text."""
+    from hf_attncal.report.probe import train_probe
+
+    folder = options.probe or stack.enter_context(TemporaryDirectory(prefix="attncal-probe-"))
+    with job_progress(), redirect_stdout(sys.stderr):  # what it tells of itself is no result
+        train_probe(options.model, text.sources, text.targets, folder, steps=options.probe_steps, seed=options.seed)
+    return os.path.join(folder, "adapter")
+
+
+def _write(report, options: argparse.Namespace) -> None:
+    """The files that were asked for, and the summary."""
+    if options.figures:
+        from hf_attncal.report.files import write_files
+
+        write_files(report, options.figures)
+    if options.report:
+        from hf_attncal.report.page import write_page
+
+        write_page(report, options.report)
+    for title, sentences in (("", report.summary), ("What this does not say:", report.caveats)):
+        if title:
+            print(f"\n{title}")
+        for sentence in sentences:
+            print(textwrap.fill(sentence, 100, initial_indent="- ", subsequent_indent="  "))
+    for told, path in (("Figures", options.figures), ("Page", options.report)):
+        if path:
+            print(f"\n{told}: {path}")

@@ -1,0 +1,249 @@
+"""All that is measured of a model for its report."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from pathlib import Path
+
+from hf_attncal.alignment.attributions import WayOfReading, score_attributions
+from hf_attncal.alignment.gold import Gold
+from hf_attncal.analysis.attribution import METHODS, word_scores, works_on
+from hf_attncal.analysis.observations import Observations, observe
+from hf_attncal.analysis.tags import Tagger, load_tags
+from hf_attncal.data.pharaoh import GoldAlignment, check_index_base, check_inside_sentences, parse_alignments
+from hf_attncal.data.text import read_lines, read_pairs
+from hf_attncal.inference.translation import translate
+from hf_attncal.metrics import records
+
+from .charts import observation_charts
+from .contents import Chart, PairView, Report, Section
+from .faithfulness import judge_faithfulness
+from .faithfulness_charts import faithfulness_charts
+from .findings import caveats_of, findings_of
+from .method_charts import errors_by_method
+from .pairs import pair_views
+
+# Each costs less than some fifty forward passes (benchmarks/attribution.py), and none needs an aligner.
+QUICK = tuple(name for name in METHODS if name not in ("integrated_gradients", "posterior"))
+SHOWN = ("alti", "occlusion")  # in the sentence browser, beside attention and contributions
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """What a model is analysed on.
+
+    Args:
+        sources: texts.
+        targets: their references, or what the model wrote; None: not known yet.
+        are_output: whether the model wrote them.
+        gold: annotated links of each pair.
+        tags: parts of speech of the words of the targets, as `analysis.tags` takes them.
+    """
+
+    sources: Sequence[str]
+    targets: Sequence[str] | None = None
+    are_output: bool = False
+    gold: Sequence[GoldAlignment] | None = None
+    tags: Sequence[Sequence[str]] | Tagger | None = None
+
+    @classmethod
+    def read(
+        cls,
+        source: str | Path,
+        target: str | Path | None = None,
+        gold: str | Path | None = None,
+        tags: str | None = None,
+    ) -> "Corpus":
+        """From files: text, links in Pharaoh format (`i-j` sure, `ipj` possible, from 0), tags.
+
+        Raises:
+            ValueError: a file that cannot be read, another number of lines, links outside of their sentences, or gold
+                links or tags without the target that they belong to.
+        """
+        if target is None:
+            if gold or tags:
+                raise ValueError(
+                    "gold links and tags belong to the words of a target text: give it (--target), or leave them out."
+                )
+            return cls(read_lines(source))
+        sources, targets = read_pairs(source, target)
+        return cls(
+            sources,
+            targets,
+            gold=None if gold is None else _read_gold(gold, sources, targets),
+            tags=None if tags is None else load_tags(tags),
+        )
+
+    def first(self, count: int) -> "Corpus":
+        """The first pairs of it."""
+        return self._rows(slice(0, count))
+
+    def rest(self, count: int) -> "Corpus":
+        """All but the first pairs of it."""
+        return self._rows(slice(count, None))
+
+    def _rows(self, rows: slice) -> "Corpus":
+        cut = {name: value[rows] for name in ("targets", "gold") if (value := getattr(self, name)) is not None}
+        tags = self.tags if self.tags is None or callable(self.tags) else self.tags[rows]
+        return replace(self, sources=self.sources[rows], tags=tags, **cut)
+
+    def written_by(self, model, tokenizer, batch_size: int) -> "Corpus":
+        """With what a model makes of the sources, with 4 beams, as targets."""
+        targets = translate(model, tokenizer, list(self.sources), batch_size=batch_size)
+        return replace(self, targets=targets, are_output=True)
+
+
+def _read_gold(path: str | Path, sources: Sequence[str], targets: Sequence[str]) -> list[GoldAlignment]:
+    links = parse_alignments(read_lines(path))
+    if len(links) != len(sources):
+        raise ValueError(f"{path} has links of {len(links)} pairs, the text has {len(sources)} pairs.")
+    lengths = [(len(source.split()), len(target.split())) for source, target in zip(sources, targets, strict=True)]
+    check_index_base(links, lengths)
+    check_inside_sentences(links, lengths)
+    return links
+
+
+def chosen_methods(model, names: Sequence[str] | None = None) -> list[str]:
+    """The methods of attribution to compare: those named, or all that work on the model and take seconds.
+
+    Raises:
+        ValueError: a name of none, or a method that does not work on this model.
+    """
+    there = [name for name in works_on(model) if name != "posterior"]  # which needs an aligner
+    if names is None:
+        return [name for name in there if name in QUICK]
+    unknown = [name for name in names if name not in there]
+    if unknown:
+        raise ValueError(f"methods must be among {', '.join(there)}, got {unknown[0]!r}.")
+    return list(dict.fromkeys(names))
+
+
+def analyze(
+    model,
+    tokenizer,
+    corpus: Corpus,
+    *,
+    title: str,
+    methods: Sequence[str] | None = None,
+    measured: int = 30,
+    browsed: int = 100,
+    batch_size: int = 32,
+    bootstrap: int = 1000,
+    seed: int = 1,
+    probe_pairs: int | None = None,
+    files: Mapping[str, Path] | None = None,
+) -> Report:
+    """Measure what cross-attention and methods of attribution say of a model, and whether to believe them.
+
+    Texts are in memory; of what the model computes only sums and links are kept.
+
+    Args:
+        model: an encoder-decoder of transformers with cross-attention, stock, ours, or with an adapter.
+        tokenizer: the model's.
+        corpus: sentence pairs, with targets.
+        title: what the report calls the model.
+        methods: see `chosen_methods`.
+        measured: pairs on which faithfulness is measured, the first; 0 for none.
+        browsed: pairs that can be looked at, the first; 0 for none.
+        batch_size: pairs read at once.
+        bootstrap: resamples of the pairs for each interval.
+        seed: of draws and resamples.
+        probe_pairs: how many pairs a probe was trained on for this; None for none.
+        files: name -> file that was read: the record has its checksum.
+
+    Raises:
+        ValueError: no pair with words on both sides, a method that does not work on this model, tags of another number
+            than words, and see `observe`.
+    """
+    sources, targets = list(corpus.sources), list(corpus.targets or ())
+    if not any(source.strip() and target.strip() for source, target in zip(sources, targets, strict=True)):
+        raise ValueError(f"the text must have a pair with words on both sides, got none of {len(sources)} pairs.")
+    names = chosen_methods(model, methods)
+    resampled = {"bootstrap": bootstrap, "seed": seed}
+    observed = observe(
+        model,
+        tokenizer,
+        sources,
+        targets,
+        tags=corpus.tags,
+        alignments=corpus.gold is not None,
+        batch_size=batch_size,
+    )
+    sections = [_over_the_corpus(observed, corpus, resampled)]
+    scored = None
+    if corpus.gold is not None:
+        gold = Gold(list(zip(sources, targets, strict=True)), corpus.gold)
+        ways = {name: WayOfReading(name) for name in names}
+        scored = score_attributions(model, tokenizer, gold, ways=ways, batch_size=batch_size, **resampled)
+        sections.append(_against_gold(errors_by_method(scored)))
+    judged = None
+    if measured:
+        few = corpus.first(measured)
+        texts = (few.sources, few.targets)
+        judged = judge_faithfulness(
+            model,
+            tokenizer,
+            *texts,
+            {name: word_scores(model, tokenizer, *texts, name, batch_size=batch_size) for name in names},
+            kind="output" if corpus.are_output else "reference",
+            soft=False,
+            draws=1,
+            frequencies=Counter(chain.from_iterable(source.split() for source in sources)),
+            batch_size=batch_size,
+            **resampled,
+        )
+        sections.append(_of_faithfulness(faithfulness_charts(judged)))
+    settings = {
+        "title": title,
+        "targets": "output" if corpus.are_output else "reference",
+        "pairs": len(sources),
+        "measured": min(measured, len(sources)),
+        "methods": names,
+        "batch_size": batch_size,
+        "probe_pairs": probe_pairs,
+        **resampled,
+    }
+    return Report(
+        title=title,
+        summary=findings_of(observed, scored, judged, **resampled),
+        caveats=caveats_of(observed, settings, probe_pairs),
+        sections=sections,
+        pairs=_to_look_at(model, tokenizer, corpus.first(browsed), names, batch_size),
+        record=records.record(settings, files or {}),
+    )
+
+
+def _over_the_corpus(found: Observations, corpus: Corpus, resampled: Mapping[str, int]) -> Section:
+    texts = {"gold": corpus.gold, "sources": corpus.sources, "targets": corpus.targets}
+    return Section(
+        "Attention over the corpus",
+        "What the cross-attention does at the prediction of every target token of the text, layer by layer.",
+        observation_charts(found, **texts, **resampled),
+    )
+
+
+def _against_gold(chart: Chart) -> Section:
+    return Section(
+        "Against gold links",
+        "Every target word is linked to the source word with its highest score, and held against the links that "
+        "people have drawn. What a model needs for a prediction and what a person links need not be the same.",
+        [chart],
+    )
+
+
+def _of_faithfulness(charts: Sequence[Chart]) -> Section:
+    return Section(
+        "Which method names the words that the model uses",
+        "The source words with the highest scores of a method are taken away, or all others, and the fall of the "
+        "log-probability of a target word is measured. There is no best way to take a word away, so four stand side "
+        "by side, and there is a verdict only where all of them agree. Attribution by occlusion is what such a "
+        "measure looks for, so it is the yardstick and not a competitor.",
+        charts,
+    )
+
+
+def _to_look_at(model, tokenizer, corpus: Corpus, names: Sequence[str], batch_size: int) -> Iterator[PairView]:
+    shown = {name: {} for name in SHOWN if name in names}
+    links = None if corpus.gold is None else [pair.possible for pair in corpus.gold]
+    return pair_views(model, tokenizer, corpus.sources, corpus.targets, shown, links=links, batch_size=batch_size)

@@ -1,0 +1,173 @@
+"""What the numbers of a report come to, in sentences, and what they do not say."""
+
+from collections.abc import Mapping
+
+from hf_attncal.alignment.attributions import ATTENTION, ScoredMethod
+from hf_attncal.analysis.observations import Observations
+from hf_attncal.metrics.base import Measured
+from hf_attncal.metrics.means import means
+
+from .faithfulness import YARDSTICK, JudgedFaithfulness
+
+CONTRIBUTION, CHANCE = "contribution", "random"
+CONTROLS = (CHANCE, "diagonal")
+_MOVES = 0.005  # of steps: below, a calibration leaves attention where it was, as a probe does
+_PEAKED = 0.5  # at most so many of the steps are what is called peaked
+
+
+def findings_of(
+    found: Observations,
+    scored: Mapping[str, ScoredMethod] | None,
+    judged: JudgedFaithfulness | None,
+    *,
+    bootstrap: int,
+    seed: int,
+) -> list[str]:
+    """The findings, the most important first.
+
+    Args:
+        found: what was observed over the corpus.
+        scored: methods against gold links; None without gold.
+        judged: how faithful methods are; None where that was not measured.
+        bootstrap, seed: of the intervals.
+    """
+
+    def shares(counts) -> list[Measured]:
+        return means(counts, bootstrap, seed)
+
+    sentences = _of_reliability(found, shares)
+    if judged is not None:
+        sentences += _of_faithfulness(judged)
+    if scored is not None:
+        sentences.append(_of_gold(scored))
+    if found.layers["null"]:
+        (null,) = shares(found.counts("null", found.top("null")))
+        sentences.append(f"NULL gets {_percent(null)} of the attention of layer {found.top('null')}.")
+    top = found.top("entropy")
+    (entropy,) = shares(found.counts("entropy", top))
+    (first,) = shares(found.counts("entropy", 0))
+    sentences.append(
+        f"Attention has an entropy of {_number(entropy)} nats in the top layer and of {_number(first)} in the first: "
+        f"as much as if it were spread evenly over {2.718281828**entropy.value:.1f} and "
+        f"{2.718281828**first.value:.1f} tokens."
+    )
+    return sentences
+
+
+def _of_reliability(found: Observations, shares) -> list[str]:
+    if not found.calibrated:
+        return [
+            "Whether attention names the token that counts was not asked: this model has no masks, and no probe was "
+            "trained for it."
+        ]
+    top, first = found.top(), min(found.calibrated)
+    (reliable,) = shares(found.counts("reliability", top))
+    sentence = (
+        f"In layer {top} the source token with the most attention is the one that contributes most at "
+        f"{_percent(reliable)} of the target tokens"
+    )
+    if first != top:
+        (below,) = shares(found.counts("reliability", first))
+        sentence += f", in layer {first} at {_percent(below)}"
+    sentences = [f"{sentence}."]
+    below, all_steps = shares(found.reliability_up_to(top)), shares(found.steps_up_to(top))
+    peaked = [n for n, share in enumerate(all_steps) if 0.05 <= share.value <= _PEAKED]
+    if peaked:
+        at = max(peaked)
+        sentences.append(
+            f"Where the attention of layer {top} is peaked (entropy at most {found.thresholds[at]:g} nats, "
+            f"{_percent(all_steps[at])} of the target tokens) it is that at {_percent(below[at])}."
+        )
+    (moved,) = shares(found.counts("moved", top))
+    if moved.value > _MOVES:
+        sentences.append(f"Calibration gives the most weight to another token at {_percent(moved)} in layer {top}.")
+    return sentences
+
+
+def _of_faithfulness(judged: JudgedFaithfulness) -> list[str]:
+    """Which method to read, and whether contributions are worth more than attention."""
+    methods = [name for name in judged.ranking() if name not in (YARDSTICK, *CONTROLS)]
+    if not methods:
+        return []
+    best, operator = methods[0], judged.headline
+    cost = _nats(judged.found.score(best, operator))
+    sentence = f"Taking away the source words that {best} ranks highest costs a target word {cost}"
+    if CHANCE in judged.found.sums:
+        sentence += f", random words {_nats(judged.found.score(CHANCE, operator))}"
+    others = [name for name in judged.unbeaten() if name in methods[1:]] if judged.found.bootstrap else methods[1:]
+    sentence += ": the most of all methods that do not take words away themselves"
+    sentences = [f"{sentence}; not told apart from it: {', '.join(others)}." if others else f"{sentence}."]
+    if judged.found.bootstrap and {ATTENTION, CONTRIBUTION} <= judged.found.sums.keys():
+        better = judged.found.verdict(CONTRIBUTION, ATTENTION).better
+        told = {
+            CONTRIBUTION: "Contributions name the words that the model uses better than attention does.",
+            ATTENTION: "Attention names the words that the model uses better than contributions do.",
+            None: "Whether attention or contributions name better what the model uses cannot be told: there are too "
+            "few pairs, or the ways of taking words away disagree.",
+        }
+        sentences.append(told[better])
+    return sentences
+
+
+def _of_gold(scored: Mapping[str, ScoredMethod]) -> str:
+    errors = {name: method.mean.test for name, method in scored.items()}
+    best = min(errors, key=lambda name: errors[name].aer)
+    sentence = f"Nearest to the gold links is {best}, with an alignment error rate of {_aer(errors[best])}"
+    if ATTENTION in errors and best != ATTENTION:
+        sentence += f"; attention, all layers and heads together, has {_aer(errors[ATTENTION])}"
+    return f"{sentence}."
+
+
+def caveats_of(found: Observations, settings: Mapping[str, object], probe_pairs: int | None = None) -> list[str]:
+    """What the findings do not say.
+
+    Args:
+        found: what was observed.
+        settings: `targets`, `pairs` and `measured` count.
+        probe_pairs: how many pairs a probe was trained on for this report; None for none.
+    """
+    given = "that the model itself wrote" if settings["targets"] == "output" else "of the reference"
+    caveats = [
+        f"Every prediction is read given the words {given} before it; what would come after others is not asked."
+    ]
+    if found.calibrated:
+        caveats.append(
+            "A contribution says how much the prediction suffers where attention to a token is blurred, as a small "
+            "network has learned to tell. It is about attention in one layer, not about everything that the model "
+            "knows of a token: the encoder has mixed the tokens before."
+        )
+    if probe_pairs is not None:
+        caveats.append(
+            f"The masks are those of a probe that was trained on {probe_pairs:,} sentence pairs for this report; what "
+            "the model writes is unchanged by it. With a few thousand pairs its contributions are a rough guide."
+        )
+    if settings["measured"]:
+        caveats.append(
+            f"Faithfulness is measured on {settings['measured']} pairs. A sentence with a word taken away is not one "
+            "that the model was trained on, so there is a verdict only where all ways of taking words away agree."
+        )
+    caveats.append(
+        "Intervals are 95 % bootstrap intervals over the sentence pairs of this text. They say nothing about other "
+        "texts, nor about the same model trained with another seed."
+    )
+    return caveats
+
+
+def _percent(measured: Measured) -> str:
+    if measured.interval is None:
+        return f"{100 * measured.value:.1f} %"
+    return "{:.1f} % ({:.1f} to {:.1f})".format(100 * measured.value, *(100 * bound for bound in measured.interval))
+
+
+def _nats(measured) -> str:
+    interval = "" if measured.interval is None else " ({:.2f} to {:.2f})".format(*measured.interval)
+    return f"{measured.value:.2f} nats{interval}"
+
+
+def _number(measured: Measured) -> str:
+    return f"{measured.value:.2f}"
+
+
+def _aer(score) -> str:
+    interval = "" if score.interval is None else " ({:.1f} to {:.1f})".format(*(100 * b for b in score.interval))
+    return f"{100 * score.aer:.1f} %{interval}"

@@ -1,0 +1,135 @@
+"""Sentence pairs to look at: what attention and the methods of attribution say of each."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from hf_attncal.analysis.attribution import attribute
+from hf_attncal.analysis.reading import Layers, Reading, TokenPair, read_pairs
+from hf_attncal.analysis.reliability import attention_entropy, attention_is_reliable
+from hf_attncal.data.pharaoh import Link
+
+from .contents import PairView, Weights
+
+WINDOW = 64  # pairs that are held at once
+SIGNED = ("input_x_gradient", "integrated_gradients", "layer_gradient_x_activation", "occlusion")
+
+
+def pair_views(
+    model,
+    tokenizer,
+    sources: Sequence[str],
+    targets: Sequence[str],
+    methods: Mapping[str, Mapping[str, Any]],
+    *,
+    links: Sequence[Sequence[Link]] | None = None,
+    batch_size: int = 32,
+) -> Iterator[PairView]:
+    """Sentence pairs in their order, teacher-forced on the targets; pairs with a side of no word are left out.
+
+    First come `attention`, before calibration, then what calibration makes of it (`calibrated`), where that differs,
+    and `contribution`, of a model with masks: each with all layers and heads; then the methods.
+
+    Args:
+        model, tokenizer, sources, targets, batch_size: see `read_pairs`.
+        methods: names of `analysis.attribution.METHODS` with their options.
+        links: gold links of each pair.
+
+    Raises:
+        ValueError: see `attribute`.
+    """
+    for start in range(0, len(sources), WINDOW):
+        texts = sources[start : start + WINDOW], targets[start : start + WINDOW]
+        found = dict(_readings(model, tokenizer, *texts, batch_size))
+        of_methods = {
+            name: {
+                one.index: one for one in attribute(model, tokenizer, *texts, name, batch_size=batch_size, **options)
+            }
+            for name, options in methods.items()
+        }
+        for index, (pair, weights, notes) in sorted(found.items()):
+            for name, of in of_methods.items():
+                scores, null = of[index].scores[None, None].numpy(), of[index].null
+                weights[name] = Weights(scores, None if null is None else null[None, None].numpy(), name in SIGNED)
+            yield PairView(
+                index=start + index,
+                source=texts[0][index],
+                target=texts[1][index],
+                source_tokens=_labels(tokenizer, pair.source.ids),
+                target_tokens=_labels(tokenizer, pair.target.ids),
+                source_words=pair.source.word_ids.tolist(),
+                target_words=pair.target.word_ids.tolist(),
+                weights=weights,
+                links=None if links is None else sorted(links[start + index]),
+                notes=notes,
+            )
+
+
+def _readings(
+    model, tokenizer, sources: Sequence[str], targets: Sequence[str], batch_size: int
+) -> Iterator[tuple[int, tuple[TokenPair, dict[str, Weights], dict[str, float]]]]:
+    """Index -> the pair, weights of all layers and heads, and notes."""
+    for pairs, reading in read_pairs(model, tokenizer, sources, targets, batch_size=batch_size, details=True):
+        layers = {"attention": _plain(reading)}
+        if any(mask is not None for mask in reading.masks):
+            if not _same(reading):
+                layers["calibrated"] = reading.attentions
+            layers["contribution"] = reading.contributions
+        for row, pair in enumerate(pairs):
+            weights = {name: _weights(of, reading, row) for name, of in layers.items()}
+            yield pair.index, (pair, weights, _notes(reading, row))
+
+
+def _plain(reading: Reading) -> Layers:
+    """The attention before calibration; where nothing calibrates, that which is used."""
+    both = zip(reading.uncalibrated, reading.attentions, strict=True)
+    return tuple(used if plain is None else plain for plain, used in both)
+
+
+def _same(reading: Reading) -> bool:
+    """Whether calibration leaves the weights as they are, as in a probe."""
+    both = zip(_plain(reading), reading.attentions, strict=True)
+    return all(torch.allclose(plain, used, atol=1e-6) for plain, used in both)
+
+
+def _weights(layers: Layers, reading: Reading, row: int) -> Weights:
+    """Of one pair; a layer that has nothing to say is 0."""
+    like = next(layer for layer in layers if layer is not None)
+    values = [reading.unpadded(torch.zeros_like(like) if layer is None else layer, row) for layer in layers]
+    nulls = None
+    if any(null is not None for null in reading.nulls):
+        steps = reading.target_mask[row]
+        empty = torch.zeros_like(like[..., 0])
+        nulls = np.stack([_array((empty if null is None else null)[row][:, steps]) for null in reading.nulls])
+    return Weights(np.stack([_array(value) for value in values]), nulls)
+
+
+def _notes(reading: Reading, row: int) -> dict[str, float]:
+    """Means over the target tokens of one pair."""
+    steps = reading.target_mask[row]
+    plain = [layer for layer in _plain(reading) if layer is not None]
+    entropy = torch.stack(
+        [attention_entropy(layer[row : row + 1], reading.source_mask[row : row + 1]) for layer in plain]
+    )
+    notes = {"entropy": float(entropy[:, 0][..., steps].mean())}
+    if any(mask is not None for mask in reading.masks):
+        top = max(number for number, mask in enumerate(reading.masks) if mask is not None)
+        reliable = attention_is_reliable(reading.uncalibrated[top], reading.contributions[top])
+        notes["reliability"] = float(reliable[row][steps].double().mean())
+    nulls = [null[row][:, steps].mean() for null in reading.nulls if null is not None]
+    if nulls:
+        notes["NULL"] = float(torch.stack(nulls).mean())
+    return notes
+
+
+def _array(tensor: torch.Tensor) -> np.ndarray:
+    return tensor.detach().float().cpu().numpy()
+
+
+def _labels(tokenizer, ids: Sequence[int]) -> list[str]:
+    """Tokens for a person to read: as text, or by name where they have none (special ones, pieces of characters)."""
+    names = tokenizer.convert_ids_to_tokens([int(one) for one in ids])
+    texts = [tokenizer.decode([int(one)], clean_up_tokenization_spaces=False).strip() for one in ids]
+    return [text if text and "\ufffd" not in text else name for text, name in zip(texts, names, strict=True)]

@@ -1,0 +1,154 @@
+"""`attncal analyze`: the summary, the page and the files of a model, its probe, and what is refused."""
+
+import copy
+import json
+
+import pytest
+import torch
+from helpers import FAMILIES
+from seq2seq_helpers import PAIRS, bpe_tokenizer, randomized, sized, text_model
+
+from hf_attncal.analysis.observations import observe
+from hf_attncal.data.pharaoh import format_links
+from hf_attncal.inference.loading import load_seq2seq
+
+SOURCES, TARGETS = ([" ".join(pair[side]) for pair in PAIRS] for side in (0, 1))
+QUICK = ("--device", "cpu", "--methods", "attention,contribution,random", "--measured", "2", "--batch-size", "3")
+
+
+def text_of(lines) -> str:
+    return "".join(f"{line}\n" for line in lines)
+
+
+def saved(folder, model):
+    for part in (model, copy.deepcopy(bpe_tokenizer())):
+        part.save_pretrained(folder)
+    return str(folder)
+
+
+@pytest.fixture(scope="module")
+def gated(tmp_path_factory):
+    *_, our_config, our_model = FAMILIES["marian"]
+    torch.manual_seed(3)
+    model = randomized(our_model(our_config(**sized(bpe_tokenizer()), calibration="gated")))
+    return saved(tmp_path_factory.mktemp("gated"), model)
+
+
+@pytest.fixture(scope="module")
+def stock(tmp_path_factory):
+    return saved(tmp_path_factory.mktemp("stock"), copy.deepcopy(text_model("marian", "stock")).float())
+
+
+@pytest.fixture
+def files(tmp_path):
+    """Text with its links and tags, and a longer one for a probe."""
+    lines = {
+        "source": SOURCES,
+        "target": TARGETS,
+        "gold": [format_links(pair.links) for pair in PAIRS],
+        "tags": [" ".join("N" if word[0].isupper() else "x" for word in target.split()) for target in TARGETS],
+        "many.source": SOURCES * 150,
+        "many.target": TARGETS * 150,
+    }
+    for name, of in lines.items():
+        (tmp_path / name).write_text(text_of(of), encoding="utf-8")
+    return tmp_path
+
+
+def text(files, *names: str) -> list[str]:
+    return [argument for name in names for argument in (f"--{name}", str(files / name))]
+
+
+# ---- what is told ----
+
+
+def test_summary_page_and_files(attncal, gated, files):
+    page, folder = files / "report.html", files / "figures"
+    arguments = [*text(files, "source", "target", "gold", "tags"), "--report", str(page), "--figures", str(folder)]
+    status, out, err = attncal("analyze", gated, *QUICK, *arguments)
+    assert (status, err) == (0, "")
+    model, tokenizer = load_seq2seq(gated)
+    found = observe(model, tokenizer, SOURCES, TARGETS)
+    level = found.mean("reliability", found.top())
+    assert f"at {100 * level:.1f} %" in " ".join(out.split())
+    assert f"Page: {page}" in out
+    assert SOURCES[0] in page.read_text(encoding="utf-8")
+    names = {file.name for file in folder.iterdir()}
+    for chart in ("reliability_by_layer", "reliability_by_tag", "aer_by_tag", "aer_by_method", "comprehensiveness"):
+        assert {f"{chart}.{kind}" for kind in ("png", "svg", "json", "csv")} <= names
+    record = json.loads((folder / "report.json").read_text(encoding="utf-8"))["record"]
+    assert record["config"]["targets"] == "reference"
+    assert set(record["data_sha256"]) == {"source", "target", "gold", "tags"}
+
+
+def test_without_targets_the_model_writes_them(attncal, gated, files):
+    status, out, _ = attncal("analyze", gated, *QUICK, *text(files, "source"), "--pairs", "3")
+    assert status == 0
+    assert "given the words that the model itself wrote" in " ".join(out.split())
+
+
+def test_a_stock_model_gets_a_probe_that_can_be_kept(attncal, stock, files, recwarn):
+    probe = files / "probe"
+    arguments = ["--probe", str(probe), "--probe-steps", "2", *QUICK]
+    many = ["--source", str(files / "many.source"), "--target", str(files / "many.target")]
+    status, out, err = attncal("analyze", stock, *arguments, *many, "--pairs", "4")
+    assert status == 0, err
+    assert "The masks are those of a probe that was trained on" in " ".join(out.split())
+    before = (probe / "adapter" / "adapter_model.safetensors").stat().st_mtime_ns
+    status, again, _ = attncal("analyze", stock, *arguments, *text(files, "source", "target", "gold"))
+    assert status == 0
+    assert "contributes most" in again
+    assert (probe / "adapter" / "adapter_model.safetensors").stat().st_mtime_ns == before
+
+
+def test_a_stock_model_without_a_probe(attncal, stock, files):
+    arguments = [*text(files, "source", "target"), "--no-probe", "--measured", "0", "--device", "cpu"]
+    status, out, _ = attncal("analyze", stock, *arguments)
+    assert status == 0
+    assert "Attention has an entropy of" in out
+    assert "was not asked: this model has no masks" in " ".join(out.split())
+
+
+# ---- what is refused ----
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        ([], "MODEL and --source must be given, or --self-test"),
+        (["MODEL"], "MODEL and --source must be given"),
+        (["MODEL", "--self-test"], "--self-test makes its model and text itself"),
+        (["MODEL", "--source", "source", "--probe-source", "source"], "--probe-source and --probe-target belong"),
+        (["MODEL", "--source", "source", "--no-probe", "--probe", "x"], "--no-probe leaves nothing for --probe"),
+        (["MODEL", "--source", "nowhere"], "There is no file"),
+        (["MODEL", "--source", "source", "--figures", "source"], "cannot be a folder"),
+        (["MODEL", "--source", "source", "--gold", "gold"], "belong to the words of a target text"),
+        (["MODEL", "--source", "source", "--target", "many.target"], "must have the same number of lines"),
+        (["MODEL", "--source", "source", "--target", "target", "--methods", "attentio"], "got 'attentio'"),
+        (["MODEL", "--source", "source", "--target", "target", "--tags", "gold"], "`tags` must be one for each"),
+        (["MODEL", "--source", "many.source", "--target", "many.target", "--gold", "gold"], "has links of"),
+    ],
+)
+def test_bad_input_is_one_line(attncal, gated, files, arguments, problem, monkeypatch):
+    monkeypatch.chdir(files)
+    named = [gated if argument == "MODEL" else argument for argument in arguments]
+    status, out, err = attncal("analyze", *named)
+    assert (status, out) == (1, "")
+    assert problem in err
+    assert err.count("\n") == 1
+
+
+def test_a_probe_needs_text_of_its_own(attncal, stock, files):
+    status, _, err = attncal("analyze", stock, *QUICK, *text(files, "source", "target"))
+    assert status == 1
+    assert "too few to train a probe on most" in err
+    status, _, err = attncal("analyze", stock, *QUICK, *text(files, "source", "target", "gold"))
+    assert status == 1
+    assert "has no masks, and a probe must learn from other text" in err
+
+
+def test_a_page_that_cannot_be_written_leaves_nothing(attncal, gated, files):
+    blocked = files / "source" / "report.html"
+    status, _, err = attncal("analyze", gated, *QUICK, *text(files, "source", "target"), "--report", str(blocked))
+    assert status == 1
+    assert "report.html" in err or "source" in err

@@ -1,0 +1,54 @@
+"""Means over a corpus, many at once, with intervals over its pairs."""
+
+import math
+
+import numpy as np
+import pytest
+
+from hf_attncal.metrics.base import Metric, ratio
+from hf_attncal.metrics.means import means
+
+
+@pytest.fixture
+def counts():
+    generator = np.random.default_rng(0)
+    numbers = generator.integers(1, 9, size=(20, 3, 1))
+    return np.concatenate([generator.binomial(numbers, 0.4), numbers], axis=2).astype(float)
+
+
+def test_each_mean_has_the_interval_that_it_has_alone(counts):
+    together = means(counts, bootstrap=50, seed=3)
+    for column, found in enumerate(together):
+        alone = counts[:, column]
+        assert found.value == pytest.approx(alone[:, 0].sum() / alone[:, 1].sum())
+        assert found.interval == pytest.approx(Metric("x", ratio).interval(alone, 50, 3))
+        assert means(alone, bootstrap=50, seed=3) == [found]
+    assert len({found.value for found in together}) == 3
+
+
+def test_resamples_are_of_pairs():
+    """Each resample by itself, its pairs drawn one by one."""
+    counts = np.array([[1.0, 1], [0, 3], [2, 2], [0, 1]])
+    generator = np.random.default_rng(7)
+    values = []
+    for _ in range(40):
+        drawn = [counts[index] for index in generator.integers(4, size=4)]
+        values.append(sum(row[0] for row in drawn) / sum(row[1] for row in drawn))
+    (found,) = means(counts, bootstrap=40, seed=7)
+    assert found.interval == pytest.approx(np.quantile(values, [0.025, 0.975]))
+
+
+def test_the_mean_of_nothing_is_no_number():
+    counts = np.array([[[1.0, 2], [0, 0]], [[1, 1], [0, 0]]])
+    some, nothing = means(counts, bootstrap=10)
+    assert some.value == pytest.approx(2 / 3)
+    assert math.isnan(nothing.value)
+    assert nothing.interval is None
+
+
+def test_without_resamples_there_are_no_intervals(counts):
+    assert [found.interval for found in means(counts, bootstrap=0)] == [None] * 3
+    with pytest.raises(ValueError, match="`bootstrap` must be >= 0"):
+        means(counts, bootstrap=-1)
+    with pytest.raises(ValueError, match="of one pair at least, got none"):
+        means(counts[:0])

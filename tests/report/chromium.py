@@ -1,0 +1,128 @@
+"""A headless Chromium, driven over a pipe by its DevTools protocol: only the standard library is needed."""
+
+import json
+import os
+import shutil
+import subprocess
+import time
+from contextlib import suppress
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
+KEYS = {"ArrowDown": 40, "ArrowUp": 38, "ArrowLeft": 37, "ArrowRight": 39, "End": 35, "Home": 36, "Tab": 9}
+
+
+def found() -> str | None:
+    """The program: that of ATTNCAL_CHROMIUM, or the first known name on the path."""
+    return os.environ.get("ATTNCAL_CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
+
+
+class Browser:
+    """One tab.
+
+    Args:
+        program: of Chromium.
+        profile: a folder that it may fill.
+    """
+
+    def __init__(self, program: str, profile: Path):
+        theirs_in, ours_out = os.pipe()
+        ours_in, theirs_out = os.pipe()
+
+        def ends() -> None:  # the protocol is spoken on the descriptors 3 and 4
+            for number, end in ((3, os.dup(theirs_in)), (4, os.dup(theirs_out))):
+                os.dup2(end, number)
+
+        options = ["--headless", "--no-sandbox", "--disable-gpu", "--remote-debugging-pipe"]
+        self.process = subprocess.Popen(
+            [program, *options, f"--user-data-dir={profile}", "about:blank"],
+            preexec_fn=ends,
+            close_fds=False,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        os.close(theirs_in)
+        os.close(theirs_out)
+        self.out, self.into = os.fdopen(ours_out, "wb"), os.fdopen(ours_in, "rb")
+        self.numbers, self.session, self.events = count(1), None, []
+        (target,) = [one["targetId"] for one in self.ask("Target.getTargets")["targetInfos"] if one["type"] == "page"]
+        self.session = self.ask("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        for domain in ("Page", "Runtime", "Network", "Log"):
+            self.ask(f"{domain}.enable")
+
+    def close(self) -> None:
+        with suppress(OSError):
+            self.ask("Browser.close")
+        for end in (self.out, self.into):
+            with suppress(OSError):
+                end.close()
+        try:
+            self.process.wait(20)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+    def ask(self, method: str, **parameters) -> dict[str, Any]:
+        """The answer to a command; events that come before it are kept in `events`."""
+        number = next(self.numbers)
+        message = {"id": number, "method": method, "params": parameters}
+        if self.session:
+            message["sessionId"] = self.session
+        self.out.write(json.dumps(message).encode() + b"\0")
+        self.out.flush()
+        while True:
+            answer = self._read()
+            if answer.get("id") == number:
+                assert "error" not in answer, answer
+                return answer["result"]
+            self.events.append(answer)
+
+    def _read(self) -> dict[str, Any]:
+        data = bytearray()
+        while (byte := self.into.read(1)) != b"\0":
+            if not byte:
+                raise EOFError("Chromium has ended.")
+            data += byte
+        return json.loads(data)
+
+    def open(self, address: str, **size) -> None:
+        """Go there, and wait until it is loaded."""
+        if size:
+            self.ask("Emulation.setDeviceMetricsOverride", deviceScaleFactor=1, mobile=False, **size)
+        self.events.clear()
+        self.ask("Page.navigate", url="about:blank")
+        self.ask("Page.navigate", url=address)
+        self.wait("document.readyState === 'complete' && location.href !== 'about:blank'")
+
+    def value(self, expression: str) -> Any:
+        """What a JavaScript expression is."""
+        found = self.ask("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+        assert "exceptionDetails" not in found, found["exceptionDetails"]
+        return found["result"].get("value")
+
+    def wait(self, expression: str, seconds: float = 20) -> None:
+        """Until an expression is true."""
+        end = time.monotonic() + seconds
+        while not self.value(expression):
+            assert time.monotonic() < end, f"still not: {expression}"
+            time.sleep(0.02)
+
+    def press(self, key: str) -> None:
+        """A key, as a person presses it."""
+        code = KEYS.get(key, ord(key.upper()[0]))
+        more = {} if key in KEYS else {"text": key}
+        self.ask("Input.dispatchKeyEvent", type="keyDown", key=key, windowsVirtualKeyCode=code, **more)
+        self.ask("Input.dispatchKeyEvent", type="keyUp", key=key, windowsVirtualKeyCode=code)
+
+    def complaints(self) -> list[dict[str, Any]]:
+        """Errors of scripts, and what the log has, since the page was opened."""
+        kinds = ("Runtime.exceptionThrown", "Log.entryAdded", "Page.javascriptDialogOpening")
+        return [event for event in self.events if event.get("method") in kinds]
+
+    def requests(self) -> list[str]:
+        """The addresses that were fetched since the page was opened, data: left out."""
+        asked = [event["params"]["request"]["url"] for event in self.events
+                 if event.get("method") == "Network.requestWillBeSent"]  # fmt: skip
+        return [address for address in asked if not address.startswith("data:")]

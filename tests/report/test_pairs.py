@@ -1,0 +1,91 @@
+"""Pairs to look at: their weights are those of the analysis, in their order, whatever the windows and batches."""
+
+import functools
+
+import numpy as np
+import pytest
+import torch
+from helpers import FAMILIES
+from seq2seq_helpers import SOURCES, TARGETS, bpe_tokenizer, randomized, sized
+
+from hf_attncal.analysis.attribution import attribute
+from hf_attncal.analysis.reading import read_pairs
+from hf_attncal.analysis.reliability import reliability_level
+from hf_attncal.report import pairs
+from hf_attncal.report.pairs import SIGNED, pair_views
+
+METHOD = {"occlusion": {}, "alti": {}}
+SWITCHES = {"gated": {"calibration": "gated"}, "leaky": {"leaky": True}, "probe": {"calibration": "annealed"}}
+
+
+@functools.cache
+def model_of(family, kind):
+    *_, our_config, our_model = FAMILIES[family]
+    torch.manual_seed(3)
+    more = {"annealing_steps": 1e12, "renormalize": True} if kind == "probe" else {}
+    return randomized(our_model(our_config(**sized(bpe_tokenizer()), **SWITCHES[kind], **more)).double()).train()
+
+
+def views(model, methods=METHOD, **options):
+    return list(pair_views(model, bpe_tokenizer(), SOURCES, TARGETS, methods, **options))
+
+
+@pytest.mark.parametrize("kind", ["gated", "leaky"])
+def test_weights_are_those_of_the_analysis(family, kind):
+    model = model_of(family, kind)
+    found = {view.index: view for view in views(model)}
+    assert list(found) == sorted(found) == list(range(len(SOURCES)))
+    for read, reading in read_pairs(model, bpe_tokenizer(), SOURCES, TARGETS, batch_size=1, details=True):
+        (pair,), view = read, found[read[0].index]
+        both = zip(reading.uncalibrated, reading.attentions, strict=True)
+        expected = {"attention": [a if a is not None else b for a, b in both]}
+        if any(mask is not None for mask in reading.masks):
+            expected |= {"calibrated": reading.attentions, "contribution": reading.contributions}
+        for name, layers in expected.items():
+            values = np.stack([layer[0].float().numpy() for layer in layers])
+            np.testing.assert_allclose(view.weights[name].values, values, atol=1e-6)
+            assert view.weights[name].values.shape[2:] == (len(view.target_tokens), len(view.source_tokens))
+        assert view.source_words == pair.source.word_ids.tolist()
+        if any(null is not None for null in reading.nulls):
+            assert view.notes["NULL"] == pytest.approx(float(torch.stack(reading.nulls).mean()))
+            assert view.weights["attention"].null.shape == view.weights["attention"].values.shape[:3]
+        if "contribution" in expected:
+            level = reliability_level(expected["attention"][-1], reading.contributions[-1])
+            assert view.notes["reliability"] == pytest.approx(float(level))
+
+
+def test_methods_are_those_of_attribute(family):
+    model = model_of(family, "gated")
+    for name, options in METHOD.items():
+        alone = {one.index: one for one in attribute(model, bpe_tokenizer(), SOURCES, TARGETS, name, **options)}
+        for view in views(model):
+            np.testing.assert_allclose(view.weights[name].values[0, 0], alone[view.index].scores, atol=1e-6)
+            assert view.weights[name].signed == (name in SIGNED)
+
+
+def test_windows_and_batches_change_nothing(family, monkeypatch):
+    model = model_of(family, "gated")
+    whole = views(model)
+    monkeypatch.setattr(pairs, "WINDOW", 2)
+    for one, other in zip(whole, views(model, batch_size=1), strict=True):
+        assert one.index == other.index
+        for name, weights in one.weights.items():
+            np.testing.assert_allclose(weights.values, other.weights[name].values, atol=1e-5)
+
+
+def test_a_probe_shows_attention_once(family):
+    """Its calibration changes nothing, so there is nothing else to look at."""
+    names = {kind: {name for view in views(model_of(family, kind), {}) for name in view.weights} for kind in SWITCHES}
+    assert names["probe"] == {"attention", "contribution"}
+    assert names["gated"] == {"attention", "calibrated", "contribution"}
+    assert names["leaky"] == {"attention"}
+
+
+def test_gold_links_and_pairs_without_words(family):
+    model = model_of(family, "gated")
+    links = [frozenset({(0, 0)})] * 3
+    texts = [SOURCES[0], " ", SOURCES[1]], [TARGETS[0], TARGETS[2], TARGETS[1]]
+    found = list(pair_views(model, bpe_tokenizer(), *texts, {}, links=links))
+    assert [view.index for view in found] == [0, 2]
+    assert found[1].source == SOURCES[1]
+    assert found[1].links == [(0, 0)]
