@@ -213,7 +213,7 @@ def _draw_panels(
         for i, j in links:
             outline = Rectangle((i - 0.5, j - 0.5), 1, 1, fill=False, edgecolor=_GOLD, linewidth=1.6, zorder=3)
             axes.add_patch(outline).set_clip_on(False)  # or the edge of the grid would cut the line in half
-    _draw_legend(figure, image, left, measure, bool(links))
+    _draw_legend(figure, image, left, f"{measure}, in all panels" if len(matrices) > 1 else measure, bool(links))
     return figure
 
 
@@ -253,7 +253,7 @@ def _draw_legend(figure: Figure, image, left: float, measure: str, links: bool) 
     first.set_horizontalalignment("left")
     last.set_horizontalalignment("right")
     style = {"va": "center", "color": _TEXT, "fontsize": _POINTS}
-    figure.text((left + 1.3) / width, 0.335 / height, f"{measure}, in all panels", **style)
+    figure.text((left + 1.3) / width, 0.335 / height, measure, **style)
     if links:
         x, size = left + 3.0, 0.13
         corner = x / width, (0.335 - size / 2) / height
