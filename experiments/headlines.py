@@ -388,6 +388,37 @@ def _planted(run: dict, method: str) -> dict:
     return score | {"interval": score["intervals"]["accuracy"]}
 
 
+def gold_attribution() -> Iterator[dict]:
+    """AER of methods of attribution on gold links: in the layer and head that dev chose, and of all of them."""
+    for (pair, setting), runs in by_setting("analysis/gold_*", "pair").items():
+        for method, suffix in product(_in_all(runs, "methods"), ("", "_mean")):
+            keys = ("methods", method, "mean" if suffix else "chosen", "test")
+            scored = {at(file, *keys, "aer"): _follow(run, keys) for file, run in runs.items()}
+            yield percentage(f"analysis/gold/{pair}/{setting}/{method}/test_aer{suffix}", scored, seeds=seeds_of(runs))
+
+
+def faithfulness() -> Iterator[dict]:
+    """Nats that the words which a method names are worth, given references; of Multi30k's gated models without more
+    said, and what contributions are worth more than others."""
+    for (corpus, setting), runs in by_setting("analysis/faithfulness_*", "corpus").items():
+        area = "analysis/faithfulness" + ("" if (corpus, setting) == ("multi30k", "gated") else f"/{corpus}/{setting}")
+        for method, measure in product(_in_all(runs, "reference", "methods"), ("comprehensiveness", "sufficiency")):
+            keys = ("reference", "methods", method, "replace", measure, "value")
+            yield over_seeds(f"{area}/{method}/{measure}_replace", "nats", runs, *keys)
+        if all(run["reference"]["method"] == "contribution" for run in runs.values()):
+            for other in _in_all(runs, "reference", "verdicts", "comprehensiveness"):
+                keys = ("reference", "verdicts", "comprehensiveness", other, "by_operator", "replace", "value")
+                yield over_seeds(f"{area}/contribution/minus_{other}", "nats", runs, *keys)
+            keys = ("reference", "against_best", "comprehensiveness", "by_operator", "replace", "value")
+            yield over_seeds(f"{area}/contribution/minus_best_baseline", "nats", runs, *keys)
+
+
+def _in_all(runs: dict[str, dict], *keys: str) -> list[str]:
+    """The names under `keys` that every run has."""
+    first, *others = (_follow(run, keys) for run in runs.values())
+    return [name for name in first if all(name in other for other in others)]
+
+
 def recurrent_labels(settings: Collection[str]) -> dict[str, str]:
     """What tables and pictures call each of these settings, in their order; one that they do not know by its name."""
     known = {setting: label for setting, label in RECURRENT.items() if setting in settings}
@@ -485,6 +516,8 @@ def collect() -> list[dict]:
         recurrent,
         copying,
         self_test,
+        gold_attribution,
+        faithfulness,
         defaults,
         speed,
         demo,

@@ -29,6 +29,7 @@ from committed import (
     read_all,
 )
 from headlines import ADAPTERS, CALIBRATIONS, PAIRS, TRAINED, collect
+from tables_analysis import ANALYSIS_TABLES
 from tables_copying import COPYING_TABLES
 from tables_discrete import DISCRETE
 from tables_recurrent import RECURRENT_TABLES
@@ -511,6 +512,7 @@ TABLES: dict[str, Callable[[], str]] = {
     **DISCRETE,
     **RECURRENT_TABLES,
     **COPYING_TABLES,
+    **ANALYSIS_TABLES,
     "adapters": lambda: adapters("adapters/multi30k"),
     "adapters-wpt03": lambda: adapters("adapters/wpt03", ("probe", "fixed", "gated", "leaky", "lora")),
     "adapter-attention": adapter_attention,

@@ -144,15 +144,17 @@ def test_effects_of_symbols_are_those_of_every_sequence_read_alone(stack):
 
 def test_a_run_of_a_few_steps(tmp_path, monkeypatch):
     monkeypatch.setattr(self_test, "SENTENCES", {"train": 80, "dev": 4, "test": 4})
-    small = {"vocab_size: 800": "vocab_size: 150", "d_model: 128": "d_model: 16", "ffn_dim: 256": "ffn_dim: 16"}
+    monkeypatch.setattr(self_test, "VOCABULARY_SIZE", 150)
+    small = {"d_model: 128": "d_model: 16", "ffn_dim: 256": "ffn_dim: 16"}
     settings = self_test.SETTINGS
     for old, new in small.items():
         settings = settings.replace(old, new)
     monkeypatch.setattr(self_test, "SETTINGS", settings)
     found = self_test.run_self_test(tmp_path / "run", steps=2, measured=2, bootstrap=20)
     assert found["training"]["steps"] == 2
-    assert {"attention", "attention@layer0", "contribution@layer1", "alti", "random"} <= found["methods"].keys()
-    assert found["best_method"] in found["methods"]
+    names = {"attention", "attention@layer0", "contribution@layer1", "value_zeroing@layer1", "alti", "posterior"}
+    assert names <= found["methods"].keys()
+    assert found["best_method"] in found["methods"].keys() - {"posterior"}
     assert found["faithfulness"]["methods"]["contribution"]["hide"]["comprehensiveness"]["circular"]
     assert found["faithfulness"]["methods"]["contribution@layer1"]["hide"]["comprehensiveness"]["circular"]
     assert tuple(found["metrics"]["replace"]) == measures()

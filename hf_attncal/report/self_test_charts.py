@@ -75,8 +75,8 @@ def usable_measures(metrics: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> C
         caption=(
             "On the same sentences, scores that are the truth and random scores are both measured. `usable`: the "
             "truth does better, and the 95 % interval over sentence pairs (`low` to `high`) excludes 0; `difference` "
-            "is by how many nats (of sufficiency the lower is the better). `tau` is Kendall's rank correlation between "
-            "the order of the methods by this measure and by how often they are right: near 1, what this measure says "
+            "is by how many nats (of sufficiency the lower is the better). `tau` is Kendall's rank correlation "
+            "between the order of the methods by this measure and by how often they are right: near 1, what it says "
             "of methods can be believed."
         ),
         columns=["operator", "measure", "usable", "difference (nats)", "low", "high", "tau"],
