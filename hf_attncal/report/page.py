@@ -151,7 +151,7 @@ def _chart_on_page(chart: Chart) -> _ChartOnPage:
 def _download(name: str, kind: str, text: str) -> _Download:
     if len(text) > _LARGEST_DOWNLOAD:
         return _Download(name, None)
-    return _Download(name, f"data:{kind};charset=utf-8,{quote(text)}")
+    return _Download(name, f"data:{kind};charset=utf-8,{quote(text, errors='replace')}")
 
 
 # Colours of our figures, and what the page has for them in its light and its dark dress.
