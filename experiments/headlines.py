@@ -29,6 +29,8 @@ CHUNKING = {
     "semantic": ("two", "semantic"),
 }
 STACK = ("single", "two", "soft", "soft_penalty")
+# Folders of results/converged/: corpora, and parts of them.
+CONVERGED = ("multi30k", "multi30k_10000", "multi30k_5000", "dermit-derm")
 STREAMS = ("soft", "single", "two")  # of the Discrete Transformer; "soft" is Marian
 UNFED = "_unfed"  # how the name of a recurrent model without input feeding ends
 # Files of results/multi30k/ -> what tables and pictures call them: Marian, and recurrent models.
@@ -127,16 +129,30 @@ def _follow(value, keys):
 
 
 def calibration() -> Iterator[dict]:
-    """BLEU of the six kinds of attention, and seed by seed what each gains over the baseline."""
+    """BLEU of the six kinds of attention after five epochs, and seed by seed what each gains over the baseline."""
     runs = {setting: read_all(f"multi30k/{setting}_seed*") for setting in CALIBRATIONS}
     baseline = by_seed(runs["baseline"], "test", "bleu")
     for setting in filter(runs.get, CALIBRATIONS):
-        area = f"calibration/multi30k/{setting}"
+        area = f"calibration/multi30k_short/{setting}"
         for split in ("dev", "test"):
             yield over_seeds(f"{area}/{split}_bleu", "BLEU", runs[setting], split, "bleu")
         if setting != "baseline" and baseline:
             name = f"{area}/test_bleu_to_baseline"
             yield over_seeds(name, "BLEU", runs[setting], "test", "bleu", against=baseline)
+
+
+def converged() -> Iterator[dict]:
+    """BLEU of models that are trained out, and seed by seed what each kind of attention gains over the baseline."""
+    for corpus in CONVERGED:
+        runs = {setting: read_all(f"converged/{corpus}/{setting}_seed*") for setting in CALIBRATIONS}
+        for setting in filter(runs.get, CALIBRATIONS):
+            area = f"calibration/{corpus}/{setting}"
+            for split in ("dev", "test"):
+                yield over_seeds(f"{area}/{split}_bleu", "BLEU", runs[setting], split, "bleu")
+                baseline = by_seed(runs["baseline"], split, "bleu")
+                if setting != "baseline" and any(seed in baseline for seed in by_seed(runs[setting], split, "bleu")):
+                    name = f"{area}/{split}_bleu_minus_baseline"
+                    yield over_seeds(name, "BLEU", runs[setting], split, "bleu", against=baseline)
 
 
 def adapter() -> Iterator[dict]:
@@ -509,6 +525,7 @@ def collect() -> list[dict]:
     """Every headline that has a result."""
     areas = (
         calibration,
+        converged,
         adapter,
         aligner,
         discrete,

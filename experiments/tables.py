@@ -30,6 +30,7 @@ from committed import (
 )
 from headlines import ADAPTERS, CALIBRATIONS, PAIRS, TRAINED, collect
 from tables_analysis import ANALYSIS_TABLES
+from tables_converged import CONVERGED_TABLES
 from tables_copying import COPYING_TABLES
 from tables_discrete import DISCRETE
 from tables_recurrent import RECURRENT_TABLES
@@ -53,7 +54,7 @@ def last_logged(run: dict, name: str) -> str:
 def multi30k() -> str:
     """BLEU of the six settings, and what the mask network and the gate had come to."""
     rows = []
-    signature = ""
+    signature, area = "", "calibration/multi30k_short"
     for variant in CALIBRATIONS:
         runs = list(read_all(f"multi30k/{variant}_seed*").values())
         if not runs:
@@ -66,7 +67,7 @@ def multi30k() -> str:
                 variant,
                 mean_and_spread([run["dev"]["bleu"] for run in runs]),
                 mean_and_spread([run["test"]["bleu"] for run in runs]),
-                "-" if variant == "baseline" else headline(f"calibration/multi30k/{variant}/test_bleu_to_baseline"),
+                "-" if variant == "baseline" else headline(f"{area}/{variant}/test_bleu_to_baseline"),
                 last_logged(runs[0], "mask_mean"),
                 last_logged(runs[0], "gate_mean"),
                 f"{reliability[-1]:.3f}" if reliability else "-",
@@ -457,7 +458,7 @@ def headline(name: str) -> str:
     if name not in figures:
         return NOT_RUN
     figure = figures[name]
-    number = f"{'+' if '_bleu_to_' in name else ''}.{DECIMALS[figure['unit']]}f"
+    number = f"{'+' if '_bleu_to_' in name or '_minus_' in name else ''}.{DECIMALS[figure['unit']]}f"
     spread = figure["spread"] or {}
     if "half_range" in spread:
         return f"{figure['value']:{number}} ± {spread['half_range']:{number}} ({len(figure['seeds'])} seeds)"
@@ -512,6 +513,7 @@ TABLES: dict[str, Callable[[], str]] = {
     **DISCRETE,
     **RECURRENT_TABLES,
     **COPYING_TABLES,
+    **CONVERGED_TABLES,
     **ANALYSIS_TABLES,
     "adapters": lambda: adapters("adapters/multi30k"),
     "adapters-wpt03": lambda: adapters("adapters/wpt03", ("probe", "fixed", "gated", "leaky", "lora")),

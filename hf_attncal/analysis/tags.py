@@ -48,13 +48,22 @@ def read_tags(path: str | Path) -> list[tuple[str, ...]]:
     return [tuple(line.split()) for line in read_lines(path)]
 
 
-def load_tags(name: str) -> list[tuple[str, ...]] | Tagger:
-    """What a user names: a file of tags, or `spacy:NAME`, a pipeline of spaCy that is installed.
+def load_tags(name: str | Path, texts: Sequence[str]) -> list[tuple[str, ...]] | Tagger:
+    """The tags of texts by what a user names: a file of tags, or `spacy:NAME`, a pipeline of spaCy that is installed.
+
+    Returns:
+        The tags of each text; of a pipeline, what makes them.
 
     Raises:
-        ValueError: see `read_tags`; spaCy or the pipeline is not installed.
+        ValueError: see `read_tags` and `tags_of`, the message names the file; spaCy or the pipeline is not installed.
     """
-    return spacy_tagger(name.removeprefix(_SPACY)) if name.startswith(_SPACY) else read_tags(name)
+    if str(name).startswith(_SPACY):
+        return spacy_tagger(str(name).removeprefix(_SPACY))
+    tags = read_tags(name)
+    try:
+        return tags_of(texts, tags)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from error
 
 
 def spacy_tagger(name: str) -> Tagger:

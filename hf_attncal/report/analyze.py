@@ -72,7 +72,7 @@ class Corpus:
             sources,
             targets,
             gold=None if gold is None else _read_gold(gold, sources, targets),
-            tags=None if tags is None else load_tags(tags),
+            tags=None if tags is None else load_tags(tags, targets),
         )
 
     def first(self, count: int) -> "Corpus":

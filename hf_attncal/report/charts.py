@@ -71,12 +71,12 @@ def observation_charts(
         links = {name: found.links(name, layer) for name in names}
         words = [(source.split(), target.split()) for source, target in zip(sources, targets, strict=True)]
         if found.word_tags is not None:
-            charts.append(errors_by_tag(aer_by_tag(gold, links, found.word_tags, words, **options)))
+            charts.append(errors_by_tag(aer_by_tag(gold, links, found.word_tags, words, **options), layer))
         lengths = [len(source) for source, _ in words]
         categories = {
             name: prediction_and_alignment(gold, of, found.predicted, lengths, **options) for name, of in links.items()
         }
-        charts.append(predictions_and_alignments(categories))
+        charts.append(predictions_and_alignments(categories, layer))
     return charts
 
 
@@ -317,8 +317,8 @@ def attention_by_group(found: Observations, bootstrap: int = 1000, seed: int = 0
 # ---- gold links ----
 
 
-def errors_by_tag(errors: Sequence[TagErrors]) -> Chart:
-    """AER by the tag of the target word, as `aer_by_tag` has it."""
+def errors_by_tag(errors: Sequence[TagErrors], layer: int) -> Chart:
+    """AER by the tag of the target word, as `aer_by_tag` has it of the links of a layer."""
     names, (overall, *by_tag) = list(errors[0].scores), errors
     kinds = [overall, *by_tag]
     labels = ["all words" if one.tag is None else one.tag for one in kinds]
@@ -334,7 +334,7 @@ def errors_by_tag(errors: Sequence[TagErrors]) -> Chart:
         rows.append((labels[n], one.words, one.scores[names[0]].possible, *(c for m in measured for c in _cells(m))))
     return Chart(
         name="aer_by_tag",
-        title="Which points at the gold links, by kind of target word",
+        title=f"How near {' and '.join(names)} come to gold links, by kind of target word, layer {layer}",
         caption=(
             "Each target word is linked to the source word with the highest weight, and the links of each kind of "
             "word are compared with the gold links of the same words: the alignment error rate, 0 where all are right."
@@ -349,8 +349,8 @@ def errors_by_tag(errors: Sequence[TagErrors]) -> Chart:
     )
 
 
-def predictions_and_alignments(by_weights: Mapping[str, PredictionAndAlignment]) -> Chart:
-    """Whether words are predicted where they are aligned well; what is aligned by -> what `metrics` counted."""
+def predictions_and_alignments(by_weights: Mapping[str, PredictionAndAlignment], layer: int) -> Chart:
+    """Whether words are predicted where they are aligned well, by weights of a layer."""
     labels = {
         "cPcA": "predicted, aligned",
         "wPcA": "not predicted, aligned",
@@ -361,7 +361,7 @@ def predictions_and_alignments(by_weights: Mapping[str, PredictionAndAlignment])
     some = next(iter(by_weights.values()))
     return Chart(
         name="prediction_and_alignment",
-        title="Whether words are predicted where they are aligned well",
+        title=f"Whether words are predicted where they are aligned well, layer {layer}",
         caption=(
             f"Target words with a gold link ({some.words}; {some.unlinked} have none and are left out), by whether "
             "the model, given the reference up to there, would choose any token of the word, and whether the source "

@@ -9,6 +9,7 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from html import escape
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,7 +17,6 @@ from urllib.parse import quote
 
 import numpy as np
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
 
 from hf_attncal.extras import need
 from hf_attncal.metrics.records import whole_file
@@ -27,6 +27,7 @@ from .files import charts_of, check_charts, csv_text, svg_text
 _FOLDER = Path(__file__).parent
 _LARGEST_DOWNLOAD = 300_000  # bytes of a file that the page carries
 _MOST_ROWS = 500  # of a table on the page
+_MOST_INCHES, _MOST_COLUMNS = 7.5, 6  # of a figure, and of a table without one, beside another chart
 # A weight is a byte, in these steps of the largest one of its layer and head: from 0 on, or to both sides of it.
 STEPS, SIGNED_STEPS = 255, 127
 
@@ -59,10 +60,10 @@ def write_page(report: Report, path: str | Path) -> None:
             steps=STEPS,
             signed_steps=SIGNED_STEPS,
             record=json.dumps(report.record, indent=1, ensure_ascii=False),
-            style=Markup(_text("page.css")),
-            script=Markup(script),
+            style=_text("page.css"),
+            script=script,
             script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-            first=None if first is None else Markup(pair_html(first)),
+            first=None if first is None else pair_html(first),
             pairs=map(_packed_pair, chain([] if first is None else [first], pairs)),
         )
     )
@@ -123,25 +124,28 @@ class _ChartOnPage:
     Args:
         svg: its figure; None where it has none.
         light: the figure stays dark on white, because its colours are those of an image.
+        wide: it needs all columns of the page, for its figure or its table.
         downloads: its files.
     """
 
-    svg: Markup | None
+    svg: str | None
     light: bool
+    wide: bool
     downloads: Sequence[_Download]
 
 
 def _chart_on_page(chart: Chart) -> _ChartOnPage:
     downloads = [_download(f"{chart.name}.csv", "text/csv", csv_text(chart))]
     if chart.draw is None:
-        return _ChartOnPage(None, False, downloads)
+        return _ChartOnPage(None, False, len(chart.columns) > _MOST_COLUMNS, downloads)
     need("plot")
     figure = chart.draw()
     downloads.append(_download(f"{chart.name}.svg", "image/svg+xml", svg_text(figure, chart.name)))
     svg = svg_text(figure, chart.name, text_as_paths=False)
     # The text in the cells of a heat map is as dark or light as they ask for: its colours must stay.
     light = "<image" in svg or "QuadMesh" in svg
-    return _ChartOnPage(Markup(_inline(svg, chart, recoloured=not light)), light, downloads)
+    wide = figure.get_figwidth() > _MOST_INCHES
+    return _ChartOnPage(_inline(svg, chart, recoloured=not light), light, wide, downloads)
 
 
 def _download(name: str, kind: str, text: str) -> _Download:
@@ -170,10 +174,9 @@ def _inline(svg: str, chart: Chart, recoloured: bool) -> str:
     body = re.sub(r'(?<= id=")|(?<=url\(#)|(?<=href="#)', f"{chart.name}-", body)
     if recoloured:
         body = re.sub("|".join(_RECOLOURED), lambda found: _RECOLOURED[found[0]], body)
-    label = Markup.escape(chart.title)
     return (
         '<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" role="img" '
-        f'aria-label="{label}" viewBox="{box}" width="{width}">{body}'
+        f'aria-label="{escape(chart.title)}" viewBox="{box}" width="{width}">{body}'
     )
 
 

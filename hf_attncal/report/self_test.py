@@ -22,17 +22,17 @@ def self_test_report(
     return Report(
         title="Self-test",
         summary=[
-            f"{best} is the best on other sentences of this kind. It names a right word for {_percent(links[best])} of "
-            f"the target words here, a random word is one for {_percent(links[CHANCE])}.",
+            f"{best} is the best on other sentences of this kind. It names a right word for {_percent(links[best])} "
+            f"of the target words here, a random word is one for {_percent(links[CHANCE])}.",
             "All methods, the best first: "
             + ", ".join(f"{name} {100 * links[name]['accuracy']:.0f}" for name in ranked)
             + " (percent).",
             f"Of {len(usable)} measures of faithfulness {sum(usable)} can tell the truth from random scores.",
         ],
         caveats=[
-            "A small model of an artificial language: what finds nothing here is to be believed nowhere, and what finds "
-            "much may still fail on models that have learned other things. One seed is one model; the project's "
-            "results have three.",
+            "A small model of an artificial language: what finds nothing here is to be believed nowhere, and what "
+            "finds much may still fail on models that have learned other things. One seed is one model; the "
+            "project's results have three.",
         ],
         sections=[
             Section(

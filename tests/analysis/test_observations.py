@@ -94,24 +94,21 @@ def test_divergence_by_entropy_is_that_of_the_formulas(both):
     assert found.bucket_names() == ["0 to 0.4", "0.4 to 0.8", "0.8 to 1.2", "1.2 to 1.6", "above 1.6"]
 
 
-def test_what_is_just_below_a_bound_is_not_above_it():
-    """Even attention of a model whose queries are 0, whose entropy is the logarithm of the number of tokens."""
-    model = text_model("marian", "ours")
-    weights = {name: of.clone() for name, of in model.state_dict().items() if "encoder_attn.q_proj" in name}
-    source = SOURCES[0]
-    exact = math.log(len(word_ids_of(source)))
-    with torch.no_grad():
-        for name in weights:
-            model.get_parameter(name).zero_()
-    try:
-        for bound in (exact - 1e-9, exact + 1e-9):
-            found = observe(model, bpe_tokenizer(), [source], TARGETS[:1], thresholds=[bound], buckets=[bound])
-            above = bound < exact
-            heads = found.by_head["entropy"].shape[1]
-            assert found.by_threshold[0, 0, :, 0].tolist() == [0, found.steps[0]][:: 1 if above else -1]
-            assert found.by_bucket[0, 0, :, 1].tolist() == [0, heads * found.steps[0]][:: 1 if above else -1]
-    finally:
-        model.load_state_dict(weights, strict=False)
+@torch.no_grad()
+def test_a_bound_belongs_to_its_threshold_and_to_the_bucket_above():
+    """Attention that is even over four tokens, whose entropy is a number of the machine."""
+    config, model_class = FAMILIES["marian"][2:]
+    model = model_class(config(**sized(bpe_tokenizer()), calibration="fixed")).double()
+    for block in model.get_decoder().layers:
+        for parameter in block.encoder_attn.q_proj.parameters():
+            parameter.zero_()
+    words = {word for text in SOURCES for word in text.split()}
+    source = next(word for word in sorted(words) if len(word_ids_of(word)) == 4)
+    bound = attention_entropy(torch.full((1, 1, 1, 4), 0.25, dtype=torch.float64)).item()
+    found = observe(model, bpe_tokenizer(), [source], TARGETS[:1], thresholds=[bound], buckets=[bound])
+    (steps,), heads = found.steps, found.by_head["entropy"].shape[1]
+    assert found.by_threshold[0, :, :, 0].tolist() == [[steps, 0]] * 3
+    assert found.by_bucket[0, :, :, 1].tolist() == [[0, heads * steps]] * 3
 
 
 def test_tags_are_those_of_the_words_of_the_steps(both):
@@ -405,10 +402,11 @@ def test_tags_that_do_not_fit_name_the_line():
 def test_tags_of_a_file_are_those_of_its_lines(tmp_path):
     path = tmp_path / "tags.txt"
     path.write_text("DET  NOUN\n\nVERB\n", encoding="utf-8")
-    assert load_tags(str(path)) == read_tags(path) == [("DET", "NOUN"), (), ("VERB",)]
-    assert tags_of(["the house", "", "go"], read_tags(path)) == read_tags(path)
+    assert load_tags(path, ["the house", "", "go"]) == read_tags(path) == [("DET", "NOUN"), (), ("VERB",)]
+    with pytest.raises(ValueError, match=r"tags.txt: line 3: .* one for each of its 2 words, got 1"):
+        load_tags(path, ["the house", "", "go away"])
     with pytest.raises(ValueError, match="does not exist"):
-        load_tags(str(tmp_path / "missing"))
+        load_tags(tmp_path / "missing", [])
 
 
 class _Doc(list):
@@ -434,14 +432,14 @@ def test_a_pipeline_of_spacy_tags_the_words_as_they_are(monkeypatch):
 
     spacy.load = load
     monkeypatch.setitem(sys.modules, "spacy", spacy)
-    assert tags_of(["don't ."], load_tags("spacy:here")) == [("VERB", "PUNCT")]
+    assert tags_of(["don't ."], load_tags("spacy:here", [])) == [("VERB", "PUNCT")]
     with pytest.raises(ValueError, match="'here' of spaCy gives no parts of speech"):
-        load_tags("spacy:here")("unknown")
+        load_tags("spacy:here", [])("unknown")
     with pytest.raises(ValueError, match=r"no pipeline 'away' installed.*python -m spacy download away"):
-        load_tags("spacy:away")
+        load_tags("spacy:away", [])
     monkeypatch.setitem(sys.modules, "spacy", None)
     with pytest.raises(ValueError, match="needs spaCy, which is not installed: pip install spacy"):
-        load_tags("spacy:here")
+        load_tags("spacy:here", [])
 
 
 # ---- entropy of a row without mass ----

@@ -111,10 +111,10 @@ def test_headlines_leave_out_what_was_not_run(tables, results):
     (results / "multi30k").mkdir()
     (results / "multi30k" / "leaky_seed3.json").write_text(json.dumps(run | {"test": run["dev"]}))
     assert [figure["name"] for figure in tables.collect()] == [
-        f"calibration/multi30k/leaky/{split}_bleu" for split in ("dev", "test")
+        f"calibration/multi30k_short/leaky/{split}_bleu" for split in ("dev", "test")
     ]
     assert tables.collect()[1] == {
-        "name": "calibration/multi30k/leaky/test_bleu",
+        "name": "calibration/multi30k_short/leaky/test_bleu",
         "value": 1.0,
         "unit": "BLEU",
         "spread": None,

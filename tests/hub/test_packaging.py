@@ -69,7 +69,8 @@ def wheel(tmp_path_factory):
 
 def test_the_wheel_holds_the_code_the_presets_and_the_templates(wheel):
     names = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
-    files = [path for kind in ("*.py", "*.jinja", "presets/*/*.yaml") for path in (ROOT / "hf_attncal").rglob(kind)]
+    kinds = ("*.py", "*.jinja", "report/*.css", "report/*.js", "presets/*/*.yaml")
+    files = [path for kind in kinds for path in (ROOT / "hf_attncal").rglob(kind)]
     code = {path.relative_to(ROOT).as_posix() for path in files}
     assert names == code | {"hf_attncal/py.typed"} | {f"hf_attncal/model_cards/{name}" for name in TEMPLATES}
 

@@ -47,8 +47,8 @@ def figure():
 
 def chart(name: str = "bars", **fields) -> Chart:
     rows = [("a", 1, 0.123456), ("<b>", None, 2.0)]
-    fields = {"title": "Two bars", "caption": f"Higher is more. {HOSTILE}", "draw": figure} | fields
-    return Chart(name, columns=("what", "count", "share"), **{"rows": rows} | fields)
+    fields = {"columns": ("what", "count", "share"), "rows": rows, "draw": figure} | fields
+    return Chart(name, **{"title": "Two bars", "caption": f"Higher is more. {HOSTILE}"} | fields)
 
 
 def report(pairs=(), charts=None, **fields) -> Report:

@@ -186,6 +186,14 @@ def test_pairs_are_taken_one_by_one(tmp_path):
     assert most <= 3  # the one at hand, the one before it, and the first
 
 
+def test_names_between_backticks_are_set_apart_and_wide_charts_get_the_whole_width(tmp_path):
+    wide = chart("wide", draw=None, caption="`low` & <b>", columns=list("abcdefg"), rows=[])
+    page = written(tmp_path / "page.html", charts=[wide, chart("narrow")], summary=["See `low`."])
+    assert '<li dir="auto">See <code>low</code>.</li>' in page
+    assert "<code>low</code> &amp; &lt;b&gt;" in page
+    assert re.findall('id="chart-(.*?)" class="chart(.*?)"', page) == [("wide", " wide"), ("narrow", "")]
+
+
 def test_long_tables_are_cut_aloud_and_large_files_left_out_aloud(tmp_path):
     rows = [("x" * 500, n, 0.5) for n in range(700)]
     page = Page(written(tmp_path / "page.html", charts=[chart(rows=rows, draw=None)]))

@@ -1,0 +1,68 @@
+"""The tables of models that are trained out."""
+
+import statistics
+
+from committed import mean_and_spread, read, read_all, table
+from headlines import CALIBRATIONS, CONVERGED
+
+SIZES = {"multi30k": "29,000", "multi30k_10000": "10,000", "multi30k_5000": "5,000"}
+
+
+def converged(corpus: str) -> str:
+    """BLEU of each kind of attention beside the baseline of the same seed, and what its attention is like."""
+    compared = (read(f"converged/{corpus}/paired") or {"paired": {}})["paired"]
+    rows, note = [], ""
+    for setting in CALIBRATIONS:
+        runs = read_all(f"converged/{corpus}/{setting}_seed*").values()
+        if not runs:
+            continue
+        paired = [compared.get(f"{setting}_seed{run['config']['training']['seed']}") for run in runs]
+        gains = [f"{one['test']['minus_baseline']:+.2f} (p {one['test']['p_value']:.2f})" for one in paired if one]
+        note = f"sacreBLEU `{next(iter(runs))['test']['signature']}`"
+        rows.append(
+            [
+                setting,
+                *(mean_and_spread([run[split]["bleu"] for run in runs]) for split in ("dev", "test")),
+                ", ".join(gains) or "-",
+                *(_attention(runs, "reliability_level", layer) for layer in (0, -1)),
+                _attention(runs, "entropy", -1),
+                f"{statistics.median(run['wall_seconds'] for run in runs) / 60:.0f}",
+            ]
+        )
+    header = ["attention", "dev BLEU", "test BLEU", "test, to the baseline of each seed"]
+    header += ["reliability, first layer", "top layer", "entropy, top layer", "minutes"]
+    return table(header, rows, note)
+
+
+def _attention(runs, measure: str, layer: int) -> str:
+    values = [run["attention"][measure][layer] for run in runs if "attention" in run]
+    return f"{statistics.fmean(values):.2f}" if values else "-"
+
+
+def by_size() -> str:
+    """What each kind of attention gains over the baseline, by the amount of text; the mean over seeds."""
+    rows = []
+    for corpus, pairs in SIZES.items():
+        baseline = _bleu(corpus, "baseline")
+        if not baseline:
+            continue
+        cells = []
+        for setting in CALIBRATIONS[1:]:
+            found = _bleu(corpus, setting)
+            both = [found[seed] - baseline[seed] for seed in sorted(found.keys() & baseline.keys())]
+            cells.append(
+                f"{statistics.fmean(both):+.2f} ({', '.join(f'{gain:+.1f}' for gain in both)})" if both else "-"
+            )
+        rows.append([pairs, mean_and_spread(list(baseline.values())), *cells])
+    return table(["pairs", "baseline, test BLEU", *CALIBRATIONS[1:]], rows)
+
+
+def _bleu(corpus: str, setting: str) -> dict[int, float]:
+    runs = read_all(f"converged/{corpus}/{setting}_seed*").values()
+    return {run["config"]["training"]["seed"]: run["test"]["bleu"] for run in runs}
+
+
+CONVERGED_TABLES = {
+    **{f"converged-{corpus}": (lambda corpus=corpus: converged(corpus)) for corpus in CONVERGED},
+    "converged-by-size": by_size,
+}
