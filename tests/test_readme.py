@@ -122,8 +122,9 @@ def test_analysis(work_through):
     assert Path("attributions.png").stat().st_size > 1000
     assert sorted(attribution.index for attribution in names["posterior"]) == [0, 1]
     assert any(attribution.scores.any() for attribution in names["posterior"])
-    assert names["measured"].score("alti").interval is not None
-    assert len(names["agreement"]) == 6
+    assert names["judged"].found.score("alti").interval is not None
+    assert len(names["judged"].agreement) == 6
+    assert names["scored"].mean.test.interval is not None
     assert names["observed"].tags == ("word", "mark")
     assert Path("attention_by_group.png").stat().st_size > 1000
 

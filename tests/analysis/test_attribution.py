@@ -28,6 +28,7 @@ from hf_attncal.adapters import AttentionCalibrationConfig
 from hf_attncal.analysis.attribution import METHODS, attribute, works_on
 from hf_attncal.analysis.attribution.base import Batch
 from hf_attncal.analysis.attribution.blocks import Block, read_layers
+from hf_attncal.analysis.attribution.gradients import log_probabilities
 from hf_attncal.analysis.reading import batches_of_pairs, readable, teacher_forced
 from hf_attncal.data.words import NO_WORD
 
@@ -332,6 +333,26 @@ def test_gradients_are_slopes(model):
     assert_close(found.scores, torch.stack(source, dim=1), 1e-5)
     assert_close(found.prefix, torch.stack(prefix, dim=1), 1e-5)
     assert_close(states, torch.stack(layer, dim=1), 1e-5)
+
+
+@pytest.mark.parametrize("name", ["marian leaky", "mbart", "copies"])
+@torch.no_grad()
+def test_the_log_probabilities_of_some_steps_are_those_of_all(name):
+    """Of a model that copies, too, which adds something to what the layer of the vocabulary says."""
+    if name == "copies":
+        _, _, config, model_class = FAMILIES["marian"]
+        torch.manual_seed(3)
+        model = randomized(model_class(config(**sized(bpe_tokenizer(), decoder_layers=2), copy=True)).double())
+    else:
+        model = model_of(name)
+    training = model.training
+    pairs, tensors = next(iter(batches_of_pairs(model, bpe_tokenizer(), SOURCES, TARGETS)))
+    batch = Batch(pairs, [], *teacher_forced(model.eval(), tensors))
+    whole = log_probabilities(model, batch)
+    steps = torch.tensor([[2, 0], [1, 1], [0, 2]])
+    assert_close(log_probabilities(model, batch, steps=steps), whole.gather(1, steps), 1e-10)
+    assert_close(log_probabilities(model, batch), whole, 1e-10)  # nothing is left behind
+    model.train(training)
 
 
 def test_states_that_the_decoder_attends_to_are_those_of_the_top_layer():
