@@ -35,3 +35,14 @@ def means(counts: np.ndarray, bootstrap: int = 1000, seed: int = 0) -> list[Meas
         Measured(float(value), None if bound is None else tuple(bound)) if number else Measured(float("nan"), None)
         for value, number, bound in zip(values, numbers, bounds, strict=True)
     ]
+
+
+def mean_difference(first: np.ndarray, second: np.ndarray, bootstrap: int = 1000, seed: int = 0) -> Measured:
+    """By how much one mean is above another of the same pairs, on the same resamples; args are those of `means`.
+
+    Raises:
+        ValueError: see `Metric.paired_interval`.
+    """
+    metric = Metric("Means", ratio)
+    value = float(metric.score(first.sum(axis=0)) - metric.score(second.sum(axis=0)))
+    return Measured(value, metric.paired_interval(second, first, bootstrap, seed))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hf_attncal.metrics.base import Metric, ratio
-from hf_attncal.metrics.means import means
+from hf_attncal.metrics.means import mean_difference, means
 
 
 @pytest.fixture
@@ -52,3 +52,20 @@ def test_without_resamples_there_are_no_intervals(counts):
         means(counts, bootstrap=-1)
     with pytest.raises(ValueError, match="of one pair at least, got none"):
         means(counts[:0])
+
+
+def test_a_difference_is_of_the_same_resamples():
+    """Each resample by itself; two means that differ by a constant in every pair have no spread between them."""
+    generator = np.random.default_rng(0)
+    second = np.stack([generator.random(6), np.ones(6)], axis=1)
+    first = second + [0.5, 0]
+    found = mean_difference(first, second, bootstrap=30, seed=2)
+    assert found.value == pytest.approx(0.5)
+    assert found.interval == pytest.approx((0.5, 0.5))
+    other = np.stack([generator.random(6), generator.integers(1, 4, 6)], axis=1)
+    drawn = np.random.default_rng(2)
+    rows = [drawn.integers(6, size=6) for _ in range(30)]
+    values = [other[r, 0].sum() / other[r, 1].sum() - second[r, 0].sum() / second[r, 1].sum() for r in rows]
+    found = mean_difference(other, second, bootstrap=30, seed=2)
+    assert found.value == pytest.approx(other[:, 0].sum() / other[:, 1].sum() - second[:, 0].mean())
+    assert found.interval == pytest.approx(np.quantile(values, [0.025, 0.975]))
