@@ -58,7 +58,7 @@ def test_a_difference_is_of_the_same_resamples():
     """Each resample by itself; two means that differ by a constant in every pair have no spread between them."""
     generator = np.random.default_rng(0)
     second = np.stack([generator.random(6), np.ones(6)], axis=1)
-    first = second + [0.5, 0]
+    first = second + np.array([0.5, 0])
     found = mean_difference(first, second, bootstrap=30, seed=2)
     assert found.value == pytest.approx(0.5)
     assert found.interval == pytest.approx((0.5, 0.5))
