@@ -90,7 +90,7 @@ def _check(options: argparse.Namespace) -> None:
     Raises:
         CommandError: which.
     """
-    files = _texts(options)
+    files = [*_texts(options).values()]
     if options.self_test:
         if options.model or files:
             raise CommandError("--self-test makes its model and text itself: leave out MODEL and files of text.")
@@ -102,15 +102,16 @@ def _check(options: argparse.Namespace) -> None:
         raise CommandError("--no-probe leaves nothing for --probe, --probe-source and --probe-steps: leave them out.")
     check_readable(*files)
     check_files(files, {"--report": options.report})
-    for folder in filter(None, (options.figures, options.probe)):
-        check_folder(folder)
+    for option, folder in {"--figures": options.figures, "--probe": options.probe}.items():
+        if folder:
+            check_folder(folder, option)
 
 
-def _texts(options: argparse.Namespace) -> list[str]:
-    """The files that are read; tags may be those of a tagger."""
-    given = [options.source, options.target, options.gold, options.probe_source, options.probe_target]
-    given += [options.tags] if options.tags and not options.tags.startswith("spacy:") else []
-    return [file for file in given if file]
+def _texts(options: argparse.Namespace) -> dict[str, str]:
+    """The files that are read, by what they are; tags may be those of a tagger."""
+    named = ("source", "target", "gold", "tags", "probe_source", "probe_target")
+    given = {name: getattr(options, name) for name in named}
+    return {name: file for name, file in given.items() if file and not file.startswith("spacy:")}
 
 
 def _self_test(options: argparse.Namespace, stack: ExitStack):
@@ -126,13 +127,15 @@ def _of_model(options: argparse.Namespace, stack: ExitStack):
 
     from hf_attncal.analysis.attribution import works_on
     from hf_attncal.report.analyze import Corpus, analyze, chosen_methods
+    from hf_attncal.report.probe import check_can_have_probe
 
     try:
-        names = options.methods and options.methods.split(",")
+        names = None if options.methods is None else [name.strip() for name in options.methods.split(",")]
         if names and "contribution" not in names:
             chosen_methods(model, names)  # a wrong name is told before a probe is trained
         corpus, probe_pairs = Corpus.read(options.source, options.target, options.gold, options.tags), None
         if "contribution" not in works_on(model) and not options.no_probe:
+            check_can_have_probe(model)
             probe = os.path.join(options.probe, "adapter") if options.probe else None
             if probe is None or not os.path.exists(os.path.join(probe, "adapter_config.json")):
                 corpus, text = _parted(corpus, options)
@@ -155,7 +158,8 @@ def _of_model(options: argparse.Namespace, stack: ExitStack):
             batch_size=options.batch_size,
             seed=options.seed,
             probe_pairs=probe_pairs,
-            files={Path(file).name: Path(file) for file in _texts(options)},
+            # A pipe has been read, and is read once.
+            files={name: Path(file) for name, file in _texts(options).items() if os.path.isfile(file)},
         )
     except ValueError as error:
         raise CommandError(str(error)) from error

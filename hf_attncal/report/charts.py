@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 LU = "Lu et al., TASLP 2022"
 MASK_ALIGN = "Chen et al. (Mask-Align), ACL 2021"
 _MOST_LINES = 6  # in one figure
-_ROUNDING = 1e-5  # nats
 _FEWEST = 0.01  # share of all steps below which a point of a curve is chance
 _INTERVALS = "Thin lines, and `low` and `high` in the table, are 95 % bootstrap intervals over sentence pairs."
 
@@ -58,12 +57,13 @@ def observation_charts(
         layer = found.top("reliability" if found.calibrated else "entropy")
     charts = [entropy_by_layer(found, **options), attention_by_group(found, **options)]
     if found.calibrated:
+        changes = [change_by_layer(found, **options), divergence_by_entropy(found, **options)]
         charts = [
             reliability_by_layer(found, **options),
             reliability_by_head(found),
             reliability_by_entropy(found, **options),
             *([reliability_by_tag(found, layer, **options)] if found.tags else []),
-            *([change_by_layer(found, **options), divergence_by_entropy(found, **options)] if _moves(found) else []),
+            *(changes if found.is_changed else []),
             *charts,
         ]
     if gold is not None:
@@ -78,11 +78,6 @@ def observation_charts(
         }
         charts.append(predictions_and_alignments(categories, layer))
     return charts
-
-
-def _moves(found: Observations) -> bool:
-    """Whether calibration changes attention at all; that of a probe does not."""
-    return any(found.mean("divergence", layer) > _ROUNDING for layer in found.calibrated)
 
 
 # ---- reliability ----
