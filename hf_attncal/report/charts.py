@@ -16,6 +16,7 @@ from hf_attncal.metrics.links_by_tag import TagErrors, aer_by_tag
 from hf_attncal.metrics.means import means
 from hf_attncal.metrics.prediction_and_alignment import PredictionAndAlignment, prediction_and_alignment
 
+from .chart_parts import bars, cells
 from .contents import Cell, Chart
 
 if TYPE_CHECKING:
@@ -382,9 +383,7 @@ def _of_layer(found: Observations, measure: str, layer: int, bootstrap: int, see
 
 
 def _cells(measured: Measured) -> tuple[Cell, Cell, Cell]:
-    """Value and bounds, None for those that are not there."""
-    value = None if np.isnan(measured.value) else measured.value
-    return value, *(measured.interval or (None, None))
+    return cells(measured.value, measured.interval)
 
 
 def _bounded(*names: str) -> list[str]:
@@ -404,12 +403,6 @@ def _spread(layers: Sequence[int]) -> list[int]:
 
 
 def _bars(panels: Mapping[str, Mapping[str, Sequence[Measured]]], labels: Sequence[str]) -> Callable[[], "Figure"]:
-    return partial(_draw_bars, panels, labels)
-
-
-def _draw_bars(panels: Mapping[str, Mapping[str, Sequence[Measured]]], labels: Sequence[str]) -> "Figure":
-    from hf_attncal.analysis.plots import bars
-
     plain = {
         panel: {name: [(one.value, one.interval) for one in of] for name, of in series.items()}
         for panel, series in panels.items()

@@ -122,9 +122,10 @@ def _of_entropy(found: Observations) -> str:
     of_layers = [(layer, found.mean("entropy", layer)) for layer in layers]
     entropies = " and of ".join(f"{entropy:.2f} nats in layer {layer}" for layer, entropy in of_layers)
     tokens = " and ".join(f"{math.exp(entropy):.1f}" for _, entropy in of_layers)
+    besides = ", NULL apart," if found.layers["null"] else ""
     return (
-        f"The attention of a head has an entropy of {entropies}, on average: as much as if it were spread evenly over "
-        f"{tokens} source tokens."
+        f"The attention of a head{besides} has an entropy of {entropies}, on average: as much as if it were spread "
+        f"evenly over {tokens} source tokens."
     )
 
 
