@@ -95,7 +95,7 @@ def _of_faithfulness(judged: JudgedFaithfulness) -> list[str]:
         verdicts = judged.verdicts(best)
         others = [name for name in methods[1:] if verdicts[name].better is None]
         if others:
-            sentences.append(f"Nobody can tell {best} from {', '.join(others)} by this: all are as good as the best.")
+            sentences.append(f"By this nobody can tell {best} from {', '.join(others)}.")
     if judged.found.bootstrap and {ATTENTION, CONTRIBUTION} <= judged.found.sums.keys():
         better = judged.found.verdict(CONTRIBUTION, ATTENTION).better
         told = {
