@@ -91,8 +91,9 @@ def test_a_stock_model_gets_a_probe_that_can_be_kept(attncal, stock, files, recw
     probe = files / "probe"
     arguments = ["--probe", str(probe), "--probe-steps", "2", *QUICK]
     many = ["--source", str(files / "many.source"), "--target", str(files / "many.target")]
-    status, out, err = attncal("analyze", stock, *arguments, *many, "--pairs", "4")
+    status, out, err = attncal("analyze", stock, *arguments, *many, "--pairs", "4", "-q")
     assert status == 0, err
+    assert "loss" not in out + err
     assert "The masks are those of a probe that was trained on" in " ".join(out.split())
     before = (probe / "adapter" / "adapter_model.safetensors").stat().st_mtime_ns
     status, again, _ = attncal("analyze", stock, *arguments, *text(files, "source", "target", "gold"))
