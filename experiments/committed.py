@@ -65,7 +65,8 @@ def conditions(result: dict) -> str:
     """Where and how a benchmark ran, in a few words."""
     config = result["config"]
     precision = "bf16" if config["bf16"] else "float32"
-    return f"{device(result)}, {precision}, {config['batch']} x {config['length']} tokens"
+    length = config["length"] or round(config["mean_length"])  # of real text, their mean
+    return f"{device(result)}, {precision}, {config['batch']} x {length} tokens"
 
 
 def ratio(value: dict | float | None) -> str:

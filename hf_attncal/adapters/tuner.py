@@ -31,6 +31,34 @@ _EARLIER_NAME = "ATTNCAL: `pip install hf_attncal`, then `import hf_attncal.adap
 _KERNELS = ("eager", "sdpa")
 
 
+def check_adaptable(model: nn.Module) -> dict[int, tuple[str, nn.Module]]:
+    """The cross-attentions of a model that an adapter can be put into: see `cross_attentions`.
+
+    Raises:
+        ValueError: a model of another kind, or one of ours with a switch of its own.
+    """
+    model_type = model.config.model_type if hasattr(model, "config") else type(model).__name__
+    attentions = cross_attentions(model)
+    if not attentions:
+        raise ValueError(
+            f"the model must have a decoder with cross-attention as in BART, got {type(model).__name__} "
+            f"(model_type '{model_type}'{lacking(model)}). Models that work: Marian, BART, mBART, Pegasus, "
+            "M2M100, NLLB, Blenderbot, PLBart, BigBird-Pegasus, Pegasus-X, Whisper. T5 and its relatives have "
+            "unscaled scores with position biases, encoder-only and decoder-only models have no cross-attention; "
+            "they do not work."
+        )
+    # With every switch off it is the stock model, and its adapters are those of the stock model.
+    switches = ("calibration", "leaky", "gumbel", "uam", "copy")
+    own = [switch for switch in switches if getattr(model.config, switch, None)]
+    if model_type.startswith("attncal_") and own:
+        raise ValueError(
+            f"the model must be a stock one, or have every switch off, got model_type '{model_type}' with "
+            f"`{own[0]}={getattr(model.config, own[0])!r}`. Train it itself, or put the adapter on the stock "
+            "checkpoint."
+        )
+    return attentions
+
+
 class AttentionCalibrationModel(BaseTuner):
     """PEFT's tuner for `AttentionCalibrationConfig`; `get_peft_model` makes it."""
 
@@ -66,25 +94,8 @@ class AttentionCalibrationModel(BaseTuner):
 
     def _prepare_model(self, peft_config: AttentionCalibrationConfig, model: nn.Module) -> None:
         """Check that the model is one that the adapter can be put into, and was made for; note which it is."""
+        attentions = check_adaptable(model)
         model_type = model.config.model_type if hasattr(model, "config") else type(model).__name__
-        attentions = cross_attentions(model)
-        if not attentions:
-            raise ValueError(
-                f"the model must have a decoder with cross-attention as in BART, got {type(model).__name__} "
-                f"(model_type '{model_type}'{lacking(model)}). Models that work: Marian, BART, mBART, Pegasus, "
-                "M2M100, NLLB, Blenderbot, PLBart, BigBird-Pegasus, Pegasus-X, Whisper. T5 and its relatives have "
-                "unscaled scores with position biases, encoder-only and decoder-only models have no cross-attention; "
-                "they do not work."
-            )
-        # With every switch off it is the stock model, and its adapters are those of the stock model.
-        switches = ("calibration", "leaky", "gumbel", "uam", "copy")
-        own = [switch for switch in switches if getattr(model.config, switch, None)]
-        if model_type.startswith("attncal_") and own:
-            raise ValueError(
-                f"the model must be a stock one, or have every switch off, got model_type '{model_type}' with "
-                f"`{own[0]}={getattr(model.config, own[0])!r}`. Train it itself, or put the adapter on the stock "
-                "checkpoint."
-            )
         model_type = model_type.removeprefix("attncal_")
         d_model = next(attention.embed_dim for _, attention in attentions.values())
         if peft_config.base_model_type not in (None, model_type):

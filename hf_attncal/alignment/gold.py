@@ -1,14 +1,13 @@
 """Annotated sentence pairs: what an aligner is scored on, and what its rule for links is chosen on."""
 
 import warnings
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence, Sized
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from datasets import Dataset
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_attncal.data.corpora import load_parallel
@@ -38,18 +37,40 @@ class Gold:
             UserWarning: indices that are probably displaced (`displaced_pairs`).
         """
         text = load_parallel(corpus)
-        links = read_links(gold, text)
         pairs = list(zip(text["source"], text["target"], strict=True))
-        words = [(source.split(), target.split()) for source, target in pairs]
-        check_index_base(links, [(len(source), len(target)) for source, target in words])
-        if problem := displacement_warning(links, words):
-            warnings.warn(f"{gold}: {problem}", stacklevel=2)
-        return cls(pairs, links)
+        return cls(pairs, gold_links(gold, pairs))
 
 
-def read_links(path: str | Path, text: Dataset) -> list[GoldAlignment]:
-    """The links of every sentence pair of a text, from a file in Pharaoh format."""
-    links = parse_alignments(read_lines(path))
+def gold_links(path: str | Path, pairs: Sequence[tuple[str, str]]) -> list[GoldAlignment]:
+    """The links of sentence pairs that people have drawn, from a file in Pharaoh format, checked.
+
+    Raises:
+        ValueError: another number of lines than pairs, or links of words that there are not; it names the file.
+
+    Warns:
+        UserWarning: indices that are probably displaced (`displaced_pairs`).
+    """
+    links = read_links(path, pairs)
+    words = [(source.split(), target.split()) for source, target in pairs]
+    try:
+        check_index_base(links, [tuple(map(len, pair)) for pair in words], "take 1 from each index")
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+    if problem := displacement_warning(links, words):
+        warnings.warn(f"{path}: {problem}", stacklevel=2)
+    return links
+
+
+def read_links(path: str | Path, text: Sized) -> list[GoldAlignment]:
+    """The links of every sentence pair of a text, from a file in Pharaoh format.
+
+    Raises:
+        ValueError: another number of lines than pairs, or a line that is no links; it names the file.
+    """
+    try:
+        links = parse_alignments(read_lines(path))
+    except ValueError as error:
+        raise ValueError(str(error) if str(path) in str(error) else f"{path}: {error}") from error
     if len(links) != len(text):
         raise ValueError(f"{path} has {len(links)} lines of links for {len(text)} sentence pairs.")
     return links

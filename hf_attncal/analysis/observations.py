@@ -34,6 +34,7 @@ THRESHOLDS = tuple(0.25 * step for step in range(1, 21))  # of entropy, as far a
 BUCKETS = (0.8, 1.6, 2.4, 3.2)  # of entropy, as in Lu et al., Fig. 8
 GROUPS = ("words", "punctuation", "special tokens")  # of source tokens
 WEIGHTS = ("attention", "contribution")
+_ROUNDING = 1e-5  # nats
 
 
 # ---- results ----
@@ -97,6 +98,11 @@ class Observations:
     def calibrated(self) -> tuple[int, ...]:
         """The decoder layers with masks, from 0; none for a model without calibration."""
         return self.layers["reliability"]
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether calibration changes attention at all; that of a probe does not."""
+        return any(self.mean("divergence", layer) > _ROUNDING for layer in self.calibrated)
 
     def top(self, measure: str = "reliability") -> int:
         """The highest layer with a measure, which the paper's analyses look at."""

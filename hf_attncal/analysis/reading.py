@@ -84,6 +84,17 @@ class Reading:
         return weights[row][..., self.target_mask[row], :][..., self.source_mask[row]]
 
 
+class PairTooLongError(ValueError):
+    """A pair of more tokens than the model has positions, at `index` from 0."""
+
+    def __init__(self, index: int, side: str, tokens: int, limit: int) -> None:
+        self.index, self.side, self.tokens, self.limit = index, side, tokens, limit
+        super().__init__(
+            f"pair {index} (counted from 0) has {tokens} {side} tokens, the model takes at most {limit}. Split the "
+            "pair."
+        )
+
+
 class TokenPair(NamedTuple):
     """A sentence pair as it was read; `index` is its place among all pairs."""
 
@@ -327,16 +338,13 @@ def _with_nulls(pair: TokenPair, null: int) -> TokenPair:
 
 
 def check_lengths(model, tokenizer, pairs: Iterable[TokenPair]) -> None:
-    """Raises ValueError for a pair with more tokens than the model has positions."""
+    """Raises PairTooLongError for a pair with more tokens than the model has positions."""
     limit = getattr(model.config, "max_position_embeddings", None) or tokenizer.model_max_length
     for pair in pairs:
         for side in ("source", "target"):
             length = len(getattr(pair, side).ids)
             if length > limit:
-                raise ValueError(
-                    f"pair {pair.index} (counted from 0) has {length} {side} tokens, the model takes at most {limit}. "
-                    "Split the pair."
-                )
+                raise PairTooLongError(pair.index, side, length, limit)
 
 
 def check_some_words(sources: Sequence[str], targets: Sequence[str]) -> None:

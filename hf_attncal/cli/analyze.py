@@ -28,8 +28,8 @@ def add_analyze(commands: argparse._SubParsersAction) -> None:
         "look at. A model without masks gets a probe first, trained in minutes, which leaves what it writes as it is.",
         epilog="examples:\n"
         "  attncal analyze MODEL --source test.en --target test.de --report report.html\n"
-        "  attncal analyze Helsinki-NLP/opus-mt-en-de --source test.en --target test.de \\\n"
-        "      --probe-source train.en --probe-target train.de --figures figures\n"
+        "  attncal analyze Helsinki-NLP/opus-mt-en-de --source test.en --no-probe\n"
+        "  attncal analyze MODEL --source test.en --target test.de --probe-source train.en --probe-target train.de\n"
         "  attncal analyze --self-test",
     )
     model = "folder or Hub name of an encoder-decoder, or of an adapter"
@@ -37,18 +37,23 @@ def add_analyze(commands: argparse._SubParsersAction) -> None:
     running.add_argument("--batch-size", type=positive, default=32, help="pairs read at once")
     running.add_argument("--seed", type=at_least(0), default=1, help="of draws, resamples and the probe")
     text = parser.add_argument_group("text (plain, .gz or .xz)")
-    text.add_argument("--source", metavar="FILE", help="source sentences, one in a line")
+    text.add_argument("--source", metavar="FILE", help="source sentences, one in a line; without it only --self-test")
     text.add_argument(
         "--target", metavar="FILE", help="their translations; without it, what MODEL writes, with 4 beams"
     )
-    text.add_argument("--pairs", type=positive, help="look at the first N pairs alone")
+    text.add_argument("--pairs", type=positive, help="look at the first N pairs alone; without it, at all")
     text.add_argument(
         "--tags",
         metavar="FILE",
         help="parts of speech: a tag for each word of --target, as many lines; or spacy:NAME, a pipeline of spaCy "
-        "that is installed",
+        "that is installed; without it, nothing is told by part of speech",
     )
-    text.add_argument("--gold", metavar="FILE", help="word links of each pair: i-j sure, ipj possible, from 0")
+    text.add_argument(
+        "--gold",
+        metavar="FILE",
+        help="word links of each pair that people have drawn: i-j sure, ipj possible, from 0; without it, methods are "
+        "not held against any",
+    )
     probe = parser.add_argument_group("probe (for a MODEL without masks)")
     probe.add_argument(
         "--probe-source",
@@ -56,13 +61,17 @@ def add_analyze(commands: argparse._SubParsersAction) -> None:
         help=f"text to learn from; without it, all pairs of --source but the first {_LOOKED_AT} (at most a fifth), "
         "which are looked at",
     )
-    probe.add_argument("--probe-target", metavar="FILE", help="as many lines")
-    probe.add_argument("--probe", metavar="FOLDER", help="keep it here, or go on with the one that is here")
+    probe.add_argument("--probe-target", metavar="FILE", help="as many lines; not without --probe-source")
+    probe.add_argument(
+        "--probe", metavar="FOLDER", help="keep it here, or take the one that is here; without it, it is not kept"
+    )
     probe.add_argument("--probe-steps", type=positive, help="optimiser steps; without it, as many as fit the text")
     probe.add_argument("--no-probe", action="store_true", help="do without, and so without contributions")
     what = parser.add_argument_group("what is measured")
     what.add_argument(
-        "--methods", metavar="NAMES", help="methods of attribution, by commas; without it, those that take seconds"
+        "--methods",
+        metavar="NAME",
+        help="methods of attribution, with commas between; without it, those that take seconds",
     )
     what.add_argument("--measured", type=at_least(0), default=30, help="pairs on which faithfulness is; 0: on none")
     what.add_argument("--browse", type=at_least(0), default=100, help="pairs that the page shows")
@@ -72,8 +81,10 @@ def add_analyze(commands: argparse._SubParsersAction) -> None:
         help="no MODEL: train a small one on planted links, and say which methods find them",
     )
     results = parser.add_argument_group("results (besides the summary on standard output)")
-    results.add_argument("--report", metavar="FILE", help="a page to look at offline, .html")
-    results.add_argument("--figures", metavar="FOLDER", help="every figure as PNG, SVG, JSON and CSV")
+    results.add_argument("--report", metavar="FILE", help="a page to look at offline, .html; without it, none")
+    results.add_argument(
+        "--figures", metavar="FOLDER", help="every figure as PNG, SVG, JSON and CSV; without it, none"
+    )
     parser.set_defaults(run=_run_analyze)
 
 
@@ -90,7 +101,7 @@ def _check(options: argparse.Namespace) -> None:
     Raises:
         CommandError: which.
     """
-    files = _texts(options)
+    files = [*_texts(options).values()]
     if options.self_test:
         if options.model or files:
             raise CommandError("--self-test makes its model and text itself: leave out MODEL and files of text.")
@@ -102,22 +113,23 @@ def _check(options: argparse.Namespace) -> None:
         raise CommandError("--no-probe leaves nothing for --probe, --probe-source and --probe-steps: leave them out.")
     check_readable(*files)
     check_files(files, {"--report": options.report})
-    for folder in filter(None, (options.figures, options.probe)):
-        check_folder(folder)
+    for option, folder in {"--figures": options.figures, "--probe": options.probe}.items():
+        if folder:
+            check_folder(folder, option)
 
 
-def _texts(options: argparse.Namespace) -> list[str]:
-    """The files that are read; tags may be those of a tagger."""
-    given = [options.source, options.target, options.gold, options.probe_source, options.probe_target]
-    given += [options.tags] if options.tags and not options.tags.startswith("spacy:") else []
-    return [file for file in given if file]
+def _texts(options: argparse.Namespace) -> dict[str, str]:
+    """The files that are read, by what they are; tags may be those of a tagger."""
+    named = ("source", "target", "gold", "tags", "probe_source", "probe_target")
+    given = {name: getattr(options, name) for name in named}
+    return {name: file for name, file in given.items() if file and not file.startswith("spacy:")}
 
 
 def _self_test(options: argparse.Namespace, stack: ExitStack):
     from hf_attncal.report.self_test import self_test_report
 
     folder = stack.enter_context(TemporaryDirectory(prefix="attncal-self-test-"))
-    with job_progress(), redirect_stdout(sys.stderr):
+    with redirect_stdout(sys.stderr), job_progress():
         return self_test_report(folder, seed=options.seed)
 
 
@@ -126,13 +138,15 @@ def _of_model(options: argparse.Namespace, stack: ExitStack):
 
     from hf_attncal.analysis.attribution import works_on
     from hf_attncal.report.analyze import Corpus, analyze, chosen_methods
+    from hf_attncal.report.probe import check_can_have_probe
 
     try:
-        names = options.methods and options.methods.split(",")
+        names = None if options.methods is None else [name.strip() for name in options.methods.split(",")]
         if names and "contribution" not in names:
             chosen_methods(model, names)  # a wrong name is told before a probe is trained
         corpus, probe_pairs = Corpus.read(options.source, options.target, options.gold, options.tags), None
         if "contribution" not in works_on(model) and not options.no_probe:
+            check_can_have_probe(model)
             probe = os.path.join(options.probe, "adapter") if options.probe else None
             if probe is None or not os.path.exists(os.path.join(probe, "adapter_config.json")):
                 corpus, text = _parted(corpus, options)
@@ -155,7 +169,8 @@ def _of_model(options: argparse.Namespace, stack: ExitStack):
             batch_size=options.batch_size,
             seed=options.seed,
             probe_pairs=probe_pairs,
-            files={Path(file).name: Path(file) for file in _texts(options)},
+            # A pipe has been read, and is read once.
+            files={name: Path(file) for name, file in _texts(options).items() if os.path.isfile(file)},
         )
     except ValueError as error:
         raise CommandError(str(error)) from error
@@ -186,7 +201,7 @@ def _trained_probe(options: argparse.Namespace, text, stack: ExitStack) -> str:
     from hf_attncal.report.probe import train_probe
 
     folder = options.probe or stack.enter_context(TemporaryDirectory(prefix="attncal-probe-"))
-    with job_progress(), redirect_stdout(sys.stderr):  # what it tells of itself is no result
+    with redirect_stdout(sys.stderr), job_progress():  # what it tells of itself is no result
         train_probe(options.model, text.sources, text.targets, folder, steps=options.probe_steps, seed=options.seed)
     return os.path.join(folder, "adapter")
 

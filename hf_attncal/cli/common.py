@@ -131,7 +131,7 @@ def check_readable(*paths: str | None) -> None:
         )
 
 
-def check_folder(path: str) -> None:
+def check_folder(path: str, option: str = "--output") -> None:
     """Refuse an output folder that cannot be one, before anything is loaded.
 
     Raises:
@@ -141,7 +141,7 @@ def check_folder(path: str) -> None:
     while not os.path.lexists(there) and os.path.dirname(there) != there:
         there = os.path.dirname(there) or "."
     if not os.path.isdir(there):
-        raise CommandError(f"{path} cannot be a folder: {there} is a file. Give another --output.")
+        raise CommandError(f"{path} cannot be a folder: {there} is a file. Give another {option}.")
 
 
 # ---- errors ----

@@ -16,6 +16,8 @@ COMPREHENSIVENESS = Metric("Faithfulness", ratio)
 SUFFICIENCY = Metric("Faithfulness", ratio, lower_is_better=True)
 AGREEMENT = Metric("OperatorAgreement", ratio)
 
+# Fewer pairs that all say the same say nothing: by chance five do so in one case of sixteen.
+FEWEST_PAIRS = 6
 HEADLINE = "replace"  # the operator whose sources are like those that the model was trained on
 # What an operator does to these was seen, or trained by, the method itself: phi learns by perturbing attention, and
 # occlusion by the unknown token is what the operator does.
@@ -98,13 +100,16 @@ class Faithfulness:
     def verdict(self, first: str, second: str, measure: str = "comprehensiveness") -> Verdict:
         """Which of two methods is better by a measure: only where all operators that are not circular say the same.
 
+        There is no verdict on fewer than `FEWEST_PAIRS` pairs.
+
         Raises:
             ValueError: see `difference`.
         """
         by_operator = {operator: self.difference(first, second, operator, measure) for operator in self.operators}
         circular = tuple(operator for operator, found in by_operator.items() if found.circular)
         signs = {sign_of(found, measure) for found in by_operator.values() if not found.circular}
-        better = {1: first, -1: second}.get(signs.pop()) if len(signs) == 1 else None
+        enough = len(self.words) >= FEWEST_PAIRS
+        better = {1: first, -1: second}.get(signs.pop()) if enough and len(signs) == 1 else None
         return Verdict(better, by_operator, circular)
 
     def _is_circular(self, operator: str, *methods: str) -> bool:

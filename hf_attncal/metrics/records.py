@@ -116,14 +116,19 @@ def write_bytes(data: bytes, path: str | Path) -> None:
 def whole_file(path: str | Path) -> Iterator[Path]:
     """A place to write a file to, which is whole or as it was; folders that are missing are made.
 
-    It is written under another name beside its own, brought to the disk and renamed.
+    It is written under another name beside its own, brought to the disk and renamed. What is there and no file, such
+    as a pipe or /dev/stdout, is written to and stays what it is.
 
     Yields:
-        That name.
+        That name, or that of the pipe.
 
     Raises:
         OSError: see `writing`.
     """
+    if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
+        with writing(path):
+            yield Path(path)
+        return
     path = Path(path).resolve()  # a symbolic link stays one
     partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
     with writing(path):

@@ -7,12 +7,14 @@ from itertools import chain
 from pathlib import Path
 
 from hf_attncal.alignment.attributions import WayOfReading, score_attributions
-from hf_attncal.alignment.gold import Gold
+from hf_attncal.alignment.gold import Gold, gold_links
 from hf_attncal.analysis.attribution import METHODS, word_scores, works_on
 from hf_attncal.analysis.observations import Observations, observe
+from hf_attncal.analysis.reading import PairTooLongError
 from hf_attncal.analysis.tags import Tagger, load_tags
-from hf_attncal.data.pharaoh import GoldAlignment, check_index_base, check_inside_sentences, parse_alignments
+from hf_attncal.data.pharaoh import GoldAlignment
 from hf_attncal.data.text import read_lines, read_pairs
+from hf_attncal.inference.generation import LineTooLongError
 from hf_attncal.inference.translation import translate
 from hf_attncal.metrics import records
 
@@ -39,6 +41,7 @@ class Corpus:
         are_output: whether the model wrote them.
         gold: annotated links of each pair.
         tags: parts of speech of the words of the targets, as `analysis.tags` takes them.
+        start: the line of its first pair, from 0, in the files that it is from.
     """
 
     sources: Sequence[str]
@@ -46,6 +49,7 @@ class Corpus:
     are_output: bool = False
     gold: Sequence[GoldAlignment] | None = None
     tags: Sequence[Sequence[str]] | Tagger | None = None
+    start: int = 0
 
     @classmethod
     def read(
@@ -71,37 +75,46 @@ class Corpus:
         return cls(
             sources,
             targets,
-            gold=None if gold is None else _read_gold(gold, sources, targets),
+            gold=None if gold is None else gold_links(gold, list(zip(sources, targets, strict=True))),
             tags=None if tags is None else load_tags(tags, targets),
         )
 
     def first(self, count: int) -> "Corpus":
         """The first pairs of it."""
-        return self._rows(slice(0, count))
+        return self._rows(range(min(count, len(self.sources))))
 
     def rest(self, count: int) -> "Corpus":
         """All but the first pairs of it."""
-        return self._rows(slice(count, None))
+        return replace(self._rows(range(count, len(self.sources))), start=self.start + count)
 
-    def _rows(self, rows: slice) -> "Corpus":
-        cut = {name: value[rows] for name in ("targets", "gold") if (value := getattr(self, name)) is not None}
-        tags = self.tags if self.tags is None or callable(self.tags) else self.tags[rows]
-        return replace(self, sources=self.sources[rows], tags=tags, **cut)
+    def with_words(self, count: int) -> "Corpus":
+        """The first pairs with words on both sides."""
+        both = enumerate(zip(self.sources, self.targets or (), strict=True))
+        return self._rows([row for row, pair in both if all(side.strip() for side in pair)][:count])
+
+    def _rows(self, rows: Sequence[int]) -> "Corpus":
+        given = {name: getattr(self, name) for name in ("sources", "targets", "gold", "tags")}
+        cut = {name: of for name, of in given.items() if of is not None and not callable(of)}
+        return replace(self, **{name: [of[row] for row in rows] for name, of in cut.items()})
 
     def written_by(self, model, tokenizer, batch_size: int) -> "Corpus":
-        """With what a model makes of the sources, with 4 beams, as targets."""
-        targets = translate(model, tokenizer, list(self.sources), batch_size=batch_size)
+        """With what a model makes of the sources, with 4 beams, as targets.
+
+        Raises:
+            ValueError: a source of more tokens than the model has positions; it names the line.
+        """
+        try:
+            targets = translate(model, tokenizer, list(self.sources), batch_size=batch_size)
+        except LineTooLongError as error:
+            raise ValueError(self.too_long(error.index, "source", error.tokens, error.limit)) from error
         return replace(self, targets=targets, are_output=True)
 
-
-def _read_gold(path: str | Path, sources: Sequence[str], targets: Sequence[str]) -> list[GoldAlignment]:
-    links = parse_alignments(read_lines(path))
-    if len(links) != len(sources):
-        raise ValueError(f"{path} has links of {len(links)} pairs, the text has {len(sources)} pairs.")
-    lengths = [(len(source.split()), len(target.split())) for source, target in zip(sources, targets, strict=True)]
-    check_index_base(links, lengths)
-    check_inside_sentences(links, lengths)
-    return links
+    def too_long(self, index: int, side: str, tokens: int, limit: int) -> str:
+        """What is told of a pair that the model cannot read, by its line."""
+        return (
+            f"line {self.start + index + 1} has {tokens} {side} tokens, the model takes at most {limit}. Split it, or "
+            "leave it out, in all files."
+        )
 
 
 def chosen_methods(model, names: Sequence[str] | None = None) -> list[str]:
@@ -161,15 +174,11 @@ def analyze(
         raise ValueError(f"the text must have a pair with words on both sides, got none of {len(sources)} pairs.")
     names = chosen_methods(model, methods)
     resampled = {"bootstrap": bootstrap, "seed": seed}
-    observed = observe(
-        model,
-        tokenizer,
-        sources,
-        targets,
-        tags=corpus.tags,
-        alignments=corpus.gold is not None,
-        batch_size=batch_size,
-    )
+    options = {"tags": corpus.tags, "alignments": corpus.gold is not None, "batch_size": batch_size}
+    try:
+        observed = observe(model, tokenizer, sources, targets, **options)
+    except PairTooLongError as error:
+        raise ValueError(corpus.too_long(error.index, error.side, error.tokens, error.limit)) from error
     sections = [_over_the_corpus(observed, corpus, resampled)]
     scored = None
     if corpus.gold is not None:
@@ -179,7 +188,7 @@ def analyze(
         sections.append(_against_gold(errors_by_method(scored)))
     judged = None
     if measured:
-        few = corpus.first(measured)
+        few = corpus.with_words(measured)
         texts = (few.sources, few.targets)
         judged = judge_faithfulness(
             model,
@@ -198,7 +207,7 @@ def analyze(
         "title": title,
         "targets": "output" if corpus.are_output else "reference",
         "pairs": len(sources),
-        "measured": min(measured, len(sources)),
+        "measured": 0 if judged is None else len(judged.found.words),
         "methods": names,
         "batch_size": batch_size,
         "probe_pairs": probe_pairs,
@@ -207,7 +216,13 @@ def analyze(
     return Report(
         title=title,
         summary=findings_of(observed, scored, judged, **resampled),
-        caveats=caveats_of(observed, settings, probe_pairs),
+        caveats=caveats_of(
+            observed,
+            judged,
+            targets=settings["targets"],
+            pairs=len(sources),
+            probe_pairs=probe_pairs,
+        ),
         sections=sections,
         pairs=_to_look_at(model, tokenizer, corpus.first(browsed), names, batch_size),
         record=records.record(settings, files or {}),

@@ -16,6 +16,7 @@ from hf_attncal.metrics.links_by_tag import TagErrors, aer_by_tag
 from hf_attncal.metrics.means import means
 from hf_attncal.metrics.prediction_and_alignment import PredictionAndAlignment, prediction_and_alignment
 
+from .chart_parts import bars, cells
 from .contents import Cell, Chart
 
 if TYPE_CHECKING:
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 LU = "Lu et al., TASLP 2022"
 MASK_ALIGN = "Chen et al. (Mask-Align), ACL 2021"
 _MOST_LINES = 6  # in one figure
-_ROUNDING = 1e-5  # nats
 _FEWEST = 0.01  # share of all steps below which a point of a curve is chance
 _INTERVALS = "Thin lines, and `low` and `high` in the table, are 95 % bootstrap intervals over sentence pairs."
 
@@ -58,12 +58,13 @@ def observation_charts(
         layer = found.top("reliability" if found.calibrated else "entropy")
     charts = [entropy_by_layer(found, **options), attention_by_group(found, **options)]
     if found.calibrated:
+        changes = [change_by_layer(found, **options), divergence_by_entropy(found, **options)]
         charts = [
             reliability_by_layer(found, **options),
             reliability_by_head(found),
             reliability_by_entropy(found, **options),
             *([reliability_by_tag(found, layer, **options)] if found.tags else []),
-            *([change_by_layer(found, **options), divergence_by_entropy(found, **options)] if _moves(found) else []),
+            *(changes if found.is_changed else []),
             *charts,
         ]
     if gold is not None:
@@ -78,11 +79,6 @@ def observation_charts(
         }
         charts.append(predictions_and_alignments(categories, layer))
     return charts
-
-
-def _moves(found: Observations) -> bool:
-    """Whether calibration changes attention at all; that of a probe does not."""
-    return any(found.mean("divergence", layer) > _ROUNDING for layer in found.calibrated)
 
 
 # ---- reliability ----
@@ -387,9 +383,7 @@ def _of_layer(found: Observations, measure: str, layer: int, bootstrap: int, see
 
 
 def _cells(measured: Measured) -> tuple[Cell, Cell, Cell]:
-    """Value and bounds, None for those that are not there."""
-    value = None if np.isnan(measured.value) else measured.value
-    return value, *(measured.interval or (None, None))
+    return cells(measured.value, measured.interval)
 
 
 def _bounded(*names: str) -> list[str]:
@@ -409,12 +403,6 @@ def _spread(layers: Sequence[int]) -> list[int]:
 
 
 def _bars(panels: Mapping[str, Mapping[str, Sequence[Measured]]], labels: Sequence[str]) -> Callable[[], "Figure"]:
-    return partial(_draw_bars, panels, labels)
-
-
-def _draw_bars(panels: Mapping[str, Mapping[str, Sequence[Measured]]], labels: Sequence[str]) -> "Figure":
-    from hf_attncal.analysis.plots import bars
-
     plain = {
         panel: {name: [(one.value, one.interval) for one in of] for name, of in series.items()}
         for panel, series in panels.items()

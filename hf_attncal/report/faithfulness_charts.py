@@ -1,16 +1,12 @@
 """Charts of how faithful methods are: from `JudgedFaithfulness` to tables, figures and plain words."""
 
 from collections.abc import Sequence
-from functools import partial
-from typing import TYPE_CHECKING
 
-from hf_attncal.metrics.faithfulness import Verdict, metric_of
+from hf_attncal.metrics.faithfulness import FEWEST_PAIRS, Verdict, metric_of
 
+from .chart_parts import bars, cells
 from .contents import Cell, Chart
 from .faithfulness import AREAS, YARDSTICK, JudgedFaithfulness
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 DEYOUNG = "DeYoung et al. (ERASER), ACL 2020"
 _TARGETS = {"reference": "the reference translations", "output": "the model's own translations"}
@@ -63,7 +59,7 @@ def faithfulness_by_method(judged: JudgedFaithfulness, measure: str) -> Chart:
     for name in methods:
         row: list[Cell] = [name]
         for one in scores[name]:
-            row += [one.value, *(one.interval or (None, None)), _CIRCULAR if one.circular else None]
+            row += [*cells(one.value, one.interval), _CIRCULAR if one.circular else None]
         rows.append(row)
     panels = {
         f"{operator} (nats)": {"": [(scores[name][n].value, scores[name][n].interval) for name in methods]}
@@ -93,7 +89,7 @@ def faithfulness_by_method(judged: JudgedFaithfulness, measure: str) -> Chart:
         ),
         columns=_columns(["method"], found.operators, "{} (nats)", "{}: low", "{}: high", "{}: note"),
         rows=rows,
-        draw=partial(_bars, panels, methods),
+        draw=bars(panels, methods),
         source=DEYOUNG,
     )
 
@@ -105,7 +101,7 @@ def faithfulness_verdicts(judged: JudgedFaithfulness, method: str, measure: str)
     for other in (name for name in judged.ranking(measure) if name != method):
         differences: list[Cell] = []
         for one in verdicts[other].by_operator.values():
-            differences += [one.value, *(one.interval or (None, None))]
+            differences += cells(one.value, one.interval)
         rows.append([other, in_words(verdicts[other], method, other), *differences])
     return Chart(
         name=f"{measure}_verdicts",
@@ -113,7 +109,8 @@ def faithfulness_verdicts(judged: JudgedFaithfulness, method: str, measure: str)
         caption=(
             f"By how many nats {measure} of {method} is above that of each other method, on the same resamples of the "
             "pairs. There is a verdict only where all ways to take words away that are not circular say the same and "
-            f"their 95 % intervals exclude 0; otherwise nobody can tell. {_good(measure)} Not beaten by any: "
+            f"their 95 % intervals exclude 0, on {FEWEST_PAIRS} pairs or more; otherwise nobody can tell. "
+            f"{_good(measure)} Not beaten by any: "
             f"{_listed(judged.unbeaten(measure))}."
         ),
         columns=_columns(
@@ -135,7 +132,7 @@ def in_words(verdict: Verdict, first: str, second: str) -> str:
 
 def operator_agreement_chart(judged: JudgedFaithfulness) -> Chart:
     """Whether it matters how a word is taken away."""
-    rows = [[*both, tau.value, *(tau.interval or (None, None))] for both, tau in judged.agreement.items()]
+    rows = [[*both, *cells(tau.value, tau.interval)] for both, tau in judged.agreement.items()]
     labels = [" and ".join(both) for both in judged.agreement]
     panel = {"Kendall's tau": {"": [(tau.value, tau.interval) for tau in judged.agreement.values()]}}
     return Chart(
@@ -149,15 +146,9 @@ def operator_agreement_chart(judged: JudgedFaithfulness) -> Chart:
         ),
         columns=["first", "second", "Kendall's tau", "low", "high"],
         rows=rows,
-        draw=partial(_bars, panel, labels),
+        draw=bars(panel, labels),
         source="Kendall 1945",
     )
-
-
-def _bars(panels: dict, labels: Sequence[str]) -> "Figure":
-    from hf_attncal.analysis.plots import bars  # matplotlib, for those who draw
-
-    return bars(panels, labels)
 
 
 def _columns(first: list[str], operators: Sequence[str], *columns: str) -> list[str]:

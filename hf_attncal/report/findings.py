@@ -1,5 +1,6 @@
 """What the numbers of a report come to, in sentences, and what they do not say."""
 
+import math
 from collections.abc import Mapping
 
 from hf_attncal.alignment.attributions import ATTENTION, ScoredMethod
@@ -13,6 +14,7 @@ CONTRIBUTION, CHANCE = "contribution", "random"
 CONTROLS = (CHANCE, "diagonal")
 _MOVES = 0.005  # of steps: below, a calibration leaves attention where it was, as a probe does
 _PEAKED = 0.5  # at most so many of the steps are what is called peaked
+_FEW_PAIRS = 20  # resamples of fewer are too much alike
 
 
 def findings_of(
@@ -43,15 +45,7 @@ def findings_of(
     if found.layers["null"]:
         (null,) = shares(found.counts("null", found.top("null")))
         sentences.append(f"NULL gets {_percent(null)} of the attention of layer {found.top('null')}.")
-    top = found.top("entropy")
-    (entropy,) = shares(found.counts("entropy", top))
-    (first,) = shares(found.counts("entropy", 0))
-    sentences.append(
-        f"Attention has an entropy of {_number(entropy)} nats in the top layer and of {_number(first)} in the first: "
-        f"as much as if it were spread evenly over {2.718281828**entropy.value:.1f} and "
-        f"{2.718281828**first.value:.1f} tokens."
-    )
-    return sentences
+    return [*sentences, _of_entropy(found)]
 
 
 def _of_reliability(found: Observations, shares) -> list[str]:
@@ -90,13 +84,18 @@ def _of_faithfulness(judged: JudgedFaithfulness) -> list[str]:
     if not methods:
         return []
     best, operator = methods[0], judged.headline
-    cost = _nats(judged.found.score(best, operator))
-    sentence = f"Taking away the source words that {best} ranks highest costs a target word {cost}"
+    sentence = (
+        f"Of the methods that do not take words away themselves, {best} names the words that matter most: without "
+        f"them the log-probability of a target word falls by {_nats(judged.found.score(best, operator))}"
+    )
     if CHANCE in judged.found.sums:
-        sentence += f", random words {_nats(judged.found.score(CHANCE, operator))}"
-    others = [name for name in judged.unbeaten() if name in methods[1:]] if judged.found.bootstrap else methods[1:]
-    sentence += ": the most of all methods that do not take words away themselves"
-    sentences = [f"{sentence}; not told apart from it: {', '.join(others)}." if others else f"{sentence}."]
+        sentence += f", without random ones by {_nats(judged.found.score(CHANCE, operator))}"
+    sentences = [f"{sentence}."]
+    if judged.found.bootstrap:
+        verdicts = judged.verdicts(best)
+        others = [name for name in methods[1:] if verdicts[name].better is None]
+        if others:
+            sentences.append(f"By this nobody can tell {best} from {', '.join(others)}.")
     if judged.found.bootstrap and {ATTENTION, CONTRIBUTION} <= judged.found.sums.keys():
         better = judged.found.verdict(CONTRIBUTION, ATTENTION).better
         told = {
@@ -118,39 +117,69 @@ def _of_gold(scored: Mapping[str, ScoredMethod]) -> str:
     return f"{sentence}."
 
 
-def caveats_of(found: Observations, settings: Mapping[str, object], probe_pairs: int | None = None) -> list[str]:
+def _of_entropy(found: Observations) -> str:
+    layers = dict.fromkeys((found.top("entropy"), min(found.layers["entropy"])))
+    of_layers = [(layer, found.mean("entropy", layer)) for layer in layers]
+    entropies = " and of ".join(f"{entropy:.2f} nats in layer {layer}" for layer, entropy in of_layers)
+    tokens = " and ".join(f"{math.exp(entropy):.1f}" for _, entropy in of_layers)
+    besides = ", NULL apart," if found.layers["null"] else ""
+    return (
+        f"The attention of a head{besides} has an entropy of {entropies}, on average: as much as if it were spread "
+        f"evenly over {tokens} source tokens."
+    )
+
+
+def caveats_of(
+    found: Observations,
+    judged: JudgedFaithfulness | None,
+    *,
+    targets: str,
+    pairs: int,
+    probe_pairs: int | None,
+) -> list[str]:
     """What the findings do not say.
 
     Args:
         found: what was observed.
-        settings: `targets`, `pairs` and `measured` count.
-        probe_pairs: how many pairs a probe was trained on for this report; None for none.
+        judged: how faithful methods are; None where that was not measured.
+        targets: `reference`, or `output` of the model.
+        pairs: how many there are, those with an empty side too.
+        probe_pairs: how many pairs a probe was trained on for this report; None for a probe that was there, or none.
     """
-    given = "that the model itself wrote" if settings["targets"] == "output" else "of the reference"
+    given = "that the model itself wrote" if targets == "output" else "of the reference"
     caveats = [
         f"Every prediction is read given the words {given} before it; what would come after others is not asked."
     ]
+    if left_out := pairs - len(found.pairs):
+        caveats.append(f"Of {_pairs(pairs)} {left_out:,} with a side of no word could not be read.")
     if found.calibrated:
         caveats.append(
             "A contribution says how much the prediction suffers where attention to a token is blurred, as a small "
             "network has learned to tell. It is about attention in one layer, not about everything that the model "
             "knows of a token: the encoder has mixed the tokens before."
         )
-    if probe_pairs is not None:
+    if found.calibrated and not found.is_changed:
+        trained = "" if probe_pairs is None else f" that was trained on {probe_pairs:,} sentence pairs for this report"
         caveats.append(
-            f"The masks are those of a probe that was trained on {probe_pairs:,} sentence pairs for this report; what "
-            "the model writes is unchanged by it. With a few thousand pairs its contributions are a rough guide."
+            f"The masks are those of a probe{trained}; what the model writes is unchanged by it. With a few thousand "
+            "pairs to learn from, its contributions are a rough guide."
         )
-    if settings["measured"]:
+    if judged is not None:
         caveats.append(
-            f"Faithfulness is measured on {settings['measured']} pairs. A sentence with a word taken away is not one "
-            "that the model was trained on, so there is a verdict only where all ways of taking words away agree."
+            f"Faithfulness is measured on {_pairs(len(judged.found.words))}. A sentence with a word taken away is not "
+            "one that the model was trained on, so there is a verdict only where all ways of taking words away agree."
         )
     caveats.append(
         "Intervals are 95 % bootstrap intervals over the sentence pairs of this text. They say nothing about other "
         "texts, nor about the same model trained with another seed."
     )
+    if len(found.pairs) < _FEW_PAIRS:
+        caveats.append(f"This text has {_pairs(len(found.pairs))}: intervals of so few are too narrow. Take more.")
     return caveats
+
+
+def _pairs(count: int) -> str:
+    return f"{count:,} sentence pair{'' if count == 1 else 's'}"
 
 
 def _percent(measured: Measured) -> str:
@@ -162,10 +191,6 @@ def _percent(measured: Measured) -> str:
 def _nats(measured) -> str:
     interval = "" if measured.interval is None else " ({:.2f} to {:.2f})".format(*measured.interval)
     return f"{measured.value:.2f} nats{interval}"
-
-
-def _number(measured: Measured) -> str:
-    return f"{measured.value:.2f}"
 
 
 def _aer(score) -> str:

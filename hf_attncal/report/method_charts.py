@@ -1,26 +1,18 @@
 """Charts of methods of attribution beside each other."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from hf_attncal.alignment.attributions import ScoredMethod
 
+from .chart_parts import bars, cells
 from .contents import Chart
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 
 def errors_by_method(scored: Mapping[str, ScoredMethod]) -> Chart:
     """How near the best source word of each target word comes to gold links, by each method, the nearest first."""
     found = {name: method.mean.test for name, method in scored.items()}
     names = sorted(found, key=lambda name: found[name].aer)
-
-    def draw() -> "Figure":
-        from hf_attncal.analysis.plots import bars
-
-        return bars({"alignment error rate": {"": [(found[name].aer, found[name].interval) for name in names]}}, names)
-
+    panels = {"alignment error rate": {"": [(found[name].aer, found[name].interval) for name in names]}}
     return Chart(
         name="aer_by_method",
         title="How near each method comes to gold links",
@@ -32,10 +24,10 @@ def errors_by_method(scored: Mapping[str, ScoredMethod]) -> Chart:
         ),
         columns=("method", "AER", "low", "high", "precision", "recall"),
         rows=[
-            (name, score.aer, *(score.interval or (None, None)), score.precision, score.recall)
+            (name, *cells(score.aer, score.interval), score.precision, score.recall)
             for name in names
             for score in [found[name]]
         ],
-        draw=draw,
+        draw=bars(panels, names),
         source="Och and Ney, 2003",
     )

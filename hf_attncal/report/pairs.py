@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from hf_attncal.analysis.attribution import attribute
+from hf_attncal.analysis.attribution import METHODS, attribute
 from hf_attncal.analysis.reading import Layers, Reading, TokenPair, read_pairs
 from hf_attncal.analysis.reliability import attention_entropy, attention_is_reliable
 from hf_attncal.data.pharaoh import Link
@@ -14,7 +14,6 @@ from hf_attncal.data.pharaoh import Link
 from .contents import PairView, Weights
 
 WINDOW = 64  # pairs that are held at once
-SIGNED = ("input_x_gradient", "integrated_gradients", "layer_gradient_x_activation", "occlusion")
 
 
 def pair_views(
@@ -52,7 +51,8 @@ def pair_views(
         for index, (pair, weights, notes) in sorted(found.items()):
             for name, of in of_methods.items():
                 scores, null = of[index].scores[None, None].numpy(), of[index].null
-                weights[name] = Weights(scores, None if null is None else null[None, None].numpy(), name in SIGNED)
+                null = None if null is None else null[None, None].numpy()
+                weights[name] = Weights(scores, null, METHODS[name].signed)
             yield PairView(
                 index=start + index,
                 source=texts[0][index],
@@ -72,7 +72,7 @@ def _readings(
 ) -> Iterator[tuple[int, tuple[TokenPair, dict[str, Weights], dict[str, float]]]]:
     """Index -> the pair, weights of all layers and heads, and notes."""
     for pairs, reading in read_pairs(model, tokenizer, sources, targets, batch_size=batch_size, details=True):
-        layers = {"attention": _plain(reading)}
+        layers = {"attention": reading.plain}
         if any(mask is not None for mask in reading.masks):
             if not _same(reading):
                 layers["calibrated"] = reading.attentions
@@ -82,15 +82,9 @@ def _readings(
             yield pair.index, (pair, weights, _notes(reading, row))
 
 
-def _plain(reading: Reading) -> Layers:
-    """The attention before calibration; where nothing calibrates, that which is used."""
-    both = zip(reading.uncalibrated, reading.attentions, strict=True)
-    return tuple(used if plain is None else plain for plain, used in both)
-
-
 def _same(reading: Reading) -> bool:
     """Whether calibration leaves the weights as they are, as in a probe."""
-    both = zip(_plain(reading), reading.attentions, strict=True)
+    both = zip(reading.plain, reading.attentions, strict=True)
     return all(torch.allclose(plain, used, atol=1e-6) for plain, used in both)
 
 
@@ -109,10 +103,8 @@ def _weights(layers: Layers, reading: Reading, row: int) -> Weights:
 def _notes(reading: Reading, row: int) -> dict[str, float]:
     """Means over the target tokens of one pair."""
     steps = reading.target_mask[row]
-    plain = [layer for layer in _plain(reading) if layer is not None]
-    entropy = torch.stack(
-        [attention_entropy(layer[row : row + 1], reading.source_mask[row : row + 1]) for layer in plain]
-    )
+    one = slice(row, row + 1)
+    entropy = torch.stack([attention_entropy(layer[one], reading.source_mask[one]) for layer in reading.plain])
     notes = {"entropy": float(entropy[:, 0][..., steps].mean())}
     if any(mask is not None for mask in reading.masks):
         top = max(number for number, mask in enumerate(reading.masks) if mask is not None)

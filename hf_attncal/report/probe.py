@@ -4,7 +4,20 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from hf_attncal.adapters.tuner import check_adaptable
 from hf_attncal.training.adapter import AdapterConfig, train_adapter
+
+
+def check_can_have_probe(model) -> None:
+    """Refuse a model that no probe can be put into, before text is read for one.
+
+    Raises:
+        ValueError: it; the message says how to do without.
+    """
+    try:
+        check_adaptable(model)
+    except ValueError as error:
+        raise ValueError(f"No probe: {error} To do without one: --no-probe.") from error
 
 
 def train_probe(
@@ -17,7 +30,7 @@ def train_probe(
     minutes: float | None = None,
     seed: int = 1,
 ) -> dict[str, Any]:
-    """Train a probe by the preset of that name (`attncal adapt --preset probe`), or take the same one if it is there.
+    """Train a probe by its preset (`attncal adapt model --preset probe`), or take the same one if it is there.
 
     Args:
         checkpoint: the model: a folder, or its name on the Hub. Its weights stay as they are.

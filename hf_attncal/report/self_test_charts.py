@@ -1,13 +1,10 @@
 """Charts of the self-test: which methods, and which measures of faithfulness, find what was planted."""
 
 from collections.abc import Mapping
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from .chart_parts import bars
 from .contents import Cell, Chart
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 _KINDS = {"links": "links", "copies": "copied words"}
 _REFERENCES = {"by_chance": "(a word drawn at random)", "one_place": "(always the same place)"}
@@ -52,7 +49,7 @@ def planted_accuracy(methods: Mapping[str, Mapping[str, Mapping[str, Any]]], bes
         ),
         columns=["method", *(f"{label}{part}" for label in _KINDS.values() for part in (" (%)", ": low", ": high"))],
         rows=rows,
-        draw=partial(_bars, panels, names),
+        draw=bars(panels, names),
     )
 
 
@@ -95,9 +92,3 @@ def _percent(value: float | None) -> float | None:
 def _bar(score: Mapping[str, Any]) -> tuple[float, tuple[float, float] | None]:
     value, low, high = map(_percent, _bounded(score))
     return value, None if low is None else (low, high)
-
-
-def _bars(panels: dict, labels: list[str]) -> "Figure":
-    from hf_attncal.analysis.plots import bars  # matplotlib, for those who draw
-
-    return bars(panels, labels)

@@ -593,10 +593,19 @@ def test_models_that_are_built_otherwise_are_refused_by_name():
         attribute(decoder, bpe_tokenizer(), SOURCES, TARGETS, "random")
 
 
+@pytest.mark.parametrize("streams", [1, 2])
+def test_discrete_transformers_have_attention_and_occlusion(streams):
+    config = DiscreteTransformerConfig(**sized(bpe_tokenizer()), streams=streams)
+    model = DiscreteTransformerForConditionalGeneration(config)
+    assert {"attention", "occlusion"} <= set(works_on(model))
+    assert not {"alti", "value_norm", "value_zeroing"} & set(works_on(model))
+    for method in works_on(model):
+        assert len(found_by(model, method, **options_of(method))) == len(SOURCES)
+
+
 def test_two_streams_have_no_single_embedding():
     config = DiscreteTransformerConfig(**sized(bpe_tokenizer()), streams=2)
     model = DiscreteTransformerForConditionalGeneration(config)
-    assert {"attention", "occlusion"} <= set(works_on(model))
     with pytest.raises(ValueError, match="two streams has two"):
         attribute(model, bpe_tokenizer(), SOURCES, TARGETS, "input_x_gradient")
 

@@ -98,6 +98,7 @@ def test_a_stock_model_gets_a_probe_that_can_be_kept(attncal, stock, files, recw
     status, again, _ = attncal("analyze", stock, *arguments, *text(files, "source", "target", "gold"))
     assert status == 0
     assert "contributes most" in again
+    assert "The masks are those of a probe; what the model writes is unchanged" in " ".join(again.split())
     assert (probe / "adapter" / "adapter_model.safetensors").stat().st_mtime_ns == before
 
 
@@ -105,7 +106,7 @@ def test_a_stock_model_without_a_probe(attncal, stock, files):
     arguments = [*text(files, "source", "target"), "--no-probe", "--measured", "0", "--device", "cpu"]
     status, out, _ = attncal("analyze", stock, *arguments)
     assert status == 0
-    assert "Attention has an entropy of" in out
+    assert "The attention of a head has an entropy of" in " ".join(out.split())
     assert "was not asked: this model has no masks" in " ".join(out.split())
 
 
@@ -126,7 +127,7 @@ def test_a_stock_model_without_a_probe(attncal, stock, files):
         (["MODEL", "--source", "source", "--target", "many.target"], "must have the same number of lines"),
         (["MODEL", "--source", "source", "--target", "target", "--methods", "attentio"], "got 'attentio'"),
         (["MODEL", "--source", "source", "--target", "target", "--tags", "gold"], "`tags` must be one for each"),
-        (["MODEL", "--source", "many.source", "--target", "many.target", "--gold", "gold"], "has links of"),
+        (["MODEL", "--source", "many.source", "--target", "many.target", "--gold", "gold"], "lines of links for"),
     ],
 )
 def test_bad_input_is_one_line(attncal, gated, files, arguments, problem, monkeypatch):
@@ -145,6 +146,35 @@ def test_a_probe_needs_text_of_its_own(attncal, stock, files):
     status, _, err = attncal("analyze", stock, *QUICK, *text(files, "source", "target", "gold"))
     assert status == 1
     assert "has no masks, and a probe must learn from other text" in err
+
+
+def test_a_line_that_is_too_long_is_named(attncal, gated, files):
+    lines = [SOURCES[0], "the old house " * 40, *SOURCES[2:]]
+    (files / "long").write_text(text_of(lines), encoding="utf-8")
+    for target in (text(files, "target"), []):  # read, or written by the model
+        status, out, err = attncal("analyze", gated, "--source", str(files / "long"), *target)
+        assert (status, out) == (1, "")
+        assert err.startswith("attncal: error: line 2 has ")
+        assert "source tokens, the model takes at most 64. Split it, or leave it out, in all files." in err
+
+
+def test_links_that_count_from_1_are_refused(attncal, gated, files):
+    links = [" ".join(f"{i + 1}-{j + 1}" for i, j in sorted(pair.links)) for pair in PAIRS]
+    (files / "gold").write_text(text_of(links), encoding="utf-8")
+    status, _, err = attncal("analyze", gated, *text(files, "source", "target", "gold"))
+    assert status == 1
+    assert f"{files / 'gold'}: " in err
+    assert "take 1 from each index" in err
+
+
+def test_a_model_that_can_have_no_probe_is_told_so_at_once(attncal, files, tmp_path):
+    *_, our_config, our_model = FAMILIES["marian"]
+    leaky = saved(tmp_path / "leaky", our_model(our_config(**sized(bpe_tokenizer()), leaky=True)))
+    status, _, err = attncal("analyze", leaky, *text(files, "source", "target"))
+    assert status == 1
+    assert "No probe: the model must be a stock one" in err
+    assert "--no-probe" in err
+    assert err.count("\n") == 1
 
 
 def test_a_page_that_cannot_be_written_leaves_nothing(attncal, gated, files):

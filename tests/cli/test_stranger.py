@@ -31,6 +31,8 @@ GIVEN = {
     "--test-source text --test-target other --test-gold links --config settings --tokenizer model --init-from model "
     "--output new",
     "data": "multi30k --from folder --output new",
+    "analyze": "model --source text --target other --gold links --tags text --probe-source text --probe-target other "
+    "--probe new --figures figures --report new.html",
     "align select": "model --source text --target text --gold links --output folder",
     "align run": "model --source text --target text --output new",
     "align run --input": "model --input pairs",
@@ -65,7 +67,7 @@ def mistakes() -> list[tuple[str, str, str]]:
             else:
                 action, position = positionals[position], position + 1
             kinds = wrong[action.metavar]
-            if action.metavar == "FILE" and option in ("--output", "--alignments"):
+            if action.metavar == "FILE" and option in ("--output", "--alignments", "--report"):
                 kinds = ("folder", "nothing/new")
             for bad in kinds:
                 found.append((" ".join(words), shlex.join([*given[:place], bad, *given[place + 1 :]]), bad))

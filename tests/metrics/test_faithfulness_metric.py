@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from hf_attncal.metrics.faithfulness import faithfulness, kendall_tau, operator_agreement
+from hf_attncal.metrics.faithfulness import FEWEST_PAIRS, faithfulness, kendall_tau, operator_agreement
 
 OPERATORS, MEASURES = ("replace", "hide", "unk"), ("comprehensiveness", "sufficiency")
 
@@ -65,6 +65,14 @@ def test_a_verdict_needs_all_operators(first, second, better, measure):
     assert verdict.better == better
     assert tuple(verdict.by_operator) == OPERATORS
     assert verdict.circular == ()
+
+
+def test_a_verdict_needs_some_pairs():
+    """That few of them all say the same is no rare chance; one pair has an interval without any width."""
+    falls = falls_of({"first": [9.0] * 3, "second": [0.0] * 3})
+    for pairs, better in ((1, None), (FEWEST_PAIRS - 1, None), (FEWEST_PAIRS, "first")):
+        found = faithfulness(falls[:pairs], OPERATORS, MEASURES, targets="reference")
+        assert found.verdict("first", "second").better == better
 
 
 def test_operators_that_are_circular_for_a_method_have_no_say():

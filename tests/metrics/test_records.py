@@ -121,3 +121,13 @@ except OSError as error:
     assert done.stdout == f"[Errno {errno.EFBIG}] File too large: '{path}'\n"
     assert json.loads(path.read_text()) == {"old": 1}
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_pipe_is_written_to_and_not_replaced(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with subprocess.Popen(["cat", str(pipe)], stdout=subprocess.PIPE) as reader:
+        records.write_text("whole", pipe)
+        assert reader.communicate(timeout=10)[0] == b"whole"
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+    assert list(tmp_path.iterdir()) == [pipe]

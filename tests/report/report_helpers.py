@@ -1,4 +1,4 @@
-"""Small reports to write, and the weights of a page unpacked again."""
+"""Small reports to write, faithfulness that is made up, and the weights of a page unpacked again."""
 
 import base64
 import json
@@ -8,7 +8,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from hf_attncal.analysis.faithfulness import measures
+from hf_attncal.metrics.faithfulness import faithfulness
 from hf_attncal.report.contents import Chart, PairView, Report, Section, Weights
+from hf_attncal.report.faithfulness import JudgedFaithfulness
 
 # What must stay text wherever it comes from.
 HOSTILE = "</script><script>alert(1)</script> \"quotes' <!-- </style> </noscript> <b>&amp;</b> {{7*7}} ]]>"
@@ -83,3 +86,14 @@ def pairs_of(html: str) -> list[tuple[dict, bytes]]:
     """What a page knows of its pairs, and their weights."""
     block = r'<script type="application/json" class="pair">(.*?)</script><script type="text/plain">(.*?)</script>'
     return [(json.loads(known), base64.b64decode(data)) for known, data in re.findall(block, html)]
+
+
+def made_up_judged(
+    means: dict[str, float], pairs: int = 40, operators=("replace", "hide", "unk"), noise: float = 0.3
+) -> JudgedFaithfulness:
+    """Methods whose falls are around a mean by every measure and operator."""
+    generator = np.random.default_rng(0)
+    shape = len(operators), len(measures((1,), False)), 3
+    falls = [{name: mean + noise * generator.normal(size=shape) for name, mean in means.items()} for _ in range(pairs)]
+    found = faithfulness(falls, operators, measures((1,), False), targets="output", bootstrap=100)
+    return JudgedFaithfulness(found, {})

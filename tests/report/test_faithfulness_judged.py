@@ -5,6 +5,7 @@ import re
 
 import numpy as np
 import pytest
+from report_helpers import made_up_judged
 from seq2seq_helpers import SOURCES, TARGETS, bpe_tokenizer, text_model
 
 from hf_attncal.analysis.attribution import attribute, word_scores
@@ -31,15 +32,6 @@ def scores(model) -> dict[str, list]:
 @pytest.fixture(scope="module")
 def judged(model, scores) -> JudgedFaithfulness:
     return judge_faithfulness(model, bpe_tokenizer(), SOURCES, TARGETS, scores, kind="reference", **OPTIONS)
-
-
-def made_up(means: dict[str, float], pairs: int = 40, operators=OPERATORS, noise: float = 0.3) -> JudgedFaithfulness:
-    """Methods whose falls are around a mean by every measure and operator."""
-    generator = np.random.default_rng(0)
-    shape = len(operators), len(measures((1,), False)), 3
-    falls = [{name: mean + noise * generator.normal(size=shape) for name, mean in means.items()} for _ in range(pairs)]
-    found = faithfulness(falls, operators, measures((1,), False), targets="output", bootstrap=100)
-    return JudgedFaithfulness(found, {})
 
 
 # ---- one call ----
@@ -87,7 +79,7 @@ def test_a_kind_that_there_is_not_is_refused(model, scores):
 
 
 def test_what_no_verdict_speaks_against_is_unbeaten():
-    judged = made_up({"attention": 1.0, "alti": 2.0, "rollout": 2.0, "random": 0.0})
+    judged = made_up_judged({"attention": 1.0, "alti": 2.0, "rollout": 2.0, "random": 0.0})
     assert set(judged.unbeaten()) == {"alti", "rollout"}
     assert judged.unbeaten("sufficiency") == ["random"]  # there the lower is the better
     assert judged.ranking("sufficiency") == judged.ranking()[::-1]
@@ -97,7 +89,7 @@ def test_what_no_verdict_speaks_against_is_unbeaten():
 
 
 def test_the_best_other_one_is_found_on_half_of_the_pairs_and_compared_on_the_rest():
-    judged = made_up({"attention": 1.0, "alti": 1.5, "rollout": 0.5, "occlusion": 9.0})
+    judged = made_up_judged({"attention": 1.0, "alti": 1.5, "rollout": 0.5, "occlusion": 9.0})
     best, verdict = judged.against_best("attention")
     assert (best, verdict.better) == ("alti", "alti")
     assert judged.against_best("attention", without=())[0] == "occlusion"
@@ -113,8 +105,8 @@ def test_the_best_other_one_is_found_on_half_of_the_pairs_and_compared_on_the_re
 
 
 def test_there_is_no_best_other_one_without_another_one_or_pairs():
-    assert made_up({"attention": 1.0, "occlusion": 2.0}).against_best("attention") is None
-    assert made_up({"attention": 1.0, "alti": 2.0}, pairs=1).against_best("attention") is None
+    assert made_up_judged({"attention": 1.0, "occlusion": 2.0}).against_best("attention") is None
+    assert made_up_judged({"attention": 1.0, "alti": 2.0}, pairs=1).against_best("attention") is None
 
 
 def test_all_of_it_is_json(judged):

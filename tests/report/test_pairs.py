@@ -8,11 +8,11 @@ import torch
 from helpers import FAMILIES
 from seq2seq_helpers import SOURCES, TARGETS, bpe_tokenizer, randomized, sized
 
-from hf_attncal.analysis.attribution import attribute
+from hf_attncal.analysis.attribution import METHODS, attribute
 from hf_attncal.analysis.reading import read_pairs
 from hf_attncal.analysis.reliability import reliability_level
 from hf_attncal.report import pairs
-from hf_attncal.report.pairs import SIGNED, pair_views
+from hf_attncal.report.pairs import pair_views
 
 METHOD = {"occlusion": {}, "alti": {}}
 SWITCHES = {"gated": {"calibration": "gated"}, "leaky": {"leaky": True}, "probe": {"calibration": "annealed"}}
@@ -37,8 +37,7 @@ def test_weights_are_those_of_the_analysis(family, kind):
     assert list(found) == sorted(found) == list(range(len(SOURCES)))
     for read, reading in read_pairs(model, bpe_tokenizer(), SOURCES, TARGETS, batch_size=1, details=True):
         (pair,), view = read, found[read[0].index]
-        both = zip(reading.uncalibrated, reading.attentions, strict=True)
-        expected = {"attention": [a if a is not None else b for a, b in both]}
+        expected = {"attention": reading.plain}
         if any(mask is not None for mask in reading.masks):
             expected |= {"calibrated": reading.attentions, "contribution": reading.contributions}
         for name, layers in expected.items():
@@ -60,7 +59,7 @@ def test_methods_are_those_of_attribute(family):
         alone = {one.index: one for one in attribute(model, bpe_tokenizer(), SOURCES, TARGETS, name, **options)}
         for view in views(model):
             np.testing.assert_allclose(view.weights[name].values[0, 0], alone[view.index].scores, atol=1e-6)
-            assert view.weights[name].signed == (name in SIGNED)
+            assert view.weights[name].signed == METHODS[name].signed == (name == "occlusion")
 
 
 def test_windows_and_batches_change_nothing(family, monkeypatch):

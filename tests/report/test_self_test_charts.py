@@ -1,7 +1,8 @@
-"""Charts of the self-test, from made-up results."""
+"""Charts and report of the self-test, from made-up results."""
 
 import pytest
 
+from hf_attncal.report import self_test
 from hf_attncal.report.self_test_charts import self_test_charts
 
 
@@ -61,3 +62,18 @@ def test_without_intervals_there_are_none():
     chart, _ = self_test_charts({**FOUND, "methods": methods})
     assert chart.rows[0][1:4] == [80, None, None]
     assert chart.draw().axes
+
+
+def test_the_report_says_who_found_what(monkeypatch, tmp_path):
+    methods = {**FOUND["methods"], "random": {"links": score(0.2), "copies": score(0.2)}}
+    asked = {}
+    monkeypatch.setattr(
+        self_test, "run_self_test", lambda folder, **options: asked.update(options) or {**FOUND, "methods": methods}
+    )
+    report = self_test.self_test_report(tmp_path, seed=7, steps=3)
+    assert (asked["seed"], asked["steps"]) == (7, 3)
+    assert report.summary[0].startswith("alti is the best on other sentences")
+    assert "80.0 % (70.0 to 90.0) of the target words here, a random word is one for 20.0 %" in report.summary[0]
+    assert "alti 80, attention 50, random 20 (percent)" in report.summary[1]
+    assert report.summary[2] == "Of 2 measures of faithfulness 1 can tell the truth from random scores."
+    assert report.record["config"]["seed"] == 7

@@ -87,11 +87,12 @@ class Method(ABC):
     """A method with its options, which are its fields; a subclass for each.
 
     `scores` runs with the model in evaluation mode, with gradients where `differentiates`, and with self-attentions
-    that form their weights where `reads_self_attention`.
+    that form their weights where `reads_self_attention`. They may be below 0 where `signed`.
     """
 
     differentiates: ClassVar[bool] = False
     reads_self_attention: ClassVar[bool] = False
+    signed: ClassVar[bool] = False
 
     @classmethod  # noqa: B027
     def check_model(cls, model) -> None:

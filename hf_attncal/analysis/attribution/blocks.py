@@ -120,7 +120,8 @@ def check_blocks(model) -> None:
     """Raises ValueError unless all layers are built as in BART and Marian."""
     for stack in (model.get_encoder(), model.get_decoder()):
         layers = getattr(stack, "layers", None)
-        if not layers or not all(map(_is_known, layers)):
+        # A Discrete Transformer routes values between two streams, or chooses one of them: there are no weights.
+        if not layers or not all(map(_is_known, layers)) or hasattr(model.config, "streams"):
             raise ValueError(
                 "it takes layers apart that are built as in Marian, BART, mBART or M2M100, and those of model type "
                 f"{model.config.model_type!r} are not"

@@ -39,6 +39,7 @@ class InputXGradient(Method):
     norm: bool = False
     prefix: bool = False
     differentiates = True
+    signed = True
 
     @classmethod
     def check_model(cls, model) -> None:
@@ -112,6 +113,7 @@ class LayerGradientXActivation(Method):
     layer: int | None = None
     norm: bool = False
     differentiates = True
+    signed = True
 
     @classmethod
     def check_model(cls, model) -> None:

@@ -101,6 +101,7 @@ class Occlusion(Method):
     by: int | None = None
     unit: str = "word"
     prefix: bool = False
+    signed = True
 
     def __post_init__(self):
         if self.unit not in ("word", "token"):

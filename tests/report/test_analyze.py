@@ -1,0 +1,60 @@
+"""The whole analysis of a model: what must not change its numbers does not, and what cannot be read is left out."""
+
+import numpy as np
+import pytest
+from seq2seq_helpers import PAIRS, SOURCES, TARGETS, bpe_tokenizer, text_model
+
+from hf_attncal.data.pharaoh import GoldAlignment
+from hf_attncal.report.analyze import Corpus, analyze
+
+TAGS = [["capital" if word[0].isupper() else "small" for word in target.split()] for target in TARGETS]
+GOLD = [GoldAlignment(pair.links, pair.links) for pair in PAIRS]
+NO_LINKS = GoldAlignment(frozenset(), frozenset())
+CORPUS = Corpus(SOURCES, TARGETS, gold=GOLD, tags=TAGS)
+OPTIONS = {"title": "x", "methods": ["attention", "contribution", "random"], "bootstrap": 0, "browsed": 0}
+
+
+def rows_of(corpus: Corpus, **options) -> dict[str, list]:
+    """Chart -> rows. Without intervals: the resamples are those of pairs in their order."""
+    report = analyze(text_model("marian", "ours"), bpe_tokenizer(), corpus, **OPTIONS | options)
+    return {chart.name: chart.rows for section in report.sections for chart in section.charts}
+
+
+@pytest.fixture(scope="module")
+def expected():
+    return rows_of(CORPUS)
+
+
+@pytest.mark.parametrize("changed", ["batches", "order", "pairs without words"])
+def test_charts_depend_on_the_pairs_alone(expected, changed):
+    found = {
+        "batches": lambda: rows_of(CORPUS, batch_size=5),
+        "order": lambda: rows_of(Corpus(SOURCES[::-1], TARGETS[::-1], gold=GOLD[::-1], tags=TAGS[::-1])),
+        "pairs without words": lambda: rows_of(
+            Corpus(
+                [" ", *SOURCES],
+                ["", *TARGETS],
+                gold=[NO_LINKS, *GOLD],
+                tags=[[], *TAGS],
+            ),
+            measured=len(SOURCES),
+        ),
+    }[changed]()
+    assert found.keys() == expected.keys()
+    assert {"aer_by_method", "aer_by_tag", "comprehensiveness", "reliability_by_layer"} <= found.keys()
+    for name, rows in expected.items():
+        assert len(found[name]) == len(rows)
+        for row, other in zip(rows, found[name], strict=True):
+            for cell, same in zip(row, other, strict=True):
+                if isinstance(cell, float):
+                    np.testing.assert_allclose(same, cell, rtol=1e-6, atol=1e-9, err_msg=f"{name} {row}")
+                else:
+                    assert same == cell
+
+
+def test_the_rest_of_a_text_knows_its_lines():
+    rest = CORPUS.rest(2)
+    assert (rest.start, rest.sources, rest.gold, rest.tags) == (2, SOURCES[2:], GOLD[2:], TAGS[2:])
+    assert rest.first(1).start == 2
+    assert rest.too_long(0, "source", 9, 8).startswith("line 3 has 9 source tokens")
+    assert Corpus(["a", " ", "b"], ["c", "d", "e"]).with_words(5).sources == ["a", "b"]
