@@ -8,6 +8,8 @@ ratios and their extremes.
 import argparse
 import gc
 import random
+import re
+import resource
 import statistics
 import time
 from collections.abc import Callable, Collection
@@ -178,6 +180,14 @@ def release(args: argparse.Namespace) -> None:
     gc.collect()
     if torch.device(args.device).type == "cuda":
         torch.cuda.empty_cache()
+
+
+def peak_resident() -> int:
+    """Bytes that this process has had resident at its peak."""
+    status = Path("/proc/self/status")
+    if status.exists():  # `getrusage` would begin with the peak of the process that started this one
+        return int(re.search(r"VmHWM:\s*(\d+) kB", status.read_text())[1]) * 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def record(benchmark: str, args: argparse.Namespace, **settings: Any) -> dict[str, Any]:

@@ -12,12 +12,9 @@ activations. On a GPU it is the allocator's peak; on a CPU the growth of a fresh
 import argparse
 import json
 import os
-import re
-import resource
 import subprocess
 import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import common
 import torch
@@ -85,20 +82,13 @@ def peak_memory(args: argparse.Namespace, variant: str) -> int:
 
 def resident_growth(args: argparse.Namespace, variant: str) -> int:
     """Bytes by which the peak resident set of this process grows while `variant` is built and trained."""
-
-    def peak() -> int:
-        status = Path("/proc/self/status")
-        if status.exists():  # `getrusage` would begin with the peak of the process that started this one
-            return int(re.search(r"VmHWM:\s*(\d+) kB", status.read_text())[1]) * 1024
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-
     matrix = torch.ones(256, 256, requires_grad=True)
     (matrix @ matrix).sum().backward()  # what the libraries allocate once is not the model's
-    before = peak()
+    before = common.peak_resident()
     step = training_step(args, build(args, variant))
     for _ in range(3):
         step()
-    return peak() - before
+    return common.peak_resident() - before
 
 
 def breakdown(args: argparse.Namespace, step: Callable[[], None], steps: int = 3) -> dict[str, dict[str, float]]:

@@ -1,13 +1,14 @@
 """The tables of methods of attribution: on gold links, by what their words are worth to a model, on planted links."""
 
 import statistics
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from committed import mean_and_spread, read_all, table
 from headlines import PAIRS, by_setting
 
 OPERATORS = ("replace", "hide", "unk", "delete")
 AREAS = ("comprehensiveness", "sufficiency")
+LEAST_WORDS = 50  # of a part of speech
 
 
 def _methods(runs: Iterator[dict]) -> list[str]:
@@ -161,7 +162,92 @@ def stack() -> str:
     return table(header, rows)
 
 
+# ---- attention over a corpus ----
+
+
+def _of_charts(runs, chart: str, column: str, key: Callable[[dict], bool]) -> list[float]:
+    """The number in a column of a chart's table, of each run, in the row that fits."""
+    found = []
+    for run in runs:
+        table_of = run["charts"].get(chart)
+        rows = [dict(zip(table_of["columns"], row, strict=True)) for row in table_of["rows"]] if table_of else []
+        found += [row[column] for row in rows if key(row) and row[column] is not None]
+    return found
+
+
+def observations() -> str:
+    """What attention is like in each layer, and what calibration changes: Tables V and VI of Lu et al. and more."""
+    rows = []
+    columns = {
+        "reliability": ("reliability_by_layer", "reliability level"),
+        "entropy": ("entropy_by_layer", "entropy of heads (nats)"),
+        "divergence": ("change_by_layer", "divergence (nats)"),
+        "change of entropy": ("change_by_layer", "change of entropy (nats)"),
+        "share that moves": ("change_by_layer", "share that moves"),
+    }
+    for (corpus, setting), runs in by_setting("analysis/observations_*", "corpus").items():
+        layers = {row[0] for run in runs.values() for row in run["charts"]["entropy_by_layer"]["rows"]}
+        for layer in sorted(layers):
+            cells = []
+            for name, (chart, column) in columns.items():
+                values = _of_charts(runs.values(), chart, column, lambda row, layer=layer: row["layer"] == layer)
+                digits = 4 if name == "divergence" else 3
+                cells.append(f"{statistics.fmean(values):.{digits}f}" if values else "-")
+            rows.append([f"{corpus}, {setting}{_seeds(runs)}, layer {layer}", *cells])
+    return table(["mean over seeds", *columns], rows)
+
+
+def observed() -> str:
+    """The numbers behind the paper's observations, in the top layer: the mean over seeds, and each."""
+    rows = []
+    for (corpus, setting), runs in by_setting("analysis/observations_*", "corpus").items():
+        told = [run["paper"] for run in runs.values() if "paper" in run]
+        if told:
+            values = {name: [of[name]["value"] for of in told] for name in told[0]}
+            digits = {name: 4 if name == "spread_changes_more" else 3 for name in values}
+            cells = [f"{mean_and_spread(of, digits=digits[name])}" for name, of in values.items()]
+            rows.append([f"{corpus}, {setting}", *cells])
+    header = [
+        "top layer",
+        "reliability",
+        "of sharp attention",
+        "above the first layer",
+        "spread changes more by (nats)",
+    ]
+    return table(header, rows)
+
+
+def observed_tags() -> str:
+    """Reliability in the top layer by part of speech of the target word (Fig. 3): the mean over seeds."""
+    found = {
+        setting: runs
+        for (corpus, setting), runs in by_setting("analysis/observations_*", "corpus").items()
+        if corpus == "multi30k" and any("reliability_by_tag" in run["charts"] for run in runs.values())
+    }
+    tags = {
+        row[0]
+        for runs in found.values()
+        for run in runs.values()
+        for row in run["charts"]["reliability_by_tag"]["rows"]
+        if row[1] >= LEAST_WORDS
+    }
+    rows = []
+    for tag in tags:
+        cells = []
+        for runs in found.values():
+            values = _of_charts(
+                runs.values(), "reliability_by_tag", "reliability level", lambda row, tag=tag: row["tag"] == tag
+            )
+            cells.append(f"{statistics.fmean(values):.3f}" if values else "-")
+        rows.append([tag, *cells])
+    rows.sort(key=lambda row: row[1], reverse=True)
+    return table(["reliability", *(f"{setting}{_seeds(runs)}" for setting, runs in found.items())], rows)
+
+
 ANALYSIS_TABLES = {
+    "observations": observations,
+    "observed": observed,
+    "observed-tags": observed_tags,
     **{f"gold-{short}": (lambda pair=pair: gold(pair)) for pair, short in PAIRS.items()},
     "faithfulness-reference": lambda: faithfulness("reference"),
     "faithfulness-output": lambda: faithfulness("output"),

@@ -1,0 +1,80 @@
+"""Models that are trained out: who is compared with whom, what becomes of it, and tags by way of links."""
+
+import importlib
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def experiment(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "experiments"))
+    return importlib.import_module
+
+
+def trained(folder, seed, **translations):
+    folder.mkdir(parents=True)
+    config = {"training": {"seed": seed}, "evaluation": {"bleu_tokenize": "none"}}
+    (folder / "results.json").write_text(json.dumps({"config": config}), encoding="utf-8")
+    for split, lines in translations.items():
+        (folder / f"{split}.hypotheses.txt").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return folder
+
+
+def test_each_model_is_compared_with_the_baseline_of_its_seed(experiment, tmp_path):
+    good = [f"a dog number {n} runs over the hill" for n in range(8)]
+    bad = [line.replace("dog", "cat") for line in good]
+    folders = {
+        "baseline=1": trained(tmp_path / "b1", 1, dev=bad, test=good),
+        "baseline=2": trained(tmp_path / "b2", 2, dev=good, test=good),
+        "gated=1": trained(tmp_path / "g1", 1, dev=good, test=bad),
+        "leaky=3": trained(tmp_path / "l3", 3, dev=good, test=good),  # without a baseline
+    }
+    models = experiment("frozen").read_models([f"{name[:-2]}={folder}" for name, folder in folders.items()])
+    found = experiment("converged").paired(models, {"dev": good, "test": good})
+    assert list(found) == ["gated_seed1"]
+    assert found["gated_seed1"]["dev"]["score"] == pytest.approx(100)
+    assert found["gated_seed1"]["dev"]["minus_baseline"] > 0 > found["gated_seed1"]["test"]["minus_baseline"]
+    assert "bs:1000" in found["gated_seed1"]["dev"]["signature"]
+
+
+def test_gains_by_size_are_of_the_same_seeds(experiment, monkeypatch, tmp_path):
+    for module in ("committed", "tables_converged"):
+        monkeypatch.setattr(experiment(module), "RESULTS", tmp_path, raising=False)
+    folder = tmp_path / "converged" / "multi30k_5000"
+    folder.mkdir(parents=True)
+    for name, seed, bleu in (("baseline", 1, 20.0), ("baseline", 2, 22.0), ("gated", 2, 23.5), ("gated", 3, 90.0)):
+        run = {"config": {"training": {"seed": seed}}, "test": {"bleu": bleu}}
+        (folder / f"{name}_seed{seed}.json").write_text(json.dumps(run), encoding="utf-8")
+    table = experiment("tables_converged").by_size()
+    (row,) = [line for line in table.splitlines() if line.startswith("| 5,000")]
+    assert "21.00 ± 1.00 (2 seeds)" in row
+    assert "+1.50 (+1.5)" in row
+    assert "29,000" not in table
+
+
+def test_words_without_a_tagger_have_the_tag_of_their_link(experiment):
+    module = experiment("parts_of_speech")
+    tagger = module.Tagger([("The", "determiner"), ("house", "noun"), ("walked", "verb"), ("the", "determiner")])
+    assert [tagger.tag(word) for word in ("the", "house", "talked", ",")] == [
+        "determiner",
+        "noun",
+        "verb",
+        "punctuation",
+    ]
+
+    def align(pairs):
+        for source, target in pairs:
+            links, scores = ((0, 0), (1, 0), (1, 1)), (0.9, 0.2, 0.7)
+            yield SimpleNamespace(source=source.split(), target=target.split(), links=links, scores=scores)
+
+    aligner = SimpleNamespace(align=align)
+    found = module.projected(tagger, aligner, ["the house"], ["das Haus hier ."])
+    assert found == [["determiner", "noun", "none", "punctuation"]]
+    assert module.coarse("NNS") == "noun"
+    assert module.coarse("PRP$") == "pronoun"
+    assert module.coarse("FW") == "other"
