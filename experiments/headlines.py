@@ -407,10 +407,10 @@ def _planted(run: dict, method: str) -> dict:
 def gold_attribution() -> Iterator[dict]:
     """AER of methods of attribution on gold links: in the layer and head that dev chose, and of all of them."""
     for (pair, setting), runs in by_setting("analysis/gold_*", "pair").items():
-        for method, suffix in product(_in_all(runs, "methods"), ("", "_mean")):
-            keys = ("methods", method, "mean" if suffix else "chosen", "test")
+        for method, reading in product(_in_all(runs, "methods"), ("", "/mean")):
+            keys = ("methods", method, "mean" if reading else "chosen", "test")
             scored = {at(file, *keys, "aer"): _follow(run, keys) for file, run in runs.items()}
-            yield percentage(f"analysis/gold/{pair}/{setting}/{method}/test_aer{suffix}", scored, seeds=seeds_of(runs))
+            yield percentage(f"analysis/gold/{pair}/{setting}/{method}{reading}/test_aer", scored, seeds=seeds_of(runs))
 
 
 def faithfulness() -> Iterator[dict]:

@@ -60,11 +60,11 @@ def test_gold_links(tables, results, analysis):
     assert figures(tables, "analysis/gold/wpt03-enfr/gated/") == pytest.approx(
         {
             "attention/test_aer": 30,
-            "attention/test_aer_mean": 40,
+            "attention/mean/test_aer": 40,
             "alti/test_aer": 20,
-            "alti/test_aer_mean": 20,
+            "alti/mean/test_aer": 20,
             "contribution/test_aer": 10,
-            "contribution/test_aer_mean": 50,
+            "contribution/mean/test_aer": 50,
         }
     )
 
