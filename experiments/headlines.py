@@ -410,7 +410,8 @@ def gold_attribution() -> Iterator[dict]:
         for method, reading in product(_in_all(runs, "methods"), ("", "/mean")):
             keys = ("methods", method, "mean" if reading else "chosen", "test")
             scored = {at(file, *keys, "aer"): _follow(run, keys) for file, run in runs.items()}
-            yield percentage(f"analysis/gold/{pair}/{setting}/{method}{reading}/test_aer", scored, seeds=seeds_of(runs))
+            name = f"analysis/gold/{pair}/{setting}/{method}{reading}/test_aer"
+            yield percentage(name, scored, seeds=seeds_of(runs))
 
 
 def faithfulness() -> Iterator[dict]:
