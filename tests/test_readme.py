@@ -69,7 +69,8 @@ def test_readme(work_through):
     work_through(ROOT / "README.md", "model", "adapter", "aligner", "pairs.html")
     assert len(Path("translations.txt").read_text().splitlines()) == len(Path("source.txt").read_text().splitlines())
     assert len(Path("links.txt").read_text().splitlines()) == len(Path("source.txt").read_text().splitlines())
-    assert Path("heat_map.png").stat().st_size > 1000
+    assert Path("report.html").stat().st_size > 10_000
+    assert Path("figures", "reliability_by_layer.png").stat().st_size > 1000
 
 
 def test_readme_is_short_and_names_the_wheel_of_this_version():
