@@ -11,6 +11,7 @@ from .aligner import WordAligner
 from .generated import GeneratedAlignment, align_generated
 from .links import argmax_links
 from .merging import WordAlignment
+from .probabilities import LinkProbabilities
 from .selection import select_attention
 from .seq2seq import Seq2SeqAttention, seq2seq_weights
 from .sources import Weights, WeightSource
@@ -22,6 +23,7 @@ __all__ = [
     "AlignmentScore",
     "GeneratedAlignment",
     "GoldAlignment",
+    "LinkProbabilities",
     "Seq2SeqAttention",
     "WeightSource",
     "Weights",

@@ -79,7 +79,12 @@ def add_run(actions: argparse._SubParsersAction) -> None:
         "json: one object a line, with words, links, scores, NULL probabilities and the score of the pair; html: one "
         "page with a picture of each pair, which needs no other file",
     )
-    files.add_argument("--scores", action="store_true", help="pharaoh, words: write `i-j:score`, with four decimals")
+    files.add_argument(
+        "--scores",
+        action="store_true",
+        help="pharaoh, words: write `i-j:score`, with four decimals; the probability that the link is right if MODEL "
+        "was calibrated (`attncal align calibrate`)",
+    )
     files.add_argument(
         "--null",
         action="store_true",
@@ -91,13 +96,22 @@ def add_run(actions: argparse._SubParsersAction) -> None:
         "--threshold",
         type=between(0, 1),
         metavar="TAU",
-        help="a link must score above this; without it, the checkpoint's own",
+        help="a link must score above this, as the model has scores, calibrated or not; without it, the checkpoint's "
+        "own",
     )
     links.add_argument(
         "--symmetrize",
         choices=_SYMMETRIZATIONS,
         metavar="NAME",
         help=f"how two directions are merged: {', '.join(_SYMMETRIZATIONS)}; without it, the checkpoint's own",
+    )
+    links.add_argument(
+        "--least-probability",
+        type=between(0, 1),
+        help="leave out links that are less likely to be right; MODEL must be calibrated; without it, none",
+    )
+    links.add_argument(
+        "--raw-scores", action="store_true", help="scores as the model has them, though it was calibrated"
     )
     attention = parser.add_argument_group("what to read of an encoder-decoder; without them, what was saved with it")
     attention.add_argument("--layer", type=int, help="decoder layer from 0; a negative one counts from the top")
@@ -172,13 +186,20 @@ def load_aligner(options: argparse.Namespace):
         CommandError: the checkpoint cannot be loaded or is of another kind, or the options do not suit it.
     """
     aligner = open_aligner(options.model, options)
+    if options.raw_scores:
+        aligner.probabilities = None
     names = ("layer", "heads", "shift", "source_prefix", "weights")
     chosen = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
     try:
         if chosen:
             aligner.source.choose(**chosen)
         # Options that do not suit the model shall not be blamed on the first line of the input.
-        aligner.check(threshold=options.threshold, symmetrize=options.symmetrize, null=options.null)
+        aligner.check(
+            threshold=options.threshold,
+            symmetrize=options.symmetrize,
+            least_probability=options.least_probability,
+            null=options.null,
+        )
     except ValueError as error:
         raise CommandError(f"{options.model} cannot be used with these options: {error}") from error
     return aligner
@@ -241,6 +262,7 @@ def align_stream(
             pairs,
             threshold=options.threshold,
             symmetrize=options.symmetrize,
+            least_probability=options.least_probability,
             batch_size=options.batch_size,
             batch_tokens=options.batch_tokens,
         )
