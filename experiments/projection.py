@@ -26,6 +26,7 @@ from hf_attncal.alignment.markup import parse_markup, project_markup
 from hf_attncal.alignment.projection import Span, project_spans, project_tags
 from hf_attncal.data.synthetic.english_german import AlignedPair, generate_split, write_pairs
 from hf_attncal.metrics import records
+from hf_attncal.metrics.base import Metric, ratio
 from hf_attncal.training.word_alignment import AlignerConfig, train_aligner
 
 SEEDS = (1, 2, 3)
@@ -33,6 +34,8 @@ TRAIN, TEST = 20_000, 1_000
 TAGS = 10
 LONGEST = 5  # words of a phrase
 SPANS = 2  # of a pair, at most
+ACCURACY = Metric("ProjectionAccuracy", ratio)
+UNITS = {"tags": "target word", "spans": "span, both ends", "markup": "element, both ends"}
 Phrase = tuple[Span, tuple[int, int]]  # source words, and the target words that they are
 
 
@@ -101,7 +104,7 @@ def elements_of(text: str) -> dict[str, tuple[int, int]]:
 
 def accuracies(
     pairs: Sequence[AlignedPair], links: Sequence[tuple[tuple, tuple | None]], seed: int
-) -> dict[str, float]:
+) -> dict[str, dict]:
     """The share of words, spans and elements that are where they are true.
 
     Args:
@@ -124,8 +127,14 @@ def accuracies(
         marked, true_elements = planted_markup(pair, generator)
         elements = elements_of(project_markup(marked, " ".join(pair.target), found, scores).text)
         right["markup"] += [elements[name] == true for name, true in true_elements.items()]
-    counted = {name: len(values) for name, values in right.items()}
-    return {name: sum(values) / len(values) for name, values in right.items()} | {"counted": counted}
+    return {
+        name: {
+            "accuracy": sum(values) / len(values),
+            "count": len(values),
+            "signature": ACCURACY.signature(unit=UNITS[name], pairs=str(len(pairs))),
+        }
+        for name, values in right.items()
+    }
 
 
 def trained(pairs: Sequence[AlignedPair]) -> WordAligner:

@@ -34,6 +34,7 @@ from tables_converged import CONVERGED_TABLES
 from tables_copying import COPYING_TABLES
 from tables_discrete import DISCRETE
 from tables_recurrent import RECURRENT_TABLES
+from tables_uses import USES_TABLES
 
 from hf_attncal.metrics import records
 
@@ -515,6 +516,7 @@ TABLES: dict[str, Callable[[], str]] = {
     **COPYING_TABLES,
     **CONVERGED_TABLES,
     **ANALYSIS_TABLES,
+    **USES_TABLES,
     "adapters": lambda: adapters("adapters/multi30k"),
     "adapters-wpt03": lambda: adapters("adapters/wpt03", ("probe", "fixed", "gated", "leaky", "lora")),
     "adapter-attention": adapter_attention,

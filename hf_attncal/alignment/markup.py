@@ -72,6 +72,41 @@ def parse_markup(text: str) -> MarkedText:
     Raises:
         ValueError: a tag that is not whole, that ends what was not begun, or that is not ended.
     """
+    plain, tags = _plain_and_tags(text)
+    words = [match.span() for match in _WORD.finditer(plain)]
+    opened = [(Element(""), "", 0)]  # with the name and the place of the begin tag
+    inside = []
+    for tag, offset in tags:
+        before = sum(end <= offset for _, end in words)  # words that end before the tag
+        within = before < len(words) and words[before][0] < offset
+        if within:
+            inside.append(tag[0])
+        if tag["end"]:
+            element, name, begun = opened.pop()
+            if tag["name"] != name:
+                told = f"`<{name}>` is to be ended first" if name else "nothing is to be ended"
+                raise ValueError(f"{tag[0]!r} ends what was not begun: {told}.")
+            element.start += within and begun == offset  # nothing is between the tags: they are behind the word
+            element.end, element.stop = tag[0], max(element.start, before + within)
+            element.touches = element.touches and element.start == element.stop
+            continue
+        empty = not tag["name"] or tag["rest"].endswith("/") or tag["name"].lower() in _VOID
+        start = before + (within and empty)
+        touched = before > 0 and words[before - 1][1] == offset
+        touching = before < len(words) and words[before][0] == offset
+        element = Element(tag[0], start=start, stop=start, touches=within or (touched and not touching))
+        opened[-1][0].children.append(element)
+        if not empty:
+            opened.append((element, tag["name"], offset))
+    (root, *_), *unended = opened
+    if unended:
+        element, name, _ = unended[-1]
+        raise ValueError(f"{element.begin!r} is not ended. Write `</{name}>`, or `/>` at its end.")
+    return MarkedText(tuple(plain[start:end] for start, end in words), root.children, tuple(inside))
+
+
+def _plain_and_tags(text: str) -> tuple[str, list[tuple[re.Match, int]]]:
+    """A text without its tags, and these with their places in it."""
     plain, tags, place = "", [], 0
     while begin := _BEGINS_A_TAG.search(text, place):
         tag = _TAG.match(text, begin.start())
@@ -82,38 +117,7 @@ def parse_markup(text: str) -> MarkedText:
         plain += _unescaped(text[place : begin.start()])
         tags.append((tag, len(plain)))
         place = tag.end()
-    plain += _unescaped(text[place:])
-    words = [match.span() for match in _WORD.finditer(plain)]
-    root = Element("")
-    open_elements, names, inside = [root], [""], []
-    for tag, offset in tags:
-        before = sum(end <= offset for _, end in words)  # words that end before the tag
-        within = before < len(words) and words[before][0] < offset
-        if within:
-            inside.append(tag[0])
-        if tag["end"]:
-            if tag["name"] != names[-1]:
-                opened = f"`<{names[-1]}>` is to be ended first" if names[-1] else "nothing is to be ended"
-                raise ValueError(f"{tag[0]!r} ends what was not begun: {opened}.")
-            element = open_elements.pop()
-            names.pop()
-            element.end, element.stop = tag[0], max(element.start, before + within)
-            element.touches = element.touches and element.start == element.stop
-            continue
-        empty = not tag["name"] or tag["rest"].endswith("/") or tag["name"].lower() in _VOID
-        element = Element(tag[0], start=before, stop=before)
-        element.touches = within or (
-            before > 0 and words[before - 1][1] == offset and not (before < len(words) and words[before][0] == offset)
-        )
-        if within and empty:
-            element.start = element.stop = before + 1
-        open_elements[-1].children.append(element)
-        if not empty:
-            open_elements.append(element)
-            names.append(tag["name"])
-    if len(names) > 1:
-        raise ValueError(f"{open_elements[-1].begin!r} is not ended. Write `</{names[-1]}>`, or `/>` at its end.")
-    return MarkedText(tuple(plain[start:end] for start, end in words), root.children, tuple(inside))
+    return plain + _unescaped(text[place:]), tags
 
 
 def project_markup(
