@@ -134,7 +134,8 @@ class WordAligner:
             raise ValueError(f"`symmetrize` must be one of {SYMMETRIZATIONS}, got {symmetrize!r}.")
         self.source.check(symmetrize, null)
         if self.probabilities is not None:
-            self.probabilities.check(symmetrize or self.source.symmetrization)
+            settings = None if self.settings is None else self.settings.to_dict()
+            self.probabilities.check(symmetrize or self.source.symmetrization, settings)
         if least_probability is not None:
             if not 0 <= least_probability <= 1:
                 raise ValueError(f"`least_probability` must be from 0 to 1, got {least_probability}.")

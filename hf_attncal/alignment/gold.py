@@ -199,7 +199,7 @@ def calibrate(aligner: WordAligner, gold: Gold, bins: int = BINS, bootstrap: int
     crossed = [folds[row % _FOLDS].of(scores) for row, scores in enumerate(own[0])]
     counted = {"bins": bins, "bootstrap": bootstrap}
     return Calibration(
-        LinkProbabilities(rules, len(gold.pairs)),
+        LinkProbabilities(rules, len(gold.pairs), None if raw.settings is None else raw.settings.to_dict()),
         probability_score(*own, **counted),
         probability_score(crossed, own[1], **counted),
     )

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
-from hf_attncal.data.pharaoh import Link
+from hf_attncal.data.pharaoh import Link, check_inside_pair
 
 
 class Entry(NamedTuple):
@@ -42,12 +42,7 @@ class LinkCounts:
         Raises:
             ValueError: a link of a word that is not there; none of the pair has been counted.
         """
-        for i, j in links:
-            if not (0 <= i < len(source) and 0 <= j < len(target)):
-                raise ValueError(
-                    f"link {i}-{j} lies outside a pair of {len(source)} source and {len(target)} target words "
-                    "(indices count from 0)."
-                )
+        check_inside_pair(links, (len(source), len(target)))
         if self.lowercase:
             source, target = [word.lower() for word in source], [word.lower() for word in target]
         self.pairs.update((source[i], target[j]) for i, j in links)

@@ -161,8 +161,8 @@ class _Writer:
         """Elements that lie in the source words `source`, which are the target words `target`."""
         for element, place in self._placed(elements, source, target):
             if target[0] < target[1]:  # else it lies where it is
-                low = place.start == target[1] or (element.touches and place.start > target[0])
-                self.text_to(self.words[place.start - 1][1] if low else self.words[place.start][0])
+                behind = place.start == target[1] or (element.touches and place.start > target[0])
+                self.text_to(self.words[place.start - 1][1] if behind else self.words[place.start][0])
             self.pieces.append(element.begin)
             self.write(element.children, (element.start, element.stop), (place.start, place.stop))
             if place.start < place.stop:

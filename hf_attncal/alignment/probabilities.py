@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -74,6 +74,7 @@ class LinkProbabilities:
     Args:
         rules: of each symmetrisation.
         pairs: number of annotated pairs that it was learned from.
+        settings: which attention of an encoder-decoder was read; None where its default was, and for other models.
 
     Raises:
         ValueError: no rule, or one of an unknown symmetrisation; a slope that is not above 0, or an intercept that is
@@ -82,6 +83,7 @@ class LinkProbabilities:
 
     rules: Mapping[str, Platt]
     pairs: int
+    settings: Mapping[str, Any] | None = None
 
     def __post_init__(self):
         if not self.rules or not set(self.rules) <= set(SYMMETRIZATIONS):
@@ -93,12 +95,7 @@ class LinkProbabilities:
             raise ValueError(f"`pairs` must be >= 1, got {self.pairs}.")
 
     def applied(self, alignment: WordAlignment, least: float | None = None) -> WordAlignment:
-        """The alignment with probabilities for scores, without the links that have less than `least`.
-
-        Raises:
-            ValueError: there is no rule for its symmetrisation.
-        """
-        self.check(alignment.symmetrization)
+        """The alignment with probabilities for scores, without the links that have less than `least`."""
         scores = self.rules[alignment.symmetrization].of(alignment.scores)
         links = alignment.links
         if least is not None:
@@ -106,8 +103,13 @@ class LinkProbabilities:
             links, scores = tuple(links[place] for place in kept), tuple(scores[place] for place in kept)
         return replace(alignment, links=links, scores=scores, calibrated=True)
 
-    def check(self, symmetrization: str) -> None:
-        """Raises ValueError where there is no rule for that symmetrisation."""
+    def check(self, symmetrization: str, settings: Mapping[str, Any] | None) -> None:
+        """Raises ValueError where it was not learned for that symmetrisation, or from another attention."""
+        if settings != self.settings:
+            raise ValueError(
+                f"Link probabilities were learned with the settings {self.settings}, got {settings}. Calibrate again, "
+                "or ask for scores as the model has them."
+            )
         if symmetrization not in self.rules:
             raise ValueError(
                 f"`symmetrize` must be one that link probabilities were learned for, {list(self.rules)}, got "
@@ -118,7 +120,7 @@ class LinkProbabilities:
         """Write it beside the checkpoint in `folder`; returns the path of the file."""
         path = Path(folder) / PROBABILITIES_FILE
         rules = {name: rule._asdict() for name, rule in self.rules.items()}
-        records.write({"pairs": self.pairs, "rules": rules}, path)
+        records.write({"pairs": self.pairs, "settings": self.settings, "rules": rules}, path)
         return path
 
     @classmethod
@@ -131,11 +133,11 @@ class LinkProbabilities:
         try:
             values = json.loads(Path(path).read_text(encoding="utf-8"))
             rules = {name: Platt(**_numbers(rule)) for name, rule in values["rules"].items()}
-            return cls(rules, int(values["pairs"]))
+            return cls(rules, int(values["pairs"]), values.get("settings"))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             told = str(error) if isinstance(error, ValueError) else "it must have `pairs`, and `rules` by name"
             raise ValueError(
-                f"{path} holds no link probabilities: {told}. Remove it, or write it anew (`attncal align calibrate`)."
+                f"{path} holds no link probabilities: {told}. Remove it, and `attncal align calibrate` writes it anew."
             ) from error
 
 

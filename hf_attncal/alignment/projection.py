@@ -13,7 +13,7 @@ from collections.abc import Hashable, Sequence
 from typing import NamedTuple, TypeVar
 
 from hf_attncal.data.conll import OUTSIDE
-from hf_attncal.data.pharaoh import Link
+from hf_attncal.data.pharaoh import Link, check_inside_pair
 from hf_attncal.metrics.chunks import chunks_of
 
 Owner = TypeVar("Owner", bound=Hashable)
@@ -107,12 +107,8 @@ def votes(links: Sequence[Link], source_words: int, target_words: int, scores: S
     if len(weights) != len(links):
         raise ValueError(f"`scores` must be one for each of the {len(links)} links, got {len(weights)}.")
     found: list[dict[int, float]] = [{} for _ in range(target_words)]
+    check_inside_pair(links, (source_words, target_words))
     for (i, j), weight in zip(links, weights, strict=True):
-        if not (0 <= i < source_words and 0 <= j < target_words):
-            raise ValueError(
-                f"link {i}-{j} lies outside a pair of {source_words} source and {target_words} target words (indices "
-                "count from 0)."
-            )
         found[j][i] = weight
     return found
 

@@ -50,7 +50,7 @@ def _run_calibrate(options: argparse.Namespace) -> None:
         check_folder(options.output)
     elif not Path(options.model).is_dir():
         raise CommandError(f"{options.model} is no folder: name one for link_probabilities.json with --output.")
-    aligner = open_aligner(options.model, options)
+    aligner = open_aligner(options.model, options, raw_scores=True)
 
     from hf_attncal.alignment.gold import Gold, calibrate
     from hf_attncal.hub.cards import write_probabilities_card

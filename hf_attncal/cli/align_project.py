@@ -62,16 +62,13 @@ def _run_project(options: argparse.Namespace) -> None:
         raise CommandError("Say what to carry: --tags FILE, --spans FILE or --markup, one of them.")
     if options.untagged.split() != [options.untagged]:
         raise CommandError(f"--untagged must be a tag: one word without white space, got {options.untagged!r}.")
-    labels = options.tags or options.spans
+    labels = options.spans if options.tags is None else options.tags
     check_linked(options, labels)
-    lost, plain = _Lost("span", "are not in the output"), None
     if options.markup:
-        from hf_attncal.alignment.markup import parse_markup
-
-        plain = lambda line: " ".join(parse_markup(line).words)  # noqa: E731
-        lost, project = _Lost("element", "are empty where their words would be"), _project_markup
+        project, lost = _project_markup, _Lost("element", "are empty where their words would be")
     else:
-        project = _project_tags if options.tags else _project_spans
+        project = _project_spans if options.tags is None else _project_tags
+        lost = _Lost("span", "are not in the output")
 
     def answer(pair: LinkedPair) -> str:
         text, values, unplaced = project(pair, options)
@@ -80,7 +77,8 @@ def _run_project(options: argparse.Namespace) -> None:
 
     with ExitStack() as stack:
         target = stack.enter_context(output_lines(options.output))
-        windows = linked_windows(options, stack, [] if labels is None else [labels], plain)
+        others, plain = ([], _without_markup) if options.markup else ([labels], None)
+        windows = linked_windows(options, stack, others, plain)
         answer_windows(windows, answer, lambda lines: write_lines(target, lines), options, "projected")
     lost.warn()
 
@@ -153,6 +151,12 @@ def _project_spans(pair: LinkedPair, options: argparse.Namespace) -> Projected:
     }
     split = sum(place is not None and place.dropped > 0 for place in places)
     return " ".join(bio_tags(found, len(target))), values, {"unlinked": places.count(None), "split": split}
+
+
+def _without_markup(line: str) -> str:
+    from hf_attncal.alignment.markup import parse_markup
+
+    return " ".join(parse_markup(line).words)
 
 
 def _project_markup(pair: LinkedPair, options: argparse.Namespace) -> Projected:

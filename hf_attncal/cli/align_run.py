@@ -185,9 +185,7 @@ def load_aligner(options: argparse.Namespace):
     Raises:
         CommandError: the checkpoint cannot be loaded or is of another kind, or the options do not suit it.
     """
-    aligner = open_aligner(options.model, options)
-    if options.raw_scores:
-        aligner.probabilities = None
+    aligner = open_aligner(options.model, options, options.raw_scores)
     names = ("layer", "heads", "shift", "source_prefix", "weights")
     chosen = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
     try:
@@ -205,8 +203,11 @@ def load_aligner(options: argparse.Namespace):
     return aligner
 
 
-def open_aligner(name: str, options: argparse.Namespace):
+def open_aligner(name: str, options: argparse.Namespace, raw_scores: bool = False):
     """A `WordAligner` as it was saved; of the options, those of `add_model_options` count.
+
+    Args:
+        raw_scores: scores are as the model has them, also where it was calibrated.
 
     Raises:
         CommandError: the checkpoint cannot be loaded or is of another kind.
@@ -218,6 +219,8 @@ def open_aligner(name: str, options: argparse.Namespace):
         aligner = WordAligner.from_pretrained(
             name, device=device, dtype=options.dtype, trust_remote_code=options.trust_remote_code
         )
+        if raw_scores:
+            aligner.probabilities = None
     try_aligner(name, aligner)
     tell_model(name, aligner.model)
     return aligner

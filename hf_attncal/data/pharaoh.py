@@ -189,13 +189,21 @@ def check_inside_sentences(
     advice = " " + _one_based(remedy) if links and not any(0 in link for link in links) else ""
     if len(lengths) != len(pairs):
         raise ValueError(f"{len(pairs)} lines of links for {len(lengths)} sentence pairs.{advice}")
-    for number, (pair, (source_length, target_length)) in enumerate(zip(pairs, lengths, strict=True), start=1):
-        for i, j in sorted(_all_links(pair)):
-            if i >= source_length or j >= target_length:
-                raise ValueError(
-                    f"line {number}: link {i}-{j} lies outside a pair of {source_length} source and "
-                    f"{target_length} target words (indices count from 0).{advice}"
-                )
+    for number, (pair, of_pair) in enumerate(zip(pairs, lengths, strict=True), start=1):
+        try:
+            check_inside_pair(_all_links(pair), of_pair)
+        except ValueError as error:
+            raise ValueError(f"line {number}: {error}{advice}") from error
+
+
+def check_inside_pair(links: Iterable[Link], lengths: tuple[int, int]) -> None:
+    """Raises ValueError for a link of a word that a pair of so many source and target words does not have."""
+    for i, j in sorted(links):
+        if not (0 <= i < lengths[0] and 0 <= j < lengths[1]):
+            raise ValueError(
+                f"link {i}-{j} lies outside a pair of {lengths[0]} source and {lengths[1]} target words (indices "
+                "count from 0)."
+            )
 
 
 def displaced_pairs(

@@ -6,10 +6,11 @@ import random
 
 import pytest
 import torch
+from helpers import tiny_stock_model
 from test_aligner import PAIRS, tiny_mask_align
 from test_aligner import TEXT as WORDS
 
-from hf_attncal.alignment import LinkProbabilities, WordAligner
+from hf_attncal.alignment import LinkProbabilities, Seq2SeqAttention, WordAligner
 from hf_attncal.alignment.gold import Gold, calibrate
 from hf_attncal.alignment.probabilities import PROBABILITIES_FILE, Platt, saved_probabilities
 from hf_attncal.alignment.symmetrization import SYMMETRIZATIONS
@@ -164,6 +165,33 @@ def test_a_least_probability_that_cannot_be_is_refused(least, told, aligner):
         aligner.align(PAIRS, least_probability=least)
 
 
+# ---- encoder-decoders ----
+
+
+def test_the_attention_of_an_encoder_decoder_is_calibrated_for_what_is_read_of_it(aligner, tmp_path):
+    tokenizer = aligner.tokenizer
+    special = {"pad_token_id": tokenizer.pad_token_id, "eos_token_id": tokenizer.eos_token_id}
+    special |= {"decoder_start_token_id": tokenizer.pad_token_id, "bos_token_id": tokenizer.eos_token_id}
+    model = tiny_stock_model("marian", torch.float32, vocab_size=len(tokenizer), max_position_embeddings=64, **special)
+    reading = WordAligner(model, tokenizer, Seq2SeqAttention(layer=0))
+    pairs = sentences(40)
+    scored = reading.align(pairs)
+    middle = sorted(score for one in scored for score in one.scores)[80]
+    links = [
+        frozenset(link for link, score in zip(one.links, one.scores, strict=True) if score > middle) for one in scored
+    ]
+    found = calibrate(reading, Gold(pairs, [GoldAlignment(one, one) for one in links])).probabilities
+    assert list(found.rules) == ["forward"]
+    assert found.settings == reading.settings.to_dict()
+    found.save(tmp_path)
+    reading.probabilities = saved_probabilities(tmp_path)
+    (calibrated,) = reading.align(pairs[:1])
+    assert calibrated.scores == found.rules["forward"].of(scored[0].scores)
+    reading.source.choose(layer=1)
+    with pytest.raises(ValueError, match=r"learned with the settings .*'layer': 0.*got .*'layer': 1.*Calibrate again"):
+        reading.align(pairs[:1])
+
+
 # ---- files ----
 
 
@@ -210,5 +238,6 @@ def test_the_file_is_plain_json(tmp_path):
     values = json.loads(LinkProbabilities(RULES, 3).save(tmp_path).read_text(encoding="utf-8"))
     assert values == {
         "pairs": 3,
+        "settings": None,
         "rules": {name: {"slope": rule.slope, "intercept": rule.intercept} for name, rule in RULES.items()},
     }
