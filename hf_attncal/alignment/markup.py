@@ -7,6 +7,7 @@ or with the word before it where only that one touches it. What is text is escap
 """
 
 import re
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from html import escape, unescape
@@ -21,6 +22,7 @@ _TAG = re.compile(
 _BEGINS_A_TAG = re.compile(r"<(?=/?[A-Za-z_]|!--)")
 _ENTITY = re.compile(r"&(?:#[0-9]+|#[xX][0-9a-fA-F]+|[A-Za-z][A-Za-z0-9]*);")
 _WORD = re.compile(r"\S+")
+_DEEPEST = 100  # elements within each other
 # Elements of HTML that have no end tag.
 _VOID = ("area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr")
 
@@ -70,14 +72,16 @@ def parse_markup(text: str) -> MarkedText:
     """Read tags, comments and entities (`&amp;`). A `<` that begins no name is text.
 
     Raises:
-        ValueError: a tag that is not whole, that ends what was not begun, or that is not ended.
+        ValueError: a tag that is not whole, that ends what was not begun, or that is not ended; more than 100 elements
+            within each other.
     """
     plain, tags = _plain_and_tags(text)
     words = [match.span() for match in _WORD.finditer(plain)]
+    ends = [end for _, end in words]
     opened = [(Element(""), "", 0)]  # with the name and the place of the begin tag
     inside = []
     for tag, offset in tags:
-        before = sum(end <= offset for _, end in words)  # words that end before the tag
+        before = bisect_right(ends, offset)  # words that end before the tag
         within = before < len(words) and words[before][0] < offset
         if within:
             inside.append(tag[0])
@@ -98,6 +102,8 @@ def parse_markup(text: str) -> MarkedText:
         opened[-1][0].children.append(element)
         if not empty:
             opened.append((element, tag["name"], offset))
+            if len(opened) > _DEEPEST:
+                raise ValueError(f"{tag[0]!r} is in more than {_DEEPEST} elements. Take some away.")
     (root, *_), *unended = opened
     if unended:
         element, name, _ = unended[-1]
@@ -147,7 +153,11 @@ class _Writer:
     """Writes a target from left to right, an element within the other."""
 
     def __init__(self, target: str, words: Sequence[tuple[int, int]], source_words: int, found: Votes):
-        self.target, self.words, self.source_words, self.found = target, words, source_words, found
+        self.target, self.words, self.found = target, words, found
+        self.targets: list[list[int]] = [[] for _ in range(source_words)]  # of each source word, ascending
+        for j, of_word in enumerate(found):
+            for i in of_word:
+                self.targets[i].append(j)
         self.pieces: list[str] = []
         self.done = 0  # characters of the target
         self.unlinked: list[str] = []
@@ -164,7 +174,8 @@ class _Writer:
                 behind = place.start == target[1] or (element.touches and place.start > target[0])
                 self.text_to(self.words[place.start - 1][1] if behind else self.words[place.start][0])
             self.pieces.append(element.begin)
-            self.write(element.children, (element.start, element.stop), (place.start, place.stop))
+            if element.children:
+                self.write(element.children, (element.start, element.stop), (place.start, place.stop))
             if place.start < place.stop:
                 self.text_to(self.words[place.stop - 1][1])
             self.pieces.append(element.end)
@@ -173,7 +184,7 @@ class _Writer:
         self, elements: Sequence[Element], source: tuple[int, int], target: tuple[int, int]
     ) -> list[tuple[Element, Carried]]:
         """The elements in the order of the target, each with its place."""
-        inside: list[int | None] = [None] * self.source_words
+        inside: list[int | None] = [None] * len(self.targets)
         for number, element in enumerate(elements):
             inside[element.start : element.stop] = [number] * (element.stop - element.start)
         places = carried(self.found, inside, len(elements), target)
@@ -195,13 +206,17 @@ class _Writer:
         return sorted(placed, key=lambda one: (one[1].start, not one[0].touches, one[1].start < one[1].stop))
 
     def _between(self, element: Element, source: tuple[int, int], target: tuple[int, int]) -> int:
-        """The place for what has none: before what the next source word is linked to, or behind that of the last."""
-        for distance in range(source[1] - source[0]):
-            sides = [(element.stop + distance, False), (element.start - 1 - distance, True)]
-            for word, behind in reversed(sides) if element.touches else sides:
-                linked = [j for j in range(*target) if word in self.found[j]] if source[0] <= word < source[1] else []
-                if linked:
-                    return max(linked) + 1 if behind else min(linked)
+        """The place for what has none: at what its words are linked to, though others have that; else before what the
+        nearest word behind is linked to, or behind what the nearest before is."""
+        options = []  # distance, whether it is on the side that does not matter, place
+        for word in range(*source):
+            linked = [j for j in self.targets[word] if target[0] <= j < target[1]]
+            if linked:
+                behind = word < element.start
+                distance = element.start - 1 - word if behind else max(-1, word - element.stop)
+                options.append((distance, behind != element.touches, linked[-1] + 1 if behind else linked[0]))
+        if options:
+            return min(options)[2]
         return target[1] if element.start > source[0] else target[0]
 
 

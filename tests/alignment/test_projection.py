@@ -1,6 +1,7 @@
 """Tags, spans and markup over links: what is planted arrives, and nothing is lost without a word."""
 
 import random
+import time
 from collections import Counter
 
 import pytest
@@ -204,6 +205,11 @@ def test_markup_goes_where_its_words_go(source, target, links, result):
     assert (found.text, found.unlinked, found.split, found.inside_words) == (result, (), (), ())
 
 
+def test_an_element_whose_words_others_have_is_put_beside_them():
+    found = project_markup("a <b>b</b> c d", "u v w", [(0, 0), (1, 2), (2, 2), (3, 1)], [1, 0.2, 0.9, 1])
+    assert (found.text, found.unlinked) == ("u v <b></b>w", ("<b>",))
+
+
 def test_what_has_no_place_or_several_or_lies_within_a_word_is_told():
     found = project_markup("a <b><i>new</i></b> cat", "un chat", [(0, 0), (2, 1)])
     assert (found.text, found.unlinked) == ("un <b><i></i></b>chat", ("<b>", "<i>"))
@@ -228,6 +234,20 @@ def test_what_has_no_place_or_several_or_lies_within_a_word_is_told():
 def test_markup_that_is_not_balanced_is_refused(text, told):
     with pytest.raises(ValueError, match=told):
         parse_markup(text)
+
+
+def test_elements_too_deep_in_each_other_are_refused():
+    parse_markup("<b>" * 99 + "a" + "</b>" * 99)
+    with pytest.raises(ValueError, match="'<b>' is in more than 100 elements"):
+        parse_markup("<b>" * 2000 + "a" + "</b>" * 2000)
+
+
+def test_the_longest_lines_take_no_time():
+    began = time.process_time()
+    project_markup("<a/>a " * 1600, "b " * 5000, [])
+    project_markup("<a>a</a> " * 1000, "b " * 5000, [(i, i * 4) for i in range(1000)])
+    project_markup("<a>" * 90 + "a " * 4000 + "</a>" * 90, "b " * 5000, [(i, i) for i in range(4000)])
+    assert time.process_time() - began < 10
 
 
 def test_a_long_line_of_marks_takes_no_time():
