@@ -138,7 +138,7 @@ def test_scores_of_links_are_probabilities_that_were_learned_on_dev(finished, co
 
 
 def test_dev_links_that_teach_nothing_leave_scores_as_they_are(tmp_path):
-    write_corpus(tmp_path, 60)
+    write_corpus(tmp_path, 200)
     words = [(tmp_path / f"dev.{side}").read_text().splitlines() for side in ENDS[:2]]
     everything = (
         " ".join(f"{i}p{j}" for i in range(len(s.split())) for j in range(len(t.split())))
