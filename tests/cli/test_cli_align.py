@@ -610,7 +610,8 @@ class NumberedAligner:
 
 
 def stream_options(**changed) -> SimpleNamespace:
-    defaults = {"threshold": None, "symmetrize": None, "batch_size": 2, "batch_tokens": 100, "progress": False}
+    defaults = dict.fromkeys(("threshold", "symmetrize", "least_probability"))
+    defaults |= {"batch_size": 2, "batch_tokens": 100, "progress": False}
     return SimpleNamespace(**defaults | {"format": "pharaoh", "scores": False, "null": False} | changed)
 
 
