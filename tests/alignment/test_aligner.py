@@ -733,7 +733,7 @@ def test_a_pair_that_is_too_long_for_an_encoder_decoder_is_an_error(seq2seq):
 
 
 def test_a_model_of_another_kind_is_refused(tmp_path):
-    GPT2Config(vocab_size=10).save_pretrained(tmp_path)
+    GPT2Config(vocab_size=10, bos_token_id=1, eos_token_id=2).save_pretrained(tmp_path)
     assert AutoConfig.from_pretrained(tmp_path).model_type == "gpt2"
     with pytest.raises(
         ValueError, match=r"is of type 'gpt2', which reads from left to right\. Alignment needs a word"
