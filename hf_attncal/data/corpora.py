@@ -347,6 +347,7 @@ def tokenize_for_alignment(
     tokenizer: PreTrainedTokenizerBase,
     max_length: int,
     links: Sequence[Sequence[Link]] | None = None,
+    text_target: bool = False,
 ) -> tuple[Dataset, TokenizationReport]:
     """Token ids of sentence pairs without special tokens, and word links as links between their tokens.
 
@@ -358,6 +359,7 @@ def tokenize_for_alignment(
         tokenizer: a fast tokenizer.
         max_length: most tokens of a side.
         links: (i source word, j target word) of every pair; a link between words links all their tokens.
+        text_target: the tokenizer segments target text in a way of its own (Marian's).
 
     Returns:
         A Dataset with `input_ids`, `target_input_ids`, `length` (of the longer side) and, with links, `links` (source
@@ -381,8 +383,8 @@ def tokenize_for_alignment(
     def encode(sources: list[str], targets: list[str], rows: list[int]) -> dict[str, list]:
         if links is None:
             options = {"add_special_tokens": False, "truncation": False, "padding": False, "verbose": False}
-            sides = (tokenizer(side, **options)["input_ids"] for side in (sources, targets))
-            return dict(zip(names, sides, strict=True))
+            named = ({"text": sources}, {"text_target" if text_target else "text": targets})
+            return dict(zip(names, (tokenizer(**side, **options)["input_ids"] for side in named), strict=True))
         sides = [tokenize_words(tokenizer, side, special_tokens=False) for side in (sources, targets)]
         token_links = [_token_links(links[row], *pair, row + 1) for row, *pair in zip(rows, *sides, strict=True)]
         ids = ([tokens.ids for tokens in side] for side in sides)

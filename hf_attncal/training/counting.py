@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from datasets import Dataset
+from datasets import Dataset, List, Value
 from torch import Tensor
 
 from hf_attncal.data.batching import padded
@@ -214,6 +214,26 @@ def learn_counts(
 
     learner.run((settings.without_jumps, settings.with_jumps), report)
     return model, learner, {"wall_seconds": time.perf_counter() - start, "log_history": log}
+
+
+def guiding_links(
+    text: Dataset, settings: CountsConfig, **fields: Any
+) -> tuple[list[list[int]], HMMAlignModel, dict[str, Any]]:
+    """The links of an aligner that counts, source and target token of each in turn; and what `learn_counts` returns.
+
+    Args:
+        text, settings, fields: as of `learn_counts`.
+    """
+    model, learner, counted = learn_counts(text, settings, **fields)
+    links: list[list[int]] = [[]] * len(text)
+    for index, shares in learner.shares():
+        links[index] = (shares > settings.link_above).nonzero().flip(1).flatten().tolist()
+    return links, model, counted
+
+
+def with_links(text: Dataset, links: list[list[int]]) -> Dataset:
+    """The text with links between tokens."""
+    return text.add_column("links", links, feature=List(Value("int32")))
 
 
 def _batches(sources: list[int], targets: list[int]) -> Iterator[list[int]]:
