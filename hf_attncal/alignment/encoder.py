@@ -298,7 +298,7 @@ class EncoderSource(WeightSource):
     A link is as sure as the less sure of its directions. Settings are `EncoderStates.default_of` where none are given.
     """
 
-    kind = "read by the states of its encoder"
+    kind = "an encoder, read by its states"
     settings_type = EncoderStates
     symmetrizations = ("intersection",)
     why_no_other = "whose two directions are intersected between subwords"

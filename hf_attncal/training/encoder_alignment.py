@@ -247,11 +247,13 @@ def tune_encoder(
         text = hold_out(text, config.data.held_out_pairs)
         raw = _pairs(text.get("dev", text["train"]))
         before = _chosen(config, model, tokenizer, golds.get("dev"), raw)
-        reader = EncoderReader(model, tokenizer, before)
+        with naming("states", before.to_dict()):
+            source = EncoderSource(model, tokenizer, before)
+            source.check()
         if guide is not None and not tokenizer.is_fast:
             raise ValueError(f"`data.train.guide` needs a fast tokenizer, got {type(tokenizer).__name__}.")
         tokens, report = tokenize_for_alignment(
-            text["train"], tokenizer, config.data.max_length, guide, text_target=reader.two_segmentations
+            text["train"], tokenizer, config.data.max_length, guide, text_target=source.reader.two_segmentations
         )
         counted: dict[str, Any] = {}
         if guide is None and config.tuning.links == "counts" and not run.dry:
