@@ -68,7 +68,6 @@ class TuningConfig:
 
     links: Literal["counts", "self"] = "counts"
     consistency: float = 0.0
-    objective: Literal["likelihood", "probability"] = "likelihood"
 
     def __post_init__(self):
         if self.consistency < 0:
@@ -131,14 +130,6 @@ def guided_likelihood(probabilities: Tensor, links: Tensor) -> Tensor:
     return -(likely.log() * linked).sum() / linked.sum().clamp(min=1)
 
 
-def paper_objective(
-    forward: Tensor, backward: Tensor, links: Tensor, source_real: Tensor, target_real: Tensor
-) -> Tensor:
-    n, m = source_real.sum(dim=1), target_real.sum(dim=1)
-    found = (links * (forward / m[:, None, None] + backward.mT / n[:, None, None])).sum(dim=(1, 2)) / 2
-    return -found.mean()
-
-
 def consistency(forward: Tensor, backward: Tensor, source_real: Tensor, target_real: Tensor) -> Tensor:
     """How far the two directions disagree: 1 less what they agree on, `trace(F B) / min(S, T)`, mean over pairs.
 
@@ -179,10 +170,7 @@ class EncoderTrainer(WholeCheckpointsMixin, TokenBatchTrainerMixin, Trainer):
         links = inputs.get("links")
         if links is None:
             links = torch.minimum(forward, backward.mT).detach() > self.settings.threshold
-        if self.tuning.objective == "probability":
-            loss = paper_objective(forward, backward, links.bool(), *masks)
-        else:
-            loss = (guided_likelihood(forward, links.bool()) + guided_likelihood(backward, links.mT.bool())) / 2
+        loss = (guided_likelihood(forward, links.bool()) + guided_likelihood(backward, links.mT.bool())) / 2
         named = {"link_loss": loss, "links": links.sum() / masks[1].sum()}
         if self.tuning.consistency:
             named["consistency_loss"] = consistency(forward, backward, *masks)
