@@ -91,8 +91,9 @@ class EncoderStates(ReadingSettings):
         The top of an encoder-decoder's encoder, which is what its decoder reads; of an encoder alone two thirds of
         the way up, the 8th of 12 layers, as in Dou and Neubig.
         """
-        layers = model.config.get_text_config().num_hidden_layers
-        return cls(layer=-1 if model.config.is_encoder_decoder else round(2 * layers / 3))
+        if model.config.is_encoder_decoder:
+            return cls(layer=-1)
+        return cls(layer=round(2 * model.config.get_text_config().num_hidden_layers / 3))
 
 
 def changed(settings: EncoderStates, changes: dict[str, Any]) -> EncoderStates:

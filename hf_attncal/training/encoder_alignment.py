@@ -240,9 +240,8 @@ def tune_encoder(
             source.check()
         if guide is not None and not tokenizer.is_fast:
             raise ValueError(f"`data.train.guide` needs a fast tokenizer, got {type(tokenizer).__name__}.")
-        tokens, report = tokenize_for_alignment(
-            text["train"], tokenizer, config.data.max_length, guide, text_target=source.reader.two_segmentations
-        )
+        options = {"text_target": source.reader.two_segmentations, "shortest": 1}
+        tokens, report = tokenize_for_alignment(text["train"], tokenizer, config.data.max_length, guide, **options)
         counted: dict[str, Any] = {}
         if guide is None and config.tuning.links == "counts" and not run.dry:
             links, _, counted["counts"] = guiding_links(tokens, config.counts, vocab_size=len(tokenizer))
