@@ -13,13 +13,13 @@ def add_align_tune(actions: argparse._SubParsersAction) -> None:
         help="tune an encoder so that its states align words",
         description="Tune the states of an encoder (BERT, XLM-R, ...; the encoder of Marian, M2M100, NLLB, mBART, "
         "...) on parallel text: on the links of an aligner that counts, which is trained first, or on those that the "
-        "states have themselves (self-training). The layer is that of alignment.json, or the best before; the "
-        "threshold is chosen in the end. The folder is a checkpoint of the same kind for `attncal align run`; a "
+        "states have themselves (self-training). The layer is that of alignment.json, or else the top one of an "
+        "encoder-decoder's encoder, two thirds up of an encoder alone; the threshold is chosen in the end. The folder is a checkpoint of the same kind for `attncal align run`; a "
         "decoder in it has not learned along, and translates worse.",
         epilog="example:\n  attncal align tune MODEL --source train.en --target train.de --output tuned",
     )
     parser.add_argument("model", metavar="MODEL", help="folder or Hub name of an encoder or an encoder-decoder")
-    text = add_text(parser, dev="layer and threshold are chosen by agreement", test="there is no last score")
+    text = add_text(parser, dev="the threshold is chosen by agreement", test="there is no last score")
     for split in ("dev", "test"):
         text.add_argument(
             f"--{split}-gold",
@@ -36,7 +36,7 @@ def add_align_tune(actions: argparse._SubParsersAction) -> None:
         help="links of the training pairs in Pharaoh format, from any other aligner; without it, --links",
     )
     learned.add_argument(
-        "--layer", type=int, help="which states; 0 is what enters the first layer; without it, the best before"
+        "--layer", type=int, help="which states; 0 is what enters the first layer; without it, see above"
     )
     add_text_options(parser.add_argument_group("what the model wants beside its text"))
     add_output(parser, "encoder")

@@ -91,8 +91,9 @@ class TunedEncoderConfig(Settings):
         chosen = copy.deepcopy(read_preset("encoder", values.get("preset") or "small"))
         chosen["training"] |= TRAINING_DEFAULTS
         if {"max_steps", "num_train_epochs"} & values.get("training", {}).keys():  # the length of the run is given
-            for name in ("max_steps", "num_train_epochs"):
-                chosen["training"].pop(name, None)
+            chosen["training"].pop("max_steps")
+        if steps := cls.steps_given(values):
+            chosen["training"]["warmup_steps"] = min(chosen["training"]["warmup_steps"], steps // 8)
         return chosen | {"data": {"held_out_pairs": _SELECTED}}
 
     def __post_init__(self):
@@ -195,8 +196,8 @@ def tune_encoder(
 ) -> dict[str, Any]:
     """Tune the states of an encoder on parallel text; writes the folder `training.output_dir`.
 
-    The folder holds a checkpoint of the same kind, and alignment.json with the layer and threshold that are best after
-    the training: on annotated dev pairs, or by agreement on held-out ones.
+    The folder holds a checkpoint of the same kind, and alignment.json with the tuned layer and the threshold that is
+    best after the training: on annotated dev pairs, or by agreement on held-out ones.
 
     Args:
         config: from `TunedEncoderConfig.make`.
@@ -235,12 +236,10 @@ def tune_encoder(
         text = hold_out(text, config.data.held_out_pairs)
         raw = _pairs(text.get("dev", text["train"]))
         before = _chosen(config, model, tokenizer, golds.get("dev"), raw)
-        with naming("states", before.to_dict()):
-            source = EncoderSource(model, tokenizer, before)
-            source.check()
         if guide is not None and not tokenizer.is_fast:
             raise ValueError(f"`data.train.guide` needs a fast tokenizer, got {type(tokenizer).__name__}.")
-        options = {"text_target": source.reader.two_segmentations, "shortest": 1}
+        reader = EncoderReader(model, tokenizer, before)
+        options = {"text_target": reader.two_segmentations, "shortest": 1}
         tokens, report = tokenize_for_alignment(text["train"], tokenizer, config.data.max_length, guide, **options)
         counted: dict[str, Any] = {}
         if guide is None and config.tuning.links == "counts" and not run.dry:
@@ -270,8 +269,7 @@ def tune_encoder(
         scores = {"before": _scored(model, tokenizer, before, golds)}
         config, trainer = settled(config, run, build)
         tuned, results = train(trainer, config, {"train": report}, run)
-        # Of the layers the tuned one is kept: the others have not been taught.
-        after = _best(tuned, tokenizer, before, golds.get("dev"), raw, before.layer)
+        after = _best(tuned, tokenizer, before, golds.get("dev"), raw)
         scores["after"] = _scored(tuned, tokenizer, after, golds)
         results |= counted | scores
 
@@ -303,26 +301,24 @@ def _pairs(text: Dataset) -> tuple[list[str], list[str]]:
 
 
 def _chosen(config: TunedEncoderConfig, model, tokenizer, gold: Gold | None, raw) -> EncoderStates:
-    """The states to tune: those that are given, those of alignment.json, or the best before any tuning."""
+    """The states to tune: those that are given, or of alignment.json, or the default; with their best threshold."""
     saved = saved_settings(config.model.checkpoint, config.model.revision)
     known = saved if isinstance(saved, EncoderStates) else EncoderStates.default_of(model)
     settings = changed(known, config.states)
-    if "layer" in config.states or known is saved:
-        return settings
-    return _best(model, tokenizer, settings, gold, raw)
+    with naming("states", settings.to_dict()):
+        EncoderSource(model, tokenizer, settings).check()
+    return settings if "threshold" in config.states else _best(model, tokenizer, settings, gold, raw)
 
 
-def _best(
-    model, tokenizer, settings: EncoderStates, gold: Gold | None, raw, layer: int | None = None
-) -> EncoderStates:
-    """The best layer (or the given one) and threshold, by gold links or by agreement on raw text."""
+def _best(model, tokenizer, settings: EncoderStates, gold: Gold | None, raw) -> EncoderStates:
+    """The best threshold for these states, by gold links or by agreement on raw text."""
     with evaluating(model):
         if gold is not None:
             ranked = select_states(model, tokenizer, *zip(*gold.pairs, strict=True), gold.links, settings)
         else:
             ranked = select_states_by_agreement(model, tokenizer, *raw, settings)
         layers = EncoderReader(model, tokenizer, settings).layers
-    return next(found for found, _ in ranked if layer is None or found.layer == layer % layers)
+    return next(found for found, _ in ranked if found.layer == settings.layer % layers)
 
 
 def _scored(model, tokenizer, settings: EncoderStates, golds: dict[str, Gold]) -> dict[str, Any]:
