@@ -14,8 +14,9 @@ def add_align_tune(actions: argparse._SubParsersAction) -> None:
         description="Tune the states of an encoder (BERT, XLM-R, ...; the encoder of Marian, M2M100, NLLB, mBART, "
         "...) on parallel text: on the links of an aligner that counts, which is trained first, or on those that the "
         "states have themselves (self-training). The layer is that of alignment.json, or else the top one of an "
-        "encoder-decoder's encoder, two thirds up of an encoder alone; the threshold is chosen in the end. The folder is a checkpoint of the same kind for `attncal align run`; a "
-        "decoder in it has not learned along, and translates worse.",
+        "encoder-decoder's encoder, two thirds up of an encoder alone; the threshold is chosen in the end. The folder "
+        "is a checkpoint of the same kind for `attncal align run`; a decoder in it has not learned along, and "
+        "translates worse.",
         epilog="example:\n  attncal align tune MODEL --source train.en --target train.de --output tuned",
     )
     parser.add_argument("model", metavar="MODEL", help="folder or Hub name of an encoder or an encoder-decoder")
