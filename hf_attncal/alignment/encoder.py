@@ -7,7 +7,9 @@ extraction of awesome-align (Dou and Neubig 2021, "Word Alignment by Fine-tuning
 model to model: `select_states` finds out, and needs no annotated pairs for it.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -149,35 +151,35 @@ class EncoderReader:
         )
 
     def _frame(self, language: str | None, prefix: str, side: str) -> Frame:
-        option = f"`{side}_language`"
-        named = hasattr(self.tokenizer, "src_lang")
-        example = "such as 'en' of M2M100, 'eng_Latn' of NLLB or 'en_XX' of mBART"
-        if named and language is None:
-            raise ValueError(f"{option} must be a code of {type(self.tokenizer).__name__}, {example}, got None.")
-        if language is not None and not named:
-            raise ValueError(
-                f"{option} is for tokenizers with language codes, and {type(self.tokenizer).__name__} has none, got "
-                f"{language!r}. Leave it out."
-            )
-        before = self.tokenizer.src_lang if named else None
-        try:
-            if named:
-                self.tokenizer.src_lang = language
-            inner, whole = (self.tokenizer("1", add_special_tokens=special)["input_ids"] for special in (False, True))
-        except KeyError:
-            whole = None
-        finally:
-            if before is not None:
+        name, option = type(self.tokenizer).__name__, f"`{side}_language`"
+        if not hasattr(self.tokenizer, "src_lang"):
+            if language is not None:
+                raise ValueError(
+                    f"{option} is for tokenizers with language codes, and {name} has none, got {language!r}. Leave it "
+                    "out."
+                )
+            inner, whole = self._with_and_without()
+        else:
+            before, inner, whole = self.tokenizer.src_lang, [], []
+            if language is not None:
+                with suppress(KeyError):
+                    self.tokenizer.src_lang = language
+                    inner, whole = self._with_and_without()
                 self.tokenizer.src_lang = before
-        start = whole and next(n for n in range(len(whole)) if whole[n : n + len(inner)] == inner)
-        around = whole and [*whole[:start], *whole[start + len(inner) :]]
-        if named and (not whole or self.tokenizer.unk_token_id in around):
-            raise ValueError(
-                f"{option} must be a code of {type(self.tokenizer).__name__}, {example}, got {language!r}."
-            )
+            added = Counter(whole) - Counter(inner)
+            if not whole or added[self.tokenizer.unk_token_id]:
+                raise ValueError(
+                    f"{option} must be a code of {name}, such as 'en' of M2M100, 'eng_Latn' of NLLB or 'en_XX' of "
+                    f"mBART, got {language!r}."
+                )
+        start = next(n for n in range(len(whole)) if whole[n : n + len(inner)] == inner)
         words = self.tokenizer(prefix, add_special_tokens=False)["input_ids"] if prefix else []
         ends = [*whole[:start], *words], whole[start + len(inner) :]
         return Frame(*(np.array(ids, dtype=np.int64) for ids in ends))
+
+    def _with_and_without(self) -> tuple[list[int], list[int]]:
+        """Some text without special tokens, and with them."""
+        return tuple(self.tokenizer("1 a .", add_special_tokens=special)["input_ids"] for special in (False, True))
 
     @cached_property
     def size(self) -> int | None:

@@ -18,6 +18,9 @@ from transformers import (
     M2M100ForConditionalGeneration,
     M2M100Tokenizer,
     MarianTokenizer,
+    MBart50Tokenizer,
+    MBartTokenizer,
+    NllbTokenizer,
     RobertaConfig,
     RobertaModel,
 )
@@ -330,6 +333,33 @@ def test_each_side_has_its_language_code_which_is_no_part_of_it(m2m100):
     exchanged = WordAligner(model, tokenizer, EncoderStates(1, source_language="de", target_language="en"))
     one, other = (a.align(TEXTS, threshold=0.0) for a in (WordAligner(model, tokenizer, settings), exchanged))
     assert one[0].scores != other[0].scores
+
+
+@pytest.mark.parametrize(
+    ("tokenizer_class", "languages", "before", "after"),
+    [
+        (NllbTokenizer, ("eng_Latn", "deu_Latn"), ["{}"], ["</s>"]),
+        (MBart50Tokenizer, ("en_XX", "de_DE"), ["{}"], ["</s>"]),
+        (MBartTokenizer, ("en_XX", "de_DE"), [], ["</s>", "{}"]),
+    ],
+)
+def test_codes_stand_where_the_tokenizer_puts_them(tokenizer_class, languages, before, after):
+    pieces = ["<s>", "<pad>", "</s>", "<unk>", "▁", "▁a", "a", "1", "."]
+    vocabulary = {piece: number for number, piece in enumerate(pieces)}
+    if tokenizer_class is NllbTokenizer:
+        tokenizer = tokenizer_class(vocab=vocabulary, merges=[])
+    else:
+        tokenizer = tokenizer_class(vocab=[(piece, 0.0) for piece in pieces])
+    kept = tokenizer.src_lang
+    settings = dict(zip(("source_language", "target_language"), languages, strict=True))
+    frames = EncoderReader(encoder("bert"), tokenizer, EncoderStates(1, **settings)).frames
+    for language, frame in zip(languages, frames, strict=True):
+        for ids, expected in zip(frame, (before, after), strict=True):
+            assert tokenizer.convert_ids_to_tokens(ids.tolist()) == [piece.format(language) for piece in expected]
+    for wrong in (None, "xx"):
+        with pytest.raises(ValueError, match=f"`target_language` must be a code of .*, got {wrong!r}"):
+            EncoderReader(encoder("bert"), tokenizer, EncoderStates(1, **settings | {"target_language": wrong}))
+    assert tokenizer.src_lang == kept
 
 
 def test_languages_that_are_missing_or_unknown_are_named(m2m100):
