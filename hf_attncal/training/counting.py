@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from datasets import Dataset, List, Value
+from datasets import Dataset
 from torch import Tensor
 
 from hf_attncal.data.batching import padded
@@ -25,6 +25,7 @@ ITERATIONS = (3, 6)
 # Least count that a trained model keeps: below it the prior says as much.
 _LEAST = 0.01
 _CELLS = 500_000
+_SAMPLE = 2000  # pairs that tell how long counting takes
 
 
 @dataclass
@@ -216,13 +217,15 @@ def learn_counts(
     return model, learner, {"wall_seconds": time.perf_counter() - start, "log_history": log}
 
 
-def guiding_links(
+def counted_links(
     text: Dataset, settings: CountsConfig, **fields: Any
 ) -> tuple[list[list[int]], HMMAlignModel, dict[str, Any]]:
-    """The links of an aligner that counts, source and target token of each in turn; and what `learn_counts` returns.
+    """Links between the tokens of each pair of a text by its own counts, and what `learn_counts` tells of them.
 
-    Args:
-        text, settings, fields: as of `learn_counts`.
+    Args: as of `learn_counts`.
+
+    Returns:
+        Source and target token of each link in turn, of each pair; the model; and how it went.
     """
     model, learner, counted = learn_counts(text, settings, **fields)
     links: list[list[int]] = [[]] * len(text)
@@ -231,9 +234,13 @@ def guiding_links(
     return links, model, counted
 
 
-def with_links(text: Dataset, links: list[list[int]]) -> Dataset:
-    """The text with links between tokens."""
-    return text.add_column("links", links, feature=List(Value("int32")))
+def counting_seconds(text: Dataset, settings: CountsConfig, **fields: Any) -> float:
+    """About how long counting over a text takes, from a sample of its pairs; `fields` as of `learn_counts`."""
+    sample = text.select(range(0, len(text), -(-len(text) // _SAMPLE)))
+    began = time.monotonic()
+    learner = CountLearner(HMMAlignModel(HMMAlignConfig(**fields)), sample["input_ids"], sample["target_input_ids"])
+    learner.run((settings.without_jumps, settings.with_jumps))
+    return (time.monotonic() - began) * len(text) / len(sample)
 
 
 def _batches(sources: list[int], targets: list[int]) -> Iterator[list[int]]:

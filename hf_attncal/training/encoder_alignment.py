@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from datasets import Dataset
+from datasets import Dataset, List, Value
 from torch import Tensor
 from transformers import AutoModel, Trainer, TrainerCallback, TrainingArguments
 
@@ -23,7 +23,7 @@ from hf_attncal.inference.loading import load_config, load_seq2seq, load_whole
 from .arguments import TokenBatchArguments
 from .cards import write_encoder_card
 from .checkpoints import WholeCheckpointsMixin
-from .counting import CountsConfig, guiding_links, with_links
+from .counting import CountsConfig, counted_links, counting_seconds
 from .planning import plan, settled
 from .presets import read_preset
 from .run import finish, held_out_rows, hold_out, read_text, save_parts, start, train
@@ -242,9 +242,14 @@ def tune_encoder(
         options = {"text_target": reader.two_segmentations, "shortest": 1}
         tokens, report = tokenize_for_alignment(text["train"], tokenizer, config.data.max_length, guide, **options)
         counted: dict[str, Any] = {}
-        if guide is None and config.tuning.links == "counts" and not run.dry:
-            links, _, counted["counts"] = guiding_links(tokens, config.counts, vocab_size=len(tokenizer))
-            tokens = with_links(tokens, links)
+        counting = 0.0
+        if guide is None and config.tuning.links == "counts":
+            fields = {"vocab_size": len(tokenizer)}
+            if run.dry:
+                counting = counting_seconds(tokens, config.counts, **fields)
+            else:
+                links, _, counted["counts"] = counted_links(tokens, config.counts, **fields)
+                tokens = tokens.add_column("links", links, feature=List(Value("int32")))
 
         def build(config: TunedEncoderConfig, args: EncoderTrainingArguments) -> EncoderTrainer:
             tuned = copy.deepcopy(model)  # a measurement trains it, too
@@ -265,7 +270,7 @@ def tune_encoder(
             )
 
         if run.dry:
-            return plan(build(config, run.args), config, {"train": report}, run)
+            return plan(build(config, run.args), config, {"train": report}, run, counting)
         scores = {"before": _scored(model, tokenizer, before, golds)}
         config, trainer = settled(config, run, build)
         tuned, results = train(trainer, config, {"train": report}, run)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import torch
-from datasets import Dataset
+from datasets import Dataset, List, Value
 from torch.utils.data import DataLoader
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer, TrainerCallback, TrainingArguments
 
@@ -32,7 +32,7 @@ from hf_attncal.models.modeling_mask_align import MaskAlignModel
 from .arguments import TokenBatchArguments
 from .cards import PAIR, write_card
 from .checkpoints import WholeCheckpointsMixin
-from .counting import CountLearner, CountsConfig, guiding_links, learn_counts, with_links
+from .counting import CountLearner, CountsConfig, learn_counts
 from .folder import RESULTS, Run, fill, finish_run, in_first_process
 from .planning import plan, plan_of_counts, settled
 from .presets import names_of, read_preset
@@ -298,7 +298,7 @@ def train_aligner(
         counted: dict[str, Any] = {}
         if config.counts.guide and "links" not in texts["train"].column_names:
             if run.dry:
-                texts["train"] = with_links(texts["train"], [[]] * len(texts["train"]))
+                texts["train"] = _with_links(texts["train"], [[]] * len(texts["train"]))
             else:
                 texts["train"], counted = _guided(config, run, texts["train"], tokenizer)
 
@@ -418,12 +418,20 @@ def _guided(config: AlignerConfig, run: Run, text: Dataset, tokenizer) -> tuple[
     """
 
     def learned() -> tuple[list[list[int]], dict[str, Any]]:
-        links, model, counted = guiding_links(text, config.counts, **_of_text(config, tokenizer))
+        model, learner, counted = learn_counts(text, config.counts, **_of_text(config, tokenizer))
         fill(Path(run.args.output_dir), lambda staged: _save(staged / "hmm", counted, model, tokenizer))
+        links: list[list[int]] = [[]] * len(text)
+        for index, shares in learner.shares():
+            links[index] = (shares > config.counts.link_above).nonzero().flip(1).flatten().tolist()
         return links, {"counts": counted}
 
     links, counted = in_first_process(run.args.process_index == 0, learned)
-    return with_links(text, links), counted
+    return _with_links(text, links), counted
+
+
+def _with_links(text: Dataset, links: list[list[int]]) -> Dataset:
+    """The text with links between tokens."""
+    return text.add_column("links", links, feature=List(Value("int32")))
 
 
 def _of_text(config: AlignerConfig, tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:

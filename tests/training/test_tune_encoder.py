@@ -292,3 +292,11 @@ def test_select_says_what_it_needs(corpus, tmp_path, capsys):
     assert kinds == {"attention", "states"}
     assert main(["align", "select", str(corpus / "encoder"), *text, gold, "--weights=attention"]) == 1
     assert "is an encoder: it has states, and no attention" in capsys.readouterr().err
+
+
+def test_a_dry_run_tells_what_would_be_done_and_leaves_nothing(corpus, tmp_path, capsys):
+    found = tune_encoder(made(corpus, tmp_path / "none"), dry_run=True)
+    assert found["steps"] == 4
+    assert found["trained_parameters"] == found["parameters"]
+    assert not (tmp_path / "none").exists()
+    assert "counts: iteration" not in capsys.readouterr().out
