@@ -207,11 +207,17 @@ def batches_of_pairs(
 
     Raises:
         ValueError: unequal numbers of sources and targets, a pair with more tokens than the model has positions (the
-            message names its index), a model of another kind, or one without `uam` for which it is asked.
+            message names its index), a model of another kind, or one without `uam` for which it is asked; a tokenizer
+            with language codes and without that of the target.
     """
     if len(sources) != len(targets):
         raise ValueError(f"`sources` and `targets` must be pairs, got {len(sources)} and {len(targets)} sentences.")
     check_encoder_decoder(model.config)
+    if getattr(tokenizer, "tgt_lang", "") is None:
+        raise ValueError(
+            f"The tokenizer must have the language of the target ({type(tokenizer).__name__}, got None): set its "
+            "`src_lang` and `tgt_lang`, and save it. The states of the encoder align without (`--weights states`)."
+        )
     if batch_size < 1:
         raise ValueError(f"`batch_size` must be >= 1, got {batch_size}.")
     indices = [n for n, pair in enumerate(zip(sources, targets, strict=True)) if all(side.strip() for side in pair)]

@@ -198,7 +198,8 @@ def load_aligner(options: argparse.Namespace):
     Raises:
         CommandError: the checkpoint cannot be loaded or is of another kind, or the options do not suit it.
     """
-    aligner = open_aligner(options.model, options)
+    other = options.weights is not None  # than what is read by default, which need not be possible
+    aligner = open_aligner(options.model, options, tried=not other)
     names = ("layer", "heads", "shift", "weights", *TEXT_OPTIONS)
     chosen = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
     try:
@@ -208,11 +209,15 @@ def load_aligner(options: argparse.Namespace):
         aligner.check(threshold=options.threshold, symmetrize=options.symmetrize, null=options.null)
     except ValueError as error:
         raise CommandError(f"{options.model} cannot be used with these options: {error}") from error
+    if other:
+        try_aligner(options.model, aligner)
     return aligner
 
 
-def open_aligner(name: str, options: argparse.Namespace):
+def open_aligner(name: str, options: argparse.Namespace, tried: bool = True):
     """A `WordAligner` as it was saved; of the options, those of `add_model_options` count.
+
+    It is tried out, unless `tried` says that it will be when it has been changed.
 
     Raises:
         CommandError: the checkpoint cannot be loaded or is of another kind.
@@ -224,7 +229,8 @@ def open_aligner(name: str, options: argparse.Namespace):
         aligner = WordAligner.from_pretrained(
             name, device=device, dtype=options.dtype, trust_remote_code=options.trust_remote_code
         )
-    try_aligner(name, aligner)
+    if tried:
+        try_aligner(name, aligner)
     tell_model(name, aligner.model)
     return aligner
 

@@ -2,11 +2,11 @@
 
 import argparse
 import json
+import warnings
 from pathlib import Path
 
 from .align_run import TEXT_OPTIONS, add_text_options
 from .common import CommandError, add_model_options, check_readable, choose_device, load_errors, positive, tell_model
-from .messages import LOG
 
 
 def add_select(actions: argparse._SubParsersAction) -> None:
@@ -88,7 +88,7 @@ def _run_select(options: argparse.Namespace) -> None:
             except ValueError as error:
                 if not ranked:
                     raise
-                LOG.warning("states are not tried: %s", error)
+                warnings.warn(f"states are not tried: {error}", stacklevel=2)
     except ValueError as error:
         raise CommandError(str(error)) from error
     if gold is not None:

@@ -37,6 +37,8 @@ from hf_attncal.alignment import (
 from hf_attncal.alignment.encoder import EncoderReader, link_probabilities
 from hf_attncal.alignment.selection import STATE_THRESHOLDS
 from hf_attncal.alignment.sources import ReadingSettings
+from hf_attncal.cli import main
+from hf_attncal.data.pharaoh import format_links
 
 TEXTS = list(zip(SOURCES, TARGETS, strict=True))
 GOLD = [GoldAlignment(frozenset(pair.links), frozenset(pair.links)) for pair in PAIRS]
@@ -374,6 +376,35 @@ def test_languages_that_are_missing_or_unknown_are_named(m2m100):
     aligner = WordAligner(model, tokenizer)  # by attention
     aligner.choose(weights="states", source_language="en", target_language="de")
     assert aligner.align(TEXTS)[0].links
+
+
+def test_the_commands_want_the_languages_once(m2m100, tmp_path, capsys):
+    """`select` keeps them; without them it chooses among attention, and says so."""
+    for part in m2m100:
+        part.save_pretrained(tmp_path)
+    files = {"source": SOURCES, "target": TARGETS, "gold": [format_links(pair.links) for pair in PAIRS]}
+    for name, lines in files.items():
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    text = [f"--{name}={tmp_path / name}" for name in ("source", "target")]
+    select = ["align", "select", str(tmp_path), *text, f"--gold={tmp_path / 'gold'}", "--device=cpu"]
+    run = ["align", "run", str(tmp_path), *text, "--device=cpu"]
+    for command in (select, run):  # by attention
+        assert main(command) == 1
+        assert "set its `src_lang` and `tgt_lang`, and save it" in capsys.readouterr().err
+    tokenizer = m2m100[1]
+    tokenizer.tgt_lang = "de"
+    tokenizer.save_pretrained(tmp_path)
+    tokenizer.tgt_lang = None
+    assert main(select) == 0
+    assert "states are not tried: `source_language` must be a code of" in capsys.readouterr().err
+    assert isinstance(ReadingSettings.load(tmp_path), Seq2SeqAttention)
+    assert main([*run, "--weights=states"]) == 1
+    assert "`source_language` must be a code of M2M100Tokenizer" in capsys.readouterr().err
+    languages = ["--source-language=en", "--target-language=de"]
+    assert main([*run, "--weights=states", *languages]) == 0
+    assert main([*select, "--weights=states", *languages]) == 0
+    assert ReadingSettings.load(tmp_path).target_language == "de"
+    assert main(run) == 0
 
 
 @pytest.mark.filterwarnings("ignore:Recommended")  # sacremoses, where it is not installed
