@@ -272,23 +272,32 @@ def _best_windows(parts: Sequence[tuple[int, slice]], lengths: Sequence[int], lo
 # ---- from states to probabilities ----
 
 
-def link_probabilities(
-    source: Tensor, target: Tensor, source_real: Tensor, target_real: Tensor
-) -> tuple[Tensor, Tensor]:
-    """How likely each token of a side belongs to each of the other, by the dot product of their states.
+def similarities(source: Tensor, target: Tensor, source_real: Tensor, target_real: Tensor) -> Tensor:
+    """The dot products of the states of two sides.
 
     Args:
         source: (batch, S, size). target: (batch, T, size).
         source_real: (batch, S) bool, False at padding. target_real: (batch, T).
 
     Returns:
-        For each target token a distribution over source tokens, (batch, T, S), and for each source token one over
-        target tokens, (batch, S, T); in float32 or better, 0 at padding.
+        (batch, T, S), in float32 or better; the lowest number at padding.
     """
     dtype = torch.promote_types(source.dtype, torch.float32)
-    scores = target.to(dtype) @ source.to(dtype).mT
     cells = target_real.unsqueeze(2) & source_real.unsqueeze(1)
-    scores = scores.masked_fill(~cells, torch.finfo(dtype).min)
+    return (target.to(dtype) @ source.to(dtype).mT).masked_fill(~cells, torch.finfo(dtype).min)
+
+
+def link_probabilities(scores: Tensor) -> tuple[Tensor, Tensor]:
+    """How likely each token of a side belongs to each of the other.
+
+    Args:
+        scores: of `similarities`, (batch, T, S).
+
+    Returns:
+        For each target token a distribution over source tokens, (batch, T, S), and for each source token one over
+        target tokens, (batch, S, T); 0 at padding.
+    """
+    cells = scores > torch.finfo(scores.dtype).min
     return scores.softmax(dim=2) * cells, (scores.softmax(dim=1) * cells).mT
 
 
@@ -378,5 +387,5 @@ def intersections(
         ids = [text.ids for text in texts]
         states.append(reader.states(ids, side))
         real.append(padded(ids, 0)[1].bool().to(reader.model.device))
-    directions = (link_probabilities(states[0][layer], states[1][layer], *real) for layer in layers)
+    directions = (link_probabilities(similarities(states[0][n], states[1][n], *real)) for n in layers)
     return [torch.minimum(forward.mT, backward) for forward, backward in directions]

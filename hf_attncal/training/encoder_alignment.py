@@ -11,7 +11,14 @@ from torch import Tensor
 from transformers import AutoModel, Trainer, TrainerCallback, TrainingArguments
 
 from hf_attncal.alignment.aligner import WordAligner, source_of
-from hf_attncal.alignment.encoder import EncoderReader, EncoderSource, EncoderStates, changed, link_probabilities
+from hf_attncal.alignment.encoder import (
+    EncoderReader,
+    EncoderSource,
+    EncoderStates,
+    changed,
+    link_probabilities,
+    similarities,
+)
 from hf_attncal.alignment.gold import Gold, evaluating, read_links, score_aligner
 from hf_attncal.alignment.selection import select_states, select_states_by_agreement
 from hf_attncal.alignment.sources import saved_settings
@@ -30,7 +37,7 @@ from .run import finish, held_out_rows, hold_out, read_text, save_parts, start, 
 from .settings import Settings, check, hints_of, naming
 from .token_batches import TokenBatchTrainerMixin
 
-_SELECTED = 500  # pairs that layer and threshold are chosen on where there are no annotated ones
+_SELECTED = 500  # pairs that the threshold is chosen on where there are no annotated ones
 TRAINING_DEFAULTS = {
     "output_dir": "runs/encoder",
     "bf16": "auto",
@@ -116,19 +123,22 @@ class TunedEncoderConfig(Settings):
 # ---- what is learned ----
 
 
-def guided_likelihood(probabilities: Tensor, links: Tensor) -> Tensor:
+def guided_likelihood(scores: Tensor, links: Tensor) -> Tensor:
     """How unlikely the partners of the linked tokens are: the mean of `-log sum_s A_ts P_ts` over linked tokens t.
 
+    P is the softmax of the scores over s. Computed from these, it has a gradient however unlikely a partner is.
+
     Args:
-        probabilities: of one direction, (batch, T, S), 0 at padding.
-        links: 1 where t is linked to s, (batch, T, S); no links at padding.
+        scores: of `similarities`, (batch, T, S), or of the other direction.
+        links: True where t is linked to s, (batch, T, S); no links at padding.
 
     Returns:
         A scalar, 0 without links.
     """
     linked = links.any(dim=2)
-    likely = (probabilities * links).sum(dim=2).clamp(min=torch.finfo(probabilities.dtype).tiny)
-    return -(likely.log() * linked).sum() / linked.sum().clamp(min=1)
+    partners = scores.masked_fill(~links, torch.finfo(scores.dtype).min).logsumexp(dim=2)
+    unlikely = torch.where(linked, scores.logsumexp(dim=2) - partners, 0.0)
+    return unlikely.sum() / linked.sum().clamp(min=1)
 
 
 def consistency(forward: Tensor, backward: Tensor, source_real: Tensor, target_real: Tensor) -> Tensor:
@@ -167,11 +177,13 @@ class EncoderTrainer(WholeCheckpointsMixin, TokenBatchTrainerMixin, Trainer):
             for side, name in enumerate(("input_ids", "target_input_ids")):
                 ids = [row[real].numpy() for row, real in zip(inputs[name].cpu(), masks[side].cpu(), strict=True)]
                 states.append(self.reader.states(ids, side)[self.settings.layer])
-        forward, backward = link_probabilities(*states, *masks)
-        links = inputs.get("links")
-        if links is None:
+        scores = similarities(*states, *masks)
+        forward, backward = link_probabilities(scores)
+        if "links" in inputs:
+            links = inputs["links"].bool()
+        else:
             links = torch.minimum(forward, backward.mT).detach() > self.settings.threshold
-        loss = (guided_likelihood(forward, links.bool()) + guided_likelihood(backward, links.mT.bool())) / 2
+        loss = (guided_likelihood(scores, links) + guided_likelihood(scores.mT, links.mT)) / 2
         named = {"link_loss": loss, "links": links.sum() / masks[1].sum()}
         if self.tuning.consistency:
             named["consistency_loss"] = consistency(forward, backward, *masks)

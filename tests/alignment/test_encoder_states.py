@@ -34,7 +34,7 @@ from hf_attncal.alignment import (
     select_states,
     select_states_by_agreement,
 )
-from hf_attncal.alignment.encoder import EncoderReader, link_probabilities
+from hf_attncal.alignment.encoder import EncoderReader, link_probabilities, similarities
 from hf_attncal.alignment.selection import STATE_THRESHOLDS
 from hf_attncal.alignment.sources import ReadingSettings
 from hf_attncal.cli import main
@@ -103,7 +103,7 @@ def test_probabilities_and_their_gradients_are_those_of_the_loops():
 
     def fast(source, target):
         real = torch.ones(1, 4, dtype=torch.bool), torch.ones(1, 5, dtype=torch.bool)
-        forward, backward = link_probabilities(source[None], target[None], *real)
+        forward, backward = link_probabilities(similarities(source[None], target[None], *real))
         return torch.cat([forward.flatten(), backward.flatten()])
 
     def by_loops(source, target):
@@ -116,11 +116,11 @@ def test_probabilities_and_their_gradients_are_those_of_the_loops():
 def test_padding_has_no_part_in_the_probabilities():
     states = torch.randn(2, 4, 3, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
     real = torch.tensor([[True, True, True, True], [True, True, False, False]])
-    forward, backward = link_probabilities(states, states.flip(0), real, real.flip(0))
+    forward, backward = link_probabilities(similarities(states, states.flip(0), real, real.flip(0)))
     assert_close(forward[1].sum(dim=1), torch.ones(4, dtype=torch.float64))
     assert_close(backward[0].sum(dim=1), torch.ones(4, dtype=torch.float64))
     assert float(forward[1, :, 2:].abs().max()) == float(forward[0, 2:].abs().max()) == 0
-    alone, _ = link_probabilities(states[1:, :2], states[:1], real[1:, :2], real[:1])
+    alone, _ = link_probabilities(similarities(states[1:, :2], states[:1], real[1:, :2], real[:1]))
     assert_close(forward[1:, :, :2], alone)
 
 

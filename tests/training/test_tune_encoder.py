@@ -45,13 +45,21 @@ def random_links(rows, columns, seed=3):
 
 def test_the_likelihood_of_links_and_its_gradients_are_those_of_the_loops():
     links = random_links(4, 5)
-    weights = torch.rand(4, 5, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    scores = torch.randn(4, 5, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     assert_functions_agree(
-        lambda weights: guided_likelihood(weights[None], links[None]),
-        lambda weights: slow.likelihood(weights, links.tolist()),
-        {"weights": weights},
+        lambda scores: guided_likelihood(scores[None], links[None]),
+        lambda scores: slow.likelihood([row.exp() / row.exp().sum() for row in scores], links.tolist()),
+        {"scores": scores},
     )
-    assert float(guided_likelihood(weights[None], torch.zeros_like(links)[None])) == 0
+    assert float(guided_likelihood(scores[None], torch.zeros_like(links)[None])) == 0
+
+
+def test_a_partner_that_is_no_more_likely_than_rounding_still_has_a_gradient():
+    scores = torch.tensor([[[0.0, 500.0]]], requires_grad=True)
+    loss = guided_likelihood(scores, torch.tensor([[[True, False]]]))
+    assert float(loss) == 500
+    (gradient,) = torch.autograd.grad(loss, scores)
+    assert gradient.flatten().tolist() == [-1, 1]
 
 
 def test_the_disagreement_and_its_gradients_are_those_of_the_loops():
