@@ -1,5 +1,6 @@
 """Alignment from the states of an encoder; the reference is loops over tokens of one pair (`reference_encoder.py`)."""
 
+import copy
 import functools
 import json
 
@@ -59,7 +60,7 @@ def encoder(kind):
     if kind == "bert":
         return randomized(BertModel(BertConfig(**of_bert(bpe_tokenizer()))).double())
     family = kind.removeprefix("attncal_")
-    return text_model(family, "ours" if kind != family else "stock")
+    return copy.deepcopy(text_model(family, "ours" if kind != family else "stock"))
 
 
 def aligner(kind="bert", layer=1, threshold=0.2, **settings):
