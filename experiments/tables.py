@@ -33,6 +33,7 @@ from tables_analysis import ANALYSIS_TABLES
 from tables_converged import CONVERGED_TABLES
 from tables_copying import COPYING_TABLES
 from tables_discrete import DISCRETE
+from tables_encoders import ENCODER_TABLES
 from tables_recurrent import RECURRENT_TABLES
 
 from hf_attncal.metrics import records
@@ -514,6 +515,7 @@ TABLES: dict[str, Callable[[], str]] = {
     **RECURRENT_TABLES,
     **COPYING_TABLES,
     **CONVERGED_TABLES,
+    **ENCODER_TABLES,
     **ANALYSIS_TABLES,
     "adapters": lambda: adapters("adapters/multi30k"),
     "adapters-wpt03": lambda: adapters("adapters/wpt03", ("probe", "fixed", "gated", "leaky", "lora")),
