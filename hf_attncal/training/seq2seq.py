@@ -241,7 +241,7 @@ def tokenize_splits(
     copies: CopyTokenizer | None = None,
     links: Sequence[Collection[Link]] | None = None,
 ) -> tuple[dict[str, Dataset], dict[str, TokenizationReport]]:
-    """The token ids of the training and dev text, and which pairs were kept; `links` are those of the training text."""
+    """The token ids of the training and dev text, and which pairs were kept; `links` are of the training text."""
     made = {
         name: data.tokenize(text, tokenizer, copies, links if name == "train" else None)
         for name, text in splits.items()
