@@ -217,8 +217,11 @@ class AttnCalConfigMixin(FromStockMixin):
                 "`null_token_id` must be a token, and neither padding nor the end of sentence, got "
                 f"{self.null_token_id}."
             )
+        if self.guided:
+            guided_place(self, *self.cross_attention_sizes)
+            if self.gumbel:
+                raise ValueError("`guided` needs `gumbel=False`: a choice of one token cannot be spread over links.")
         self._validate_copying()
-        self._validate_guided()
 
     def _validate_copying(self):
         if not self.copy:
@@ -237,21 +240,10 @@ class AttnCalConfigMixin(FromStockMixin):
                 "`copy` needs `share_encoder_decoder_embeddings=True`, got False: a token that is copied must be the "
                 "same word on both sides."
             )
-        self._check_no_layerdrop("copy")
-
-    def _validate_guided(self):
-        if not self.guided:
-            return
-        guided_place(self, *self.cross_attention_sizes)
-        if self.gumbel:
-            raise ValueError("`guided` needs `gumbel=False`: a choice of one token cannot be spread over links.")
-        self._check_no_layerdrop("guided")
-
-    def _check_no_layerdrop(self, switch: str):
         if getattr(self, "decoder_layerdrop", 0.0):
             raise ValueError(
-                f"`{switch}` needs `decoder_layerdrop` 0, got {self.decoder_layerdrop}: the layer with its attention "
-                "must not be left out."
+                f"`copy` needs `decoder_layerdrop` 0, got {self.decoder_layerdrop}: the layer with its attention must "
+                "not be left out."
             )
 
 

@@ -97,8 +97,10 @@ class CrossAttentionMixin:
     """Adds the three switches to `MarianAttention` or `BartAttention`; goes before it in the bases.
 
     `switches` says which are on, and their numbers: the model's config, here; `config` is read for what is the
-    backbone's.
+    backbone's. `has_own_projections`: queries and keys are not those of the stock attention.
     """
+
+    has_own_projections = False
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
@@ -128,7 +130,7 @@ class CrossAttentionMixin:
         reported = self._is_copied_by(context) or self._is_guided_by(context)
         with_kernel = config._attn_implementation != "eager" and not with_weights and not reported
         all_off = switches.calibration is None and not switches.leaky and not switches.gumbel and not reported
-        if all_off and (with_kernel or not with_weights):
+        if all_off and not self.has_own_projections and (with_kernel or not with_weights):
             return super().forward(hidden_states, key_value_states, past_key_values, attention_mask, **kwargs)
 
         query = self._split_heads(self.q_proj(hidden_states))
@@ -136,7 +138,9 @@ class CrossAttentionMixin:
         leaky_only = switches.leaky and switches.calibration is None and not switches.gumbel
         weights = None
         # Kernels have no place for a learned bias.
-        if leaky_only and self.null.bias is None and with_kernel and past_key_values is None:
+        if all_off and with_kernel:
+            output = self._kernel(query, key, value, attention_mask)
+        elif leaky_only and self.null.bias is None and with_kernel and past_key_values is None:
             output = self._attend_leaky(query, key, value, attention_mask)
         elif with_kernel and self._is_one_softmax(context):
             output = self._attend_renormalized(hidden_states, query, key, value, mask_key, attention_mask)

@@ -124,7 +124,7 @@ def named_losses(
     if uam_loss is not None:
         uam_loss = uam_loss / num_targets
         losses |= {"loss": nmt_loss + uam_loss, "uam_loss": uam_loss.detach()}
-    if links is not None:
+    if links is not None and context.guided_attention is not None:  # layer drop may have left the layer out
         loss = guided_loss(*context.guided_attention, links, labels, settings.guided_shift) / num_targets
         losses |= {"loss": losses["loss"] + settings.guided_weight * loss, "guided_loss": loss.detach()}
     if context.mask_means:

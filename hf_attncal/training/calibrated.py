@@ -103,6 +103,13 @@ class AttnCalTrainer(WholeCheckpointsMixin, TokenBatchTrainerMixin, Seq2SeqTrain
         self.add_callback(AnnealingCallback())
         self._mask_grad_norm = None
 
+    def _set_signature_columns_if_needed(self) -> None:
+        """As the stock Trainer, which looks at `forward` of the base model; a guided adapter takes `links` besides."""
+        super()._set_signature_columns_if_needed()
+        settings = active_settings(self.model)
+        if settings is not None and settings.guided and "links" not in self._signature_columns:
+            self._signature_columns.append("links")
+
     # ---- named losses ----
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
