@@ -152,11 +152,19 @@ def guided_loss(
         A scalar: the sum over targets.
     """
     dtype, device = torch.promote_types(attention.dtype, torch.float32), labels.device
-    attention = token_rows(attention.to(device, dtype), shift)
-    if null is not None:
-        null = token_rows(null.to(device, dtype).unsqueeze(-1), shift).squeeze(-1)
-    terms = guided_terms(attention, links.to(device, dtype), null, torch.finfo(dtype).tiny)
-    return terms.masked_fill(labels == IGNORE_INDEX, 0.0).sum()
+    real = labels != IGNORE_INDEX
+
+    def rows(steps: Tensor) -> Tensor:
+        """What `token_rows` gives of each sentence without its padding."""
+        steps = steps.to(device, dtype)
+        if not shift:
+            return steps
+        read = nn.functional.pad(real[:, 1:], (0, 1), value=False).unsqueeze(-1)
+        return torch.where(read, token_rows(steps, True), steps)
+
+    null = None if null is None else rows(null.unsqueeze(-1)).squeeze(-1)
+    terms = guided_terms(rows(attention), links.to(device, dtype), null, torch.finfo(dtype).tiny)
+    return terms.masked_fill(~real, 0.0).sum()
 
 
 def mask_loss(
