@@ -23,15 +23,12 @@ def given_links(data: DataConfig, text: dict[str, Dataset]) -> list[Collection[L
         text: its splits, before any pair is held out.
 
     Raises:
-        ValueError: see `read_links`; also a link of words that a pair does not have (with the line), or no link at
-            all.
+        ValueError: see `read_links`; also a link of words that a pair does not have (with the line).
     """
     if not (data.train or {}).get("guide"):
         return None
     path = data.path(data.train["guide"])
     links = [pair.possible for pair in read_links(path, text["train"])]
-    if not any(links):
-        raise ValueError(f"{path} has no links: every line of it is empty. Name the links of the training pairs.")
     pairs = zip(text["train"]["source"], text["train"]["target"], strict=True)
     for line, (found, pair) in enumerate(zip(links, pairs, strict=True), start=1):
         words = [len((side or "").split()) for side in pair]
