@@ -1,13 +1,15 @@
 """What a head of a translation model aligns, and the BLEU of the model, before and after it learned links.
 
-    python experiments/guided_heads.py --data DIR --pair wpt03-enfr --before runs/wpt03 --after guided=runs/guided_1 \
-        --after unguided=runs/unguided_1 --after adapter=runs/guided_adapter_1 ... --output results/aligner/guided_heads.json
+    python experiments/guided_heads.py --data DIR --pair wpt03-enfr --before runs/wpt03 \
+        --after guided=runs/guided_1 --after unguided=runs/unguided_1 --after adapter=runs/guided_adapter_1 \
+        --output results/aligner/guided_heads.json
 
 A run is `KIND=FOLDER` of `training/train_translation.py` or `training/train_adapter.py`, all on the same test text,
-whose translations they have left. Runs of the same seed and kind `unguided` are the same training without links: each
-BLEU is compared with that of the model before, and, of a model that learned links, with theirs (paired bootstrap). AER
-is that of attention, one source word for each target word: of a guided head the one that has learned; else layer, heads
-and step with the lowest error on dev. Besides, all links above the weight with the lowest error on dev.
+whose translations they have left. A run of kind `unguided` is the same training without links: each BLEU is compared
+with that of the model before, and, of a model that learned links, with that of the same seed without (paired
+bootstrap). AER is that of attention, one source word for each target word: of the head that has learned links; of
+other models, of the layer, heads and step with the lowest error on dev. Besides, all links above the weight with the
+lowest error on dev.
 """
 
 import argparse

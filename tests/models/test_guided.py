@@ -7,13 +7,16 @@ import reference
 import torch
 from helpers import (
     FAMILIES,
+    LINKED_PAIRS,
+    LINKS,
     assert_close,
     assert_gradients_close,
     assert_identical,
     gradients,
+    guided_batch,
     is_mask_network,
-    padded_pairs,
     tiny_model,
+    without_links,
 )
 from huggingface_hub.errors import StrictDataclassError
 from luong_helpers import tiny_luong
@@ -21,9 +24,6 @@ from luong_helpers import tiny_luong
 from hf_attncal.models.cross_attention import AttentionContext
 from hf_attncal.models.losses import IGNORE_INDEX
 
-PAIRS = [([4, 7, 3, 9, 2], [6, 10, 4, 2]), ([5, 8, 2], [9, 2]), ([6, 2], [4, 9, 5, 7, 2])]
-# One to one, one to several, several to one, a token and a whole pair without any.
-LINKS = [[(0, 0), (1, 1), (3, 1), (2, 3)], [], [(0, 0), (0, 2), (1, 4)]]
 CALIBRATIONS = {
     "plain": {},
     "leaky": {"leaky": True},
@@ -35,20 +35,6 @@ CALIBRATIONS = {
 
 def build(family: str, **settings):
     return tiny_model(family, **{"guided": True, "guided_layer": 0, "guided_head": 1, "guided_weight": 0.7} | settings)
-
-
-def guided_batch(pairs=PAIRS, links=LINKS, left: bool = False) -> dict[str, torch.Tensor]:
-    batch = padded_pairs(pairs, left)
-    (rows, steps), source = batch["labels"].shape, batch["input_ids"].shape[1]
-    batch["links"] = torch.zeros(rows, steps, source)
-    for row, ((src, tgt), found) in enumerate(zip(pairs, links, strict=True)):
-        for s, t in found:
-            batch["links"][row, t + left * (steps - len(tgt)), s + left * (source - len(src))] = 1
-    return batch
-
-
-def plain(batch: dict) -> dict:
-    return {name: tensor for name, tensor in batch.items() if name != "links"}
 
 
 def slow_guided_loss(model, batch) -> torch.Tensor:
@@ -89,7 +75,7 @@ def test_loss_and_gradients(family: str, switches: dict, shift: bool, left: bool
     outputs.loss.backward()
     found = gradients(model)
     model.zero_grad()
-    nmt = model(**plain(batch), compute_mask_loss=False)
+    nmt = model(**without_links(batch), compute_mask_loss=False)
     slow = slow_guided_loss(model, batch)
     expected = nmt.loss + 0.7 * slow
     expected.backward()
@@ -104,7 +90,7 @@ def test_the_two_objectives_stay_apart(family: str):
     """The mask network's gradient is that of its own loss, with links or without."""
     model, batch = build(family, calibration="gated", leaky=True).train(), guided_batch()
     found = []
-    for inputs in (batch, plain(batch)):
+    for inputs in (batch, without_links(batch)):
         model.config.guided = "links" in inputs
         model(**inputs).loss.backward()
         found.append({name: grad for name, grad in gradients(model).items() if is_mask_network(name)})
@@ -118,9 +104,9 @@ def test_off_is_the_stock_model(family: str):
     off, on = tiny_model(family).eval(), build(family).eval()
     assert on.state_dict().keys() == off.state_dict().keys()
     batch = guided_batch()
-    expected = off(**plain(batch))
-    assert_identical(on(**plain(batch)).logits.detach(), expected.logits.detach())
-    assert_identical(on(**plain(batch)).loss.detach(), expected.loss.detach())
+    expected = off(**without_links(batch))
+    assert_identical(on(**without_links(batch)).logits.detach(), expected.logits.detach())
+    assert_identical(on(**without_links(batch)).loss.detach(), expected.loss.detach())
     assert_close(on(**batch).nmt_loss, expected.nmt_loss)  # one layer without its kernel
 
 
@@ -138,7 +124,7 @@ def test_one_layer_alone_forms_its_weights(family: str, implementation: str):
     assert formed[1]
     assert formed[0] == (implementation == "eager")
     formed.clear()
-    model(**plain(batch))
+    model(**without_links(batch))
     assert formed == [implementation == "eager"] * 2
 
 
@@ -162,9 +148,9 @@ def test_losses_of_parts_add_up(family: str):
     model = build(family, leaky=True).train()
     whole = model(**guided_batch())
     whole.loss.backward()
-    expected, targets = gradients(model), sum(len(target) for _, target in PAIRS)
+    expected, targets = gradients(model), sum(len(target) for _, target in LINKED_PAIRS)
     model.zero_grad()
-    batches = [guided_batch([pair], [links]) for pair, links in zip(PAIRS, LINKS, strict=True)]
+    batches = [guided_batch([pair], [links]) for pair, links in zip(LINKED_PAIRS, LINKS, strict=True)]
     parts = [model(**batch, num_items_in_batch=targets) for batch in batches]
     sum(part.loss for part in parts).backward()
     assert_gradients_close(gradients(model), expected)
@@ -217,7 +203,7 @@ def test_a_batch_without_links_has_no_guided_loss(family: str):
 def test_it_learns_links(family: str):
     """What no translation asks for: the first token of every source."""
     model = build(family, guided_weight=1.0).train()
-    batch = guided_batch(links=[[(0, t) for t in range(len(target))] for _, target in PAIRS])
+    batch = guided_batch(links=[[(0, t) for t in range(len(target))] for _, target in LINKED_PAIRS])
     optimizer = torch.optim.Adam(model.parameters(), 0.02)
     for _ in range(60):
         loss = model(**batch)
@@ -262,10 +248,10 @@ def test_links_that_nothing_would_learn(family: str):
     with pytest.raises(ValueError, match=r"`links` must have a cell .*, \(3, 5, 5\), got \(3, 5, 4\)"):
         model(**batch | {"links": batch["links"][..., :-1]})
     with pytest.raises(ValueError, match="`links` are needed to train a guided model, got none"):
-        model.train()(**plain(batch))
+        model.train()(**without_links(batch))
     with torch.no_grad():
-        model(**plain(batch))
-    model.eval()(**plain(batch))
+        model(**without_links(batch))
+    model.eval()(**without_links(batch))
 
 
 def test_saved_and_loaded(family: str, tmp_path):
