@@ -48,7 +48,8 @@ class AttentionCalibrationConfig(PeftConfig):
             and keys get a low-rank change, 0 at first, which is all that an adapter without another switch has.
         guided_layer, guided_head: which; `None` for the second last layer, which is filled in.
         guided_rank: of the change, from 1 to d_k.
-        guided_weight, guided_shift: as in our models.
+        guided_weight: of its loss, more than in our models, as an adapter is trained for few steps.
+        guided_shift: as in our models.
         base_model_type, base_d_model: of the model that the adapter was made for; filled in and checked.
 
     Raises:
@@ -71,7 +72,7 @@ class AttentionCalibrationConfig(PeftConfig):
     guided_layer: int | None = None
     guided_head: int = 0
     guided_rank: int = 16
-    guided_weight: float = 0.05
+    guided_weight: float = 0.3
     guided_shift: bool = True
     base_model_type: str | None = field(default=None, repr=False)
     base_d_model: int | None = field(default=None, repr=False)

