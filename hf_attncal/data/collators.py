@@ -72,33 +72,34 @@ class LinkCollator:
 
     def __init__(self, collator: DataCollatorForSeq2Seq) -> None:
         self.collator = collator
+        self.tokenizer = collator.tokenizer  # a Trainer saves it
 
-    def __call__(self, features: Sequence[dict], return_tensors: str | None = None):
+    def __call__(self, features: Sequence[dict], **options):
         if "links" not in features[0]:
-            return self.collator(features, return_tensors)
+            return self.collator(features, **options)
         plain = [{name: value for name, value in example.items() if name != "links"} for example in features]
-        batch = self.collator(plain, return_tensors)
+        batch = self.collator(plain, **options)
         shape = *batch["labels"].shape, batch["input_ids"].shape[1]
-        behind = self.collator.tokenizer.padding_side == "right"
-        starts = [(0, 0) if behind else (shape[2] - len(e["input_ids"]), shape[1] - len(e["labels"])) for e in plain]
+        starts = None
+        if self.tokenizer.padding_side == "left":
+            real = batch["attention_mask"] != 0, batch["labels"] != -100
+            starts = torch.stack([side.int().argmax(dim=1) for side in real], dim=1)
         return batch | {"links": cells_of_links(features, shape, starts)}
 
 
-def cells_of_links(
-    examples: Sequence[dict], shape: Sequence[int], starts: Sequence[tuple[int, int]] | None = None
-) -> torch.Tensor:
+def cells_of_links(examples: Sequence[dict], shape: Sequence[int], starts: torch.Tensor | None = None) -> torch.Tensor:
     """1 where a target token is linked to a source token, else 0, (batch, target, source).
 
     Args:
         examples: each with `links`, source and target token of each in turn.
         shape: of the result.
-        starts: places of the first source and target token of each example; None for 0.
+        starts: places of the first source and target token of each example, (batch, 2); None for 0.
     """
     cells = torch.zeros(tuple(shape))
     for row, example in enumerate(examples):
         pairs = torch.as_tensor(example["links"], dtype=torch.long).view(-1, 2)
         if starts is not None:
-            pairs = pairs + torch.tensor(starts[row])
+            pairs = pairs + starts[row]
         cells[row, pairs[:, 1], pairs[:, 0]] = 1
     return cells
 
