@@ -33,6 +33,8 @@ from hf_attncal.training.folder import RESULTS
 # The translations of test that the two jobs leave.
 TRANSLATIONS = ("test.trained.hypotheses.txt", "test.hypotheses.txt")
 UNGUIDED = "unguided"
+SECTIONS = ("model", "adapter", "training")
+STARTS = {"init_from", "checkpoint"}  # names of folders
 
 
 def aligned(folder: Path, gold: dict[str, Gold], bootstrap: int) -> dict:
@@ -51,9 +53,11 @@ def aligned(folder: Path, gold: dict[str, Gold], bootstrap: int) -> dict:
     return {"settings": settings.to_dict(), **scores(None), "above_threshold": above}
 
 
-def translations(folder: Path) -> list[str]:
-    """What the run made of the test text."""
-    return list(read_lines(next(folder / name for name in TRANSLATIONS if (folder / name).is_file())))
+def translations(folder: Path) -> list[str] | None:
+    """What the run made of the test text; None where it made nothing."""
+    found = (folder / name for name in TRANSLATIONS if (folder / name).is_file())
+    file = next(found, None)
+    return None if file is None else list(read_lines(file))
 
 
 def main() -> None:
@@ -86,14 +90,15 @@ def main() -> None:
     for kind, folder in runs:
         run, found = stored[folder], translations(folder)
         seed = run["config"]["training"]["seed"]
-        compared = {"before": before} | ({UNGUIDED: translations(unguided[seed])} if seed in unguided else {})
-        if kind == UNGUIDED:
-            compared.pop(UNGUIDED)
-        row = {"kind": kind, "seed": seed, "settings": {name: run["config"][name] for name in ("model", "training")}}
-        row["settings"]["adapter"] = run["config"].get("adapter")
+        compared = {"before": before}
+        if kind != UNGUIDED and seed in unguided:
+            compared[UNGUIDED] = translations(unguided[seed])
+        row = {"kind": kind, "seed": seed, "config": {name: run["config"].get(name) for name in SECTIONS}}
+        for key in STARTS & row["config"]["model"].keys():
+            row["config"]["model"][key] = Path(row["config"]["model"][key]).name
         row |= {name: run[name] for name in ("steps", "wall_seconds", "trained_parameters")}
         row |= aligned(folder, gold, args.bootstrap)
-        row["bleu"] = {
+        row["bleu"] = found and {
             name: asdict(paired_bleu(found, other, references, tokenize, args.bootstrap))
             for name, other in compared.items()
         }

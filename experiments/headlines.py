@@ -198,6 +198,36 @@ def aligner() -> Iterator[dict]:
             scored = {at(file, split, "aer"): run[split] for file, run in runs.items()}
             yield percentage(f"aligner/{pair}/{setting}/{split}_aer", scored, seeds=seeds)
     yield from robustness()
+    yield from guided_heads()
+
+
+def guided_heads() -> Iterator[dict]:
+    """What a head that learned links aligns, and what became of BLEU; of a model, and of an adapter."""
+    file = "aligner/guided_heads"
+    result = read(file)
+    if result is None:
+        return
+    pair = result["config"]["pair"]
+    before = at(file, "before", "test", "aer")
+    yield percentage(f"aligner/guided_head/{pair}/test_aer_before", {before: result["before"]["test"]})
+    for kind, name in (("guided", "guided_head"), ("adapter", "guided_head_adapter")):
+        runs = {number: row for number, row in enumerate(result["runs"]) if row["kind"] == kind}
+        seeds = [row["seed"] for row in runs.values()]
+        scored = {at(file, "runs", number, "test", "aer"): row["test"] for number, row in runs.items()}
+        if scored:
+            yield percentage(f"aligner/{name}/{pair}/test_aer", scored, seeds=seeds)
+        gained = {number: row["bleu"]["before"] for number, row in runs.items() if row["bleu"] is not None}
+        if gained:
+            values = [score["minus_baseline"] for score in gained.values()]
+            yield entry(
+                f"aligner/{name}/{pair}/bleu_minus_before",
+                statistics.fmean(values),
+                "BLEU",
+                [at(file, "runs", number, "bleu", "before", "minus_baseline") for number in gained],
+                spread=None if len(values) == 1 else {"extremes": [min(values), max(values)]},
+                seeds=[runs[number]["seed"] for number in gained],
+                signature=next(iter(gained.values()))["signature"],
+            )
 
 
 def percentage(name: str, scored: dict[str, dict], measure: str = "aer", **besides) -> dict:
