@@ -209,25 +209,22 @@ def guided_heads() -> Iterator[dict]:
         return
     pair = result["config"]["pair"]
     before = at(file, "before", "test", "aer")
-    yield percentage(f"aligner/guided_head/{pair}/test_aer_before", {before: result["before"]["test"]})
+    yield percentage(f"aligner/best_head/{pair}/test_aer", {before: result["before"]["test"]})
     for kind, name in (("guided", "guided_head"), ("adapter", "guided_head_adapter")):
         runs = {number: row for number, row in enumerate(result["runs"]) if row["kind"] == kind}
         seeds = [row["seed"] for row in runs.values()]
         scored = {at(file, "runs", number, "test", "aer"): row["test"] for number, row in runs.items()}
         if scored:
             yield percentage(f"aligner/{name}/{pair}/test_aer", scored, seeds=seeds)
-        gained = {number: row["bleu"]["before"] for number, row in runs.items() if row["bleu"] is not None}
-        if gained:
-            values = [score["minus_baseline"] for score in gained.values()]
-            yield entry(
-                f"aligner/{name}/{pair}/bleu_minus_before",
-                statistics.fmean(values),
-                "BLEU",
-                [at(file, "runs", number, "bleu", "before", "minus_baseline") for number in gained],
-                spread=None if len(values) == 1 else {"extremes": [min(values), max(values)]},
-                seeds=[runs[number]["seed"] for number in gained],
-                signature=next(iter(gained.values()))["signature"],
-            )
+        translated = {number: row["bleu"]["before"] for number, row in runs.items() if row["bleu"] is not None}
+        if translated:
+            values = [compared["minus_baseline"] for compared in translated.values()]
+            source = [at(file, "runs", number, "bleu", "before", "score") for number in translated]
+            source += [at(file, "before", "bleu")] * len(values)
+            besides = {"spread": {"extremes": [min(values), max(values)]} if len(values) > 1 else None}
+            besides["signature"] = next(iter(translated.values()))["signature"]
+            figure = f"aligner/{name}/{pair}/bleu_minus_before"
+            yield entry(figure, statistics.fmean(values), "BLEU", source, **besides)
 
 
 def percentage(name: str, scored: dict[str, dict], measure: str = "aer", **besides) -> dict:
