@@ -5,9 +5,8 @@
         --output results/aligner/guided_heads.json
 
 A run is `KIND=FOLDER` of `training/train_translation.py` or `training/train_adapter.py`, all on the same test text,
-whose translations they have left. A run of kind `unguided` is the same training without links: each BLEU is compared
-with that of the model before, and, of a model that learned links, with that of the same seed without (paired
-bootstrap). AER is that of attention, one source word for each target word: of the head that has learned links; of
+whose translations they have left. A run of kind `unguided` is the training of `guided` without links: each BLEU is
+compared with that of the model before, and that of `guided` with `unguided` of the same seed (paired bootstrap). AER is that of attention, one source word for each target word: of the head that has learned links; of
 other models, of the layer, heads and step with the lowest error on dev. Besides, all links above the weight with the
 lowest error on dev.
 """
@@ -32,7 +31,7 @@ from hf_attncal.training.folder import RESULTS
 
 # The translations of test that the two jobs leave.
 TRANSLATIONS = ("test.trained.hypotheses.txt", "test.hypotheses.txt")
-UNGUIDED = "unguided"
+GUIDED, UNGUIDED = "guided", "unguided"
 SECTIONS = ("model", "adapter", "training")
 STARTS = {"init_from", "checkpoint"}  # names of folders
 
@@ -91,7 +90,7 @@ def main() -> None:
         run, found = stored[folder], translations(folder)
         seed = run["config"]["training"]["seed"]
         compared = {"before": before}
-        if kind != UNGUIDED and seed in unguided:
+        if kind == GUIDED and seed in unguided:
             compared[UNGUIDED] = translations(unguided[seed])
         row = {"kind": kind, "seed": seed, "config": {name: run["config"].get(name) for name in SECTIONS}}
         for key in STARTS & row["config"]["model"].keys():
