@@ -6,9 +6,11 @@
 
 A run is `KIND=FOLDER` of `training/train_translation.py` or `training/train_adapter.py`, all on the same test text,
 whose translations they have left. A run of kind `unguided` is the training of `guided` without links: each BLEU is
-compared with that of the model before, and that of `guided` with `unguided` of the same seed (paired bootstrap). AER is
-that of attention, one source word for each target word: of the head that has learned links; of other models, of the
-layer, heads and step with the lowest error on dev. Besides, all links above the weight with the lowest error on dev.
+compared with that of the model before, that of `guided` with `unguided` of the same seed, too (paired bootstrap).
+
+AER is that of attention, one source word for each target word: of the head that has learned links; of other models, of
+the layer, heads and step with the lowest error on dev. Besides, all links above the weight with the lowest error on
+dev.
 """
 
 import argparse
