@@ -35,15 +35,15 @@ class Gold:
     links: Sequence[GoldAlignment]
 
     @classmethod
-    def load(cls, corpus: dict[str, Any], gold: str | Path) -> "Gold":
-        """Read text and links; the number of lines and every index are checked.
+    def load(cls, corpus: dict[str, Any], gold: str | Path, lowercase: bool = False) -> "Gold":
+        """Read text, in lower case if so, and links; the number of lines and every index are checked.
 
         Warns:
             UserWarning: indices that are probably displaced (`displaced_pairs`).
         """
-        from hf_attncal.data.corpora import load_parallel  # `datasets`, for those who train
+        from hf_attncal.data.corpora import load_parallel, lowercased  # `datasets`, for those who train
 
-        text = load_parallel(corpus)
+        text = lowercased(load_parallel(corpus)) if lowercase else load_parallel(corpus)
         pairs = list(zip(text["source"], text["target"], strict=True))
         return cls(pairs, gold_links(gold, pairs))
 

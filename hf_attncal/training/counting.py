@@ -25,6 +25,7 @@ ITERATIONS = (3, 6)
 # Least count that a trained model keeps: below it the prior says as much.
 _LEAST = 0.01
 _CELLS = 500_000
+_SAMPLE = 2000  # pairs that tell how long counting takes
 
 
 @dataclass
@@ -214,6 +215,32 @@ def learn_counts(
 
     learner.run((settings.without_jumps, settings.with_jumps), report)
     return model, learner, {"wall_seconds": time.perf_counter() - start, "log_history": log}
+
+
+def counted_links(
+    text: Dataset, settings: CountsConfig, **fields: Any
+) -> tuple[list[list[int]], HMMAlignModel, dict[str, Any]]:
+    """Links between the tokens of each pair of a text by its own counts, and what `learn_counts` tells of them.
+
+    Args: as of `learn_counts`.
+
+    Returns:
+        Source and target token of each link in turn, of each pair; the model; and how it went.
+    """
+    model, learner, counted = learn_counts(text, settings, **fields)
+    links: list[list[int]] = [[]] * len(text)
+    for index, shares in learner.shares():
+        links[index] = (shares > settings.link_above).nonzero().flip(1).flatten().tolist()
+    return links, model, counted
+
+
+def counting_seconds(text: Dataset, settings: CountsConfig, **fields: Any) -> float:
+    """About how long counting over a text takes, from a sample of its pairs; `fields` as of `learn_counts`."""
+    sample = text.select(range(0, len(text), -(-len(text) // _SAMPLE)))
+    began = time.monotonic()
+    learner = CountLearner(HMMAlignModel(HMMAlignConfig(**fields)), sample["input_ids"], sample["target_input_ids"])
+    learner.run((settings.without_jumps, settings.with_jumps))
+    return (time.monotonic() - began) * len(text) / len(sample)
 
 
 def _batches(sources: list[int], targets: list[int]) -> Iterator[list[int]]:
