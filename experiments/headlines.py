@@ -207,6 +207,33 @@ def aligner() -> Iterator[dict]:
             yield percentage(f"aligner/{pair}/{setting}/{split}_aer", scored, seeds=seeds)
     yield from encoder_states()
     yield from robustness()
+    yield from guided_heads()
+
+
+def guided_heads() -> Iterator[dict]:
+    """What a head that learned links aligns, and what became of BLEU; of a model, and of an adapter."""
+    file = "aligner/guided_heads"
+    result = read(file)
+    if result is None:
+        return
+    pair = result["config"]["pair"]
+    before = at(file, "before", "test", "aer")
+    yield percentage(f"aligner/best_head/{pair}/test_aer", {before: result["before"]["test"]})
+    for kind, name in (("guided", "guided_head"), ("adapter", "guided_head_adapter")):
+        runs = {number: row for number, row in enumerate(result["runs"]) if row["kind"] == kind}
+        seeds = [row["seed"] for row in runs.values()]
+        scored = {at(file, "runs", number, "test", "aer"): row["test"] for number, row in runs.items()}
+        if scored:
+            yield percentage(f"aligner/{name}/{pair}/test_aer", scored, seeds=seeds)
+        translated = {number: row["bleu"]["before"] for number, row in runs.items() if row["bleu"] is not None}
+        if translated:
+            values = [compared["minus_baseline"] for compared in translated.values()]
+            source = [at(file, "runs", number, "bleu", "before", "score") for number in translated]
+            source += [at(file, "before", "bleu")] * len(values)
+            besides = {"spread": {"extremes": [min(values), max(values)]} if len(values) > 1 else None}
+            besides["signature"] = next(iter(translated.values()))["signature"]
+            figure = f"aligner/{name}/{pair}/bleu_minus_before"
+            yield entry(figure, statistics.fmean(values), "BLEU", source, **besides)
 
 
 def encoder_states() -> Iterator[dict]:

@@ -32,6 +32,7 @@ from hf_attncal.analysis.reading import (
 from hf_attncal.analysis.words import word_attention
 from hf_attncal.inference.loading import load_seq2seq
 from hf_attncal.models.cross_attention import calibrated_layers
+from hf_attncal.models.functional import token_rows
 
 from .sources import ReadingSettings, Weights, WeightSource, Words, is_index, saved_settings
 
@@ -158,19 +159,6 @@ def check_weights(weights: object) -> None:
 
 
 # ---- weights between words ----
-
-
-def token_rows(steps: Tensor, shift: bool) -> Tensor:
-    """Attention of each target token from attention of each decoder step.
-
-    Args:
-        steps: (..., steps, source); step t predicts token t.
-        shift: row t is that of step t + 1, where token t is the input. The last token never is: it keeps its own row.
-
-    Returns:
-        (..., target tokens, source), as many rows as steps.
-    """
-    return torch.cat([steps[..., 1:, :], steps[..., -1:, :]], dim=-2) if shift else steps
 
 
 def read_weights(

@@ -83,6 +83,7 @@ def attention(switches: Any) -> str:
     names = [switches.calibration and f"{switches.calibration} calibration", switches.leaky and "a NULL column"]
     names.append(getattr(switches, "gumbel", False) and "Gumbel choice")
     names.append(getattr(switches, "copy", False) and "copying")
+    names.append(getattr(switches, "guided", False) and "a head that learned word links")
     return " and ".join(name for name in names if name) or "no calibration"
 
 

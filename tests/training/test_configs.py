@@ -251,7 +251,6 @@ EVALUATION = [
     ({"evaluation": {"num_beams": 0}}, r"`evaluation.num_beams` must be an integer >= 1, got 0"),
     ({"evaluation": {"bleu_tokenize": "14a"}}, r"`evaluation.bleu_tokenize` must be one of .*, got '14a'"),
     ({"evaluation": None}, r"`evaluation` must be a section of keys, got None"),
-    ({"data": {"train": {"source": "a", "target": "b", "guide": "c"}}}, r"unknown key `data.train.guide`"),
 ]
 OF_JOB = {
     "translation": [
