@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from datasets import Dataset, List, Value
+from datasets import Dataset
 from torch import Tensor
 from transformers import AutoModel, Trainer, TrainerCallback, TrainingArguments
 
@@ -19,7 +19,7 @@ from hf_attncal.alignment.encoder import (
     link_probabilities,
     similarities,
 )
-from hf_attncal.alignment.gold import Gold, evaluating, read_links, score_aligner
+from hf_attncal.alignment.gold import Gold, evaluating, score_aligner
 from hf_attncal.alignment.selection import select_states, select_states_by_agreement
 from hf_attncal.alignment.sources import saved_settings
 from hf_attncal.data.collators import AlignmentCollator
@@ -31,9 +31,10 @@ from .arguments import TokenBatchArguments
 from .cards import write_encoder_card
 from .checkpoints import WholeCheckpointsMixin
 from .counting import CountsConfig, counted_links, counting_seconds
+from .guide import given_links, with_links
 from .planning import plan, settled
 from .presets import read_preset
-from .run import finish, held_out_rows, hold_out, read_text, save_parts, start, train
+from .run import finish, hold_out, read_text, save_parts, start, train
 from .settings import Settings, check, hints_of, naming
 from .token_batches import TokenBatchTrainerMixin
 
@@ -240,11 +241,8 @@ def tune_encoder(
             if getattr(config.data, name)
         }
         model, tokenizer = _load(config.model)
-        text, guide = read_text(config.data, ("train",)), None
-        if config.data.train.get("guide"):
-            guide = [pair.possible for pair in read_links(config.data.path(config.data.train["guide"]), text["train"])]
-        rows = held_out_rows(text, config.data.held_out_pairs)
-        guide = guide and [links for row, links in enumerate(guide) if row not in rows]
+        text = read_text(config.data, ("train",))
+        guide = given_links(config.data, text)
         text = hold_out(text, config.data.held_out_pairs)
         raw = _pairs(text.get("dev", text["train"]))
         before = _chosen(config, model, tokenizer, golds.get("dev"), raw)
@@ -261,7 +259,7 @@ def tune_encoder(
                 counting = counting_seconds(tokens, config.counts, **fields)
             else:
                 links, _, counted["counts"] = counted_links(tokens, config.counts, **fields)
-                tokens = tokens.add_column("links", links, feature=List(Value("int32")))
+                tokens = with_links(tokens, links)
 
         def build(config: TunedEncoderConfig, args: EncoderTrainingArguments) -> EncoderTrainer:
             tuned = copy.deepcopy(model)  # a measurement trains it, too
