@@ -33,6 +33,7 @@ from tables_analysis import ANALYSIS_TABLES
 from tables_converged import CONVERGED_TABLES
 from tables_copying import COPYING_TABLES
 from tables_discrete import DISCRETE
+from tables_encoders import ENCODER_TABLES
 from tables_guided import GUIDED_TABLES, place
 from tables_recurrent import RECURRENT_TABLES
 
@@ -510,6 +511,7 @@ TABLES: dict[str, Callable[[], str]] = {
     **RECURRENT_TABLES,
     **COPYING_TABLES,
     **CONVERGED_TABLES,
+    **ENCODER_TABLES,
     **ANALYSIS_TABLES,
     **GUIDED_TABLES,
     "adapters": lambda: adapters("adapters/multi30k"),

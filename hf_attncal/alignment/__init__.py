@@ -8,10 +8,11 @@ from hf_attncal.data.pharaoh import GoldAlignment, parse_alignments
 from hf_attncal.metrics.aer import AER_METRIC, AlignmentScore, alignment_error_rate
 
 from .aligner import WordAligner
+from .encoder import EncoderStates
 from .generated import GeneratedAlignment, align_generated
 from .links import argmax_links
 from .merging import WordAlignment
-from .selection import select_attention
+from .selection import select_attention, select_states, select_states_by_agreement
 from .seq2seq import Seq2SeqAttention, seq2seq_weights
 from .sources import Weights, WeightSource
 from .symmetrization import SYMMETRIZATIONS, harmonic, symmetrize, symmetrize_links
@@ -20,6 +21,7 @@ __all__ = [
     "AER_METRIC",
     "SYMMETRIZATIONS",
     "AlignmentScore",
+    "EncoderStates",
     "GeneratedAlignment",
     "GoldAlignment",
     "Seq2SeqAttention",
@@ -33,6 +35,8 @@ __all__ = [
     "harmonic",
     "parse_alignments",
     "select_attention",
+    "select_states",
+    "select_states_by_agreement",
     "seq2seq_weights",
     "symmetrize",
     "symmetrize_links",

@@ -360,17 +360,21 @@ def tokenize_for_alignment(
     tokenizer: PreTrainedTokenizerBase,
     max_length: int,
     links: Sequence[Collection[Link]] | None = None,
+    text_target: bool = False,
+    shortest: int = 2,
 ) -> tuple[Dataset, TokenizationReport]:
     """Token ids of sentence pairs without special tokens, and word links as links between their tokens.
 
-    Pairs with a side of one token are dropped (Mask-Align, sec. 4.1: it would have nothing to be predicted from), and
-    those that are too long or have an empty side; all are counted. Nothing is written to a cache folder.
+    Pairs are dropped with a side that is too short (Mask-Align, sec. 4.1: of one token, which would have nothing to be
+    predicted from), too long or empty; all are counted. Nothing is written to a cache folder.
 
     Args:
         dataset: columns "source" and "target".
         tokenizer: a fast tokenizer.
         max_length: most tokens of a side.
         links: (i source word, j target word) of every pair; a link between words links all their tokens.
+        text_target: the tokenizer segments target text in a way of its own (Marian's).
+        shortest: least tokens of a side.
 
     Returns:
         A Dataset with `input_ids`, `target_input_ids`, `length` (of the longer side) and, with links, `links` (source
@@ -392,13 +396,13 @@ def tokenize_for_alignment(
     def encode(sources: list[str], targets: list[str], rows: list[int]) -> dict[str, list]:
         if links is None:
             options = {"add_special_tokens": False, "truncation": False, "padding": False, "verbose": False}
-            sides = (tokenizer(side, **options)["input_ids"] for side in (sources, targets))
-            return dict(zip(names, sides, strict=True))
+            named = ({"text": sources}, {"text_target" if text_target else "text": targets})
+            return dict(zip(names, (tokenizer(**side, **options)["input_ids"] for side in named), strict=True))
         sides = [tokenize_words(tokenizer, side, special_tokens=False) for side in (sources, targets)]
         ids = ([tokens.ids for tokens in side] for side in sides)
         return dict(zip(names, (*ids, _links_of_tokens(links, rows, *sides)), strict=True))
 
-    return _tokenized(dataset, encode, names, TokenizationReport(max_length), shortest=2)
+    return _tokenized(dataset, encode, names, TokenizationReport(max_length), shortest)
 
 
 def token_counts(dataset: Dataset, vocab_size: int) -> tuple[torch.Tensor, torch.Tensor]:

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from hf_attncal.hub import Result, write_model_card, write_trained_adapter_card
+from hf_attncal.hub import Result, write_model_card, write_trained_adapter_card, write_tuned_encoder_card
 
 from .settings import Settings, as_list
 
@@ -49,6 +49,17 @@ def write_adapter_card(
     base_model = None if Path(base).is_dir() else base
     about = _about(config, results)
     write_trained_adapter_card(folder, **about, summary=summary, results=list(scores), base_model=base_model)
+
+
+def write_encoder_card(
+    folder: Path, config: Settings, results: dict[str, Any], summary: str, scores: Iterable[Result], base: str
+) -> None:
+    """Write the card of an encoder of any kind that was tuned to align; else as `write_adapter_card`."""
+    base_model = None if Path(base).is_dir() else base
+    about = _about(config, results)
+    write_tuned_encoder_card(
+        folder, **about, summary=summary, results=list(scores), example=PAIR, base_model=base_model
+    )
 
 
 def split_name(config: Settings, split: str) -> str:

@@ -30,6 +30,8 @@ GIVEN = {
     "align train": "--source text --target other --guide links --dev-source text --dev-target other --dev-gold links "
     "--test-source text --test-target other --test-gold links --config settings --tokenizer model --init-from model "
     "--output new",
+    "align tune": "model --source text --target other --guide links --dev-source text --dev-target other --dev-gold "
+    "links --test-source text --test-target other --test-gold links --config settings --output new",
     "data": "multi30k --from folder --output new",
     "analyze": "model --source text --target other --gold links --tags text --probe-source text --probe-target other "
     "--probe new --figures figures --report new.html",
