@@ -37,7 +37,9 @@ def add_text(parser: argparse.ArgumentParser, **splits: str) -> argparse._Argume
         splits: what happens without the text of a split ("dev", "test").
     """
     text = parser.add_argument_group("text (without it, that of --config)")
-    text.add_argument("--source", nargs="+", metavar="FILE", help="source sentences, one in a line; .gz and .xz too")
+    text.add_argument(
+        "--source", nargs="+", metavar="FILE", help="source sentences, one in a line; .gz, .xz and .zst too"
+    )
     text.add_argument("--target", nargs="+", metavar="FILE", help="target sentences, as many lines")
     for split, without in splits.items():
         text.add_argument(
