@@ -18,6 +18,7 @@ CALIBRATIONS = ("fixed", "annealed", "gated", "none")
 # Option -> section and key of the settings.
 _KEYS = {
     "lowercase": ("data", "lowercase"),
+    "tokenize": ("data", "raw_text"),
     "output": ("training", "output_dir"),
     "epochs": ("training", "num_train_epochs"),
     "steps": ("training", "max_steps"),
