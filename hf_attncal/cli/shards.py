@@ -6,6 +6,7 @@ written once; a part of other inputs or settings is refused.
 """
 
 import argparse
+import codecs
 import hashlib
 import json
 import os
@@ -26,7 +27,6 @@ from .streams import check_output, open_file, output_file
 _PLACE = "{}"  # of the number of the part in a pattern
 _MOST_PARTS = 99_999
 _PIECE = 1 << 20
-_BOM = b"\xef\xbb\xbf"
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,10 @@ def check_parts(output: str | None, inputs: Sequence[str]) -> None:
 
     Raises:
         CommandError: why.
+        ModuleNotFoundError: parts are to be .zst files, without the extra.
     """
+    from hf_attncal.data.compressed import check_suffix
+
     if output is None:
         raise CommandError(
             "--shard needs --output: a folder, or the name of a file with {} for the number of the part."
@@ -161,6 +164,7 @@ def check_parts(output: str | None, inputs: Sequence[str]) -> None:
         )
     if _PLACE in os.path.dirname(output):
         raise CommandError(f"--output {output} has {{}} in the name of a folder: it must be in that of the file.")
+    check_suffix(output)
     folder = os.path.dirname(output) or "." if _PLACE in output else output
     try:
         os.makedirs(folder, exist_ok=True)
@@ -236,7 +240,7 @@ def _input(path: str, shard: Shard, window: int, known: dict[str, Any] | None) -
                 last = piece
     except (OSError, *ERRORS) as error:
         raise CommandError(f"{path} cannot be read: {error}. It is damaged, or not what its name says.") from error
-    lines = newlines + (last[-1:] not in (b"", b"\n") and (newlines, last) != (0, _BOM))
+    lines = newlines + (last[-1:] not in (b"", b"\n") and (newlines, last) != (0, codecs.BOM_UTF8))
     starts = None
     if _is_plain(path):
         firsts = [Shard(number, shard.total).lines(lines, window).start for number in range(1, shard.total + 1)]

@@ -4,7 +4,6 @@ Agreement is the product of the two posteriors (Liang et al. 2006, sec. 3.2). Ea
 others (collapsed variational inference, CVB0: Asuncion et al. 2009, sec. 3.3).
 """
 
-import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -97,12 +96,14 @@ class _Shares:
         self._file = TemporaryFile(dir=folder)  # noqa: SIM115
 
     def read(self, number: int, shape: tuple[int, ...]) -> Tensor:
+        shares = np.empty(shape, np.float16)
         self._file.seek(self._starts[number])
-        return torch.from_numpy(np.fromfile(self._file, np.float16, math.prod(shape))).view(shape)
+        self._file.readinto(shares)
+        return torch.from_numpy(shares)
 
     def write(self, number: int, shares: Tensor) -> None:
         self._file.seek(self._starts[number])
-        shares.numpy().tofile(self._file)
+        self._file.write(shares.contiguous().numpy())
 
 
 class CountLearner:
