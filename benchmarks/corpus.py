@@ -10,6 +10,10 @@ Those to kill get a SIGKILL after `--kill-after` seconds, and run again.
 
 Seconds are CPU seconds of the processes that finished a part, all of them: start, tokenising, aligning, mapping
 back, compressing. Memory is the resident set at its peak.
+
+eflomal (`--eflomal`) goes through its usual chain: text is cut into words (by ours), priors are made of what it learns
+from the first `--eflomal-lines`, the next as many are aligned with them in both directions, and merged (by ours). It
+samples less often where there is more text; `--eflomal-chunk` says as often as in a chunk of so many lines.
 """
 
 import argparse
@@ -120,6 +124,43 @@ def digest(paths: Sequence[Path]) -> str:
     return found.hexdigest()
 
 
+def eflomal_chain(args: argparse.Namespace, text: Sequence[Path], folder: Path) -> dict[str, float]:
+    """CPU seconds of each step, and what 100 million pairs would take without the learning of priors, in hours."""
+    from hf_attncal.alignment.symmetrization import symmetrize_links
+    from hf_attncal.data.pharaoh import parse_hypotheses
+    from hf_attncal.data.segmentation import segment
+
+    lines, seconds = args.eflomal_lines, {}
+    names = {
+        part: [folder / f"{part}.{side}" for side in ("source", "target", "forward", "backward")] for part in "ab"
+    }
+    os.environ["PATH"] = os.pathsep.join([os.path.dirname(args.eflomal), os.environ["PATH"]])
+    began = time.process_time()
+    read = zip(*(islice(lines_of([str(path)]), 2 * lines) for path in text), strict=True)
+    words = [[" ".join(segment(line.decode()).words).lower() for line in pair] for pair in read]
+    seconds["segment"] = (time.process_time() - began) / 2
+    for part, pairs in zip("ab", (words[:lines], words[lines:]), strict=True):
+        for side in (0, 1):
+            names[part][side].write_text("".join(f"{pair[side]}\n" for pair in pairs if all(pair)))
+    often = ["--length", str((lines / args.eflomal_chunk) ** 0.5)] if args.eflomal_chunk else []
+
+    def files(part: str) -> list[str]:
+        return [str(word) for both in zip(("-s", "-t", "-f", "-r"), names[part], strict=True) for word in both]
+
+    priors = ["-p", str(folder / "priors")]
+    seconds["learn"] = run([args.eflomal, *files("a"), *often])["cpu_seconds"]
+    seconds["priors"] = run([f"{os.path.dirname(args.eflomal)}/eflomal-makepriors", *files("a"), *priors])[
+        "cpu_seconds"
+    ]
+    seconds["align"] = run([args.eflomal, *files("b"), *priors, *often])["cpu_seconds"]
+    began = time.process_time()
+    directions = (parse_hypotheses(path.read_text().splitlines()) for path in names["b"][2:])
+    merged = [symmetrize_links(*both, "grow-diag-final-and") for both in zip(*directions, strict=True)]
+    seconds["symmetrize"] = time.process_time() - began
+    each = sum(seconds[step] for step in ("segment", "align", "symmetrize")) / len(merged)
+    return {"lines": lines, "cpu_seconds": seconds, "core_hours_per_100m": 1e8 * each / 3600}
+
+
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", required=True)
@@ -132,6 +173,9 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--kill", type=int, nargs="*", default=[], metavar="PART")
     parser.add_argument("--kill-after", type=float, default=60)
     parser.add_argument("--whole", action="store_true", help="one run over all lines, too, and compare")
+    parser.add_argument("--eflomal", metavar="PATH", help="the command eflomal-align: its chain in place of ours")
+    parser.add_argument("--eflomal-lines", type=int, default=100_000)
+    parser.add_argument("--eflomal-chunk", type=int, metavar="LINES")
     parser.add_argument("--minutes", type=float, default=1e6, help="no part begins after so many")
     parser.add_argument("--folder", help="for text and links; without it, a temporary one")
     parser.add_argument("--output", type=Path, required=True)
@@ -146,6 +190,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     text = {side: folder / f"text.{side}.zst" for side in ("source", "target")}
     for side, path in text.items():
         write_corpus(getattr(args, side), args.lines, path)
+    if args.eflomal:
+        save(args, {"eflomal": eflomal_chain(args, list(text.values()), folder)})
+        return
     base = [sys.executable, "-m", "hf_attncal", "align", "run", args.model, "--tokenize", "--threads", "1"]
     base += ["--batch-tokens", str(args.batch_tokens), "--batch-size", str(max(256, args.batch_tokens // 64))]
     base += ["--source", str(text["source"]), "--target", str(text["target"])]
@@ -167,22 +214,23 @@ def main(arguments: Sequence[str] | None = None) -> None:
         paths = sorted(folder.glob(f"links.*-of-{args.parts:05}.zst"))
         result["whole"] |= {"sha256": digest([one]), "sha256_of_parts": digest(paths)}
         result["whole"]["same_bytes"] = result["whole"]["sha256"] == result["whole"]["sha256_of_parts"]
-    save(args, result, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+    save(args, result)
+    print(f"{result['pairs_per_core_second']:.0f} pairs a core second: {args.output}")
     if not args.folder:
         shutil.rmtree(folder)
 
 
-def save(args: argparse.Namespace, result: dict, own_memory: int) -> None:
+def save(args: argparse.Namespace, result: dict) -> None:
     """Write the results file: the heavy imports come last, since children begin with the peak of this process."""
+    own_memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     from hf_attncal.metrics import records
 
-    config = {name: value for name, value in vars(args).items() if name not in ("folder", "output")}
+    config = {name: value for name, value in vars(args).items() if name not in ("folder", "output", "eflomal")}
     config |= {side: [Path(path).name for path in getattr(args, side)] for side in ("source", "target")}
     config["model"] = Path(args.model).name
     files = {Path(path).name: path for path in (*args.source, *args.target)}
     head = records.record({"benchmark": "corpus", **config}, files, threads=1, memory_of_launcher=1024 * own_memory)
     records.write(head | result, args.output)
-    print(f"{result['pairs_per_core_second']:.0f} pairs a core second: {args.output}")
 
 
 if __name__ == "__main__":
