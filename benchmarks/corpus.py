@@ -142,7 +142,8 @@ def eflomal_chain(args: argparse.Namespace, text: Sequence[Path], folder: Path) 
     for part, pairs in zip("ab", (words[:lines], words[lines:]), strict=True):
         for side in (0, 1):
             names[part][side].write_text("".join(f"{pair[side]}\n" for pair in pairs if all(pair)))
-    often = ["--length", str((lines / args.eflomal_chunk) ** 0.5)] if args.eflomal_chunk else []
+    often = ["--overwrite"]
+    often += ["--length", str((lines / args.eflomal_chunk) ** 0.5)] if args.eflomal_chunk else []
 
     def files(part: str) -> list[str]:
         return [str(word) for both in zip(("-s", "-t", "-f", "-r"), names[part], strict=True) for word in both]
