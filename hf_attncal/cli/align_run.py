@@ -37,11 +37,9 @@ from .streams import (
 )
 
 _TOKENS_PER_PAIR = 64
-# What the links depend on beside model and text.
-_SETTINGS = (
-    *("format", "scores", "null", "offsets", "tokenize", "threshold", "symmetrize", "layer", "heads", "shift"),
-    *("source_prefix", "weights", "device", "dtype", "longest_line", "batch_size", "batch_tokens"),
-)
+# Options that may differ between the parts of a corpus: what is known otherwise, and what links do not depend on.
+_FREE = {"model", "input", "source", "target", "output", "shard", "threads", "progress", "trust_remote_code"}
+_FREE |= {"run", "verbose", "quiet", "debug"}
 # So many have to have a low score before anything is said of it.
 _PAIRS_TO_JUDGE = 100
 # Characters of the source times those of the target, of pairs that are aligned before any is written: links at most.
@@ -190,7 +188,7 @@ def _settings(options: argparse.Namespace) -> dict[str, Any]:
 
     with load_errors(options.model):
         revision = revision_of(options.model)
-    values = {f"--{name.replace('_', '-')}": getattr(options, name) for name in _SETTINGS}
+    values = {f"--{name.replace('_', '-')}": value for name, value in vars(options).items() if name not in _FREE}
     return {"hf_attncal": __version__, "model": revision, **values}
 
 

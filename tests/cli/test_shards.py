@@ -253,6 +253,12 @@ def test_other_settings_are_refused(run, tmp_path, options, name, was, now):
     assert f"other parts were made with {name} {was}, this one has {now}. Give the same, or another --output" in error
 
 
+def test_options_that_change_no_link_may_differ(run, tmp_path):
+    write(tmp_path)
+    assert run(tmp_path / "parts", "--shard", "1/3") == (0, "")
+    assert run(tmp_path / "parts", "--shard", "2/3", "--threads", "1", "-q", "--no-progress", "--debug") == (0, "")
+
+
 def test_another_model_is_refused(run, model, tmp_path):
     write(tmp_path)
     assert run(tmp_path / "parts", "--shard", "1/3") == (0, "")
