@@ -25,7 +25,7 @@ from hf_attncal.models.losses import IGNORE_INDEX
 
 from .attribution.base import Batch
 from .attribution.gradients import encode, log_probabilities
-from .reading import TokenPair, check_attends, check_lengths, readable, teacher_forced
+from .reading import PairTooLongError, TokenPair, check_attends, check_lengths, readable, teacher_forced
 
 OPERATORS = ("replace", "hide", "unk", "delete")
 _TOKENS = {"unk": "unk_token_id", "mask": "mask_token_id"}
@@ -220,7 +220,13 @@ class Perturber:
         tokenized = tokenize_words(self.tokenizer, list(texts.values()), prefix=self.source_prefix)
         copies |= dict(zip(texts, tokenized, strict=True))
         rows = [pairs[row]._replace(source=copies[number]) for number, (row, _) in enumerate(wanted)]
-        check_lengths(self.model, self.tokenizer, rows)
+        try:
+            check_lengths(self.model, self.tokenizer, rows)
+        except PairTooLongError as error:
+            raise ValueError(
+                f"`operators` has 'replace', with which the source of pair {error.index} (counted from 0) comes to "
+                f"{error.tokens} tokens, the model takes at most {error.limit}. Leave the pair out, or the operator."
+            ) from error
         for pair in rows:
             _check_not_empty(pair.index, len(pair.source.ids), "delete")
         return [pair.source.ids for pair in rows]

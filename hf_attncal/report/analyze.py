@@ -172,6 +172,12 @@ def analyze(
     sources, targets = list(corpus.sources), list(corpus.targets or ())
     if not any(source.strip() and target.strip() for source, target in zip(sources, targets, strict=True)):
         raise ValueError(f"the text must have a pair with words on both sides, got none of {len(sources)} pairs.")
+    frequencies = Counter(chain.from_iterable(source.split() for source in sources))
+    if measured and len(frequencies) < 2:
+        raise ValueError(
+            "the source text must have two different words at least, of which one can replace the other, got "
+            f"{len(frequencies)}. Give more text, or leave faithfulness out (--measured 0)."
+        )
     names = chosen_methods(model, methods)
     resampled = {"bootstrap": bootstrap, "seed": seed}
     options = {"tags": corpus.tags, "alignments": corpus.gold is not None, "batch_size": batch_size}
@@ -198,7 +204,7 @@ def analyze(
             kind="output" if corpus.are_output else "reference",
             soft=False,
             draws=1,
-            frequencies=Counter(chain.from_iterable(source.split() for source in sources)),
+            frequencies=frequencies,
             batch_size=batch_size,
             **resampled,
         )

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from hf_attncal.metrics import records
-from hf_attncal.self_test import CHANCE, MEASURED, STEPS, run_self_test
+from hf_attncal.self_test import ALIGNER, CHANCE, MEASURED, STEPS, run_self_test
 
 from .contents import Report, Section
 from .self_test_charts import self_test_charts
@@ -26,7 +26,8 @@ def self_test_report(
             f"of the target words here, a random word is one for {_percent(links[CHANCE])}.",
             "All methods, the best first: "
             + ", ".join(f"{name} {100 * links[name]['accuracy']:.0f}" for name in ranked)
-            + " (percent).",
+            + " (percent)."
+            + (f" {ALIGNER} is an aligner's and has not looked at the model." if ALIGNER in links else ""),
             f"Of {len(usable)} measures of faithfulness {sum(usable)} can tell the truth from random scores.",
         ],
         caveats=[

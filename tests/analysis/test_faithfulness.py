@@ -359,5 +359,5 @@ def test_a_source_of_which_nothing_is_left_is_refused():
 
 def test_a_source_that_grows_beyond_the_positions_of_the_model_is_refused():
     frequencies = {"Donaudampfschifffahrtsgesellschaft" * 3: 1, "x" * 70: 1}
-    with pytest.raises(ValueError, match="source tokens, the model takes at most 64"):
+    with pytest.raises(ValueError, match=r"'replace', with which the source of pair \d .* the model takes at most 64"):
         falls_of(text_model("marian", "stock"), operators=("replace",), frequencies=frequencies)

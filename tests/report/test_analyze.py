@@ -58,3 +58,10 @@ def test_the_rest_of_a_text_knows_its_lines():
     assert rest.first(1).start == 2
     assert rest.too_long(0, "source", 9, 8).startswith("line 3 has 9 source tokens")
     assert Corpus(["a", " ", "b"], ["c", "d", "e"]).with_words(5).sources == ["a", "b"]
+
+
+def test_a_text_of_one_word_has_none_to_replace_it():
+    corpus = Corpus(["der der", "der"], ["the the", "the"])
+    with pytest.raises(ValueError, match=r"two different words at least.*got 1\b.*--measured 0"):
+        rows_of(corpus)
+    assert "reliability_by_layer" in rows_of(corpus, measured=0)

@@ -65,7 +65,10 @@ def test_without_intervals_there_are_none():
 
 
 def test_the_report_says_who_found_what(monkeypatch, tmp_path):
-    methods = {**FOUND["methods"], "random": {"links": score(0.2), "copies": score(0.2)}}
+    others = {
+        name: {"links": score(links), "copies": score(links)} for name, links in (("random", 0.2), ("posterior", 0.9))
+    }
+    methods = {**FOUND["methods"], **others}
     asked = {}
     monkeypatch.setattr(
         self_test, "run_self_test", lambda folder, **options: asked.update(options) or {**FOUND, "methods": methods}
@@ -74,6 +77,7 @@ def test_the_report_says_who_found_what(monkeypatch, tmp_path):
     assert (asked["seed"], asked["steps"]) == (7, 3)
     assert report.summary[0].startswith("alti is the best on other sentences")
     assert "80.0 % (70.0 to 90.0) of the target words here, a random word is one for 20.0 %" in report.summary[0]
-    assert "alti 80, attention 50, random 20 (percent)" in report.summary[1]
+    assert "posterior 90, alti 80, attention 50, random 20 (percent)" in report.summary[1]
+    assert report.summary[1].endswith("posterior is an aligner's and has not looked at the model.")
     assert report.summary[2] == "Of 2 measures of faithfulness 1 can tell the truth from random scores."
     assert report.record["config"]["seed"] == 7
