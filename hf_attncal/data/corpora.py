@@ -16,7 +16,6 @@ from hf_attncal.extras import need
 need("train")
 
 import numpy as np
-import pyarrow.compute as pc
 import torch
 from datasets import Dataset, Features, Value, concatenate_datasets, load_dataset
 from datasets.fingerprint import generate_random_fingerprint
@@ -432,7 +431,7 @@ class Rows(Sequence[np.ndarray]):
 def rows_of(dataset: Dataset, column: str) -> Rows:
     """A column of lists of numbers."""
     chunks = dataset.with_format("arrow").iter(10_000)
-    lengths = [np.asarray(pc.list_value_length(chunk[column].combine_chunks())) for chunk in chunks]
+    lengths = [np.asarray(chunk[column].combine_chunks().value_lengths()) for chunk in chunks]
     return Rows(_flat(dataset, column), np.concatenate([[0], np.cumsum(np.concatenate(lengths), dtype=np.int64)]))
 
 
