@@ -37,6 +37,7 @@ VARIANTS = {
     "gated-renormalized": {"calibration": "gated", "renormalize": True},
     "leaky": {"leaky": True},
     "gumbel": {"gumbel": True},
+    "guided": {"guided": True},
 }
 
 

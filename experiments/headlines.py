@@ -20,6 +20,14 @@ PAIRS = {"wpt03-enfr": "wpt03", "dermit-derm": "dermit"}  # and how the files of
 ALIGNERS = {"eflomal": "eflomal", "network_alone": "ours, from raw text", "guided": "ours, guided by eflomal"}
 # Setting -> the training runs, after the name of the pair.
 TRAINED = {"hmm": "_hmm", "raw": "_seed*"}
+# Setting of the states of encoders -> the checkpoint and the way of experiments/encoder_states.py.
+STATES = {
+    "": ("multilingual", "gold"),
+    "/without_gold": ("multilingual", "agreement"),
+    "/tuned": ("multilingual_tuned", "saved"),
+    "/translation_model": ("baseline", "gold"),
+    "/translation_model/tuned": ("baseline_tuned", "saved"),
+}
 DEFAULT_SIZE = "small"  # of `attncal align train`
 # Setting of the chunking probe -> the model and its stream.
 CHUNKING = {
@@ -197,8 +205,50 @@ def aligner() -> Iterator[dict]:
             seeds = [] if setting == "hmm" else [run["config"]["training"]["seed"] for run in runs.values()]
             scored = {at(file, split, "aer"): run[split] for file, run in runs.items()}
             yield percentage(f"aligner/{pair}/{setting}/{split}_aer", scored, seeds=seeds)
+    yield from encoder_states()
     yield from robustness()
     yield from scale()
+    yield from guided_heads()
+
+
+def guided_heads() -> Iterator[dict]:
+    """What a head that learned links aligns, and what became of BLEU; of a model, and of an adapter."""
+    file = "aligner/guided_heads"
+    result = read(file)
+    if result is None:
+        return
+    pair = result["config"]["pair"]
+    before = at(file, "before", "test", "aer")
+    yield percentage(f"aligner/best_head/{pair}/test_aer", {before: result["before"]["test"]})
+    for kind, name in (("guided", "guided_head"), ("adapter", "guided_head_adapter")):
+        runs = {number: row for number, row in enumerate(result["runs"]) if row["kind"] == kind}
+        seeds = [row["seed"] for row in runs.values()]
+        scored = {at(file, "runs", number, "test", "aer"): row["test"] for number, row in runs.items()}
+        if scored:
+            yield percentage(f"aligner/{name}/{pair}/test_aer", scored, seeds=seeds)
+        translated = {number: row["bleu"]["before"] for number, row in runs.items() if row["bleu"] is not None}
+        if translated:
+            values = [compared["minus_baseline"] for compared in translated.values()]
+            source = [at(file, "runs", number, "bleu", "before", "score") for number in translated]
+            source += [at(file, "before", "bleu")] * len(values)
+            besides = {"spread": {"extremes": [min(values), max(values)]} if len(values) > 1 else None}
+            besides["signature"] = next(iter(translated.values()))["signature"]
+            figure = f"aligner/{name}/{pair}/bleu_minus_before"
+            yield entry(figure, statistics.fmean(values), "BLEU", source, **besides)
+
+
+def encoder_states() -> Iterator[dict]:
+    """Alignment error rates on test by the states of encoders: before any tuning, without gold, and tuned."""
+    for file, result in read_all("encoder_states/*").items():
+        area, systems = f"aligner/encoder_states/{result['config']['pair']}", result["systems"]
+        for setting, (system, way) in STATES.items():
+            names = [name for name in systems if name.partition("_seed")[0] == system and way in systems[name]["ways"]]
+            if names:
+                scored = {
+                    at(file, "systems", n, "ways", way, "test", "aer"): systems[n]["ways"][way]["test"] for n in names
+                }
+                seeds = [int(name.partition("_seed")[2]) for name in names if "_seed" in name]
+                yield percentage(f"{area}{setting}/test_aer", scored, seeds=seeds)
 
 
 def percentage(name: str, scored: dict[str, dict], measure: str = "aer", **besides) -> dict:

@@ -33,6 +33,8 @@ from tables_analysis import ANALYSIS_TABLES
 from tables_converged import CONVERGED_TABLES
 from tables_copying import COPYING_TABLES
 from tables_discrete import DISCRETE
+from tables_encoders import ENCODER_TABLES
+from tables_guided import GUIDED_TABLES, place
 from tables_recurrent import RECURRENT_TABLES
 
 from hf_attncal.metrics import records
@@ -390,14 +392,9 @@ def adapter_attention() -> str:
     rows = []
     for name, measured in result["models"].items():
         for weights, row in measured.items():
-            chosen = row["settings"]
-            step = "Shift-Att" if chosen["shift"] else "Naive-Att"
-            heads = (
-                "all heads" if chosen["heads"] is None else f"heads {', '.join(str(h + 1) for h in chosen['heads'])}"
-            )
             test = percent_with_interval(row["test"]["aer"], row["test"]["interval"])
-            place = f"layer {chosen['layer'] + 1}, {heads}, {step}"
-            rows.append([f"{LABELS.get(name, name)}, {weights}", f"{100 * row['dev']['aer']:.1f}", test, place])
+            label = f"{LABELS.get(name, name)}, {weights}"
+            rows.append([label, f"{100 * row['dev']['aer']:.1f}", test, place(row["settings"])])
     return markdown(["model", "dev AER", "test AER (95 %)", "chosen on dev"], rows)
 
 
@@ -539,7 +536,9 @@ TABLES: dict[str, Callable[[], str]] = {
     **RECURRENT_TABLES,
     **COPYING_TABLES,
     **CONVERGED_TABLES,
+    **ENCODER_TABLES,
     **ANALYSIS_TABLES,
+    **GUIDED_TABLES,
     "adapters": lambda: adapters("adapters/multi30k"),
     "adapters-wpt03": lambda: adapters("adapters/wpt03", ("probe", "fixed", "gated", "leaky", "lora")),
     "adapter-attention": adapter_attention,

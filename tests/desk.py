@@ -19,6 +19,7 @@ SMALL = {
     "train": [*_NETWORK, "tokenizer.vocab_size=150", "model.d_model=16", "training.max_steps=2"],
     "analyze": ["--no-probe", "--measured=0", "--methods=attention", "--pairs=4"],
     "adapt": [*_NETWORK, "training.max_steps=2"],
+    "align tune": [*_NETWORK, "training.max_steps=2"],
     "align train": [
         *_NETWORK,
         "tokenizer.vocab_size=150",

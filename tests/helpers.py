@@ -213,3 +213,24 @@ def padded_pairs(pairs, left: bool = False) -> dict[str, torch.Tensor]:
         rows["attention_mask"].append([0] * len(padding) + real if left else real + [0] * len(padding))
         rows["labels"].append(target + [-100] * (most - len(target)))
     return {name: torch.tensor(values) for name, values in rows.items()}
+
+
+# Sentence pairs as tokens, with links (source token, target token): one to one, one to several, several to one, and
+# tokens and a whole pair without any.
+LINKED_PAIRS = [([4, 7, 3, 9, 2], [6, 10, 4, 2]), ([5, 8, 2], [9, 2]), ([6, 2], [4, 9, 5, 7, 2])]
+LINKS = [[(0, 0), (1, 1), (3, 1), (2, 3)], [], [(0, 0), (0, 2), (1, 4)]]
+
+
+def guided_batch(pairs=LINKED_PAIRS, links=LINKS, left: bool = False) -> dict[str, torch.Tensor]:
+    """A padded batch with the `links` of a model that is guided."""
+    batch = padded_pairs(pairs, left)
+    (rows, steps), source = batch["labels"].shape, batch["input_ids"].shape[1]
+    batch["links"] = torch.zeros(rows, steps, source)
+    for row, ((src, tgt), found) in enumerate(zip(pairs, links, strict=True)):
+        for s, t in found:
+            batch["links"][row, t + left * (steps - len(tgt)), s + left * (source - len(src))] = 1
+    return batch
+
+
+def without_links(batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    return {name: tensor for name, tensor in batch.items() if name != "links"}

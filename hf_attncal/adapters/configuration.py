@@ -23,7 +23,7 @@ class AdapterType(enum.StrEnum):
 
 @dataclass
 class AttentionCalibrationConfig(PeftConfig):
-    """Calibrated or leaky cross-attention, or both, for a seq2seq model whose own weights stay as they are.
+    """Calibrated, leaky or guided cross-attention for a seq2seq model whose own weights stay as they are.
 
     Used like any configuration of PEFT: `get_peft_model(model, AttentionCalibrationConfig(calibration="gated"))`.
 
@@ -44,6 +44,12 @@ class AttentionCalibrationConfig(PeftConfig):
         null_bias: initial value of the learned bias on the score of NULL, one for each head. A fresh leaky adapter
             gives NULL about `exp(null_bias) / sum(exp(scores))` of the weight: near nothing and not nothing, as a
             weight of 0 would have no gradient. `set_null_mass` sets the biases by a weight that it should get.
+        guided: one head learns links between source and target tokens, which training takes as `links`: its queries
+            and keys get a low-rank change, 0 at first, which is all that an adapter without another switch has.
+        guided_layer, guided_head: which; `None` for the second last layer, which is filled in.
+        guided_rank: of the change, from 1 to d_k.
+        guided_weight: of its loss, more than in our models, as an adapter is trained for few steps.
+        guided_shift: as in our models.
         base_model_type, base_d_model: of the model that the adapter was made for; filled in and checked.
 
     Raises:
@@ -62,6 +68,12 @@ class AttentionCalibrationConfig(PeftConfig):
     label_smoothing: float = 0.0
     null_key_std: float | None = None
     null_bias: float = -4.0
+    guided: bool = False
+    guided_layer: int | None = None
+    guided_head: int = 0
+    guided_rank: int = 16
+    guided_weight: float = 0.3
+    guided_shift: bool = True
     base_model_type: str | None = field(default=None, repr=False)
     base_d_model: int | None = field(default=None, repr=False)
 
@@ -77,11 +89,13 @@ class AttentionCalibrationConfig(PeftConfig):
         if self.task_type is None:
             self.task_type = TaskType.SEQ_2_SEQ_LM
         check_settings(self, optional=("null_key_std",))
-        if self.calibration is None and not self.leaky:
+        if self.calibration is None and not self.leaky and not self.guided:
             raise ValueError(
                 f"an adapter without a switch does nothing: set `calibration` to one of {CALIBRATIONS}, `leaky=True`, "
-                "or both."
+                "`guided=True`, or several."
             )
+        if not _is_integer(self.guided_rank) or self.guided_rank < 1:
+            raise ValueError(f"`guided_rank` must be an integer >= 1, got {self.guided_rank!r}.")
         if self.mask_rank is not None and (not _is_integer(self.mask_rank) or self.mask_rank < 1):
             raise ValueError(f"`mask_rank` must be `None` or an integer >= 1, got {self.mask_rank!r}.")
         if self.mask_rank is not None and self.mask_projection != "model":

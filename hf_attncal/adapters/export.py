@@ -80,6 +80,11 @@ def export_calibrated(model: nn.Module) -> PreTrainedModel:
     for name in full.state_dict():
         if name not in weights:
             weights[name] = _base_tensor(merged, name)
+    for number, (name, _) in cross_attentions(full).items():
+        layer = getattr(merged.get_decoder().layers[number].encoder_attn, CHILD, None)
+        for side in ("query", "key") if layer is not None and layer.head_change is not None else ():
+            changed = f"{name}.{side[0]}_proj.weight"
+            weights[changed] = weights[changed] + layer.head_change.weight(side).to(weights[changed])
     full.load_state_dict(weights)
     if full.annealing_step is not None:
         full.set_annealing_step(max(steps))  # layers without the adapter have not counted

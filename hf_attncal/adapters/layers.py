@@ -6,10 +6,11 @@ over to the child while an adapter is active, and is the stock one otherwise.
 """
 
 import functools
+from collections.abc import Callable
 
 import torch
 from peft.tuners.tuners_utils import BaseTunerLayer
-from torch import nn
+from torch import Tensor, nn
 
 from hf_attncal.models.calibration import (
     HeadGate,
@@ -35,6 +36,34 @@ _NEEDED = (
 )
 
 
+class HeadChange(nn.Module):
+    """A low-rank change of the queries and keys of one head, 0 at first.
+
+    Args:
+        embed_dim: d_model. head_dim: d_k. head: which, from 0. rank: r.
+    """
+
+    def __init__(self, embed_dim: int, head_dim: int, head: int, rank: int):
+        super().__init__()
+        before = head * head_dim
+        self._around = before, embed_dim - before - head_dim
+        for side in ("query", "key"):
+            setattr(self, f"{side}_down", nn.Parameter(torch.randn(rank, embed_dim) * embed_dim**-0.5))
+            setattr(self, f"{side}_up", nn.Parameter(torch.zeros(head_dim, rank)))
+
+    def forward(self, side: str, states: Tensor) -> Tensor:
+        """What is added to the projection of `side` ("query" or "key"): (..., d_model) -> (..., d_model)."""
+        # By `linear`, which `DetachedParameters` knows: links and the translation loss train it, the mask loss not.
+        for name in ("down", "up"):
+            states = nn.functional.linear(states, getattr(self, f"{side}_{name}").to(states.dtype))
+        return nn.functional.pad(states, self._around)
+
+    def weight(self, side: str) -> Tensor:
+        """The change as that of the weight of a projection, (d_model, d_model)."""
+        change = getattr(self, f"{side}_up") @ getattr(self, f"{side}_down")
+        return nn.functional.pad(change, (0, 0, *self._around))
+
+
 def _of_attention(name: str) -> property:
     return property(lambda layer: getattr(layer.get_base_layer(), name), doc=f"`{name}` of the attention.")
 
@@ -49,8 +78,12 @@ class AdapterLayer(CrossAttentionMixin, nn.Module, BaseTunerLayer):
         attention: the cross-attention that this becomes a child of.
     """
 
-    adapter_layer_names = ("attncal_mask_network", "attncal_gate", "attncal_null", "attncal_annealing")
+    adapter_layer_names = (
+        *("attncal_mask_network", "attncal_gate", "attncal_null", "attncal_annealing"),
+        "attncal_guided",
+    )
     other_param_names = ("settings",)
+    is_causal = False  # what kernels ask
 
     def __init__(self, attention: nn.Module):
         nn.Module.__init__(self)
@@ -68,6 +101,9 @@ class AdapterLayer(CrossAttentionMixin, nn.Module, BaseTunerLayer):
         """A fresh adapter; `base_config` is the configuration of the whole model."""
         attention = self._attention[0]
         parts = learned_parts(config, attention.num_heads, attention.head_dim, config.mask_rank)
+        if config.guided and config.guided_layer == attention.layer_idx:
+            place = config.guided_head, config.guided_rank
+            parts["guided"] = HeadChange(attention.embed_dim, attention.head_dim, *place)
         weight = next(attention.out_proj.parameters())
         dtype = weight.dtype if weight.dtype.is_floating_point else torch.get_default_dtype()
         for part, module in parts.items():
@@ -116,11 +152,31 @@ class AdapterLayer(CrossAttentionMixin, nn.Module, BaseTunerLayer):
     # ---- what CrossAttentionMixin reads ----
 
     config = _of_attention("config")
-    q_proj, k_proj = _of_attention("q_proj"), _of_attention("k_proj")
     v_proj, out_proj = _of_attention("v_proj"), _of_attention("out_proj")
     num_heads, head_dim = _of_attention("num_heads"), _of_attention("head_dim")
     scaling, dropout = _of_attention("scaling"), _of_attention("dropout")
     layer_idx = _of_attention("layer_idx")
+
+    @property
+    def q_proj(self) -> Callable[[Tensor], Tensor]:
+        return self._changed("query", self.get_base_layer().q_proj)
+
+    @property
+    def k_proj(self) -> Callable[[Tensor], Tensor]:
+        return self._changed("key", self.get_base_layer().k_proj)
+
+    def _changed(self, side: str, projection: nn.Module) -> Callable[[Tensor], Tensor]:
+        change = self.head_change
+        return projection if change is None else lambda states: projection(states) + change(side, states)
+
+    @property
+    def head_change(self) -> HeadChange | None:
+        """Of the active adapter, in the layer with its guided head; `None` elsewhere."""
+        return next((change for name, change in self.attncal_guided.items() if name == self.active_name), None)
+
+    @property
+    def has_own_projections(self) -> bool:
+        return self.head_change is not None
 
     @property
     def switches(self) -> AttentionCalibrationConfig | None:

@@ -13,7 +13,7 @@ from transformers.modeling_outputs import Seq2SeqLMOutput
 from hf_attncal.models.calibration import trains_mask
 from hf_attncal.models.cross_attention import AttentionContext
 from hf_attncal.models.losses import IGNORE_INDEX
-from hf_attncal.models.objective import check_training, named_losses, shift_labels
+from hf_attncal.models.objective import check_links, check_training, named_losses, shift_labels
 from hf_attncal.models.outputs import AttnCalSeq2SeqLMOutput
 
 from .configuration import AttentionCalibrationConfig
@@ -27,16 +27,20 @@ class ObjectiveContext(AttentionContext):
         self,
         settings: AttentionCalibrationConfig,
         labels: torch.LongTensor | None,
+        links: Tensor | None,
         num_items_in_batch: Tensor | int | None,
         record_details: bool,
         as_tuple: bool,
     ):
         targets = None if labels is None else labels != IGNORE_INDEX
         super().__init__(
-            target_mask=targets if settings.calibration is not None else None, record_details=record_details
+            target_mask=targets if settings.calibration is not None else None,
+            record_details=record_details,
+            guided=None if links is None else (settings.guided_layer, settings.guided_head),
         )
         self.settings = settings
         self.labels = labels
+        self.links = links
         self.num_items_in_batch = num_items_in_batch
         self.as_tuple = as_tuple
         self.decoder_inputs: dict[str, Any] | None = None
@@ -71,13 +75,15 @@ def _before(model: nn.Module, args: tuple, kwargs: dict[str, Any]) -> tuple[tupl
     if settings is None:
         return args, kwargs
     kwargs = {**dict(zip(_argument_names(model), args, strict=False)), **kwargs}
-    labels = kwargs.get("labels")
+    labels, links = kwargs.get("labels"), kwargs.pop("links", None)
+    source = kwargs.get("input_ids")
+    check_links(settings, links, labels, None if source is None else source.shape[1])
     if training:
-        _check_training(model, settings, labels)
+        _check_training(model, settings, labels, links)
     if labels is None and not details:
         return (), kwargs
     num_items = kwargs.pop("num_items_in_batch", None)
-    context = ObjectiveContext(settings, labels, num_items, details, kwargs.get("return_dict") is False)
+    context = ObjectiveContext(settings, labels, links, num_items, details, kwargs.get("return_dict") is False)
     if labels is not None:
         kwargs["use_cache"] = False
         if kwargs.get("decoder_input_ids") is None and kwargs.get("decoder_inputs_embeds") is None:
@@ -114,24 +120,30 @@ def _after(model: nn.Module, args: tuple, kwargs: dict[str, Any], outputs):
             settings,
             context,
             inputs if with_mask_loss else None,
+            links=context.links,
         )
     outputs = AttnCalSeq2SeqLMOutput(**{**outputs, **losses, **context.details()})
     return outputs.to_tuple() if context.as_tuple else outputs
 
 
-def _check_training(model: nn.Module, settings: AttentionCalibrationConfig, labels: Tensor | None) -> None:
+def _check_training(
+    model: nn.Module, settings: AttentionCalibrationConfig, labels: Tensor | None, links: Tensor | None
+) -> None:
     """Refuse what would silently train something else."""
-    if settings.calibration is None:
+    check_training(model, settings, labels, links)
+    if settings.calibration is None and not settings.guided:
         return
-    check_training(model, settings, labels)
     layer = decoder_of(model).layers[0]
     function = getattr(layer, "_gradient_checkpointing_func", None)
     if getattr(layer, "gradient_checkpointing", False) and getattr(function, "keywords", {}).get(
         "use_reentrant", True
     ):
+        switch, lost = "guided=True", "attention that learns links"
+        if settings.calibration is not None:
+            switch, lost = f"calibration={settings.calibration!r}", "mask network"
         raise ValueError(
-            f"`use_reentrant` must be False to train an adapter with `calibration={settings.calibration!r}`, got "
-            "True: reentrant checkpointing loses gradients of the mask network."
+            f"`use_reentrant` must be False to train an adapter with `{switch}`, got True: reentrant checkpointing "
+            f"loses gradients of the {lost}."
         )
 
 

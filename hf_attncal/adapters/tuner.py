@@ -11,6 +11,8 @@ from peft.mapping import (
 from peft.tuners.tuners_utils import BaseTuner
 from torch import nn
 
+from hf_attncal.models.configuration_attncal import guided_place
+
 from .checkpoints import check_adapter_name
 from .configuration import AdapterType, AttentionCalibrationConfig
 from .layers import (
@@ -115,6 +117,8 @@ class AttentionCalibrationModel(BaseTuner):
             )
         if peft_config.mask_rank is not None and peft_config.mask_rank > d_model:
             raise ValueError(f"`mask_rank` must be at most d_model, {d_model}, got {peft_config.mask_rank}.")
+        if peft_config.guided:
+            self._place_guided(peft_config, attentions)
         kernel = model.config._attn_implementation
         if kernel not in _KERNELS:
             raise ValueError(
@@ -125,8 +129,24 @@ class AttentionCalibrationModel(BaseTuner):
         if peft_config.revision is None:
             peft_config.revision = getattr(model.config, "_commit_hash", None)
         wanted = attentions if peft_config.layers is None else peft_config.layers
+        if peft_config.calibration is None and not peft_config.leaky:
+            wanted = [peft_config.guided_layer]
         self._wanted = {attentions[number][0] for number in wanted}
         self._base_config = model.config
+
+    @staticmethod
+    def _place_guided(peft_config: AttentionCalibrationConfig, attentions: dict[int, tuple[str, nn.Module]]) -> None:
+        """Check layer, head and rank of what learns links, and note the layer."""
+        attention = next(attention for _, attention in attentions.values())
+        peft_config.guided_layer, _ = guided_place(peft_config, 1 + max(attentions), attention.num_heads)
+        if peft_config.layers is not None and peft_config.guided_layer not in peft_config.layers:
+            raise ValueError(
+                f"`guided_layer` must be one of `layers`, {peft_config.layers}, got {peft_config.guided_layer}."
+            )
+        if peft_config.guided_rank > attention.head_dim:
+            raise ValueError(
+                f"`guided_rank` must be at most d_k, {attention.head_dim}, got {peft_config.guided_rank}."
+            )
 
     def _check_target_module_exists(self, peft_config, key: str) -> bool:
         return key in self._wanted

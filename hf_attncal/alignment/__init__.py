@@ -9,10 +9,11 @@ from hf_attncal.metrics.aer import AER_METRIC, AlignmentScore, alignment_error_r
 
 from .aligner import WordAligner
 from .batches import AlignBatch
+from .encoder import EncoderStates
 from .generated import GeneratedAlignment, align_generated
 from .links import argmax_links
 from .merging import WordAlignment
-from .selection import select_attention
+from .selection import select_attention, select_states, select_states_by_agreement
 from .seq2seq import Seq2SeqAttention, seq2seq_weights
 from .sources import Weights, WeightSource
 from .symmetrization import SYMMETRIZATIONS, harmonic, symmetrize, symmetrize_links
@@ -22,6 +23,7 @@ __all__ = [
     "SYMMETRIZATIONS",
     "AlignBatch",
     "AlignmentScore",
+    "EncoderStates",
     "GeneratedAlignment",
     "GoldAlignment",
     "Seq2SeqAttention",
@@ -35,6 +37,8 @@ __all__ = [
     "harmonic",
     "parse_alignments",
     "select_attention",
+    "select_states",
+    "select_states_by_agreement",
     "seq2seq_weights",
     "symmetrize",
     "symmetrize_links",

@@ -13,36 +13,40 @@ import torch
 from hf_attncal.data.segmentation import segment, white_space_words
 from hf_attncal.inference.loading import load_config
 
+from .encoder import STATES, EncoderSource, EncoderStates, changed
 from .mask_align import MaskAlignSource
 from .merging import Pair, WordAlignment, merge, of_raw_words, unaligned
-from .seq2seq import Seq2SeqAttention, Seq2SeqSource
-from .sources import WeightSource
+from .seq2seq import Seq2SeqSource
+from .sources import ReadingSettings, WeightSource
 from .symmetrization import SYMMETRIZATIONS
 
 Sentence = str | Sequence[str]
 
-# The first that reads a model of its configuration is its source.
-SOURCES: tuple[type[WeightSource], ...] = (MaskAlignSource, Seq2SeqSource)
+# The first that reads a model of its configuration is its source, or the first that such settings are for.
+SOURCES: tuple[type[WeightSource], ...] = (MaskAlignSource, Seq2SeqSource, EncoderSource)
 
 
 class WordAligner:
     """Aligns the words of sentence pairs.
 
     Args:
-        model: a word aligner of ours, or an encoder-decoder of transformers; it is put into evaluation mode.
+        model: a word aligner of ours, or an encoder-decoder or an encoder of transformers; it is put into evaluation
+            mode.
         tokenizer: its tokenizer; a word aligner needs a fast one.
-        settings: for an encoder-decoder, which attention to read; None for `Seq2SeqAttention.default`.
+        settings: what to read: `Seq2SeqAttention` for the cross-attention of an encoder-decoder, `EncoderStates` for
+            the states of its encoder or of an encoder alone; None for the attention, where there is one, and the
+            default of either.
 
     Attributes:
         source: reads the model; another `WeightSource` may be put in its place.
 
     Raises:
         ValueError: a slow tokenizer with Mask-Align, `settings` with Mask-Align, a recurrent model without attention,
-            or a model of another kind.
+            languages that the tokenizer of an encoder wants, or a model of another kind.
     """
 
-    def __init__(self, model, tokenizer, settings: Seq2SeqAttention | None = None):
-        self.source = _source_of(model.config, "The model")(model.eval(), tokenizer, settings)
+    def __init__(self, model, tokenizer, settings: ReadingSettings | None = None):
+        self.source = source_of(model.config, "The model", settings)(model.eval(), tokenizer, settings)
 
     def __repr__(self) -> str:
         shown = {
@@ -64,26 +68,25 @@ class WordAligner:
         dtype: str | torch.dtype | None = None,
         trust_remote_code: bool = False,
         revision: str | None = None,
-        settings: Seq2SeqAttention | None = None,
+        settings: ReadingSettings | None = None,
     ) -> "WordAligner":
         """Load a checkpoint with its tokenizer.
 
         Args:
-            name: folder or Hub name of a word aligner, of any encoder-decoder (Marian, BART, ours, ...), or
-                of an adapter for one.
+            name: folder or Hub name of a word aligner, of any encoder-decoder (Marian, BART, ours, ...) or an adapter
+                for one, or of any encoder (BERT, XLM-R, ...).
             device: None for a GPU if there is one.
             dtype: None for the one that the checkpoint is saved in.
             trust_remote_code: run the model code that comes with the checkpoint.
             revision: branch, tag or commit on the Hub.
-            settings: for an encoder-decoder, which attention to read; None for what `select_attention` saved beside
-                the checkpoint, or else `Seq2SeqAttention.default`.
+            settings: as of the class; None for those that lie beside the checkpoint (`attncal align select`).
 
         Raises:
             OSError: there is no such checkpoint.
             ValueError: it is of another kind, or see the class.
         """
         options = {"trust_remote_code": trust_remote_code, "revision": revision}
-        source = _source_of(load_config(name, **options), name)
+        source = source_of(load_config(name, **options), name)
         model, tokenizer, saved = source.load(name, dtype=dtype, **options)
         device = device or ("cuda" if torch.cuda.is_available() else "cpu")
         return cls(model.to(device), tokenizer, settings or saved)
@@ -99,9 +102,32 @@ class WordAligner:
         return self.source.tokenizer
 
     @property
-    def settings(self) -> Seq2SeqAttention | None:
-        """Which attention of an encoder-decoder is read; None for the default, and for other models."""
+    def settings(self) -> ReadingSettings | None:
+        """What of an encoder-decoder or an encoder is read; None for the default attention, and for other models."""
         return self.source.settings
+
+    def choose(self, **changes) -> None:
+        """Change single settings, by name; the others stay.
+
+        Args:
+            changes: fields of the settings. `weights` may ask for another kind, states in place of attention or the
+                other way round; what is not given is then the default.
+
+        Raises:
+            ValueError: there is no such setting, or its value is wrong.
+        """
+        weights, model, tokenizer = changes.get("weights"), self.model, self.tokenizer
+        if weights == STATES and isinstance(self.source, Seq2SeqSource):
+            self.source = EncoderSource(model, tokenizer, changed(EncoderStates.default_of(model), changes))
+        elif (
+            weights not in (None, STATES)
+            and isinstance(self.source, EncoderSource)
+            and Seq2SeqSource.reads(model.config)
+        ):
+            self.source = Seq2SeqSource(model, tokenizer)
+            self.source.choose(**changes)
+        else:
+            self.source.choose(**changes)
 
     def check(self, *, threshold: float | None = None, symmetrize: str | None = None, null: bool = False) -> None:
         """Refuse options that are out of range or do not suit the model, before anything is aligned.
@@ -185,14 +211,20 @@ class WordAligner:
         return found
 
 
-def _source_of(config, name: str | Path) -> type[WeightSource]:
-    for source in SOURCES:
-        if source.reads(config):
-            return source
-    raise ValueError(
-        f"{name} is of type {config.model_type!r}. Alignment needs a word aligner or an encoder-decoder "
-        "(Marian, BART, ... or one of ours)."
-    )
+def source_of(config, name: str | Path, settings: ReadingSettings | None = None) -> type[WeightSource]:
+    """What reads a model of that configuration, with such settings.
+
+    Raises:
+        ValueError: nothing does; the message calls the model `name`.
+    """
+    first = next((source for source in SOURCES if source.reads(config)), None)
+    if first is None:
+        raise ValueError(
+            f"{name} is of type {config.model_type!r}, which reads from left to right. Alignment needs a word "
+            "aligner, an encoder (BERT, XLM-R, ...) or an encoder-decoder (Marian, BART, ... or one of ours)."
+        )
+    asked = (source for source in SOURCES if isinstance(settings, source.settings_type or ()) and source.reads(config))
+    return next(asked, first)
 
 
 def _words_of_pair(pair: tuple[Sentence, Sentence], number: int) -> Pair:

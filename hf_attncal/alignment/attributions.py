@@ -17,11 +17,11 @@ from hf_attncal.analysis.links import best_links
 from hf_attncal.data.pharaoh import Link
 from hf_attncal.metrics.aer import AlignmentScore, alignment_error_rate, paired_interval
 from hf_attncal.models.cross_attention import calibrated_layers
+from hf_attncal.models.functional import token_rows
 
 from .aligner import WordAligner
 from .gold import Gold
 from .merging import largest_over_words
-from .seq2seq import token_rows
 
 Links = list[frozenset[Link]]
 ATTENTION = "attention"  # what the others are compared with

@@ -16,9 +16,10 @@ from hf_attncal.analysis.reading import check_attends
 from hf_attncal.analysis.words import word_attention
 from hf_attncal.data.pharaoh import Link
 from hf_attncal.data.words import WordTokens, text_and_word_ids, tokenize_words
+from hf_attncal.models.functional import token_rows
 
 from .links import argmax_links
-from .seq2seq import Seq2SeqAttention, token_rows
+from .seq2seq import Seq2SeqAttention
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from hf_attncal.data.corpora import load_parallel
+from hf_attncal.data.corpora import load_parallel, lowercased
 from hf_attncal.data.pharaoh import GoldAlignment, Link, check_index_base, displacement_warning, parse_alignments
 from hf_attncal.data.text import read_lines
 from hf_attncal.metrics.aer import AlignmentScore, alignment_error_rate
@@ -30,13 +30,13 @@ class Gold:
     links: Sequence[GoldAlignment]
 
     @classmethod
-    def load(cls, corpus: dict[str, Any], gold: str | Path) -> "Gold":
-        """Read text and links; the number of lines and every index are checked.
+    def load(cls, corpus: dict[str, Any], gold: str | Path, lowercase: bool = False) -> "Gold":
+        """Read text, in lower case if so, and links; the number of lines and every index are checked.
 
         Warns:
             UserWarning: indices that are probably displaced (`displaced_pairs`).
         """
-        text = load_parallel(corpus)
+        text = lowercased(load_parallel(corpus)) if lowercase else load_parallel(corpus)
         pairs = list(zip(text["source"], text["target"], strict=True))
         return cls(pairs, gold_links(gold, pairs))
 

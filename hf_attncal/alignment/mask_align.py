@@ -14,7 +14,7 @@ from hf_attncal.data.batching import batches_by_length, padded
 from hf_attncal.data.words import NO_WORD, WordTokenizer, WordTokens
 from hf_attncal.inference.loading import load_whole
 
-from .sources import Weights, WeightSource, Words
+from .sources import Weights, WeightSource, Words, check_finite_weights, word_ids
 from .windows import cut_pair, merge_windows, pair_windows
 
 # Forward (batch, target, source), backward (batch, source, target), target NULL and source NULL.
@@ -104,11 +104,7 @@ class MaskAlignSource(WeightSource):
         found = (output.forward_attention, output.backward_attention, output.forward_null, output.backward_null)
         dtype = torch.promote_types(found[0].dtype, torch.float32)
         found = tuple(tensor.to(dtype).clamp(max=1) for tensor in found)  # a sum may be rounded up
-        if not all(bool(torch.isfinite(tensor).all()) for tensor in found):
-            raise ValueError(
-                f"The weights of the model are not finite in {self.model.dtype}. Load it with `dtype='float32'`; if "
-                "they still are not, the checkpoint is damaged."
-            )
+        check_finite_weights(self.model, *found)
         return found
 
     def _cut(self, found: Directions, pairs: Sequence[tuple[WordTokens, WordTokens]]) -> None:
@@ -173,10 +169,4 @@ def _with_words(found: Directions, pairs: Sequence[tuple[WordTokens, WordTokens]
     sources, targets = zip(*pairs, strict=True)
     device = found[0].device
     words = [(source.words, target.words) for source, target in pairs]
-    return Weights(*found, _word_ids(sources).to(device), _word_ids(targets).to(device), words)
-
-
-def _word_ids(sides: Sequence[WordTokens]) -> Tensor:
-    """(batch, longest) word of each token; the largest number of words stands for no word."""
-    words = max(side.words for side in sides)
-    return padded([np.where(side.word_ids == NO_WORD, words, side.word_ids) for side in sides], words)[0]
+    return Weights(*found, word_ids(sources).to(device), word_ids(targets).to(device), words)

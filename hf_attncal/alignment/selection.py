@@ -1,4 +1,4 @@
-"""Which attention of an encoder-decoder aligns best: a search on annotated pairs."""
+"""What of a model aligns best: which attention, on annotated pairs; which states of an encoder, also without them."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -9,8 +9,17 @@ from torch import Tensor
 from hf_attncal.data.pharaoh import GoldAlignment, check_index_base
 from hf_attncal.metrics.aer import AlignmentScore, alignment_error_rate
 
+from .encoder import EncoderReader, EncoderStates, batches_of_tokens, intersections
 from .links import argmax_links
+from .merging import largest_over_words
 from .seq2seq import Seq2SeqAttention, between_words, check_weights, read_weights
+from .sources import Words, word_ids
+from .symmetrization import links_above
+
+# Of two probabilities, both of which have to be above it.
+STATE_THRESHOLDS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+_SAMPLE = 500  # pairs, where there is no annotation
+_MOST_BY_CHANCE = 0.5  # above it the denominator of kappa makes much of nothing
 
 
 def select_attention(
@@ -90,3 +99,121 @@ def select_attention(
                 setting = Seq2SeqAttention(layer, chosen, shift, source_prefix, weights)
                 ranked.append((replace(setting, heads=None) if chosen == everything else setting, found[chosen]))
     return sorted(ranked, key=lambda entry: entry[1].aer)
+
+
+def select_states(
+    model,
+    tokenizer,
+    sources: Sequence[str],
+    targets: Sequence[str],
+    gold: Sequence[GoldAlignment],
+    settings: EncoderStates | None = None,
+) -> list[tuple[EncoderStates, AlignmentScore]]:
+    """Try the states of every layer of an encoder with several thresholds on annotated pairs.
+
+    Args:
+        model: an encoder, or an encoder-decoder, in evaluation mode.
+        tokenizer: its tokenizer.
+        sources, targets: sentences and their translations.
+        gold: annotated links of every pair. Use other pairs than those that are reported on.
+        settings: languages and prefixes count.
+
+    Returns:
+        Settings and their score, the lowest alignment error rate first; of equals the lower layer and threshold.
+
+    Raises:
+        ValueError: see `EncoderReader`; also annotations that do not fit the pairs, or no pair with words.
+    """
+    pairs = [(source.split(), target.split()) for source, target in zip(sources, targets, strict=True)]
+    check_index_base(gold, [tuple(map(len, pair)) for pair in pairs])
+    tried, settings = _every_layer(model, tokenizer, pairs, settings)
+    ranked = []
+    for layer in range(_layers(tried)):
+        for threshold in STATE_THRESHOLDS:
+            links = [() if scores is None else links_above(scores[layer], threshold) for scores in tried]
+            score = alignment_error_rate(gold, links, symmetrization="intersection")
+            ranked.append((replace(settings, layer=layer, threshold=threshold), score))
+    return sorted(ranked, key=lambda entry: entry[1].aer)
+
+
+def select_states_by_agreement(
+    model, tokenizer, sources: Sequence[str], targets: Sequence[str], settings: EncoderStates | None = None
+) -> list[tuple[EncoderStates, float]]:
+    """As `select_states`, without annotation: by how far the two directions agree, beyond chance.
+
+    They agree on a word that is linked: both find the same partner likely enough. What that share would be by chance
+    is measured on sentences that are not translations of each other, of similar lengths, and taken off as Cohen's
+    kappa does it, `(share - chance) / (1 - chance)`. So links everywhere are worth nothing, nor are none, nor those
+    that follow from the positions of words alone. Where chance links more than half of the words, the value is 0.
+
+    Args:
+        model, tokenizer, settings: as for `select_states`.
+        sources, targets: sentences and their translations, of which at most 500, evenly spread, are read.
+
+    Returns:
+        Settings and that value, the largest first; of equals the lower layer and threshold.
+
+    Raises:
+        ValueError: see `EncoderReader`; also fewer than two pairs with words.
+    """
+    pairs = [(s.split(), t.split()) for s, t in zip(sources, targets, strict=True) if s.strip() and t.strip()]
+    if len(pairs) < 2:
+        raise ValueError(
+            f"`sources` and `targets` must have two pairs with words to choose by agreement, got {len(pairs)}."
+        )
+    pairs = sorted(pairs[:: -(-len(pairs) // _SAMPLE)], key=lambda pair: (len(pair[0]), len(pair[1])))
+    others = [(source, target) for (source, _), (_, target) in zip(pairs, [*pairs[1:], pairs[0]], strict=True)]
+    tried, chosen = _every_layer(model, tokenizer, pairs, settings)
+    apart, _ = _every_layer(model, tokenizer, others, settings)
+    ranked = [
+        (
+            replace(chosen, layer=layer, threshold=threshold),
+            _beyond_chance(_linked_share(tried, layer, threshold), _linked_share(apart, layer, threshold)),
+        )
+        for layer in range(_layers(tried))
+        for threshold in STATE_THRESHOLDS
+    ]
+    return sorted(ranked, key=lambda entry: -entry[1])
+
+
+@torch.no_grad()
+def _every_layer(
+    model, tokenizer, pairs: Sequence[Words], settings: EncoderStates | None
+) -> tuple[list[Tensor | None], EncoderStates]:
+    """The scores of the links of each pair, (layers, source words, target words); None for one with an empty side."""
+    settings = settings or EncoderStates.default_of(model)
+    reader = EncoderReader(model, tokenizer, settings)
+    found: list[Tensor | None] = [None] * len(pairs)
+    for indices, tokens in batches_of_tokens(reader, pairs, batch_size=64, batch_tokens=4096):
+        words = [(source.words, target.words) for source, target in tokens]
+        most = tuple(map(max, zip(*words, strict=True)))
+        ids = [word_ids(side).to(model.device) for side in zip(*tokens, strict=True)]
+        sides = list(zip(ids, most, strict=True))
+        layers = [
+            largest_over_words(both, *sides).cpu() for both in intersections(reader, tokens, range(reader.layers))
+        ]
+        for row, (index, (s, t)) in enumerate(zip(indices, words, strict=True)):
+            found[index] = torch.stack([scores[row, :s, :t] for scores in layers])
+    return found, settings
+
+
+def _layers(tried: Sequence[Tensor | None]) -> int:
+    count = next((len(scores) for scores in tried if scores is not None), 0)
+    if not count:
+        raise ValueError("`sources` and `targets` must have at least one pair with words on both sides, got none.")
+    return count
+
+
+def _beyond_chance(share: float, chance: float) -> float:
+    return 0.0 if chance > _MOST_BY_CHANCE else (share - chance) / (1 - chance)
+
+
+def _linked_share(tried: Sequence[Tensor | None], layer: int, threshold: float) -> float:
+    """Of the words of both sides, those that are linked."""
+    linked = words = 0
+    for scores in tried:
+        if scores is not None:
+            above = scores[layer] > threshold
+            linked += int(above.any(dim=0).sum() + above.any(dim=1).sum())
+            words += sum(above.shape)
+    return linked / words

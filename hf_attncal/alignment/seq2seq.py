@@ -11,11 +11,10 @@ has y_t as its output and y_t-1 as its input. Two steps may speak for y_t:
 Which layer and heads align best differs from model to model: `select_attention` finds out on annotated pairs.
 """
 
-import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -31,13 +30,12 @@ from hf_attncal.analysis.reading import (
     read_pairs,
 )
 from hf_attncal.analysis.words import word_attention
-from hf_attncal.inference.loading import file_beside, load_seq2seq
-from hf_attncal.metrics import records
+from hf_attncal.inference.loading import load_seq2seq
 from hf_attncal.models.cross_attention import calibrated_layers
+from hf_attncal.models.functional import token_rows
 
-from .sources import Weights, WeightSource, Words
+from .sources import ReadingSettings, Weights, WeightSource, Words, is_index, saved_settings
 
-SETTINGS_FILE = "alignment.json"  # beside the weights of a checkpoint
 # What is read: of a cross-attention the weights that are used, or what each token contributes (Lu et al., eq. 6); or
 # what the unsupervised alignment module says, as one layer with one head.
 WEIGHTS = ("attention", "contribution", "uam")
@@ -47,7 +45,7 @@ WEIGHTS = ("attention", "contribution", "uam")
 
 
 @dataclass(frozen=True)
-class Seq2SeqAttention:
+class Seq2SeqAttention(ReadingSettings):
     """Which attention of an encoder-decoder is its word alignment.
 
     Args:
@@ -69,9 +67,12 @@ class Seq2SeqAttention:
     source_prefix: str = ""
     weights: str = "attention"
 
+    readable: ClassVar[tuple[str, ...]] = WEIGHTS
+    what: ClassVar[str] = "the attention of an encoder-decoder"
+
     def __post_init__(self):
         check_weights(self.weights)
-        if not _is_index(self.layer):
+        if not is_index(self.layer):
             raise ValueError(f"`layer` must be a whole number, got {self.layer!r}.")
         if not isinstance(self.shift, bool):
             raise ValueError(f"`shift` must be True or False, got {self.shift!r}.")
@@ -79,7 +80,7 @@ class Seq2SeqAttention:
             raise ValueError(f"`source_prefix` must be text, got {self.source_prefix!r}.")
         if self.heads is not None:
             heads = self.heads if isinstance(self.heads, tuple | list) else ()
-            if not heads or not all(_is_index(h) and h >= 0 for h in heads) or len(set(heads)) < len(heads):
+            if not heads or not all(is_index(h) and h >= 0 for h in heads) or len(set(heads)) < len(heads):
                 raise ValueError(
                     "`heads` must be different head numbers from 0, at least one, or None for all, got "
                     f"{self.heads!r}."
@@ -150,56 +151,6 @@ class Seq2SeqAttention:
         layer = layers[self.layer]
         return (layer if self.heads is None else layer[..., list(self.heads), :, :]).mean(dim=-3)
 
-    def to_dict(self) -> dict:
-        """Plain data, for JSON."""
-        heads = None if self.heads is None else list(self.heads)
-        return asdict(self) | {"heads": heads}
-
-    @classmethod
-    def from_dict(cls, values: dict) -> "Seq2SeqAttention":
-        """The settings that `to_dict` gave.
-
-        Raises:
-            ValueError: an unknown key, no `layer`, or a wrong value.
-        """
-        known = {field.name for field in fields(cls)}
-        if not isinstance(values, dict) or "layer" not in values or not set(values) <= known:
-            raise ValueError(
-                f"Alignment settings must have the key `layer` and no keys but {sorted(known)}: {values!r}"
-            )
-        return cls(**values)
-
-    def save(self, folder: str | Path) -> Path:
-        """Write the settings beside the checkpoint in `folder`; returns the path of the file."""
-        path = Path(folder) / SETTINGS_FILE
-        records.write(self.to_dict(), path)
-        return path
-
-    @classmethod
-    def load(cls, folder: str | Path | None) -> "Seq2SeqAttention | None":
-        """The settings saved in `folder`; None without a folder, or where it holds none.
-
-        Raises:
-            ValueError: the file does not hold settings; the message names it.
-        """
-        path = None if folder is None else Path(folder) / SETTINGS_FILE
-        if path is None or not path.is_file():
-            return None
-        try:
-            return cls.from_dict(json.loads(path.read_text(encoding="utf-8")))
-        except ValueError as error:
-            raise ValueError(f"{path}: {error}") from error
-
-
-def saved_settings(name: str | Path, revision: str | None = None) -> Seq2SeqAttention | None:
-    """The settings saved beside a checkpoint or an adapter, in a folder or on the Hub; None where there are none.
-
-    Raises:
-        ValueError: see `Seq2SeqAttention.load`.
-    """
-    file = file_beside(name, SETTINGS_FILE, revision)
-    return None if file is None else Seq2SeqAttention.load(file.parent)
-
 
 def check_weights(weights: object) -> None:
     """Raises ValueError unless `weights` is one of `WEIGHTS`."""
@@ -207,24 +158,7 @@ def check_weights(weights: object) -> None:
         raise ValueError(f"`weights` must be one of {WEIGHTS}, got {weights!r}.")
 
 
-def _is_index(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
 # ---- weights between words ----
-
-
-def token_rows(steps: Tensor, shift: bool) -> Tensor:
-    """Attention of each target token from attention of each decoder step.
-
-    Args:
-        steps: (..., steps, source); step t predicts token t.
-        shift: row t is that of step t + 1, where token t is the input. The last token never is: it keeps its own row.
-
-    Returns:
-        (..., target tokens, source), as many rows as steps.
-    """
-    return torch.cat([steps[..., 1:, :], steps[..., -1:, :]], dim=-2) if shift else steps
 
 
 def read_weights(
@@ -321,6 +255,7 @@ class Seq2SeqSource(WeightSource):
     kind = "an encoder-decoder"
     settings_type = Seq2SeqAttention
     symmetrizations = ("forward",)
+    why_no_other = "which has one direction (align both with two models, and merge them with `alignment.symmetrize`)"
     symmetrization = "forward"
     threshold = None
     has_null = False
@@ -340,6 +275,10 @@ class Seq2SeqSource(WeightSource):
         return model, tokenizer, saved_settings(name, revision)
 
     def choose(self, **changes: Any) -> None:
+        for name in changes.keys() - {field.name for field in fields(Seq2SeqAttention)}:
+            raise ValueError(
+                f"`{name}` is for the states of an encoder, and attention is read. Add `weights='states'`."
+            )
         chosen = self.settings is not None
         known = self.settings or Seq2SeqAttention.default_of(self.model)
         if known.weights == "uam" and {"layer", "heads"} & changes.keys():

@@ -3,16 +3,94 @@
 A source is a class with this interface in a file of its own, and a place in the table of `aligner.py`.
 """
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
+import numpy as np
+import torch
 from torch import Tensor
+
+from hf_attncal.data.batching import padded
+from hf_attncal.data.words import NO_WORD, WordTokens
+from hf_attncal.inference.loading import file_beside
+from hf_attncal.metrics import records
 
 from .symmetrization import SYMMETRIZATIONS
 
+SETTINGS_FILE = "alignment.json"  # beside the weights of a checkpoint
 Words = tuple[Sequence[str], Sequence[str]]
+
+
+class ReadingSettings:
+    """What of a model is its word alignment; a base of frozen dataclasses with the fields `layer` and `weights`."""
+
+    readable: ClassVar[tuple[str, ...]]  # the values of `weights` that are settings of this class
+    what: ClassVar[str]  # what messages call it
+
+    def to_dict(self) -> dict:
+        """Plain data, for JSON."""
+        return {name: list(v) if isinstance(v, tuple) else v for name, v in asdict(self).items()}
+
+    @classmethod
+    def from_dict(cls, values: dict) -> Self:
+        """The settings that `to_dict` gave.
+
+        Raises:
+            ValueError: an unknown key, no `layer`, or a wrong value.
+        """
+        known = {field.name for field in fields(cls)}
+        if not isinstance(values, dict) or "layer" not in values or not set(values) <= known:
+            raise ValueError(
+                f"Alignment settings must have the key `layer` and no keys but {sorted(known)}: {values!r}"
+            )
+        return cls(**values)
+
+    def save(self, folder: str | Path) -> Path:
+        """Write the settings beside the checkpoint in `folder`; returns the path of the file."""
+        path = Path(folder) / SETTINGS_FILE
+        records.write(self.to_dict(), path)
+        return path
+
+    @classmethod
+    def load(cls, folder: str | Path | None) -> Self | None:
+        """The settings saved in `folder`, of this class; None without a folder, or where it holds none.
+
+        Of the base class: of whichever class they are.
+
+        Raises:
+            ValueError: the file does not hold settings; the message names it.
+        """
+        path = None if folder is None else Path(folder) / SETTINGS_FILE
+        if path is None or not path.is_file():
+            return None
+        try:
+            values = json.loads(path.read_text(encoding="utf-8"))
+            kinds = {weights: kind for kind in cls.__subclasses__() for weights in kind.readable}
+            named = values.get("weights", "attention") if isinstance(values, dict) else None
+            if kinds and (not isinstance(named, str) or named not in kinds):
+                raise ValueError(f"`weights` must be one of {tuple(kinds)}, got {named!r}.")
+            return kinds.get(named, cls).from_dict(values)
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from error
+
+
+def saved_settings(name: str | Path, revision: str | None = None) -> ReadingSettings | None:
+    """The settings saved beside a checkpoint or an adapter, in a folder or on the Hub; None where there are none.
+
+    Raises:
+        ValueError: see `ReadingSettings.load`.
+    """
+    file = file_beside(name, SETTINGS_FILE, revision)
+    return None if file is None else ReadingSettings.load(file.parent)
+
+
+def is_index(value: object) -> bool:
+    """Whether a value is a whole number; to Python `True` is one, too."""
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 class Weights(NamedTuple):
@@ -60,18 +138,19 @@ class WeightSource(ABC):
     """
 
     kind: ClassVar[str]  # what messages call the model
-    settings_type: ClassVar[type | None] = None  # a dataclass
+    settings_type: ClassVar[type[ReadingSettings] | None] = None
     symmetrizations: ClassVar[tuple[str, ...]] = SYMMETRIZATIONS
+    why_no_other: ClassVar[str] = ""  # of the symmetrizations
     has_null: ClassVar[bool] = True
 
     def __init__(self, model, tokenizer, settings=None):
         self.model = model
         self.tokenizer = tokenizer
         self.settings = settings
-        if settings is not None and self.settings_type is None:
+        if settings is not None and not isinstance(settings, self.settings_type or ()):
+            told = "Leave them out." if self.settings_type is None else f"Give {self.settings_type.__name__}."
             raise ValueError(
-                f"`settings` choose the attention of an encoder-decoder, but the model is {self.kind}, got "
-                f"{settings}. Leave them out."
+                f"`settings` choose {settings.what}, but the model is {self.kind}, got {settings}. {told}"
             )
 
     @classmethod
@@ -105,7 +184,9 @@ class WeightSource(ABC):
         Raises:
             ValueError: there is no such setting, or its value is wrong.
         """
-        raise ValueError(f"`{next(iter(changes))}` is for an encoder-decoder, but the model is {self.kind}.")
+        raise ValueError(
+            f"`{next(iter(changes))}` is for an encoder-decoder or an encoder, but the model is {self.kind}."
+        )
 
     def check(self, symmetrize: str | None = None, null: bool = False) -> None:
         """Refuse what this source does not have.
@@ -121,10 +202,7 @@ class WeightSource(ABC):
             raise ValueError(f"`null` needs a model with NULL, such as Mask-Align: the model is {self.kind}, without.")
         if symmetrize is not None and symmetrize not in self.symmetrizations:
             names = " or ".join(map(repr, self.symmetrizations))
-            raise ValueError(
-                f"`symmetrize` must be {names} for {self.kind}, which has one direction, got {symmetrize!r}. Align "
-                "the two directions with two models and merge them with `hf_attncal.alignment.symmetrize`."
-            )
+            raise ValueError(f"`symmetrize` must be {names} for {self.kind}, {self.why_no_other}, got {symmetrize!r}.")
 
     @abstractmethod
     def weights(
@@ -139,3 +217,18 @@ class WeightSource(ABC):
             batch_size: most pairs in a batch.
             batch_tokens: most tokens in a batch, both sides and padding included; a pair over it goes alone.
         """
+
+
+def word_ids(sides: Sequence[WordTokens]) -> Tensor:
+    """(batch, longest) word of each token; the largest number of words stands for no word."""
+    words = max(side.words for side in sides)
+    return padded([np.where(side.word_ids == NO_WORD, words, side.word_ids) for side in sides], words)[0]
+
+
+def check_finite_weights(model, *weights: Tensor) -> None:
+    """Raises ValueError for weights that are not finite."""
+    if not all(bool(torch.isfinite(tensor).all()) for tensor in weights):
+        raise ValueError(
+            f"The weights of the model are not finite in {model.dtype}. Load it with `dtype='float32'`; if they still "
+            "are not, the checkpoint is damaged."
+        )

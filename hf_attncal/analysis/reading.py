@@ -207,7 +207,8 @@ def batches_of_pairs(
 
     Raises:
         ValueError: unequal numbers of sources and targets, a pair with more tokens than the model has positions (the
-            message names its index), a model of another kind, or one without `uam` for which it is asked.
+            message names its index), a model of another kind, or one without `uam` for which it is asked; a tokenizer
+            that wants the language of the target, and has none.
     """
     if len(sources) != len(targets):
         raise ValueError(f"`sources` and `targets` must be pairs, got {len(sources)} and {len(targets)} sentences.")
@@ -216,7 +217,15 @@ def batches_of_pairs(
         raise ValueError(f"`batch_size` must be >= 1, got {batch_size}.")
     indices = [n for n, pair in enumerate(zip(sources, targets, strict=True)) if all(side.strip() for side in pair)]
     source_tokens = tokenize_words(tokenizer, [sources[n] for n in indices], prefix=source_prefix)
-    target_tokens = tokenize_words(tokenizer, [targets[n] for n in indices], target=True)
+    try:
+        target_tokens = tokenize_words(tokenizer, [targets[n] for n in indices], target=True)
+    except KeyError as error:  # of M2M100; others take the language of the source
+        if getattr(tokenizer, "tgt_lang", "") is not None:
+            raise
+        raise ValueError(
+            f"The tokenizer must have the language of the target ({type(tokenizer).__name__}, got None): set its "
+            "`src_lang` and `tgt_lang`, and save it. The states of the encoder align without (`--weights states`)."
+        ) from error
     ended = (_with_end(tokenizer, tokens) for tokens in target_tokens)
     pairs = [TokenPair(*pair) for pair in zip(indices, source_tokens, ended, strict=True)]
     if uam:

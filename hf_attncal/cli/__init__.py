@@ -16,6 +16,7 @@ from .adapt import add_adapt
 from .align_run import add_run
 from .align_select import add_select
 from .align_train import add_align_train
+from .align_tune import add_align_tune
 from .analyze import add_analyze
 from .common import CommandError, explain, one_line
 from .completion import add_completion
@@ -110,7 +111,7 @@ def build_parser() -> argparse.ArgumentParser:
         "align", help="align the words of sentence pairs", description="Align the words of sentence pairs."
     )
     actions = align.add_subparsers(title="actions", required=True, metavar="ACTION")
-    for add in (add_align_train, add_select, add_run):
+    for add in (add_align_train, add_align_tune, add_select, add_run):
         add(actions)
     for add in (add_train, add_adapt, add_translate, add_summarize, add_analyze, add_score, add_rouge):
         add(commands)

@@ -126,23 +126,30 @@ def add_run(actions: argparse._SubParsersAction) -> None:
         metavar="NAME",
         help=f"how two directions are merged: {', '.join(_SYMMETRIZATIONS)}; without it, the checkpoint's own",
     )
-    attention = parser.add_argument_group("what to read of an encoder-decoder; without them, what was saved with it")
-    attention.add_argument("--layer", type=int, help="decoder layer from 0; a negative one counts from the top")
-    attention.add_argument("--heads", type=_heads, metavar="H,H", help="heads to average, from 0; without it, all")
-    attention.add_argument(
+    reading = parser.add_argument_group(
+        "what to read of an encoder-decoder or an encoder; without them, what was saved with it"
+    )
+    reading.add_argument(
+        "--layer",
+        type=int,
+        help="decoder layer from 0; of states, 0 is what enters the first layer; a negative one counts from the top",
+    )
+    reading.add_argument("--heads", type=_heads, metavar="H,H", help="heads to average, from 0; without it, all")
+    reading.add_argument(
         "--shift",
         action=argparse.BooleanOptionalAction,
         help="align a target token by the step that reads it, or by the step that predicts it",
     )
-    attention.add_argument("--source-prefix", metavar="TEXT", help="what the model wants in front of every source")
-    attention.add_argument(
+    reading.add_argument(
         "--weights",
-        choices=("attention", "contribution", "uam"),
-        help="read attention, what each source word contributes (calibrated models and adapters), or the alignment "
-        "module of a model trained with `uam`, which is what is read of such a model unless --layer is given",
+        choices=("attention", "contribution", "uam", "states"),
+        help="read attention, what each source word contributes (calibrated models and adapters), the alignment "
+        "module of a model trained with `uam`, which is what is read of such a model unless --layer is given, or the "
+        "states of the encoder, which is what is read of a model that is only an encoder",
     )
+    add_text_options(reading)
     running = add_model_options(
-        parser, "folder or Hub name of a Mask-Align or an encoder-decoder checkpoint", lines=True
+        parser, "folder or Hub name of a word aligner, an encoder-decoder or an encoder (BERT, XLM-R, ...)", lines=True
     )
     running.add_argument("--batch-size", type=positive, default=256, help="most sentence pairs at once")
     running.add_argument(
@@ -152,6 +159,26 @@ def add_run(actions: argparse._SubParsersAction) -> None:
         help="most tokens at once, both sides and padding included",
     )
     parser.set_defaults(run=_run_align)
+
+
+def add_text_options(reading: argparse._ArgumentGroup) -> None:
+    """Add what a model wants beside its text: languages and prefixes."""
+    for side in ("source", "target"):
+        reading.add_argument(
+            f"--{side}-language",
+            metavar="NAME",
+            help=f"states: of the {side} text, for tokenizers that put a code beside it (M2M100, NLLB, mBART); "
+            "without it, none",
+        )
+    reading.add_argument(
+        "--source-prefix", metavar="TEXT", help="what the model wants in front of every source; without it, nothing"
+    )
+    reading.add_argument(
+        "--target-prefix", metavar="TEXT", help="states: the same in front of every target; without it, nothing"
+    )
+
+
+TEXT_OPTIONS = ("source_language", "target_language", "source_prefix", "target_prefix")
 
 
 def _heads(text: str) -> tuple[int, ...]:
@@ -235,21 +262,26 @@ def load_aligner(options: argparse.Namespace):
     Raises:
         CommandError: the checkpoint cannot be loaded or is of another kind, or the options do not suit it.
     """
-    aligner = open_aligner(options.model, options)
-    names = ("layer", "heads", "shift", "source_prefix", "weights")
+    other = options.weights is not None  # than what is read by default, which need not be possible
+    aligner = open_aligner(options.model, options, tried=not other)
+    names = ("layer", "heads", "shift", "weights", *TEXT_OPTIONS)
     chosen = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
     try:
         if chosen:
-            aligner.source.choose(**chosen)
+            aligner.choose(**chosen)
         # Options that do not suit the model shall not be blamed on the first line of the input.
         aligner.check(threshold=options.threshold, symmetrize=options.symmetrize, null=options.null)
     except ValueError as error:
         raise CommandError(f"{options.model} cannot be used with these options: {error}") from error
+    if other:
+        try_aligner(options.model, aligner)
     return aligner
 
 
-def open_aligner(name: str, options: argparse.Namespace):
+def open_aligner(name: str, options: argparse.Namespace, tried: bool = True):
     """A `WordAligner` as it was saved; of the options, those of `add_model_options` count.
+
+    It is tried out, unless `tried` says that it will be when it has been changed.
 
     Raises:
         CommandError: the checkpoint cannot be loaded or is of another kind.
@@ -261,7 +293,8 @@ def open_aligner(name: str, options: argparse.Namespace):
         aligner = WordAligner.from_pretrained(
             name, device=device, dtype=options.dtype, trust_remote_code=options.trust_remote_code
         )
-    try_aligner(name, aligner)
+    if tried:
+        try_aligner(name, aligner)
     tell_model(name, aligner.model)
     return aligner
 

@@ -1,28 +1,39 @@
-"""`attncal align select`: which attention of an encoder-decoder aligns best."""
+"""`attncal align select`: which attention of an encoder-decoder, or which states of an encoder, align best."""
 
 import argparse
 import json
+import warnings
 from pathlib import Path
 
-from .common import CommandError, add_model_options, check_readable, positive
+from .align_run import TEXT_OPTIONS, add_text_options
+from .common import CommandError, add_model_options, check_readable, choose_device, load_errors, positive, tell_model
 
 
 def add_select(actions: argparse._SubParsersAction) -> None:
     """Add the action `select`."""
     parser = actions.add_parser(
         "select",
-        help="find the attention of an encoder-decoder that aligns best",
+        help="find the attention of an encoder-decoder, or the states of an encoder, that align best",
         description="Try every layer of a Marian- or BART-style checkpoint, with all heads, single heads and sets of "
-        "heads, by the step that predicts a token (Naive-Att) and by the one that reads it (Shift-Att), on annotated "
-        "pairs; print the best and write them to alignment.json, which `attncal align run` reads.",
-        epilog="example:\n  attncal align select MODEL --source dev.en --target dev.de --gold dev.align",
+        "heads, by the step that predicts a token (Naive-Att) and by the one that reads it (Shift-Att), and the "
+        "states of every layer of its encoder with several thresholds, on annotated pairs; print the best with their "
+        "AER and write the first to alignment.json, which `attncal align run` reads. Of an encoder alone (BERT, "
+        "XLM-R, ...) the states are tried. Without --gold, states are chosen on raw pairs: those are best on which "
+        "both directions agree most, beyond what they agree on sentences that are no translations; that is printed.",
+        epilog="examples:\n  attncal align select MODEL --source dev.en --target dev.de --gold dev.align\n"
+        "  attncal align select ENCODER --source text.en --target text.de --output FOLDER",
     )
-    add_model_options(parser, "folder or Hub name of an encoder-decoder, or of an adapter")
+    add_model_options(parser, "folder or Hub name of an encoder-decoder, of an adapter for one, or of an encoder")
     parser.add_argument(
         "--source", required=True, metavar="FILE", help="source sentences, one a line; plain, .gz, .xz or .zst"
     )
     parser.add_argument("--target", required=True, metavar="FILE", help="target sentences, as many lines")
-    parser.add_argument("--gold", required=True, metavar="FILE", help="links in Pharaoh format, counted from 0")
+    parser.add_argument(
+        "--gold",
+        metavar="FILE",
+        help="links in Pharaoh format, counted from 0; without it, states are chosen by agreement, on at most 500 "
+        "pairs",
+    )
     parser.add_argument(
         "--output", metavar="FOLDER", help="where alignment.json goes; without it, MODEL if that is a folder"
     )
@@ -30,10 +41,11 @@ def add_select(actions: argparse._SubParsersAction) -> None:
     parser.add_argument("--lowercase", action="store_true", help="lower-case the text")
     parser.add_argument(
         "--weights",
-        choices=("attention", "contribution", "uam"),
-        default="attention",
-        help="what to read; contributions need a calibrated model or adapter, the alignment module one with `uam`",
+        choices=("attention", "contribution", "uam", "states"),
+        help="what to read; contributions need a calibrated model or adapter, the alignment module one with `uam`; "
+        "without it, attention and states",
     )
+    add_text_options(parser.add_argument_group("what the model wants beside its text"))
     parser.set_defaults(run=_run_select)
 
 
@@ -43,20 +55,69 @@ def _run_select(options: argparse.Namespace) -> None:
     if not Path(output).is_dir():
         raise CommandError(f"{output} is no folder: name one for alignment.json with --output.")
 
-    from hf_attncal.alignment import parse_alignments, select_attention
+    from hf_attncal.alignment import parse_alignments, select_attention, select_states, select_states_by_agreement
+    from hf_attncal.alignment.encoder import STATES, EncoderStates, changed
     from hf_attncal.data.text import read_lines, read_pairs
 
-    from .generation import load_model
-
     try:
-        text, gold = read_pairs(options.source, options.target), parse_alignments(read_lines(options.gold))
-        if len(gold) != len(text[0]):
+        text = read_pairs(options.source, options.target)
+        gold = None if options.gold is None else parse_alignments(read_lines(options.gold))
+        if gold is not None and len(gold) != len(text[0]):
             raise CommandError(f"{options.gold} has {len(gold)} lines of links for {len(text[0])} sentence pairs.")
-        model, tokenizer = load_model(options)
+        model, tokenizer = _load(options)
+        if gold is None and model.config.is_encoder_decoder and options.weights != STATES:
+            raise CommandError(
+                "Attention is chosen on annotated pairs: give them with --gold, or --weights states, which raw pairs "
+                "will do for."
+            )
         sides = [[line.lower() if options.lowercase else line for line in side] for side in text]
-        ranked = select_attention(model, tokenizer, *sides, gold, weights=options.weights)
+        ranked = []
+        if options.weights not in (None, STATES) or (options.weights is None and model.config.is_encoder_decoder):
+            if not model.config.is_encoder_decoder:
+                raise CommandError(f"{options.model} is an encoder: it has states, and no {options.weights}.")
+            prefix = {} if options.source_prefix is None else {"source_prefix": options.source_prefix}
+            ranked += select_attention(
+                model, tokenizer, *sides, gold, weights=options.weights or "attention", **prefix
+            )
+        if options.weights in (None, STATES):
+            given = {name: getattr(options, name) for name in TEXT_OPTIONS if getattr(options, name) is not None}
+            try:
+                settings = changed(EncoderStates.default_of(model), given)
+                select = select_states_by_agreement if gold is None else select_states
+                ranked += select(model, tokenizer, *sides, *([] if gold is None else [gold]), settings)
+            except ValueError as error:
+                if not ranked:
+                    raise
+                warnings.warn(f"states are not tried: {error}", stacklevel=2)
     except ValueError as error:
         raise CommandError(str(error)) from error
+    if gold is not None:
+        ranked.sort(key=lambda entry: entry[1].aer)  # attention first among equals
     for settings, score in ranked[: options.top]:
-        print(f"{100 * score.aer:5.1f}  {json.dumps(settings.to_dict())}")
+        print(f"{100 * (score if gold is None else score.aer):5.1f}  {json.dumps(settings.to_dict())}")
     ranked[0][0].save(output)
+
+
+def _load(options: argparse.Namespace):
+    """Model and tokenizer of an encoder, or of an encoder-decoder.
+
+    Raises:
+        CommandError: there is no such checkpoint, it is of another kind, or the device cannot be used.
+    """
+    from .generation import load_model
+
+    name = options.model
+    with load_errors(name):
+        from hf_attncal.alignment.aligner import source_of
+        from hf_attncal.alignment.encoder import EncoderSource
+        from hf_attncal.inference.loading import load_config
+
+        more = {"trust_remote_code": options.trust_remote_code}
+        source = source_of(load_config(name, **more), name)
+        encoder = None
+        if source is EncoderSource:
+            encoder, tokenizer, _ = source.load(name, dtype=options.dtype, **more)
+    if encoder is None:
+        return load_model(options)
+    tell_model(name, encoder)
+    return encoder.to(choose_device(options)).eval(), tokenizer

@@ -5,6 +5,7 @@ from typing import Any
 
 from .common import CommandError
 from .training import (
+    add_guide,
     add_output,
     add_running,
     add_start,
@@ -39,6 +40,7 @@ def add_train(commands: argparse._SubParsersAction) -> None:
         "  attncal train --source train.en --target train.de --output model --dry-run\n"
         "  attncal train --source train.en --target train.de --output model --minutes 30\n"
         "  attncal train --source train.en --target train.de --output model --backbone luong\n"
+        "  attncal train --source train.en --target train.de --output model --guided\n"
         "  attncal train --task summarization --source texts.txt --target summaries.txt --output model --copy\n"
         "  attncal train --text train.txt --output model\n"
         "  attncal train --text train.txt --output model tokenizer.kind=words data.end_of_sequence=false",
@@ -76,13 +78,14 @@ def add_train(commands: argparse._SubParsersAction) -> None:
         help="what translates or summarises: a Transformer, or a recurrent model (luong); without it marian to "
         "translate, luong to summarise, or what --config says",
     )
+    add_guide(text, model)
     add_start(model, "model")
     add_running(parser, *_JOBS)
     parser.set_defaults(run=_run_train)
 
 
 def _run_train(options: argparse.Namespace) -> None:
-    check_options(options)
+    check_options(options, optional=("gold",))
     if _is_language(options):
         _train_language(options)
     else:
@@ -187,6 +190,8 @@ def _train_pairs(options: argparse.Namespace) -> None:
             "token. Leave one of them out."
         )
 
+    if "guided" in model and _is_summarization(options):
+        raise CommandError("--guided is for a translation, whose words have links; leave it out for summaries.")
     base = {"model": model} if model else {}
     if options.copy:
         base = _with_slots(base, options)

@@ -3,7 +3,7 @@
 import argparse
 import re
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -87,9 +87,33 @@ def add_switches(model: argparse._ArgumentGroup, default: str, *others: tuple[st
         model.add_argument(f"--{name}", action="store_true", help=told)
 
 
+def add_guide(text: argparse._ArgumentGroup, model: argparse._ArgumentGroup) -> None:
+    """Add what a head that learns links needs: --guided, --guide, and --dev-gold and --test-gold to measure it."""
+    model.add_argument(
+        "--guided",
+        action="store_true",
+        help="one head of the cross-attention learns word links, for translations with good alignments; which head: "
+        "`guided_layer` and `guided_head` in the settings, without them the first of the second last layer",
+    )
+    text.add_argument(
+        "--guide",
+        metavar="FILE",
+        help="links of the training pairs in Pharaoh format, for --guided, which it implies; without it, --guided "
+        "learns those of an aligner that counts",
+    )
+    for split in ("dev", "test"):
+        text.add_argument(
+            f"--{split}-gold",
+            metavar="FILE",
+            help=f"links of the {split} text in Pharaoh format, to measure a guided head with; without it, none is",
+        )
+
+
 def switches_of(options: argparse.Namespace) -> Values:
     """The switches that were given, as settings."""
-    switches: Values = {name: True for name in ("leaky", "gumbel") if getattr(options, name, False)}
+    switches: Values = {name: True for name in ("leaky", "gumbel", "guided") if getattr(options, name, False)}
+    if getattr(options, "guide", None):
+        switches["guided"] = True
     if options.calibration:
         switches["calibration"] = None if options.calibration == "none" else options.calibration
     return switches
@@ -133,8 +157,12 @@ def add_running(parser: argparse.ArgumentParser, *jobs: str) -> None:
     parser.parse_known_args = parse_known_args
 
 
-def check_options(options: argparse.Namespace) -> None:
+def check_options(options: argparse.Namespace, optional: Collection[str] = ()) -> None:
     """Refuse files and folders that cannot be what they are given for, before anything is loaded.
+
+    Args:
+        options: of the command.
+        optional: which of source, target and gold may be missing where the others of a split are given.
 
     Raises:
         CommandError: which.
@@ -145,8 +173,9 @@ def check_options(options: argparse.Namespace) -> None:
         given = {name: getattr(options, f"{prefix}{name}", None) for name in _SIDES}
         names = [f"--{prefix}{name}".replace("_", "-") for name in given if hasattr(options, f"{prefix}{name}")]
         files = [file for file in given.values() if file is not None]
-        if files and len(files) < len(names):
-            raise CommandError(f"{', '.join(names[:-1])} and {names[-1]} belong together: give all or none.")
+        needed = [name for name in names if name.rpartition("-")[2] not in optional]
+        if files and any(given[name.rpartition("-")[2]] is None for name in needed):
+            raise CommandError(f"{', '.join(needed[:-1])} and {needed[-1]} belong together: give all or none.")
         check_readable(*(name for file in files for name in ([file] if isinstance(file, str) else file)))
     check_readable(options.config, getattr(options, "guide", None))
     if options.output is not None:

@@ -121,13 +121,13 @@ def _check_options(options: argparse.Namespace) -> None:
 
 
 def _own_aligner(name: str, model, tokenizer):
-    """The `WordAligner` that reads the cross-attention of the model itself, as `attncal align run` would.
+    """The `WordAligner` that reads the model itself, as `attncal align run` would.
 
     Raises:
         CommandError: its alignment.json cannot be used, or nothing can be aligned.
     """
     from hf_attncal.alignment import WordAligner
-    from hf_attncal.alignment.seq2seq import saved_settings
+    from hf_attncal.alignment.sources import saved_settings
 
     with load_errors(name):
         aligner = WordAligner(model, tokenizer, saved_settings(name))

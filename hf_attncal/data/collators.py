@@ -60,6 +60,50 @@ class CopyNullCollator(CopyCollator, NullCollator):
     """Batches for a model with `copy` and `uam`: those of both collators."""
 
 
+class LinkCollator:
+    """Batches for a model with `guided`: those of another collator, and `links` as the model takes them.
+
+    An example has `links`, source and target token of each in turn, as `tokenize_pairs` gives them; a batch whose
+    examples have none is left as it is.
+
+    Args:
+        collator: a `DataCollatorForSeq2Seq`, or one of ours.
+    """
+
+    def __init__(self, collator: DataCollatorForSeq2Seq) -> None:
+        self.collator = collator
+        self.tokenizer = collator.tokenizer  # a Trainer saves it
+
+    def __call__(self, features: Sequence[dict], **options):
+        if "links" not in features[0]:
+            return self.collator(features, **options)
+        plain = [{name: value for name, value in example.items() if name != "links"} for example in features]
+        batch = self.collator(plain, **options)
+        shape = *batch["labels"].shape, batch["input_ids"].shape[1]
+        starts = None
+        if self.tokenizer.padding_side == "left":
+            real = batch["attention_mask"] != 0, batch["labels"] != -100
+            starts = torch.stack([side.int().argmax(dim=1) for side in real], dim=1)
+        return batch | {"links": cells_of_links(features, shape, starts)}
+
+
+def cells_of_links(examples: Sequence[dict], shape: Sequence[int], starts: torch.Tensor | None = None) -> torch.Tensor:
+    """1 where a target token is linked to a source token, else 0, (batch, target, source).
+
+    Args:
+        examples: each with `links`, source and target token of each in turn.
+        shape: of the result.
+        starts: places of the first source and target token of each example, (batch, 2); None for 0.
+    """
+    cells = torch.zeros(tuple(shape))
+    for row, example in enumerate(examples):
+        pairs = torch.as_tensor(example["links"], dtype=torch.long).view(-1, 2)
+        if starts is not None:
+            pairs = pairs + starts[row]
+        cells[row, pairs[:, 1], pairs[:, 0]] = 1
+    return cells
+
+
 class LanguageCollator:
     """Right-padded batches of what `tokenize_plain` returns, as causal language models take them.
 
@@ -95,9 +139,6 @@ class AlignmentCollator:
         for ids, mask in (("input_ids", "attention_mask"), ("target_input_ids", "target_attention_mask")):
             batch[ids], batch[mask] = padded([example[ids] for example in examples], self.pad_token_id)
         if "links" in examples[0]:
-            links = torch.zeros(len(examples), batch["target_input_ids"].shape[1], batch["input_ids"].shape[1])
-            for row, example in enumerate(examples):
-                pairs = torch.as_tensor(example["links"], dtype=torch.long).view(-1, 2)
-                links[row, pairs[:, 1], pairs[:, 0]] = 1
-            batch["links"] = links
+            shape = *batch["target_input_ids"].shape, batch["input_ids"].shape[1]
+            batch["links"] = cells_of_links(examples, shape)
         return batch

@@ -5,7 +5,7 @@ cannot be trained on are dropped, counted and reported, never truncated (a cut s
 """
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -239,6 +239,7 @@ def tokenize_pairs(
     max_length: int,
     max_source_length: int | None = None,
     copies: CopyTokenizer | None = None,
+    links: Sequence[Collection[Link]] | None = None,
 ) -> tuple[Dataset, TokenizationReport]:
     """Token ids of sentence pairs; pairs that are too long or have an empty side are dropped and counted.
 
@@ -252,26 +253,34 @@ def tokenize_pairs(
         max_source_length: the same of a source, which is truncated to it (and `max_length` is of the target alone):
             of a text the beginning is a text, too, and has the summary. None: sources are not truncated.
         copies: of a model with slots for words that only a source has.
+        links: (i source word, j target word) of every pair, for a model with `guided`; a link between words links all
+            their tokens. Only with whole sources.
 
     Returns:
         A Dataset with `input_ids`, `labels` (both end in eos) and `length` (of the longer side), and the report; with
-        `copies` also `extended_input_ids`, and labels in slots.
+        `copies` also `extended_input_ids`, and labels in slots; with `links` these, as source and target token of each
+        in turn.
 
     Warns:
         UserWarning: with the report, if a pair was dropped or a source truncated; how many unknown words had no slot.
 
     Raises:
-        ValueError: `max_length` < 2, no end-of-sentence token, or no pair left.
+        ValueError: `max_length` < 2, no end-of-sentence token, or no pair left; another number of lines of links than
+            of pairs, a link outside its pair (with the line), or links of truncated sources.
     """
     if max_length < 2:
         raise ValueError(f"`max_length` must be >= 2 (one token and the end of the sentence), got {max_length}.")
+    if links is not None:
+        _check_number(links, dataset)
+        if max_source_length is not None:
+            raise ValueError(f"`links` need whole sources, got `max_source_length` {max_source_length}.")
     eos = tokenizer.eos_token_id
     if eos is None:
         raise ValueError(f"The tokenizer `{tokenizer.name_or_path}` has no `eos_token`; set one before tokenising.")
 
     truncated, left_before = 0, 0 if copies is None else copies.left_unknown
 
-    def encode(sources: list[str], targets: list[str], _: list[int]) -> dict[str, list]:
+    def encode(sources: list[str], targets: list[str], rows: list[int]) -> dict[str, list]:
         nonlocal truncated
         if copies is None:
             options = {"truncation": False, "padding": False, "verbose": False}
@@ -288,9 +297,13 @@ def tokenize_pairs(
         if max_source_length is not None:
             long = (length > max_source_length for length in lengths)
             truncated += sum(cut and len(ids) <= max_length for cut, ids in zip(long, labels, strict=True))
+        if links is not None:
+            words = tokenize_words(tokenizer, sources), tokenize_words(tokenizer, targets, target=True)
+            made["links"] = _links_of_tokens(links, rows, *words)
         return made
 
-    names = ("input_ids", "labels") if copies is None else ("input_ids", "labels", "extended_input_ids")
+    added = {"extended_input_ids": copies, "links": links}
+    names = ("input_ids", "labels", *(name for name, given in added.items() if given is not None))
     if max_source_length is None:
         report = TokenizationReport(max_length)
     else:
@@ -358,18 +371,22 @@ def tokenize_for_alignment(
     dataset: Dataset,
     tokenizer: PreTrainedTokenizerBase,
     max_length: int,
-    links: Sequence[Sequence[Link]] | None = None,
+    links: Sequence[Collection[Link]] | None = None,
+    text_target: bool = False,
+    shortest: int = 2,
 ) -> tuple[Dataset, TokenizationReport]:
     """Token ids of sentence pairs without special tokens, and word links as links between their tokens.
 
-    Pairs with a side of one token are dropped (Mask-Align, sec. 4.1: it would have nothing to be predicted from), and
-    those that are too long or have an empty side; all are counted. Nothing is written to a cache folder.
+    Pairs are dropped with a side that is too short (Mask-Align, sec. 4.1: of one token, which would have nothing to be
+    predicted from), too long or empty; all are counted. Nothing is written to a cache folder.
 
     Args:
         dataset: columns "source" and "target".
         tokenizer: a fast tokenizer.
         max_length: most tokens of a side.
         links: (i source word, j target word) of every pair; a link between words links all their tokens.
+        text_target: the tokenizer segments target text in a way of its own (Marian's).
+        shortest: least tokens of a side.
 
     Returns:
         A Dataset with `input_ids`, `target_input_ids`, `length` (of the longer side) and, with links, `links` (source
@@ -382,25 +399,22 @@ def tokenize_for_alignment(
         ValueError: another number of lines of links than of pairs, a link outside its pair (with the line), a slow
             tokenizer with links, or no pair left.
     """
-    if links is not None and len(links) != len(dataset):
-        raise ValueError(
-            f"`links` must have one line for each sentence pair, got {len(links)} lines for {len(dataset)} pairs."
-        )
-    if links is not None and not tokenizer.is_fast:
-        raise ValueError(f"`links` need a fast tokenizer, got {type(tokenizer).__name__}.")
+    if links is not None:
+        _check_number(links, dataset)
+        if not tokenizer.is_fast:
+            raise ValueError(f"`links` need a fast tokenizer, got {type(tokenizer).__name__}.")
     names = ("input_ids", "target_input_ids") if links is None else ("input_ids", "target_input_ids", "links")
 
     def encode(sources: list[str], targets: list[str], rows: list[int]) -> dict[str, list]:
         if links is None:
             options = {"add_special_tokens": False, "truncation": False, "padding": False, "verbose": False}
-            sides = (tokenizer(side, **options)["input_ids"] for side in (sources, targets))
-            return dict(zip(names, sides, strict=True))
+            named = ({"text": sources}, {"text_target" if text_target else "text": targets})
+            return dict(zip(names, (tokenizer(**side, **options)["input_ids"] for side in named), strict=True))
         sides = [tokenize_words(tokenizer, side, special_tokens=False) for side in (sources, targets)]
-        token_links = [_token_links(links[row], *pair, row + 1) for row, *pair in zip(rows, *sides, strict=True)]
         ids = ([tokens.ids for tokens in side] for side in sides)
-        return dict(zip(names, (*ids, token_links), strict=True))
+        return dict(zip(names, (*ids, _links_of_tokens(links, rows, *sides)), strict=True))
 
-    return _tokenized(dataset, encode, names, TokenizationReport(max_length), shortest=2)
+    return _tokenized(dataset, encode, names, TokenizationReport(max_length), shortest)
 
 
 def token_counts(dataset: Dataset, vocab_size: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -493,7 +507,21 @@ def _tokenized(
     return tokenized, report
 
 
-def _token_links(links: Sequence[Link], source: WordTokens, target: WordTokens, line: int) -> list[int]:
+def _check_number(links: Sequence[Collection[Link]], dataset: Dataset) -> None:
+    if len(links) != len(dataset):
+        raise ValueError(
+            f"`links` must have one line for each sentence pair, got {len(links)} lines for {len(dataset)} pairs."
+        )
+
+
+def _links_of_tokens(
+    links: Sequence[Collection[Link]], rows: list[int], sources: list[WordTokens], targets: list[WordTokens]
+) -> list[list[int]]:
+    """The links of some rows between their tokens."""
+    return [_token_links(links[row], *pair, row + 1) for row, *pair in zip(rows, sources, targets, strict=True)]
+
+
+def _token_links(links: Collection[Link], source: WordTokens, target: WordTokens, line: int) -> list[int]:
     """Links between words as a flat list of source and target tokens in turn."""
     sources, targets = source.tokens_of_words(), target.tokens_of_words()
     flat: list[int] = []

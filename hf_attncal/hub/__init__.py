@@ -1,6 +1,6 @@
 """A folder that can go to the Hub: is it complete, what does its model card say, does it load without this package?"""
 
-from .cards import Result, write_adapter_card, write_model_card, write_trained_adapter_card
+from .cards import Result, write_adapter_card, write_model_card, write_trained_adapter_card, write_tuned_encoder_card
 from .folder import HubFolder, inspect_folder
 from .isolated import translate_in_fresh_process
 
@@ -12,4 +12,5 @@ __all__ = [
     "write_adapter_card",
     "write_model_card",
     "write_trained_adapter_card",
+    "write_tuned_encoder_card",
 ]

@@ -172,6 +172,45 @@ def write_trained_adapter_card(
     return path
 
 
+def write_tuned_encoder_card(
+    folder: str | Path,
+    *,
+    model_name: str,
+    summary: str,
+    training_data: str,
+    example: str,
+    base_model: str | None = None,
+    languages: Sequence[str] = (),
+    results: Sequence[Result] = (),
+    license: str | None = None,
+) -> Path:
+    """Write the card of an encoder of any kind that was tuned to align words; returns its path.
+
+    Args:
+        folder: of the saved model.
+        base_model: on the Hub; None: the front matter names none.
+        model_name, summary, training_data, example, languages, results, license: as in `write_model_card`.
+    """
+    path = Path(folder) / "README.md"
+    data = ModelCardData(
+        language=list(languages) or None,
+        license=license,
+        library_name="transformers",
+        base_model=base_model,
+        tags=["word-alignment"],
+    )
+    text = _TEMPLATES.get_template("tuned_encoder.md.jinja").render(
+        card_data=data.to_yaml(),
+        model_name=model_name,
+        summary=summary,
+        training_data=training_data,
+        example=example,
+        results=results,
+    )
+    records.write_text(f"{text.rstrip()}\n", path)
+    return path
+
+
 def write_adapter_card(folder: str | Path, config: object, switches: dict[str, object]) -> Path:
     """Put a section about a saved adapter into `README.md`, in the place of an earlier save's; the rest stays.
 

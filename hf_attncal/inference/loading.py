@@ -127,6 +127,8 @@ def _model(auto_class, name: str | Path, *, dtype: str | torch.dtype | None, **o
         model, report = auto_class.from_pretrained(
             name, dtype=dtype, output_loading_info=True, ignore_mismatched_sizes=True, **options
         )
+    # Of an encoder that was saved under another head: it is read off the first token, and nothing here reads it.
+    report["missing_keys"] = {key for key in report["missing_keys"] if not key.startswith("pooler.")}
     check_report(name, model, report, all_known=model.config.model_type in FAMILIES)
     check_types(name, {key for key, tensor in model.state_dict().items() if tensor.is_floating_point()})
     if model.can_generate():

@@ -26,6 +26,7 @@ _RULES = {
     "null_bias": ("from -1e4 to 1e4", lambda value: -1e4 <= value <= 1e4),
     "label_smoothing": ("in [0, 1)", lambda value: 0 <= value < 1),
     "uam_scale": ("> 0 and finite", lambda value: 0 < value < math.inf),
+    "guided_weight": ("> 0 and finite", lambda value: 0 < value < math.inf),
 }
 
 
@@ -40,7 +41,7 @@ def check_settings(settings, optional: Collection[str] = ("null_key_std", "null_
         ValueError: a value is of another type or outside its range; the message names the field, the rule and the
             value.
     """
-    for name in ("leaky", "renormalize"):
+    for name in ("leaky", "renormalize", "guided", "guided_shift"):
         if not isinstance(getattr(settings, name), bool):
             raise ValueError(f"`{name}` must be True or False, got {getattr(settings, name)!r}.")
     if settings.calibration is not None and settings.calibration not in CALIBRATIONS:
@@ -55,6 +56,28 @@ def check_settings(settings, optional: Collection[str] = ("null_key_std", "null_
             raise ValueError(f"`{name}` must be a number, got {value!r}.")
         if not keeps(value):
             raise ValueError(f"`{name}` must be {'`None` or ' if name in optional else ''}{rule}, got {value}.")
+
+
+def guided_place(settings, layers: int, heads: int) -> tuple[int, int]:
+    """Layer and head that `guided_layer` and `guided_head` mean in a decoder of such sizes.
+
+    Raises:
+        ValueError: there is no such layer or head.
+    """
+    layer = max(0, layers - 2) if settings.guided_layer is None else settings.guided_layer
+    check_place({"guided_layer": (layer, layers), "guided_head": (settings.guided_head, heads)})
+    return layer, settings.guided_head
+
+
+def check_place(chosen: dict[str, tuple[int, int]]) -> None:
+    """Refuse the number of a layer or head that a model does not have; `chosen` is value and number of all, by field.
+
+    Raises:
+        ValueError: the message names the field.
+    """
+    for name, (value, number) in chosen.items():
+        if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < number:
+            raise ValueError(f"`{name}` must be from 0 to {number - 1} in this model, got {value!r}.")
 
 
 def _as_list(ids: int | list[int] | None) -> list[int | None]:
@@ -110,6 +133,16 @@ class AttnCalConfigMixin(FromStockMixin):
             `hf_attncal.data.copying`. 0 for subwords, of which none is unknown.
         unk_token_id: what the decoder reads in place of such a word; needed if there are slots.
 
+    Args of guided alignment (Chen et al. 2016; Garg et al. 2019), which changes the training alone:
+        guided: one head of one cross-attention learns given links between source and target tokens, which training
+            takes as `links`. With calibration on these are its calibrated weights; with `leaky` a target token without
+            links is to look at NULL, and nothing is asked of it otherwise.
+        guided_layer: decoder layer of that head, from 0; `None` for the second last.
+        guided_head: the head.
+        guided_weight: of the loss, per target token, beside the translation loss.
+        guided_shift: the attention of the step that reads a target token learns its links (Shift-Att); False: of the
+            step that predicts it (Naive-Att).
+
     Raises:
         StrictDataclassClassValidationError, StrictDataclassFieldValidationError: a value is outside its range or of
             another type; the message names the field, the rule and the value.
@@ -137,6 +170,11 @@ class AttnCalConfigMixin(FromStockMixin):
     copy_head: int = 0
     max_copied_tokens: int = 0
     unk_token_id: int | None = None
+    guided: bool = False
+    guided_layer: int | None = None
+    guided_head: int = 0
+    guided_weight: float | int = 0.05
+    guided_shift: bool = True
 
     def __post_init__(self, **kwargs):
         check_labels({"id2label": self.id2label, "num_labels": kwargs.get("num_labels")})
@@ -152,6 +190,11 @@ class AttnCalConfigMixin(FromStockMixin):
     def layer_of_copies(self) -> int:
         """Number of the layer that `copy_layer` means."""
         return self.cross_attention_sizes[0] - 1 if self.copy_layer is None else self.copy_layer
+
+    @property
+    def guided_attention(self) -> tuple[int, int] | None:
+        """Layer and head that learn links; `None` without `guided`."""
+        return guided_place(self, *self.cross_attention_sizes) if self.guided else None
 
     def validate_attention_calibration(self):
         """Part of the `@strict` validation of configurations; models do it again before they are built."""
@@ -174,6 +217,10 @@ class AttnCalConfigMixin(FromStockMixin):
                 "`null_token_id` must be a token, and neither padding nor the end of sentence, got "
                 f"{self.null_token_id}."
             )
+        if self.guided:
+            guided_place(self, *self.cross_attention_sizes)
+            if self.gumbel:
+                raise ValueError("`guided` needs `gumbel=False`: a choice of one token cannot be spread over links.")
         self._validate_copying()
 
     def _validate_copying(self):
@@ -182,10 +229,7 @@ class AttnCalConfigMixin(FromStockMixin):
                 raise ValueError(f"`max_copied_tokens` needs `copy=True`, got {self.max_copied_tokens}. Set it to 0.")
             return
         layers, heads = self.cross_attention_sizes
-        chosen = {"copy_layer": (self.layer_of_copies, layers), "copy_head": (self.copy_head, heads)}
-        for name, (value, number) in chosen.items():
-            if not 0 <= value < number:
-                raise ValueError(f"`{name}` must be from 0 to {number - 1} in this model, got {value}.")
+        check_place({"copy_layer": (self.layer_of_copies, layers), "copy_head": (self.copy_head, heads)})
         if self.max_copied_tokens and self.unk_token_id is None:
             raise ValueError(
                 "`max_copied_tokens` needs `unk_token_id`, what the decoder reads in place of a word without an "

@@ -106,6 +106,8 @@ class LuongConfig(AttnCalConfigMixin, PreTrainedConfig):
             raise ValueError(f"`dropout` must be in [0, 1), got {self.dropout}.")
         if not 0 < self.init_range <= 1e4:
             raise ValueError(f"`init_range` must be > 0 and at most 1e4, got {self.init_range}.")
+        if self.guided:
+            raise ValueError("`guided` is for Marian and BART, not for a recurrent model, got True. Set it to False.")
         if self.attention_window is None:
             for name in ("input_feeding", "selective_gate", "copy"):
                 if getattr(self, name):

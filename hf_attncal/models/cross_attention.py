@@ -51,6 +51,7 @@ class AttentionContext:
         copies: report the attention that the model copies by.
         mask_gradients: the first pass, too, has gradients through the mask: those of the function that it computes,
             for attributions, and not those that it is trained by.
+        guided: layer and head that are to report their attention, for the loss of links.
     """
 
     def __init__(
@@ -60,13 +61,16 @@ class AttentionContext:
         record_details: bool = False,
         copies: bool = False,
         mask_gradients: bool = False,
+        guided: tuple[int, int] | None = None,
     ):
         self.through_mask = perturb or mask_gradients
         self.perturb = perturb
         self.target_mask = target_mask
         self.record_details = record_details
         self.copies = copies
+        self.guided = guided
         self.copy_attentions: list[Tensor] = []  # of one head, (B, T, S); of a recurrent decoder one for each step
+        self.guided_attention: tuple[Tensor, Tensor | None] | None = None  # (B, T, S), and of NULL (B, T)
         self.attentions: list[Tensor] = []
         self.masks: list[Tensor] = []
         self.null_attentions: list[Tensor] = []
@@ -93,8 +97,10 @@ class CrossAttentionMixin:
     """Adds the three switches to `MarianAttention` or `BartAttention`; goes before it in the bases.
 
     `switches` says which are on, and their numbers: the model's config, here; `config` is read for what is the
-    backbone's.
+    backbone's. `has_own_projections`: queries and keys are not those of the stock attention.
     """
+
+    has_own_projections = False
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
@@ -121,10 +127,10 @@ class CrossAttentionMixin:
         config, switches = self.config, self.switches
         context = attention_context or AttentionContext()
         with_weights = context.record_details or kwargs.get("output_attentions", config.output_attentions)
-        copied_by = self._is_copied_by(context)
-        with_kernel = config._attn_implementation != "eager" and not with_weights and not copied_by
-        all_off = switches.calibration is None and not switches.leaky and not switches.gumbel and not copied_by
-        if all_off and (with_kernel or not with_weights):
+        reported = self._is_copied_by(context) or self._is_guided_by(context)
+        with_kernel = config._attn_implementation != "eager" and not with_weights and not reported
+        all_off = switches.calibration is None and not switches.leaky and not switches.gumbel and not reported
+        if all_off and not self.has_own_projections and (with_kernel or not with_weights):
             return super().forward(hidden_states, key_value_states, past_key_values, attention_mask, **kwargs)
 
         query = self._split_heads(self.q_proj(hidden_states))
@@ -132,7 +138,9 @@ class CrossAttentionMixin:
         leaky_only = switches.leaky and switches.calibration is None and not switches.gumbel
         weights = None
         # Kernels have no place for a learned bias.
-        if leaky_only and self.null.bias is None and with_kernel and past_key_values is None:
+        if all_off and with_kernel:
+            output = self._kernel(query, key, value, attention_mask)
+        elif leaky_only and self.null.bias is None and with_kernel and past_key_values is None:
             output = self._attend_leaky(query, key, value, attention_mask)
         elif with_kernel and self._is_one_softmax(context):
             output = self._attend_renormalized(hidden_states, query, key, value, mask_key, attention_mask)
@@ -272,6 +280,10 @@ class CrossAttentionMixin:
                 context.null_attentions.append(null_attention)
         if self._is_copied_by(context):
             self._report_copies(weights, attention, context)
+        if self._is_guided_by(context):
+            head = context.guided[1]
+            null = None if null_attention is None else null_attention[:, head]
+            context.guided_attention = self._of_head(head, weights, attention), null
 
         weights = nn.functional.dropout(weights, p=self.dropout, training=self.training)
         output = torch.matmul(weights, value)
@@ -317,14 +329,19 @@ class CrossAttentionMixin:
     def _is_copied_by(self, context: AttentionContext) -> bool:
         return context.copies and self.layer_idx == self.config.layer_of_copies
 
+    def _is_guided_by(self, context: AttentionContext) -> bool:
+        return context.guided is not None and self.layer_idx == context.guided[0]
+
     def _report_copies(self, weights: Tensor, attention: Tensor, context: AttentionContext) -> None:
-        """Weights without dropout, scaled to the mass of the attention: 1, or what NULL leaves of it."""
-        head = self.config.copy_head
+        context.copy_attentions.append(self._of_head(self.config.copy_head, weights, attention))
+
+    def _of_head(self, head: int, weights: Tensor, attention: Tensor) -> Tensor:
+        """Weights without dropout, (B, T, S), scaled to the mass of the attention: 1, or what NULL leaves of it."""
         weights, attention = weights[:, head], attention[:, head]
         if self.switches.calibration is not None:
             dtype = _at_least_float32(weights)
             weights = renormalized(weights.to(dtype), attention.to(dtype))
-        context.copy_attentions.append(weights)
+        return weights
 
     def _gate_of(self, query: Tensor) -> Tensor | None:
         return self.gate(query) if self.switches.calibration == "gated" else None

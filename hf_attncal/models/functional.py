@@ -5,7 +5,9 @@ Shapes use B = batch, H = heads, T = target steps, S = source tokens. Attention 
 every token is real.
 
 Sources: "Attention Analysis and Calibration for Transformer in Natural Language Generation" (Lu et al., TASLP 2022;
-ACL 2021), "Mask-Align: Self-Supervised Neural Word Alignment" (Chen et al., ACL 2021), "Discrete Transformer".
+ACL 2021), "Mask-Align: Self-Supervised Neural Word Alignment" (Chen et al., ACL 2021), "Discrete Transformer"; guided
+alignment: "Guided Alignment Training for Topic-Aware Neural Machine Translation" (Chen et al., AMTA 2016), "Jointly
+Learning to Align and Translate with Transformer Models" (Garg et al., EMNLP 2019).
 """
 
 import torch
@@ -221,3 +223,34 @@ def one_hot_argmax(scores: Tensor) -> Tensor:
     """1 at the largest score of each row, 0 elsewhere; the first of equals wins. Same shape and dtype."""
     index = scores.argmax(dim=-1, keepdim=True)
     return torch.zeros_like(scores).scatter_(-1, index, 1.0)
+
+
+def token_rows(steps: Tensor, shift: bool) -> Tensor:
+    """Attention of each target token from attention of each decoder step.
+
+    Args:
+        steps: (..., T, S); step t predicts token t.
+        shift: row t is that of step t + 1, where token t is the input. The last token never is: it keeps its own row.
+
+    Returns:
+        (..., target tokens, S), as many rows as steps.
+    """
+    return torch.cat([steps[..., 1:, :], steps[..., -1:, :]], dim=-2) if shift else steps
+
+
+def guided_terms(weights: Tensor, links: Tensor, null: Tensor | None, floor: float) -> Tensor:
+    """Cross-entropy of the weights of each target token against its links (Chen et al. 2016; Garg et al. 2019).
+
+    `-sum_s p_ts log a_ts`, where the links of a token share p_t alike. A token without any should give its weight to
+    NULL, `-log a_t,NULL`; where there is no NULL, nothing is asked of it.
+
+    Args:
+        weights: a, (B, T, S). links: 1 where target token t is linked to source token s, else 0, (B, T, S).
+        null: weight of NULL, (B, T); `None` without. floor: the smallest weight that enters a logarithm.
+
+    Returns:
+        (B, T).
+    """
+    count = links.sum(dim=-1)
+    linked = (links * weights.clamp(min=floor).log()).sum(dim=-1) / count.clamp(min=1)
+    return -(linked if null is None else torch.where(count > 0, linked, null.clamp(min=floor).log()))

@@ -12,6 +12,8 @@ Sequence Learning" (Shankar and Sarawagi, ICLR 2019).
 import torch
 from torch import Tensor
 
+from .functional import guided_terms
+
 # The smallest weight that enters a logarithm; below it the gradient would only chase rounding errors.
 _LOG_FLOOR = 1e-9
 
@@ -60,10 +62,8 @@ def guided_loss(weights: Tensor, null: Tensor, links: Tensor, target_real: Tenso
     Returns:
         A scalar: the mean over all real target tokens of the batch, 0 where there is none.
     """
-    count = links.sum(dim=-1)
-    linked = (links * weights.clamp(min=_LOG_FLOOR).log()).sum(dim=-1) / count.clamp(min=1)
-    picked = torch.where(count > 0, linked, null.clamp(min=_LOG_FLOOR).log())
-    return -picked.masked_fill(~target_real, 0.0).sum() / target_real.sum().clamp(min=1)
+    terms = guided_terms(weights, links, null, _LOG_FLOOR)
+    return terms.masked_fill(~target_real, 0.0).sum() / target_real.sum().clamp(min=1)
 
 
 def harmonic_mean(forward: Tensor, backward: Tensor) -> Tensor:

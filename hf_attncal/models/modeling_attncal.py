@@ -18,7 +18,7 @@ from .copying import CopyMechanism, CopySource, copied_ids, known_ids
 from .cross_attention import EARLIER_NAMES, AttentionContext
 from .loading import WholeCheckpointMixin
 from .losses import IGNORE_INDEX
-from .objective import check_training, named_losses
+from .objective import check_links, check_training, named_losses
 from .outputs import AttnCalSeq2SeqLMOutput, AttnCalSeq2SeqModelOutput
 from .uam import NullSuppression, UnsupervisedAlignmentModule, source_loss, source_token_probabilities
 
@@ -42,14 +42,16 @@ class AttnCalPreTrainedMixin(CountedStepsMixin, WholeCheckpointMixin):
         """Where every way of switching checkpointing on ends; refuses the reentrant kind on a calibrated model.
 
         Raises:
-            ValueError: reentrant checkpointing on a model that is calibrated or copies. Its first pass through a layer
-                builds no graph, so what the layer reports (the mask penalty, the attention that is copied by) would
-                have no gradient, silently.
+            ValueError: reentrant checkpointing on a model that is calibrated, copies or is guided. Its first pass
+                through a layer builds no graph, so what the layer reports (the mask penalty, the attention that is
+                copied by or learns links) would have no gradient, silently.
         """
         function = kwargs.get("gradient_checkpointing_func")  # a partial of torch's, whose own default is reentrant
         reentrant = enable and getattr(function, "keywords", {}).get("use_reentrant", True)
-        if reentrant and (self.config.calibration is not None or self.config.copy):
-            switch, lost = "copy=True", "attention that is copied by"
+        if reentrant and (self.config.calibration is not None or self.config.copy or self.config.guided):
+            switch, lost = "guided=True", "attention that learns links"
+            if self.config.copy:
+                switch, lost = "copy=True", "attention that is copied by"
             if self.config.calibration is not None:
                 switch, lost = f"calibration={self.config.calibration!r}", "mask network"
             raise ValueError(
@@ -172,10 +174,12 @@ class AttnCalSeq2SeqLMMixin:
         num_items_in_batch: Tensor | int | None = None,
         extended_input_ids: torch.LongTensor | None = None,
         copy_source: CopySource | None = None,
+        links: Tensor | None = None,
         attention_context: AttentionContext | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> tuple | AttnCalSeq2SeqLMOutput:
-        """The stock model's forward, with both objectives of attention calibration, and that of `uam`, in one `loss`.
+        """The stock model's forward, with both objectives of attention calibration, and those of `uam` and `guided`,
+        in one `loss`.
 
         Args:
             labels: (batch, target), `-100` where there is no target.
@@ -190,13 +194,15 @@ class AttnCalSeq2SeqLMMixin:
                 from `vocab_size` to below `vocab_size + max_copied_tokens`; so may be a label and a token that the
                 decoder reads. `None`: no source has such a word.
             copy_source: given by `generate`, which finds it once.
+            links: what the head of a model with `guided` learns, which needs them in training: 1 where token t of
+                `labels` is linked to source token s, else 0, (batch, target, source).
             attention_context: given by an adapter on this model.
 
         Raises:
             ValueError: the source has length 0; `compute_mask_loss=True` without labels or without calibration;
                 `output_uam_probabilities` without `uam`; `uam` and labels without `input_ids`; `extended_input_ids` or
-                `output_copy_probabilities` without `copy`, and what `copied_ids` refuses; in training what
-                `check_training` refuses.
+                `output_copy_probabilities` without `copy`, and what `copied_ids` and `check_links` refuse; in training
+                what `check_training` refuses.
 
         The `logits` of a model with `copy` are log-probabilities, (batch, target, vocab_size + max_copied_tokens).
         """
@@ -212,9 +218,10 @@ class AttnCalSeq2SeqLMMixin:
             raise ValueError("`output_copy_probabilities=True` needs a model with `copy`, got one without.")
         if extended_input_ids is not None and self.copying is None:
             raise ValueError("`extended_input_ids` need a model with `copy`, got one without. Leave them out.")
+        check_links(self.config, links, labels, input_ids.shape[1] if input_ids is not None else None)
         if self.training and torch.is_grad_enabled() and compute_mask_loss is not False:
             # Who counts the targets has had labels: the Trainer.
-            check_training(self, self.config, labels, own_loss=num_items_in_batch is None)
+            check_training(self, self.config, labels, links, own_loss=num_items_in_batch is None)
         targets = None
         if labels is not None:
             if use_cache:
@@ -229,6 +236,7 @@ class AttnCalSeq2SeqLMMixin:
             target_mask=targets if calibrated else None,
             record_details=bool(output_attention_details),
             copies=self.copying is not None,
+            guided=None if links is None else self.config.guided_attention,
         )
         outputs = self.model(
             input_ids,
@@ -271,7 +279,7 @@ class AttnCalSeq2SeqLMMixin:
                 }
             uam_loss = aligned.pop("uam_loss", None)
             losses = named_losses(
-                self, logits, labels, num_items_in_batch, self.config, context, decoder_inputs, uam_loss, copied
+                self, logits, labels, num_items_in_batch, self.config, context, decoder_inputs, uam_loss, copied, links
             )
 
         return AttnCalSeq2SeqLMOutput(

@@ -10,23 +10,55 @@ from transformers.utils import logging
 from .calibration import StepCount, trains_mask, warn_uncounted
 from .copying import CopySource
 from .cross_attention import AttentionContext
+from .functional import guided_terms, token_rows
 from .gradients import DetachedParameters, attach_gradient
 from .losses import IGNORE_INDEX, cross_entropy_from_hidden, label_smoothed_cross_entropy
 
 logger = logging.get_logger(__name__)
 
 
-def check_training(model: nn.Module, settings, labels: Tensor | None, *, own_loss: bool = False) -> None:
-    """Refuse, or say, what would silently train something else than a calibrated model.
+def check_links(settings, links: Tensor | None, labels: Tensor | None, source_length: int | None) -> None:
+    """Refuse links that nothing would learn.
 
     Args:
-        model: in training, with gradients. settings: as for `named_losses`. labels: those of this batch.
+        settings: as for `named_losses`. links, labels: of this batch. source_length: S; `None` if it is not known.
+
+    Raises:
+        ValueError: `links` without `guided` or without `labels`, or of another shape than (batch, target, source).
+    """
+    if links is None:
+        return
+    if not settings.guided:
+        raise ValueError("`links` need `guided=True`: without it no head learns them. Set it, or leave them out.")
+    if labels is None:
+        raise ValueError("`links` need `labels`, the target tokens that they link, got none.")
+    shape = (*labels.shape, links.shape[-1] if source_length is None else source_length)
+    if links.shape != shape:
+        raise ValueError(
+            f"`links` must have a cell for each target and source token of the batch, {shape}, got "
+            f"{tuple(links.shape)}. `hf_attncal.data.collators.LinkCollator` makes them."
+        )
+
+
+def check_training(
+    model: nn.Module, settings, labels: Tensor | None, links: Tensor | None = None, *, own_loss: bool = False
+) -> None:
+    """Refuse, or say, what would silently train something else than a calibrated or guided model.
+
+    Args:
+        model: in training, with gradients. settings: as for `named_losses`. labels, links: those of this batch.
         own_loss: the caller may have a loss of its own, so that missing labels are only said to be missing.
 
     Raises:
-        ValueError: the mask network is trained, and there are no labels, or the mask loss would reach a parameter of
-            another adapter.
+        ValueError: a guided model has labels and no links; the mask network is trained, and there are no labels, or
+            the mask loss would reach a parameter of another adapter.
     """
+    if settings.guided and labels is not None and links is None:
+        raise ValueError(
+            "`links` are needed to train a guided model, got none: without them no head would learn to align. Give "
+            "each example `links` and use `hf_attncal.data.collators.LinkCollator` (a plain Trainer also needs "
+            "`remove_unused_columns=False` for an adapter), or set `guided` to False."
+        )
     if settings.calibration == "annealed":
         counts = [module for module in model.modules() if isinstance(module, StepCount)]
         warn_uncounted(counts, '`calibration="annealed"`')
@@ -64,6 +96,7 @@ def named_losses(
     decoder_inputs: dict[str, Any] | None,
     uam_loss: Tensor | None = None,
     copied: tuple[Tensor, CopySource] | None = None,
+    links: Tensor | None = None,
 ) -> dict[str, Tensor]:
     """The losses of `AttnCalSeq2SeqLMOutput` by name.
 
@@ -76,6 +109,7 @@ def named_losses(
         decoder_inputs: keyword arguments of the decoder in the first pass, for the second; `None` for no second pass.
         uam_loss: of the unsupervised alignment module, the sum over sentences; `None` without.
         copied: of a model with `copy`, its cross-entropy, summed over targets, and what it can copy; `None` without.
+        links: that the guided head learns, (B, T, S); `None` without.
     """
     labels = labels.to(logits.device)
     num_targets = (labels != IGNORE_INDEX).sum() if num_items_in_batch is None else num_items_in_batch
@@ -90,6 +124,9 @@ def named_losses(
     if uam_loss is not None:
         uam_loss = uam_loss / num_targets
         losses |= {"loss": nmt_loss + uam_loss, "uam_loss": uam_loss.detach()}
+    if links is not None and context.guided_attention is not None:  # layer drop may have left the layer out
+        loss = guided_loss(*context.guided_attention, links, labels, settings.guided_shift) / num_targets
+        losses |= {"loss": losses["loss"] + settings.guided_weight * loss, "guided_loss": loss.detach()}
     if context.mask_means:
         losses["mask_mean"] = torch.stack(context.mask_means).mean()
     if context.gate_means:
@@ -100,6 +137,34 @@ def named_losses(
         losses["mask_loss"] = loss.detach()
         losses["mask_penalty"] = penalty.detach()
     return losses
+
+
+def guided_loss(
+    attention: Tensor, null: Tensor | None, links: Tensor, labels: torch.LongTensor, shift: bool
+) -> Tensor:
+    """Cross-entropy of a head's attention against links, `-sum_t sum_s p_ts log a_ts`: see `guided_terms`.
+
+    Args:
+        attention: (B, T, S). null: weight of NULL, (B, T); `None` without. links: (B, T, S). labels: (B, T).
+        shift: see `token_rows`.
+
+    Returns:
+        A scalar: the sum over targets.
+    """
+    dtype, device = torch.promote_types(attention.dtype, torch.float32), labels.device
+    real = labels != IGNORE_INDEX
+
+    def rows(steps: Tensor) -> Tensor:
+        """What `token_rows` gives of each sentence without its padding."""
+        steps = steps.to(device, dtype)
+        if not shift:
+            return steps
+        read = nn.functional.pad(real[:, 1:], (0, 1), value=False).unsqueeze(-1)
+        return torch.where(read, token_rows(steps, True), steps)
+
+    null = None if null is None else rows(null.unsqueeze(-1)).squeeze(-1)
+    terms = guided_terms(rows(attention), links.to(device, dtype), null, torch.finfo(dtype).tiny)
+    return terms.masked_fill(~real, 0.0).sum()
 
 
 def mask_loss(

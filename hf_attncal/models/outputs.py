@@ -28,8 +28,9 @@ class AttnCalSeq2SeqLMOutput(Seq2SeqLMOutput):
     """Output of the models with a language modelling head.
 
     Args:
-        loss: what to call `backward()` on. Its value is the NMT loss, with `uam` plus the UAM loss; its gradient is
-            that of its value for the translation model and the gate, and that of the mask loss for the mask network.
+        loss: what to call `backward()` on. Its value is the NMT loss, with `uam` plus the UAM loss, with `links` plus
+            `guided_weight` times the guided loss; its gradient is that of its value for the translation model and the
+            gate, and that of the mask loss for the mask network.
         nmt_loss: cross-entropy per target token, with label smoothing (Lu et al., eq. 13).
         mask_loss: the mask network's objective (eq. 4), where the second decoder pass ran.
         mask_penalty: size of the perturbation (eq. 5), before alpha, where the second decoder pass ran.
@@ -39,6 +40,8 @@ class AttnCalSeq2SeqLMOutput(Seq2SeqLMOutput):
         uam_loss: L_src of the unsupervised alignment module per target token (Kiyono et al., eq. 18); with labels.
         uam_probabilities: what that module gives the token of each source position, `q_j[x_i]`, (batch, target,
             source), 0 at padding; with `output_uam_probabilities=True`. All places of a token have all of it.
+        guided_loss: cross-entropy of the guided head per target token (Garg et al. 2019), before its weight; with
+            labels and links.
         copy_probabilities: of each source token, to be copied, `c_s` (See et al., eq. 9), (batch, target, source), 0
             at padding, in float32 at least; with `output_copy_probabilities=True`. What they sum to is not generated.
     """
@@ -52,5 +55,6 @@ class AttnCalSeq2SeqLMOutput(Seq2SeqLMOutput):
     calibration_masks: tuple[torch.FloatTensor, ...] | None = None
     null_attentions: tuple[torch.FloatTensor, ...] | None = None
     uam_loss: torch.FloatTensor | None = None
+    guided_loss: torch.FloatTensor | None = None
     uam_probabilities: torch.FloatTensor | None = None
     copy_probabilities: torch.FloatTensor | None = None

@@ -19,10 +19,21 @@ from .calibrated import AttnCalTrainer, injected_adapters
 from .cards import SENTENCE, attention, score_results, split_name, write_adapter_card, write_card
 from .defaults import adapter_defaults
 from .folder import fill
+from .guide import given_links, with_counted_links
 from .planning import plan, settled
 from .presets import anneal, sections_of
 from .run import finish, hold_out, read_text, save_parts, start, train
-from .seq2seq import TRAINING_DEFAULTS, attention_on_dev, make_trainer, scored, tokenize_splits
+from .seq2seq import (
+    GUIDED_LINKS,
+    TRAINING_DEFAULTS,
+    alignment_on_gold,
+    attention_on_dev,
+    check_guide,
+    guided_attention,
+    make_trainer,
+    scored,
+    tokenize_splits,
+)
 from .settings import SPLITS, Settings, check, hints_of, merge, naming
 from .translation import BleuConfig
 
@@ -59,6 +70,8 @@ class AdapterConfig(Settings):
     adapter: dict[str, Any] = field(default_factory=dict)
     evaluation: BleuConfig = field(default_factory=BleuConfig)
 
+    links = GUIDED_LINKS
+
     @classmethod
     def defaults(cls, values):
         sections = {"adapter": {"method": "attncal"}, "training": TRAINING_DEFAULTS | {"output_dir": "runs/adapter"}}
@@ -85,6 +98,7 @@ class AdapterConfig(Settings):
             self._check_lora(lora)
         with naming("adapter", self.adapter):
             self.method_config()
+        check_guide(self.data, bool(self.adapter.get("guided")), "adapter")
 
     def _check_lora(self, lora: dict[str, Any]) -> None:
         """A LoRA beside a calibration: on named linear layers, and the base is the base when it is off."""
@@ -144,11 +158,15 @@ def train_adapter(
         if run.results is not None:
             return run.results
         args, output = run.args, Path(run.args.output_dir)
-        splits = hold_out(read_text(config.data), config.data.held_out)
+        text = read_text(config.data)
+        links, splits = given_links(config.data, text), hold_out(text, config.data.held_out)
         tokenizer = AutoTokenizer.from_pretrained(config.model.checkpoint, revision=config.model.revision)
         with args.main_process_first(local=False):
             checkpoint = base_checkpoint(config.model, tokenizer, output, write=args.process_index == 0)
-        tokenized, reports = tokenize_splits(splits, tokenizer, config.data)
+        tokenized, reports = tokenize_splits(splits, tokenizer, config.data, links=links)
+        counted, counting = {}, 0.0
+        if config.adapter.get("guided") and links is None:
+            tokenized["train"], counted, counting = with_counted_links(tokenized["train"], tokenizer, run)
 
         def build_trainer(config: AdapterConfig, args: AttnCalTrainingArguments) -> AttnCalTrainer:
             model = build(config, checkpoint)
@@ -160,9 +178,10 @@ def train_adapter(
             return trainer
 
         if run.dry:
-            return plan(build_trainer(config, args), config, reports, run)
+            return plan(build_trainer(config, args), config, reports, run, counting)
         config, trainer = settled(config, run, build_trainer)
         model, results = train(trainer, config, reports, run)
+        results |= counted
         names = injected_adapters(model)
         # Trained in all of its weights, a model has no base any more.
         states = {"trained": nullcontext} | (
@@ -175,9 +194,15 @@ def train_adapter(
                 with state():
                     results[name][what] = scored(model, tokenizer, splits[name], config, file)
         results |= attention_on_dev(trainer, model)
+        guided = guided_attention(model)
+        if guided is not None:
+            results |= alignment_on_gold(config, model, tokenizer, guided)
 
         def save(folder: Path) -> dict[str, int]:
             size = _save(model, tokenizer, folder)
+            for file in folder.rglob("*config.json") if guided is not None else ():
+                if file.name in ("config.json", "adapter_config.json"):
+                    guided.save(file.parent)
             _write_cards(folder, model, config, results, list(states))
             return size
 

@@ -29,7 +29,7 @@ from .checkpoints import WholeCheckpointsMixin, whole_weights
 from .token_batches import TokenBatchTrainerMixin
 
 # Sums over target tokens divided by their number: they add up over micro-batches and processes as `loss` does.
-TOKEN_LOSSES = ("nmt_loss", "lm_loss", "receptive_field_size", "mask_loss", "mask_penalty", "uam_loss")
+TOKEN_LOSSES = ("nmt_loss", "lm_loss", "receptive_field_size", "mask_loss", "mask_penalty", "uam_loss", "guided_loss")
 # Means over what one forward pass saw.
 MEANS = ("mask_mean", "gate_mean")
 # Their losses are means over the micro-batch whatever `num_items_in_batch` says (transformers issue 47688).
@@ -73,8 +73,8 @@ class AttnCalTrainer(WholeCheckpointsMixin, TokenBatchTrainerMixin, Seq2SeqTrain
     accumulation steps.
 
     Beside `loss` it logs, averaged since the last log, those of `nmt_loss`, `lm_loss`, `receptive_field_size`,
-    `mask_loss`, `mask_penalty`, `uam_loss`, `mask_mean` and `gate_mean` that the model returns, `mask_grad_norm`
-    (before clipping), and `target_tokens_per_second`.
+    `mask_loss`, `mask_penalty`, `uam_loss`, `guided_loss`, `mask_mean` and `gate_mean` that the model returns,
+    `mask_grad_norm` (before clipping), and `target_tokens_per_second`.
 
     Raises:
         TypeError: `args` is not an `AttnCalTrainingArguments`.
@@ -102,6 +102,13 @@ class AttnCalTrainer(WholeCheckpointsMixin, TokenBatchTrainerMixin, Seq2SeqTrain
             self.model_accepts_loss_kwargs = False
         self.add_callback(AnnealingCallback())
         self._mask_grad_norm = None
+
+    def _set_signature_columns_if_needed(self) -> None:
+        """As the stock Trainer, which looks at `forward` of the base model; a guided adapter takes `links` besides."""
+        super()._set_signature_columns_if_needed()
+        settings = active_settings(self.model)
+        if settings is not None and settings.guided and "links" not in self._signature_columns:
+            self._signature_columns.append("links")
 
     # ---- named losses ----
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from hf_attncal.hub import Result, write_model_card, write_trained_adapter_card
+from hf_attncal.hub import Result, write_model_card, write_trained_adapter_card, write_tuned_encoder_card
 
 from .settings import Settings, as_list
 
@@ -51,6 +51,17 @@ def write_adapter_card(
     write_trained_adapter_card(folder, **about, summary=summary, results=list(scores), base_model=base_model)
 
 
+def write_encoder_card(
+    folder: Path, config: Settings, results: dict[str, Any], summary: str, scores: Iterable[Result], base: str
+) -> None:
+    """Write the card of an encoder of any kind that was tuned to align; else as `write_adapter_card`."""
+    base_model = None if Path(base).is_dir() else base
+    about = _about(config, results)
+    write_tuned_encoder_card(
+        folder, **about, summary=summary, results=list(scores), example=PAIR, base_model=base_model
+    )
+
+
 def split_name(config: Settings, split: str) -> str:
     """A split as a card calls it."""
     return f"{split} (held-out training text)" if getattr(config.data, split) is None else split
@@ -72,6 +83,7 @@ def attention(switches: Any) -> str:
     names = [switches.calibration and f"{switches.calibration} calibration", switches.leaky and "a NULL column"]
     names.append(getattr(switches, "gumbel", False) and "Gumbel choice")
     names.append(getattr(switches, "copy", False) and "copying")
+    names.append(getattr(switches, "guided", False) and "a head that learned word links")
     return " and ".join(name for name in names if name) or "no calibration"
 
 

@@ -32,6 +32,7 @@ _LEAST = 0.01
 _CELLS = 500_000
 _KEPT = 1 << 28
 _MERGED_AT_ONCE = 1 << 25
+_SAMPLE = 2000  # pairs that tell how long counting takes
 
 
 @dataclass
@@ -257,6 +258,33 @@ def learn_counts(
 
     learner.run((settings.without_jumps, settings.with_jumps), report)
     return model, learner, {"wall_seconds": time.perf_counter() - start, "log_history": log}
+
+
+def counted_links(
+    text: Dataset, settings: CountsConfig, folder: str | Path | None = None, **fields: Any
+) -> tuple[list[list[int]], HMMAlignModel, dict[str, Any]]:
+    """Links between the tokens of each pair of a text by its own counts, and what `learn_counts` tells of them.
+
+    Args: as of `learn_counts`.
+
+    Returns:
+        Source and target token of each link in turn, of each pair; the model; and how it went.
+    """
+    model, learner, counted = learn_counts(text, settings, folder, **fields)
+    links: list[list[int]] = [[]] * len(text)
+    for index, shares in learner.shares():
+        links[index] = (shares > settings.link_above).nonzero().flip(1).flatten().tolist()
+    return links, model, counted
+
+
+def counting_seconds(text: Dataset, settings: CountsConfig, **fields: Any) -> float:
+    """About how long counting over a text takes, from a sample of its pairs; `fields` as of `learn_counts`."""
+    sample = text.select(range(0, len(text), -(-len(text) // _SAMPLE)))
+    began = time.monotonic()
+    sides = (rows_of(sample, name) for name in ("input_ids", "target_input_ids"))
+    learner = CountLearner(HMMAlignModel(HMMAlignConfig(**fields)), *sides)
+    learner.run((settings.without_jumps, settings.with_jumps))
+    return (time.monotonic() - began) * len(text) / len(sample)
 
 
 def _merged(found: Iterable[Tensor]) -> Tensor:

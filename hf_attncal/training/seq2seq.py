@@ -1,7 +1,7 @@
 """What jobs share whose models read a text and write another: settings, the run, and scores of what is generated."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar, Literal
@@ -13,24 +13,31 @@ from torch.utils.data import DataLoader
 from tqdm.auto import tqdm
 from transformers import AutoConfig, DataCollatorForSeq2Seq, PreTrainedModel, PreTrainedTokenizerBase, TrainerCallback
 
+from hf_attncal.adapters.layers import active_settings
+from hf_attncal.alignment import Seq2SeqAttention, WordAligner
+from hf_attncal.alignment.gold import Gold, score_aligner
 from hf_attncal.analysis.corpus import attention_report
-from hf_attncal.data.collators import CopyCollator, CopyNullCollator, NullCollator
+from hf_attncal.analysis.reading import decoder_size
+from hf_attncal.data.collators import CopyCollator, CopyNullCollator, LinkCollator, NullCollator
 from hf_attncal.data.copying import CopyTokenizer
 from hf_attncal.data.corpora import TokenizationReport
+from hf_attncal.data.pharaoh import Link
 from hf_attncal.data.tokenizer import null_token_id
 from hf_attncal.families import TRANSLATORS
 from hf_attncal.inference.generation import Search, generate_lines, longer_than, source_limit
 from hf_attncal.metrics import records
+from hf_attncal.models.configuration_attncal import guided_place
 from hf_attncal.models.cross_attention import calibration_of
 
 from .arguments import AttnCalTrainingArguments
 from .calibrated import AttnCalTrainer
 from .cards import MEASURES, attention, score_results, split_name, write_card
 from .defaults import recurrent_defaults, translation_defaults
+from .guide import given_links, with_counted_links
 from .planning import plan, settled
 from .presets import anneal, harden, sections_of
 from .run import build_model, build_tokenizer, finish, hold_out, read_text, save_parts, start, train
-from .settings import DataConfig, Positive, Settings, VocabularyConfig, check, merge
+from .settings import LINKS, SPLITS, DataConfig, Positive, Settings, VocabularyConfig, check, merge
 
 # The Trainer's defaults are for fine-tuning with metrics on logits; the loss is all that is read here.
 TRAINING_DEFAULTS = {
@@ -41,6 +48,8 @@ TRAINING_DEFAULTS = {
     "use_cache": True,
     "seed": 1,
 }
+# What an entry of `data` may name besides text where one head learns links.
+GUIDED_LINKS = {"train": "guide", "dev": "gold", "test": "gold"}
 
 
 @dataclass
@@ -72,6 +81,7 @@ class Seq2SeqConfig(Settings):
     job: ClassVar[str]  # "translation": of presets and folders, and as the Hub calls the task
     backbone: ClassVar[str]  # where none is given
     example: ClassVar[str]  # of the model card
+    guided: ClassVar[bool] = False  # whether the model learns links
 
     @classmethod
     def defaults(cls, values):
@@ -94,12 +104,28 @@ class Seq2SeqConfig(Settings):
         super().__post_init__()
         check({"backbone": self.model["backbone"]}, self.own_keys, "model")
         config = self.check_model(TRANSLATORS[self.model["backbone"]].config_class, **self.own_keys)
+        self.guided = getattr(config, "guided", False)
+        check_guide(self.data, self.guided, "model")
         longest = self.data.max_source_length
         if longest is not None and longest > config.max_position_embeddings:
             raise ValueError(
                 "`data.max_source_length` must be at most the number of positions of the model "
                 f"({config.max_position_embeddings}), got {longest}."
             )
+
+
+def check_guide(data: DataConfig, guided: bool, section: str) -> None:
+    """Refuse files of links for a model, or an adapter, that learns none; `section` is where it would say so.
+
+    Raises:
+        ValueError: the first of them.
+    """
+    for split, entry in ((name, getattr(data, name) or {}) for name in SPLITS):
+        for key in LINKS:
+            if entry.get(key) and not guided:
+                raise ValueError(
+                    f"`data.{split}.{key}` needs `{section}.guided` true, got false: no head learns links."
+                )
 
 
 def train_seq2seq(
@@ -117,20 +143,25 @@ def train_seq2seq(
     with start(config, resume, allow_changes, dry_run) as run:
         if run.results is not None:
             return run.results
-        splits = hold_out(read_text(config.data), config.data.held_out)
+        text = read_text(config.data)
+        links, splits = given_links(config.data, text), hold_out(text, config.data.held_out)
         tokenizer = build_tokenizer(config, run, splits["train"])
         if config.data.max_source_length is not None:
             tokenizer.model_max_length = config.data.max_source_length  # saved with it: whoever uses the model cuts so
-        tokenized, reports = tokenize_splits(splits, tokenizer, config.data, copies_of(config, tokenizer))
+        tokenized, reports = tokenize_splits(splits, tokenizer, config.data, copies_of(config, tokenizer), links)
+        counted, counting = {}, 0.0
+        if config.guided and links is None:
+            tokenized["train"], counted, counting = with_counted_links(tokenized["train"], tokenizer, run)
 
         def build(config: Seq2SeqConfig, args: AttnCalTrainingArguments) -> AttnCalTrainer:
             model = build_seq2seq_model(config, tokenizer)
             return make_trainer(model, tokenizer, splits, tokenized, config, args)
 
         if run.dry:
-            return plan(build(config, run.args), config, reports, run)
+            return plan(build(config, run.args), config, reports, run, counting)
         config, trainer = settled(config, run, build)
         model, results = train(trainer, config, reports, run)
+        results |= counted
         settings, first = config.evaluation, run.args.process_index == 0
         # Whoever uses the model searches as the scores did.
         search = {"num_beams": settings.num_beams, "length_penalty": settings.length_penalty}
@@ -142,9 +173,14 @@ def train_seq2seq(
             file = Path(run.args.output_dir) / f"{name}.hypotheses.txt"
             results[name] = scored(model, tokenizer, splits[name], config, file, progress=first)
         results |= attention_on_dev(trainer, model)
+        guided = guided_attention(model)
+        if guided is not None:
+            results |= alignment_on_gold(config, model, tokenizer, guided)
 
         def save(folder: Path) -> None:
             save_parts(model, tokenizer)(folder)
+            if guided is not None:
+                guided.save(folder)
             summary = f"A {config.job} model ({config.model['backbone']}) with {attention(model.config)}."
             scores = [one for name in measured for one in score_results(results[name], split_name(config, name))]
             write_card(folder, config, results, summary, scores, config.example, config.job)
@@ -203,9 +239,14 @@ def tokenize_splits(
     tokenizer: PreTrainedTokenizerBase,
     data: DataConfig,
     copies: CopyTokenizer | None = None,
+    links: Sequence[Collection[Link]] | None = None,
 ) -> tuple[dict[str, Dataset], dict[str, TokenizationReport]]:
-    """The token ids of the training and dev text, and which pairs were kept."""
-    made = {name: data.tokenize(text, tokenizer, copies) for name, text in splits.items() if name != "test"}
+    """The token ids of the training and dev text, and which pairs were kept; `links` are of the training text."""
+    made = {
+        name: data.tokenize(text, tokenizer, copies, links if name == "train" else None)
+        for name, text in splits.items()
+        if name != "test"
+    }
     return {name: text for name, (text, _) in made.items()}, {name: report for name, (_, report) in made.items()}
 
 
@@ -218,12 +259,13 @@ def make_trainer(
     args: AttnCalTrainingArguments,
 ) -> AttnCalTrainer:
     """The Trainer on the training and dev text of `tokenize_splits`, with the score of what is generated from dev."""
+    collator = collator_of(model.config)(tokenizer, model)
     return AttnCalTrainer(
         model=model,
         args=args,
         train_dataset=tokenized["train"],
         eval_dataset=tokenized.get("dev"),
-        data_collator=collator_of(model.config)(tokenizer, model),
+        data_collator=LinkCollator(collator) if "links" in tokenized["train"].column_names else collator,
         processing_class=tokenizer,
         callbacks=[ScoreCallback(splits["dev"], tokenizer, config)] if "dev" in splits else [],
     )
@@ -302,6 +344,28 @@ def attention_on_dev(trainer: AttnCalTrainer, model) -> dict[str, Any]:
     collator = (CopyCollator if slots else DataCollatorForSeq2Seq)(trainer.processing_class, model)
     batches = DataLoader(dev, trainer.args.per_device_eval_batch_size, collate_fn=collator)
     return {"attention": attention_report(model, batches)}
+
+
+def guided_attention(model) -> Seq2SeqAttention | None:
+    """Which attention learned links, of a model or of its active adapter; None without."""
+    settings = active_settings(model) or model.config
+    if not getattr(settings, "guided", False):
+        return None
+    layer, head = guided_place(settings, *decoder_size(model.config))
+    return Seq2SeqAttention(layer, (head,), settings.guided_shift)
+
+
+def alignment_on_gold(config: Settings, model, tokenizer, settings: Seq2SeqAttention) -> dict[str, Any]:
+    """`alignment`: which attention is read, and its score on the splits with annotated links."""
+    aligner = WordAligner(model, tokenizer, settings)
+    found: dict[str, Any] = {"settings": settings.to_dict()}
+    for name in SPLITS[1:]:
+        entry = getattr(config.data, name) or {}
+        if entry.get("gold"):
+            gold = Gold.load(config.data.corpus(name), config.data.path(entry["gold"]), config.data.lowercase)
+            found[name] = asdict(score_aligner(aligner, gold, bootstrap=1000))
+            print(f"{name}: AER {100 * found[name]['aer']:.1f}  {found[name]['signature']}")
+    return {"alignment": found}
 
 
 class ScoreCallback(TrainerCallback):

@@ -11,7 +11,7 @@ import difflib
 import math
 import os
 import re
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Collection, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
@@ -27,6 +27,7 @@ from transformers import PreTrainedConfig, PreTrainedTokenizerBase, TrainingArgu
 
 from hf_attncal.data.copying import CopyTokenizer
 from hf_attncal.data.corpora import PARALLEL, PLAIN, TokenizationReport, load_parallel, load_plain, tokenize_pairs
+from hf_attncal.data.pharaoh import Link
 from hf_attncal.inference.names import MODEL_FILES, TOKENIZER_FILES, check_name
 
 from .arguments import AttnCalTrainingArguments
@@ -279,8 +280,8 @@ class DataConfig(TextConfig):
     """Parallel text.
 
     Args:
-        train, dev, test: as in `TextConfig`. In an aligner's job `guide` and `gold` name files of links of the pairs
-            in Pharaoh format: links to learn from, and annotated ones to measure with.
+        train, dev, test: as in `TextConfig`. In the job of an aligner and of a guided model `guide` and `gold` name
+            files of links of the pairs in Pharaoh format: links to learn from, and annotated ones to measure with.
         train_pairs: the first so many pairs of train are all that there is; None for all of it.
         held_out_pairs: where there is no dev text, so many pairs of train are taken for it, evenly spread, at most a
             tenth.
@@ -307,10 +308,14 @@ class DataConfig(TextConfig):
         return text.select(range(self.train_pairs))
 
     def tokenize(
-        self, text: Dataset, tokenizer: PreTrainedTokenizerBase, copies: CopyTokenizer | None = None
+        self,
+        text: Dataset,
+        tokenizer: PreTrainedTokenizerBase,
+        copies: CopyTokenizer | None = None,
+        links: Sequence[Collection[Link]] | None = None,
     ) -> tuple[Dataset, TokenizationReport]:
         """Token ids for an encoder-decoder, and what was kept; see `data.corpora.tokenize_pairs`."""
-        return tokenize_pairs(text, tokenizer, self.max_length, self.max_source_length, copies)
+        return tokenize_pairs(text, tokenizer, self.max_length, self.max_source_length, copies, links)
 
     def check(self, links: Mapping[str, str]) -> None:
         """As `TextConfig.check`.

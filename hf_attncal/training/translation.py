@@ -8,7 +8,7 @@ from sacrebleu.metrics import BLEU
 from hf_attncal.metrics.bleu import bleu
 
 from .cards import SENTENCE
-from .seq2seq import EvaluationConfig, Seq2SeqConfig, train_seq2seq
+from .seq2seq import GUIDED_LINKS, EvaluationConfig, Seq2SeqConfig, train_seq2seq
 
 
 @dataclass
@@ -29,6 +29,7 @@ class TranslationConfig(Seq2SeqConfig):
     evaluation: BleuConfig = field(default_factory=BleuConfig)
 
     job, backbone, example = "translation", "marian", SENTENCE
+    links = GUIDED_LINKS
 
 
 def train_translation(config: TranslationConfig, **options: bool) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 import copy
 import math
-import time
 import warnings
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
@@ -10,33 +9,33 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import torch
-from datasets import Dataset, List, Value
+from datasets import Dataset
 from torch.utils.data import DataLoader
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer, TrainerCallback, TrainingArguments
 
 from hf_attncal.alignment.aligner import WordAligner
-from hf_attncal.alignment.gold import TUNED, Gold, evaluating, read_links, score_aligner, tune_links
+from hf_attncal.alignment.gold import TUNED, Gold, evaluating, score_aligner, tune_links
 from hf_attncal.alignment.quality import LEAST_SCORE, estimate_quality
 from hf_attncal.data.batching import TokenBatchSampler
 from hf_attncal.data.collators import AlignmentCollator
-from hf_attncal.data.corpora import rows_of, segmented, token_counts, tokenize_for_alignment
+from hf_attncal.data.corpora import segmented, token_counts, tokenize_for_alignment
 from hf_attncal.families import FAMILIES, Family
 from hf_attncal.hub import Result
 from hf_attncal.metrics import records
 from hf_attncal.models.configuration_hmm_align import HMMAlignConfig
 from hf_attncal.models.configuration_mask_align import MaskAlignConfig
 from hf_attncal.models.functional_jumps import learned_jumps
-from hf_attncal.models.modeling_hmm_align import HMMAlignModel
 from hf_attncal.models.modeling_mask_align import MaskAlignModel
 
 from .arguments import TokenBatchArguments
 from .cards import PAIR, write_card
 from .checkpoints import WholeCheckpointsMixin
-from .counting import CountLearner, CountsConfig, learn_counts
+from .counting import CountsConfig, counted_links, counting_seconds, learn_counts
 from .folder import RESULTS, Run, fill, finish_run, in_first_process
+from .guide import given_links, with_links
 from .planning import plan, plan_of_counts, settled
 from .presets import names_of, read_preset
-from .run import build_model, build_tokenizer, finish, held_out_rows, hold_out, read_text, save_parts, start, train
+from .run import build_model, build_tokenizer, finish, hold_out, read_text, save_parts, start, train
 from .settings import DataConfig, NotNegative, Positive, Settings, TokenizerConfig, check, hints_of
 from .token_batches import TokenBatchTrainerMixin
 
@@ -60,7 +59,6 @@ _ADVICE = (
 SIZES = {name: {"model": {}, "training": {}} | read_preset("aligner", name) for name in names_of("aligner")}
 # Of the optimiser steps of a run whose length is given, where its warm-ups are not.
 _WARMUPS = {"warmup_steps": 1 / 8, "agreement_warmup_steps": 1 / 4}
-_COUNTED = 2000  # pairs of the sample that tells how long counting takes
 # How a model of each family links where no annotated pairs have said otherwise.
 DEFAULT_RULES = {
     "mask_align": (MaskAlignConfig.symmetrization, SIZES["small"]["model"]["alignment_threshold"]),
@@ -309,7 +307,7 @@ def train_aligner(
         texts, reports, tokenizer, sample = _read(config, run, "dev" in golds)
         counting = 0.0
         if run.dry and (config.family is FAMILIES["hmm_align"] or config.counts.guide):
-            counting = _counting_seconds(config, texts["train"], tokenizer)
+            counting = counting_seconds(texts["train"], config.counts, **_of_text(config, tokenizer))
         if config.family is FAMILIES["hmm_align"]:
             if run.dry:
                 return plan_of_counts(texts["train"], config, reports, run, counting)
@@ -320,7 +318,7 @@ def train_aligner(
         counted: dict[str, Any] = {}
         if config.counts.guide and "links" not in texts["train"].column_names:
             if run.dry:
-                texts["train"] = _with_links(texts["train"], [[]] * len(texts["train"]))
+                texts["train"] = with_links(texts["train"], [[]] * len(texts["train"]))
             else:
                 texts["train"], counted = _guided(config, run, texts["train"], tokenizer)
 
@@ -370,16 +368,6 @@ def _card(folder: Path, config: AlignerConfig, results: dict[str, Any]) -> None:
     scores = [Result(f"AER on {name}", 100 * score["aer"], score["signature"]) for name, score in measured]
     how = "counts alone" if config.family is FAMILIES["hmm_align"] else "a masked translation model in each direction"
     write_card(folder, config, results, f"A word aligner: {how}.", scores, PAIR)
-
-
-def _counting_seconds(config: AlignerConfig, text: Dataset, tokenizer: PreTrainedTokenizerBase) -> float:
-    """About how long counting over a text takes, from a sample of its pairs."""
-    sample = text.select(range(0, len(text), -(-len(text) // _COUNTED)))
-    began = time.monotonic()
-    model = HMMAlignModel(HMMAlignConfig(**_of_text(config, tokenizer)))
-    learner = CountLearner(model, rows_of(sample, "input_ids"), rows_of(sample, "target_input_ids"))
-    learner.run((config.counts.without_jumps, config.counts.with_jumps))
-    return (time.monotonic() - began) * len(text) / len(sample)
 
 
 def _measured(
@@ -440,20 +428,12 @@ def _guided(config: AlignerConfig, run: Run, text: Dataset, tokenizer) -> tuple[
     """
 
     def learned() -> tuple[list[list[int]], dict[str, Any]]:
-        model, learner, counted = learn_counts(text, config.counts, run.args.output_dir, **_of_text(config, tokenizer))
+        links, model, counted = counted_links(text, config.counts, run.args.output_dir, **_of_text(config, tokenizer))
         fill(Path(run.args.output_dir), lambda staged: _save(staged / "hmm", counted, model, tokenizer))
-        links: list[list[int]] = [[]] * len(text)
-        for index, shares in learner.shares():
-            links[index] = (shares > config.counts.link_above).nonzero().flip(1).flatten().tolist()
         return links, {"counts": counted}
 
     links, counted = in_first_process(run.args.process_index == 0, learned)
-    return _with_links(text, links), counted
-
-
-def _with_links(text: Dataset, links: list[list[int]]) -> Dataset:
-    """The text with links between tokens."""
-    return text.add_column("links", links, feature=List(Value("int32")))
+    return with_links(text, links), counted
 
 
 def _of_text(config: AlignerConfig, tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
@@ -477,12 +457,8 @@ def _read(
     config: AlignerConfig, run: Run, dev_is_gold: bool
 ) -> tuple[dict[str, Dataset], dict[str, Any], PreTrainedTokenizerBase, list[tuple[str, str]]]:
     """Tokenised text ("train" and, where there is some, "held_out"), the reports about it, the tokenizer, a sample."""
-    text, links = read_text(config.data, ("train",) if dev_is_gold else ("train", "dev")), None
-    if config.data.train.get("guide"):
-        guide = read_links(config.data.path(config.data.train["guide"]), text["train"])
-        links = [pair.possible for pair in guide]
-    rows = held_out_rows(text, config.data.held_out_pairs)
-    links = links and [pair for row, pair in enumerate(links) if row not in rows]
+    text = read_text(config.data, ("train",) if dev_is_gold else ("train", "dev"))
+    links = given_links(config.data, text)
     text = hold_out(text, config.data.held_out_pairs)
     tokenizer = build_tokenizer(config, run, text["train"])
     if tokenizer.pad_token_id is None or not tokenizer.is_fast:

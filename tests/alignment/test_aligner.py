@@ -12,7 +12,7 @@ import torch
 from helpers import TINY, assert_close, scatter, tiny_stock_model
 from picture_helpers import HOSTILE, SOURCE, TARGET, pictures_of
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
-from transformers import AutoConfig, BertConfig, PreTrainedTokenizerFast
+from transformers import AutoConfig, GPT2Config, PreTrainedTokenizerFast
 
 from hf_attncal.alignment import Seq2SeqAttention, WordAligner, WordAlignment, argmax_links, seq2seq_weights
 from hf_attncal.alignment.mask_align import MaskAlignSource
@@ -636,7 +636,9 @@ def test_options_are_checked_without_aligning(aligner, seq2seq):
     aligner.check(threshold=0.5, symmetrize="union", null=True)
     with pytest.raises(ValueError, match="`threshold` must be from 0 to 1, got 2"):
         aligner.check(threshold=2)
-    with pytest.raises(ValueError, match="`layer` is for an encoder-decoder, but the model is a word aligner"):
+    with pytest.raises(
+        ValueError, match="`layer` is for an encoder-decoder or an encoder, but the model is a word aligner"
+    ):
         aligner.source.choose(layer=1)
     other = WordAligner(seq2seq.model, aligner.tokenizer)
     other.check(threshold=0.5, symmetrize="forward")
@@ -731,9 +733,11 @@ def test_a_pair_that_is_too_long_for_an_encoder_decoder_is_an_error(seq2seq):
 
 
 def test_a_model_of_another_kind_is_refused(tmp_path):
-    BertConfig(vocab_size=10).save_pretrained(tmp_path)
-    assert AutoConfig.from_pretrained(tmp_path).model_type == "bert"
-    with pytest.raises(ValueError, match=r"is of type 'bert'\. Alignment needs a word aligner or an"):
+    GPT2Config(vocab_size=10, bos_token_id=1, eos_token_id=2).save_pretrained(tmp_path)
+    assert AutoConfig.from_pretrained(tmp_path).model_type == "gpt2"
+    with pytest.raises(
+        ValueError, match=r"is of type 'gpt2', which reads from left to right\. Alignment needs a word"
+    ):
         WordAligner.from_pretrained(tmp_path)
 
 

@@ -549,7 +549,7 @@ def test_the_alignment_module_is_read_unless_attention_is_asked_for(run, tokeniz
 
 def test_options_change_saved_settings_one_by_one(run, seq2seq, tmp_path, monkeypatch):
     saved = Seq2SeqAttention(1, (0,), shift=True).save(tmp_path)
-    monkeypatch.setattr("hf_attncal.alignment.seq2seq.file_beside", lambda *_: saved)
+    monkeypatch.setattr("hf_attncal.alignment.sources.file_beside", lambda *_: saved)
     options = build_parser().parse_args(["align", "run", seq2seq, "--heads", "1", "--device", "cpu"])
     assert align.load_aligner(options).settings == Seq2SeqAttention(1, (1,), shift=True)
 
@@ -557,7 +557,11 @@ def test_options_change_saved_settings_one_by_one(run, seq2seq, tmp_path, monkey
 @pytest.mark.parametrize(
     ("kind", "arguments", "message"),
     [
-        ("checkpoint", ["--layer", "1"], "`layer` is for an encoder-decoder, but the model is a word aligner"),
+        (
+            "checkpoint",
+            ["--layer", "1"],
+            "`layer` is for an encoder-decoder or an encoder, but the model is a word aligner",
+        ),
         ("checkpoint", ["--source-prefix", "x"], "`source_prefix` is for an encoder-decoder"),
         ("seq2seq", ["--null"], "`null` needs a model with NULL, such as Mask-Align: the model is an encoder-decoder"),
         ("seq2seq", ["--layer", "9"], "`layer` must be from -2 to 1"),

@@ -159,8 +159,8 @@ def test_select_reads_pipes_once(corpus, translator, tmp_path, capsys):
 
 def test_select_writes_the_best_attention(corpus, translator, tmp_path, capsys):
     files = [f"--{name}={corpus / f'dev.{suffix}'}" for name, suffix in (("source", "en"), ("target", "de"))]
-    gold = f"--gold={corpus / 'dev.align'}"
-    assert main(["align", "select", str(translator), *files, gold, "--top=3", f"--output={tmp_path}"]) == 0
+    gold, attention = f"--gold={corpus / 'dev.align'}", ["--weights", "attention"]
+    assert main(["align", "select", str(translator), *files, gold, *attention, "--top=3", f"--output={tmp_path}"]) == 0
     rows = capsys.readouterr().out.splitlines()
     assert len(rows) == 3
     rates = [float(row.split()[0]) for row in rows]

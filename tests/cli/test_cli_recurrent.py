@@ -47,7 +47,9 @@ def test_the_better_step_is_chosen_and_used(attncal, folders, tmp_path):
     for path, lines in zip(files.values(), (SOURCES, TARGETS, (format_links(p.links) for p in PAIRS)), strict=True):
         path.write_text("".join(f"{line}\n" for line in lines))
     options = [text for side, path in files.items() for text in (f"--{side}", str(path))]
-    status, out, err = attncal("align", "select", name, "--device", "cpu", *options, "--output", str(tmp_path))
+    status, out, err = attncal(
+        "align", "select", name, "--device", "cpu", *options, "--output", str(tmp_path), "--weights=attention"
+    )
     assert (status, err, len(out.splitlines())) == (0, "", 2)
     best = json.loads((tmp_path / "alignment.json").read_text())
     assert (best["layer"], best["heads"]) == (0, None)

@@ -120,6 +120,25 @@ def test_adapt_leaves_an_adapter_with_its_card(base, text, tmp_path, capsys):
     assert main(["align", "run", str(output), f"--source={text / 'test.en'}", f"--target={text / 'test.de'}"]) == 0
 
 
+@pytest.mark.parametrize("guide", [["--guided"], ["--guide={text}/train.align"]], ids=["counts", "file"])
+@pytest.mark.parametrize("command", ["train", "adapt"])
+def test_a_guided_head_gives_the_links_of_translations(command, guide, base, text, tmp_path, capsys):
+    output, found = tmp_path / "model", tmp_path / "links.txt"
+    given = [*(option.format(text=text) for option in guide), f"--test-gold={text / 'test.align'}", "--steps=4"]
+    settings = [str(base), *ADAPTER, "adapter.guided_rank=4"] if command == "adapt" else MARIAN
+    assert main([command, *files(text, "test"), "--output", str(output), *given, *settings]) == 0
+    left = results(output)
+    assert ("counts" in left) == (guide == ["--guided"])
+    assert f"test: AER {100 * left['alignment']['test']['aer']:.1f}  AER|base:0" in capsys.readouterr().out
+    if command == "adapt":
+        assert left["config"]["adapter"]["calibration"] is None
+        assert left["trained_parameters"] == 2 * 4 * (16 + 8)
+    translate = [f"--input={text / 'test.en'}", f"--output={tmp_path / 'out'}", f"--alignments={found}"]
+    assert main(["translate", str(output), *translate]) == 0
+    assert len(found.read_text().splitlines()) == 12
+    assert main(["align", "run", str(output), f"--source={text / 'test.en'}", f"--target={text / 'test.de'}"]) == 0
+
+
 @pytest.mark.parametrize("preset", ["hmm", "small"])
 @pytest.mark.filterwarnings("ignore:The aligner is probably bad")
 def test_align_train_leaves_an_aligner_with_its_card(preset, text, tmp_path, capsys):
@@ -420,6 +439,35 @@ def test_ctrl_c_says_how_to_go_on(moment, text, tmp_path):
             ],
             "`data.max_source_length` must be at most the number of positions of the model (512), got 513.",
         ),
+        (["--text={text}/train.en", "--guided"], "--guided is for the cross-attention"),
+        (
+            ["--source={text}/train.en", "--target={text}/train.de", "--guided", "--streams=2"],
+            "--guided is for Marian, --streams for a Discrete Transformer",
+        ),
+        (
+            ["--source={text}/train.en", "--target={text}/train.de", "--guided", "--backbone=luong", "--output=o"],
+            "`model.guided` is for Marian and BART, not for a recurrent model, got True. Set it to False.",
+        ),
+        (
+            ["--source={text}/train.en", "--target={text}/train.de", "--guided", "--task=summarization"],
+            "--guided is for a translation",
+        ),
+        (
+            ["--source={text}/train.en", "--target={text}/train.de", "--guide={text}/dev.align", "--output=o"],
+            "dev.align has 12 lines of links for 120 sentence pairs.",
+        ),
+        (
+            ["--source={text}/train.de", "--target={text}/train.en", "--guide={text}/train.align", "--output=o"],
+            "lies outside a pair of",
+        ),
+        (
+            [
+                *("--source={text}/train.en", "--target={text}/train.de", "--output=o"),
+                *("--dev-source={text}/dev.en", "--dev-target={text}/dev.de", "--dev-gold={text}/dev.align"),
+            ],
+            "`data.dev.gold` needs `model.guided` true, got false",
+        ),
+        (["--dev-gold={text}/dev.align"], "--dev-source and --dev-target belong together: give all or none."),
         (["--text={empty}", "--output=o"], "is empty (0 bytes without text)"),
         (["--dev-text={text}/dev.en", "--output=o"], "--source and --target, or --text, must be given"),
         (

@@ -21,15 +21,17 @@ from hf_attncal.training.translation import TranslationConfig
 # What each command takes, with every option that names a file, a folder or a model. What is wrong with one is said
 # before a model is loaded: the one here is none.
 GIVEN = {
-    "train": "--source text --target other --dev-source text --dev-target other --test-source text "
-    "--test-target other --config settings --init-from model --output new",
+    "train": "--source text --target other --guide links --dev-source text --dev-target other --dev-gold links "
+    "--test-source text --test-target other --test-gold links --config settings --init-from model --output new",
     "train --task": "--task=summarization --source text --target other --config settings --output new",
     "train --text": "--text text --dev-text text --test-text text --output new",
-    "adapt": "model --source text --target other --dev-source text --dev-target other --test-source text "
-    "--test-target other --config settings --output new",
+    "adapt": "model --source text --target other --guide links --dev-source text --dev-target other --dev-gold links "
+    "--test-source text --test-target other --test-gold links --config settings --output new",
     "align train": "--source text --target other --guide links --dev-source text --dev-target other --dev-gold links "
     "--test-source text --test-target other --test-gold links --config settings --tokenizer model --init-from model "
     "--output new",
+    "align tune": "model --source text --target other --guide links --dev-source text --dev-target other --dev-gold "
+    "links --test-source text --test-target other --test-gold links --config settings --output new",
     "data": "multi30k --from folder --output new",
     "analyze": "model --source text --target other --gold links --tags text --probe-source text --probe-target other "
     "--probe new --figures figures --report new.html",

@@ -8,7 +8,7 @@ from reference_uam import with_nulls
 from transformers import AutoTokenizer, DataCollatorForSeq2Seq
 
 from hf_attncal import LuongConfig, LuongForConditionalGeneration
-from hf_attncal.data.collators import NullCollator
+from hf_attncal.data.collators import LinkCollator, NullCollator
 from hf_attncal.data.tokenizer import NULL, null_token_id, train_bpe_tokenizer
 
 LINES = ["the old house is old", "das alte Haus ist alt"]
@@ -96,3 +96,26 @@ def test_a_model_without_the_token_is_refused():
     plain = LuongForConditionalGeneration(LuongConfig(vocab_size=9, d_model=4, encoder_layers=1, decoder_layers=1))
     with pytest.raises(ValueError, match="`null_token_id` must be the token that extends targets, got None"):
         NullCollator(tokenizer, plain)
+
+
+@pytest.mark.parametrize("side", ["right", "left"])
+def test_links_are_where_their_tokens_are(side):
+    """Beside padding, which another collator may have extended; without links a batch is what it was."""
+    padded = train_bpe_tokenizer(LINES * 5, 60)
+    padded.padding_side = side
+    features = [
+        {"input_ids": [5, 6, 7, 2], "labels": [8, 9], "links": [0, 0, 2, 1, 2, 1]},
+        {"input_ids": [4], "labels": [3, 5, 6], "links": [0, 2]},
+        {"input_ids": [4, 2], "labels": [3], "links": []},
+    ]
+    for collator in (DataCollatorForSeq2Seq(padded), NullCollator(padded, model)):
+        plain = [{name: row[name] for name in ("input_ids", "labels")} for row in features]
+        expected = collator(plain)
+        assert LinkCollator(collator)(plain).keys() == expected.keys()
+        batch = LinkCollator(collator)(features)
+        assert batch["links"].shape == (*expected["labels"].shape, expected["input_ids"].shape[1])
+        assert all(torch.equal(batch[name], tensor) for name, tensor in expected.items())
+        linked = [
+            (int(expected["labels"][b, t]), int(expected["input_ids"][b, s])) for b, t, s in batch["links"].nonzero()
+        ]
+        assert linked == [(8, 5), (9, 7), (6, 4)]

@@ -73,6 +73,11 @@ BAD_TYPES = [
     ("copy_head", None),
     ("max_copied_tokens", 2.0),
     ("unk_token_id", "<unk>"),
+    ("guided", 1),
+    ("guided_layer", "top"),
+    ("guided_head", None),
+    ("guided_weight", "0.05"),
+    ("guided_shift", "yes"),
 ]
 EVERY_FIELD = {
     "calibration": "fixed",
@@ -97,6 +102,11 @@ EVERY_FIELD = {
     "copy_head": 1,
     "max_copied_tokens": 5,
     "unk_token_id": 3,
+    "guided": False,
+    "guided_layer": 1,
+    "guided_head": 1,
+    "guided_weight": 2,
+    "guided_shift": False,
 }
 
 

@@ -14,6 +14,7 @@ from hf_attncal.families import TRANSLATORS
 from hf_attncal.models.configuration_discrete import DiscreteTransformerConfig
 from hf_attncal.models.configuration_luong import LuongConfig
 from hf_attncal.training.adapter import AdapterConfig
+from hf_attncal.training.encoder_alignment import TunedEncoderConfig
 from hf_attncal.training.language import LanguageConfig
 from hf_attncal.training.settings import (
     accumulation_steps,
@@ -32,10 +33,11 @@ JOBS = {
     "adapter": AdapterConfig,
     "language": LanguageConfig,
     "summarization": SummarizationConfig,
+    "encoder": TunedEncoderConfig,
 }
-# Those of adapters are in test_train_adapter.py.
+# Those of adapters are in test_train_adapter.py; of encoders there is a reference alone.
 FILES = [(name, path) for name in JOBS if name != "adapter" for path in sorted(FOLDER.glob(f"{name}/*.yaml"))]
-FILES += [(name, FOLDER / f"reference_{name}.yaml") for name in JOBS if name != "adapter"]
+FILES += [(name, FOLDER / f"reference_{name}.yaml") for name in JOBS if name not in ("adapter", "encoder")]
 
 
 def load(path: Path, *overrides: str) -> TranslationConfig:
@@ -136,6 +138,7 @@ def test_reference_states_the_defaults(job, tmp_path):
         assert {name: defaults.get(name) for name in stated.model} == stated.model
     else:
         assert stated.model == default.model
+    if job == "adapter":
         assert stated.method_config() == default.method_config()
     stated.training |= output["training"]
     default.training |= output["training"]
@@ -248,7 +251,6 @@ EVALUATION = [
     ({"evaluation": {"num_beams": 0}}, r"`evaluation.num_beams` must be an integer >= 1, got 0"),
     ({"evaluation": {"bleu_tokenize": "14a"}}, r"`evaluation.bleu_tokenize` must be one of .*, got '14a'"),
     ({"evaluation": None}, r"`evaluation` must be a section of keys, got None"),
-    ({"data": {"train": {"source": "a", "target": "b", "guide": "c"}}}, r"unknown key `data.train.guide`"),
 ]
 OF_JOB = {
     "translation": [
@@ -297,6 +299,15 @@ OF_JOB = {
         ({"adapter": {"mask_rank": "4"}}, r"`adapter.mask_rank` must be an integer or null, got '4'"),
         ({"adapter": {"method": "lora", "r": "4"}}, r"`adapter.r` must be an integer, got '4'"),
         ({"adapter": {"lora": {"rank": 4}}}, r"unknown key `adapter.lora.rank`"),
+    ],
+    "encoder": [
+        ({"average_last": 2}, r"unknown key `average_last`"),
+        ({"model": {"chekpoint": "x"}}, r"unknown key `model.chekpoint`.* `model.checkpoint`"),
+        ({"states": {"layr": 2}}, r"unknown key `states.layr`.* `states.layer`"),
+        ({"states": {"threshold": 2.0}}, r"`states.threshold` must be from 0 to 1, got 2.0"),
+        ({"tuning": {"links": "eflomal"}}, r"`tuning.links` must be one of \('counts', 'self'\), got 'eflomal'"),
+        ({"tuning": {"consistency": -1.0}}, r"`tuning.consistency` must be >= 0, got -1.0"),
+        ({"data": {"dev": {"source": "a", "target": "b"}}}, r"`data.dev` must name `gold`.*got {'source': 'a'"),
     ],
     "language": [
         ({"model": {"backbone": "marian"}}, r"unknown key `model.backbone`"),
@@ -358,7 +369,7 @@ def test_what_is_worked_out(job, tmp_path):
     args = JOBS[job].make({"training": training | off}).arguments()
     assert not args.bf16
     assert (args.eval_strategy, args.save_strategy, args.save_total_limit) == ("no", "no", 7)
-    if job != "adapter":
+    if job not in ("adapter", "encoder"):
         assert JOBS[job].make({"training": training, "average_last": 4}).arguments().save_total_limit == 4
 
 

@@ -6,13 +6,16 @@ This file is both the test and, run as a script by `torch.distributed.run`, each
 import json
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 from discrete_helpers import tiny_discrete
 from helpers import run_in_two_processes, tiny_model
 from luong_helpers import tiny_luong
-from test_trainer import largest_difference, logged, make_trainer, toy_dataset, weights
+from test_trainer import collate, largest_difference, logged, make_trainer, toy_dataset, weights
+
+from hf_attncal.data.collators import LinkCollator
 
 STEPS = 5
 # Settings of one process; two processes take half of the accumulation steps.
@@ -39,6 +42,7 @@ SCENARIOS = {
         "per_device_train_batch_size": 2,
     },
     "copying": {"switches": {"calibration": "gated", "copy": True}, "per_device_train_batch_size": 2},
+    "guided, leaky": {"switches": {"guided": True, "guided_weight": 0.5, "leaky": True}, "tokens_per_batch": 24},
     "gated, float32": {
         "switches": {"calibration": "gated", "dtype": torch.float32},
         "per_device_train_batch_size": 2,
@@ -51,12 +55,20 @@ LOGGED = (
     "nmt_loss",
     "mask_loss",
     "uam_loss",
+    "guided_loss",
     "mask_penalty",
     "grad_norm",
     "mask_grad_norm",
     "receptive_field_size",
 )
 RESUME = {"switches": {"calibration": "annealed", "annealing_steps": 10}, "tokens_per_batch": 24}
+
+
+class Padding:
+    """`collate` as a collator that knows on which side it pads."""
+
+    tokenizer = SimpleNamespace(padding_side="right")
+    __call__ = staticmethod(collate)
 
 
 def build(switches: dict):
@@ -70,7 +82,12 @@ def train(folder: Path, accumulation: int, switches: dict, resume: str | None = 
     """The trainer after `STEPS` optimiser steps."""
     model = build(switches)
     arguments = {"max_steps": STEPS, "gradient_accumulation_steps": accumulation, "max_grad_norm": 0.5, **arguments}
-    trainer = make_trainer(folder, model, toy_dataset(24), **arguments)
+    text, guided = toy_dataset(24), switches.get("guided", False)
+    if guided:
+        text = text.add_column("links", [[0, 0, 1, 0, 0, len(labels) - 1] for labels in text["labels"]])
+    trainer = make_trainer(folder, model, text, **arguments)
+    if guided:
+        trainer.data_collator = LinkCollator(Padding())
     trainer.train(resume_from_checkpoint=resume)
     return trainer
 

@@ -9,6 +9,7 @@ from hf_attncal.training.defaults import (
     recurrent_defaults,
     translation_defaults,
 )
+from hf_attncal.training.encoder_alignment import TunedEncoderConfig
 from hf_attncal.training.language import LanguageConfig
 from hf_attncal.training.presets import count_lines, names_of, read_preset
 from hf_attncal.training.summarization import SummarizationConfig
@@ -21,6 +22,7 @@ JOBS = {
     "aligner": AlignerConfig,
     "language": LanguageConfig,
     "summarization": SummarizationConfig,
+    "encoder": TunedEncoderConfig,
 }
 PAIRS = 3000
 FITTED = {
@@ -61,6 +63,7 @@ def test_every_job_has_presets():
         "aligner": ("base", "hmm", "small"),
         "language": ("small",),
         "summarization": ("small",),
+        "encoder": ("small",),
     }
 
 

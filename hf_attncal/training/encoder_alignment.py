@@ -1,0 +1,357 @@
+"""The job that teaches an encoder to align: its states are tuned on the links of a text, by counts or of its own."""
+
+import copy
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from datasets import Dataset, List, Value
+from torch import Tensor
+from transformers import AutoModel, Trainer, TrainerCallback, TrainingArguments
+
+from hf_attncal.alignment.aligner import WordAligner, source_of
+from hf_attncal.alignment.encoder import (
+    EncoderReader,
+    EncoderSource,
+    EncoderStates,
+    changed,
+    link_probabilities,
+    similarities,
+)
+from hf_attncal.alignment.gold import Gold, evaluating, read_links, score_aligner
+from hf_attncal.alignment.selection import select_states, select_states_by_agreement
+from hf_attncal.alignment.sources import saved_settings
+from hf_attncal.data.collators import AlignmentCollator
+from hf_attncal.data.corpora import tokenize_for_alignment
+from hf_attncal.hub import Result
+from hf_attncal.inference.loading import load_config, load_seq2seq, load_whole
+
+from .arguments import TokenBatchArguments
+from .cards import write_encoder_card
+from .checkpoints import WholeCheckpointsMixin
+from .counting import CountsConfig, counted_links, counting_seconds
+from .planning import plan, settled
+from .presets import read_preset
+from .run import finish, held_out_rows, hold_out, read_text, save_parts, start, train
+from .settings import Settings, check, hints_of, naming
+from .token_batches import TokenBatchTrainerMixin
+
+_SELECTED = 500  # pairs that the threshold is chosen on where there are no annotated ones
+TRAINING_DEFAULTS = {
+    "output_dir": "runs/encoder",
+    "bf16": "auto",
+    "seed": 1,
+    "lr_scheduler_type": "linear",
+    "logging_steps": 50,
+    "eval_strategy": "no",
+    "report_to": "none",
+    "remove_unused_columns": False,  # the model is given one side at a time
+}
+
+
+@dataclass
+class EncoderTrainingArguments(TokenBatchArguments, TrainingArguments):
+    """`TrainingArguments` with `tokens_per_batch`."""
+
+
+@dataclass
+class EncoderModelConfig:
+    """The checkpoint to tune: an encoder, or an encoder-decoder, whose encoder is tuned and whose decoder is not."""
+
+    checkpoint: str | None = None
+    revision: str | None = None
+
+
+@dataclass
+class TuningConfig:
+    """What the states learn.
+
+    Args:
+        links: "counts": those of the aligner that counts; "self": those that the states themselves have at the moment
+            (self-training). Those of a file (`data.train.guide`) go before.
+        consistency: weight of the agreement of the two directions.
+    """
+
+    links: Literal["counts", "self"] = "counts"
+    consistency: float = 0.0
+
+    def __post_init__(self):
+        if self.consistency < 0:
+            raise ValueError(f"`tuning.consistency` must be >= 0, got {self.consistency}.")
+
+
+@dataclass
+class TunedEncoderConfig(Settings):
+    """All settings of one run; `states` holds fields of `EncoderStates`."""
+
+    model: EncoderModelConfig = field(default_factory=EncoderModelConfig)
+    states: dict[str, Any] = field(default_factory=dict)
+    tuning: TuningConfig = field(default_factory=TuningConfig)
+    counts: CountsConfig = field(default_factory=CountsConfig)
+
+    arguments_class = EncoderTrainingArguments
+    links = {"train": "guide", "dev": "gold", "test": "gold"}
+
+    @classmethod
+    def defaults(cls, values):
+        chosen = copy.deepcopy(read_preset("encoder", values.get("preset") or "small"))
+        chosen["training"] |= TRAINING_DEFAULTS
+        if {"max_steps", "num_train_epochs"} & values.get("training", {}).keys():  # the length of the run is given
+            chosen["training"].pop("max_steps")
+        if steps := cls.steps_given(values):
+            chosen["training"]["warmup_steps"] = min(chosen["training"]["warmup_steps"], steps // 8)
+        return chosen | {"data": {"held_out_pairs": _SELECTED}}
+
+    def __post_init__(self):
+        super().__post_init__()
+        hints = {name: hint for name, hint in hints_of(EncoderStates).items() if name != "weights"}
+        check(self.states, hints, "states")
+        with naming("states", hints):
+            EncoderStates(**{"layer": 0} | self.states)
+        for name in ("dev", "test"):
+            entry = getattr(self.data, name)
+            if entry and not entry.get("gold"):
+                raise ValueError(f"`data.{name}` must name `gold`, the links to measure AER with, got {entry}.")
+
+    def published(self) -> dict[str, Any]:
+        plain = super().published()
+        plain["model"]["checkpoint"] = Path(self.model.checkpoint or "").name
+        return plain
+
+
+# ---- what is learned ----
+
+
+def guided_likelihood(scores: Tensor, links: Tensor) -> Tensor:
+    """How unlikely the partners of the linked tokens are: the mean of `-log sum_s A_ts P_ts` over linked tokens t.
+
+    P is the softmax of the scores over s. Computed from these, it has a gradient however unlikely a partner is.
+
+    Args:
+        scores: of `similarities`, (batch, T, S), or of the other direction.
+        links: True where t is linked to s, (batch, T, S); no links at padding.
+
+    Returns:
+        A scalar, 0 without links.
+    """
+    linked = links.any(dim=2)
+    partners = scores.masked_fill(~links, torch.finfo(scores.dtype).min).logsumexp(dim=2)
+    unlikely = torch.where(linked, scores.logsumexp(dim=2) - partners, 0.0)
+    return unlikely.sum() / linked.sum().clamp(min=1)
+
+
+def consistency(forward: Tensor, backward: Tensor, source_real: Tensor, target_real: Tensor) -> Tensor:
+    """How far the two directions disagree: 1 less what they agree on, `trace(F B) / min(S, T)`, mean over pairs.
+
+    Dou and Neubig (2021), sec. 2.2, with 1 added.
+
+    Args:
+        forward: (batch, T, S). backward: (batch, S, T).
+        source_real: (batch, S). target_real: (batch, T).
+    """
+    shorter = torch.minimum(source_real.sum(dim=1), target_real.sum(dim=1))
+    return (1 - (forward * backward.mT).sum(dim=(1, 2)) / shorter).mean()
+
+
+class EncoderTrainer(WholeCheckpointsMixin, TokenBatchTrainerMixin, Trainer):
+    """`Trainer` for the states of an encoder.
+
+    Args:
+        reader: how the encoder of the model is given text.
+        settings: which states align, and the threshold of links of their own.
+        tuning: what they learn.
+    """
+
+    tokens_name = "tokens_per_second"  # of both sides
+
+    def __init__(self, *args, reader: EncoderReader, settings: EncoderStates, tuning: TuningConfig, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.reader, self.settings, self.tuning = reader, settings, tuning
+
+    def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+        self.start_totals()
+        masks = [inputs[f"{side}attention_mask"].bool() for side in ("", "target_")]
+        states = []
+        with self.accelerator.autocast():
+            for side, name in enumerate(("input_ids", "target_input_ids")):
+                ids = [row[real].numpy() for row, real in zip(inputs[name].cpu(), masks[side].cpu(), strict=True)]
+                states.append(self.reader.states(ids, side)[self.settings.layer])
+        scores = similarities(*states, *masks)
+        forward, backward = link_probabilities(scores)
+        if "links" in inputs:
+            links = inputs["links"].bool()
+        else:
+            links = torch.minimum(forward, backward.mT).detach() > self.settings.threshold
+        loss = (guided_likelihood(scores, links) + guided_likelihood(scores.mT, links.mT)) / 2
+        named = {"link_loss": loss, "links": links.sum() / masks[1].sum()}
+        if self.tuning.consistency:
+            named["consistency_loss"] = consistency(forward, backward, *masks)
+            loss = loss + self.tuning.consistency * named["consistency_loss"]
+        steps = 1 / getattr(self, "current_gradient_accumulation_steps", self.args.gradient_accumulation_steps)
+        for name, value in named.items():
+            self.add_total(name, value.float() * steps)
+        self.add_total("steps", torch.tensor(steps, device=loss.device))
+        self.add_total("tokens", masks[0].sum() + masks[1].sum())
+        return (loss, {}) if return_outputs else loss
+
+
+# ---- the run ----
+
+
+def tune_encoder(
+    config: TunedEncoderConfig,
+    resume: bool = False,
+    allow_changes: bool = False,
+    dry_run: bool = False,
+    callbacks: list[TrainerCallback] | None = None,
+) -> dict[str, Any]:
+    """Tune the states of an encoder on parallel text; writes the folder `training.output_dir`.
+
+    The folder holds a checkpoint of the same kind, and alignment.json with the tuned layer and the threshold that is
+    best after the training: on annotated dev pairs, or by agreement on held-out ones.
+
+    Args:
+        config: from `TunedEncoderConfig.make`.
+        resume, allow_changes, dry_run: as in `run.start`.
+        callbacks: of the Trainer.
+
+    Returns:
+        What `results.json` in the folder holds: what `run.train` gives, and the settings and scores before and after;
+        of a dry run what `planning.plan` gives.
+
+    Raises:
+        ValueError: no checkpoint, or one that has no states; see `run.start` and `planning.settled`; more than one
+            process.
+    """
+    checkpoint = config.model.checkpoint
+    if checkpoint is None:
+        raise ValueError("`model.checkpoint` must name the encoder to tune, got none. Add `model.checkpoint=FOLDER`.")
+    with start(config, resume, allow_changes, dry_run) as run:
+        if run.results is not None:
+            return run.results
+        if run.args.world_size > 1:
+            raise ValueError(
+                f"An encoder is tuned by one process, got {run.args.world_size}. Start it without others."
+            )
+        golds = {
+            name: Gold.load(config.data.corpus(name), config.data.path(getattr(config.data, name)["gold"]))
+            for name in ("dev", "test")
+            if getattr(config.data, name)
+        }
+        model, tokenizer = _load(config.model)
+        text, guide = read_text(config.data, ("train",)), None
+        if config.data.train.get("guide"):
+            guide = [pair.possible for pair in read_links(config.data.path(config.data.train["guide"]), text["train"])]
+        rows = held_out_rows(text, config.data.held_out_pairs)
+        guide = guide and [links for row, links in enumerate(guide) if row not in rows]
+        text = hold_out(text, config.data.held_out_pairs)
+        raw = _pairs(text.get("dev", text["train"]))
+        before = _chosen(config, model, tokenizer, golds.get("dev"), raw)
+        if guide is not None and not tokenizer.is_fast:
+            raise ValueError(f"`data.train.guide` needs a fast tokenizer, got {type(tokenizer).__name__}.")
+        reader = EncoderReader(model, tokenizer, before)
+        options = {"text_target": reader.two_segmentations, "shortest": 1}
+        tokens, report = tokenize_for_alignment(text["train"], tokenizer, config.data.max_length, guide, **options)
+        counted: dict[str, Any] = {}
+        counting = 0.0
+        if guide is None and config.tuning.links == "counts":
+            fields = {"vocab_size": len(tokenizer)}
+            if run.dry:
+                counting = counting_seconds(tokens, config.counts, **fields)
+            else:
+                links, _, counted["counts"] = counted_links(tokens, config.counts, **fields)
+                tokens = tokens.add_column("links", links, feature=List(Value("int32")))
+
+        def build(config: TunedEncoderConfig, args: EncoderTrainingArguments) -> EncoderTrainer:
+            tuned = copy.deepcopy(model)  # a measurement trains it, too
+            its = EncoderReader(tuned, tokenizer, before)
+            trained = {id(parameter) for parameter in its.encoder.parameters() if parameter.requires_grad}
+            for parameter in tuned.parameters():
+                parameter.requires_grad_(id(parameter) in trained)
+            return EncoderTrainer(
+                model=tuned,
+                args=args,
+                train_dataset=tokens,
+                data_collator=AlignmentCollator(its.padding),
+                processing_class=tokenizer,
+                callbacks=callbacks,
+                reader=its,
+                settings=before,
+                tuning=config.tuning,
+            )
+
+        if run.dry:
+            return plan(build(config, run.args), config, {"train": report}, run, counting)
+        scores = {"before": _scored(model, tokenizer, before, golds)}
+        config, trainer = settled(config, run, build)
+        tuned, results = train(trainer, config, {"train": report}, run)
+        after = _best(tuned, tokenizer, before, golds.get("dev"), raw)
+        scores["after"] = _scored(tuned, tokenizer, after, golds)
+        results |= counted | scores
+
+        def save(folder: Path) -> None:
+            save_parts(tuned, tokenizer)(folder)
+            after.save(folder)
+            _card(folder, config, results)
+
+        return finish(trainer, results, save)
+
+
+def _load(settings: EncoderModelConfig) -> tuple:
+    """The checkpoint, in float32 and on the device of the Trainer in the end, and its tokenizer."""
+    name, revision = settings.checkpoint, settings.revision
+    options = {"dtype": "float32", "revision": revision, "trust_remote_code": False}
+    config = load_config(name, revision=revision)
+    if not config.is_encoder_decoder and source_of(config, name) is not EncoderSource:
+        raise ValueError(f"`model.checkpoint` must have an encoder, got {name} of type {config.model_type!r}.")
+    if config.is_encoder_decoder:
+        model, tokenizer = load_seq2seq(name, **options)
+    else:
+        model, tokenizer = load_whole(AutoModel, name, **options)
+    return model.eval(), tokenizer
+
+
+def _pairs(text: Dataset) -> tuple[list[str], list[str]]:
+    pairs = [(s, t) for s, t in zip(text["source"], text["target"], strict=True) if s and t]
+    return tuple(map(list, zip(*pairs, strict=True)))
+
+
+def _chosen(config: TunedEncoderConfig, model, tokenizer, gold: Gold | None, raw) -> EncoderStates:
+    """The states to tune: those that are given, or of alignment.json, or the default; with their best threshold."""
+    saved = saved_settings(config.model.checkpoint, config.model.revision)
+    known = saved if isinstance(saved, EncoderStates) else EncoderStates.default_of(model)
+    settings = changed(known, config.states)
+    with naming("states", settings.to_dict()):
+        EncoderSource(model, tokenizer, settings).check()
+    return settings if "threshold" in config.states else _best(model, tokenizer, settings, gold, raw)
+
+
+def _best(model, tokenizer, settings: EncoderStates, gold: Gold | None, raw) -> EncoderStates:
+    """The best threshold for these states, by gold links or by agreement on raw text."""
+    with evaluating(model):
+        if gold is not None:
+            ranked = select_states(model, tokenizer, *zip(*gold.pairs, strict=True), gold.links, settings)
+        else:
+            ranked = select_states_by_agreement(model, tokenizer, *raw, settings)
+        layers = EncoderReader(model, tokenizer, settings).layers
+    return next(found for found, _ in ranked if found.layer == settings.layer % layers)
+
+
+def _scored(model, tokenizer, settings: EncoderStates, golds: dict[str, Gold]) -> dict[str, Any]:
+    with evaluating(model):
+        aligner = WordAligner(model, tokenizer, settings)
+        scores = {name: asdict(score_aligner(aligner, gold, bootstrap=1000)) for name, gold in golds.items()}
+    return {"states": settings.to_dict()} | scores
+
+
+def _card(folder: Path, config: TunedEncoderConfig, results: dict[str, Any]) -> None:
+    after = results["after"]
+    scores = [
+        Result(f"AER on {name}", 100 * after[name]["aer"], after[name]["signature"])
+        for name in ("dev", "test")
+        if name in after
+    ]
+    base = config.model.checkpoint
+    summary = f"The encoder of {Path(base).name}, whose states are tuned to align words."
+    write_encoder_card(folder, config, results, summary, scores, base)
