@@ -24,7 +24,7 @@ from committed import markdown
 
 from hf_attncal.alignment import WordAligner, select_attention
 from hf_attncal.alignment.gold import THRESHOLDS, Gold, score_aligner
-from hf_attncal.alignment.seq2seq import saved_settings
+from hf_attncal.alignment.sources import saved_settings
 from hf_attncal.data.text import read_lines
 from hf_attncal.inference.loading import load_seq2seq
 from hf_attncal.metrics import records

@@ -6,7 +6,7 @@ from contextlib import ExitStack, contextmanager
 from typing import NamedTuple, TypeVar
 
 from .align_run import open_aligner
-from .common import CommandError, add_running_options
+from .common import CommandError, add_output_option, add_running_options
 from .streams import check_files, line_error, open_file, parallel_lines, progress_bar, until_failure
 
 Answer = TypeVar("Answer")
@@ -39,7 +39,7 @@ def add_linked_options(parser: argparse.ArgumentParser, files: argparse._Argumen
         files: the group of files.
         source: what the source file holds.
     """
-    files.add_argument("--source", required=True, metavar="FILE", help=f"{source}; plain, .gz or .xz")
+    files.add_argument("--source", required=True, metavar="FILE", help=f"{source}; plain, .gz, .xz or .zst")
     files.add_argument("--target", required=True, metavar="FILE", help="target sentences, as many lines")
     files.add_argument(
         "--links",
@@ -49,11 +49,7 @@ def add_linked_options(parser: argparse.ArgumentParser, files: argparse._Argumen
     files.add_argument(
         "--aligner", metavar="NAME", help="folder or Hub name of what makes the links; without it, those of --links"
     )
-    files.add_argument(
-        "--output",
-        metavar="FILE",
-        help="written as FILE.partial and renamed when it is complete; without it, standard output",
-    )
+    add_output_option(files)
     add_running_options(parser, lines=True)
 
 
