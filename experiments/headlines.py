@@ -207,8 +207,8 @@ def aligner() -> Iterator[dict]:
             yield percentage(f"aligner/{pair}/{setting}/{split}_aer", scored, seeds=seeds)
     yield from encoder_states()
     yield from robustness()
-    yield from uses()
     yield from scale()
+    yield from uses()
     yield from guided_heads()
 
 
