@@ -207,6 +207,7 @@ def aligner() -> Iterator[dict]:
             yield percentage(f"aligner/{pair}/{setting}/{split}_aer", scored, seeds=seeds)
     yield from encoder_states()
     yield from robustness()
+    yield from scale()
     yield from guided_heads()
 
 
@@ -303,6 +304,23 @@ def measured(name: str, file: str, result: dict, systems: list[str], keys: tuple
     seeds = [int(system.partition("_seed")[2]) for system in systems if "_seed" in system]
     where = [at(file, "systems", system, *keys) for system in systems]
     return entry(name, statistics.fmean(values), "%", where, spread=spread, seeds=seeds)
+
+
+def scale() -> Iterator[dict]:
+    """What a corpus costs by counts, from raw text to compressed links, and by eflomal's chain in large chunks."""
+    result = read("corpus/counts")
+    if result is not None:
+        memory = [part["memory_bytes"] for part in result["parts"]]
+        spread = {"extremes": [min(memory), max(memory)]}
+        where = [at("corpus/counts", "memory_bytes")]
+        yield entry("aligner/scale/memory_bytes", result["memory_bytes"], "bytes", where, spread=spread)
+        for name, unit in (("core_hours_per_100m", "h"), ("pairs_per_core_second", "pairs/s")):
+            yield entry(f"aligner/scale/{name}", result[name], unit, [at("corpus/counts", name)])
+    result = read("corpus/eflomal_chunk")
+    if result is not None:
+        keys = ("eflomal", "core_hours_per_100m")
+        name = "aligner/scale/eflomal/core_hours_per_100m"
+        yield entry(name, _follow(result, keys), "h", [at("corpus/eflomal_chunk", *keys)])
 
 
 def chunking() -> Iterator[dict]:

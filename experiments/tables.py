@@ -106,6 +106,30 @@ def benchmark(name: str, columns: dict[str, str], variants: str = "attention") -
     return markdown([variants, *columns, "hardware"], rows) if rows else f"{NOT_RUN}\n"
 
 
+def corpus() -> str:
+    """What 100 million pairs would cost, by counts from raw text to compressed links, and by eflomal's chain."""
+    rows = []
+    for name, system in (("counts", "hmm"), ("counts_whole", "hmm, a smaller corpus")):
+        if (result := read(f"corpus/{name}")) is None:
+            rows.append([system, *[NOT_RUN] * 5])
+            continue
+        memory = [part["memory_bytes"] / 1e6 for part in result["parts"]]
+        killed = sum(part["killed"] for part in result["parts"])
+        parts = f"{len(memory)} of {result['config']['parts']} ({killed})"
+        speed, hours = result["pairs_per_core_second"], result["core_hours_per_100m"]
+        memory = f"{min(memory):.0f} to {max(memory):.0f}"
+        rows.append([system, f"{result['lines']:,}", parts, f"{speed:.0f}", f"{hours:.1f}", memory])
+    for name, system in (("eflomal", "eflomal with priors"), ("eflomal_chunk", "eflomal with priors, large chunks")):
+        if (result := read(f"corpus/{name}")) is None:
+            rows.append([system, *[NOT_RUN] * 5])
+            continue
+        hours = result["eflomal"]["core_hours_per_100m"]
+        lines = f"{result['eflomal']['lines']:,}"
+        rows.append([system, lines, "-", f"{1e8 / 3600 / hours:.0f}", f"{hours:.1f}", "-"])
+    header = ["", "pairs", "parts (killed)", "pairs/s and core", "core hours for 100 million", "memory of a part, MB"]
+    return markdown(header, rows)
+
+
 def aligning() -> str:
     """Speed of the word aligner against the encoder, of training, and the memory of `attncal align run`."""
     rows, notes = [], []
@@ -501,6 +525,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "generation": lambda: benchmark("generation", {"tokens per second, 4 beams": "speed_ratio"}),
     "attribution-cost": lambda: benchmark("attribution", {"over a forward pass": "over_forward"}, "method"),
     "aligning": aligning,
+    "corpus": corpus,
     "aligners": aligners,
     "robustness": robustness,
     "ablation": ablation,

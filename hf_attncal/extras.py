@@ -14,6 +14,7 @@ EXTRAS = {
     "probe": ("scikit-learn",),
     "evaluate": ("datasets", "evaluate"),
     "completion": ("shtab",),
+    "zst": ("zstandard",),
 }
 _MODULES = {
     "pyyaml": "yaml",

@@ -8,6 +8,7 @@ from hf_attncal.data.pharaoh import GoldAlignment, parse_alignments
 from hf_attncal.metrics.aer import AER_METRIC, AlignmentScore, alignment_error_rate
 
 from .aligner import WordAligner
+from .batches import AlignBatch
 from .encoder import EncoderStates
 from .generated import GeneratedAlignment, align_generated
 from .links import argmax_links
@@ -20,6 +21,7 @@ from .symmetrization import SYMMETRIZATIONS, harmonic, symmetrize, symmetrize_li
 __all__ = [
     "AER_METRIC",
     "SYMMETRIZATIONS",
+    "AlignBatch",
     "AlignmentScore",
     "EncoderStates",
     "GeneratedAlignment",

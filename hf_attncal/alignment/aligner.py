@@ -1,18 +1,21 @@
 """From sentence pairs to word links: the `WordAligner`, over any source of weights.
 
 Words are what `str.split()` gives: any run of white space (tabs, no-break and ideographic spaces too) parts two words.
+Raw text is cut into words before it is aligned (`data.segmentation`), and links are told of those words or of these.
 """
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 
+from hf_attncal.data.segmentation import segment, white_space_words
 from hf_attncal.inference.loading import load_config
 
 from .encoder import STATES, EncoderSource, EncoderStates, changed
 from .mask_align import MaskAlignSource
-from .merging import Pair, WordAlignment, merge, unaligned
+from .merging import Pair, WordAlignment, merge, of_raw_words, unaligned
 from .seq2seq import Seq2SeqSource
 from .sources import ReadingSettings, WeightSource
 from .symmetrization import SYMMETRIZATIONS
@@ -151,6 +154,8 @@ class WordAligner:
         symmetrize: str | None = None,
         batch_size: int = 256,
         batch_tokens: int = 4096,
+        tokenize: bool | None = None,
+        spans: bool = False,
     ) -> list[WordAlignment]:
         """Align sentence pairs, in batches by length; the results come in the order of the pairs.
 
@@ -167,6 +172,9 @@ class WordAligner:
             batch_size: most pairs (or windows) in a batch.
             batch_tokens: most tokens in a batch, both sides and padding included; a pair over it goes alone. An
                 encoder-decoder goes by `batch_size` only.
+            tokenize: cut raw text into words first (`data.segmentation.segment`); links are between the words that
+                white space parts all the same, unless `spans` are asked for. None: if the model learned from such.
+            spans: the alignments have the characters of their words; those of a list as if joined by spaces.
 
         Raises:
             ValueError: a setting out of range; a word that is empty or has white space in it; weights that are not
@@ -178,16 +186,29 @@ class WordAligner:
         self.check(threshold=threshold, symmetrize=symmetrize)
         method = symmetrize or self.source.symmetrization
         threshold = self.source.threshold if threshold is None else threshold
-        words = [_words_of_pair(pair, number) for number, pair in enumerate(pairs)]
+        pairs = list(pairs)
+        raw = words = [_words_of_pair(pair, number) for number, pair in enumerate(pairs)]
+        tokenize = self.source.tokenize if tokenize is None else tokenize
+        segments = []
+        if tokenize or spans:
+            cut = segment if tokenize else white_space_words
+            segments = [[cut(side if isinstance(side, str) else " ".join(side)) for side in pair] for pair in pairs]
+            words = [(source.words, target.words) for source, target in segments]
         results: list[WordAlignment | None] = [None] * len(words)
         for indices, weights in self.source.weights(words, batch_size, batch_tokens):
             batch = [words[index] for index in indices]
             for index, result in zip(indices, merge(weights, batch, method, threshold), strict=True):
                 results[index] = result
-        return [
+        found = [
             result or unaligned(pair, self.source.has_null, method, threshold)
             for result, pair in zip(results, words, strict=True)
         ]
+        if spans:
+            sides = [(source.spans, target.spans) for source, target in segments]
+            return [replace(one, source_spans=s, target_spans=t) for one, (s, t) in zip(found, sides, strict=True)]
+        if tokenize:
+            return [of_raw_words(*each) for each in zip(found, raw, *zip(*segments, strict=True), strict=True)]
+        return found
 
 
 def source_of(config, name: str | Path, settings: ReadingSettings | None = None) -> type[WeightSource]:

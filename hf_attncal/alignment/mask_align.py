@@ -11,7 +11,7 @@ from torch import Tensor
 from transformers import AutoModel
 
 from hf_attncal.data.batching import batches_by_length, padded
-from hf_attncal.data.words import NO_WORD, WordTokens, tokenize_words
+from hf_attncal.data.words import NO_WORD, WordTokenizer, WordTokens
 from hf_attncal.inference.loading import load_whole
 
 from .sources import Weights, WeightSource, Words, check_finite_weights, word_ids
@@ -39,6 +39,7 @@ class MaskAlignSource(WeightSource):
                 f"A word aligner needs a fast tokenizer, got {type(tokenizer).__name__}: words are found by the "
                 "characters that each token covers. Save the checkpoint with its fast tokenizer (`tokenizer.json`)."
             )
+        self._tokenize = WordTokenizer(tokenizer)
 
     @classmethod
     def reads(cls, config) -> bool:
@@ -56,6 +57,10 @@ class MaskAlignSource(WeightSource):
     def threshold(self) -> float:
         return self.model.config.alignment_threshold
 
+    @property
+    def tokenize(self) -> bool:
+        return self.model.config.tokenize
+
     def weights(
         self, pairs: Sequence[Words], batch_size: int, batch_tokens: int
     ) -> Iterator[tuple[list[int], Weights]]:
@@ -63,7 +68,7 @@ class MaskAlignSource(WeightSource):
         texts = [" ".join(side) for pair in pairs for side in pair]
         if self.model.config.lowercase:
             texts = [text.lower() for text in texts]
-        sides = tokenize_words(self.tokenizer, texts, special_tokens=False)
+        sides = self._tokenize(texts)
         encoded = list(zip(sides[::2], sides[1::2], strict=True))
         limit = self.model.config.max_position_embeddings
         long, short = [], []

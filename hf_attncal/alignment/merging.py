@@ -1,7 +1,7 @@
 """From the weights of a batch to word alignments: pooling over subwords, symmetrisation, links and scores."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from hf_attncal.data.pharaoh import Link, format_links
+from hf_attncal.data.segmentation import Segments, raw_links, raw_means
 
 from .links import argmax_links
 from .sources import Weights
@@ -40,6 +41,9 @@ class WordAlignment:
             that the word has with any word of the other side, linked or not. None if a side has no word.
         symmetrization: how the two directions were merged; "forward" for an encoder-decoder.
         threshold: what the score of a link had to exceed; None where each target word got its best source word.
+        source_spans: where each source word stands in its text: its first character and the one after its last,
+            counted from 0 in Unicode code points. None unless asked for.
+        target_spans: the same of the target words.
     """
 
     source: tuple[str, ...]
@@ -51,10 +55,26 @@ class WordAlignment:
     score: float | None
     symmetrization: str
     threshold: float | None
+    source_spans: tuple[tuple[int, int], ...] | None = None
+    target_spans: tuple[tuple[int, int], ...] | None = None
 
     def pharaoh(self, scores: bool = False) -> str:
         """The links as `i-j i-j ...`, or as `i-j:score` with four decimals."""
         return format_links(self.links, self.scores if scores else None)
+
+    def offsets(self, scores: bool = False) -> str:
+        """The links as characters, `start:end-start:end`, or `start:end-start:end:score`; needs spans.
+
+        Raises:
+            ValueError: there are none.
+        """
+        if self.source_spans is None or self.target_spans is None:
+            raise ValueError("there are no spans: align with `spans=True`.")
+        sides = [[f"{start}:{end}" for start, end in spans] for spans in (self.source_spans, self.target_spans)]
+        pairs = [f"{sides[0][i]}-{sides[1][j]}" for i, j in self.links]
+        if scores:
+            pairs = [f"{pair}:{score:.4f}" for pair, score in zip(pairs, self.scores, strict=True)]
+        return " ".join(pairs)
 
     def words(self, scores: bool = False) -> str:
         r"""The words of each link as `house=maison`, or `house=maison:0.9312` with the score behind the last colon.
@@ -67,8 +87,9 @@ class WordAlignment:
         return " ".join(pairs)
 
     def to_dict(self) -> dict:
-        """The fields by name, ready for JSON."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
+        """The fields by name, ready for JSON; spans where there are some."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: value for name, value in values.items() if value is not None or not name.endswith("_spans")}
 
     def plot(self, path: str | Path | None = None) -> "Figure":
         """The picture of the pair: words in two rows, links with their scores, words without a partner.
@@ -135,6 +156,24 @@ def unaligned(pair: Pair, has_null: bool, method: str, threshold: float | None) 
     """The alignment of a pair of which one side has no token."""
     nulls = ((1.0,) * len(side) if has_null else None for side in pair)
     return WordAlignment(*pair, (), (), *nulls, 0.0 if all(pair) else None, method, threshold)
+
+
+def of_raw_words(alignment: WordAlignment, raw: Pair, source: Segments, target: Segments) -> WordAlignment:
+    """The alignment of segmented text, told of the words that white space parts; see `segmentation.raw_links`.
+
+    Args:
+        alignment: of the words of `source` and `target`.
+        raw: the words that white space parts.
+    """
+    links, scores = raw_links(alignment.links, alignment.scores, source, target)
+    nulls = {
+        f"{side}_null": None if found is None else raw_means(found, segments)
+        for side, found, segments in (
+            ("source", alignment.source_null, source),
+            ("target", alignment.target_null, target),
+        )
+    }
+    return replace(alignment, source=raw[0], target=raw[1], links=links, scores=scores, **nulls)
 
 
 def largest_over_words(weights: Tensor, rows: tuple[Tensor, int], columns: tuple[Tensor, int]) -> Tensor:

@@ -173,6 +173,11 @@ class WeightSource(ABC):
     def threshold(self) -> float | None:
         """What a score must exceed where nothing else is asked for; None: each target word gets its best."""
 
+    @property
+    def tokenize(self) -> bool:
+        """Whether the model has learned from text that was cut into words (`data.segmentation`)."""
+        return False
+
     def choose(self, **changes: Any) -> None:
         """Change single settings, by name; the others stay.
 

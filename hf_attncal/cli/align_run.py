@@ -5,7 +5,8 @@ import os
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import BinaryIO
+from functools import partial
+from typing import Any, BinaryIO
 
 from .common import (
     CommandError,
@@ -17,6 +18,7 @@ from .common import (
     positive,
     tell_model,
 )
+from .shards import Counts, Part, Shard, check_parts, part_of
 from .streams import (
     BATCHES_PER_WINDOW,
     PairWindow,
@@ -35,6 +37,9 @@ from .streams import (
 )
 
 _TOKENS_PER_PAIR = 64
+# Options that may differ between the parts of a corpus: what is known otherwise, and what links do not depend on.
+_FREE = {"model", "input", "source", "target", "output", "shard", "threads", "progress", "trust_remote_code"}
+_FREE |= {"run", "verbose", "quiet", "debug"}
 # So many have to have a low score before anything is said of it.
 _PAIRS_TO_JUDGE = 100
 # Characters of the source times those of the target, of pairs that are aligned before any is written: links at most.
@@ -59,16 +64,19 @@ def add_run(actions: argparse._SubParsersAction) -> None:
         help="write the word alignment of each sentence pair",
         description="Align the words of sentence pairs: lines `source ||| target` on standard input, or two files. "
         "Exactly one line out for each line in, in the same order, written as the input arrives. Links are `i-j`, "
-        "source word i and target word j, counted from 0; words are what white space parts. A pair with an empty side "
-        "has no links. Sentences longer than the model are read in overlapping windows, never cut.",
+        "source word i and target word j, counted from 0; words are what white space parts, or, with --offsets, their "
+        "characters. A pair with an empty side has no links. Sentences longer than the model are read in overlapping "
+        "windows, never cut.",
         epilog="Several processes (accelerate launch, torchrun) share the work where input and output are files: "
         "each needs to see the same files.\n\nexamples:\n"
         "  attncal align run MODEL --source text.en --target text.de --output links.align\n"
-        "  echo 'the house ||| das Haus' | attncal align run MODEL --scores",
+        "  echo 'the house ||| das Haus' | attncal align run MODEL --scores\n"
+        "  attncal align run MODEL --source text.ja.zst --target text.en.zst --tokenize --offsets --output links.zst\n"
+        "  attncal align run MODEL --source text.en --target text.de --shard 3/20 --output 'links.{}.gz'",
     )
     files = add_file_options(parser, "lines `source ||| target`")
     files.add_argument(
-        "--source", metavar="FILE", help="source sentences, one a line; plain, .gz or .xz; without it, --input"
+        "--source", metavar="FILE", help="source sentences, one a line; plain, .gz, .xz or .zst; without it, --input"
     )
     files.add_argument("--target", metavar="FILE", help="target sentences, as many lines; without it, --input")
     files.add_argument(
@@ -86,7 +94,26 @@ def add_run(actions: argparse._SubParsersAction) -> None:
         help="pharaoh, words: add two columns, parted by tabs: for each source word, then for each target word, the "
         "probability that it has no partner",
     )
+    files.add_argument(
+        "--offsets",
+        action="store_true",
+        help="write the characters of the words, `start:end-start:end`, Unicode code points from 0, without those at "
+        "end; of --input, in each side without the white space around it; json: beside the words",
+    )
+    files.add_argument(
+        "--shard",
+        type=Shard.parse,
+        metavar="I/N",
+        help="part i of n alone: --output is a folder, or a name with {} for the number of the part. A part that is "
+        "there is skipped; joined in order, parts are what one run writes; without it, all lines",
+    )
     links = parser.add_argument_group("links")
+    links.add_argument(
+        "--tokenize",
+        action=argparse.BooleanOptionalAction,
+        help="cut raw text of any script into words first, by Unicode's word boundaries; without it, as the aligner "
+        "was trained. Links are between words that white space parts all the same, but with --offsets",
+    )
     links.add_argument(
         "--threshold",
         type=between(0, 1),
@@ -160,35 +187,72 @@ def _heads(text: str) -> tuple[int, ...]:
 
 def _run_align(options: argparse.Namespace) -> None:
     rank, world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
-    _check_options(options, world)
-    aligner = load_aligner(options)
+    inputs = _check_options(options, world)
     window = max(1, int(BATCHES_PER_WINDOW * min(options.batch_size, options.batch_tokens / _TOKENS_PER_PAIR)))
+    part, counts = None, Counts()
+    if options.shard is not None:
+        part = part_of(options.shard, options.output, inputs, window, _settings(options))
+        if part is None:
+            return
+    aligner = load_aligner(options)
     with ExitStack() as stack:
-        if world == 1:
+        if part is not None:
+            target = stack.enter_context(part.output(counts))
+        elif world == 1:
             target = stack.enter_context(output_lines(options.output))
         else:
             target = stack.enter_context(shared_output_file(options.output, window, rank, world))
         if options.format == "html":
             stack.enter_context(_page(target, options.model))
-        align_stream(aligner, _open_pairs(options, window, stack), target, options, rank, world)
+        before = part.lines.start if part is not None else 0
+        align_stream(aligner, _open_pairs(options, window, stack, part), target, options, rank, world, counts, before)
 
 
-def _check_options(options: argparse.Namespace, world: int) -> None:
-    """What can be wrong with the files is said before the model is loaded."""
+def _settings(options: argparse.Namespace) -> dict[str, Any]:
+    """What the links depend on, but for the text."""
+    from hf_attncal import __version__
+    from hf_attncal.training.folder import revision_of
+
+    with load_errors(options.model):
+        revision = revision_of(options.model)
+    values = {f"--{name.replace('_', '-')}": value for name, value in vars(options).items() if name not in _FREE}
+    return {"hf_attncal": __version__, "model": revision, **values}
+
+
+def _check_options(options: argparse.Namespace, world: int) -> list[str]:
+    """What can be wrong with the files is said before the model is loaded; returns those that are read."""
     if (options.source is None) != (options.target is None):
         raise CommandError("--source and --target go together: give both files, or lines `source ||| target`.")
     if options.source is not None and options.input is not None:
         raise CommandError("Give --input, or --source and --target, not all of them.")
     if world > 1 and options.format == "html":
         raise CommandError(f"{world} processes cannot write one page. Use one process, or another --format.")
+    if options.offsets and options.format in ("words", "html"):
+        raise CommandError(f"--offsets has no place in --format {options.format}. Use pharaoh or json.")
     inputs = [path for path in (options.input, options.source, options.target) if path is not None]
-    check_files(inputs, {"--output": options.output}, world)
+    if options.shard is None:
+        check_files(inputs, {"--output": options.output}, world)
+        return inputs
+    if world > 1:
+        raise CommandError(
+            f"--shard is for one process a part, not for {world} that share one. Leave one of them out."
+        )
+    if options.format == "html":
+        raise CommandError("--shard cannot write one page. Use another --format.")
+    check_files(inputs, {})
+    check_parts(options.output, inputs)
+    return inputs
 
 
-def _open_pairs(options: argparse.Namespace, window: int, stack: ExitStack) -> Iterator[PairWindow]:
+def _open_pairs(options: argparse.Namespace, window: int, stack: ExitStack, part: Part | None) -> Iterator[PairWindow]:
+    names = (options.input,) if options.source is None else (options.source, options.target)
+    opened = part.open if part is not None else partial(open_file, mode="rb")
+    before = part.lines.start if part is not None else 0
     if options.source is not None:
-        files = [stack.enter_context(open_file(path, "rb")) for path in (options.source, options.target)]
-        return parallel_pairs(*files, window, (options.source, options.target), options.longest_line)
+        files = [stack.enter_context(opened(path)) for path in names]
+        return parallel_pairs(*files, window, names, options.longest_line, before)
+    if part is not None:
+        return joined_pairs(stack.enter_context(opened(*names)), window, *names, options.longest_line, before)
     return joined_pairs(*stack.enter_context(input_lines(options.input, window)), options.longest_line)
 
 
@@ -254,6 +318,8 @@ def align_stream(
     options: argparse.Namespace,
     rank: int = 0,
     world: int = 1,
+    counts: Counts | None = None,
+    before: int = 0,
 ) -> None:
     """Write the alignments of every window of pairs, or of this process's share of the windows.
 
@@ -264,6 +330,8 @@ def align_stream(
         options: the options of `attncal align run`.
         rank: number of this process: it takes every `world`-th window, from this one.
         world: number of processes.
+        counts: to be told how much was written.
+        before: number of lines before the first window.
 
     Raises:
         CommandError: a line that cannot be aligned. All lines before it have been written.
@@ -276,16 +344,21 @@ def align_stream(
             symmetrize=options.symmetrize,
             batch_size=options.batch_size,
             batch_tokens=options.batch_tokens,
+            tokenize=options.tokenize,
+            spans=options.offsets,
         )
 
+    counts = Counts() if counts is None else counts
     with progress_bar("aligned", options.progress if rank == 0 else False) as bar:
-        first = 1
+        first = before + 1
         scored, total = 0, 0.0
         for number, (pairs, error) in enumerate(windows):
             for group in _groups(pairs):
                 if number % world == rank:
                     alignments, failure = until_failure(align, group)
                     write_lines(target, (_line(*found, options) for found in enumerate(alignments, first)))
+                    counts.lines += len(alignments)
+                    counts.links += sum(len(alignment.links) for alignment in alignments)
                     known = [alignment.score for alignment in alignments if alignment.score is not None]
                     scored, total = scored + len(known), total + sum(known)
                     if failure is not None:
@@ -341,8 +414,8 @@ def _line(number: int, alignment, options: argparse.Namespace) -> str:
         return page_pair(number, alignment)
     if options.format == "json":
         return json_line(alignment.to_dict())
-    write = alignment.words if options.format == "words" else alignment.pharaoh
-    columns = [write(scores=options.scores)]
+    write = {"words": alignment.words, "pharaoh": alignment.offsets if options.offsets else alignment.pharaoh}
+    columns = [write[options.format](scores=options.scores)]
     if options.null:
         columns += [
             " ".join(f"{probability:.4f}" for probability in side)

@@ -25,7 +25,7 @@ def add_select(actions: argparse._SubParsersAction) -> None:
     )
     add_model_options(parser, "folder or Hub name of an encoder-decoder, of an adapter for one, or of an encoder")
     parser.add_argument(
-        "--source", required=True, metavar="FILE", help="source sentences, one a line; plain, .gz or .xz"
+        "--source", required=True, metavar="FILE", help="source sentences, one a line; plain, .gz, .xz or .zst"
     )
     parser.add_argument("--target", required=True, metavar="FILE", help="target sentences, as many lines")
     parser.add_argument(

@@ -19,6 +19,13 @@ def add_align_train(actions: argparse._SubParsersAction) -> None:
         "  attncal align train --source train.en --target train.de --output aligner --preset hmm",
     )
     text = add_text(parser, dev="the default rule makes the links", test="there is no last score")
+    text.add_argument(
+        "--tokenize",
+        action="store_true",
+        default=None,
+        help="the text is raw, of any script: cut it into words by Unicode's word boundaries; `attncal align run` "
+        "then does so, too. Gold links are of the words that white space parts",
+    )
     for split in ("dev", "test"):
         text.add_argument(
             f"--{split}-gold",

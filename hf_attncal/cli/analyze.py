@@ -36,7 +36,7 @@ def add_analyze(commands: argparse._SubParsersAction) -> None:
     running = add_model_options(parser, model, optional=True)
     running.add_argument("--batch-size", type=positive, default=32, help="pairs read at once")
     running.add_argument("--seed", type=at_least(0), default=1, help="of draws, resamples and the probe")
-    text = parser.add_argument_group("text (plain, .gz or .xz)")
+    text = parser.add_argument_group("text (plain, .gz, .xz or .zst)")
     text.add_argument("--source", metavar="FILE", help="source sentences, one in a line; without it only --self-test")
     text.add_argument(
         "--target", metavar="FILE", help="their translations; without it, what MODEL writes, with 4 beams"

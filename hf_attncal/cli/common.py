@@ -93,11 +93,12 @@ def add_file_options(parser: argparse.ArgumentParser, lines: str) -> argparse._A
         lines: what the lines of the input are.
     """
     files = parser.add_argument_group("input and output")
-    files.add_argument("--input", metavar="FILE", help=f"{lines}; plain, .gz or .xz; without it, standard input")
+    files.add_argument("--input", metavar="FILE", help=f"{lines}; plain, .gz, .xz or .zst; without it, standard input")
     files.add_argument(
         "--output",
         metavar="FILE",
-        help="written as FILE.partial and renamed when it is complete; without it, standard output",
+        help="written as FILE.partial and renamed when it is complete, compressed as its name says; without it, "
+        "standard output",
     )
     return files
 
@@ -121,9 +122,13 @@ def check_readable(*paths: str | None) -> None:
 
     Raises:
         CommandError: the first that is not there, a folder, or not to be read.
+        ModuleNotFoundError: a .zst file, without the extra.
     """
+    from hf_attncal.data.compressed import check_suffix
+
     for path in paths:
         if path is None or (os.access(path, os.R_OK) and not os.path.isdir(path)):
+            check_suffix(path or "")
             continue
         problem = "is a folder, and no file" if os.path.isdir(path) else "may not be read: change its permissions"
         raise CommandError(

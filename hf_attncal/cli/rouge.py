@@ -31,7 +31,7 @@ def add_rouge(commands: argparse._SubParsersAction) -> None:
         "  attncal rouge tokens.txt found.txt other.txt --tokenize none\n"
         "  attncal rouge first.txt found.txt --reference second.txt --reference third.txt",
     )
-    parser.add_argument("reference", metavar="REFERENCE", help="reference: a plain, .gz or .xz file")
+    parser.add_argument("reference", metavar="REFERENCE", help="reference: a plain, .gz, .xz or .zst file")
     add_hypotheses(parser, "proposed summary")
     parser.add_argument(
         "--reference",

@@ -35,7 +35,7 @@ def add_score(commands: argparse._SubParsersAction) -> None:
         "  attncal score gold.align links.align\n"
         "  attncal align run MODEL < pairs.txt | attncal score gold.align -",
     )
-    parser.add_argument("gold", metavar="GOLD", help="gold alignment: a plain, .gz or .xz file")
+    parser.add_argument("gold", metavar="GOLD", help="gold alignment: a plain, .gz, .xz or .zst file")
     add_hypotheses(parser, "proposed alignment", "; scores (i-j:0.93) are ignored")
     bases = {"choices": ("0", "1", "auto"), "default": "0"}
     parser.add_argument("--gold-base", **bases, help="index of the first word in GOLD")

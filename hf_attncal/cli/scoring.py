@@ -23,7 +23,7 @@ def add_hypotheses(parser: argparse.ArgumentParser, what: str, besides: str = ""
         what: a line of a file is.
         besides: said of it, too.
     """
-    told = f"{what}: a plain, .gz or .xz file, or - for standard input{besides}"
+    told = f"{what}: a plain, .gz, .xz or .zst file, or - for standard input{besides}"
     parser.add_argument("hypotheses", metavar="HYP", nargs="+", help=told)
 
 

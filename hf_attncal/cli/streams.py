@@ -2,12 +2,10 @@
 
 import codecs
 import fcntl
-import gzip
 import json
-import lzma
 import os
+import re
 import sys
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from datetime import timedelta
@@ -25,6 +23,7 @@ BATCHES_PER_WINDOW = 16
 _PIPE_BUFFER = 4096
 _PIECE = 1 << 16
 _SEPARATOR = "|||"
+_BETWEEN = re.compile(r"(?<!\S)\|\|\|(?!\S)")
 
 Item, Result = TypeVar("Item"), TypeVar("Result")
 PairWindow = tuple[Sequence[tuple[str, str]], CommandError | None]
@@ -39,6 +38,7 @@ def read_windows(
     name: str = "the input",
     longest: int = LONGEST_LINE,
     cut: Callable[[int], Any] | None = None,
+    before: int = 0,
 ) -> Iterator[tuple[list[str], CommandError | None]]:
     """Groups of at most `window` lines without line ends, and without a byte-order mark at the start of the first.
 
@@ -50,9 +50,12 @@ def read_windows(
         name: what messages call `source`.
         longest: most bytes of a line. More is never read at once.
         cut: is told the number of a longer line, of which the beginning is taken; without it, that is an error.
+        before: number of lines that come before `source` begins.
     """
+    from hf_attncal.data.compressed import ERRORS, looks_like
+
     lines: list[str] = []
-    number = 0
+    number = before
     error = None
     try:
         while raw := source.readline(longest + len(codecs.BOM_UTF8 + b"\r\n")):
@@ -76,8 +79,11 @@ def read_windows(
                 lines = []
     except UnicodeDecodeError as found:
         error = f"line {number} of {name} is not UTF-8 (byte {found.start + 1})."
-    except (EOFError, OSError, lzma.LZMAError, zlib.error) as found:
-        error = f"{name} cannot be read after line {number}: {found}. It is damaged or incomplete."
+        if number == 1 and (suffix := looks_like(raw)):
+            error += f" It looks like a {suffix} file: give it a name that ends so."
+    except (OSError, *ERRORS) as found:
+        error = f"{name} cannot be read after line {number}: {found}. It is damaged or incomplete"
+        error += ", or not compressed as its name says." if number == before else "."
     if lines or error is not None:
         yield lines, None if error is None else CommandError(error)
 
@@ -152,18 +158,21 @@ def progress_bar(label: str, wanted: bool | None):
 # ---- pairs of lines ----
 
 
-def joined_pairs(source: BinaryIO, window: int, name: str, longest: int = LONGEST_LINE) -> Iterator[PairWindow]:
+def joined_pairs(
+    source: BinaryIO, window: int, name: str, longest: int = LONGEST_LINE, before: int = 0
+) -> Iterator[PairWindow]:
     """Pairs from lines `source ||| target`, in groups of at most `window`; an empty line is a pair of empty sides.
 
-    With the last group comes what is wrong with the line after it, or `None`. Arguments are those of `read_windows`.
+    Sides are as they stand there, without white space around them. With the last group comes what is wrong with the
+    line after it, or `None`. Arguments are those of `read_windows`.
     """
-    first = 1
-    for lines, error in read_windows(source, window, name, longest):
+    first = before + 1
+    for lines, error in read_windows(source, window, name, longest, before=before):
         pairs = []
         for number, line in enumerate(lines, start=first):
-            words = line.split()
-            separators = words.count(_SEPARATOR)
-            if separators != 1 and words:
+            parts = _BETWEEN.split(line)
+            separators = len(parts) - 1
+            if separators != 1 and line.strip():
                 found = f"{separators} times" if separators else "not at all"
                 yield (
                     pairs,
@@ -173,22 +182,26 @@ def joined_pairs(source: BinaryIO, window: int, name: str, longest: int = LONGES
                     ),
                 )
                 return
-            middle = words.index(_SEPARATOR) if words else 0
-            pairs.append((" ".join(words[:middle]), " ".join(words[middle + 1 :])))
+            pairs.append((parts[0].strip(), parts[-1].strip()))
         yield pairs, error
         first += len(lines)
 
 
 def parallel_pairs(
-    source: BinaryIO, target: BinaryIO, window: int, names: tuple[str, str], longest: int = LONGEST_LINE
+    source: BinaryIO,
+    target: BinaryIO,
+    window: int,
+    names: tuple[str, str],
+    longest: int = LONGEST_LINE,
+    before: int = 0,
 ) -> Iterator[PairWindow]:
     """Pairs from two files, in groups of at most `window`.
 
     With the last group comes what is wrong with the line after it (or that one file has more lines), or `None`.
     Arguments are those of `read_windows`.
     """
-    sides = [read_windows(file, window, name, longest) for file, name in zip((source, target), names, strict=True)]
-    before = 0
+    files = zip((source, target), names, strict=True)
+    sides = [read_windows(file, window, name, longest, before=before) for file, name in files]
     for (source_lines, source_error), (target_lines, target_error) in zip_longest(*sides, fillvalue=([], None)):
         pairs = list(zip(source_lines, target_lines, strict=False))
         error = source_error or target_error
@@ -254,14 +267,15 @@ class NamedOutput:
 
 
 def open_file(path: str, mode: str) -> BinaryIO:
-    """A file to read or to write; a .gz or .xz file is decompressed.
+    """A file to read, decompressed as its name says, or to write as it is.
 
     Raises:
         CommandError: it cannot be opened.
     """
-    opener = {".gz": gzip.open, ".xz": lzma.open}.get(Path(path).suffix, open) if mode == "rb" else open
+    from hf_attncal.data.compressed import open_to_read
+
     try:
-        file = opener(path, mode)
+        file = open_to_read(path) if mode == "rb" else open(path, mode)  # noqa: SIM115
     except (OSError, ValueError) as error:  # ValueError: a zero byte in the name
         raise CommandError(f"{path} cannot be opened: {getattr(error, 'strerror', None) or error}.") from error
     if mode in ("rb", "wb"):
@@ -274,7 +288,7 @@ def input_lines(path: str | None, window: int) -> Iterator[tuple[BinaryIO, int, 
     """What --input names, or standard input; how many lines to read at once; what messages call it.
 
     Args:
-        path: a plain, .gz or .xz file; None for standard input.
+        path: a file, plain or compressed; None for standard input.
         window: lines that make full batches. Someone who types wants each line answered.
 
     Raises:
@@ -303,7 +317,7 @@ def output_lines(path: str | None) -> Iterator[BinaryIO]:
 def output_file(path: str, option: str = "--output") -> Iterator[BinaryIO]:
     """A file to write that gets its name when it is complete; until then, and after an error, it is `path`.partial.
 
-    What is no regular file (a named pipe, /dev/null) is written to as it is.
+    It is compressed as its name says. What is no regular file (a named pipe, /dev/null) is written to as it is.
 
     Args:
         path: of the file.
@@ -312,6 +326,9 @@ def output_file(path: str, option: str = "--output") -> Iterator[BinaryIO]:
     Raises:
         CommandError: it cannot be written, or another process is writing it.
     """
+    from hf_attncal.data.compressed import compressing, suffix_of
+
+    suffix = suffix_of(path)
     path = os.path.realpath(path)  # a symbolic link stays one
     special = _is_special(path)
     partial = path if special else f"{path}.partial"
@@ -319,14 +336,14 @@ def output_file(path: str, option: str = "--output") -> Iterator[BinaryIO]:
     with nullcontext() if special else _alone(partial):
         try:
             with _writing(name):
-                with open_file(partial, "wb") as file:
+                with compressing(open_file(partial, "wb"), suffix) as file:
                     yield NamedOutput(file, name)
                 if not special:
                     os.replace(partial, path)
         except CommandError as error:
             message = str(error)
             with suppress(OSError):
-                if not special and _whole_lines(partial):
+                if not special and _whole_lines(partial, suffix):
                     message += f" What was written before is in {partial}."
                 elif not special:
                     os.unlink(partial)
@@ -366,8 +383,13 @@ def _is_named(file: BinaryIO, path: str) -> bool:
         return False
 
 
-def _whole_lines(path: str) -> bool:
-    """Leave out the half line that a full disk makes the last of a file; False if there is no other."""
+def _whole_lines(path: str, suffix: str | None) -> bool:
+    """Leave out the half line that a full disk makes the last of a file; False if there is no other.
+
+    A compressed one is as it is.
+    """
+    if suffix is not None:
+        return os.path.getsize(path) > 0
     end = 0
     with open(path, "r+b") as file:
         if os.path.getsize(path):
@@ -387,13 +409,17 @@ def check_files(inputs: Sequence[str], outputs: Mapping[str, str | None], world:
 
     Raises:
         CommandError: what is wrong, and with which.
+        ModuleNotFoundError: a .zst file, without the extra.
     """
+    from hf_attncal.data.compressed import check_suffix
+
     named = {option: path for option, path in outputs.items() if path is not None}
     for option, path in named.items():
         folder = Path(path).resolve().parent
         if Path(path).is_dir() or not folder.is_dir():
             problem = "is a folder" if Path(path).is_dir() else f"lies in {folder}, which is no folder"
             raise CommandError(f"{option} {path} {problem}.")
+        check_suffix(path)
     if world > 1 and not (inputs and named):
         raise CommandError(
             f"{world} processes cannot share standard input and output. Give the input as files (--input, or --source "

@@ -53,7 +53,7 @@ def add_train(commands: argparse._SubParsersAction) -> None:
         "it what --config is for, or a translation",
     )
     language = parser.add_argument_group("text of a language model (without it, source and target)")
-    language.add_argument("--text", nargs="+", metavar="FILE", help="sequences, one in a line; .gz and .xz too")
+    language.add_argument("--text", nargs="+", metavar="FILE", help="sequences, one in a line; .gz, .xz and .zst too")
     language.add_argument("--dev-text", metavar="FILE", help="dev text; without it, 500 lines of the text")
     language.add_argument("--test-text", metavar="FILE", help="test text; without it, there is no last score")
     model = add_output(parser, *_JOBS)

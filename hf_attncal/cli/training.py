@@ -18,6 +18,7 @@ CALIBRATIONS = ("fixed", "annealed", "gated", "none")
 # Option -> section and key of the settings.
 _KEYS = {
     "lowercase": ("data", "lowercase"),
+    "tokenize": ("data", "raw_text"),
     "output": ("training", "output_dir"),
     "epochs": ("training", "num_train_epochs"),
     "steps": ("training", "max_steps"),
@@ -37,7 +38,9 @@ def add_text(parser: argparse.ArgumentParser, **splits: str) -> argparse._Argume
         splits: what happens without the text of a split ("dev", "test").
     """
     text = parser.add_argument_group("text (without it, that of --config)")
-    text.add_argument("--source", nargs="+", metavar="FILE", help="source sentences, one in a line; .gz and .xz too")
+    text.add_argument(
+        "--source", nargs="+", metavar="FILE", help="source sentences, one in a line; .gz, .xz and .zst too"
+    )
     text.add_argument("--target", nargs="+", metavar="FILE", help="target sentences, as many lines")
     for split, without in splits.items():
         text.add_argument(

@@ -24,6 +24,7 @@ from transformers import PreTrainedTokenizerBase
 from .batching import beginning
 from .copying import CopyTokenizer
 from .pharaoh import Link
+from .segmentation import segment
 from .text import read_lines, read_pairs
 from .words import WordTokens, tokenize_words
 
@@ -126,6 +127,17 @@ def lowercased(dataset: Dataset) -> Dataset:
         return {side: [line and line.lower() for line in batch[side]] for side in sides}
 
     return dataset.map(lower, batched=True, keep_in_memory=True, load_from_cache_file=False, desc="Lower-casing")
+
+
+def segmented(dataset: Dataset) -> Dataset:
+    """Raw text cut into words, with spaces between them; sentences that are missing stay so."""
+
+    sides = _sides(dataset)
+
+    def cut(batch: dict[str, list]) -> dict[str, list]:
+        return {side: [line and " ".join(segment(line).words) for line in batch[side]] for side in sides}
+
+    return dataset.map(cut, batched=True, keep_in_memory=True, load_from_cache_file=False, desc="Cutting into words")
 
 
 def _as_list(paths: Any) -> list:
@@ -411,6 +423,30 @@ def token_counts(dataset: Dataset, vocab_size: int) -> tuple[torch.Tensor, torch
         torch.from_numpy(np.bincount(_flat(dataset, name), minlength=vocab_size))
         for name in ("input_ids", "target_input_ids")
     )
+
+
+class Rows(Sequence[np.ndarray]):
+    """Lists of numbers in one array: of a hundred million tokens, a list of lists would take gigabytes.
+
+    Args:
+        values: of all rows. starts: of each row in them, and their number, (rows + 1,).
+    """
+
+    def __init__(self, values: np.ndarray, starts: np.ndarray):
+        self._values, self._starts = values, starts
+
+    def __len__(self) -> int:
+        return len(self._starts) - 1
+
+    def __getitem__(self, row):
+        return self._values[self._starts[row] : self._starts[row + 1]]
+
+
+def rows_of(dataset: Dataset, column: str) -> Rows:
+    """A column of lists of numbers."""
+    chunks = dataset.with_format("arrow").iter(10_000)
+    lengths = [np.asarray(chunk[column].combine_chunks().value_lengths()) for chunk in chunks]
+    return Rows(_flat(dataset, column), np.concatenate([[0], np.cumsum(np.concatenate(lengths), dtype=np.int64)]))
 
 
 def _flat(dataset: Dataset, column: str) -> np.ndarray:

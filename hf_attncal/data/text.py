@@ -1,9 +1,8 @@
 """Lines of text files, as they are: what cannot be what the caller thinks it is stops the program."""
 
-import gzip
-import lzma
-import zlib
 from pathlib import Path
+
+from .compressed import ERRORS, TOLD, looks_like, open_to_read
 
 
 def read_pairs(source: str | Path, target: str | Path) -> tuple[list[str], list[str]]:
@@ -22,7 +21,7 @@ def read_pairs(source: str | Path, target: str | Path) -> tuple[list[str], list[
 
 
 def read_lines(path: str | Path) -> list[str]:
-    """The lines of a UTF-8 text file, without line ends; `.gz` and `.xz` files are decompressed.
+    """The lines of a UTF-8 text file, without line ends; `.gz`, `.xz` and `.zst` files are decompressed.
 
     Only LF and CRLF end a line. Unicode separators such as U+2028 and the form feed do not: text that contains them
     would otherwise shift every later line against the other language.
@@ -34,12 +33,11 @@ def read_lines(path: str | Path) -> list[str]:
     path = Path(path)
     if not path.is_file() and not path.is_fifo():
         problem = "is a directory" if path.is_dir() else "is a device" if path.exists() else "does not exist"
-        raise ValueError(f"Text file `{path}` {problem}. Give the path of a plain, .gz or .xz text file.")
-    opener = {".gz": gzip.open, ".xz": lzma.open}.get(path.suffix, open)
+        raise ValueError(f"Text file `{path}` {problem}. Give the path of a text file, {TOLD}.")
     try:
-        with opener(path, "rb") as file:
+        with open_to_read(path) as file:
             data = file.read()
-    except (gzip.BadGzipFile, lzma.LZMAError, EOFError, zlib.error) as error:
+    except ERRORS as error:
         raise ValueError(
             f"Text file `{path}` cannot be decompressed ({error}). It is damaged or not a {path.suffix} file: "
             "fetch it again, or rename it if it is plain text."
@@ -50,6 +48,8 @@ def read_lines(path: str | Path) -> list[str]:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
+        if suffix := looks_like(data):
+            raise ValueError(f"Text file `{path}` looks like a {suffix} file. Give it a name that ends so.") from error
         raise ValueError(
             f"Text file `{path}` is not UTF-8: byte 0x{data[error.start]:02x} in line {line}. "
             "Convert it to UTF-8 first, for example with `iconv -f latin1 -t utf-8`."

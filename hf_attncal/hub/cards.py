@@ -63,10 +63,16 @@ _KINDS = {
     "discrete_translation": _Kind(_DISCRETE, "discrete-transformer", "translation"),
     "language": _Kind(_DISCRETE, "discrete-transformer", "text-generation"),
     "aligner": _Kind(
-        ("prediction", "alignment_threshold", "symmetrization", "lowercase"), "word-alignment", None, pairs=True
+        ("prediction", "alignment_threshold", "symmetrization", "lowercase", "tokenize"),
+        "word-alignment",
+        None,
+        pairs=True,
     ),
     "counting_aligner": _Kind(
-        ("entries", "alignment_threshold", "symmetrization", "lowercase"), "word-alignment", None, pairs=True
+        ("entries", "alignment_threshold", "symmetrization", "lowercase", "tokenize"),
+        "word-alignment",
+        None,
+        pairs=True,
     ),
 }
 

@@ -22,6 +22,7 @@ class HMMAlignConfig(PreTrainedConfig):
         alignment_threshold: link where the score is above it.
         symmetrization: how the two directions are merged unless asked otherwise.
         lowercase: text was lower-cased before it was tokenised, and is to be when aligned.
+        tokenize: raw text was cut into words (Unicode's word boundaries) first, and is to be when aligned.
 
     Raises:
         StrictDataclassClassValidationError, StrictDataclassFieldValidationError: a value is outside its range or of
@@ -41,6 +42,7 @@ class HMMAlignConfig(PreTrainedConfig):
     alignment_threshold: float | int = 0.5
     symmetrization: str = "harmonic"
     lowercase: bool = False
+    tokenize: bool = False
     pad_token_id: int | None = 0
 
     def validate_hmm_align(self):

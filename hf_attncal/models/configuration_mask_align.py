@@ -63,6 +63,7 @@ class MaskAlignConfig(PreTrainedConfig):
         alignment_threshold: tau: link where the score is above it (sec. 3.4).
         symmetrization: how the two directions are merged unless asked otherwise.
         lowercase: text was lower-cased before it was tokenised, and is to be when aligned.
+        tokenize: raw text was cut into words (Unicode's word boundaries) first, and is to be when aligned.
 
     Raises:
         StrictDataclassClassValidationError, StrictDataclassFieldValidationError: a value is outside its range or of
@@ -106,6 +107,7 @@ class MaskAlignConfig(PreTrainedConfig):
     alignment_threshold: float | int = 0.2
     symmetrization: str = "harmonic"
     lowercase: bool = False
+    tokenize: bool = False
     pad_token_id: int | None = 0
 
     def __post_init__(self, **kwargs):

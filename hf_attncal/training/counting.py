@@ -5,15 +5,20 @@ others (collapsed variational inference, CVB0: Asuncion et al. 2009, sec. 3.3).
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
+import numpy as np
 import torch
 from datasets import Dataset
 from torch import Tensor
+from torch.nn import functional as F
 
 from hf_attncal.data.batching import padded
+from hf_attncal.data.corpora import rows_of
 from hf_attncal.models.configuration_hmm_align import HMMAlignConfig
 from hf_attncal.models.functional_jumps import learned_jumps
 from hf_attncal.models.modeling_hmm_align import HMMAlignModel, unaligned_shares
@@ -25,6 +30,8 @@ ITERATIONS = (3, 6)
 # Least count that a trained model keeps: below it the prior says as much.
 _LEAST = 0.01
 _CELLS = 500_000
+_KEPT = 1 << 28
+_MERGED_AT_ONCE = 1 << 25
 _SAMPLE = 2000  # pairs that tell how long counting takes
 
 
@@ -48,52 +55,90 @@ class CountsConfig:
             raise ValueError(f"`counts.link_above` must be in [0, 1], got {self.link_above}.")
 
 
-@dataclass
 class _Batch:
-    """Pairs of similar length.
+    """Pairs of similar length, and their pairs of tokens.
 
     Args:
-        indices: which. source, target: tokens, (B, S) and (B, T). source_real, target_real: not padding.
-        places: of each pair of tokens in the table, (B, T, S) int32; the last one, which has no count, at padding.
-        shares: how much of each pair of tokens has been counted, (B, T, S) float16; None before the first time.
+        rows: tokens of each side of each pair. vocab_size: of both.
+
+    Attributes:
+        source, target: tokens, (B, S) and (B, T). source_real, target_real: not padding.
+        pairs: of tokens, source * V + target, ascending, each once, (N,).
+        places: of each pair of tokens of a sentence pair among them, (B, T, S) int32; N at padding.
     """
 
-    indices: list[int]
-    source: Tensor
-    target: Tensor
-    source_real: Tensor
-    target_real: Tensor
-    places: Tensor
-    shares: Tensor | None = None
+    def __init__(self, rows: Sequence[tuple[Sequence[int], Sequence[int]]], vocab_size: int):
+        (source, source_real), (target, target_real) = (padded(side, 0) for side in zip(*rows, strict=True))
+        self.source, self.target = source, target
+        self.source_real, self.target_real = source_real.bool(), target_real.bool()
+        cells = self.target_real.unsqueeze(2) & self.source_real.unsqueeze(1)
+        # Found without sorting: a table over the few tokens that the batch has.
+        sources, source = torch.unique(source, return_inverse=True)
+        targets, target = torch.unique(target, return_inverse=True)
+        keys = source.unsqueeze(1) * len(targets) + target.unsqueeze(2)
+        table = torch.zeros(len(sources) * len(targets), dtype=torch.int32)
+        table[keys[cells]] = 1
+        found = table.nonzero()[:, 0]
+        table[found] = torch.arange(len(found), dtype=torch.int32)
+        self.pairs = sources[found // len(targets)] * vocab_size + targets[found % len(targets)]
+        self.in_table: Tensor | None = None
+        self.places = table[keys].masked_fill_(~cells, len(found))
 
-    @property
-    def cells(self) -> Tensor:
-        return self.target_real.unsqueeze(2) & self.source_real.unsqueeze(1)
+
+class _Shares:
+    """How much of each cell of each batch has been counted, float16, in a file without a name: 2 bytes for each.
+
+    Args:
+        sizes: cells of each batch. folder: where the file is; None for that of temporary files.
+    """
+
+    def __init__(self, sizes: Sequence[int], folder: str | Path | None):
+        self._starts = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]) * 2
+        self._file = TemporaryFile(dir=folder)  # noqa: SIM115
+
+    def read(self, number: int, shape: tuple[int, ...]) -> Tensor:
+        shares = np.empty(shape, np.float16)
+        self._file.seek(self._starts[number])
+        self._file.readinto(shares)
+        return torch.from_numpy(shares)
+
+    def write(self, number: int, shares: Tensor) -> None:
+        self._file.seek(self._starts[number])
+        self._file.write(shares.contiguous().numpy())
 
 
 class CountLearner:
     """Expectation and maximisation over a tokenised text.
 
-    Memory: about 6 bytes for each pair of tokens of each sentence pair (7 kB for a pair of 25 words), and 12 for each
-    different one.
+    Memory: 16 bytes for each different pair of tokens, and the tokens themselves. Of each pair of tokens of each
+    sentence pair 2 bytes are on the disk, 1.3 kB for a pair of 25 words; up to `_KEPT` of them have 5 in memory, too,
+    which saves half of the time.
 
     Args:
         model: what learns; it must be fresh.
         sources, targets: tokens of each side of each pair, without special tokens; a pair with an empty side is
             passed over.
+        folder: where a file may be as long as the learner is there; None for that of temporary files.
     """
 
-    def __init__(self, model: HMMAlignModel, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]):
-        self.model = model
-        lengths = [*map(len, sources)], [*map(len, targets)]
-        made = [self._batch(indices, sources, targets) for indices in _batches(*lengths)]
-        if not made:
+    def __init__(
+        self,
+        model: HMMAlignModel,
+        sources: Sequence[Sequence[int]],
+        targets: Sequence[Sequence[int]],
+        folder: str | Path | None = None,
+    ):
+        self.model, self._sides = model, (sources, targets)
+        lengths = [np.fromiter(map(len, side), dtype=np.int64, count=len(side)) for side in self._sides]
+        self.batches = list(_batches(*lengths))
+        if not self.batches:
             raise ValueError("no sentence pair has tokens on both sides.")
-        self.pairs = torch.cat([pairs for _, pairs in made]).unique()
-        for batch, pairs in made:
-            places = torch.searchsorted(self.pairs, pairs).int()
-            batch.places = torch.where(batch.cells, places[batch.places.long()], len(self.pairs))
-        self.batches = [batch for batch, _ in made]
+        sizes = [len(rows) * lengths[0][rows].max() * lengths[1][rows].max() for rows in self.batches]
+        self._tokens = torch.tensor([sum(int(side[rows].sum()) for rows in self.batches) for side in lengths[::-1]])
+        self._shares, self._learned = _Shares(sizes, folder), False
+        self._kept = list(self._made()) if sum(sizes) <= _KEPT else None
+        self.pairs = _merged(batch.pairs for batch in self._read())
+        self.counts = torch.zeros(len(self.pairs))
 
     def run(self, iterations: tuple[int, int] = ITERATIONS, report: Callable[[int, Tensor], None] | None = None):
         """Learn, and leave the result in the model.
@@ -122,24 +167,27 @@ class CountLearner:
             damped: go half the way: all pairs move at once, and would swing from one side to the other.
         """
         model = self.model
-        counts = torch.zeros(len(self.pairs) + 1)
+        counts = torch.zeros(len(self.pairs))
         null = {"source": torch.zeros_like(model.source_counts), "target": torch.zeros_like(model.target_counts)}
         tables = [[torch.zeros_like(model.forward_jumps) for _ in range(2)] for _ in range(2)]
         likelihood = torch.zeros(2, dtype=torch.double)
-        for batch in self.batches:
-            own = None if batch.shares is None else batch.shares.float()
+        for number, batch in enumerate(self._read()):
+            places = self._places(batch)
+            known = F.pad(self.counts[places], (0, 1))  # nothing at padding
+            own = self._shares.read(number, batch.places.shape).float() if self._learned else None
             found = model.posteriors(
-                self.counts[batch.places.long()] if own is not None else torch.zeros(batch.places.shape),
-                batch.source, batch.target, batch.source_real, batch.target_real, own,
+                known[batch.places.long()], batch.source, batch.target, batch.source_real, batch.target_real, own,
                 None if jumps else 1.0, jumps,
             )  # fmt: skip
             forward, backward = found[0].weights, found[1].weights.mT
             shares = forward * backward if agree else (forward + backward) / 2
             if damped:
                 shares = (shares + own) / 2
-            batch.shares = shares.half()
-            shares = batch.shares.float()
-            counts.index_add_(0, batch.places.flatten().long(), shares.flatten())
+            shares = shares.half()
+            self._shares.write(number, shares)
+            shares = shares.float()
+            counted = torch.zeros(len(known)).index_add_(0, batch.places.flatten(), shares.flatten())
+            counts[places] += counted[:-1]
             for side, dim in (("source", 1), ("target", 2)):
                 ids, real = getattr(batch, side), getattr(batch, f"{side}_real")
                 null[side].index_add_(0, ids[real], unaligned_shares(shares, real, dim)[real])
@@ -148,64 +196,59 @@ class CountLearner:
                     totals[0] += direction.jumps
                     totals[1] += direction.chances
             likelihood += torch.tensor([float(direction.log_likelihood.sum()) for direction in found])
-        counts[-1] = 0
-        self.counts = counts
-        model.source_counts.zero_().index_add_(0, self.pairs // model.config.vocab_size, counts[:-1])
-        model.target_counts.zero_().index_add_(0, self.pairs % model.config.vocab_size, counts[:-1])
+        self.counts, self._learned = counts, True
+        model.source_counts.zero_().index_add_(0, self.pairs // model.config.vocab_size, counts)
+        model.target_counts.zero_().index_add_(0, self.pairs % model.config.vocab_size, counts)
         model.source_null_counts.copy_(null["source"])
         model.target_null_counts.copy_(null["target"])
         if jumps:
             for table, counted in zip((model.forward_jumps, model.backward_jumps), tables, strict=True):
                 table.copy_(learned_jumps(*counted))
-        tokens = [
-            sum(int(getattr(batch, f"{side}_real").sum()) for batch in self.batches) for side in ("target", "source")
-        ]
-        return likelihood / torch.tensor(tokens)
+        return likelihood / self._tokens
 
     def keep(self, least: float) -> None:
         """Give the model the counts that are at least so large."""
-        kept = self.counts[:-1] >= least
+        kept = self.counts >= least
         self.model.config.entries = int(kept.sum())
-        self.model.pairs, self.model.counts = self.pairs[kept], self.counts[:-1][kept]
+        self.model.pairs, self.model.counts = self.pairs[kept], self.counts[kept]
 
     def shares(self) -> Iterator[tuple[int, Tensor]]:
         """Each pair and the probability that two of its tokens are aligned in both directions, (T, S)."""
-        for batch in self.batches:
-            lengths = zip(batch.target_real.sum(dim=1).tolist(), batch.source_real.sum(dim=1).tolist(), strict=True)
-            for index, shares, (target, source) in zip(batch.indices, batch.shares, lengths, strict=True):
-                yield index, shares[:target, :source].float()
+        for number, rows in enumerate(self.batches):
+            sources, targets = ([len(side[row]) for row in rows] for side in self._sides)
+            shares = self._shares.read(number, (len(rows), max(targets), max(sources)))
+            for row, of_pair, target, source in zip(rows.tolist(), shares, targets, sources, strict=True):
+                yield row, of_pair[:target, :source].float()
 
-    def _batch(self, indices: list[int], sources, targets) -> tuple[_Batch, Tensor]:
-        """A batch with places among its own pairs of tokens, and these, ascending."""
-        (source, source_real), (target, target_real) = (
-            padded([side[index] for index in indices], 0) for side in (sources, targets)
-        )
-        batch = _Batch(indices, source, target, source_real.bool(), target_real.bool(), torch.empty(0))
-        # Found without sorting: a table over the few tokens that the batch has.
-        sources, source = torch.unique(source, return_inverse=True)
-        targets, target = torch.unique(target, return_inverse=True)
-        keys = source.unsqueeze(1) * len(targets) + target.unsqueeze(2)
-        table = torch.zeros(len(sources) * len(targets), dtype=torch.int32)
-        table[keys[batch.cells]] = 1
-        found = table.nonzero()[:, 0]
-        table[found] = torch.arange(len(found), dtype=torch.int32)
-        batch.places = table[keys]
-        return batch, sources[found // len(targets)] * self.model.config.vocab_size + targets[found % len(targets)]
+    def _read(self) -> Iterable[_Batch]:
+        return self._made() if self._kept is None else self._kept
+
+    def _places(self, batch: _Batch) -> Tensor:
+        """Where the pairs of tokens of a batch are in the table, (N,)."""
+        if batch.in_table is None:
+            batch.in_table = torch.searchsorted(self.pairs, batch.pairs, out_int32=True)
+        return batch.in_table
+
+    def _made(self) -> Iterator[_Batch]:
+        sources, targets = self._sides
+        for rows in self.batches:
+            yield _Batch([(sources[row], targets[row]) for row in rows], self.model.config.vocab_size)
 
 
 def learn_counts(
-    text: Dataset, settings: CountsConfig, **fields: Any
+    text: Dataset, settings: CountsConfig, folder: str | Path | None = None, **fields: Any
 ) -> tuple[HMMAlignModel, CountLearner, dict[str, Any]]:
     """The model of a tokenised text, what taught it, and how long that took and how it went.
 
     Args:
         text: columns "input_ids" and "target_input_ids".
         settings: of the section `counts`.
+        folder: see `CountLearner`.
         fields: of the model's configuration.
     """
     start = time.perf_counter()
     model = HMMAlignModel(HMMAlignConfig(**fields)).eval()
-    learner = CountLearner(model, text["input_ids"], text["target_input_ids"])
+    learner = CountLearner(model, rows_of(text, "input_ids"), rows_of(text, "target_input_ids"), folder)
     log: list[dict[str, Any]] = []
 
     def report(iteration: int, likelihood: Tensor) -> None:
@@ -218,7 +261,7 @@ def learn_counts(
 
 
 def counted_links(
-    text: Dataset, settings: CountsConfig, **fields: Any
+    text: Dataset, settings: CountsConfig, folder: str | Path | None = None, **fields: Any
 ) -> tuple[list[list[int]], HMMAlignModel, dict[str, Any]]:
     """Links between the tokens of each pair of a text by its own counts, and what `learn_counts` tells of them.
 
@@ -227,7 +270,7 @@ def counted_links(
     Returns:
         Source and target token of each link in turn, of each pair; the model; and how it went.
     """
-    model, learner, counted = learn_counts(text, settings, **fields)
+    model, learner, counted = learn_counts(text, settings, folder, **fields)
     links: list[list[int]] = [[]] * len(text)
     for index, shares in learner.shares():
         links[index] = (shares > settings.link_above).nonzero().flip(1).flatten().tolist()
@@ -238,23 +281,32 @@ def counting_seconds(text: Dataset, settings: CountsConfig, **fields: Any) -> fl
     """About how long counting over a text takes, from a sample of its pairs; `fields` as of `learn_counts`."""
     sample = text.select(range(0, len(text), -(-len(text) // _SAMPLE)))
     began = time.monotonic()
-    learner = CountLearner(HMMAlignModel(HMMAlignConfig(**fields)), sample["input_ids"], sample["target_input_ids"])
+    sides = (rows_of(sample, name) for name in ("input_ids", "target_input_ids"))
+    learner = CountLearner(HMMAlignModel(HMMAlignConfig(**fields)), *sides)
     learner.run((settings.without_jumps, settings.with_jumps))
     return (time.monotonic() - began) * len(text) / len(sample)
 
 
-def _batches(sources: list[int], targets: list[int]) -> Iterator[list[int]]:
+def _merged(found: Iterable[Tensor]) -> Tensor:
+    """All numbers that are in any of the tensors, each once, ascending."""
+    known, waiting, size = torch.empty(0, dtype=torch.long), [], 0
+    for tensor in found:
+        waiting.append(tensor)
+        size += len(tensor)
+        if size > max(_MERGED_AT_ONCE, len(known)):
+            known, waiting, size = torch.cat([known, *waiting]).unique(), [], 0
+    return torch.cat([known, *waiting]).unique()
+
+
+def _batches(sources: np.ndarray, targets: np.ndarray) -> Iterator[np.ndarray]:
     """Indices of pairs of similar length, of at most `_CELLS` pairs of tokens with padding."""
-    batch: list[int] = []
-    longest = 0, 0
-    for index in sorted(range(len(sources)), key=lambda index: (sources[index], targets[index])):
-        if not (sources[index] and targets[index]):
-            continue
-        wider = max(longest[0], sources[index]), max(longest[1], targets[index])
-        if batch and (len(batch) + 1) * wider[0] * wider[1] > _CELLS:
-            yield batch
-            batch, wider = [], (sources[index], targets[index])
-        batch.append(index)
-        longest = wider
-    if batch:
-        yield batch
+    order = np.lexsort((targets, sources))
+    order = order[(sources[order] > 0) & (targets[order] > 0)]
+    start, longest = 0, 0
+    for stop, (source, target) in enumerate(zip(sources[order].tolist(), targets[order].tolist(), strict=True)):
+        longest = max(longest, target)  # sources only get longer
+        if stop > start and (stop + 1 - start) * source * longest > _CELLS:
+            yield order[start:stop]
+            start, longest = stop, target
+    if len(order):
+        yield order[start:]

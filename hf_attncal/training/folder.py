@@ -214,13 +214,17 @@ def identity(config: Settings, args: TrainingArguments) -> dict[str, Any]:
             if names:
                 entry[key] = [hashes[name] for name in as_list(names)]
     for (section, key), named in config.starts().items():
-        if Path(named).is_dir():
-            files = sorted(file for pattern in _OF_A_MODEL for file in Path(named).glob(pattern))
-            plain[section][key] = _sha256(*files)
-        elif commit := _commit(named, plain[section].get("revision")):
-            plain[section][key] = f"{named}@{commit}"
+        plain[section][key] = revision_of(named, plain[section].get("revision"))
     plain["training"] = {key: value for key, value in args.to_dict().items() if not _FREE.match(key)}
     return json.loads(json.dumps({"processes": args.world_size, **plain}, default=str))
+
+
+def revision_of(name: str, revision: str | None = None) -> str:
+    """What a model, or a tokenizer, is: the SHA-256 of a folder, `name@commit` of the Hub; the name if unknown."""
+    if Path(name).is_dir():
+        return _sha256(*sorted(file for pattern in _OF_A_MODEL for file in Path(name).glob(pattern)))
+    commit = _commit(name, revision)
+    return f"{name}@{commit}" if commit else name
 
 
 def _commit(name: str, revision: str | None) -> str | None:

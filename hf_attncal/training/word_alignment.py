@@ -18,7 +18,7 @@ from hf_attncal.alignment.gold import TUNED, Gold, evaluating, score_aligner, tu
 from hf_attncal.alignment.quality import LEAST_SCORE, estimate_quality
 from hf_attncal.data.batching import TokenBatchSampler
 from hf_attncal.data.collators import AlignmentCollator
-from hf_attncal.data.corpora import token_counts, tokenize_for_alignment
+from hf_attncal.data.corpora import segmented, token_counts, tokenize_for_alignment
 from hf_attncal.families import FAMILIES, Family
 from hf_attncal.hub import Result
 from hf_attncal.metrics import records
@@ -36,7 +36,7 @@ from .guide import given_links, with_links
 from .planning import plan, plan_of_counts, settled
 from .presets import names_of, read_preset
 from .run import build_model, build_tokenizer, finish, hold_out, read_text, save_parts, start, train
-from .settings import NotNegative, Positive, Settings, TokenizerConfig, check, hints_of
+from .settings import DataConfig, NotNegative, Positive, Settings, TokenizerConfig, check, hints_of
 from .token_batches import TokenBatchTrainerMixin
 
 NAMED_VALUES = (
@@ -95,9 +95,26 @@ class AlignerTrainingArguments(TokenBatchArguments, TrainingArguments):
 
 
 @dataclass
+class AlignerDataConfig(DataConfig):
+    """Text of an aligner.
+
+    Args:
+        raw_text: the text is not tokenised: it is cut into words (`data.segmentation`) first. An aligner then does so
+            with what it aligns, too, and `gold` is links of the words that white space parts.
+    """
+
+    raw_text: bool = False
+
+    def load(self, split: str) -> Dataset:
+        text = super().load(split)
+        return segmented(text) if self.raw_text else text
+
+
+@dataclass
 class AlignerConfig(Settings):
     """All settings of one run; `model` holds `size` (of `SIZES`) and fields of the model's configuration."""
 
+    data: AlignerDataConfig = field(default_factory=AlignerDataConfig)
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
     counts: CountsConfig = field(default_factory=CountsConfig)
     model: dict[str, Any] = field(default_factory=dict)
@@ -145,6 +162,11 @@ class AlignerConfig(Settings):
                     f"`{key}` is for a network, got {value!r}: counts (`model.size: hmm`) begin with nothing but "
                     "text, and read it as often as the section `counts` says. Leave it out, or choose another size."
                 )
+        if self.data.raw_text and (self.data.train or {}).get("guide"):
+            raise ValueError(
+                "`data.train.guide` has links of the words of tokenised text, and `data.raw_text` is true: give the "
+                "text as it was linked, without `raw_text` (--tokenize), or leave `guide` out."
+            )
         if self.data.test and not self.data.test.get("gold"):
             raise ValueError(f"`data.test` must name `gold`, the links to measure AER with, got {self.data.test}.")
 
@@ -301,7 +323,7 @@ def train_aligner(
                 texts["train"], counted = _guided(config, run, texts["train"], tokenizer)
 
         def build(config: AlignerConfig, args: AlignerTrainingArguments) -> AlignerTrainer:
-            section = config.model | {"lowercase": config.data.lowercase}  # also of one that goes on from another
+            section = config.model | _of_words(config)  # also of one that goes on from another
             model = build_model(config.family.model_class, section, _of_text(config, tokenizer))
             if not config.model.get("init_from"):
                 model.set_token_counts(*token_counts(texts["train"], len(tokenizer)))
@@ -381,7 +403,7 @@ def _count(config: AlignerConfig, run: Run, text: Dataset, tokenizer, reports, g
     for name, report in reports.items():
         print(f"{name}: {report}")
     given = {name: config.model[name] for name in hints_of(HMMAlignConfig).keys() & config.model.keys()}
-    model, _, counted = learn_counts(text, config.counts, **given | _of_text(config, tokenizer))
+    model, _, counted = learn_counts(text, config.counts, run.args.output_dir, **given | _of_text(config, tokenizer))
     results = {
         **records.record(config.published(), config.data.files(), processes=run.args.world_size),
         "sentence_pairs": {name: asdict(report) for name, report in reports.items()},
@@ -406,7 +428,7 @@ def _guided(config: AlignerConfig, run: Run, text: Dataset, tokenizer) -> tuple[
     """
 
     def learned() -> tuple[list[list[int]], dict[str, Any]]:
-        links, model, counted = counted_links(text, config.counts, **_of_text(config, tokenizer))
+        links, model, counted = counted_links(text, config.counts, run.args.output_dir, **_of_text(config, tokenizer))
         fill(Path(run.args.output_dir), lambda staged: _save(staged / "hmm", counted, model, tokenizer))
         return links, {"counts": counted}
 
@@ -417,7 +439,12 @@ def _guided(config: AlignerConfig, run: Run, text: Dataset, tokenizer) -> tuple[
 def _of_text(config: AlignerConfig, tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
     """The fields of a configuration that belong to the text and its tokenizer."""
     special = {name: getattr(tokenizer, name) for name in ("pad_token_id", "bos_token_id", "eos_token_id")}
-    return {"vocab_size": len(tokenizer), "lowercase": config.data.lowercase, **special}
+    return {"vocab_size": len(tokenizer), **_of_words(config), **special}
+
+
+def _of_words(config: AlignerConfig) -> dict[str, bool]:
+    """What becomes of text before it is tokenised."""
+    return {"lowercase": config.data.lowercase, "tokenize": config.data.raw_text}
 
 
 def _save(folder: Path, results: dict[str, Any], *parts) -> None:

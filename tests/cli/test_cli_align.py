@@ -615,6 +615,7 @@ class NumberedAligner:
 
 def stream_options(**changed) -> SimpleNamespace:
     defaults = {"threshold": None, "symmetrize": None, "batch_size": 2, "batch_tokens": 100, "progress": False}
+    defaults |= {"tokenize": None, "offsets": False}
     return SimpleNamespace(**defaults | {"format": "pharaoh", "scores": False, "null": False} | changed)
 
 

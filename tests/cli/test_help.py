@@ -54,7 +54,7 @@ def test_every_option_has_a_help_text_and_says_what_happens_without_it(command):
 
 @every_command
 def test_values_have_the_same_names_everywhere(command):
-    names = {"FILE", "FOLDER", "MODEL", "NAME", "TEXT", "N", "X", "BYTES", "TAU", "H,H", "GOLD", "HYP", "SHELL"}
+    names = {"FILE", "FOLDER", "MODEL", "NAME", "TEXT", "N", "X", "BYTES", "TAU", "H,H", "I/N", "GOLD", "HYP", "SHELL"}
     for action in command._actions:
         if action.nargs == 0 or action.choices is not None:
             continue

@@ -241,6 +241,29 @@ def test_speed_of_the_aligner(tables, results):
     assert lines[-1] == f"Peak memory of `attncal align run` (small; {where}): {peaks}."
 
 
+def test_cost_of_a_corpus(tables, results):
+    (results / "corpus").mkdir()
+    parts = [{"memory_bytes": size, "killed": size == 6e8} for size in (5e8, 6e8)]
+    result = {"config": {"parts": 20}, "lines": 1000, "parts": parts, "memory_bytes": 6e8}
+    result |= {"pairs_per_core_second": 1500.4, "core_hours_per_100m": 18.51}
+    (results / "corpus" / "counts.json").write_text(json.dumps(result))
+    chain = {"eflomal": {"lines": 500, "core_hours_per_100m": 100.0}}
+    (results / "corpus" / "eflomal_chunk.json").write_text(json.dumps(chain))
+    assert tables.corpus().splitlines()[2:] == [
+        "| hmm | 1,000 | 2 of 20 (1) | 1500 | 18.5 | 500 to 600 |",
+        "| hmm, a smaller corpus | not run | not run | not run | not run | not run |",
+        "| eflomal with priors | not run | not run | not run | not run | not run |",
+        "| eflomal with priors, large chunks | 500 | - | 278 | 100.0 | - |",
+    ]
+    figures = {figure["name"]: figure["value"] for figure in tables.collect() if "/scale/" in figure["name"]}
+    assert figures == {
+        "aligner/scale/memory_bytes": 6e8,
+        "aligner/scale/core_hours_per_100m": 18.51,
+        "aligner/scale/pairs_per_core_second": 1500.4,
+        "aligner/scale/eflomal/core_hours_per_100m": 100.0,
+    }
+
+
 def test_error_rates_of_aligners(tables, results):
     test = {"aer": 0.0812, "interval": [0.07, 0.095], "precision": 0.93, "recall": 0.9}
     systems = {

@@ -1,0 +1,332 @@
+"""`--shard i/n`: one part of a corpus, for job arrays that run in any order, at once, and again after a kill.
+
+Parts are ranges of lines that follow each other and begin where a window begins (`read_windows`), so that the same
+lines are in the same batches as in one run: rounding depends on them. What the job is (inputs, settings, model) is
+written once; a part of other inputs or settings is refused.
+"""
+
+import argparse
+import codecs
+import hashlib
+import json
+import os
+import re
+import time
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any, BinaryIO
+
+from .common import CommandError
+from .messages import LOG
+from .streams import check_output, open_file, output_file
+
+_PLACE = "{}"  # of the number of the part in a pattern
+_MOST_PARTS = 99_999
+_PIECE = 1 << 20
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Part `number`, from 1, of `total`."""
+
+    number: int
+    total: int
+
+    @classmethod
+    def parse(cls, text: str) -> "Shard":
+        """The type of an argument `i/n`."""
+        found = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", text)
+        if not found or not 1 <= int(found[1]) <= int(found[2]) <= _MOST_PARTS:
+            raise argparse.ArgumentTypeError(
+                f"must be i/n, part i of n, with i from 1 to n and n up to {_MOST_PARTS}, got {text[:30]}"
+            )
+        return cls(int(found[1]), int(found[2]))
+
+    def lines(self, lines: int, window: int) -> range:
+        """Which lines of so many, from 0: whole windows, but for the last."""
+        windows = -(-lines // window)
+        first, last = (windows * number // self.total for number in (self.number - 1, self.number))
+        return range(min(first * window, lines), min(last * window, lines))
+
+
+@dataclass
+class Part:
+    """A part that is to be made.
+
+    Args:
+        path: of its file. manifest: of the line about it, which is written last.
+        lines: which, from 0.
+        starts: the byte that the first of them begins with, by input; None for a compressed one.
+        about: what the line says of it before it is made.
+    """
+
+    path: str
+    manifest: str
+    lines: range
+    starts: Mapping[str, int | None]
+    about: dict[str, Any]
+    began: float = field(default_factory=time.monotonic)
+
+    @contextmanager
+    def open(self, path: str) -> Iterator["_Lines"]:
+        """Its lines of one input."""
+        with open_file(path, "rb") as file:
+            start = self.starts[path]
+            if start is None:
+                deque(islice(file, self.lines.start), maxlen=0)
+            else:
+                file.seek(start)
+            yield _Lines(file, len(self.lines))
+
+    @contextmanager
+    def output(self, counts: "Counts") -> Iterator["_Hashed"]:
+        """Its file (see `output_file`); in the end, the line about it, of what `counts` then says."""
+        with suppress(FileNotFoundError):
+            os.unlink(self.manifest)
+        with output_file(self.path) as file:
+            hashed = _Hashed(file)
+            yield hashed
+        self.about |= {
+            "lines": counts.lines,
+            "links": counts.links,
+            "seconds": round(time.monotonic() - self.began, 3),
+        }
+        self.about |= {"bytes": os.path.getsize(self.path), "sha256": hashed.hash.hexdigest()}
+        _write(self.manifest, self.about)
+
+
+@dataclass
+class Counts:
+    """What was written."""
+
+    lines: int = 0
+    links: int = 0
+
+
+def part_of(shard: Shard, output: str, inputs: Sequence[str], window: int, settings: Mapping[str, Any]) -> Part | None:
+    """The part that is to be made, or None where it is there.
+
+    Args:
+        shard: which.
+        output: a folder, or the name of a file with `{}` in it.
+        inputs: files with as many lines.
+        window: lines that are worked on together.
+        settings: all else that the output depends on.
+
+    Raises:
+        CommandError: inputs that cannot be read, have not as many lines, or have changed; other settings.
+    """
+    job = _job(_named(output, f"of-{shard.total:05}") + ".json", shard, inputs, window, settings)
+    path = _named(output, f"{shard.number:05}-of-{shard.total:05}")
+    manifest = f"{path}.json"
+    check_output(path, inputs)
+    lines = shard.lines(job["lines"], window)
+    about = {"part": shard.number, "of": shard.total, "file": os.path.basename(path), "first_line": lines.start + 1}
+    about |= {"job": hashlib.sha256(json.dumps(_fixed(job)).encode()).hexdigest()}
+    about |= {name: settings[name] for name in ("hf_attncal", "model")}
+    with suppress(OSError, ValueError, KeyError):
+        with open(manifest, encoding="utf-8") as file:
+            before = json.load(file)
+        if before["job"] == about["job"] and before["bytes"] == os.path.getsize(path):
+            LOG.warning("%s is complete, and skipped", path)
+            return None
+    starts = {
+        path: found["starts"] and found["starts"][shard.number - 1]
+        for path, found in zip(inputs, job["inputs"], strict=True)
+    }
+    return Part(path, manifest, lines, starts, about)
+
+
+def check_parts(output: str | None, inputs: Sequence[str]) -> None:
+    """Refuse what --shard cannot be used with, before anything is read; makes the folder of the parts.
+
+    Raises:
+        CommandError: why.
+        ModuleNotFoundError: parts are to be .zst files, without the extra.
+    """
+    from hf_attncal.data.compressed import check_suffix
+
+    if output is None:
+        raise CommandError(
+            "--shard needs --output: a folder, or the name of a file with {} for the number of the part."
+        )
+    if not inputs or not all(map(os.path.isfile, inputs)):
+        raise CommandError(
+            "--shard needs files to read (--source and --target, or --input): the parts of a pipe cannot be told."
+        )
+    if _PLACE not in output and os.path.lexists(output) and not os.path.isdir(output):
+        raise CommandError(
+            f"--output {output} is a file: with --shard it is a folder, or a file name with {{}} for the number."
+        )
+    if _PLACE in os.path.dirname(output):
+        raise CommandError(f"--output {output} has {{}} in the name of a folder: it must be in that of the file.")
+    check_suffix(output)
+    folder = os.path.dirname(output) or "." if _PLACE in output else output
+    try:
+        os.makedirs(folder, exist_ok=True)
+    except OSError as error:
+        raise CommandError(f"--output: {folder} cannot be made a folder: {error.strerror}.") from error
+
+
+def _named(output: str, what: str) -> str:
+    return output.replace(_PLACE, what) if _PLACE in output else os.path.join(output, f"{what}.links")
+
+
+# ---- the job ----
+
+
+def _job(path: str, shard: Shard, inputs: Sequence[str], window: int, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """What the job is: as the first part has written it, once that is known to be the same."""
+    known = _read(path)
+    settings = json.loads(json.dumps({**settings, "window": window}))
+    if known is not None:
+        for name in known["settings"] | settings:
+            was, now = known["settings"].get(name), settings.get(name)
+            if was != now:
+                raise CommandError(
+                    f"{path}: other parts were made with {name} {was}, this one has {now}. Give the same, or another "
+                    "--output."
+                )
+    files = [_input(name, shard, window, before) for name, before in _with_known(inputs, known)]
+    for name, before, found in zip(inputs, known["inputs"] if known else files, files, strict=True):
+        if before["sha256"] != found["sha256"]:
+            raise CommandError(
+                f"{name} is not what other parts were made of: its SHA-256 is {found['sha256'][:16]}..., that in "
+                f"{path} is {before['sha256'][:16]}.... Put the file back, or give another --output."
+            )
+        if found["lines"] != files[0]["lines"]:
+            raise CommandError(
+                f"{inputs[0]} has {files[0]['lines']} lines and {name} has {found['lines']}, they must have the same "
+                "number."
+            )
+    job = {"lines": files[0]["lines"], "settings": settings, "inputs": files}
+    if known is None and not _write(path, job, new=True):
+        return _job(path, shard, inputs, window, settings)  # another part was faster
+    return job
+
+
+def _with_known(inputs: Sequence[str], known: dict[str, Any] | None) -> Iterator[tuple[str, dict[str, Any] | None]]:
+    if known is not None and len(known["inputs"]) != len(inputs):
+        raise CommandError("other parts were made of --input, or of --source and --target: give the same.")
+    yield from zip(inputs, known["inputs"] if known else [None] * len(inputs), strict=True)
+
+
+def _fixed(job: dict[str, Any]) -> dict[str, Any]:
+    """What of a job has to stay: not where the inputs lie."""
+    return {"settings": job["settings"], "inputs": [found["sha256"] for found in job["inputs"]]}
+
+
+def _input(path: str, shard: Shard, window: int, known: dict[str, Any] | None) -> dict[str, Any]:
+    """A file: its lines, the SHA-256 of its text, where parts start; read through unless it is known and unchanged."""
+    from hf_attncal.data.compressed import ERRORS
+
+    try:
+        now = os.stat(path)
+        state = {"path": os.path.realpath(path), "bytes": now.st_size, "modified": now.st_mtime_ns}
+        if known is not None and all(known[name] == value for name, value in state.items()):
+            return known
+        LOG.info("counting the lines of %s", path)
+        text = hashlib.sha256()
+        newlines, before, last = 0, [0], b""  # newlines before each piece
+        with open_file(path, "rb") as file:
+            while piece := file.read(_PIECE):
+                text.update(piece)
+                newlines += piece.count(b"\n")
+                before.append(newlines)
+                last = piece
+    except (OSError, *ERRORS) as error:
+        raise CommandError(f"{path} cannot be read: {error}. It is damaged, or not what its name says.") from error
+    lines = newlines + (last[-1:] not in (b"", b"\n") and (newlines, last) != (0, codecs.BOM_UTF8))
+    starts = None
+    if _is_plain(path):
+        firsts = [Shard(number, shard.total).lines(lines, window).start for number in range(1, shard.total + 1)]
+        with open(path, "rb") as file:
+            starts = [_start(file, first, before, now.st_size) for first in firsts]
+    return {**state, "lines": lines, "sha256": text.hexdigest(), "starts": starts}
+
+
+def _is_plain(path: str) -> bool:
+    from hf_attncal.data.compressed import suffix_of
+
+    return suffix_of(path) is None
+
+
+def _start(file: BinaryIO, line: int, before: Sequence[int], size: int) -> int:
+    """The byte that a line begins with, which so many newlines are before."""
+    if line == 0:
+        return 0
+    piece = bisect_left(before, line) - 1
+    if piece == len(before) - 1:
+        return size  # behind a last line without end
+    file.seek(piece * _PIECE)
+    data, place = file.read(_PIECE), -1
+    for _ in range(line - before[piece]):
+        place = data.index(b"\n", place + 1)
+    return piece * _PIECE + place + 1
+
+
+# ---- files ----
+
+
+class _Lines:
+    """So many lines of a file, for `read_windows`."""
+
+    def __init__(self, file: BinaryIO, lines: int):
+        self._file, self._left = file, lines
+
+    def readline(self, most: int) -> bytes:
+        if not self._left:
+            return b""
+        data = self._file.readline(most)
+        self._left -= data.endswith(b"\n")
+        return data
+
+
+class _Hashed:
+    """A file, and the SHA-256 of what is written to it."""
+
+    def __init__(self, file: BinaryIO):
+        self._file, self.hash = file, hashlib.sha256()
+
+    def write(self, data: bytes) -> int:
+        self.hash.update(data)
+        return self._file.write(data)
+
+    def flush(self) -> None:
+        self._file.flush()
+
+
+def _read(path: str) -> dict[str, Any] | None:
+    try:
+        with open(path, encoding="utf-8") as file:
+            return json.load(file)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise CommandError(f"{path} cannot be read: {error}. Remove it, or give another --output.") from error
+
+
+def _write(path: str, values: Mapping[str, Any], new: bool = False) -> bool:
+    """Write a line of JSON, whole or not at all; with `new`, only where there is no such file (else False)."""
+    partial = f"{path}.{os.uname().nodename}.{os.getpid()}.partial"
+    try:
+        with open(partial, "w", encoding="utf-8") as file:
+            file.write(json.dumps(values) + "\n")
+        if new:
+            with suppress(PermissionError, NotImplementedError):  # a file system without links
+                try:
+                    os.link(partial, path)
+                except FileExistsError:
+                    return False
+                return True
+        os.replace(partial, path)
+        return True
+    except OSError as error:
+        raise CommandError(f"{path} cannot be written: {error.strerror or error}.") from error
+    finally:
+        with suppress(FileNotFoundError):
+            os.unlink(partial)
