@@ -208,7 +208,43 @@ def aligner() -> Iterator[dict]:
     yield from encoder_states()
     yield from robustness()
     yield from scale()
+    yield from uses()
     yield from guided_heads()
+
+
+def uses() -> Iterator[dict]:
+    """Probabilities of links, labels carried over links, a threshold on the score of a pair; in percent."""
+    for file, result in read_all("probabilities/*").items():
+        pair = result["config"]["pair"]
+        for setting in dict.fromkeys(name.partition("_seed")[0] for name in result["systems"]):
+            systems = {name: one for name, one in result["systems"].items() if name.partition("_seed")[0] == setting}
+            seeds = [int(name.partition("_seed")[2]) for name in systems if "_seed" in name]
+            for when, measure in (("after", "ece"), ("before", "ece_before")):
+                places = {at(file, "systems", name, "test", when, "ece"): name for name in systems}
+                scored = {place: systems[name]["test"][when] for place, name in places.items()}
+                areas = [f"aligner/probabilities/{pair}/{setting}"]
+                areas += ["aligner/probabilities"] * ((pair, setting) == ("wpt03-enfr", DEFAULT_SIZE))
+                for area in areas:
+                    yield percentage(f"{area}/{measure}", scored, "ece", seeds=seeds)
+    carried = read("projection")
+    for what, area in (("tags", ""), ("spans", "/spans"), ("markup", "/markup")) if carried else ():
+        for links, suffix in (("aligner", ""), ("exact_links", "/exact_links")):
+            scored = {
+                at("projection", "seeds", seed, links, what, "accuracy"): one[links][what] | {"interval": None}
+                for seed, one in carried["seeds"].items()
+            }
+            name = f"aligner/projection{area}{suffix}/accuracy"
+            yield percentage(name, scored, "accuracy", seeds=carried["config"]["seeds"])
+    for file, result in read_all("noisy_pairs/*").items():
+        for system, runs in result["systems"].items():
+            area = f"aligner/noisy_pairs/{result['config']['pair']}/{system.partition('_seed')[0]}"
+            for measure in ("recall", "precision", "good_lost"):
+                places = [(seed, "rules", "lost_5", measure) for seed in runs]
+                shares = [100 * _follow(runs, keys) for keys in places]
+                source = [at(file, "systems", system, *keys) for keys in places]
+                spread = {"half_range": (max(shares) - min(shares)) / 2}
+                seeds = [int(seed) for seed in runs]
+                yield entry(f"{area}/{measure}", statistics.fmean(shares), "%", source, spread=spread, seeds=seeds)
 
 
 def guided_heads() -> Iterator[dict]:

@@ -36,6 +36,7 @@ from tables_discrete import DISCRETE
 from tables_encoders import ENCODER_TABLES
 from tables_guided import GUIDED_TABLES, place
 from tables_recurrent import RECURRENT_TABLES
+from tables_uses import USES_TABLES
 
 from hf_attncal.metrics import records
 
@@ -538,6 +539,7 @@ TABLES: dict[str, Callable[[], str]] = {
     **CONVERGED_TABLES,
     **ENCODER_TABLES,
     **ANALYSIS_TABLES,
+    **USES_TABLES,
     **GUIDED_TABLES,
     "adapters": lambda: adapters("adapters/multi30k"),
     "adapters-wpt03": lambda: adapters("adapters/wpt03", ("probe", "fixed", "gated", "leaky", "lora")),

@@ -13,6 +13,7 @@ from .encoder import EncoderStates
 from .generated import GeneratedAlignment, align_generated
 from .links import argmax_links
 from .merging import WordAlignment
+from .probabilities import LinkProbabilities
 from .selection import select_attention, select_states, select_states_by_agreement
 from .seq2seq import Seq2SeqAttention, seq2seq_weights
 from .sources import Weights, WeightSource
@@ -26,6 +27,7 @@ __all__ = [
     "EncoderStates",
     "GeneratedAlignment",
     "GoldAlignment",
+    "LinkProbabilities",
     "Seq2SeqAttention",
     "WeightSource",
     "Weights",

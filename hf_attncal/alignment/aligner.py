@@ -16,6 +16,7 @@ from hf_attncal.inference.loading import load_config
 from .encoder import STATES, EncoderSource, EncoderStates, changed
 from .mask_align import MaskAlignSource
 from .merging import Pair, WordAlignment, merge, of_raw_words, unaligned
+from .probabilities import LinkProbabilities, saved_probabilities
 from .seq2seq import Seq2SeqSource
 from .sources import ReadingSettings, WeightSource
 from .symmetrization import SYMMETRIZATIONS
@@ -36,17 +37,26 @@ class WordAligner:
         settings: what to read: `Seq2SeqAttention` for the cross-attention of an encoder-decoder, `EncoderStates` for
             the states of its encoder or of an encoder alone; None for the attention, where there is one, and the
             default of either.
+        probabilities: what makes scores probabilities; None: they are as the model has them.
 
     Attributes:
         source: reads the model; another `WeightSource` may be put in its place.
+        probabilities: as given; None may be put in its place.
 
     Raises:
         ValueError: a slow tokenizer with Mask-Align, `settings` with Mask-Align, a recurrent model without attention,
             languages that the tokenizer of an encoder wants, or a model of another kind.
     """
 
-    def __init__(self, model, tokenizer, settings: ReadingSettings | None = None):
+    def __init__(
+        self,
+        model,
+        tokenizer,
+        settings: ReadingSettings | None = None,
+        probabilities: LinkProbabilities | None = None,
+    ):
         self.source = source_of(model.config, "The model", settings)(model.eval(), tokenizer, settings)
+        self.probabilities = probabilities
 
     def __repr__(self) -> str:
         shown = {
@@ -54,6 +64,7 @@ class WordAligner:
             "symmetrize": self.source.symmetrization,
             "threshold": self.source.threshold,
             "settings": self.settings,
+            "calibrated": self.probabilities is not None or None,
             "device": str(self.model.device),
         }
         settings = (f"{name}={value!r}" for name, value in shown.items() if value is not None)
@@ -70,7 +81,7 @@ class WordAligner:
         revision: str | None = None,
         settings: ReadingSettings | None = None,
     ) -> "WordAligner":
-        """Load a checkpoint with its tokenizer.
+        """Load a checkpoint with its tokenizer, and what `attncal align calibrate` saved with it.
 
         Args:
             name: folder or Hub name of a word aligner, of any encoder-decoder (Marian, BART, ours, ...) or an adapter
@@ -89,7 +100,7 @@ class WordAligner:
         source = source_of(load_config(name, **options), name)
         model, tokenizer, saved = source.load(name, dtype=dtype, **options)
         device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-        return cls(model.to(device), tokenizer, settings or saved)
+        return cls(model.to(device), tokenizer, settings or saved, saved_probabilities(name, revision))
 
     @property
     def model(self):
@@ -129,11 +140,18 @@ class WordAligner:
         else:
             self.source.choose(**changes)
 
-    def check(self, *, threshold: float | None = None, symmetrize: str | None = None, null: bool = False) -> None:
+    def check(
+        self,
+        *,
+        threshold: float | None = None,
+        symmetrize: str | None = None,
+        least_probability: float | None = None,
+        null: bool = False,
+    ) -> None:
         """Refuse options that are out of range or do not suit the model, before anything is aligned.
 
         Args:
-            threshold, symmetrize: see `align`.
+            threshold, symmetrize, least_probability: see `align`.
             null: NULL probabilities are needed.
 
         Raises:
@@ -144,6 +162,17 @@ class WordAligner:
         if symmetrize is not None and symmetrize not in SYMMETRIZATIONS:
             raise ValueError(f"`symmetrize` must be one of {SYMMETRIZATIONS}, got {symmetrize!r}.")
         self.source.check(symmetrize, null)
+        if self.probabilities is not None:
+            settings = None if self.settings is None else self.settings.to_dict()
+            self.probabilities.check(symmetrize or self.source.symmetrization, settings)
+        if least_probability is not None:
+            if not 0 <= least_probability <= 1:
+                raise ValueError(f"`least_probability` must be from 0 to 1, got {least_probability}.")
+            if self.probabilities is None:
+                raise ValueError(
+                    "`least_probability` needs scores that are probabilities, and the model's are not: calibrate it "
+                    "on annotated pairs (`attncal align calibrate`)."
+                )
 
     @torch.no_grad()
     def align(
@@ -152,6 +181,7 @@ class WordAligner:
         *,
         threshold: float | None = None,
         symmetrize: str | None = None,
+        least_probability: float | None = None,
         batch_size: int = 256,
         batch_tokens: int = 4096,
         tokenize: bool | None = None,
@@ -167,8 +197,11 @@ class WordAligner:
 
         Args:
             pairs: (source, target), each a text or a list of words.
-            threshold: a link must score above this; None for the model's own, or the best word of an encoder-decoder.
+            threshold: a link must score above this, as the model has scores, calibrated or not; None for the model's
+                own, or the best word of an encoder-decoder.
             symmetrize: one of `SYMMETRIZATIONS`; None for the model's own. An encoder-decoder only has "forward".
+            least_probability: of the links that these two give, leave out those that are less likely to be right; None
+                for none. Needs `probabilities`.
             batch_size: most pairs (or windows) in a batch.
             batch_tokens: most tokens in a batch, both sides and padding included; a pair over it goes alone. An
                 encoder-decoder goes by `batch_size` only.
@@ -183,7 +216,7 @@ class WordAligner:
         for name, value in (("batch_size", batch_size), ("batch_tokens", batch_tokens)):
             if value < 1:
                 raise ValueError(f"`{name}` must be >= 1, got {value}.")
-        self.check(threshold=threshold, symmetrize=symmetrize)
+        self.check(threshold=threshold, symmetrize=symmetrize, least_probability=least_probability)
         method = symmetrize or self.source.symmetrization
         threshold = self.source.threshold if threshold is None else threshold
         pairs = list(pairs)
@@ -203,6 +236,8 @@ class WordAligner:
             result or unaligned(pair, self.source.has_null, method, threshold)
             for result, pair in zip(results, words, strict=True)
         ]
+        if self.probabilities is not None:
+            found = [self.probabilities.applied(result, least_probability) for result in found]
         if spans:
             sides = [(source.spans, target.spans) for source, target in segments]
             return [replace(one, source_spans=s, target_spans=t) for one, (s, t) in zip(found, sides, strict=True)]

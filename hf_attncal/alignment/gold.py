@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Collection, Iterable, Iterator, Sequence, Sized
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,16 +11,20 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from hf_attncal.data.corpora import load_parallel, lowercased
 from hf_attncal.data.pharaoh import GoldAlignment, Link, check_index_base, displacement_warning, parse_alignments
-from hf_attncal.data.text import read_lines
+from hf_attncal.data.text import read_lines, read_pairs
 from hf_attncal.metrics.aer import AlignmentScore, alignment_error_rate
+from hf_attncal.metrics.probabilities import BINS, ProbabilityScore, probability_score
 
 from .aligner import WordAligner
+from .probabilities import LinkProbabilities, Platt
 
 # What is tried on dev gold where no symmetrisation is asked for.
 TUNED = ("harmonic", "intersection", "grow-diag", "grow-diag-final-and")
 THRESHOLDS = tuple(round(0.05 * step, 2) for step in range(1, 20))
+# Probabilities are learned from all links above it, so that they hold where a user lowers the threshold.
+_LEAST_THRESHOLD = THRESHOLDS[0]
+_FOLDS = 10
 
 
 @dataclass(frozen=True)
@@ -36,8 +41,20 @@ class Gold:
         Warns:
             UserWarning: indices that are probably displaced (`displaced_pairs`).
         """
+        from hf_attncal.data.corpora import load_parallel, lowercased  # `datasets`, for those who train
+
         text = lowercased(load_parallel(corpus)) if lowercase else load_parallel(corpus)
         pairs = list(zip(text["source"], text["target"], strict=True))
+        return cls(pairs, gold_links(gold, pairs))
+
+    @classmethod
+    def read(cls, source: str | Path, target: str | Path, gold: str | Path) -> "Gold":
+        """The same of three files.
+
+        Raises:
+            ValueError: see `read_pairs` and `gold_links`.
+        """
+        pairs = list(zip(*read_pairs(source, target), strict=True))
         return cls(pairs, gold_links(gold, pairs))
 
 
@@ -124,6 +141,100 @@ def tune_links(
                 ]
                 scores.append((name, tau, _score(gold, links, name)))
     return min(scores, key=lambda entry: entry[2].aer)
+
+
+# ---- probabilities ----
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What makes scores of links probabilities, and what that is good for.
+
+    Args:
+        probabilities: what was learned.
+        before: how good the scores are as probabilities, of the links by the aligner's own rule.
+        after: the same of the probabilities, cross-validated: those of a pair were learned from other pairs.
+    """
+
+    probabilities: LinkProbabilities
+    before: ProbabilityScore
+    after: ProbabilityScore
+
+    @property
+    def measured_on(self) -> str:
+        """The same, in words."""
+        return f"the {self.probabilities.pairs} annotated pairs that they were learned from, cross-validated"
+
+
+def calibrate(aligner: WordAligner, gold: Gold, bins: int = BINS, bootstrap: int = 0) -> Calibration:
+    """Learn from annotated pairs how likely links are to be right, by their scores; the aligner stays as it is.
+
+    A link is right if it is in P, among the sure and the possible ones: what precision counts.
+
+    Args:
+        aligner: of any kind; an encoder-decoder has one symmetrisation, others have all of `SYMMETRIZATIONS`.
+        gold: annotated pairs. Use other pairs than those that are reported on.
+        bins, bootstrap: see `probability_score`.
+
+    Raises:
+        ValueError: too little to learn from: fewer than two pairs, no link, or links that are all right or all wrong;
+            or scores that are no higher where links are right.
+    """
+    if len(gold.pairs) < 2:
+        raise ValueError(f"Link probabilities need two annotated pairs or more, got {len(gold.pairs)}.")
+    raw, source = copy(aligner), aligner.source
+    raw.probabilities = None
+    own = scored_links(raw, gold)
+    threshold = None if source.threshold is None else min(source.threshold, _LEAST_THRESHOLD)
+    rules = {}
+    for method in source.symmetrizations:
+        said, right = scored_links(raw, gold, threshold, method)
+        if method == source.symmetrization:
+            _check_learnable(right if any(own[1]) else [])
+            folds = [Platt.fit(*map(_flat, _others(said, right, fold))) for fold in range(_FOLDS)]
+        rules[method] = Platt.fit(_flat(said), _flat(right))
+    rules = {method: rule for method, rule in rules.items() if rule.slope > 0}
+    if source.symmetrization not in rules:
+        raise ValueError("Scores of right links are no higher than those of wrong ones: they say nothing.")
+    crossed = [folds[row % _FOLDS].of(scores) for row, scores in enumerate(own[0])]
+    counted = {"bins": bins, "bootstrap": bootstrap}
+    return Calibration(
+        LinkProbabilities(rules, len(gold.pairs), None if raw.settings is None else raw.settings.to_dict()),
+        probability_score(*own, **counted),
+        probability_score(crossed, own[1], **counted),
+    )
+
+
+def scored_links(
+    aligner: WordAligner, gold: Gold, threshold: float | None = None, symmetrization: str | None = None
+) -> tuple[list[Sequence[float]], list[list[bool]]]:
+    """The scores of the links of each annotated pair, and of each link whether it is in P."""
+    aligned = aligner.align(gold.pairs, threshold=threshold, symmetrize=symmetrization)
+    right = [
+        [link in annotated.possible for link in found.links]
+        for found, annotated in zip(aligned, gold.links, strict=True)
+    ]
+    return [found.scores for found in aligned], right
+
+
+def _others(said: Sequence, right: Sequence, fold: int) -> tuple[list, list]:
+    """All pairs but those of a fold."""
+    rows = [row for row in range(len(said)) if row % _FOLDS != fold]
+    return [said[row] for row in rows], [right[row] for row in rows]
+
+
+def _flat(of_pairs: Sequence[Sequence]) -> list:
+    return [value for of_pair in of_pairs for value in of_pair]
+
+
+def _check_learnable(right: Sequence[Sequence[bool]]) -> None:
+    found = _flat(right)
+    if all(found) or not any(found):
+        what = f"all {len(found)} links of the annotated pairs are {'right' if any(found) else 'wrong'}"
+        raise ValueError(
+            f"There is nothing to learn link probabilities from: {what if found else 'there is no link'}. Annotate "
+            "more pairs, or look whether these belong to the text."
+        )
 
 
 @contextmanager

@@ -31,8 +31,9 @@ class WordAlignment:
         source: the source words.
         target: the target words.
         links: (i source, j target), sorted.
-        scores: one for each link, from 0 to 1: see `symmetrize` for what they are; with an encoder-decoder, the
-            attention of the target word to the source word.
+        scores: one for each link, from 0 to 1: the probability that the link is right if `calibrated`; else see
+            `symmetrize` for what they are; with an encoder-decoder, the attention of the target word to the source
+            word.
         source_null: for each source word the probability that it has no partner, the mean over its subwords (1 for a
             word of which the tokenizer leaves nothing, and where the other side is empty). None for an
             encoder-decoder, which has no NULL.
@@ -40,10 +41,12 @@ class WordAlignment:
         score: how well the pair is aligned, from 0 to 1: the mean, over the words of both sides, of the best score
             that the word has with any word of the other side, linked or not. None if a side has no word.
         symmetrization: how the two directions were merged; "forward" for an encoder-decoder.
-        threshold: what the score of a link had to exceed; None where each target word got its best source word.
+        threshold: what the score of a link had to exceed, before it was made a probability; None where each target
+            word got its best source word.
         source_spans: where each source word stands in its text: its first character and the one after its last,
             counted from 0 in Unicode code points. None unless asked for.
         target_spans: the same of the target words.
+        calibrated: whether `scores` are probabilities (`attncal align calibrate`); `score` is as the model has it.
     """
 
     source: tuple[str, ...]
@@ -57,6 +60,7 @@ class WordAlignment:
     threshold: float | None
     source_spans: tuple[tuple[int, int], ...] | None = None
     target_spans: tuple[tuple[int, int], ...] | None = None
+    calibrated: bool = False
 
     def pharaoh(self, scores: bool = False) -> str:
         """The links as `i-j i-j ...`, or as `i-j:score` with four decimals."""
@@ -115,6 +119,7 @@ class WordAlignment:
         from hf_attncal.analysis.pictures import NULL_MARK, pair_html, short
 
         rule = "the best source word of each" if self.threshold is None else f"above {self.threshold:g}"
+        rule += ", with the probability to be right" if self.calibrated else ""
         score = "" if self.score is None else f"score of the pair {short(self.score)}; "
         return pair_html(self, f"{score}links: {self.symmetrization}, {rule}; {NULL_MARK}: no partner")
 

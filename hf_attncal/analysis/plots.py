@@ -415,6 +415,30 @@ def lines(
     return figure
 
 
+def reliability_diagram(series: Mapping[str, Sequence[tuple[float, float, int]]]) -> Figure:
+    """Whether probabilities keep what they promise: the share that came true against what was said, bin by bin.
+
+    Args:
+        series: name -> bins (mean probability, share that is right, how many), of `metrics.probabilities`. Below the
+            broken line of what was promised, probabilities are too high.
+
+    Returns:
+        A figure, as `heat_map` does.
+
+    Raises:
+        ValueError: see `lines`.
+    """
+    points = {name: [bin[:2] for bin in bins] for name, bins in series.items()}
+    figure = lines(points, "probability", "share that is right")
+    axes = figure.axes[0]
+    low = min(value for marks in points.values() for mark in marks for value in mark)
+    ends = [0.1 * np.floor(10 * low), 1.0]
+    axes.plot(ends, ends, color=_FAINT, linestyle="--", linewidth=1, zorder=0)
+    margin = 0.02 * (ends[1] - ends[0])
+    axes.set(xlim=(ends[0] - margin, ends[1] + margin), ylim=(ends[0] - margin, ends[1] + margin))
+    return figure
+
+
 def _rule(axes) -> None:
     """Rules at the left and below, with their numbers."""
     axes.tick_params(labelsize=_POINTS - 1, labelcolor=_TEXT, color=_FAINT, length=2.5)

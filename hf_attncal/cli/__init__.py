@@ -13,6 +13,9 @@ from contextlib import redirect_stdout
 from typing import Any
 
 from .adapt import add_adapt
+from .align_calibrate import add_calibrate
+from .align_lexicon import add_lexicon
+from .align_project import add_project
 from .align_run import add_run
 from .align_select import add_select
 from .align_train import add_align_train
@@ -111,7 +114,7 @@ def build_parser() -> argparse.ArgumentParser:
         "align", help="align the words of sentence pairs", description="Align the words of sentence pairs."
     )
     actions = align.add_subparsers(title="actions", required=True, metavar="ACTION")
-    for add in (add_align_train, add_align_tune, add_select, add_run):
+    for add in (add_align_train, add_align_tune, add_select, add_calibrate, add_run, add_project, add_lexicon):
         add(actions)
     for add in (add_train, add_adapt, add_translate, add_summarize, add_analyze, add_score, add_rouge):
         add(commands)

@@ -87,7 +87,12 @@ def add_run(actions: argparse._SubParsersAction) -> None:
         "json: one object a line, with words, links, scores, NULL probabilities and the score of the pair; html: one "
         "page with a picture of each pair, which needs no other file",
     )
-    files.add_argument("--scores", action="store_true", help="pharaoh, words: write `i-j:score`, with four decimals")
+    files.add_argument(
+        "--scores",
+        action="store_true",
+        help="pharaoh, words: write `i-j:score`, with four decimals; the probability that the link is right if MODEL "
+        "was calibrated (`attncal align calibrate`)",
+    )
     files.add_argument(
         "--null",
         action="store_true",
@@ -118,13 +123,22 @@ def add_run(actions: argparse._SubParsersAction) -> None:
         "--threshold",
         type=between(0, 1),
         metavar="TAU",
-        help="a link must score above this; without it, the checkpoint's own",
+        help="a link must score above this, as the model has scores, calibrated or not; without it, the checkpoint's "
+        "own",
     )
     links.add_argument(
         "--symmetrize",
         choices=_SYMMETRIZATIONS,
         metavar="NAME",
         help=f"how two directions are merged: {', '.join(_SYMMETRIZATIONS)}; without it, the checkpoint's own",
+    )
+    links.add_argument(
+        "--least-probability",
+        type=between(0, 1),
+        help="leave out links that are less likely to be right; MODEL must be calibrated; without it, none",
+    )
+    links.add_argument(
+        "--raw-scores", action="store_true", help="scores as the model has them, though it was calibrated"
     )
     reading = parser.add_argument_group(
         "what to read of an encoder-decoder or an encoder; without them, what was saved with it"
@@ -263,14 +277,19 @@ def load_aligner(options: argparse.Namespace):
         CommandError: the checkpoint cannot be loaded or is of another kind, or the options do not suit it.
     """
     other = options.weights is not None  # than what is read by default, which need not be possible
-    aligner = open_aligner(options.model, options, tried=not other)
+    aligner = open_aligner(options.model, options, tried=not other, raw_scores=options.raw_scores)
     names = ("layer", "heads", "shift", "weights", *TEXT_OPTIONS)
     chosen = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
     try:
         if chosen:
             aligner.choose(**chosen)
         # Options that do not suit the model shall not be blamed on the first line of the input.
-        aligner.check(threshold=options.threshold, symmetrize=options.symmetrize, null=options.null)
+        aligner.check(
+            threshold=options.threshold,
+            symmetrize=options.symmetrize,
+            least_probability=options.least_probability,
+            null=options.null,
+        )
     except ValueError as error:
         raise CommandError(f"{options.model} cannot be used with these options: {error}") from error
     if other:
@@ -278,10 +297,12 @@ def load_aligner(options: argparse.Namespace):
     return aligner
 
 
-def open_aligner(name: str, options: argparse.Namespace, tried: bool = True):
+def open_aligner(name: str, options: argparse.Namespace, tried: bool = True, raw_scores: bool = False):
     """A `WordAligner` as it was saved; of the options, those of `add_model_options` count.
 
-    It is tried out, unless `tried` says that it will be when it has been changed.
+    Args:
+        tried: it is tried out; else that will be done when it has been changed.
+        raw_scores: scores are as the model has them, also where it was calibrated.
 
     Raises:
         CommandError: the checkpoint cannot be loaded or is of another kind.
@@ -293,6 +314,8 @@ def open_aligner(name: str, options: argparse.Namespace, tried: bool = True):
         aligner = WordAligner.from_pretrained(
             name, device=device, dtype=options.dtype, trust_remote_code=options.trust_remote_code
         )
+        if raw_scores:
+            aligner.probabilities = None
     if tried:
         try_aligner(name, aligner)
     tell_model(name, aligner.model)
@@ -342,6 +365,7 @@ def align_stream(
             pairs,
             threshold=options.threshold,
             symmetrize=options.symmetrize,
+            least_probability=options.least_probability,
             batch_size=options.batch_size,
             batch_tokens=options.batch_tokens,
             tokenize=options.tokenize,

@@ -11,8 +11,8 @@ def add_align_train(actions: argparse._SubParsersAction) -> None:
         "train",
         help="train a word aligner from parallel text",
         description="Train a word aligner (Mask-Align) from parallel text: a tokenizer unless one is given, a model, "
-        "and, with annotated dev links, the symmetrisation and the threshold. The folder is a checkpoint for "
-        "`attncal align run`.",
+        "and, with annotated dev links, the symmetrisation, the threshold, and what makes scores of links the "
+        "probabilities that they are right. The folder is a checkpoint for `attncal align run`.",
         epilog="Presets: hmm, counts alone, in minutes; small, a network guided by them, on a CPU; base, the same for "
         "a GPU. Several processes: `accelerate launch` or `torchrun` with training/train_aligner.py.\n\nexamples:\n"
         "  attncal align train --source train.en --target train.de --output aligner\n"

@@ -57,11 +57,23 @@ def add_model_options(
     Args:
         parser: of the command.
         model: what MODEL may be.
-        lines: the command goes line by line: it has a limit for a line, and counts them (`streams.progress_bar`).
-        longest_line: that limit, in bytes.
+        lines, longest_line: as of `add_running_options`.
         optional: MODEL may be left out.
     """
     parser.add_argument("model", metavar="MODEL", nargs="?" if optional else None, help=model)
+    return add_running_options(parser, lines=lines, longest_line=longest_line)
+
+
+def add_running_options(
+    parser: argparse.ArgumentParser, *, lines: bool = False, longest_line: int = LONGEST_LINE
+) -> argparse._ArgumentGroup:
+    """Add how a model is loaded and runs; returned is their group "running".
+
+    Args:
+        parser: of the command.
+        lines: the command goes line by line: it has a limit for a line, and counts them (`streams.progress_bar`).
+        longest_line: that limit, in bytes.
+    """
     running = parser.add_argument_group("running")
     running.add_argument("--device", metavar="NAME", help="such as cpu or cuda:0; without it, a GPU if there is one")
     running.add_argument(

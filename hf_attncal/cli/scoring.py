@@ -38,21 +38,21 @@ def add_scoring(parser: argparse.ArgumentParser, rounded: str, resampled: str) -
     parser.add_argument("--format", choices=("text", "json"), default="text", help=f"{rounded}, or all")
     parser.add_argument(
         "--bootstrap",
-        type=_not_negative,
+        type=not_negative,
         default=1000,
         help=f"resamples of the {resampled} for 95 %% intervals and comparisons; 0 for none",
     )
     add_longest_line(parser, _LONGEST_LINE)
 
 
-def _not_negative(text: str) -> int:
+def not_negative(text: str) -> int:
     value = int(text)
     if value < 0:
         raise argparse.ArgumentTypeError(f"must be at least 0, got {value}")
     return value
 
 
-_not_negative.metavar = "N"
+not_negative.metavar = "N"
 
 
 # ---- reading ----

@@ -195,30 +195,38 @@ def parallel_pairs(
     longest: int = LONGEST_LINE,
     before: int = 0,
 ) -> Iterator[PairWindow]:
-    """Pairs from two files, in groups of at most `window`.
+    """`parallel_lines` of two files."""
+    return parallel_lines((source, target), window, names, longest, before)
+
+
+def parallel_lines(
+    files: Sequence[BinaryIO], window: int, names: Sequence[str], longest: int = LONGEST_LINE, before: int = 0
+) -> Iterator[tuple[list[tuple[str, ...]], CommandError | None]]:
+    """Line n of every file together, in groups of at most `window`.
 
     With the last group comes what is wrong with the line after it (or that one file has more lines), or `None`.
     Arguments are those of `read_windows`.
     """
-    files = zip((source, target), names, strict=True)
-    sides = [read_windows(file, window, name, longest, before=before) for file, name in files]
-    for (source_lines, source_error), (target_lines, target_error) in zip_longest(*sides, fillvalue=([], None)):
-        pairs = list(zip(source_lines, target_lines, strict=False))
-        error = source_error or target_error
-        if source_error and target_error and len(target_lines) < len(source_lines):
-            error = target_error  # of the line that comes first
-        if error is None and len(source_lines) != len(target_lines):
-            numbers = [before + len(source_lines), before + len(target_lines)]
+    named = zip(files, names, strict=True)
+    sides = [read_windows(file, window, name, longest, before=before) for file, name in named]
+    for groups in zip_longest(*sides, fillvalue=([], None)):
+        lines, errors = zip(*groups, strict=True)
+        rows = list(zip(*lines, strict=False))
+        failed = [(len(side), place) for place, (side, error) in enumerate(groups) if error is not None]
+        error = errors[min(failed)[1]] if failed else None  # of the line that comes first
+        numbers = [before + len(side) for side in lines]
+        if error is None and len(set(numbers)) > 1:
             for side, rest in enumerate(sides):
-                for lines, found in rest:
-                    numbers[side] += len(lines)
+                for more, found in rest:
+                    numbers[side] += len(more)
                     error = error or found  # nobody knows how many lines follow
+            other = next((side for side, number in enumerate(numbers) if number != numbers[0]), 0)
             error = error or CommandError(
-                f"{names[0]} has {numbers[0]} lines and {names[1]} has {numbers[1]}, they must have the same number. "
-                f"The first {before + len(pairs)} were aligned."
+                f"{names[0]} has {numbers[0]} lines and {names[other]} has {numbers[other]}, they must have the same "
+                f"number. The first {before + len(rows)} were done."
             )
-        yield pairs, error
-        before += len(pairs)
+        yield rows, error
+        before += len(rows)
         if error is not None:
             return
 

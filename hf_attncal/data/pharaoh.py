@@ -14,7 +14,7 @@ _LINK = r"(?P<first>[0-9]++)(?P<kind>[-p?])(?P<second>[0-9]++)"
 _GOLD_LINK = re.compile(_LINK)
 
 # `3-4`, or with a score `3-4:0.93`. Possible links are recognised only to be refused with a better message.
-_PROPOSED_LINK = re.compile(_LINK + r"(:[-+]?([0-9]++(\.[0-9]*+)?|\.[0-9]++)([eE][-+]?[0-9]++)?)?")
+_PROPOSED_LINK = re.compile(_LINK + r"(?::(?P<score>[-+]?([0-9]++(\.[0-9]*+)?|\.[0-9]++)([eE][-+]?[0-9]++)?))?")
 
 _MOST_DIGITS = 9  # of an index; more are not the number of a word
 
@@ -67,18 +67,36 @@ def parse_hypotheses(lines: Iterable[str], base: int = 0, reverse: bool = False)
     Args and errors are those of `parse_alignments`; a possible link is an error, too.
     """
     _check_base(base)
-    pairs = []
-    for number, line in enumerate(lines, start=1):
-        links = set()
-        for match, link in _parse_line(line, number, base, reverse, _PROPOSED_LINK):
-            if match["kind"] != "-":
-                raise ValueError(
-                    f"line {number}: {_quoted(match[0])} is a possible link, and a hypothesis has none: a link is "
-                    "proposed (`i-j`) or not. Is this a gold file?"
-                )
-            links.add(link)
-        pairs.append(frozenset(links))
-    return pairs
+    return [
+        frozenset(link for _, link in _proposed(line, number, base, reverse))
+        for number, line in enumerate(lines, start=1)
+    ]
+
+
+def parse_scored(line: str, number: int) -> tuple[tuple[Link, ...], tuple[float, ...] | None]:
+    """Read the proposed links of one sentence pair, sorted, and their scores; None unless each link has one.
+
+    Raises:
+        ValueError: as `parse_hypotheses`; also a score that is not from 0 to 1.
+    """
+    found = {}
+    for match, link in _proposed(line, number, 0, False):
+        found[link] = None if match["score"] is None else float(match["score"])
+        if not 0 <= (found[link] or 0) <= 1:
+            raise ValueError(f"line {number}: {_quoted(match[0])} has a score that is not from 0 to 1. Leave it out.")
+    links = tuple(sorted(found))
+    return links, None if None in found.values() else tuple(found[link] for link in links)
+
+
+def _proposed(line: str, number: int, base: int, reverse: bool) -> Iterator[tuple[re.Match, Link]]:
+    """What `_parse_line` finds in a line of a hypothesis."""
+    for match, link in _parse_line(line, number, base, reverse, _PROPOSED_LINK):
+        if match["kind"] != "-":
+            raise ValueError(
+                f"line {number}: {_quoted(match[0])} is a possible link, and a hypothesis has none: a link is "
+                "proposed (`i-j`) or not. Is this a gold file?"
+            )
+        yield match, link
 
 
 def format_links(links: Iterable[Link], scores: Iterable[float] | None = None) -> str:
@@ -171,13 +189,21 @@ def check_inside_sentences(
     advice = " " + _one_based(remedy) if links and not any(0 in link for link in links) else ""
     if len(lengths) != len(pairs):
         raise ValueError(f"{len(pairs)} lines of links for {len(lengths)} sentence pairs.{advice}")
-    for number, (pair, (source_length, target_length)) in enumerate(zip(pairs, lengths, strict=True), start=1):
-        for i, j in sorted(_all_links(pair)):
-            if i >= source_length or j >= target_length:
-                raise ValueError(
-                    f"line {number}: link {i}-{j} lies outside a pair of {source_length} source and "
-                    f"{target_length} target words (indices count from 0).{advice}"
-                )
+    for number, (pair, of_pair) in enumerate(zip(pairs, lengths, strict=True), start=1):
+        try:
+            check_inside_pair(_all_links(pair), of_pair)
+        except ValueError as error:
+            raise ValueError(f"line {number}: {error}{advice}") from error
+
+
+def check_inside_pair(links: Iterable[Link], lengths: tuple[int, int]) -> None:
+    """Raises ValueError for a link of a word that a pair of so many source and target words does not have."""
+    for i, j in sorted(links):
+        if not (0 <= i < lengths[0] and 0 <= j < lengths[1]):
+            raise ValueError(
+                f"link {i}-{j} lies outside a pair of {lengths[0]} source and {lengths[1]} target words (indices "
+                "count from 0)."
+            )
 
 
 def displaced_pairs(

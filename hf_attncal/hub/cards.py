@@ -13,6 +13,7 @@ from huggingface_hub import ModelCard, ModelCardData
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from hf_attncal.metrics import records
+from hf_attncal.metrics.probabilities import ProbabilityScore
 
 from .folder import inspect_folder
 
@@ -28,6 +29,8 @@ _TEMPLATES = Environment(
 _TEMPLATES.filters |= {"python": lambda text: json.dumps(text, ensure_ascii=False), "shell": shlex.quote}
 
 CARD_START, CARD_END = "<!-- hf_attncal: written at each save -->", "<!-- hf_attncal: end -->"
+_PROBABILITIES = "<!-- hf_attncal: link probabilities -->", "<!-- hf_attncal: end of link probabilities -->"
+_DIAGRAM = "link_probabilities.png"  # beside the card
 
 
 @dataclass(frozen=True)
@@ -222,11 +225,47 @@ def write_adapter_card(folder: str | Path, config: object, switches: dict[str, o
     Returns:
         The path of the card.
     """
-    path = Path(folder) / "README.md"
-    text = path.read_text(encoding="utf-8") if path.exists() else "---\nlibrary_name: peft\n---\n"
-    before, _, rest = text.partition(CARD_START)
-    _, end, after = rest.partition(CARD_END)
-    after = after if end else rest  # the mark was edited away: rather an old section twice than words lost
     section = _TEMPLATES.get_template("adapter.md.jinja").render(config=config, switches=switches)
-    records.write_text(f"{before.rstrip()}\n\n{CARD_START}\n{section}\n{CARD_END}\n{after.lstrip()}", path)
+    return _put_section(folder, section, CARD_START, CARD_END, "---\nlibrary_name: peft\n---\n")
+
+
+def write_probabilities_card(
+    folder: str | Path, before: ProbabilityScore, after: ProbabilityScore, measured_on: str
+) -> Path:
+    """Put a section about link probabilities into `README.md`, in the place of an earlier one; the rest stays.
+
+    The reliability diagram lies beside it, where matplotlib is installed.
+
+    Args:
+        folder: of the checkpoint.
+        before: how good the model's scores are as probabilities.
+        after: the same of what they were made.
+        measured_on: what both were measured on.
+
+    Returns:
+        The path of the card.
+    """
+    diagram: str | None = _DIAGRAM
+    try:
+        from hf_attncal.analysis.plots import reliability_diagram
+    except ImportError:
+        diagram = None
+    else:
+        figure = reliability_diagram({"scores of the model": before.bins, "probabilities": after.bins})
+        with records.whole_file(Path(folder) / _DIAGRAM) as partial:
+            figure.savefig(partial, dpi=150, format="png")
+    section = _TEMPLATES.get_template("link_probabilities.md.jinja").render(
+        before=before, after=after, measured_on=measured_on, diagram=diagram
+    )
+    return _put_section(folder, section, *_PROBABILITIES)
+
+
+def _put_section(folder: str | Path, section: str, start: str, end: str, new: str = "") -> Path:
+    """Put a section between its marks into `README.md`, at its end where there is none; `new` begins a new card."""
+    path = Path(folder) / "README.md"
+    text = path.read_text(encoding="utf-8") if path.exists() else new
+    before, _, rest = text.partition(start)
+    _, found, after = rest.partition(end)
+    after = after if found else rest  # the mark was edited away: rather an old section twice than words lost
+    records.write_text(f"{before.rstrip()}\n\n{start}\n{section}\n{end}\n{after.lstrip()}", path)
     return path

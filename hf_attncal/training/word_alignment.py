@@ -14,13 +14,14 @@ from torch.utils.data import DataLoader
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer, TrainerCallback, TrainingArguments
 
 from hf_attncal.alignment.aligner import WordAligner
-from hf_attncal.alignment.gold import TUNED, Gold, evaluating, score_aligner, tune_links
+from hf_attncal.alignment.gold import TUNED, Calibration, Gold, calibrate, evaluating, score_aligner, tune_links
 from hf_attncal.alignment.quality import LEAST_SCORE, estimate_quality
 from hf_attncal.data.batching import TokenBatchSampler
 from hf_attncal.data.collators import AlignmentCollator
 from hf_attncal.data.corpora import segmented, token_counts, tokenize_for_alignment
 from hf_attncal.families import FAMILIES, Family
 from hf_attncal.hub import Result
+from hf_attncal.hub.cards import write_probabilities_card
 from hf_attncal.metrics import records
 from hf_attncal.models.configuration_hmm_align import HMMAlignConfig
 from hf_attncal.models.configuration_mask_align import MaskAlignConfig
@@ -353,21 +354,25 @@ def train_aligner(
         if "held_out" in texts:
             with trainer.compute_loss_context_manager():
                 results["held_out"] = prediction_metrics(model, texts["held_out"], trainer.data_collator)
-        results |= _measured(config, model, tokenizer, golds, sample)
+        measured, calibration = _measured(config, model, tokenizer, golds, sample)
+        results |= measured
 
         def save(folder: Path) -> None:
             save_parts(model, tokenizer)(folder)
-            _card(folder, config, results)
+            _card(folder, config, results, calibration)
 
         return finish(trainer, results, save)
 
 
-def _card(folder: Path, config: AlignerConfig, results: dict[str, Any]) -> None:
-    """The card of an aligner, with what was measured on annotated pairs."""
+def _card(folder: Path, config: AlignerConfig, results: dict[str, Any], calibration: Calibration | None) -> None:
+    """The card of an aligner, with what was measured on annotated pairs; and what was learned from them."""
     measured = [(name, results[name]) for name in ("dev", "test") if name in results]
     scores = [Result(f"AER on {name}", 100 * score["aer"], score["signature"]) for name, score in measured]
     how = "counts alone" if config.family is FAMILIES["hmm_align"] else "a masked translation model in each direction"
     write_card(folder, config, results, f"A word aligner: {how}.", scores, PAIR)
+    if calibration is not None:
+        calibration.probabilities.save(folder)
+        write_probabilities_card(folder, calibration.before, calibration.after, calibration.measured_on)
 
 
 def _measured(
@@ -376,8 +381,11 @@ def _measured(
     tokenizer: PreTrainedTokenizerBase,
     golds: dict[str, Gold],
     sample: list[tuple[str, str]],
-) -> dict[str, Any]:
-    """The quality as it shows in a sample of the text, and scores: on dev, where the rule is chosen, then on test."""
+) -> tuple[dict[str, Any], Calibration | None]:
+    """The quality as it shows in a sample of the text, and scores: on dev, where the rule is chosen, then on test.
+
+    With dev, also what makes scores of links probabilities, unless there is nothing to learn it from.
+    """
     quality = estimate_quality(WordAligner(model, tokenizer), sample)
     if quality.mean_score < LEAST_SCORE:
         warnings.warn(
@@ -387,15 +395,21 @@ def _measured(
             stacklevel=3,
         )
     scores: dict[str, Any] = {"quality": asdict(quality)}
+    calibration = None
     if "dev" in golds:
         asked = config.model.get("symmetrization")
         name, threshold, _ = tune_links(model, tokenizer, golds["dev"], TUNED if asked is None else [asked])
         model.config.symmetrization, model.config.alignment_threshold = name, threshold
         score = score_aligner(WordAligner(model, tokenizer), golds["dev"], bootstrap=1000)
         scores["dev"] = {"symmetrization": name, "threshold": threshold, **asdict(score)}
+        try:
+            calibration = calibrate(WordAligner(model, tokenizer), golds["dev"], bootstrap=1000)
+            scores["dev"]["probabilities"] = {"before": asdict(calibration.before), "after": asdict(calibration.after)}
+        except ValueError as error:
+            warnings.warn(f"Scores of links are left as they are: {error}", stacklevel=3)
     if "test" in golds:
         scores["test"] = asdict(score_aligner(WordAligner(model, tokenizer), golds["test"], bootstrap=1000))
-    return scores
+    return scores, calibration
 
 
 def _count(config: AlignerConfig, run: Run, text: Dataset, tokenizer, reports, golds, sample) -> dict[str, Any]:
@@ -404,18 +418,19 @@ def _count(config: AlignerConfig, run: Run, text: Dataset, tokenizer, reports, g
         print(f"{name}: {report}")
     given = {name: config.model[name] for name in hints_of(HMMAlignConfig).keys() & config.model.keys()}
     model, _, counted = learn_counts(text, config.counts, run.args.output_dir, **given | _of_text(config, tokenizer))
+    measured, calibration = _measured(config, model, tokenizer, golds, sample)
     results = {
         **records.record(config.published(), config.data.files(), processes=run.args.world_size),
         "sentence_pairs": {name: asdict(report) for name, report in reports.items()},
         "entries": model.config.entries,
         "steps": len(counted["log_history"]),
         **counted,
-        **_measured(config, model, tokenizer, golds, sample),
+        **measured,
     }
 
     def save(folder: Path) -> None:
         _save(folder, results, model, tokenizer)
-        _card(folder, config, results)
+        _card(folder, config, results, calibration)
 
     finish_run(Path(run.args.output_dir), save)
     return results

@@ -573,7 +573,9 @@ def test_results_as_text_and_as_plain_data():
     plain = json.loads(json.dumps(alignment.to_dict()))
     assert plain["links"] == [[0, 0], [2, 1]]
     assert (plain["source"], plain["target"]) == (["the", "old", "house"], ["le", "vieux"])
-    assert list(plain)[2:] == ["links", "scores", "source_null", "target_null", "score", "symmetrization", "threshold"]
+    names = ["links", "scores", "source_null", "target_null", "score", "symmetrization", "threshold", "calibrated"]
+    assert list(plain)[2:] == names
+    assert plain["calibrated"] is False
     with pytest.raises(AttributeError):
         alignment.score = 1.0
 

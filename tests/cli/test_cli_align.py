@@ -614,8 +614,8 @@ class NumberedAligner:
 
 
 def stream_options(**changed) -> SimpleNamespace:
-    defaults = {"threshold": None, "symmetrize": None, "batch_size": 2, "batch_tokens": 100, "progress": False}
-    defaults |= {"tokenize": None, "offsets": False}
+    defaults = dict.fromkeys(("threshold", "symmetrize", "least_probability", "tokenize"))
+    defaults |= {"batch_size": 2, "batch_tokens": 100, "progress": False, "offsets": False}
     return SimpleNamespace(**defaults | {"format": "pharaoh", "scores": False, "null": False} | changed)
 
 

@@ -126,7 +126,8 @@ def options(**more):
 
 @given(data=files(), window=st.integers(1, 4))
 def test_aligning_gives_a_line_for_each_line_or_names_one(data, window):
-    more = {"threshold": None, "symmetrize": None, "batch_tokens": 10, "format": "pharaoh", "scores": False}
+    more = {"threshold": None, "symmetrize": None, "least_probability": None, "batch_tokens": 10}
+    more |= {"format": "pharaoh", "scores": False}
     target = io.BytesIO()
     pairs, bad = collected(joined_pairs(io.BytesIO(data), window, "x", 30), window)
     failing = next((n for n, (source, _) in enumerate(pairs, start=1) if "bad" in source.split()), bad)

@@ -36,6 +36,11 @@ GIVEN = {
     "analyze": "model --source text --target other --gold links --tags text --probe-source text --probe-target other "
     "--probe new --figures figures --report new.html",
     "align select": "model --source text --target text --gold links --output folder",
+    "align calibrate": "model --source text --target text --gold links --output folder",
+    "align project": "--source text --target other --tags text --links links --output new",
+    "align project --aligner": "--source text --target other --spans text --aligner model --output new",
+    "align lexicon": "--source text --target other --links links --output new",
+    "align lexicon --aligner": "--source text --target other --aligner model --output new",
     "align run": "model --source text --target text --output new",
     "align run --input": "model --input pairs",
     "score": "links links --source text --target text",

@@ -15,7 +15,8 @@ from hf_attncal.adapters import AttentionCalibrationConfig
 from hf_attncal.data.tokenizer import train_bpe_tokenizer, train_word_tokenizer
 from hf_attncal.families import FAMILIES
 from hf_attncal.hub import Result, inspect_folder, write_model_card
-from hf_attncal.hub.cards import _KINDS, CARD_END, CARD_START
+from hf_attncal.hub.cards import _KINDS, CARD_END, CARD_START, write_probabilities_card
+from hf_attncal.metrics.probabilities import probability_score
 
 TEXTS = {"model_name": "me/model", "summary": "A summary.", "training_data": "three lines", "example": "a b"}
 
@@ -126,6 +127,23 @@ def test_the_card_of_an_aligner(tmp_path):
     assert "echo 'a ||| b' | attncal align run me/model" in text
     code = python_example(text).replace('"me/model"', repr(str(tmp_path)))
     assert "torch.Size([1, " in run(f"{code}\nprint(output.forward_attention.shape)")
+
+
+def test_link_probabilities_have_a_section_that_is_written_anew(tmp_path, monkeypatch):
+    before = probability_score([[0.9] * 10], [[True] * 6 + [False] * 4])
+    after = probability_score([[0.5] * 10], [[True] * 6 + [False] * 4])
+    (tmp_path / "README.md").write_text("# A card\n", encoding="utf-8")
+    path = write_probabilities_card(tmp_path, before, after, "two pairs")
+    text = path.read_text(encoding="utf-8")
+    assert text.startswith("# A card\n")
+    assert "Measured on two pairs, 10 links of which\n60.0 % are right" in text
+    assert "| expected calibration error, % | 30.0 | 10.0 |" in text
+    assert "(link_probabilities.png)" in text
+    assert (tmp_path / "link_probabilities.png").read_bytes().startswith(b"\x89PNG")
+    monkeypatch.setitem(sys.modules, "hf_attncal.analysis.plots", None)  # as without matplotlib
+    text = write_probabilities_card(tmp_path, before, after, "three pairs").read_text(encoding="utf-8")
+    assert text.count("## Link probabilities") == text.count("three pairs") == 1
+    assert "link_probabilities.png" not in text
 
 
 @pytest.mark.parametrize("example", ["a house", "a|||b", "a ||| b ||| c"])

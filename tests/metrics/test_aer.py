@@ -18,6 +18,7 @@ from hf_attncal.data.pharaoh import (
     format_links,
     parse_alignments,
     parse_hypotheses,
+    parse_scored,
 )
 from hf_attncal.metrics.aer import (
     alignment_error_rate,
@@ -70,6 +71,17 @@ def test_links_are_written_as_they_are_read():
     assert format_links([]) == format_links([], []) == ""
     with pytest.raises(ValueError, match="shorter"):
         format_links([(0, 0)], [])
+
+
+def test_scores_of_links_are_read_where_every_link_has_one():
+    assert parse_scored("2-1:.5 0-0:1e-1 0-0:0.2", 1) == (((0, 0), (2, 1)), (0.2, 0.5))
+    assert parse_scored("2-1 0-0:0.2", 1) == (((0, 0), (2, 1)), None)
+    assert parse_scored("", 1) == ((), ())
+    for wrong in ("0-0:1.5", "0-0:-0.1"):
+        with pytest.raises(ValueError, match=f"line 7: '{wrong}' has a score that is not from 0 to 1"):
+            parse_scored(wrong, 7)
+    with pytest.raises(ValueError, match="line 7: '0p0' is a possible link"):
+        parse_scored("0p0", 7)
 
 
 def test_scores_of_a_hypothesis_are_ignored():

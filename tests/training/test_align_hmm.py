@@ -17,7 +17,8 @@ from datasets import Dataset
 from helpers import run_in_two_processes
 
 from hf_attncal.alignment import WordAligner
-from hf_attncal.alignment.gold import Gold, score_aligner
+from hf_attncal.alignment.gold import Gold, calibrate, score_aligner
+from hf_attncal.alignment.probabilities import saved_probabilities
 from hf_attncal.cli import main
 from hf_attncal.data.pharaoh import parse_alignments
 from hf_attncal.data.synthetic.english_german import generate_split
@@ -35,6 +36,8 @@ pytestmark = pytest.mark.filterwarnings("ignore:The aligner is probably bad")
 TINY_MODEL = {"d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "attention_heads": 2, "ffn_dim": 16}
 TINY_RUN = {"max_steps": 4, "tokens_per_batch": 300, "warmup_steps": 2, "bf16": False, "logging_steps": 2}
 TINY_RUN |= {"eval_steps": 2, "save_steps": 2, "agreement_warmup_steps": 2}
+
+ENDS = ("en", "de", "align")
 
 
 def write_corpus(folder: Path, train: int = 600) -> Path:
@@ -120,6 +123,34 @@ def test_the_folder_aligns_as_the_results_say(finished, corpus):
         gold = Gold.load(files, corpus / f"{name}.align")
         assert score_aligner(aligner, gold).aer == pytest.approx(results[name]["aer"])
     assert results["test"]["aer"] < 0.2
+
+
+def test_scores_of_links_are_probabilities_that_were_learned_on_dev(finished, corpus):
+    folder, results = finished
+    saved = saved_probabilities(folder)
+    learned = calibrate(WordAligner.from_pretrained(folder), Gold.read(*(corpus / f"dev.{end}" for end in ENDS)))
+    assert saved == learned.probabilities
+    for when in ("before", "after"):
+        assert results["dev"]["probabilities"][when]["ece"] == pytest.approx(getattr(learned, when).ece)
+    card = (folder / "README.md").read_text(encoding="utf-8")
+    assert "## Link probabilities" in card
+    assert f"{100 * learned.after.ece:.1f} |" in card
+
+
+def test_dev_links_that_teach_nothing_leave_scores_as_they_are(tmp_path):
+    write_corpus(tmp_path, 200)
+    words = [(tmp_path / f"dev.{side}").read_text().splitlines() for side in ENDS[:2]]
+    everything = (
+        " ".join(f"{i}p{j}" for i in range(len(s.split())) for j in range(len(t.split())))
+        for s, t in zip(*words, strict=True)
+    )
+    (tmp_path / "dev.align").write_text("".join(f"{line}\n" for line in everything))
+    config = counting_alone(tmp_path, tmp_path / "run", counts={"without_jumps": 1, "with_jumps": 0})
+    with pytest.warns(UserWarning, match="Scores of links are left as they are: There is nothing to learn"):
+        results = train_aligner(config)
+    assert "probabilities" not in results["dev"]
+    assert saved_probabilities(tmp_path / "run") is None
+    assert "## Link probabilities" not in (tmp_path / "run" / "README.md").read_text(encoding="utf-8")
 
 
 def test_align_run_on_the_folder(finished, corpus, tmp_path):

@@ -1,0 +1,155 @@
+"""Scores of links as probabilities that the links are right: Platt scaling, learned on annotated pairs.
+
+A score says how sure a model is, and most are too sure. `p = sigmoid(slope * logit(score) + intercept)` (Platt 1999)
+keeps the order of the scores. Its two parameters are learned for each way to merge the directions (`gold.calibrate`).
+"""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from hf_attncal.inference.loading import file_beside
+from hf_attncal.metrics import records
+
+from .merging import WordAlignment
+from .symmetrization import SYMMETRIZATIONS
+
+PROBABILITIES_FILE = "link_probabilities.json"  # beside the weights of a checkpoint
+# Scores are taken between it and 1 minus it: beyond, they tell nothing more. Chosen on dev, as the form was
+# (docs/experiments.md).
+_LEAST = 1e-3
+
+
+class Platt(NamedTuple):
+    """`p = sigmoid(slope * logit(score) + intercept)`."""
+
+    slope: float
+    intercept: float
+
+    @classmethod
+    def fit(cls, scores: Sequence[float], right: Sequence[bool]) -> "Platt":
+        """The likeliest, with Platt's targets: a little less than 1 and more than 0, so that it is always finite.
+
+        Raises:
+            ValueError: no score.
+        """
+        if not len(scores):
+            raise ValueError("There is no link to learn probabilities from.")
+        x, y = torch.from_numpy(_logits(scores)), torch.tensor(right, dtype=torch.float64)
+        hits = float(y.sum())
+        targets = torch.where(y > 0, (hits + 1) / (hits + 2), 1 / (len(y) - hits + 2))
+        parameters = torch.tensor([1.0, 0.0], dtype=torch.float64, requires_grad=True)
+        optimizer = torch.optim.LBFGS([parameters], max_iter=200, line_search_fn="strong_wolfe")
+
+        def loss() -> torch.Tensor:
+            optimizer.zero_grad()
+            value = torch.nn.functional.binary_cross_entropy_with_logits(parameters[0] * x + parameters[1], targets)
+            value.backward()
+            return value
+
+        with torch.enable_grad():
+            optimizer.step(loss)
+        return cls(*parameters.tolist())
+
+    def of(self, scores: Sequence[float]) -> tuple[float, ...]:
+        """The probability of each score."""
+        return tuple((1 / (1 + np.exp(-self.slope * _logits(scores) - self.intercept))).tolist())
+
+
+def _logits(scores: Sequence[float]) -> np.ndarray:
+    clipped = np.clip(np.asarray(scores, dtype=float), _LEAST, 1 - _LEAST)
+    return np.log(clipped) - np.log1p(-clipped)
+
+
+@dataclass(frozen=True)
+class LinkProbabilities:
+    """From the score of a link to the probability that the link is right.
+
+    Args:
+        rules: of each symmetrisation.
+        pairs: number of annotated pairs that it was learned from.
+        settings: which attention of an encoder-decoder was read; None where its default was, and for other models.
+
+    Raises:
+        ValueError: no rule, or one of an unknown symmetrisation; a slope that is not above 0, or an intercept that is
+            not finite; `pairs` below 1.
+    """
+
+    rules: Mapping[str, Platt]
+    pairs: int
+    settings: Mapping[str, Any] | None = None
+
+    def __post_init__(self):
+        if not self.rules or not set(self.rules) <= set(SYMMETRIZATIONS):
+            raise ValueError(f"`rules` must have keys of {SYMMETRIZATIONS}, one or more, got {list(self.rules)}.")
+        for name, rule in self.rules.items():
+            if not (0 < rule.slope < math.inf and math.isfinite(rule.intercept)):
+                raise ValueError(f"`rules` must have a slope above 0 and a finite intercept, got {rule} for {name!r}.")
+        if self.pairs < 1:
+            raise ValueError(f"`pairs` must be >= 1, got {self.pairs}.")
+
+    def applied(self, alignment: WordAlignment, least: float | None = None) -> WordAlignment:
+        """The alignment with probabilities for scores, without the links that have less than `least`."""
+        scores = self.rules[alignment.symmetrization].of(alignment.scores)
+        links = alignment.links
+        if least is not None:
+            kept = [place for place, score in enumerate(scores) if score >= least]
+            links, scores = tuple(links[place] for place in kept), tuple(scores[place] for place in kept)
+        return replace(alignment, links=links, scores=scores, calibrated=True)
+
+    def check(self, symmetrization: str, settings: Mapping[str, Any] | None) -> None:
+        """Raises ValueError where it was not learned for that symmetrisation, or from another attention."""
+        if settings != self.settings:
+            raise ValueError(
+                f"Link probabilities were learned with the settings {self.settings}, got {settings}. Calibrate again, "
+                "or ask for scores as the model has them."
+            )
+        if symmetrization not in self.rules:
+            raise ValueError(
+                f"`symmetrize` must be one that link probabilities were learned for, {list(self.rules)}, got "
+                f"{symmetrization!r}. Ask for one of these, or for scores as the model has them."
+            )
+
+    def save(self, folder: str | Path) -> Path:
+        """Write it beside the checkpoint in `folder`; returns the path of the file."""
+        path = Path(folder) / PROBABILITIES_FILE
+        rules = {name: rule._asdict() for name, rule in self.rules.items()}
+        records.write({"pairs": self.pairs, "settings": self.settings, "rules": rules}, path)
+        return path
+
+    @classmethod
+    def load(cls, path: str | Path) -> "LinkProbabilities":
+        """What `save` wrote.
+
+        Raises:
+            ValueError: the file holds something else; the message names it.
+        """
+        try:
+            values = json.loads(Path(path).read_text(encoding="utf-8"))
+            rules = {name: Platt(**_numbers(rule)) for name, rule in values["rules"].items()}
+            return cls(rules, int(values["pairs"]), values.get("settings"))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            told = str(error) if isinstance(error, ValueError) else "it must have `pairs`, and `rules` by name"
+            raise ValueError(
+                f"{path} holds no link probabilities: {told}. Remove it, and `attncal align calibrate` writes it anew."
+            ) from error
+
+
+def _numbers(rule: Mapping[str, float]) -> dict[str, float]:
+    return {name: float(value) for name, value in rule.items()}
+
+
+def saved_probabilities(name: str | Path, revision: str | None = None) -> LinkProbabilities | None:
+    """What was saved beside a checkpoint or an adapter, in a folder or on the Hub; None where there is nothing.
+
+    Raises:
+        ValueError: see `LinkProbabilities.load`.
+    """
+    file = file_beside(name, PROBABILITIES_FILE, revision)
+    return None if file is None else LinkProbabilities.load(file)

@@ -1,0 +1,93 @@
+"""`attncal align calibrate`: scores of links become probabilities that the links are right."""
+
+import argparse
+from pathlib import Path
+
+from .align_run import open_aligner
+from .common import CommandError, add_model_options, check_folder, check_readable, positive
+from .scoring import not_negative, table
+
+
+def add_calibrate(actions: argparse._SubParsersAction) -> None:
+    """Add the action `calibrate`."""
+    parser = actions.add_parser(
+        "calibrate",
+        help="make scores of links the probabilities that they are right",
+        description="Learn from annotated pairs how likely a link is to be right, by its score (Platt scaling), and "
+        "write it to link_probabilities.json, which `attncal align run` and `WordAligner` read: from then on scores "
+        "are probabilities. Links stay the same. A link is right if it is a sure or a possible one. Printed is how "
+        "far scores and probabilities are from what is right, the latter cross-validated; with a reliability diagram "
+        "it goes into the model card, too.",
+        epilog="example:\n  attncal align calibrate MODEL --source dev.en --target dev.de --gold dev.align",
+    )
+    add_model_options(parser, "folder or Hub name of a word aligner, an encoder-decoder or an adapter")
+    parser.add_argument(
+        "--source", required=True, metavar="FILE", help="source sentences, one a line; plain, .gz or .xz"
+    )
+    parser.add_argument("--target", required=True, metavar="FILE", help="target sentences, as many lines")
+    parser.add_argument(
+        "--gold",
+        required=True,
+        metavar="FILE",
+        help="their links in Pharaoh format, counted from 0, `p` or `?`: possible",
+    )
+    parser.add_argument(
+        "--output", metavar="FOLDER", help="where link_probabilities.json goes; without it, MODEL if that is a folder"
+    )
+    parser.add_argument("--bins", type=positive, default=10, help="bins of the calibration error")
+    parser.add_argument(
+        "--bootstrap",
+        type=not_negative,
+        default=1000,
+        help="resamples of the sentence pairs for 95 %% intervals; 0 for none",
+    )
+    parser.set_defaults(run=_run_calibrate)
+
+
+def _run_calibrate(options: argparse.Namespace) -> None:
+    check_readable(options.source, options.target, options.gold)
+    if options.output is not None:
+        check_folder(options.output)
+    elif not Path(options.model).is_dir():
+        raise CommandError(f"{options.model} is no folder: name one for link_probabilities.json with --output.")
+    aligner = open_aligner(options.model, options, raw_scores=True)
+
+    from hf_attncal.alignment.gold import Gold, calibrate
+    from hf_attncal.hub.cards import write_probabilities_card
+
+    try:
+        gold = Gold.read(options.source, options.target, options.gold)
+        found = calibrate(aligner, gold, options.bins, options.bootstrap)
+    except ValueError as error:
+        raise CommandError(str(error)) from error
+    print("\n".join(_told(found)))
+    folder = Path(options.output or options.model)
+    path = found.probabilities.save(folder)
+    if (folder / "README.md").exists():
+        write_probabilities_card(folder, found.before, found.after, found.measured_on)
+    print(f"\nwrote {path}")
+
+
+def _told(found) -> list[str]:
+    """Lines of a table, and what was measured on what."""
+    scores = {"scores of the model": found.before, "probabilities": found.after}
+
+    def percent(value: float, interval: tuple[float, float] | None) -> str:
+        ends = "" if interval is None else " ({:.1f} to {:.1f})".format(*(100 * end for end in interval))
+        return f"{100 * value:.1f}{ends}"
+
+    columns = {
+        "": list(scores),
+        "mean": [f"{score.mean:.3f}" for score in scores.values()],
+        "ECE": [percent(score.ece, score.interval) for score in scores.values()],
+        "equal width": [percent(score.ece_equal_width, None) for score in scores.values()],
+        "Brier": [f"{score.brier:.4f}" for score in scores.values()],
+    }
+    after = found.after
+    return [
+        *table(columns),
+        "",
+        f"Measured on {found.measured_on}: {after.count} links, {100 * after.right:.1f} % right.",
+        "ECE: expected calibration error in per cent, 95 % intervals over pairs.",
+        after.signature,
+    ]

@@ -1,0 +1,80 @@
+"""`attncal align lexicon`: which words are linked, how often, and with what probability."""
+
+import argparse
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+from .common import between, positive
+from .linked import LinkedPair, add_linked_options, answer_windows, check_linked, in_line, linked_windows
+from .streams import json_line, output_lines, write_lines
+
+if TYPE_CHECKING:
+    from hf_attncal.alignment.lexicon import Entry
+
+# Of a table.
+_HEADING = ("source", "target", "count", "p(target|source)", "p(source|target)")
+
+
+def add_lexicon(actions: argparse._SubParsersAction) -> None:
+    """Add the action `lexicon`."""
+    parser = actions.add_parser(
+        "lexicon",
+        help="write which words are linked, how often, with what probability",
+        description="Count the linked words of sentence pairs: a line for each two words, with the number of their "
+        "links, p(target|source), the share of the links of the source word that lead to the target word, and "
+        "p(source|target). Sorted by source word, the most frequent first. Memory grows with the number of different "
+        "pairs of words, not with the text.",
+        epilog="examples:\n"
+        "  attncal align lexicon --source text.en --target text.fr --links links.txt --output lexicon.tsv\n"
+        "  attncal align lexicon --source text.en --target text.fr --aligner MODEL --least-count 5 --top 3",
+    )
+    files = parser.add_argument_group("input and output")
+    add_linked_options(parser, files, "source sentences, one a line")
+    files.add_argument(
+        "--format",
+        choices=("tsv", "json"),
+        default="tsv",
+        help="tsv: columns parted by tabs, below a line with their names; json: one object a line",
+    )
+    entries = parser.add_argument_group("what is written")
+    entries.add_argument("--lowercase", action="store_true", help="lower-case the words, and count them together")
+    entries.add_argument("--least-count", type=positive, default=1, help="leave out words that have fewer links")
+    entries.add_argument(
+        "--least-probability",
+        type=between(0, 1),
+        default=0.0,
+        help="leave out words of which either probability is lower",
+    )
+    entries.add_argument("--top", type=positive, help="most lines of a source word; without it, all")
+    parser.set_defaults(run=_run_lexicon)
+
+
+def _run_lexicon(options: argparse.Namespace) -> None:
+    check_linked(options)
+
+    from hf_attncal.alignment.lexicon import LinkCounts
+
+    counts = LinkCounts(options.lowercase)
+
+    def count(pair: LinkedPair) -> None:
+        with in_line(options.links or options.aligner, pair.number):
+            counts.add(pair.source.split(), pair.target.split(), pair.links)
+
+    with ExitStack() as stack:
+        answer_windows(linked_windows(options, stack), count, lambda counted: None, options, "counted")
+        target = stack.enter_context(output_lines(options.output))
+        if options.format == "tsv":
+            write_lines(target, ["\t".join(_HEADING)])
+        write_lines(
+            target,
+            (
+                _line(entry, options.format)
+                for entry in counts.lexicon(options.least_count, options.least_probability, options.top)
+            ),
+        )
+
+
+def _line(entry: "Entry", form: str) -> str:
+    if form == "json":
+        return json_line(entry._asdict())
+    return "\t".join([*entry[:2], str(entry.count), *(f"{probability:.6f}" for probability in entry[3:])])

@@ -1,0 +1,83 @@
+"""Counts of linked words, their probabilities, what is left out, and the memory that it takes."""
+
+import random
+import tracemalloc
+from collections import Counter
+
+import pytest
+
+from hf_attncal.alignment.lexicon import Entry, LinkCounts
+
+
+def counted(pairs, **options) -> LinkCounts:
+    counts = LinkCounts(**options)
+    for source, target, links in pairs:
+        counts.add(source.split(), target.split(), links)
+    return counts
+
+
+PAIRS = [
+    ("the old house", "das alte Haus", [(0, 0), (1, 1), (2, 2)]),
+    ("The house", "das Haus", [(0, 0), (1, 1)]),
+    ("the house", "Haus das", [(0, 1), (1, 0), (0, 0)]),
+]
+
+
+def test_probabilities_are_shares_of_the_links_of_a_word():
+    assert list(counted(PAIRS, lowercase=True).lexicon()) == [
+        Entry("house", "haus", 3, 1, 0.75),
+        Entry("old", "alte", 1, 1, 1),
+        Entry("the", "das", 3, 0.75, 1),
+        Entry("the", "haus", 1, 0.25, 0.25),
+    ]
+    assert [entry[:3] for entry in counted(PAIRS).lexicon()][:2] == [("The", "das", 1), ("house", "Haus", 3)]
+
+
+def test_it_is_the_loop_over_the_definition():
+    generator = random.Random(2)
+    pairs = []
+    for _ in range(200):
+        sides = [generator.choices(letters, k=5) for letters in ("abcdef", "uvwxyz")]
+        links = generator.sample([(i, j) for i in range(5) for j in range(5)], 4)
+        pairs.append((*map(" ".join, sides), links))
+    linked = [(s.split()[i], t.split()[j]) for s, t, links in pairs for i, j in links]
+    found = list(counted(pairs).lexicon())
+    assert {entry[:2]: entry.count for entry in found} == Counter(linked)
+    for source, target, count, forward, backward in found:
+        assert forward == pytest.approx(count / sum(one[0] == source for one in linked))
+        assert backward == pytest.approx(count / sum(one[1] == target for one in linked))
+    assert found == sorted(found, key=lambda entry: (entry.source, -entry.count, entry.target))
+
+
+def test_what_is_rare_is_left_out_and_changes_no_probability():
+    counts = counted(PAIRS, lowercase=True)
+    whole = list(counts.lexicon())
+    assert list(counts.lexicon(least_count=2)) == [entry for entry in whole if entry.count >= 2]
+    assert list(counts.lexicon(least_probability=0.5)) == [entry for entry in whole if min(entry[3:]) >= 0.5]
+    assert list(counts.lexicon(top=1)) == whole[:3]
+    assert list(LinkCounts().lexicon()) == []
+
+
+@pytest.mark.parametrize("link", [(3, 0), (0, 3), (-1, 0)])
+def test_a_link_of_a_word_that_is_not_there_is_refused_and_nothing_is_counted(link):
+    counts = LinkCounts()
+    with pytest.raises(ValueError, match=f"link {link[0]}-{link[1]} lies outside a pair of 3 source and 3 target"):
+        counts.add(["a"] * 3, ["b"] * 3, [(0, 0), link])
+    assert not counts.pairs
+
+
+def test_memory_does_not_grow_with_the_text():
+    counts = LinkCounts()
+
+    def more(times: int) -> int:
+        for number in range(times):
+            counts.add(f"a b c{number % 50}".split(), ["u", "v", "w"], [(0, 0), (1, 1), (2, 2)])
+        return tracemalloc.get_traced_memory()[0]
+
+    tracemalloc.start()
+    try:
+        first = more(500)
+        assert more(5_000) < first + 10_000
+    finally:
+        tracemalloc.stop()
+    assert sum(counts.pairs.values()) == 16_500

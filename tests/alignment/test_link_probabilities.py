@@ -1,0 +1,243 @@
+"""Scores of links as probabilities: what is learned, saved, applied and refused."""
+
+import json
+import math
+import random
+
+import pytest
+import torch
+from helpers import tiny_stock_model
+from test_aligner import PAIRS, tiny_mask_align
+from test_aligner import TEXT as WORDS
+
+from hf_attncal.alignment import LinkProbabilities, Seq2SeqAttention, WordAligner
+from hf_attncal.alignment.gold import Gold, calibrate
+from hf_attncal.alignment.probabilities import PROBABILITIES_FILE, Platt, saved_probabilities
+from hf_attncal.alignment.symmetrization import SYMMETRIZATIONS
+from hf_attncal.data.pharaoh import GoldAlignment
+from hf_attncal.data.tokenizer import train_bpe_tokenizer
+
+RULES = {"harmonic": Platt(0.5, 1.0), "union": Platt(2.0, -1.0)}
+
+
+@pytest.fixture(scope="module")
+def aligner():
+    tokenizer = train_bpe_tokenizer(WORDS * 3, vocab_size=70)
+    return WordAligner(tiny_mask_align(tokenizer, alignment_threshold=0.1), tokenizer)
+
+
+def with_probabilities(aligner: WordAligner, rules=RULES) -> WordAligner:
+    return WordAligner(aligner.model, aligner.tokenizer, probabilities=LinkProbabilities(rules, 3))
+
+
+def sentences(number: int) -> list[tuple[str, str]]:
+    """Pairs of words in random order: their links have all kinds of scores."""
+    generator = random.Random(4)
+    source, target = (sorted({word for pair in PAIRS for word in pair[side].split()}) for side in (0, 1))
+    return [
+        (" ".join(generator.choices(source, k=4)), " ".join(generator.choices(target, k=4))) for _ in range(number)
+    ]
+
+
+def annotated(aligner: WordAligner, right, number: int = 60) -> Gold:
+    """Pairs whose links are right where `right(score)` says so."""
+    pairs = sentences(number)
+    links = [
+        frozenset(link for link, score in zip(one.links, one.scores, strict=True) if right(score))
+        for one in aligner.align(pairs, threshold=0.0, symmetrize="union")
+    ]
+    return Gold(pairs, [GoldAlignment(frozenset(), found) for found in links])
+
+
+# ---- what is learned ----
+
+
+def test_what_was_planted_is_found():
+    generator = torch.Generator().manual_seed(1)
+    logits = torch.empty(40_000).uniform_(-6, 6, generator=generator)
+    right = torch.rand(40_000, generator=generator) < torch.sigmoid(0.5 * logits + 1)
+    found = Platt.fit(torch.sigmoid(logits).tolist(), right.tolist())
+    assert found == (pytest.approx(0.5, abs=0.02), pytest.approx(1, abs=0.05))
+    assert found.of([0.5]) == (pytest.approx(1 / (1 + math.exp(-found.intercept))),)
+
+
+def test_links_that_are_all_right_have_a_finite_fit():
+    found = Platt.fit([0.2, 0.9, 0.99], [True, True, True])
+    assert all(map(math.isfinite, found))
+    assert all(0.5 < p < 1 for p in found.of([0.0, 0.5, 1.0]))
+
+
+def test_probabilities_keep_the_order_of_scores():
+    said = RULES["harmonic"].of([0.0, 0.01, 0.3, 0.8, 1.0])
+    assert list(said) == sorted(said)
+    assert len(set(said)) == 5
+    assert RULES["harmonic"].of([]) == ()
+
+
+def test_scores_that_promise_too_much_are_mended_on_other_pairs(aligner):
+    generator = random.Random(6)
+    gold = annotated(aligner, lambda score: generator.random() < 0.2 + 0.4 * score, 400)
+    halves = (Gold(gold.pairs[half::2], gold.links[half::2]) for half in (0, 1))
+    learned = calibrate(aligner, next(halves))
+    assert learned.probabilities.rules.keys() == set(SYMMETRIZATIONS)
+    assert learned.probabilities.pairs == 200
+    assert learned.after.count == learned.before.count
+    measured = calibrate(aligner, next(halves))
+    assert measured.after.ece < 0.5 * measured.before.ece
+    assert learned.probabilities.rules["harmonic"] == (
+        pytest.approx(measured.probabilities.rules["harmonic"].slope, abs=0.3),
+        pytest.approx(measured.probabilities.rules["harmonic"].intercept, abs=0.3),
+    )
+
+
+def test_possible_links_are_right(aligner):
+    pairs = sentences(30)
+    links = [one.links for one in aligner.align(pairs)]
+    some = [frozenset(found[::2]) for found in links]
+    learned = [
+        calibrate(aligner, Gold(pairs, [GoldAlignment(sure, found) for found in some]))
+        for sure in (frozenset(), some[0])
+    ]
+    assert learned[0].before.right == learned[1].before.right
+    assert 0.4 < learned[0].before.right < 0.7
+
+
+def test_an_aligner_that_is_calibrated_is_calibrated_from_its_own_scores(aligner):
+    generator = random.Random(6)
+    gold = annotated(aligner, lambda score: generator.random() < 0.2 + 0.4 * score)
+    once, again = calibrate(aligner, gold), calibrate(with_probabilities(aligner), gold)
+    assert once == again
+    assert with_probabilities(aligner).probabilities is not None
+
+
+@pytest.mark.parametrize(
+    ("right", "told"), [(lambda score: True, "are right"), (lambda score: False, "annotated pairs are wrong")]
+)
+def test_links_of_one_kind_teach_nothing(right, told, aligner):
+    with pytest.raises(ValueError, match=f"nothing to learn link probabilities from: .* {told}"):
+        calibrate(aligner, annotated(aligner, right))
+
+
+def test_too_little_to_learn_from_is_told(aligner):
+    with pytest.raises(ValueError, match="two annotated pairs or more, got 1"):
+        calibrate(aligner, annotated(aligner, lambda score: score > 0.5, 1))
+    nothing = Gold([("", "")] * 3, [GoldAlignment(frozenset(), frozenset())] * 3)
+    with pytest.raises(ValueError, match="there is no link"):
+        calibrate(aligner, nothing)
+    with pytest.raises(ValueError, match="they say nothing"):
+        calibrate(aligner, annotated(aligner, lambda score: score < 0.15))
+
+
+# ---- what it does ----
+
+
+def test_links_stay_and_scores_become_probabilities(aligner):
+    raw, calibrated = aligner.align(PAIRS), with_probabilities(aligner).align(PAIRS)
+    assert sum(len(one.links) for one in raw) > 5
+    for before, after in zip(raw, calibrated, strict=True):
+        assert (before.links, before.score, before.threshold) == (after.links, after.score, after.threshold)
+        assert after.scores == RULES["harmonic"].of(before.scores)
+        assert (before.calibrated, after.calibrated) == (False, True)
+    assert calibrated[0].to_dict()["calibrated"] is True
+    assert "probability to be right" in calibrated[0]._repr_html_()
+
+
+def test_each_way_to_merge_has_its_own_rule(aligner):
+    (raw,), (found,) = (one.align(PAIRS[:1], symmetrize="union") for one in (aligner, with_probabilities(aligner)))
+    assert found.scores == RULES["union"].of(raw.scores)
+    with pytest.raises(ValueError, match=r"learned for, \['harmonic', 'union'\], got 'forward'"):
+        with_probabilities(aligner).align(PAIRS, symmetrize="forward")
+
+
+def test_unlikely_links_are_left_out_where_that_is_asked(aligner):
+    whole = with_probabilities(aligner).align(PAIRS)
+    middle = sorted(score for one in whole for score in one.scores)[3]
+    some = with_probabilities(aligner).align(PAIRS, least_probability=middle)
+    for before, after in zip(whole, some, strict=True):
+        kept = [pair for pair in zip(before.links, before.scores, strict=True) if pair[1] >= middle]
+        assert list(zip(after.links, after.scores, strict=True)) == kept
+    assert 0 < sum(len(one.links) for one in some) == sum(len(one.links) for one in whole) - 3
+
+
+@pytest.mark.parametrize(("least", "told"), [(0.5, "attncal align calibrate"), (1.5, "from 0 to 1, got 1.5")])
+def test_a_least_probability_that_cannot_be_is_refused(least, told, aligner):
+    with pytest.raises(ValueError, match=told):
+        aligner.align(PAIRS, least_probability=least)
+
+
+# ---- encoder-decoders ----
+
+
+def test_the_attention_of_an_encoder_decoder_is_calibrated_for_what_is_read_of_it(aligner, tmp_path):
+    tokenizer = aligner.tokenizer
+    special = {"pad_token_id": tokenizer.pad_token_id, "eos_token_id": tokenizer.eos_token_id}
+    special |= {"decoder_start_token_id": tokenizer.pad_token_id, "bos_token_id": tokenizer.eos_token_id}
+    model = tiny_stock_model("marian", torch.float32, vocab_size=len(tokenizer), max_position_embeddings=64, **special)
+    reading = WordAligner(model, tokenizer, Seq2SeqAttention(layer=0))
+    pairs = sentences(40)
+    scored = reading.align(pairs)
+    middle = sorted(score for one in scored for score in one.scores)[80]
+    links = [
+        frozenset(link for link, score in zip(one.links, one.scores, strict=True) if score > middle) for one in scored
+    ]
+    found = calibrate(reading, Gold(pairs, [GoldAlignment(one, one) for one in links])).probabilities
+    assert list(found.rules) == ["forward"]
+    assert found.settings == reading.settings.to_dict()
+    found.save(tmp_path)
+    reading.probabilities = saved_probabilities(tmp_path)
+    (calibrated,) = reading.align(pairs[:1])
+    assert calibrated.scores == found.rules["forward"].of(scored[0].scores)
+    reading.source.choose(layer=1)
+    with pytest.raises(ValueError, match=r"learned with the settings .*'layer': 0.*got .*'layer': 1.*Calibrate again"):
+        reading.align(pairs[:1])
+
+
+# ---- files ----
+
+
+def test_what_is_saved_beside_a_checkpoint_is_loaded_with_it(aligner, tmp_path):
+    for part in (aligner.model, aligner.tokenizer):
+        part.save_pretrained(tmp_path)
+    assert WordAligner.from_pretrained(tmp_path, device="cpu").probabilities is None
+    given = LinkProbabilities(RULES, 3)
+    assert given.save(tmp_path) == tmp_path / PROBABILITIES_FILE
+    loaded = WordAligner.from_pretrained(tmp_path, device="cpu")
+    assert loaded.probabilities == given == saved_probabilities(tmp_path)
+    assert "calibrated=True" in repr(loaded)
+    assert loaded.align(PAIRS) == with_probabilities(aligner).align(PAIRS)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{}",
+        "[]",
+        "null",
+        '{"pairs": 3, "rules": {}}',
+        '{"pairs": 3, "rules": []}',
+        '{"pairs": 3, "rules": {"harmonic": {"slope": 1}}}',
+        '{"pairs": 3, "rules": {"harmonic": {"slope": 0, "intercept": 1}}}',
+        '{"pairs": 3, "rules": {"harmonic": {"slope": 1, "intercept": NaN}}}',
+        '{"pairs": 3, "rules": {"harmonic": {"slope": "steep", "intercept": 1}}}',
+        '{"pairs": 3, "rules": {"magic": {"slope": 1, "intercept": 1}}}',
+        '{"pairs": 0, "rules": {"harmonic": {"slope": 1, "intercept": 1}}}',
+        '{"layer": 3, "heads": null}',
+    ],
+)
+def test_a_file_of_another_kind_is_named(text, tmp_path):
+    path = tmp_path / PROBABILITIES_FILE
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(
+        ValueError, match=f"{PROBABILITIES_FILE} holds no link probabilities: .*attncal align calibrate"
+    ):
+        LinkProbabilities.load(path)
+
+
+def test_the_file_is_plain_json(tmp_path):
+    values = json.loads(LinkProbabilities(RULES, 3).save(tmp_path).read_text(encoding="utf-8"))
+    assert values == {
+        "pairs": 3,
+        "settings": None,
+        "rules": {name: {"slope": rule.slope, "intercept": rule.intercept} for name, rule in RULES.items()},
+    }
