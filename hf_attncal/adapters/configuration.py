@@ -47,7 +47,7 @@ class AttentionCalibrationConfig(PeftConfig):
         guided: one head learns links between source and target tokens, which training takes as `links`: its queries
             and keys get a low-rank change, 0 at first, which is all that an adapter without another switch has.
         guided_layer, guided_head: which; `None` for the second last layer, which is filled in.
-        guided_rank: of the change, from 1 to d_k.
+        guided_rank: of the change, from 1 to d_k; `None` for 16, or d_k where that is less, which is filled in.
         guided_weight: of its loss, more than in our models, as an adapter is trained for few steps.
         guided_shift: as in our models.
         base_model_type, base_d_model: of the model that the adapter was made for; filled in and checked.
@@ -71,7 +71,7 @@ class AttentionCalibrationConfig(PeftConfig):
     guided: bool = False
     guided_layer: int | None = None
     guided_head: int = 0
-    guided_rank: int = 16
+    guided_rank: int | None = None
     guided_weight: float = 0.3
     guided_shift: bool = True
     base_model_type: str | None = field(default=None, repr=False)
@@ -94,8 +94,8 @@ class AttentionCalibrationConfig(PeftConfig):
                 f"an adapter without a switch does nothing: set `calibration` to one of {CALIBRATIONS}, `leaky=True`, "
                 "`guided=True`, or several."
             )
-        if not _is_integer(self.guided_rank) or self.guided_rank < 1:
-            raise ValueError(f"`guided_rank` must be an integer >= 1, got {self.guided_rank!r}.")
+        if self.guided_rank is not None and (not _is_integer(self.guided_rank) or self.guided_rank < 1):
+            raise ValueError(f"`guided_rank` must be `None` or an integer >= 1, got {self.guided_rank!r}.")
         if self.mask_rank is not None and (not _is_integer(self.mask_rank) or self.mask_rank < 1):
             raise ValueError(f"`mask_rank` must be `None` or an integer >= 1, got {self.mask_rank!r}.")
         if self.mask_rank is not None and self.mask_projection != "model":

@@ -31,6 +31,7 @@ from .objective import install_hooks, remove_hooks
 _EARLIER_NAME = "ATTNCAL: `pip install hf_attncal`, then `import hf_attncal.adapters`"
 # Kernels that never form the attention weights cannot calibrate them, and take another kind of mask.
 _KERNELS = ("eager", "sdpa")
+_GUIDED_RANK = 16
 
 
 def check_adaptable(model: nn.Module) -> dict[int, tuple[str, nn.Module]]:
@@ -136,13 +137,15 @@ class AttentionCalibrationModel(BaseTuner):
 
     @staticmethod
     def _place_guided(peft_config: AttentionCalibrationConfig, attentions: dict[int, tuple[str, nn.Module]]) -> None:
-        """Check layer, head and rank of what learns links, and note the layer."""
+        """Check layer, head and rank of what learns links, and note them."""
         attention = next(attention for _, attention in attentions.values())
         peft_config.guided_layer, _ = guided_place(peft_config, 1 + max(attentions), attention.num_heads)
         if peft_config.layers is not None and peft_config.guided_layer not in peft_config.layers:
             raise ValueError(
                 f"`guided_layer` must be one of `layers`, {peft_config.layers}, got {peft_config.guided_layer}."
             )
+        if peft_config.guided_rank is None:
+            peft_config.guided_rank = min(_GUIDED_RANK, attention.head_dim)
         if peft_config.guided_rank > attention.head_dim:
             raise ValueError(
                 f"`guided_rank` must be at most d_k, {attention.head_dim}, got {peft_config.guided_rank}."

@@ -90,6 +90,12 @@ def test_losses_and_gradients_are_those_of_the_full_model(bases, backbone, setti
     assert not unused
 
 
+def test_without_a_number_the_rank_fits(bases):
+    model = get_peft_model(load_base(bases["marian"]), AttentionCalibrationConfig(calibration=None, guided=True))
+    assert model.peft_config["default"].guided_rank == TINY["d_model"] // 2
+    assert adapter_layers(model)[0].head_change.query_up.shape == (4, 4)
+
+
 def test_the_mask_loss_does_not_reach_the_head(bases):
     """Nor do links reach the mask network."""
     batch, found = guided_batch(), []
@@ -172,7 +178,7 @@ def test_gradient_checkpointing(bases):
     ("settings", "message"),
     [
         ({"guided_rank": 5}, "`guided_rank` must be at most d_k, 4, got 5"),
-        ({"guided_rank": 0}, "`guided_rank` must be an integer >= 1, got 0"),
+        ({"guided_rank": 0}, "`guided_rank` must be `None` or an integer >= 1, got 0"),
         ({"guided_layer": 2}, "`guided_layer` must be from 0 to 1 in this model, got 2"),
         ({"guided_head": 2}, "`guided_head` must be from 0 to 1 in this model, got 2"),
         ({"guided_weight": 0}, "`guided_weight` must be > 0 and finite, got 0"),
