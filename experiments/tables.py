@@ -521,7 +521,7 @@ def headlines() -> str:
             "core hours to align 100 million pairs (`hmm`)",
             "aligner/{}/core_hours_per_100m",
             "scale",
-            "eflomal",
+            "eflomal, a million at once",
             "scale/eflomal",
         ),
     ]
