@@ -61,7 +61,7 @@ class FixedModel(torch.nn.Module):
     def __init__(self, forward, backward, **config):
         super().__init__()
         defaults = {"model_type": "mask_align", "alignment_threshold": 0.2, "symmetrization": "harmonic"}
-        others = {"max_position_embeddings": LIMIT, "lowercase": False, "pad_token_id": 0}
+        others = {"max_position_embeddings": LIMIT, "lowercase": False, "tokenize": False, "pad_token_id": 0}
         self.config = SimpleNamespace(**defaults | others | config)
         self.weights = forward, backward
         self.device, self.dtype = torch.device("cpu"), torch.float32
