@@ -25,7 +25,7 @@ from hf_attncal.data.synthetic.english_german import generate_split
 from hf_attncal.metrics.aer import alignment_error_rate
 from hf_attncal.models.configuration_hmm_align import HMMAlignConfig
 from hf_attncal.models.modeling_hmm_align import HMMAlignModel
-from hf_attncal.training import counting, word_alignment
+from hf_attncal.training import counting
 from hf_attncal.training.counting import CountLearner
 from hf_attncal.training.run import held_out_rows, hold_out
 from hf_attncal.training.word_alignment import AlignerConfig, AlignerTrainer, train_aligner
