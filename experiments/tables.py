@@ -471,7 +471,7 @@ def faults() -> str:
 
 # ---- the table of README, from results/headlines.json ----
 
-DECIMALS = {"BLEU": 2, "ROUGE": 2, "%": 1, "share": 3, "times": 2}
+DECIMALS = {"BLEU": 2, "ROUGE": 2, "%": 1, "share": 3, "times": 2, "h": 1}
 
 
 def headline(name: str) -> str:
@@ -500,13 +500,31 @@ def headlines() -> str:
         ("BLEU, frozen model with a gated adapter", adapted, "gated", "LoRA of its size", "lora"),
         ("BLEU, every attention hard, in two streams", discrete, "two", "soft", "soft"),
         ("ROUGE-1, headlines by a Transformer that copies", copied, "copy", "that does not", "transformer"),
-        ("ROUGE-1, that copies by gated attention", copied, "copy+gated", "by plain attention", "copy"),
         ("share of steps where the top layer's attention is reliable", reliability, "top", "first layer", "first"),
     ]
     for pair, languages in (("wpt03-enfr", "English-French"), ("dermit-derm", "German-Romansh")):
         for size, setting in (("aligner (`small`, the default)", "raw"), ("aligner that counts (`hmm`)", "hmm")):
             label = f"AER, {languages}, {size}"
             rows.append((label, f"aligner/{pair}/{{}}/test_aer", setting, "eflomal", "eflomal"))
+    states, aer = "encoder_states/wpt03-enfr/tuned", "aligner/{}/test_aer"
+    head = "AER, English-French, a head of a translation model that learned links"
+    rows += [
+        (
+            "AER, English-French, states of a small encoder, tuned",
+            aer,
+            states,
+            "untuned",
+            states.removesuffix("/tuned"),
+        ),
+        (head, aer, "guided_head/wpt03-enfr", "its best head before", "best_head/wpt03-enfr"),
+        (
+            "core hours to align 100 million pairs (`hmm`)",
+            "aligner/{}/core_hours_per_100m",
+            "scale",
+            "eflomal",
+            "scale/eflomal",
+        ),
+    ]
     cells = [
         [label, headline(name.format(ours)), f"{what}: {headline(name.format(other))}"]
         for label, name, ours, what, other in rows
