@@ -9,8 +9,8 @@
             - AlignmentFilter: {aligner: aligner, threshold: 0.5}
               module: opusfilter_alignment # this file; its folder in PYTHONPATH
 
-The score of a pair is `WordAlignment.score`, from 0 to 1; 0 where a side is empty. Words are what white space parts, so
-text is tokenised first (OpusFilter's preprocessor `Tokenizer`). Which threshold: docs/alignment.md.
+The score of a pair is `WordAlignment.score`, from 0 to 1; 0 where a side is empty. Words are what white space parts,
+so text is tokenised first (OpusFilter's preprocessor `Tokenizer`). Which threshold: docs/alignment.md.
 """
 
 from itertools import islice

@@ -25,7 +25,7 @@ from hf_attncal.data.synthetic.english_german import generate_split
 from hf_attncal.metrics.aer import alignment_error_rate
 from hf_attncal.models.configuration_hmm_align import HMMAlignConfig
 from hf_attncal.models.modeling_hmm_align import HMMAlignModel
-from hf_attncal.training import word_alignment
+from hf_attncal.training import counting
 from hf_attncal.training.counting import CountLearner
 from hf_attncal.training.run import held_out_rows, hold_out
 from hf_attncal.training.word_alignment import AlignerConfig, AlignerTrainer, train_aligner
@@ -315,14 +315,14 @@ def test_links_are_where_both_directions_agree(corpus, tmp_path, monkeypatch):
 def test_links_are_those_of_the_learner(corpus, tmp_path, monkeypatch):
     """Of the same pair, source first."""
     learners = []
-    learn = word_alignment.learn_counts
+    learn = counting.learn_counts
 
     def watched(*args, **options):
         learned = learn(*args, **options)
         learners.append(learned[1])
         return learned
 
-    monkeypatch.setattr(word_alignment, "learn_counts", watched)
+    monkeypatch.setattr(counting, "learn_counts", watched)
     found = links_given_to_the_network(guided(corpus, tmp_path), monkeypatch)
     for index, shares in learners[0].shares():
         expected = {(s, t) for s in range(shares.shape[1]) for t in range(shares.shape[0]) if shares[t, s] > 0.1}
