@@ -7,7 +7,7 @@ from datasets import Dataset, List, Value
 from transformers import PreTrainedTokenizerBase
 
 from hf_attncal.alignment.gold import read_links
-from hf_attncal.data.pharaoh import Link
+from hf_attncal.data.pharaoh import Link, check_inside_pair
 
 from .counting import CountsConfig, counted_links, counting_seconds
 from .folder import Run, in_first_process
@@ -31,12 +31,11 @@ def given_links(data: DataConfig, text: dict[str, Dataset]) -> list[Collection[L
     links = [pair.possible for pair in read_links(path, text["train"])]
     pairs = zip(text["train"]["source"], text["train"]["target"], strict=True)
     for line, (found, pair) in enumerate(zip(links, pairs, strict=True), start=1):
-        words = [len((side or "").split()) for side in pair]
-        if wrong := next((link for link in found if link[0] >= words[0] or link[1] >= words[1]), None):
-            raise ValueError(
-                f"{path}, line {line}: link {wrong[0]}-{wrong[1]} lies outside a pair of {words[0]} source and "
-                f"{words[1]} target words (indices count from 0). Check the order of the sides and of the lines."
-            )
+        source, target = (len((side or "").split()) for side in pair)
+        try:
+            check_inside_pair(found, (source, target))
+        except ValueError as error:
+            raise ValueError(f"{path}, line {line}: {error} Check the order of the sides and of the lines.") from error
     rows = held_out_rows(text, data.held_out)
     return [found for row, found in enumerate(links) if row not in rows]
 
