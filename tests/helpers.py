@@ -3,7 +3,7 @@
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import reference
@@ -16,6 +16,8 @@ from hf_attncal import (
     AttnCalMarianConfig,
     AttnCalMarianMTModel,
 )
+from hf_attncal.data.pharaoh import format_links
+from hf_attncal.data.synthetic.english_german import AlignedPair
 
 # stock configuration, stock model, our configuration, our model
 FAMILIES = {
@@ -219,6 +221,31 @@ def padded_pairs(pairs, left: bool = False) -> dict[str, torch.Tensor]:
 # tokens and a whole pair without any.
 LINKED_PAIRS = [([4, 7, 3, 9, 2], [6, 10, 4, 2]), ([5, 8, 2], [9, 2]), ([6, 2], [4, 9, 5, 7, 2])]
 LINKS = [[(0, 0), (1, 1), (3, 1), (2, 3)], [], [(0, 0), (0, 2), (1, 4)]]
+
+
+def write_linked_pairs(folder: Path, sides: tuple[str, str] = ("en", "de"), **splits: Iterable[AlignedPair]) -> None:
+    """Write generated pairs into `<split>.<side>` of a folder, their links into `<split>.align`."""
+    for split, pairs in splits.items():
+        lines = [(" ".join(pair.source), " ".join(pair.target), format_links(pair.links)) for pair in pairs]
+        for suffix, column in zip((*sides, "align"), zip(*lines, strict=True), strict=True):
+            (folder / f"{split}.{suffix}").write_text("\n".join(column) + "\n", encoding="utf-8")
+
+
+def check_gradient_checkpointing(model: torch.nn.Module, batch: dict[str, torch.Tensor]) -> None:
+    """Recomputed activations give the same gradients."""
+    model.train()(**batch).loss.backward()
+    expected = gradients(model)
+    model.zero_grad()
+    enable_checkpointing(model, {"use_reentrant": False})
+    model(**batch).loss.backward()
+    assert_gradients_close(gradients(model), expected)
+
+
+def enable_checkpointing(model: torch.nn.Module, options: dict[str, bool] | None) -> None:
+    """Gradient checkpointing, under the name that this version of transformers has for it."""
+    name = "activation_checkpointing_enable"
+    name = name if hasattr(model, name) else "gradient_checkpointing_enable"  # its name before
+    getattr(model, name)(options)
 
 
 def guided_batch(pairs=LINKED_PAIRS, links=LINKS, left: bool = False) -> dict[str, torch.Tensor]:

@@ -1,10 +1,17 @@
 """`attncal align calibrate`: scores of links become probabilities that the links are right."""
 
 import argparse
-from pathlib import Path
 
 from .align_run import open_aligner
-from .common import CommandError, add_model_options, check_folder, check_readable, positive
+from .common import (
+    CommandError,
+    add_folder_beside,
+    add_model_options,
+    add_pair_files,
+    check_readable,
+    folder_beside,
+    positive,
+)
 from .scoring import not_negative, table
 
 
@@ -21,19 +28,14 @@ def add_calibrate(actions: argparse._SubParsersAction) -> None:
         epilog="example:\n  attncal align calibrate MODEL --source dev.en --target dev.de --gold dev.align",
     )
     add_model_options(parser, "folder or Hub name of a word aligner, an encoder-decoder or an adapter")
-    parser.add_argument(
-        "--source", required=True, metavar="FILE", help="source sentences, one a line; plain, .gz, .xz or .zst"
-    )
-    parser.add_argument("--target", required=True, metavar="FILE", help="target sentences, as many lines")
+    add_pair_files(parser)
     parser.add_argument(
         "--gold",
         required=True,
         metavar="FILE",
         help="their links in Pharaoh format, counted from 0, `p` or `?`: possible",
     )
-    parser.add_argument(
-        "--output", metavar="FOLDER", help="where link_probabilities.json goes; without it, MODEL if that is a folder"
-    )
+    add_folder_beside(parser, "link_probabilities.json")
     parser.add_argument("--bins", type=positive, default=10, help="bins of the calibration error")
     parser.add_argument(
         "--bootstrap",
@@ -46,10 +48,7 @@ def add_calibrate(actions: argparse._SubParsersAction) -> None:
 
 def _run_calibrate(options: argparse.Namespace) -> None:
     check_readable(options.source, options.target, options.gold)
-    if options.output is not None:
-        check_folder(options.output)
-    elif not Path(options.model).is_dir():
-        raise CommandError(f"{options.model} is no folder: name one for link_probabilities.json with --output.")
+    folder = folder_beside(options, "link_probabilities.json")
     aligner = open_aligner(options.model, options, raw_scores=True)
 
     from hf_attncal.alignment.gold import Gold, calibrate
@@ -61,7 +60,6 @@ def _run_calibrate(options: argparse.Namespace) -> None:
     except ValueError as error:
         raise CommandError(str(error)) from error
     print("\n".join(_told(found)))
-    folder = Path(options.output or options.model)
     path = found.probabilities.save(folder)
     if (folder / "README.md").exists():
         write_probabilities_card(folder, found.before, found.after, found.measured_on)

@@ -3,10 +3,20 @@
 import argparse
 import json
 import warnings
-from pathlib import Path
 
 from .align_run import TEXT_OPTIONS, add_text_options
-from .common import CommandError, add_model_options, check_readable, choose_device, load_errors, positive, tell_model
+from .common import (
+    CommandError,
+    add_folder_beside,
+    add_model_options,
+    add_pair_files,
+    check_readable,
+    choose_device,
+    folder_beside,
+    load_errors,
+    positive,
+    tell_model,
+)
 
 
 def add_select(actions: argparse._SubParsersAction) -> None:
@@ -24,19 +34,14 @@ def add_select(actions: argparse._SubParsersAction) -> None:
         "  attncal align select ENCODER --source text.en --target text.de --output FOLDER",
     )
     add_model_options(parser, "folder or Hub name of an encoder-decoder, of an adapter for one, or of an encoder")
-    parser.add_argument(
-        "--source", required=True, metavar="FILE", help="source sentences, one a line; plain, .gz, .xz or .zst"
-    )
-    parser.add_argument("--target", required=True, metavar="FILE", help="target sentences, as many lines")
+    add_pair_files(parser)
     parser.add_argument(
         "--gold",
         metavar="FILE",
         help="links in Pharaoh format, counted from 0; without it, states are chosen by agreement, on at most 500 "
         "pairs",
     )
-    parser.add_argument(
-        "--output", metavar="FOLDER", help="where alignment.json goes; without it, MODEL if that is a folder"
-    )
+    add_folder_beside(parser, "alignment.json")
     parser.add_argument("--top", type=positive, default=10, help="rows to print")
     parser.add_argument("--lowercase", action="store_true", help="lower-case the text")
     parser.add_argument(
@@ -51,9 +56,7 @@ def add_select(actions: argparse._SubParsersAction) -> None:
 
 def _run_select(options: argparse.Namespace) -> None:
     check_readable(options.source, options.target, options.gold)
-    output = options.output or options.model
-    if not Path(output).is_dir():
-        raise CommandError(f"{output} is no folder: name one for alignment.json with --output.")
+    folder = folder_beside(options, "alignment.json")
 
     from hf_attncal.alignment import parse_alignments, select_attention, select_states, select_states_by_agreement
     from hf_attncal.alignment.encoder import STATES, EncoderStates, changed
@@ -95,7 +98,7 @@ def _run_select(options: argparse.Namespace) -> None:
         ranked.sort(key=lambda entry: entry[1].aer)  # attention first among equals
     for settings, score in ranked[: options.top]:
         print(f"{100 * (score if gold is None else score.aer):5.1f}  {json.dumps(settings.to_dict())}")
-    ranked[0][0].save(output)
+    ranked[0][0].save(folder)
 
 
 def _load(options: argparse.Namespace):

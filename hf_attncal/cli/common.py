@@ -5,6 +5,7 @@ import errno
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from .messages import LOG, libraries_are_heard
 
@@ -164,6 +165,30 @@ def check_folder(path: str, option: str = "--output") -> None:
         there = os.path.dirname(there) or "."
     if not os.path.isdir(there):
         raise CommandError(f"{path} cannot be a folder: {there} is a file. Give another {option}.")
+
+
+def add_pair_files(files: argparse._ActionsContainer, source: str = "source sentences, one a line") -> None:
+    """Add --source and --target of a command that needs sentence pairs; `source` says what the first holds."""
+    files.add_argument("--source", required=True, metavar="FILE", help=f"{source}; plain, .gz, .xz or .zst")
+    files.add_argument("--target", required=True, metavar="FILE", help="target sentences, as many lines")
+
+
+def add_folder_beside(parser: argparse.ArgumentParser, name: str) -> None:
+    """Add --output, of a command that writes a file of that name beside MODEL."""
+    parser.add_argument("--output", metavar="FOLDER", help=f"where {name} goes; without it, MODEL if that is a folder")
+
+
+def folder_beside(options: argparse.Namespace, name: str) -> Path:
+    """The folder for a file of that name: --output, or MODEL.
+
+    Raises:
+        CommandError: --output cannot be a folder; without it, MODEL is none.
+    """
+    if options.output is not None:
+        check_folder(options.output)
+    elif not Path(options.model).is_dir():
+        raise CommandError(f"{options.model} is no folder: name one for {name} with --output.")
+    return Path(options.output or options.model)
 
 
 # ---- errors ----

@@ -6,7 +6,7 @@ from contextlib import ExitStack, contextmanager
 from typing import NamedTuple, TypeVar
 
 from .align_run import open_aligner
-from .common import CommandError, add_output_option, add_running_options
+from .common import CommandError, add_output_option, add_pair_files, add_running_options
 from .streams import check_files, line_error, open_file, parallel_lines, progress_bar, until_failure
 
 Answer = TypeVar("Answer")
@@ -39,8 +39,7 @@ def add_linked_options(parser: argparse.ArgumentParser, files: argparse._Argumen
         files: the group of files.
         source: what the source file holds.
     """
-    files.add_argument("--source", required=True, metavar="FILE", help=f"{source}; plain, .gz, .xz or .zst")
-    files.add_argument("--target", required=True, metavar="FILE", help="target sentences, as many lines")
+    add_pair_files(files, source)
     files.add_argument(
         "--links",
         metavar="FILE",

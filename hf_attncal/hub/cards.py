@@ -117,15 +117,15 @@ def write_model_card(
     kind = _KINDS[found.card]
     if kind.pairs and example.count(" ||| ") != 1:
         raise ValueError(f"`example` of an aligner must be a pair `source ||| target`, got {example!r}.")
-    data = ModelCardData(
-        language=list(languages) or None,
-        license=license,
-        library_name="transformers",
-        pipeline_tag=task or kind.task,
-        tags=[kind.tag, "custom_code"],
-    )
-    text = _TEMPLATES.get_template(f"{found.card}.md.jinja").render(
-        card_data=data.to_yaml(),
+    text = _render(
+        found.card,
+        {
+            "library_name": "transformers",
+            "pipeline_tag": task or kind.task,
+            "language": list(languages),
+            "license": license,
+            "tags": [kind.tag, "custom_code"],
+        },
         model_name=model_name,
         summary=summary,
         training_data=training_data,
@@ -163,15 +163,15 @@ def write_trained_adapter_card(
     """
     path = Path(folder) / "README.md"
     _, start, section = (path.read_text(encoding="utf-8") if path.exists() else "").partition(CARD_START)
-    data = ModelCardData(language=list(languages) or None, license=license, library_name="peft", base_model=base_model)
-    text = _TEMPLATES.get_template("trained_adapter.md.jinja").render(
-        card_data=data.to_yaml(),
+    text = _render(
+        "trained_adapter",
+        {"library_name": "peft", "base_model": base_model, "language": list(languages), "license": license},
         model_name=model_name,
         summary=summary,
         training_data=training_data,
         results=results,
     )
-    records.write_text(f"{text.rstrip()}\n" + (f"\n{start}{section}" if start else ""), path)
+    records.write_text(text + (f"\n{start}{section}" if start else ""), path)
     return path
 
 
@@ -195,22 +195,22 @@ def write_tuned_encoder_card(
         model_name, summary, training_data, example, languages, results, license: as in `write_model_card`.
     """
     path = Path(folder) / "README.md"
-    data = ModelCardData(
-        language=list(languages) or None,
-        license=license,
-        library_name="transformers",
-        base_model=base_model,
-        tags=["word-alignment"],
-    )
-    text = _TEMPLATES.get_template("tuned_encoder.md.jinja").render(
-        card_data=data.to_yaml(),
+    text = _render(
+        "tuned_encoder",
+        {
+            "library_name": "transformers",
+            "base_model": base_model,
+            "language": list(languages),
+            "license": license,
+            "tags": ["word-alignment"],
+        },
         model_name=model_name,
         summary=summary,
         training_data=training_data,
         example=example,
         results=results,
     )
-    records.write_text(f"{text.rstrip()}\n", path)
+    records.write_text(text, path)
     return path
 
 
@@ -258,6 +258,12 @@ def write_probabilities_card(
         before=before, after=after, measured_on=measured_on, diagram=diagram
     )
     return _put_section(folder, section, *_PROBABILITIES)
+
+
+def _render(template: str, front_matter: dict[str, object], **words: object) -> str:
+    """A whole card, of a template by its name; what is None or empty in the front matter is left out."""
+    data = ModelCardData(**{name: value for name, value in front_matter.items() if value})
+    return _TEMPLATES.get_template(f"{template}.md.jinja").render(card_data=data.to_yaml(), **words).rstrip() + "\n"
 
 
 def _put_section(folder: str | Path, section: str, start: str, end: str, new: str = "") -> Path:

@@ -261,7 +261,7 @@ def learn_counts(
 
 
 def counted_links(
-    text: Dataset, settings: CountsConfig, folder: str | Path | None = None, **fields: Any
+    text: Dataset, settings: CountsConfig, folder: str | Path, **fields: Any
 ) -> tuple[list[list[int]], HMMAlignModel, dict[str, Any]]:
     """Links between the tokens of each pair of a text by its own counts, and what `learn_counts` tells of them.
 

@@ -258,7 +258,7 @@ def tune_encoder(
             if run.dry:
                 counting = counting_seconds(tokens, config.counts, **fields)
             else:
-                links, _, counted["counts"] = counted_links(tokens, config.counts, **fields)
+                links, _, counted["counts"] = counted_links(tokens, config.counts, run.args.output_dir, **fields)
                 tokens = with_links(tokens, links)
 
         def build(config: TunedEncoderConfig, args: EncoderTrainingArguments) -> EncoderTrainer:

@@ -73,7 +73,7 @@ def with_counted_links(
         return with_links(text, [[]] * len(text)), {}, counting_seconds(tokens, settings, **fields)
 
     def learned() -> tuple[list[list[int]], dict[str, Any]]:
-        links, _, counted = counted_links(tokens, settings, **fields)
+        links, _, counted = counted_links(tokens, settings, run.args.output_dir, **fields)
         for row, (sources, targets) in enumerate(zip(*places, strict=True)):
             ends = zip(links[row][::2], links[row][1::2], strict=True)
             links[row] = [place for s, t in ends for place in (sources[s], targets[t])]

@@ -14,7 +14,12 @@ from adapter_helpers import (
     save_base,
     scatter_adapter,
 )
-from helpers import assert_close, assert_identical, gradients
+from helpers import (
+    assert_close,
+    assert_identical,
+    enable_checkpointing,
+    gradients,
+)
 from peft import IA3Config, LoraConfig, get_peft_model, get_peft_model_state_dict
 from safetensors.torch import load_file
 from test_trainer import collate, toy_dataset
@@ -147,7 +152,7 @@ def test_a_lora_learns_from_the_main_loss_only(bases, batch, monkeypatch):
         model.set_adapter(["lora", "cal"])
         scatter_adapter(model)
         if checkpointing:
-            model.activation_checkpointing_enable({"use_reentrant": False})
+            enable_checkpointing(model, {"use_reentrant": False})
         _, both = joint(model, batch)
         grads.append(both)
     assert grads[0].keys() == grads[1].keys()
@@ -405,7 +410,7 @@ def test_checkpointing_trains_the_same(bases, batch):
     for checkpointing in (False, True):
         model = adapted(bases["marian"], calibration="gated", leaky=True)
         if checkpointing:
-            model.get_base_model().activation_checkpointing_enable({"use_reentrant": False})
+            enable_checkpointing(model.get_base_model(), {"use_reentrant": False})
         grads.append(joint(model, batch)[1])
     assert grads[0].keys() == grads[1].keys()
     for name in grads[0]:
@@ -431,7 +436,7 @@ def test_autocast_trains_every_parameter(tmp_path, settings, batch):
 
 def test_reentrant_checkpointing_is_refused(bases, batch):
     model = adapted(bases["marian"], calibration="gated")
-    model.get_base_model().activation_checkpointing_enable({"use_reentrant": True})
+    enable_checkpointing(model.get_base_model(), {"use_reentrant": True})
     with pytest.raises(ValueError, match=r"`use_reentrant` must be False to train an adapter"):
         model.train()(**batch)
 

@@ -6,7 +6,7 @@ import os
 import threading
 
 import pytest
-from helpers import TINY, scatter
+from helpers import TINY, scatter, write_linked_pairs
 from safetensors import SafetensorError
 
 from hf_attncal import AttnCalMarianConfig, AttnCalMarianMTModel
@@ -31,11 +31,7 @@ SMALL = [
 def corpus(tmp_path_factory):
     folder = tmp_path_factory.mktemp("corpus")
     split = generate_split(200, 20, 1, seed=5)
-    for name, part in (("train", split.train), ("dev", split.valid)):
-        write = {"en": [" ".join(p.source) for p in part], "de": [" ".join(p.target) for p in part]}
-        write["align"] = [" ".join(f"{i}-{j}" for i, j in sorted(p.links)) for p in part]
-        for suffix, lines in write.items():
-            (folder / f"{name}.{suffix}").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    write_linked_pairs(folder, train=split.train, dev=split.valid)
     return folder
 
 

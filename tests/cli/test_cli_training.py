@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from helpers import write_linked_pairs
 from huggingface_hub import ModelCard
 from safetensors.torch import load_file
 
@@ -37,11 +38,7 @@ def text(tmp_path_factory):
     """A folder of text: `train`, `dev` and `test`, in `.en` and `.de`, with gold links in `.align`."""
     folder = tmp_path_factory.mktemp("text")
     split = generate_split(120, 12, 12, seed=5)
-    for name, pairs in (("train", split.train), ("dev", split.valid), ("test", split.test)):
-        lines = {"en": [" ".join(pair.source) for pair in pairs], "de": [" ".join(pair.target) for pair in pairs]}
-        lines["align"] = [" ".join(f"{i}-{j}" for i, j in sorted(pair.links)) for pair in pairs]
-        for suffix, some in lines.items():
-            (folder / f"{name}.{suffix}").write_text("\n".join(some) + "\n", encoding="utf-8")
+    write_linked_pairs(folder, train=split.train, dev=split.valid, test=split.test)
     return folder
 
 

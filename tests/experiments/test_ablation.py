@@ -5,6 +5,8 @@ import json
 import sys
 from pathlib import Path
 
+from helpers import write_linked_pairs
+
 from hf_attncal.data.synthetic.english_german import generate_pairs
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -12,13 +14,8 @@ TINY = ["d_model=8", "encoder_layers=1", "decoder_layers=1", "attention_heads=1"
 
 
 def test_a_row_of_the_ablation(tmp_path, monkeypatch):
-    pairs = list(generate_pairs(60, seed=5))
-    for split, some in (("train", pairs), ("dev", pairs[:8]), ("test", pairs[8:16])):
-        for side in ("source", "target"):
-            text = "".join(" ".join(getattr(pair, side)) + "\n" for pair in some)
-            (tmp_path / f"{split}.{side}").write_text(text, encoding="utf-8")
-        links = "".join(" ".join(f"{i}-{j}" for i, j in sorted(pair.links)) + "\n" for pair in some)
-        (tmp_path / f"{split}.align").write_text(links, encoding="utf-8")
+    pairs = generate_pairs(60, seed=5)
+    write_linked_pairs(tmp_path, ("source", "target"), train=pairs, dev=pairs[:8], test=pairs[8:16])
     lines = []
     for split in ("train", "dev", "test"):
         gold = "" if split == "train" else f", gold: {split}.align"

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from adapter_helpers import adapted, save_base
+from helpers import write_linked_pairs
 
 from hf_attncal.alignment.aligner import WordAligner
 from hf_attncal.alignment.seq2seq import Seq2SeqAttention
@@ -61,12 +62,7 @@ def test_attention_before_and_after(run, tmp_path):
     adapted(base, calibration="gated").save_pretrained(tmp_path / "gated")
     folder = tmp_path / "data" / "wpt03-enfr"
     folder.mkdir(parents=True)
-    for split, chosen in (("dev", pairs[:6]), ("test", pairs[6:12])):
-        for name, side in (("en", "source"), ("fr", "target")):
-            text = "".join(" ".join(getattr(pair, side)) + "\n" for pair in chosen)
-            (folder / f"{split}.{name}").write_text(text, encoding="utf-8")
-        links = "".join(" ".join(f"{i}-{j}" for i, j in sorted(pair.links)) + "\n" for pair in chosen)
-        (folder / f"{split}.align").write_text(links, encoding="utf-8")
+    write_linked_pairs(folder, ("en", "fr"), dev=pairs[:6], test=pairs[6:12])
 
     models = ["--model", f"base={base}", "--model", f"gated={tmp_path / 'gated'}"]
     data = ["--data", str(tmp_path / "data"), "--pair", "wpt03-enfr", "--bootstrap", "10"]

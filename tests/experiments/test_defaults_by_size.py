@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from helpers import write_linked_pairs
 
 from hf_attncal.data.synthetic.english_german import generate_pairs
 from hf_attncal.training import seq2seq
@@ -27,12 +28,7 @@ def place(tmp_path_factory, harness):
     """The folder of a corpus "a-b": text, dev and test of translation, which are those of links, too."""
     folder = tmp_path_factory.mktemp("defaults")
     for name, (count, seed) in {"train": (60, 1), "dev": (9, 2), "test": (7, 3)}.items():
-        pairs = list(generate_pairs(count, seed))
-        for side, language in (("source", "a"), ("target", "b")):
-            text = "".join(" ".join(getattr(pair, side)) + "\n" for pair in pairs)
-            (folder / f"{name}.{language}").write_text(text, encoding="utf-8")
-        links = "".join(" ".join(f"{i}-{j}" for i, j in sorted(pair.links)) + "\n" for pair in pairs)
-        (folder / f"{name}.align").write_text(links, encoding="utf-8")
+        write_linked_pairs(folder, ("a", "b"), **{name: generate_pairs(count, seed)})
     languages, train = ("a", "b"), ("train.{}",)
     with pytest.MonkeyPatch.context() as patch:
         splits = {"dev": "dev.{}", "test": "test.{}"}

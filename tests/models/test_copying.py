@@ -10,6 +10,8 @@ from helpers import (
     assert_close,
     assert_gradients_close,
     assert_identical,
+    check_gradient_checkpointing,
+    enable_checkpointing,
     gradients,
     is_mask_network,
     padded_pairs,
@@ -299,17 +301,9 @@ def test_every_parameter_learns(family: str, switches: dict):
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_gradient_checkpointing(family: str):
-    model, batch = build(family, calibration="gated").train(), batch_of(PAIRS)
-    model(**batch).loss.backward()
-    expected = gradients(model)
-    model.zero_grad()
-    enable = "activation_checkpointing_enable"
-    enable = enable if hasattr(model, enable) else "gradient_checkpointing_enable"  # its name before
-    getattr(model, enable)({"use_reentrant": False})
-    model(**batch).loss.backward()
-    assert_gradients_close(gradients(model), expected)
+    check_gradient_checkpointing(build(family, calibration="gated"), batch_of(PAIRS))
     with pytest.raises(ValueError, match="`use_reentrant` must be False to train a model with `copy=True`"):
-        getattr(build(family), enable)({"use_reentrant": True})
+        enable_checkpointing(build(family), {"use_reentrant": True})
 
 
 # ---- the switch ----

@@ -3,7 +3,14 @@
 import pytest
 import torch
 from discrete_helpers import KINDS, MODELS, batch_for, tiny_discrete
-from helpers import TINY, assert_close, assert_gradients_close, assert_identical, gradients
+from helpers import (
+    TINY,
+    assert_close,
+    assert_gradients_close,
+    assert_identical,
+    enable_checkpointing,
+    gradients,
+)
 from test_trainer import logged, make_trainer, toy_dataset
 from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM
 
@@ -84,8 +91,7 @@ def test_gradient_checkpointing_changes_no_gradient(kind, streams, reentrant):
     found = []
     for checkpointing in (False, True):
         if checkpointing:
-            enable = getattr(model, "activation_checkpointing_enable", model.gradient_checkpointing_enable)
-            enable({"use_reentrant": reentrant})
+            enable_checkpointing(model, {"use_reentrant": reentrant})
         model.zero_grad()
         torch.manual_seed(5)
         model(**batch_for(kind), use_cache=False).loss.backward()

@@ -9,6 +9,7 @@ from helpers import (
     SWITCHES,
     assert_close,
     assert_gradients_close,
+    enable_checkpointing,
     gradients,
     is_mask_network,
     slow_twin,
@@ -27,12 +28,6 @@ def one_backward(model, batch, seed: int = 5, **inputs):
     outputs = model(**batch, **inputs)
     outputs.loss.backward()
     return outputs, gradients(model)
-
-
-def enable_checkpointing(model, options: dict | None) -> None:
-    """Under the name that this version of transformers has for it."""
-    enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
-    enable(options)
 
 
 @pytest.mark.parametrize("switches", SWITCHES.values(), ids=SWITCHES)

@@ -12,6 +12,8 @@ from helpers import (
     assert_close,
     assert_gradients_close,
     assert_identical,
+    check_gradient_checkpointing,
+    enable_checkpointing,
     gradients,
     guided_batch,
     is_mask_network,
@@ -163,17 +165,9 @@ def test_labels_are_not_smoothed_for_links(family: str):
 
 
 def test_gradient_checkpointing(family: str):
-    model, batch = build(family).train(), guided_batch()
-    model(**batch).loss.backward()
-    expected = gradients(model)
-    model.zero_grad()
-    enable = "activation_checkpointing_enable"
-    enable = enable if hasattr(model, enable) else "gradient_checkpointing_enable"  # its name before
-    getattr(model, enable)({"use_reentrant": False})
-    model(**batch).loss.backward()
-    assert_gradients_close(gradients(model), expected)
+    check_gradient_checkpointing(build(family), guided_batch())
     with pytest.raises(ValueError, match="`use_reentrant` must be False to train a model with `guided=True`"):
-        getattr(build(family), enable)({"use_reentrant": True})
+        enable_checkpointing(build(family), {"use_reentrant": True})
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

@@ -4,7 +4,13 @@ import copy
 
 import pytest
 import torch
-from helpers import assert_close, assert_gradients_close, gradients, is_mask_network
+from helpers import (
+    assert_close,
+    assert_gradients_close,
+    enable_checkpointing,
+    gradients,
+    is_mask_network,
+)
 from huggingface_hub.errors import StrictDataclassError
 from luong_helpers import TINY, tiny_luong
 from reference_luong import SlowLuong
@@ -368,7 +374,5 @@ def test_inputs_that_are_refused():
 
 
 def test_gradient_checkpointing_is_refused():
-    model = tiny_luong()
-    enable = getattr(model, "activation_checkpointing_enable", model.gradient_checkpointing_enable)
     with pytest.raises(ValueError, match=r"does not support (gradient|activation) checkpointing"):
-        enable()
+        enable_checkpointing(tiny_luong(), None)

@@ -13,6 +13,7 @@ from helpers import (
     assert_gradients_close,
     assert_identical,
     batch_of_pairs,
+    enable_checkpointing,
     gradients,
     largest_difference,
     scatter,
@@ -834,9 +835,7 @@ def test_gradient_checkpointing_gives_the_same_gradients(prediction, use_reentra
     for checkpointing in (False, True):
         model = tiny_model(prediction=prediction, dropout=0.2).train()
         if checkpointing:
-            # Newer versions of transformers have it under another name and deprecate this one.
-            enable = getattr(model, "activation_checkpointing_enable", model.gradient_checkpointing_enable)
-            enable({"use_reentrant": use_reentrant})
+            enable_checkpointing(model, {"use_reentrant": use_reentrant})
         torch.manual_seed(5)
         model(**batch_of(PAIRS), return_loss=True).loss.backward()
         found.append(gradients(model))

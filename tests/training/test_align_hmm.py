@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 from datasets import Dataset
-from helpers import run_in_two_processes
+from helpers import run_in_two_processes, write_linked_pairs
 
 from hf_attncal.alignment import WordAligner
 from hf_attncal.alignment.gold import Gold, calibrate, score_aligner
@@ -43,11 +43,7 @@ ENDS = ("en", "de", "align")
 def write_corpus(folder: Path, train: int = 600) -> Path:
     """A synthetic language: text, gold links, and links of the training text."""
     split = generate_split(train, 20, 60, seed=3)
-    for name, part in (("train", split.train), ("dev", split.valid), ("test", split.test)):
-        write = {"en": [" ".join(p.source) for p in part], "de": [" ".join(p.target) for p in part]}
-        write["align"] = [" ".join(f"{i}-{j}" for i, j in sorted(p.links)) for p in part]
-        for suffix, lines in write.items():
-            (folder / f"{name}.{suffix}").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    write_linked_pairs(folder, train=split.train, dev=split.valid, test=split.test)
     return folder
 
 

@@ -8,6 +8,7 @@ from itertools import pairwise, product
 import pytest
 import torch
 from datasets import Dataset
+from helpers import write_linked_pairs
 
 from hf_attncal import MaskAlignConfig, MaskAlignModel
 from hf_attncal.alignment import WordAligner
@@ -143,11 +144,7 @@ def corpus(tmp_path_factory):
     """A folder with a synthetic language: text, gold links, and links of the training text."""
     folder = tmp_path_factory.mktemp("corpus")
     split = generate_split(1200, 20, 60, seed=3)
-    for name, part in (("train", split.train), ("dev", split.valid), ("test", split.test)):
-        write = {"en": [" ".join(p.source) for p in part], "de": [" ".join(p.target) for p in part]}
-        write["align"] = [" ".join(f"{i}-{j}" for i, j in sorted(p.links)) for p in part]
-        for suffix, lines in write.items():
-            (folder / f"{name}.{suffix}").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    write_linked_pairs(folder, train=split.train, dev=split.valid, test=split.test)
     return folder
 
 

@@ -170,14 +170,14 @@ def test_a_dry_run_counts_nothing(corpus, tmp_path, monkeypatch):
     assert not (tmp_path / "run").exists()
 
 
-def test_counted_links_step_over_special_tokens():
+def test_counted_links_step_over_special_tokens(tmp_path):
     """Which some tokenizers put in front."""
     words = {"a": 5, "b": 6, "c": 7}
     lines = [list(line) for line in ("abc", "ab", "bc", "ca", "b", "c", "a") * 4]
     ids = [[0, *(words[word] for word in line), 2] for line in lines]
     labels = [[9, *(words[word] + 10 for word in line), 2] for line in lines]
     tokenizer = SimpleNamespace(all_special_ids=[0, 2, 3, 9], unk_token_id=3)
-    run = SimpleNamespace(dry=False, args=SimpleNamespace(process_index=0))
+    run = SimpleNamespace(dry=False, args=SimpleNamespace(process_index=0, output_dir=tmp_path))
     text = Dataset.from_dict({"input_ids": ids, "labels": labels})
     text, counted, _ = with_counted_links(text, tokenizer, run)
     assert counted["counts"]["wall_seconds"] > 0

@@ -5,7 +5,7 @@ import json
 import pytest
 import reference_encoder as slow
 import torch
-from helpers import assert_close, assert_functions_agree
+from helpers import assert_close, assert_functions_agree, write_linked_pairs
 from seq2seq_helpers import SOURCES, TARGETS, bpe_tokenizer, text_model
 from transformers import AutoModel, AutoModelForSeq2SeqLM, BertConfig, BertModel, GPT2Config, TrainerCallback
 
@@ -138,11 +138,7 @@ def corpus(tmp_path_factory):
     """A synthetic language with gold links, and a random encoder for it."""
     folder = tmp_path_factory.mktemp("corpus")
     split = generate_split(1200, 20, 60, seed=3)
-    for name, part in (("train", split.train), ("dev", split.valid), ("test", split.test)):
-        write = {"en": [" ".join(p.source) for p in part], "de": [" ".join(p.target) for p in part]}
-        write["align"] = [" ".join(f"{i}-{j}" for i, j in sorted(p.links)) for p in part]
-        for suffix, lines in write.items():
-            (folder / f"{name}.{suffix}").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    write_linked_pairs(folder, train=split.train, dev=split.valid, test=split.test)
     lines = [line for side in ("en", "de") for line in (folder / f"train.{side}").read_text().splitlines()]
     tokenizer = train_bpe_tokenizer(lines, vocab_size=300)
     torch.manual_seed(1)
