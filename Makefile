@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 # One process for each core, each with one thread: more threads than cores make every test slower.
-WORKERS ?= $(shell n=$$(nproc 2>/dev/null || sysctl -n hw.ncpu 2>/dev/null || echo 2); [ $$n -gt 8 ] && n=8; echo $$n)
+WORKERS ?= $(shell n=$$(env -u OMP_NUM_THREADS nproc 2>/dev/null || sysctl -n hw.ncpu 2>/dev/null || echo 2); [ $$n -gt 8 ] && n=8; echo $$n)
 
 .PHONY: demo test test-all check format bench faults tables conformance clean
 

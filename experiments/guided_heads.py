@@ -15,7 +15,7 @@ dev.
 
 import argparse
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from adapter_attention import read_gold
@@ -44,6 +44,7 @@ def aligned(folder: Path, gold: dict[str, Gold], bootstrap: int) -> dict:
     settings, dev = saved_settings(folder), gold["dev"]
     if settings is None:
         settings = select_attention(model, tokenizer, *map(list, zip(*dev.pairs, strict=True)), dev.links)[0][0]
+    settings = replace(settings, threshold=None)
     aligner = WordAligner(model, tokenizer, settings)
     threshold = min(THRESHOLDS, key=lambda tau: score_aligner(aligner, dev, tau).aer)
 

@@ -248,18 +248,24 @@ def uses() -> Iterator[dict]:
 
 
 def guided_heads() -> Iterator[dict]:
-    """What a head that learned links aligns, and what became of BLEU; of a model, and of an adapter."""
+    """What a head that learned links aligns, and what became of BLEU; of a model, and of an adapter.
+
+    Links are those above the threshold that dev chose, as `alignment.json` has it.
+    """
     file = "aligner/guided_heads"
     result = read(file)
     if result is None:
         return
     pair = result["config"]["pair"]
-    before = at(file, "before", "test", "aer")
-    yield percentage(f"aligner/best_head/{pair}/test_aer", {before: result["before"]["test"]})
+    place, before = ("above_threshold", "test"), result["before"]
+    scored = {at(file, "before", *place, "aer"): before["above_threshold"]["test"]}
+    yield percentage(f"aligner/best_head/{pair}/test_aer", scored)
     for kind, name in (("guided", "guided_head"), ("adapter", "guided_head_adapter")):
         runs = {number: row for number, row in enumerate(result["runs"]) if row["kind"] == kind}
         seeds = [row["seed"] for row in runs.values()]
-        scored = {at(file, "runs", number, "test", "aer"): row["test"] for number, row in runs.items()}
+        scored = {
+            at(file, "runs", number, *place, "aer"): row["above_threshold"]["test"] for number, row in runs.items()
+        }
         if scored:
             yield percentage(f"aligner/{name}/{pair}/test_aer", scored, seeds=seeds)
         translated = {number: row["bleu"]["before"] for number, row in runs.items() if row["bleu"] is not None}

@@ -31,6 +31,7 @@ from .sources import (
     WeightSource,
     Words,
     check_finite_weights,
+    check_threshold,
     is_index,
     saved_settings,
     word_ids,
@@ -76,9 +77,7 @@ class EncoderStates(ReadingSettings):
             raise ValueError(f"`weights` must be {STATES!r} to read an encoder, got {self.weights!r}.")
         if not is_index(self.layer):
             raise ValueError(f"`layer` must be a whole number, got {self.layer!r}.")
-        number = isinstance(self.threshold, int | float) and not isinstance(self.threshold, bool)
-        if not number or not 0 <= self.threshold <= 1:
-            raise ValueError(f"`threshold` must be from 0 to 1, got {self.threshold!r}.")
+        check_threshold(self.threshold)
         for side in SIDES:
             prefix, language = getattr(self, f"{side}_prefix"), getattr(self, f"{side}_language")
             if not isinstance(prefix, str):

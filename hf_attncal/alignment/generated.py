@@ -18,7 +18,7 @@ from hf_attncal.data.pharaoh import Link
 from hf_attncal.data.words import WordTokens, text_and_word_ids, tokenize_words
 from hf_attncal.models.functional import token_rows
 
-from .links import argmax_links
+from .links import links_of_words
 from .seq2seq import Seq2SeqAttention
 
 
@@ -33,8 +33,8 @@ class GeneratedAlignment:
         text: the decoded sequence, without special tokens; None without a tokenizer.
         weights: (target words, source words) between the words of `text` and those of the source; None without
             `sources`.
-        links: (i source word, j target word), sorted, for each target word the source word with the largest weight;
-            None without `sources`.
+        links: (i source word, j target word), sorted, for each target word the source word with the largest weight,
+            or those above the threshold of the settings; None without `sources`.
     """
 
     source: int
@@ -67,7 +67,7 @@ def align_generated(
         tokenizer: for `text` and the links between words; needed with `sources`.
         sources: the text of every input, without the `source_prefix` of the settings. Without `attention_mask`,
             `generate` must have been given what `tokenizer(..., padding=True)` makes of them.
-        settings: layer, heads and rows; None for `Seq2SeqAttention.default`.
+        settings: layer, heads, rows and threshold; None for `Seq2SeqAttention.default`.
 
     Returns:
         One alignment for every returned sequence, in the order of `output.sequences`.
@@ -100,7 +100,7 @@ def align_generated(
         rows = token_rows(attention[n, :length], settings.shift)
         alignment = GeneratedAlignment(source, sequence[1 : 1 + length], rows[:, real[source]])
         if tokenizer is not None:
-            alignment = _with_words(alignment, tokenizer, tokenized[source] if tokenized else None)
+            alignment = _with_words(alignment, tokenizer, tokenized[source] if tokenized else None, settings.threshold)
         alignments.append(alignment)
     return alignments
 
@@ -187,10 +187,12 @@ def _real_source(attention_mask: Tensor | None, tokenizer, tokenized: list[WordT
     return real
 
 
-def _with_words(alignment: GeneratedAlignment, tokenizer, source: WordTokens | None) -> GeneratedAlignment:
+def _with_words(
+    alignment: GeneratedAlignment, tokenizer, source: WordTokens | None, threshold: float | None
+) -> GeneratedAlignment:
     text, word_ids = text_and_word_ids(tokenizer, alignment.tokens)
     if source is None:
         return replace(alignment, text=text)
     target = WordTokens(np.array(alignment.tokens), word_ids, len(text.split()))
     weights = word_attention(alignment.attention, source, target)
-    return replace(alignment, text=text, weights=weights, links=argmax_links(weights))
+    return replace(alignment, text=text, weights=weights, links=links_of_words(weights, threshold))

@@ -131,16 +131,41 @@ def tune_links(
     with evaluating(model):
         aligner = WordAligner(model, tokenizer)
         for name in symmetrizations or (model.config.symmetrization,):
-            # What grows from links depends on the threshold; of the others a higher one only takes links away.
-            whole = None if name.startswith("grow") else aligner.align(gold.pairs, threshold=0.0, symmetrize=name)
-            for tau in thresholds:
-                aligned = whole or aligner.align(gold.pairs, threshold=tau, symmetrize=name)
-                links = [
-                    [link for link, score in zip(a.links, a.scores, strict=True) if whole is None or score > tau]
-                    for a in aligned
-                ]
-                scores.append((name, tau, _score(gold, links, name)))
+            scores += [(name, tau, score) for tau, score in _of_thresholds(aligner, gold, name, thresholds)]
     return min(scores, key=lambda entry: entry[2].aer)
+
+
+def tune_threshold(
+    aligner: WordAligner, gold: Gold, thresholds: Iterable[float] = THRESHOLDS
+) -> tuple[float | None, AlignmentScore]:
+    """The threshold with the lowest AER, the earlier of equals, and that score; first comes the aligner's own.
+
+    That may be None: each target word has its best source word.
+
+    Args:
+        aligner: without `probabilities`.
+        gold: annotated pairs. Use other pairs than those that are reported on.
+        thresholds: thresholds to try.
+    """
+    own = (aligner.source.threshold, score_aligner(aligner, gold))
+    tried = _of_thresholds(aligner, gold, aligner.source.symmetrization, thresholds)
+    return min([own, *tried], key=lambda entry: entry[1].aer)
+
+
+def _of_thresholds(
+    aligner: WordAligner, gold: Gold, symmetrization: str, thresholds: Iterable[float]
+) -> Iterator[tuple[float, AlignmentScore]]:
+    """Each threshold and its AER."""
+    options = {"symmetrize": symmetrization}
+    # What grows from links depends on the threshold; of the others a higher one only takes links away.
+    grows = symmetrization.startswith("grow")
+    whole = None if grows else aligner.align(gold.pairs, threshold=0.0, **options)
+    for tau in thresholds:
+        aligned = whole or aligner.align(gold.pairs, threshold=tau, **options)
+        links = [
+            [link for link, score in zip(a.links, a.scores, strict=True) if grows or score > tau] for a in aligned
+        ]
+        yield tau, _score(gold, links, symmetrization)
 
 
 # ---- probabilities ----

@@ -34,7 +34,7 @@ from hf_attncal.inference.loading import load_seq2seq
 from hf_attncal.models.cross_attention import calibrated_layers
 from hf_attncal.models.functional import token_rows
 
-from .sources import ReadingSettings, Weights, WeightSource, Words, is_index, saved_settings
+from .sources import ReadingSettings, Weights, WeightSource, Words, check_threshold, is_index, saved_settings
 
 # What is read: of a cross-attention the weights that are used, or what each token contributes (Lu et al., eq. 6); or
 # what the unsupervised alignment module says, as one layer with one head.
@@ -56,6 +56,8 @@ class Seq2SeqAttention(ReadingSettings):
         weights: `"attention"`, or `"contribution"` (Lu et al., eq. 6) for a model or adapter with `calibration`, whose
             masks say what each source token contributes, or `"uam"` for a model with `uam`: what its alignment module
             predicts at the step where the target token is the output (so without `shift`).
+        threshold: a target word is linked to all source words that have more of its weight, or to none; None: to the
+            one that has most.
 
     Raises:
         ValueError: a value of the wrong kind, no head, a negative head, or a head named twice.
@@ -66,6 +68,7 @@ class Seq2SeqAttention(ReadingSettings):
     shift: bool = True
     source_prefix: str = ""
     weights: str = "attention"
+    threshold: float | None = None
 
     readable: ClassVar[tuple[str, ...]] = WEIGHTS
     what: ClassVar[str] = "the attention of an encoder-decoder"
@@ -74,6 +77,8 @@ class Seq2SeqAttention(ReadingSettings):
         check_weights(self.weights)
         if not is_index(self.layer):
             raise ValueError(f"`layer` must be a whole number, got {self.layer!r}.")
+        if self.threshold is not None:
+            check_threshold(self.threshold)
         if not isinstance(self.shift, bool):
             raise ValueError(f"`shift` must be True or False, got {self.shift!r}.")
         if not isinstance(self.source_prefix, str):
@@ -257,13 +262,16 @@ class Seq2SeqSource(WeightSource):
     symmetrizations = ("forward",)
     why_no_other = "which has one direction (align both with two models, and merge them with `alignment.symmetrize`)"
     symmetrization = "forward"
-    threshold = None
     has_null = False
 
     def __init__(self, model, tokenizer, settings: Seq2SeqAttention | None = None):
         if not has_uam(model.config):  # whose alignment module needs no attention
             check_attends(model.config)
         super().__init__(model, tokenizer, settings)
+
+    @property
+    def threshold(self) -> float | None:
+        return None if self.settings is None else self.settings.threshold
 
     @classmethod
     def reads(cls, config) -> bool:

@@ -88,6 +88,12 @@ def saved_settings(name: str | Path, revision: str | None = None) -> ReadingSett
     return None if file is None else ReadingSettings.load(file.parent)
 
 
+def check_threshold(value: object) -> None:
+    """Raises ValueError for what no score can be compared with."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+        raise ValueError(f"`threshold` must be from 0 to 1, got {value!r}.")
+
+
 def is_index(value: object) -> bool:
     """Whether a value is a whole number; to Python `True` is one, too."""
     return isinstance(value, int) and not isinstance(value, bool)

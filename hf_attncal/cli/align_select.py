@@ -3,6 +3,7 @@
 import argparse
 import json
 import warnings
+from dataclasses import replace
 
 from .align_run import TEXT_OPTIONS, add_text_options
 from .common import (
@@ -58,8 +59,15 @@ def _run_select(options: argparse.Namespace) -> None:
     check_readable(options.source, options.target, options.gold)
     folder = folder_beside(options, "alignment.json")
 
-    from hf_attncal.alignment import parse_alignments, select_attention, select_states, select_states_by_agreement
+    from hf_attncal.alignment import (
+        WordAligner,
+        parse_alignments,
+        select_attention,
+        select_states,
+        select_states_by_agreement,
+    )
     from hf_attncal.alignment.encoder import STATES, EncoderStates, changed
+    from hf_attncal.alignment.gold import Gold, tune_threshold
     from hf_attncal.data.text import read_lines, read_pairs
 
     try:
@@ -96,6 +104,12 @@ def _run_select(options: argparse.Namespace) -> None:
         raise CommandError(str(error)) from error
     if gold is not None:
         ranked.sort(key=lambda entry: entry[1].aer)  # attention first among equals
+        best = ranked[0][0]
+        if best.threshold is None:
+            annotated = Gold(list(zip(*sides, strict=True)), gold)
+            threshold, score = tune_threshold(WordAligner(model, tokenizer, best), annotated)
+            if threshold is not None:
+                ranked.insert(0, (replace(best, threshold=threshold), score))
     for settings, score in ranked[: options.top]:
         print(f"{100 * (score if gold is None else score.aer):5.1f}  {json.dumps(settings.to_dict())}")
     ranked[0][0].save(folder)

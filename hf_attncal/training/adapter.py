@@ -196,7 +196,7 @@ def train_adapter(
         results |= attention_on_dev(trainer, model)
         guided = guided_attention(model)
         if guided is not None:
-            results |= alignment_on_gold(config, model, tokenizer, guided)
+            guided, results["alignment"] = alignment_on_gold(config, model, tokenizer, guided)
 
         def save(folder: Path) -> dict[str, int]:
             size = _save(model, tokenizer, folder)

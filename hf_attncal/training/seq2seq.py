@@ -1,7 +1,7 @@
 """What jobs share whose models read a text and write another: settings, the run, and scores of what is generated."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar, Literal
@@ -15,7 +15,7 @@ from transformers import AutoConfig, DataCollatorForSeq2Seq, PreTrainedModel, Pr
 
 from hf_attncal.adapters.layers import active_settings
 from hf_attncal.alignment import Seq2SeqAttention, WordAligner
-from hf_attncal.alignment.gold import Gold, score_aligner
+from hf_attncal.alignment.gold import Gold, score_aligner, tune_threshold
 from hf_attncal.analysis.corpus import attention_report
 from hf_attncal.analysis.reading import decoder_size
 from hf_attncal.data.collators import CopyCollator, CopyNullCollator, LinkCollator, NullCollator
@@ -175,7 +175,7 @@ def train_seq2seq(
         results |= attention_on_dev(trainer, model)
         guided = guided_attention(model)
         if guided is not None:
-            results |= alignment_on_gold(config, model, tokenizer, guided)
+            guided, results["alignment"] = alignment_on_gold(config, model, tokenizer, guided)
 
         def save(folder: Path) -> None:
             save_parts(model, tokenizer)(folder)
@@ -355,17 +355,25 @@ def guided_attention(model) -> Seq2SeqAttention | None:
     return Seq2SeqAttention(layer, (head,), settings.guided_shift)
 
 
-def alignment_on_gold(config: Settings, model, tokenizer, settings: Seq2SeqAttention) -> dict[str, Any]:
-    """`alignment`: which attention is read, and its score on the splits with annotated links."""
+def alignment_on_gold(
+    config: Settings, model, tokenizer, settings: Seq2SeqAttention
+) -> tuple[Seq2SeqAttention, dict[str, Any]]:
+    """What aligns, with the threshold that is best on annotated links of dev, and `alignment`, which says how well."""
+    golds = {
+        name: Gold.load(config.data.corpus(name), config.data.path(entry["gold"]), config.data.lowercase)
+        for name in SPLITS[1:]
+        if (entry := getattr(config.data, name) or {}).get("gold")
+    }
     aligner = WordAligner(model, tokenizer, settings)
+    if "dev" in golds:
+        threshold, _ = tune_threshold(aligner, golds["dev"])
+        settings = replace(settings, threshold=threshold)
+        aligner = WordAligner(model, tokenizer, settings)
     found: dict[str, Any] = {"settings": settings.to_dict()}
-    for name in SPLITS[1:]:
-        entry = getattr(config.data, name) or {}
-        if entry.get("gold"):
-            gold = Gold.load(config.data.corpus(name), config.data.path(entry["gold"]), config.data.lowercase)
-            found[name] = asdict(score_aligner(aligner, gold, bootstrap=1000))
-            print(f"{name}: AER {100 * found[name]['aer']:.1f}  {found[name]['signature']}")
-    return {"alignment": found}
+    for name, gold in golds.items():
+        found[name] = asdict(score_aligner(aligner, gold, bootstrap=1000))
+        print(f"{name}: AER {100 * found[name]['aer']:.1f}  {found[name]['signature']}")
+    return settings, found
 
 
 class ScoreCallback(TrainerCallback):

@@ -20,12 +20,14 @@ from transformers import (
 from hf_attncal.alignment import (
     GoldAlignment,
     Seq2SeqAttention,
+    WordAligner,
     align_generated,
     alignment_error_rate,
     argmax_links,
     select_attention,
     seq2seq_weights,
 )
+from hf_attncal.alignment.gold import Gold, score_aligner, tune_threshold
 from hf_attncal.alignment.seq2seq import token_rows
 from hf_attncal.data.words import NO_WORD, text_and_word_ids
 
@@ -203,6 +205,9 @@ def test_settings_are_saved_beside_the_checkpoint(tmp_path):
     assert Seq2SeqAttention.load(tmp_path) == settings
     assert Seq2SeqAttention.from_dict(json.loads(json.dumps(settings.to_dict()))) == settings
     assert Seq2SeqAttention.from_dict({"layer": 1}) == Seq2SeqAttention(1)
+    above = Seq2SeqAttention(1, threshold=0.25)
+    above.save(tmp_path)
+    assert Seq2SeqAttention.load(tmp_path) == above
 
 
 def test_without_saved_settings_there_are_none(tmp_path):
@@ -229,11 +234,53 @@ def test_a_file_with_other_content_is_named(tmp_path, text):
         ({"layer": 0, "shift": 1}, "`shift` must be True or False, got 1"),
         ({"layer": 0, "weights": "masks"}, "`weights` must be one of .*, got 'masks'"),
         ({"layer": 0, "source_prefix": None}, "`source_prefix` must be text, got None"),
+        ({"layer": 0, "threshold": 1.5}, "`threshold` must be from 0 to 1, got 1.5"),
+        ({"layer": 0, "threshold": True}, "`threshold` must be from 0 to 1, got True"),
+        ({"layer": 0, "threshold": "0.5"}, "`threshold` must be from 0 to 1, got '0.5'"),
     ],
 )
 def test_wrong_settings_are_refused(fields, message):
     with pytest.raises(ValueError, match=message):
         Seq2SeqAttention(**fields)
+
+
+# ---- a threshold ----
+
+
+def test_a_threshold_of_the_settings():
+    """It holds where none is asked for, links what has more weight, and can be changed."""
+    model, pairs = text_model("marian", "stock"), list(zip(SOURCES, TARGETS, strict=True))
+    best = WordAligner(model, bpe_tokenizer(), Seq2SeqAttention(1))
+    aligner = WordAligner(model, bpe_tokenizer(), Seq2SeqAttention(1, threshold=0.2))
+    expected = best.align(pairs, threshold=0.2)
+    found = aligner.align(pairs)
+    assert [one.links for one in found] == [one.links for one in expected]
+    assert found[0].threshold == 0.2
+    expected = seq2seq_weights(model, bpe_tokenizer(), SOURCES, TARGETS, Seq2SeqAttention(1))
+    for weights, one in zip(expected, found, strict=True):
+        assert set(one.links) == {(s, t) for t, s in (weights > 0.2).nonzero().tolist()}
+    assert [one.links for one in found] != [one.links for one in best.align(pairs)]
+    aligner.choose(threshold=None)
+    assert [one.links for one in aligner.align(pairs)] == [one.links for one in best.align(pairs)]
+
+
+def test_the_best_threshold():
+    """Of all, and of the best source word; against one alignment after the other."""
+    model, pairs = text_model("marian", "stock"), list(zip(SOURCES, TARGETS, strict=True))
+    aligner = WordAligner(model, bpe_tokenizer(), Seq2SeqAttention(1))
+    tried = (0.1, 0.2, 0.3, 0.9)
+    for wanted in (None, 0.2):
+        links = [frozenset(one.links) for one in aligner.align(pairs, threshold=wanted)]
+        gold = Gold(pairs, [GoldAlignment(one, one) for one in links])
+        threshold, score = tune_threshold(aligner, gold, tried)
+        assert (threshold, score.aer) == (wanted, 0)
+        least = min(score_aligner(aligner, gold, tau).aer for tau in (None, *tried))
+        assert tune_threshold(aligner, gold, tried)[1].aer == least
+    links = [frozenset(one.links) for one in aligner.align(pairs, threshold=0.2)]
+    gold = Gold(pairs, [GoldAlignment(one, one) for one in links])
+    assert tune_threshold(aligner, gold, (0.1, 0.3))[1].aer == min(
+        score_aligner(aligner, gold, tau).aer for tau in (None, 0.1, 0.3)
+    )
 
 
 # ---- the search ----
@@ -438,6 +485,9 @@ def test_links_between_the_words_of_what_was_generated(family, kind):
     found = align_generated(model, output, tokenizer=tokenizer, sources=SOURCES, settings=settings)
     texts = tokenizer.batch_decode(output.sequences, skip_special_tokens=True)
     words = 0
+    above = replace(settings, threshold=0.2)
+    for alignment in align_generated(model, output, tokenizer=tokenizer, sources=SOURCES, settings=above):
+        assert alignment.links == tuple(sorted((s, t) for t, s in (alignment.weights > 0.2).nonzero().tolist()))
     for alignment, same, text in zip(found, with_mask, texts, strict=True):
         assert alignment.text == same.text == text
         assert alignment.links == same.links == argmax_links(alignment.weights)

@@ -1,6 +1,7 @@
 """Jobs in which one head learns links: of a file or of counts, in a model or an adapter; and what is refused."""
 
 import json
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -10,6 +11,7 @@ from transformers import AutoTokenizer
 
 from hf_attncal import WordAligner
 from hf_attncal.alignment import Seq2SeqAttention
+from hf_attncal.alignment.gold import Gold, score_aligner, tune_threshold
 from hf_attncal.data.corpora import tokenize_pairs
 from hf_attncal.data.pharaoh import parse_alignments
 from hf_attncal.data.text import read_lines
@@ -99,6 +101,23 @@ def test_a_model_learns_the_links_of_a_file(corpus, tmp_path):
     model, _ = load_seq2seq(tmp_path / "run")
     assert model.config.guided_attention == (1, 1)
     assert "a head that learned word links" in (tmp_path / "run" / "README.md").read_text(encoding="utf-8")
+
+
+def test_annotated_links_of_dev_choose_a_threshold(corpus, tmp_path):
+    """With which the model is saved, and its error on test told."""
+    plain = values(corpus, tmp_path / "run", model=SIZES | {"guided": True} | HEAD, tokenizer={"vocab_size": 300})
+    del plain["data"]["held_out_pairs"]
+    plain["data"]["dev"] = {"source": "dev.en", "target": "dev.de", "gold": "dev.align"}
+    results = train_translation(TranslationConfig.make(plain))["alignment"]
+    aligner = WordAligner.from_pretrained(tmp_path / "run", device="cpu")
+    assert results["settings"] == aligner.settings.to_dict()
+    best = WordAligner(aligner.model, aligner.tokenizer, replace(aligner.settings, threshold=None))
+    golds = {name: Gold.read(*(corpus / f"{name}.{end}" for end in ("en", "de", "align"))) for name in ("dev", "test")}
+    assert aligner.settings.threshold == tune_threshold(best, golds["dev"])[0]
+    assert aligner.settings.threshold is not None  # of a head that knows next to nothing, few links are better
+    assert results["dev"]["aer"] < score_aligner(best, golds["dev"]).aer
+    for name, gold in golds.items():
+        assert results[name]["aer"] == score_aligner(aligner, gold).aer
 
 
 def test_an_adapter_learns_the_links_of_a_file(corpus, base, tmp_path):
