@@ -225,12 +225,18 @@ def _run_align(options: argparse.Namespace) -> None:
 def _settings(options: argparse.Namespace) -> dict[str, Any]:
     """What the links depend on, but for the text."""
     from hf_attncal import __version__
+    from hf_attncal.alignment.probabilities import PROBABILITIES_FILE
+    from hf_attncal.alignment.sources import SETTINGS_FILE
+    from hf_attncal.inference.loading import file_beside
+    from hf_attncal.metrics import records
     from hf_attncal.training.folder import revision_of
 
     with load_errors(options.model):
         revision = revision_of(options.model)
+        beside = {file: file_beside(options.model, file) for file in (SETTINGS_FILE, PROBABILITIES_FILE)}
+    hashes = {file: None if path is None else f"sha256:{records.sha256(path)}" for file, path in beside.items()}
     values = {f"--{name.replace('_', '-')}": value for name, value in vars(options).items() if name not in _FREE}
-    return {"hf_attncal": __version__, "model": revision, **values}
+    return {"hf_attncal": __version__, "model": revision, **hashes, **values}
 
 
 def _check_options(options: argparse.Namespace, world: int) -> list[str]:

@@ -4,6 +4,7 @@ import codecs
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -270,6 +271,17 @@ def test_another_model_is_refused(run, model, tmp_path):
     status, error = run(tmp_path / "parts", "--shard", "2/3", name=str(tmp_path / "other"))
     assert status == 1
     assert "other parts were made with model sha256:" in error
+
+
+@pytest.mark.parametrize("file", ["alignment.json", "link_probabilities.json"])
+def test_what_lies_beside_the_weights_may_not_change(run, model, tmp_path, file):
+    write(tmp_path)
+    folder = shutil.copytree(model, tmp_path / "model")
+    assert run(tmp_path / "parts", "--shard", "1/3", name=str(folder)) == (0, "")
+    (folder / file).write_text("{}")  # refused before it is read
+    status, error = run(tmp_path / "parts", "--shard", "2/3", name=str(folder))
+    assert status == 1
+    assert f"other parts were made with {file} None, this one has sha256:" in error
 
 
 def test_files_of_other_lengths_are_refused_before_anything_is_aligned(run, tmp_path):
