@@ -7,6 +7,7 @@ written once; a part of other inputs or settings is refused.
 
 import argparse
 import codecs
+import errno
 import hashlib
 import json
 import os
@@ -27,6 +28,8 @@ from .streams import check_output, open_file, output_file
 _PLACE = "{}"  # of the number of the part in a pattern
 _MOST_PARTS = 99_999
 _PIECE = 1 << 20
+# What a file system without hard links says.
+_NO_LINKS = (errno.EPERM, errno.EACCES, errno.ENOSYS, errno.EOPNOTSUPP, errno.EMLINK)
 
 
 @dataclass(frozen=True)
@@ -317,12 +320,14 @@ def _write(path: str, values: Mapping[str, Any], new: bool = False) -> bool:
         with open(partial, "w", encoding="utf-8") as file:
             file.write(json.dumps(values) + "\n")
         if new:
-            with suppress(PermissionError, NotImplementedError):  # a file system without links
-                try:
-                    os.link(partial, path)
-                except FileExistsError:
-                    return False
+            try:
+                os.link(partial, path)
                 return True
+            except FileExistsError:
+                return False
+            except OSError as error:
+                if error.errno not in _NO_LINKS:
+                    raise
         os.replace(partial, path)
         return True
     except OSError as error:

@@ -1,6 +1,7 @@
 """`attncal align run --shard i/n`: parts in any order, at once, killed and again, make what one run makes."""
 
 import codecs
+import errno
 import json
 import os
 import random
@@ -282,6 +283,19 @@ def test_what_lies_beside_the_weights_may_not_change(run, model, tmp_path, file)
     status, error = run(tmp_path / "parts", "--shard", "2/3", name=str(folder))
     assert status == 1
     assert f"other parts were made with {file} None, this one has sha256:" in error
+
+
+@pytest.mark.parametrize("number", [errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP])
+def test_a_file_system_need_not_have_hard_links(run, tmp_path, monkeypatch, number):
+    def link(*names):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "link", link)
+    write(tmp_path)
+    assert run(tmp_path / "whole") == (0, "")
+    for part in (2, 1):
+        assert run(tmp_path / "parts", "--shard", f"{part}/2") == (0, "")
+    assert joined(tmp_path / "parts", "*.links") == (tmp_path / "whole").read_bytes()
 
 
 def test_files_of_other_lengths_are_refused_before_anything_is_aligned(run, tmp_path):
