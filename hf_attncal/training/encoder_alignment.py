@@ -241,10 +241,10 @@ def tune_encoder(
             if getattr(config.data, name)
         }
         model, tokenizer = _load(config.model)
-        text = read_text(config.data, ("train",))
+        text = read_text(config.data, ("train", "dev"))
         guide = given_links(config.data, text)
         text = hold_out(text, config.data.held_out_pairs)
-        raw = _pairs(text.get("dev", text["train"]))
+        raw = _pairs(text.get("dev", text["train"]))  # for the threshold, where there is no gold
         before = _chosen(config, model, tokenizer, golds.get("dev"), raw)
         if guide is not None and not tokenizer.is_fast:
             raise ValueError(f"`data.train.guide` needs a fast tokenizer, got {type(tokenizer).__name__}.")

@@ -210,6 +210,8 @@ def test_without_gold_it_is_chosen_by_agreement_and_links_may_be_its_own_or_give
     assert all({"links", "consistency_loss"} <= set(entry) for entry in logged)
     guided = tune_encoder(made(corpus, tmp_path / "guided", train={"guide": "train.align"}))
     assert "counts" not in guided
+    # Pairs are held out for the threshold, which dev has been given for here.
+    assert (results["sentence_pairs"]["train"]["kept"], guided["sentence_pairs"]["train"]["kept"]) == (1080, 1200)
     assert guided["data_sha256"].keys() >= {"train.align"}
 
 
