@@ -19,6 +19,9 @@ from .common import (
     tell_model,
 )
 
+# By agreement: encoders that have learned nothing, or lines that do not belong together, stay below it.
+_LEAST_AGREEMENT = 0.05
+
 
 def add_select(actions: argparse._SubParsersAction) -> None:
     """Add the action `select`."""
@@ -110,6 +113,13 @@ def _run_select(options: argparse.Namespace) -> None:
             threshold, score = tune_threshold(WordAligner(model, tokenizer, best), annotated)
             if threshold is not None:
                 ranked.insert(0, (replace(best, threshold=threshold), score))
+    elif ranked[0][1] < _LEAST_AGREEMENT:
+        warnings.warn(
+            f"the two directions agree on {100 * ranked[0][1]:.1f} % of the words beyond chance, which is next to "
+            "nothing: links will be bad. Either these states do not align (an encoder of one language; `attncal align "
+            "tune` teaches it), or the lines do not belong together.",
+            stacklevel=2,
+        )
     for settings, score in ranked[: options.top]:
         print(f"{100 * (score if gold is None else score.aer):5.1f}  {json.dumps(settings.to_dict())}")
     ranked[0][0].save(folder)

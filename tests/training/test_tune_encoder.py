@@ -250,9 +250,10 @@ def test_the_commands_select_tune_and_run(corpus, tmp_path, capsys):
     text = [f"--source={corpus / 'train.en'}", f"--target={corpus / 'train.de'}"]
     test = [f"--{name}={corpus / f'test.{suffix}'}" for name, suffix in (("source", "en"), ("target", "de"))]
     assert main(["align", "select", encoder, *text, "--output", str(tmp_path), "--top=2"]) == 0
-    rows = capsys.readouterr().out.splitlines()
+    rows, warned = (stream.splitlines() for stream in capsys.readouterr())
     assert len(rows) == 2
     assert json.loads(rows[0].split(maxsplit=1)[1]) == EncoderStates.load(tmp_path).to_dict()
+    assert "of the words beyond chance, which is next to nothing" in warned[-1]  # it has learned nothing yet
 
     gold = [f"--{split}-{name}={corpus / f'{split}.{suffix}'}" for split in ("dev", "test")
             for name, suffix in (("source", "en"), ("target", "de"), ("gold", "align"))]  # fmt: skip
