@@ -25,7 +25,7 @@ from hf_attncal.alignment.sources import saved_settings
 from hf_attncal.data.collators import AlignmentCollator
 from hf_attncal.data.corpora import tokenize_for_alignment
 from hf_attncal.hub import Result
-from hf_attncal.inference.loading import load_config, load_seq2seq, load_whole
+from hf_attncal.inference.loading import file_beside, load_config, load_seq2seq, load_whole
 
 from .arguments import TokenBatchArguments
 from .cards import write_encoder_card
@@ -300,6 +300,8 @@ def _load(settings: EncoderModelConfig) -> tuple:
     """The checkpoint, in float32 and on the device of the Trainer in the end, and its tokenizer."""
     name, revision = settings.checkpoint, settings.revision
     options = {"dtype": "float32", "revision": revision, "trust_remote_code": False}
+    if file_beside(name, "adapter_config.json", revision) is not None:
+        raise ValueError(f"`model.checkpoint` must be a whole model, and {name} is an adapter. Tune the model itself.")
     config = load_config(name, revision=revision)
     if not config.is_encoder_decoder and source_of(config, name) is not EncoderSource:
         raise ValueError(f"`model.checkpoint` must have an encoder, got {name} of type {config.model_type!r}.")

@@ -6,9 +6,11 @@ import pytest
 import reference_encoder as slow
 import torch
 from helpers import assert_close, assert_functions_agree, write_linked_pairs
+from peft import get_peft_model
 from seq2seq_helpers import SOURCES, TARGETS, bpe_tokenizer, text_model
 from transformers import AutoModel, AutoModelForSeq2SeqLM, BertConfig, BertModel, GPT2Config, TrainerCallback
 
+from hf_attncal.adapters import AttentionCalibrationConfig
 from hf_attncal.alignment import EncoderStates, WordAligner
 from hf_attncal.alignment.encoder import EncoderReader
 from hf_attncal.alignment.gold import Gold, score_aligner
@@ -240,6 +242,12 @@ def test_what_cannot_be_tuned_is_refused(corpus, tmp_path):
         tune_encoder(made(corpus, tmp_path / "new", model=tmp_path / "gpt2"))
     with pytest.raises(ValueError, match=r"`states.layer` must be from -3 to 2"):
         tune_encoder(made(corpus, tmp_path / "new", states={"layer": 7}))
+    for part in (text_model("marian", "stock"), bpe_tokenizer()):
+        part.save_pretrained(tmp_path / "marian")
+    model = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "marian")
+    get_peft_model(model, AttentionCalibrationConfig(guided=True)).save_pretrained(tmp_path / "adapter")
+    with pytest.raises(ValueError, match=r"`model.checkpoint` must be a whole model, and .*adapter is an adapter"):
+        tune_encoder(made(corpus, tmp_path / "new", model=tmp_path / "adapter"))
 
 
 # ---- the commands ----
