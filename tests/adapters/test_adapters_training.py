@@ -220,7 +220,9 @@ def test_plain_trainer_trains_the_adapter_and_nothing_else(bases, backbone, sett
 
 
 @pytest.mark.parametrize(("backbone", "settings"), PAIRS)
-@pytest.mark.parametrize("own", [False, True], ids=["plain", "own"])
+@pytest.mark.parametrize(
+    "own", [pytest.param(False, marks=pytest.mark.slow, id="plain"), pytest.param(True, id="own")]
+)
 def test_resume_equals_uninterrupted(bases, backbone, settings, own, tmp_path):
     """With dropout, to the bit; the counter of steps included."""
 
