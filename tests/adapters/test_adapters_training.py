@@ -219,8 +219,21 @@ def test_plain_trainer_trains_the_adapter_and_nothing_else(bases, backbone, sett
         assert torch.equal(tensor, before[name]) == (".attncal_" not in name), name
 
 
-@pytest.mark.parametrize(("backbone", "settings"), PAIRS)
-@pytest.mark.parametrize("own", [False, True], ids=["plain", "own"])
+@pytest.mark.parametrize(
+    ("backbone", "settings", "own"),
+    [
+        *(pytest.param(*pair.values, True, id=f"own-{pair.id}", marks=pair.marks) for pair in PAIRS),
+        *(
+            pytest.param(
+                *pair.values,
+                False,
+                id=f"plain-{pair.id}",
+                marks=() if pair.values == ("marian", SETTINGS["annealed"]) else pytest.mark.slow,
+            )
+            for pair in PAIRS
+        ),
+    ],
+)
 def test_resume_equals_uninterrupted(bases, backbone, settings, own, tmp_path):
     """With dropout, to the bit; the counter of steps included."""
 

@@ -167,7 +167,9 @@ def test_a_part_that_is_complete_is_skipped_and_one_that_is_not_is_made(run, tmp
         assert part.read_bytes() == before
 
 
-@pytest.mark.parametrize("after", ["before", "during", "behind"])
+@pytest.mark.parametrize(
+    "after", [pytest.param("before", marks=pytest.mark.slow), pytest.param("during", marks=pytest.mark.slow), "behind"]
+)
 def test_a_killed_part_leaves_nothing_that_looks_complete(run, model, tmp_path, after):
     """Killed when a window is written, and between the file and the line about it."""
     source, target = write(tmp_path)

@@ -335,7 +335,7 @@ def test_learned_jumps_are_those_of_the_text(tokenizer):
             assert float(jumps.sort().values[-2]) < 0.3
 
 
-@pytest.mark.parametrize("guide", [False, True])
+@pytest.mark.parametrize("guide", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_it_learns_to_align(corpus, tmp_path, guide):
     schedule = {"max_steps": 300, "learning_rate": 6e-3, "warmup_steps": 30, "agreement_warmup_steps": 200}
     config = settings(corpus, tmp_path / "run", guide, eval_strategy="no", save_strategy="no", **schedule)

@@ -220,7 +220,7 @@ def interrupted_at(step: int, config, monkeypatch) -> str:
     [[], ["training.eval_strategy=steps", "training.eval_steps=3"], ["training.save_strategy=epoch"]],
     ids=["between checkpoints", "before an evaluation", "at the end of an epoch"],
 )
-@pytest.mark.parametrize("average", [1, 2])
+@pytest.mark.parametrize("average", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_what_was_interrupted_ends_as_if_it_had_not_been(config, average, more, tmp_path, monkeypatch):
     """The checkpoint of the interruption is not averaged, and pushes none out, unless it is due."""
     more = [*more, f"average_last={average}", "training.max_steps=5", "training.save_steps=2", "data.dev=null"]

@@ -83,7 +83,7 @@ def tiny(family: str, **switches):
 # ---- the batch, cut in different ways ----
 
 
-@pytest.mark.parametrize("family", [*FAMILIES, "luong"])
+@pytest.mark.parametrize("family", ["marian", pytest.param("bart", marks=pytest.mark.slow), "luong"])
 @pytest.mark.parametrize("switches", SWITCHES.values(), ids=SWITCHES)
 def test_accumulation_equals_one_batch(family, switches, tmp_path):
     """5 steps of 8 sentences = 5 steps of 4 x 2 sentences, for weights and for what is logged."""
@@ -330,7 +330,7 @@ def test_annealing_step_counts_optimiser_steps(family, tmp_path):
     assert fine_tuned.annealing_step == 7
 
 
-@pytest.mark.parametrize("family", ["marian", "luong"])
+@pytest.mark.parametrize("family", ["marian", pytest.param("luong", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     "batches",
     [{"tokens_per_batch": 24}, {"per_device_train_batch_size": 3}, {"tokens_per_batch": 24, **ADAGRAD}],
