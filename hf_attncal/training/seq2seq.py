@@ -372,7 +372,8 @@ def alignment_on_gold(
     found: dict[str, Any] = {"settings": settings.to_dict()}
     for name, gold in golds.items():
         found[name] = asdict(score_aligner(aligner, gold, bootstrap=1000))
-        print(f"{name}: AER {100 * found[name]['aer']:.1f}  {found[name]['signature']}")
+        if PartialState().is_main_process:
+            print(f"{name}: AER {100 * found[name]['aer']:.1f}  {found[name]['signature']}")
     return settings, found
 
 

@@ -22,7 +22,7 @@ from hf_attncal.training import seq2seq
 from hf_attncal.training.adapter import AdapterConfig, train_adapter
 from hf_attncal.training.calibrated import AttnCalTrainer
 from hf_attncal.training.guide import given_links, with_counted_links
-from hf_attncal.training.seq2seq import build_seq2seq_model
+from hf_attncal.training.seq2seq import alignment_on_gold, build_seq2seq_model
 from hf_attncal.training.settings import DataConfig
 from hf_attncal.training.summarization import SummarizationConfig
 from hf_attncal.training.translation import TranslationConfig, train_translation
@@ -118,6 +118,15 @@ def test_annotated_links_of_dev_choose_a_threshold(corpus, tmp_path):
     assert results["dev"]["aer"] < score_aligner(best, golds["dev"]).aer
     for name, gold in golds.items():
         assert results[name]["aer"] == score_aligner(aligner, gold).aer
+
+
+def test_one_process_of_several_tells_the_error(corpus, base, tmp_path, monkeypatch, capsys):
+    aligner = WordAligner.from_pretrained(base, device="cpu", settings=Seq2SeqAttention(1, (1,)))
+    given = settings(corpus, tmp_path), aligner.model, aligner.tokenizer, aligner.settings
+    for first in (True, False):
+        monkeypatch.setattr(seq2seq, "PartialState", lambda first=first: SimpleNamespace(is_main_process=first))
+        alignment_on_gold(*given)
+        assert ("test: AER" in capsys.readouterr().out) == first
 
 
 def test_an_adapter_learns_the_links_of_a_file(corpus, base, tmp_path):
