@@ -42,8 +42,5 @@ def _run_adapt(options: argparse.Namespace) -> None:
 
     from hf_attncal.training.adapter import AdapterConfig, train_adapter
 
-    switches = switches_of(options)
-    if switches.get("guided"):
-        switches = {"calibration": None} | switches  # what learns links need change nothing else
-    base = {"model": {"checkpoint": options.base}, "adapter": switches}
+    base = {"model": {"checkpoint": options.base}, "adapter": switches_of(options)}
     run_training(options, train_adapter, AdapterConfig, use="attncal translate {} < source.txt", base=base)

@@ -81,6 +81,8 @@ class AdapterConfig(Settings):
             sections["adapter"] = {}  # a preset's are fields of this method
         elif values.get("preset") and given.get("leaky"):
             sections["adapter"]["null_mass"] = _NULL_MASS
+        if sections["adapter"] and given.get("guided"):
+            sections["adapter"]["calibration"] = None  # what learns links need change nothing else
         anneal(sections, "adapter", values)
         return sections
 

@@ -17,6 +17,7 @@ from safetensors.torch import load_file
 import hf_attncal
 from hf_attncal.cli import main
 from hf_attncal.cli.train import OF_SUMMARIES
+from hf_attncal.cli.training import settings_of
 from hf_attncal.data.synthetic.english_german import generate_split
 from hf_attncal.training.settings import hints_of
 from hf_attncal.training.summarization import SummarizationConfig
@@ -115,6 +116,31 @@ def test_adapt_leaves_an_adapter_with_its_card(base, text, tmp_path, capsys):
     assert "## Attention-calibration adapter" in card.text  # what it always says
     assert "Use it: attncal translate" in capsys.readouterr().out
     assert main(["align", "run", str(output), f"--source={text / 'test.en'}", f"--target={text / 'test.de'}"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("given", "calibration"),
+    [
+        (["--guided"], None),
+        (["--guided", "--calibration=annealed"], "annealed"),
+        (["--config={file}", "--guided"], "gated"),
+        (["--config={file}", "--guided", "adapter.calibration=fixed"], "fixed"),
+        (["adapter.guided=true"], None),
+        ([], "gated"),
+    ],
+)
+def test_the_calibration_of_an_adapter_is_what_is_asked_for(given, calibration, base, text, tmp_path, monkeypatch):
+    """A guided one has none by itself; the file of --config goes before that."""
+    made = []
+    monkeypatch.setattr(
+        "hf_attncal.cli.adapt.run_training",
+        lambda options, _, config, *, base, **__: made.append(config.make(settings_of(options, base=base))),
+    )
+    file = tmp_path / "config.yaml"
+    file.write_text("adapter: {calibration: gated}\n")
+    given = [option.format(file=file) for option in given]
+    assert main(["adapt", str(base), *files(text), f"--output={tmp_path / 'adapter'}", *given]) == 0
+    assert made[0].method_config().calibration == calibration
 
 
 @pytest.mark.parametrize("guide", [["--guided"], ["--guide={text}/train.align"]], ids=["counts", "file"])
