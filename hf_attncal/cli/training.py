@@ -202,7 +202,9 @@ def settings_of(options: argparse.Namespace, *, base: Values | None = None) -> V
         entry = {name: getattr(options, f"{prefix}{name}", None) for name in (*_SIDES, "guide", "text")}
         entry = {name: _absolute(given, values) for name, given in entry.items() if given}
         if entry:
-            values.setdefault("data", {})[split] = entry
+            data = values.setdefault("data", {})
+            # Links alone are of the text of the file, and text has no links of another.
+            data[split] = entry if entry.keys() & {"source", "target", "text"} else (data.get(split) or {}) | entry
     for option, (section, key) in _KEYS.items():
         given = getattr(options, option, None)
         if given is not None:

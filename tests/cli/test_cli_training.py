@@ -118,6 +118,21 @@ def test_adapt_leaves_an_adapter_with_its_card(base, text, tmp_path, capsys):
     assert main(["align", "run", str(output), f"--source={text / 'test.en'}", f"--target={text / 'test.de'}"]) == 0
 
 
+@pytest.mark.parametrize("command", [["train"], ["align", "train"]], ids=" ".join)
+def test_links_of_the_command_line_are_of_the_text_of_the_file(command, text, tmp_path, monkeypatch):
+    made = []
+    for name in ("train", "align_train"):
+        keep = lambda options, *_, base=None, **__: made.append(settings_of(options, base=base))  # noqa: E731
+        monkeypatch.setattr(f"hf_attncal.cli.{name}.run_training", keep)
+    file = tmp_path / "config.yaml"
+    file.write_text("data: {train: {source: s.en, target: s.de, guide: s.links}}\n")
+    links, given = str(text / "train.align"), [f"--config={file}", f"--output={tmp_path / 'model'}"]
+    assert main([*command, *given, f"--guide={links}"]) == 0
+    assert made.pop()["data"]["train"] == {"source": "s.en", "target": "s.de", "guide": links}
+    assert main([*command, *given, *files(text)]) == 0
+    assert "guide" not in made.pop()["data"]["train"]
+
+
 @pytest.mark.parametrize(
     ("given", "calibration"),
     [
