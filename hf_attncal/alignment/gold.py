@@ -187,7 +187,7 @@ class Calibration:
 
     @property
     def measured_on(self) -> str:
-        """The same, in words."""
+        """What both were measured on, in words."""
         return f"the {self.probabilities.pairs} annotated pairs that they were learned from, cross-validated"
 
 

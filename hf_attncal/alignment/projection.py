@@ -130,7 +130,11 @@ def carried(found: Votes, inside: Sequence[int | None], count: int, within: tupl
     Args:
         found: of `votes`.
         inside: the number of the thing that a source word belongs to; None for none.
+        count: how many things there are; their numbers are from 0.
         within: the first target word to look at, and the one behind the last.
+
+    Returns:
+        The run of each thing that has most of its links; None for one that no target word there belongs to.
     """
     pieces: list[list[tuple[float, int, int, int]]] = [[] for _ in range(count)]  # weight, -start, stop, words
     last: int | None = None

@@ -60,7 +60,7 @@ class Seq2SeqAttention(ReadingSettings):
             one that has most.
 
     Raises:
-        ValueError: a value of the wrong kind, no head, a negative head, or a head named twice.
+        ValueError: a value of the wrong kind, a threshold out of range, no head, a negative head, or one named twice.
     """
 
     layer: int
