@@ -306,7 +306,10 @@ class _Hashed:
 def _read(path: str) -> dict[str, Any] | None:
     try:
         with open(path, encoding="utf-8") as file:
-            return json.load(file)
+            found = json.load(file)
+        if not isinstance(found, dict) or not {"lines", "settings", "inputs"} <= found.keys():
+            raise ValueError("it is not what a part has written")
+        return found
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:

@@ -276,6 +276,18 @@ def test_another_model_is_refused(run, model, tmp_path):
     assert "other parts were made with model sha256:" in error
 
 
+@pytest.mark.parametrize("found", ["", "{}", "[]"])
+def test_a_description_of_the_parts_that_is_none_is_told(run, tmp_path, found):
+    write(tmp_path)
+    path = tmp_path / "parts" / "of-00003.links.json"
+    path.parent.mkdir()
+    path.write_text(found)
+    status, error = run(path.parent, "--shard", "1/3")
+    assert status == 1
+    assert error.startswith(f"attncal: error: {path} cannot be read: ")
+    assert error.endswith("Remove it, or give another --output.\n")
+
+
 @pytest.mark.parametrize("file", ["alignment.json", "link_probabilities.json"])
 def test_what_lies_beside_the_weights_may_not_change(run, model, tmp_path, file):
     write(tmp_path)
