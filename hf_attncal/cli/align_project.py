@@ -90,6 +90,7 @@ class _Lost:
         self.told = {
             "unlinked": f"{what}s without a linked word, which {instead}",
             "split": f"{what}s with words in several places, which are where most of their links are",
+            "inside_words": "tags inside a word (of text that is not tokenised), which are beside a word now",
         }
         self.count: Counter[str] = Counter()
         self.lines: defaultdict[str, list[int]] = defaultdict(list)
@@ -166,7 +167,8 @@ def _project_markup(pair: LinkedPair, options: argparse.Namespace) -> Projected:
 
     with _linked(pair, options):
         found = project_markup(pair.source, pair.target, pair.links, pair.scores)
-    return found.text, asdict(found), {"unlinked": len(found.unlinked), "split": len(found.split)}
+    lost = {name: len(getattr(found, name)) for name in ("unlinked", "split", "inside_words")}
+    return found.text, asdict(found), lost
 
 
 def _labels(pair: LinkedPair, name: str) -> list[str]:

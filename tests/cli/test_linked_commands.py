@@ -90,6 +90,13 @@ def test_markup(attncal, here):
     }
 
 
+def test_tags_inside_words_are_counted(attncal, here):
+    (here / "marked").write_text("the <b>old</b> house .\n\nthe new <i>cat</i>.\n")
+    _, out, err = attncal("align", "project", "--source", "marked", *TEXT[2:], "--markup")
+    assert out.splitlines()[2] == "le <i>chat</i>"
+    assert "tags inside a word (of text that is not tokenised), which are beside a word now: 1 (line 3; " in err
+
+
 def test_scores_of_links_weigh(attncal, here):
     (here / "links").write_text("0-0:0.2 1-0:0.9\n\n\n")
     assert attncal("align", "project", *TEXT, "--tags", "tags")[1].splitlines()[0] == "A _ _ _"
