@@ -297,6 +297,8 @@ class Seq2SeqSource(WeightSource):
             known = replace(Seq2SeqAttention.default_of(self.model, weights), source_prefix=prefix)
         if not chosen and weights != "uam" and "heads" in changes and "layer" not in changes:
             raise ValueError("`heads` are those of one layer, and none is chosen yet: give `layer`, too.")
+        if {"layer", "heads", "shift", "weights"} & changes.keys():
+            changes = {"threshold": None} | changes  # the known one is of other weights
         self.settings = Seq2SeqAttention.from_dict(known.to_dict() | changes)
 
     def check(self, symmetrize: str | None = None, null: bool = False) -> None:

@@ -260,6 +260,12 @@ def test_a_threshold_of_the_settings():
     for weights, one in zip(expected, found, strict=True):
         assert set(one.links) == {(s, t) for t, s in (weights > 0.2).nonzero().tolist()}
     assert [one.links for one in found] != [one.links for one in best.align(pairs)]
+    aligner.choose(source_prefix="")
+    assert aligner.settings.threshold == 0.2
+    aligner.choose(layer=0)  # for whose weights the threshold was not chosen
+    assert aligner.settings == Seq2SeqAttention(0)
+    aligner.choose(layer=1, threshold=0.2)
+    assert aligner.settings == Seq2SeqAttention(1, threshold=0.2)
     aligner.choose(threshold=None)
     assert [one.links for one in aligner.align(pairs)] == [one.links for one in best.align(pairs)]
 
