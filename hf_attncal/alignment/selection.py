@@ -209,11 +209,11 @@ def _beyond_chance(share: float, chance: float) -> float:
 
 
 def _linked_share(tried: Sequence[Tensor | None], layer: int, threshold: float) -> float:
-    """Of the words of both sides, those that are linked."""
+    """Of the words of both sides, those that are linked; none of no words."""
     linked = words = 0
     for scores in tried:
         if scores is not None:
             above = scores[layer] > threshold
             linked += int(above.any(dim=0).sum() + above.any(dim=1).sum())
             words += sum(above.shape)
-    return linked / words
+    return linked / words if words else 0.0
