@@ -3,6 +3,7 @@
 The reference for a row of attention is a forward pass of one sentence alone, up to that step and no further.
 """
 
+import copy
 import functools
 import itertools
 import json
@@ -249,7 +250,7 @@ def test_wrong_settings_are_refused(fields, message):
 
 def test_a_threshold_of_the_settings():
     """It holds where none is asked for, links what has more weight, and can be changed."""
-    model, pairs = text_model("marian", "stock"), list(zip(SOURCES, TARGETS, strict=True))
+    model, pairs = copy.deepcopy(text_model("marian", "stock")), list(zip(SOURCES, TARGETS, strict=True))
     best = WordAligner(model, bpe_tokenizer(), Seq2SeqAttention(1))
     aligner = WordAligner(model, bpe_tokenizer(), Seq2SeqAttention(1, threshold=0.2))
     expected = best.align(pairs, threshold=0.2)
@@ -272,7 +273,7 @@ def test_a_threshold_of_the_settings():
 
 def test_the_best_threshold():
     """Of all, and of the best source word; against one alignment after the other."""
-    model, pairs = text_model("marian", "stock"), list(zip(SOURCES, TARGETS, strict=True))
+    model, pairs = copy.deepcopy(text_model("marian", "stock")), list(zip(SOURCES, TARGETS, strict=True))
     aligner = WordAligner(model, bpe_tokenizer(), Seq2SeqAttention(1))
     tried = (0.1, 0.2, 0.3, 0.9)
     for wanted in (None, 0.2):
