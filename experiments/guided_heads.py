@@ -23,7 +23,7 @@ from aligners import FILES
 from committed import markdown
 
 from hf_attncal.alignment import WordAligner, select_attention
-from hf_attncal.alignment.gold import THRESHOLDS, Gold, score_aligner
+from hf_attncal.alignment.gold import Gold, score_aligner, tune_threshold
 from hf_attncal.alignment.sources import saved_settings
 from hf_attncal.data.text import read_lines
 from hf_attncal.inference.loading import load_seq2seq
@@ -46,7 +46,7 @@ def aligned(folder: Path, gold: dict[str, Gold], bootstrap: int) -> dict:
         settings = select_attention(model, tokenizer, *map(list, zip(*dev.pairs, strict=True)), dev.links)[0][0]
     settings = replace(settings, threshold=None)
     aligner = WordAligner(model, tokenizer, settings)
-    threshold = min(THRESHOLDS, key=lambda tau: score_aligner(aligner, dev, tau).aer)
+    threshold, _ = tune_threshold(aligner, dev)
 
     def scores(tau: float | None) -> dict:
         return {split: asdict(score_aligner(aligner, of, tau, bootstrap=bootstrap)) for split, of in gold.items()}

@@ -14,12 +14,7 @@ from adapter_helpers import (
     save_base,
     scatter_adapter,
 )
-from helpers import (
-    assert_close,
-    assert_identical,
-    enable_checkpointing,
-    gradients,
-)
+from helpers import assert_close, assert_identical, enable_checkpointing, gradients
 from peft import IA3Config, LoraConfig, get_peft_model, get_peft_model_state_dict
 from safetensors.torch import load_file
 from test_trainer import collate, toy_dataset

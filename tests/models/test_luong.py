@@ -4,13 +4,7 @@ import copy
 
 import pytest
 import torch
-from helpers import (
-    assert_close,
-    assert_gradients_close,
-    enable_checkpointing,
-    gradients,
-    is_mask_network,
-)
+from helpers import assert_close, assert_gradients_close, enable_checkpointing, gradients, is_mask_network
 from huggingface_hub.errors import StrictDataclassError
 from luong_helpers import TINY, tiny_luong
 from reference_luong import SlowLuong
