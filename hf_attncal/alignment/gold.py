@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from hf_attncal.data.pharaoh import GoldAlignment, Link, check_index_base, displacement_warning, parse_alignments
+from hf_attncal.data.pharaoh import GoldAlignment, Link, check_index_base, displacement_warning, iter_alignments
 from hf_attncal.data.text import read_lines, read_pairs
 from hf_attncal.metrics.aer import AlignmentScore, alignment_error_rate
 from hf_attncal.metrics.probabilities import BINS, ProbabilityScore, probability_score
@@ -67,7 +67,7 @@ def gold_links(path: str | Path, pairs: Sequence[tuple[str, str]]) -> list[GoldA
     Warns:
         UserWarning: indices that are probably displaced (`displaced_pairs`).
     """
-    links = read_links(path, pairs)
+    links = list(iter_links(path, pairs))
     words = [(source.split(), target.split()) for source, target in pairs]
     try:
         check_index_base(links, [tuple(map(len, pair)) for pair in words], "take 1 from each index")
@@ -78,19 +78,19 @@ def gold_links(path: str | Path, pairs: Sequence[tuple[str, str]]) -> list[GoldA
     return links
 
 
-def read_links(path: str | Path, text: Sized) -> list[GoldAlignment]:
-    """The links of every sentence pair of a text, from a file in Pharaoh format.
+def iter_links(path: str | Path, text: Sized) -> Iterator[GoldAlignment]:
+    """The links of every sentence pair of a text in turn, from a file in Pharaoh format.
 
     Raises:
         ValueError: another number of lines than pairs, or a line that is no links; it names the file.
     """
     try:
-        links = parse_alignments(read_lines(path))
+        lines = read_lines(path)
+        if len(lines) != len(text):
+            raise ValueError(f"{path} has {len(lines)} lines of links for {len(text)} sentence pairs.")
+        yield from iter_alignments(lines)
     except ValueError as error:
         raise ValueError(str(error) if str(path) in str(error) else f"{path}: {error}") from error
-    if len(links) != len(text):
-        raise ValueError(f"{path} has {len(links)} lines of links for {len(text)} sentence pairs.")
-    return links
 
 
 def score_aligner(

@@ -24,6 +24,7 @@ from transformers import PreTrainedTokenizerBase
 from .batching import beginning
 from .copying import CopyTokenizer
 from .pharaoh import Link
+from .rows import Rows
 from .segmentation import segment
 from .text import read_lines, read_pairs
 from .words import WordTokens, tokenize_words
@@ -361,7 +362,7 @@ def tokenize_plain(
         return {"input_ids": [begin + ids + ends for ids in found]}
 
     tokenized, report = _tokenized(dataset, encode, ("input_ids",), PlainReport(max_length))
-    if unknown := int((_flat(tokenized, "input_ids") == tokenizer.unk_token_id).sum()):
+    if unknown := int((Rows.of(tokenized, "input_ids").values == tokenizer.unk_token_id).sum()):
         report = replace(report, unknown=unknown)
         warnings.warn(report.about_unknown, stacklevel=2)
     return tokenized, report
@@ -420,39 +421,9 @@ def tokenize_for_alignment(
 def token_counts(dataset: Dataset, vocab_size: int) -> tuple[torch.Tensor, torch.Tensor]:
     """How often each token occurs in `input_ids` and in `target_input_ids`, (vocab_size,) each."""
     return tuple(
-        torch.from_numpy(np.bincount(_flat(dataset, name), minlength=vocab_size))
+        torch.from_numpy(np.bincount(Rows.of(dataset, name).values, minlength=vocab_size))
         for name in ("input_ids", "target_input_ids")
     )
-
-
-class Rows(Sequence[np.ndarray]):
-    """Lists of numbers in one array: of a hundred million tokens, a list of lists would take gigabytes.
-
-    Args:
-        values: of all rows. starts: of each row in them, and their number, (rows + 1,).
-    """
-
-    def __init__(self, values: np.ndarray, starts: np.ndarray):
-        self._values, self._starts = values, starts
-
-    def __len__(self) -> int:
-        return len(self._starts) - 1
-
-    def __getitem__(self, row):
-        return self._values[self._starts[row] : self._starts[row + 1]]
-
-
-def rows_of(dataset: Dataset, column: str) -> Rows:
-    """A column of lists of numbers."""
-    chunks = dataset.with_format("arrow").iter(10_000)
-    lengths = [np.asarray(chunk[column].combine_chunks().value_lengths()) for chunk in chunks]
-    return Rows(_flat(dataset, column), np.concatenate([[0], np.cumsum(np.concatenate(lengths), dtype=np.int64)]))
-
-
-def _flat(dataset: Dataset, column: str) -> np.ndarray:
-    """All numbers in a column of lists, one after the other."""
-    chunks = dataset.with_format("arrow").iter(10_000)
-    return np.concatenate([np.asarray(chunk[column].combine_chunks().flatten()) for chunk in chunks])
 
 
 def _tokenized(

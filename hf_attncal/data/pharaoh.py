@@ -39,6 +39,11 @@ class GoldAlignment:
 
 
 def parse_alignments(lines: Iterable[str], base: int = 0, reverse: bool = False) -> list[GoldAlignment]:
+    """All that `iter_alignments` gives."""
+    return list(iter_alignments(lines, base, reverse))
+
+
+def iter_alignments(lines: Iterable[str], base: int = 0, reverse: bool = False) -> Iterator[GoldAlignment]:
     """Read annotated Pharaoh lines, one sentence pair a line: `i-j` is a sure link, `ipj` or `i?j` a possible one.
 
     Args:
@@ -51,14 +56,12 @@ def parse_alignments(lines: Iterable[str], base: int = 0, reverse: bool = False)
             the text of the line.
     """
     _check_base(base)
-    pairs = []
     for number, line in enumerate(lines, start=1):
         sure: set[Link] = set()
         possible: set[Link] = set()
         for match, link in _parse_line(line, number, base, reverse, _GOLD_LINK):
             (sure if match["kind"] == "-" else possible).add(link)
-        pairs.append(GoldAlignment(sure=frozenset(sure), possible=frozenset(sure | possible)))
-    return pairs
+        yield GoldAlignment(sure=frozenset(sure), possible=frozenset(sure | possible))
 
 
 def parse_hypotheses(lines: Iterable[str], base: int = 0, reverse: bool = False) -> list[frozenset[Link]]:
@@ -185,15 +188,18 @@ def check_inside_sentences(
     Raises:
         ValueError: an index that lies outside its sentence, or not one length for every sentence pair.
     """
-    links = [link for pair in pairs for link in _all_links(pair)]
-    advice = " " + _one_based(remedy) if links and not any(0 in link for link in links) else ""
+
+    def advice() -> str:
+        indices = {index for pair in pairs for link in _all_links(pair) for index in link}
+        return " " + _one_based(remedy) if indices and 0 not in indices else ""
+
     if len(lengths) != len(pairs):
-        raise ValueError(f"{len(pairs)} lines of links for {len(lengths)} sentence pairs.{advice}")
+        raise ValueError(f"{len(pairs)} lines of links for {len(lengths)} sentence pairs.{advice()}")
     for number, (pair, of_pair) in enumerate(zip(pairs, lengths, strict=True), start=1):
         try:
             check_inside_pair(_all_links(pair), of_pair)
         except ValueError as error:
-            raise ValueError(f"line {number}: {error}{advice}") from error
+            raise ValueError(f"line {number}: {error}{advice()}") from error
 
 
 def check_inside_pair(links: Iterable[Link], lengths: tuple[int, int]) -> None:

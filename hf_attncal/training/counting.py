@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from hf_attncal.data.batching import padded
-from hf_attncal.data.corpora import rows_of
+from hf_attncal.data.rows import Rows
 from hf_attncal.models.configuration_hmm_align import HMMAlignConfig
 from hf_attncal.models.functional_jumps import learned_jumps
 from hf_attncal.models.modeling_hmm_align import HMMAlignModel, unaligned_shares
@@ -248,7 +248,7 @@ def learn_counts(
     """
     start = time.perf_counter()
     model = HMMAlignModel(HMMAlignConfig(**fields)).eval()
-    learner = CountLearner(model, rows_of(text, "input_ids"), rows_of(text, "target_input_ids"), folder)
+    learner = CountLearner(model, Rows.of(text, "input_ids"), Rows.of(text, "target_input_ids"), folder)
     log: list[dict[str, Any]] = []
 
     def report(iteration: int, likelihood: Tensor) -> None:
@@ -262,7 +262,7 @@ def learn_counts(
 
 def counted_links(
     text: Dataset, settings: CountsConfig, folder: str | Path, **fields: Any
-) -> tuple[list[list[int]], HMMAlignModel, dict[str, Any]]:
+) -> tuple[Rows, HMMAlignModel, dict[str, Any]]:
     """Links between the tokens of each pair of a text by its own counts, and what `learn_counts` tells of them.
 
     Args: as of `learn_counts`.
@@ -271,9 +271,8 @@ def counted_links(
         Source and target token of each link in turn, of each pair; the model; and how it went.
     """
     model, learner, counted = learn_counts(text, settings, folder, **fields)
-    links: list[list[int]] = [[]] * len(text)
-    for index, shares in learner.shares():
-        links[index] = (shares > settings.link_above).nonzero().flip(1).flatten().tolist()
+    found = ((row, (of_pair > settings.link_above).nonzero()) for row, of_pair in learner.shares())
+    links = Rows.gathered(((row, links.flip(1).flatten().numpy()) for row, links in found), len(text))
     return links, model, counted
 
 
@@ -281,7 +280,7 @@ def counting_seconds(text: Dataset, settings: CountsConfig, **fields: Any) -> fl
     """About how long counting over a text takes, from a sample of its pairs; `fields` as of `learn_counts`."""
     sample = text.select(range(0, len(text), -(-len(text) // _SAMPLE)))
     began = time.monotonic()
-    sides = (rows_of(sample, name) for name in ("input_ids", "target_input_ids"))
+    sides = (Rows.of(sample, name) for name in ("input_ids", "target_input_ids"))
     learner = CountLearner(HMMAlignModel(HMMAlignConfig(**fields)), *sides)
     learner.run((settings.without_jumps, settings.with_jumps))
     return (time.monotonic() - began) * len(text) / len(sample)

@@ -1,13 +1,16 @@
 """Links that guide a training: of a file, between words, or of counts, between tokens."""
 
-from collections.abc import Collection, Sequence
 from typing import Any
 
-from datasets import Dataset, List, Value
+import numpy as np
+from datasets import Dataset, Value
+from datasets.fingerprint import generate_random_fingerprint
 from transformers import PreTrainedTokenizerBase
 
-from hf_attncal.alignment.gold import read_links
-from hf_attncal.data.pharaoh import Link, check_inside_pair
+from hf_attncal.alignment.gold import iter_links
+from hf_attncal.data.corpora import List
+from hf_attncal.data.pharaoh import check_index_base
+from hf_attncal.data.rows import LinkRows, Rows
 
 from .counting import CountsConfig, counted_links, counting_seconds
 from .folder import Run, in_first_process
@@ -15,7 +18,7 @@ from .run import held_out_rows
 from .settings import DataConfig
 
 
-def given_links(data: DataConfig, text: dict[str, Dataset]) -> list[Collection[Link]] | None:
+def given_links(data: DataConfig, text: dict[str, Dataset]) -> LinkRows | None:
     """The links of the file `data.train.guide`, of each pair of train that is not held out; None without a file.
 
     Args:
@@ -23,26 +26,31 @@ def given_links(data: DataConfig, text: dict[str, Dataset]) -> list[Collection[L
         text: its splits, before any pair is held out.
 
     Raises:
-        ValueError: see `read_links`; also a link of words that a pair does not have (with the line).
+        ValueError: see `iter_links`; also a link of words that a pair does not have (with the line), or links that do
+            not count from 0.
     """
     if not (data.train or {}).get("guide"):
         return None
-    path = data.path(data.train["guide"])
-    links = [pair.possible for pair in read_links(path, text["train"])]
-    pairs = zip(text["train"]["source"], text["train"]["target"], strict=True)
-    for line, (found, pair) in enumerate(zip(links, pairs, strict=True), start=1):
-        source, target = (len((side or "").split()) for side in pair)
-        try:
-            check_inside_pair(found, (source, target))
-        except ValueError as error:
-            raise ValueError(f"{path}, line {line}: {error} Check the order of the sides and of the lines.") from error
+    path, train = data.path(data.train["guide"]), text["train"]
+    links = LinkRows.gathered((pair.possible for pair in iter_links(path, train)), len(train))
+    words = ([len((line or "").split()) for line in train[side]] for side in ("source", "target"))
+    try:
+        check_index_base(links, np.array(list(words), dtype=np.int32).T, "take 1 from each index")
+    except ValueError as error:
+        raise ValueError(f"{path}: {error} Check the order of the sides and of the lines, too.") from error
     rows = held_out_rows(text, data.held_out)
-    return [found for row, found in enumerate(links) if row not in rows]
+    return links.selected(np.setdiff1d(np.arange(len(train)), list(rows))) if rows else links
 
 
-def with_links(text: Dataset, links: Sequence[Sequence[int]]) -> Dataset:
+def with_links(text: Dataset, links: Rows) -> Dataset:
     """A tokenised text with links between tokens, source and target of each in turn."""
-    return text.add_column("links", links, feature=List(Value("int32")))
+    fingerprint = generate_random_fingerprint()  # computing one would copy all links
+    return text.add_column("links", links.column(), fingerprint, feature=List(Value("int32")))
+
+
+def without_links(text: Dataset) -> Dataset:
+    """The same where there are none yet: in a dry run nobody counts."""
+    return with_links(text, Rows.gathered((), len(text)))
 
 
 def with_counted_links(
@@ -60,23 +68,25 @@ def with_counted_links(
     Returns:
         The text; how counting went, as `counts` in results; and in a dry run about how many seconds it would take.
     """
-    special = set(tokenizer.all_special_ids) - {tokenizer.unk_token_id}
-    columns, places = {}, []
+    special = list(set(tokenizer.all_special_ids) - {tokenizer.unk_token_id})
+    places, columns, largest = [], {}, 0
     for side, column in (("input_ids", "input_ids"), ("target_input_ids", "labels")):
-        rows = text[column][:]
-        places.append([[n for n, token in enumerate(ids) if token not in special] for ids in rows])
-        columns[side] = [[ids[n] for n in inner] for ids, inner in zip(rows, places[-1], strict=True)]
-    tokens = Dataset.from_dict(columns)
-    largest = max(max(ids, default=0) for side in columns.values() for ids in side)
-    settings, fields = CountsConfig(), {"vocab_size": 1 + largest}
+        rows = Rows.of(text, column)
+        inner = ~np.isin(rows.values, special)
+        columns[side] = rows.where(inner)
+        places.append(Rows(rows.within(), rows.starts).where(inner))
+        largest = max(largest, columns[side].values.max(initial=0))
+    tokens = Dataset.from_dict({side: rows.column() for side, rows in columns.items()})
+    settings, fields = CountsConfig(), {"vocab_size": 1 + int(largest)}
     if run.dry:
-        return with_links(text, [[]] * len(text)), {}, counting_seconds(tokens, settings, **fields)
+        return without_links(text), {}, counting_seconds(tokens, settings, **fields)
 
-    def learned() -> tuple[list[list[int]], dict[str, Any]]:
+    def learned() -> tuple[Rows, dict[str, Any]]:
         links, _, counted = counted_links(tokens, settings, run.args.output_dir, **fields)
-        for row, (sources, targets) in enumerate(zip(*places, strict=True)):
-            ends = zip(links[row][::2], links[row][1::2], strict=True)
-            links[row] = [place for s, t in ends for place in (sources[s], targets[t])]
+        pairs = np.repeat(np.arange(len(links)), np.diff(links.starts))
+        for side, of_side in enumerate(places):  # a source and a target token in turn
+            its = slice(side, None, 2)
+            links.values[its] = of_side.values[of_side.starts[pairs[its]] + links.values[its]]
         return links, {"counts": counted}
 
     links, counted = in_first_process(run.args.process_index == 0, learned)

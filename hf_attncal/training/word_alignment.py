@@ -19,6 +19,7 @@ from hf_attncal.alignment.quality import LEAST_SCORE, estimate_quality
 from hf_attncal.data.batching import TokenBatchSampler
 from hf_attncal.data.collators import AlignmentCollator
 from hf_attncal.data.corpora import segmented, token_counts, tokenize_for_alignment
+from hf_attncal.data.rows import Rows
 from hf_attncal.families import FAMILIES, Family
 from hf_attncal.hub import Result
 from hf_attncal.hub.cards import write_probabilities_card
@@ -33,7 +34,7 @@ from .cards import PAIR, write_card
 from .checkpoints import WholeCheckpointsMixin
 from .counting import CountsConfig, counted_links, counting_seconds, learn_counts
 from .folder import RESULTS, Run, fill, finish_run, in_first_process
-from .guide import given_links, with_links
+from .guide import given_links, with_links, without_links
 from .planning import plan, plan_of_counts, settled
 from .presets import names_of, read_preset
 from .run import build_model, build_tokenizer, finish, hold_out, read_text, save_parts, start, train
@@ -319,7 +320,7 @@ def train_aligner(
         counted: dict[str, Any] = {}
         if config.counts.guide and "links" not in texts["train"].column_names:
             if run.dry:
-                texts["train"] = with_links(texts["train"], [[]] * len(texts["train"]))
+                texts["train"] = without_links(texts["train"])
             else:
                 texts["train"], counted = _guided(config, run, texts["train"], tokenizer)
 
@@ -442,7 +443,7 @@ def _guided(config: AlignerConfig, run: Run, text: Dataset, tokenizer) -> tuple[
     The first process counts, and tells the others.
     """
 
-    def learned() -> tuple[list[list[int]], dict[str, Any]]:
+    def learned() -> tuple[Rows, dict[str, Any]]:
         links, model, counted = counted_links(text, config.counts, run.args.output_dir, **_of_text(config, tokenizer))
         fill(Path(run.args.output_dir), lambda staged: _save(staged / "hmm", counted, model, tokenizer))
         return links, {"counts": counted}

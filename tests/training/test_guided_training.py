@@ -246,8 +246,8 @@ def test_it_aligns_after_a_while(corpus, tmp_path):
     [
         (None, ["0-0"] * 199, r"train.bad has 199 lines of links for 200 sentence pairs"),
         (None, [""] * 200, r"train.bad` is empty"),
-        (7, "0-0 90-0", r"train.bad, line 7: link 90-0 lies outside a pair of \d+ source and \d+ target words"),
-        (200, "0-0 0-90", r"train.bad, line 200: link 0-90 lies outside a pair"),
+        (7, "0-0 90-0", r"train.bad: line 7: link 90-0 lies outside a pair of \d+ source and \d+ target words"),
+        (200, "0-0 0-90", r"train.bad: line 200: link 0-90 lies outside a pair"),
         (3, "0:0", r"train.bad: line 3: '0:0' is not a link"),
     ],
 )
@@ -260,6 +260,16 @@ def test_bad_files_of_links(corpus, tmp_path, line, links, message):
     data = DataConfig(root=str(corpus), train=train, held_out_pairs=20)
     with pytest.raises(ValueError, match=message):
         given_links(data, {"train": data.load("train")})
+
+
+@pytest.mark.parametrize("words", [1, 9])
+def test_a_file_of_links_that_counts_from_1(tmp_path, words):
+    """Whether an index lies outside its pair or not."""
+    (tmp_path / "links").write_text("1-1\n" * 12, encoding="utf-8")
+    text = {"train": Dataset.from_dict({side: ["a " * words] * 12 for side in ("source", "target")})}
+    data = DataConfig(root=str(tmp_path), train={"source": "a", "target": "b", "guide": "links"})
+    with pytest.raises(ValueError, match=r"links: .*it looks 1-based, take 1 from each index"):
+        given_links(data, text)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,116 @@
+"""Many short lists of numbers in few arrays: of a hundred million tokens, lists of lists would take gigabytes."""
+
+from array import array
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import pyarrow as pa
+from datasets import Dataset
+
+from .pharaoh import Link
+
+_AT_ONCE = 10_000  # rows that are joined, or told to Arrow, at a time
+
+
+class Rows(Sequence[np.ndarray]):
+    """Lists of numbers in one array.
+
+    Args:
+        values: of all rows. starts: of each row in them, and their number, (rows + 1,).
+    """
+
+    def __init__(self, values: np.ndarray, starts: np.ndarray):
+        self.values, self.starts = values, starts
+
+    @classmethod
+    def of(cls, dataset: Dataset, column: str) -> "Rows":
+        """A column of lists of numbers."""
+        chunks = [chunk[column].combine_chunks() for chunk in dataset.with_format("arrow").iter(_AT_ONCE)]
+        lengths = np.concatenate([np.asarray(chunk.value_lengths()) for chunk in chunks])
+        return cls(np.concatenate([np.asarray(chunk.flatten()) for chunk in chunks]), _starts(lengths))
+
+    @classmethod
+    def gathered(cls, rows: Iterable[tuple[int, np.ndarray]], number: int) -> "Rows":
+        """So many rows, of int32, that come in any order with their numbers; those that do not come are empty."""
+        lengths, order = np.zeros(number, dtype=np.int64), array("q")
+        joined: list[np.ndarray] = []
+        waiting: list[np.ndarray] = []
+        for row, values in rows:
+            order.append(row)
+            lengths[row] = len(values)
+            waiting.append(values)
+            if len(waiting) == _AT_ONCE:
+                joined.append(np.concatenate(waiting, dtype=np.int32))
+                waiting.clear()
+        if waiting:
+            joined.append(np.concatenate(waiting, dtype=np.int32))
+        found = cls(np.empty(lengths.sum(), dtype=np.int32), _starts(lengths))
+        for first in range(0, len(order), _AT_ONCE):
+            came = np.array(order[first : first + _AT_ONCE])
+            found.values[found._places(came)] = joined[first // _AT_ONCE]
+            joined[first // _AT_ONCE] = None  # its memory is needed no more
+        return found
+
+    def __len__(self) -> int:
+        return len(self.starts) - 1
+
+    def __getitem__(self, row):
+        return self.values[self.starts[row] : self.starts[row + 1]]
+
+    def where(self, kept: np.ndarray) -> "Rows":
+        """The values that are kept, (values,) of bool, each in its row."""
+        return Rows(self.values[kept], np.concatenate([[0], np.cumsum(kept, dtype=np.int64)])[self.starts])
+
+    def within(self) -> np.ndarray:
+        """The place of each value in its row, (values,)."""
+        return np.arange(len(self.values)) - np.repeat(self.starts[:-1], np.diff(self.starts))
+
+    def selected(self, rows: np.ndarray) -> "Rows":
+        """Some rows, by their numbers."""
+        return Rows(self.values[self._places(rows)], _starts(np.diff(self.starts)[rows]))
+
+    def column(self) -> pa.ChunkedArray:
+        """As a column of a Dataset."""
+        firsts = range(0, len(self), _AT_ONCE) or [0]
+        chunks = []
+        for starts in (self.starts[first : first + _AT_ONCE + 1] for first in firsts):
+            values = pa.array(self.values[starts[0] : starts[-1]], pa.int32())
+            chunks.append(pa.ListArray.from_arrays(pa.array(starts - starts[0], pa.int32()), values))
+        return pa.chunked_array(chunks)
+
+    def _places(self, rows: np.ndarray) -> np.ndarray:
+        """Where the values of some rows are, one row after the other."""
+        lengths = np.diff(self.starts)[rows]
+        ends = np.cumsum(lengths)
+        return np.repeat(self.starts[rows] - (ends - lengths), lengths) + np.arange(lengths.sum())
+
+
+class LinkRows(Sequence[list[Link]]):
+    """The links of many sentence pairs.
+
+    Args:
+        rows: (i source word, j target word) of each link of a pair in turn.
+    """
+
+    def __init__(self, rows: Rows):
+        self._rows = rows
+
+    @classmethod
+    def gathered(cls, links: Iterable[Iterable[Link]], number: int) -> "LinkRows":
+        """The links of so many pairs, which come in order."""
+        rows = (np.array(sorted(of_pair), dtype=np.int32).reshape(-1) for of_pair in links)
+        return cls(Rows.gathered(enumerate(rows), number))
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, row):
+        return list(map(tuple, self._rows[row].reshape(-1, 2).tolist()))
+
+    def selected(self, rows: np.ndarray) -> "LinkRows":
+        """Those of some pairs, by their numbers."""
+        return LinkRows(self._rows.selected(rows))
+
+
+def _starts(lengths: np.ndarray) -> np.ndarray:
+    return np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
