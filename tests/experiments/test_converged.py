@@ -42,6 +42,37 @@ def test_each_model_is_compared_with_the_baseline_of_its_seed(experiment, tmp_pa
     assert "bs:1000" in found["gated_seed1"]["dev"]["signature"]
 
 
+def test_earlier_models_stay_while_their_baseline_is_the_same(experiment, tmp_path, monkeypatch):
+    good = [f"a dog number {n} runs over the hill" for n in range(8)]
+    bad = [line.replace("dog", "cat") for line in good]
+    module = experiment("converged")
+    monkeypatch.setattr(module, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(module, "REFERENCES", {"multi30k": {"dev": "dev", "test": "test"}})
+    for name in ("dev", "test"):
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in good), encoding="utf-8")
+    for name in ("baseline", "gated", "leaky"):
+        for seed in (1, 2):
+            trained(tmp_path / f"{name}{seed}", seed, dev=good if name == "leaky" else bad, test=good)
+    file = tmp_path / "results" / "converged" / "multi30k" / "paired.json"
+
+    def compared(*names):
+        models = [f"--model={name[:-1]}={tmp_path / name}" for name in names]
+        module.main(["multi30k", "--data", str(tmp_path), *models])
+        return json.loads(file.read_text(encoding="utf-8"))
+
+    first = compared("baseline1", "baseline2", "gated1", "gated2")
+    assert list(first["paired"]) == ["gated_seed1", "gated_seed2"]
+    second = compared("baseline1", "baseline2", "leaky1")
+    assert second["paired"].items() >= first["paired"].items()
+    assert "leaky_seed1" in second["paired"]
+    assert second["data_sha256"].items() >= first["data_sha256"].items()
+    (tmp_path / "baseline2" / "dev.hypotheses.txt").write_text("".join(f"{line}\n" for line in good), "utf-8")
+    third = compared("baseline1", "baseline2")
+    assert list(third["paired"]) == ["gated_seed1", "leaky_seed1"]  # seed 2 was compared with something else
+    assert not any(name.startswith("gated_seed2") for name in third["data_sha256"])
+    assert list(compared("baseline2", "gated2")["paired"]) == ["gated_seed2"]  # the other baseline is not there
+
+
 def test_gains_by_size_are_of_the_same_seeds(experiment, monkeypatch, tmp_path):
     for module in ("committed", "tables_converged"):
         monkeypatch.setattr(experiment(module), "RESULTS", tmp_path, raising=False)
