@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import huggingface_hub
@@ -166,16 +165,23 @@ except FileNotFoundError: print(*sys.modules)
     assert {"torch", "transformers", "huggingface_hub", "numpy"} & modules == set()
 
 
-def test_a_name_of_a_hub_that_cannot_be_reached_is_an_error_within_seconds(tmp_path, monkeypatch):
-    """The address is one that no name server has; the real client is asked."""
-    code = "import sys\nfrom hf_attncal.cli import main\nsys.exit(main(['translate', 'no/model']))"
+def test_a_name_of_a_hub_that_cannot_be_reached_is_an_error_without_a_long_wait(tmp_path):
+    """Nobody listens at the address; the real client is asked, and its waits are added up in place of spent."""
+    code = """
+import sys, time
+waits = []
+time.sleep = waits.append
+from hf_attncal.cli import main
+code = main(['translate', 'no/model'])
+print(sum(waits))
+sys.exit(code)
+"""
     environment = {"HF_ENDPOINT": "http://127.0.0.1:9", "HF_HOME": str(tmp_path), "PATH": "", "HF_HUB_OFFLINE": "0"}
     environment["PYTHONPATH"] = str(Path(__file__).parents[2])
-    start = time.monotonic()
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, input="")
     assert done.returncode == 1
     assert done.stderr.startswith(
         "attncal: error: no/model is neither a folder here nor in the cache of the Hub, and "
     )
     assert done.stderr.count("\n") == 1
-    assert time.monotonic() - start < 25  # transformers alone: 55 seconds, and ten lines
+    assert float(done.stdout) < 25  # transformers alone: 55 seconds, and ten lines
