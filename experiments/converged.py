@@ -5,9 +5,9 @@
 
 A model is the folder of a finished training by `configs/translation/multi30k_converged_*.yaml` or `dermit_*.yaml`,
 given once for each seed. Written is results/converged/<corpus>/paired.json: BLEU of the translations that the training
-has left in its folder, and sacreBLEU's paired bootstrap against the baseline. What stands there of models that are not
-given stays, if the baseline of their seed is, and its translations are those that they were compared with. `--name`
-names another folder of results/converged, such as `multi30k_5000` of models that had 5,000 pairs.
+has left in its folder, and sacreBLEU's paired bootstrap against the baseline. What stands there of other models stays:
+each states the SHA-256 of what was compared. `--name` names another folder of results/converged, such as
+`multi30k_5000` of models that had 5,000 pairs.
 """
 
 import argparse
@@ -40,23 +40,11 @@ def paired(models, references: dict[str, list[str]]) -> dict[str, dict[str, dict
         tokenize = run["config"]["evaluation"]["bleu_tokenize"]
         found[model.stem] = {}
         for split, lines in references.items():
-            both = [read_lines(one.folder / f"{split}.hypotheses.txt") for one in (model, baselines[model.seed])]
-            found[model.stem][split] = asdict(paired_bleu(*both, lines, tokenize, BOOTSTRAP))
+            files = [one.folder / f"{split}.hypotheses.txt" for one in (model, baselines[model.seed])]
+            compared = paired_bleu(*map(read_lines, files), lines, tokenize, BOOTSTRAP)
+            hashes = dict(zip(("translations_sha256", "baseline_sha256"), map(records.sha256, files), strict=True))
+            found[model.stem][split] = asdict(compared) | hashes
     return found
-
-
-def kept(earlier: dict, result: dict, found: dict[str, dict]) -> list[str]:
-    """The models of an earlier result that may stay: not found anew, and compared with what is still there."""
-    was, now = earlier["data_sha256"], result["data_sha256"]
-    if earlier["config"] != result["config"]:
-        return []
-    stay = []
-    for stem, splits in earlier["paired"].items():
-        baseline = f"{BASELINE}_seed{stem.rpartition('_seed')[2]}"
-        files = [*(f"{baseline}/{split}" for split in splits), *(name for name in now if "/" not in name)]
-        if stem not in found and all(name in now and now[name] == was[name] for name in files):
-            stay.append(stem)
-    return stay
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -70,18 +58,14 @@ def main(arguments: list[str] | None = None) -> None:
     files = {name: args.data / name for name in REFERENCES[args.corpus].values()}
     references = {split: read_lines(args.data / name) for split, name in REFERENCES[args.corpus].items()}
     found = paired(models, references)
-    for model in models:
-        files |= {f"{model.stem}/{split}": model.folder / f"{split}.hypotheses.txt" for split in references}
     result = records.record({"experiment": "converged", "corpus": args.corpus, "bootstrap": BOOTSTRAP}, files)
     path = RESULTS / "converged" / (args.name or args.corpus) / "paired.json"
     if path.exists():
         earlier = json.loads(path.read_text(encoding="utf-8"))
-        for stem in kept(earlier, result, found):
-            found[stem] = earlier["paired"][stem]
-            for file in (f"{stem}/{split}" for split in references):
-                result["data_sha256"][file] = earlier["data_sha256"][file]
-        if gone := sorted(earlier["paired"].keys() - found):
-            print(f"{', '.join(gone)}: no longer in {path}, as the baseline has other translations.")
+        for key in ("config", "data_sha256"):
+            if earlier[key] != result[key]:
+                raise ValueError(f"{path} has another `{key}`: {earlier[key]}, now {result[key]}. Remove it first.")
+        found = earlier["paired"] | found
     records.write(result | {"paired": dict(sorted(found.items()))}, path)
     rows = [
         [stem, *(f"{of[split]['minus_baseline']:+.2f} (p {of[split]['p_value']:.3f})" for split in references)]

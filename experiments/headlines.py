@@ -114,6 +114,15 @@ def by_seed(runs: dict[str, dict], *keys: str | int) -> dict[int, tuple[float, s
     return {run["config"]["training"]["seed"]: (_follow(run, keys), at(file, *keys)) for file, run in runs.items()}
 
 
+def _gain(name: str, gains: dict[str, dict], seeds: list[int]) -> dict:
+    """The mean of what was gained over each baseline, with the extremes; `gains` are of `PairedBleu`, by place."""
+    values = [gain["minus_baseline"] for gain in gains.values()]
+    source = [f"{place}/minus_baseline" for place in gains]
+    spread = {"extremes": [min(values), max(values)]} if len(values) > 1 else None
+    signature = next(iter(gains.values()))["signature"]
+    return entry(name, statistics.fmean(values), "BLEU", source, spread=spread, seeds=seeds, signature=signature)
+
+
 def repeated(name: str, unit: str, file: str, result: dict, *keys: str | int) -> dict:
     """The median of what a benchmark repeated, with its extremes."""
     measured = _follow(result, keys)
@@ -152,15 +161,17 @@ def calibration() -> Iterator[dict]:
 def converged() -> Iterator[dict]:
     """BLEU of models that are trained out, and seed by seed what each kind of attention gains over the baseline."""
     for corpus in CONVERGED:
+        file = f"converged/{corpus}/paired"
+        compared = (read(file) or {"paired": {}})["paired"]
         runs = {setting: read_all(f"converged/{corpus}/{setting}_seed*") for setting in CALIBRATIONS}
         for setting in filter(runs.get, CALIBRATIONS):
             area = f"calibration/{corpus}/{setting}"
             for split in ("dev", "test"):
                 yield over_seeds(f"{area}/{split}_bleu", "BLEU", runs[setting], split, "bleu")
-                baseline = by_seed(runs["baseline"], split, "bleu")
-                if setting != "baseline" and any(seed in baseline for seed in by_seed(runs[setting], split, "bleu")):
-                    name = f"{area}/{split}_bleu_minus_baseline"
-                    yield over_seeds(name, "BLEU", runs[setting], split, "bleu", against=baseline)
+                stems = [stem for stem in compared if stem.startswith(f"{setting}_seed")]
+                if stems:
+                    gains = {at(file, "paired", stem, split): compared[stem][split] for stem in stems}
+                    yield _gain(f"{area}/{split}_bleu_minus_baseline", gains, [int(stem[-1]) for stem in stems])
 
 
 def adapter() -> Iterator[dict]:
@@ -270,13 +281,8 @@ def guided_heads() -> Iterator[dict]:
             yield percentage(f"aligner/{name}/{pair}/test_aer", scored, seeds=seeds)
         translated = {number: row["bleu"]["before"] for number, row in runs.items() if row["bleu"] is not None}
         if translated:
-            values = [compared["minus_baseline"] for compared in translated.values()]
-            source = [at(file, "runs", number, "bleu", "before", "score") for number in translated]
-            source += [at(file, "before", "bleu")] * len(values)
-            besides = {"spread": {"extremes": [min(values), max(values)]} if len(values) > 1 else None}
-            besides["signature"] = next(iter(translated.values()))["signature"]
-            figure = f"aligner/{name}/{pair}/bleu_minus_before"
-            yield entry(figure, statistics.fmean(values), "BLEU", source, **besides)
+            gains = {at(file, "runs", number, "bleu", "before"): gain for number, gain in translated.items()}
+            yield _gain(f"aligner/{name}/{pair}/bleu_minus_before", gains, seeds)
 
 
 def encoder_states() -> Iterator[dict]:

@@ -42,7 +42,7 @@ def test_each_model_is_compared_with_the_baseline_of_its_seed(experiment, tmp_pa
     assert "bs:1000" in found["gated_seed1"]["dev"]["signature"]
 
 
-def test_earlier_models_stay_while_their_baseline_is_the_same(experiment, tmp_path, monkeypatch):
+def test_other_models_stay_with_what_they_were_compared_with(experiment, tmp_path, monkeypatch):
     good = [f"a dog number {n} runs over the hill" for n in range(8)]
     bad = [line.replace("dog", "cat") for line in good]
     module = experiment("converged")
@@ -60,17 +60,20 @@ def test_earlier_models_stay_while_their_baseline_is_the_same(experiment, tmp_pa
         module.main(["multi30k", "--data", str(tmp_path), *models])
         return json.loads(file.read_text(encoding="utf-8"))
 
-    first = compared("baseline1", "baseline2", "gated1", "gated2")
-    assert list(first["paired"]) == ["gated_seed1", "gated_seed2"]
-    second = compared("baseline1", "baseline2", "leaky1")
-    assert second["paired"].items() >= first["paired"].items()
-    assert "leaky_seed1" in second["paired"]
-    assert second["data_sha256"].items() >= first["data_sha256"].items()
-    (tmp_path / "baseline2" / "dev.hypotheses.txt").write_text("".join(f"{line}\n" for line in good), "utf-8")
-    third = compared("baseline1", "baseline2")
-    assert list(third["paired"]) == ["gated_seed1", "leaky_seed1"]  # seed 2 was compared with something else
-    assert not any(name.startswith("gated_seed2") for name in third["data_sha256"])
-    assert list(compared("baseline2", "gated2")["paired"]) == ["gated_seed2"]  # the other baseline is not there
+    first = compared("baseline1", "baseline2", "gated1", "gated2")["paired"]
+    assert list(first) == ["gated_seed1", "gated_seed2"]
+    (tmp_path / "baseline1" / "dev.hypotheses.txt").write_text("".join(f"{line}\n" for line in good), "utf-8")
+    second = compared("baseline1", "leaky1")["paired"]
+    assert second == first | {"leaky_seed1": second["leaky_seed1"]}
+    assert second["leaky_seed1"]["dev"]["baseline_sha256"] != first["gated_seed1"]["dev"]["baseline_sha256"]
+    assert second["leaky_seed1"]["test"] == first["gated_seed1"]["test"]
+    third = compared("baseline1", "gated1")["paired"]
+    assert third == second | {"gated_seed1": third["gated_seed1"]}
+    assert third["gated_seed1"]["dev"]["minus_baseline"] < 0 == first["gated_seed1"]["dev"]["minus_baseline"]
+    (tmp_path / "test").write_text("".join(f"{line}\n" for line in bad), encoding="utf-8")
+    with pytest.raises(ValueError, match=r"has another `data_sha256`: .* Remove it first"):
+        compared("baseline1", "leaky1")
+    assert json.loads(file.read_text(encoding="utf-8"))["paired"] == third
 
 
 def test_gains_by_size_are_of_the_same_seeds(experiment, monkeypatch, tmp_path):
