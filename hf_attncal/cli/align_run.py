@@ -228,8 +228,8 @@ def _settings(options: argparse.Namespace) -> dict[str, Any]:
     from hf_attncal.alignment.probabilities import PROBABILITIES_FILE
     from hf_attncal.alignment.sources import SETTINGS_FILE
     from hf_attncal.inference.loading import file_beside
+    from hf_attncal.inference.revision import revision_of
     from hf_attncal.metrics import records
-    from hf_attncal.training.folder import revision_of
 
     with load_errors(options.model):
         revision = revision_of(options.model)

@@ -5,7 +5,6 @@ bytes is written in `unfinished/`, brought to the disk and renamed, so a process
 the power fail: what has its own name is whole. A run is finished when `run.json` says so, which is written last.
 """
 
-import hashlib
 import json
 import os
 import re
@@ -21,9 +20,8 @@ from typing import Any, TypeVar
 from accelerate.utils import broadcast_object_list
 from filelock import FileLock, Timeout
 from transformers import TrainingArguments
-from transformers.utils.hub import extract_commit_hash
 
-from hf_attncal.inference.loading import file_beside
+from hf_attncal.inference.revision import revision_of
 from hf_attncal.metrics import records
 
 from .averaging import last_checkpoints
@@ -36,7 +34,6 @@ _FREE = re.compile(
     "dataloader_(num_workers|pin_memory|persistent|prefetch|multiprocessing)|local_rank|ddp_(timeout|backend)|do_|"
     "resume_from_checkpoint|skip_memory_metrics"
 )
-_OF_A_MODEL = ("config.json", "*.safetensors", "tokenizer.json", "*.spm")
 Value = TypeVar("Value")
 
 
@@ -202,12 +199,14 @@ def _read(folder: Path) -> dict[str, Any]:
 def identity(config: Settings, args: TrainingArguments) -> dict[str, Any]:
     """All that changes a run, as JSON gives it: processes, settings, the SHA-256 of its text, and what its models are.
 
-    That is: the SHA-256 of a folder, the commit of a name on the Hub.
+    What a model is, `revision_of` says.
     """
     plain = config.published()
     plain.pop("card")  # words about the model
     files = config.data.files()
-    hashes = {name: _sha256(path) if path.is_file() else f"no file {path}" for name, path in files.items()}
+    hashes = {
+        name: f"sha256:{records.sha256(path)}" if path.is_file() else f"no file {path}" for name, path in files.items()
+    }
     for entry in (plain["data"][split] or {} for split in SPLITS):
         for key in (*config.data.sides, *LINKS):
             names = entry.get(key)
@@ -217,25 +216,6 @@ def identity(config: Settings, args: TrainingArguments) -> dict[str, Any]:
         plain[section][key] = revision_of(named, plain[section].get("revision"))
     plain["training"] = {key: value for key, value in args.to_dict().items() if not _FREE.match(key)}
     return json.loads(json.dumps({"processes": args.world_size, **plain}, default=str))
-
-
-def revision_of(name: str, revision: str | None = None) -> str:
-    """What a model, or a tokenizer, is: the SHA-256 of a folder, `name@commit` of the Hub; the name if unknown."""
-    if Path(name).is_dir():
-        return _sha256(*sorted(file for pattern in _OF_A_MODEL for file in Path(name).glob(pattern)))
-    commit = _commit(name, revision)
-    return f"{name}@{commit}" if commit else name
-
-
-def _commit(name: str, revision: str | None) -> str | None:
-    """The commit on the Hub that a model's name leads to, as it is in the cache; None where it is not known."""
-    found = (file_beside(name, file, revision) for file in ("config.json", "tokenizer_config.json"))
-    return next((extract_commit_hash(str(file), None) for file in found if file is not None), None)
-
-
-def _sha256(*files: Path) -> str:
-    digests = [records.sha256(file) for file in files]
-    return "sha256:" + (digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest())
 
 
 def _differences(then: dict[str, Any], now: dict[str, Any], section: str = "") -> Iterator[tuple[str, Any, Any]]:
