@@ -11,6 +11,7 @@ import sentencepiece
 import torch
 from helpers import assert_close, assert_functions_agree
 from seq2seq_helpers import PAIRS, SOURCES, TARGETS, bpe_tokenizer, randomized, sized, text_model
+from tokenizers import normalizers
 from transformers import (
     BertConfig,
     BertForMaskedLM,
@@ -487,3 +488,13 @@ def test_links_everywhere_and_nowhere_are_worth_nothing(monkeypatch):
 def test_one_pair_is_too_little_to_agree_on():
     with pytest.raises(ValueError, match="must have two pairs with words to choose by agreement, got 1"):
         select_states_by_agreement(encoder("bert"), bpe_tokenizer(), SOURCES[:1], TARGETS[:1])
+
+
+def test_sentences_that_are_not_translations_may_have_no_tokens():
+    """With two pairs, each side is tried with that of the other: here one of which a tokenizer leaves nothing."""
+    tokenizer = bpe_tokenizer()
+    tokenizer.backend_tokenizer.normalizer = normalizers.Replace("\u200b", "")
+    texts = [SOURCES[0], "\u200b"]
+    assert not tokenizer(texts[1], add_special_tokens=False)["input_ids"]
+    ranked = select_states_by_agreement(meaning(0.1, 1.0), tokenizer, texts, texts)
+    assert max(value for _, value in ranked) > 0.8

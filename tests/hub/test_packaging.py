@@ -115,6 +115,8 @@ def test_the_extras_of_pyproject_are_those_that_messages_name():
 def test_what_is_imported_is_required_and_what_is_required_is_imported():
     """Read off the source; huggingface_hub comes with transformers, which imports sentencepiece for Marian.
 
+    pyarrow comes with datasets, whose columns it holds.
+
     spaCy is not required of anybody: who names a pipeline of it has it.
     """
     required = set(packages_of(PYPROJECT["project"]["dependencies"])).union(*EXTRAS.values()) - {"sentencepiece"}
@@ -129,7 +131,7 @@ def test_what_is_imported_is_required_and_what_is_required_is_imported():
         {"yaml": "pyyaml", "sklearn": "scikit-learn", "rouge_score": "rouge-score"}.get(name, name)
         for name in imported - sys.stdlib_module_names
     }
-    assert others - {"hf_attncal", "huggingface_hub", "spacy"} == required
+    assert others - {"hf_attncal", "huggingface_hub", "pyarrow", "spacy"} == required
 
 
 @pytest.fixture(scope="module")
