@@ -45,7 +45,7 @@ def given_links(data: DataConfig, text: dict[str, Dataset]) -> LinkRows | None:
 def with_links(text: Dataset, links: Rows) -> Dataset:
     """A tokenised text with links between tokens, source and target of each in turn."""
     fingerprint = generate_random_fingerprint()  # computing one would copy all links
-    return text.add_column("links", links.column(), fingerprint, feature=List(Value("int32")))
+    return text.add_column("links", links.column(), new_fingerprint=fingerprint, feature=List(Value("int32")))
 
 
 def without_links(text: Dataset) -> Dataset:
