@@ -166,6 +166,10 @@ def converged() -> Iterator[dict]:
         runs = {setting: read_all(f"converged/{corpus}/{setting}_seed*") for setting in CALIBRATIONS}
         for setting in filter(runs.get, CALIBRATIONS):
             area = f"calibration/{corpus}/{setting}"
+            if all("attention" in run for run in runs[setting].values()):
+                for layer, number in (("first", 0), ("top", -1)):
+                    keys = ("attention", "reliability_level", number)
+                    yield over_seeds(f"{area}/reliability_{layer}_layer", "share", runs[setting], *keys)
             for split in ("dev", "test"):
                 yield over_seeds(f"{area}/{split}_bleu", "BLEU", runs[setting], split, "bleu")
                 stems = [stem for stem in compared if stem.startswith(f"{setting}_seed")]

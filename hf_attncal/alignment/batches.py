@@ -18,7 +18,8 @@ class AlignBatch:
 
     Args:
         model: folder or Hub name of what `WordAligner.from_pretrained` loads.
-        source, target: columns of the sentences; None in one is an empty sentence.
+        source, target: columns of the sentences, as text or as lists of words; None, and NaN or NA as pandas has
+            them for what is missing, are empty sentences.
         links: column of the links, as text in Pharaoh format (`i-j i-j`).
         score: column of the scores of the pairs; None: no such column.
         offsets: write the characters of words, `start:end-start:end`, in place of their numbers.
@@ -56,14 +57,14 @@ class AlignBatch:
             rank: of this process among those that share the work; None where there is but one.
 
         Raises:
-            ValueError: a column is not there; see also `WordAligner.align`.
+            ValueError: a column is not there, or has something else than sentences (with the row); see also
+                `WordAligner.align`.
         """
         if missing := [name for name in (self.source, self.target) if name not in batch]:
             raise ValueError(
                 f"The batch has no column {missing[0]!r}, it has {sorted(batch)}: name `source`, `target`."
             )
-        sides = [["" if text is None else text for text in batch[name]] for name in (self.source, self.target)]
-        pairs = zip(*([str(text) for text in side] for side in sides), strict=True)
+        pairs = zip(*(_sentences(batch[name], name) for name in (self.source, self.target)), strict=True)
         found = self._loaded(rank).align(pairs, spans=self.offsets, **self.aligning)
         columns = {self.links: [one.offsets() if self.offsets else one.pharaoh() for one in found]}
         if self.score is not None:
@@ -83,3 +84,20 @@ class AlignBatch:
             self._aligner = WordAligner.from_pretrained(self.model, device=device or "cpu", **self.loading)
             self._process = os.getpid()
         return self._aligner
+
+
+def _sentences(column: Sequence, name: str) -> list[str | list[str]]:
+    """What stands in a column, for `WordAligner.align`."""
+    found: list[str | list[str]] = []
+    for row, value in enumerate(column):
+        sentence = value.tolist() if hasattr(value, "tolist") else value  # of numpy: a list of words, a text, NaN
+        if sentence is None or type(sentence).__name__ == "NAType" or sentence != sentence:
+            sentence = ""
+        words = sentence if isinstance(sentence, list | tuple) else [sentence]
+        if not all(isinstance(word, str) for word in words):
+            raise ValueError(
+                f"Column {name!r} must have sentences, as text or lists of words, got {value!r} in row {row} of the "
+                "batch."
+            )
+        found.append(sentence)
+    return found

@@ -64,20 +64,17 @@ def _run_select(options: argparse.Namespace) -> None:
 
     from hf_attncal.alignment import (
         WordAligner,
-        parse_alignments,
         select_attention,
         select_states,
         select_states_by_agreement,
     )
     from hf_attncal.alignment.encoder import STATES, EncoderStates, changed
-    from hf_attncal.alignment.gold import Gold, tune_threshold
-    from hf_attncal.data.text import read_lines, read_pairs
+    from hf_attncal.alignment.gold import Gold, gold_links, tune_threshold
+    from hf_attncal.data.text import read_pairs
 
     try:
         text = read_pairs(options.source, options.target)
-        gold = None if options.gold is None else parse_alignments(read_lines(options.gold))
-        if gold is not None and len(gold) != len(text[0]):
-            raise CommandError(f"{options.gold} has {len(gold)} lines of links for {len(text[0])} sentence pairs.")
+        gold = None if options.gold is None else gold_links(options.gold, list(zip(*text, strict=True)))
         model, tokenizer = _load(options)
         if gold is None and model.config.is_encoder_decoder and options.weights != STATES:
             raise CommandError(

@@ -138,26 +138,29 @@ def _of_model(options: argparse.Namespace, stack: ExitStack):
 
     from hf_attncal.analysis.attribution import works_on
     from hf_attncal.report.analyze import Corpus, analyze, chosen_methods
-    from hf_attncal.report.probe import check_can_have_probe
+    from hf_attncal.report.probe import KeptProbe, check_can_have_probe
 
     try:
         names = None if options.methods is None else [name.strip() for name in options.methods.split(",")]
-        if names and "contribution" not in names:
-            chosen_methods(model, names)  # a wrong name is told before a probe is trained
         corpus, probe_pairs = Corpus.read(options.source, options.target, options.gold, options.tags), None
-        if "contribution" not in works_on(model) and not options.no_probe:
+        needs_probe = "contribution" not in works_on(model) and not options.no_probe
+        # What is wrong is told before a probe is trained.
+        if names:
+            chosen_methods(model, [name for name in names if not (needs_probe and name == "contribution")])
+        if needs_probe:
             check_can_have_probe(model)
-            probe = os.path.join(options.probe, "adapter") if options.probe else None
-            if probe is None or not os.path.exists(os.path.join(probe, "adapter_config.json")):
-                corpus, text = _parted(corpus, options)
-                if text.targets is None:
-                    text = text.written_by(model, tokenizer, options.batch_size)
-                probe, probe_pairs = _trained_probe(options, text, stack), len(text.sources)
-            model, tokenizer = load_model(argparse.Namespace(**{**vars(options), "model": probe}))
+            kept = KeptProbe.find(options.probe, options.model) if options.probe else None
+            corpus, text = _parted(corpus, options, kept)
         if options.pairs is not None:
             corpus = corpus.first(options.pairs)
         if corpus.targets is None:
-            corpus = corpus.written_by(model, tokenizer, options.batch_size)
+            corpus = corpus.written_by(model, tokenizer, options.batch_size)  # with a probe it would write the same
+        corpus.check(model, tokenizer, options.measured)
+        if needs_probe:
+            if kept is None and text.targets is None:
+                text = text.written_by(model, tokenizer, options.batch_size)
+            adapter, probe_pairs = kept.adapter if kept else _trained_probe(options, text, stack), len(text.sources)
+            model, tokenizer = load_model(argparse.Namespace(**{**vars(options), "model": adapter}))
         return analyze(
             model,
             tokenizer,
@@ -176,18 +179,30 @@ def _of_model(options: argparse.Namespace, stack: ExitStack):
         raise CommandError(str(error)) from error
 
 
-def _parted(corpus, options: argparse.Namespace):
-    """What is looked at, and what a probe learns from."""
+def _parted(corpus, options: argparse.Namespace, kept=None):
+    """What is looked at, and what a probe learns from, or has learned from if it was kept.
+
+    Raises:
+        CommandError, ValueError: too little for both; a kept probe of other text than is asked for.
+    """
     from hf_attncal.report.analyze import Corpus
 
-    if options.probe_source:
-        return corpus, Corpus.read(options.probe_source, options.probe_target)
+    few = min(_LOOKED_AT, max(1, len(corpus.sources) // 5))
+    text = Corpus.read(options.probe_source, options.probe_target) if options.probe_source else None
+    if kept is not None:
+        kept.check_asked(*([] if text is None else [text.sources, text.targets]), steps=options.probe_steps)
+        if text is None and list(corpus.sources[few:]) == list(kept.sources):
+            corpus = corpus.first(few)  # as when it was trained
+        else:
+            kept.check_others(corpus.sources)
+        return corpus, Corpus(kept.sources, kept.targets)
+    if text is not None:
+        return corpus, text
     if options.gold or options.tags:
         raise CommandError(
             f"{options.model} has no masks, and a probe must learn from other text than that with --gold or --tags: "
             "give --probe-source and --probe-target, or --no-probe."
         )
-    few = min(_LOOKED_AT, max(1, len(corpus.sources) // 5))
     if len(corpus.sources) - few < _LEAST:
         raise CommandError(
             f"{options.source} has {len(corpus.sources)} lines, too few to train a probe on most and to look at the "

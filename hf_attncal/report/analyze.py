@@ -10,7 +10,7 @@ from hf_attncal.alignment.attributions import WayOfReading, score_attributions
 from hf_attncal.alignment.gold import Gold, gold_links
 from hf_attncal.analysis.attribution import METHODS, word_scores, works_on
 from hf_attncal.analysis.observations import Observations, observe
-from hf_attncal.analysis.reading import PairTooLongError
+from hf_attncal.analysis.reading import PairTooLongError, batches_of_pairs
 from hf_attncal.analysis.tags import Tagger, load_tags
 from hf_attncal.data.pharaoh import GoldAlignment
 from hf_attncal.data.text import read_lines, read_pairs
@@ -109,6 +109,29 @@ class Corpus:
             raise ValueError(self.too_long(error.index, "source", error.tokens, error.limit)) from error
         return replace(self, targets=targets, are_output=True)
 
+    def check(self, model, tokenizer, measured: int = 0) -> None:
+        """Refuse what cannot be analysed, targets included, before anything takes time.
+
+        Args:
+            measured: pairs on which faithfulness is.
+
+        Raises:
+            ValueError: no pair with words on both sides, one of more tokens than the model has positions (with its
+                line), or a single source word where faithfulness is measured.
+        """
+        sources, targets = list(self.sources), list(self.targets or ())
+        if not any(source.strip() and target.strip() for source, target in zip(sources, targets, strict=True)):
+            raise ValueError(f"the text must have a pair with words on both sides, got none of {len(sources)} pairs.")
+        if measured and len({word for source in sources for word in source.split()}) < 2:
+            raise ValueError(
+                "the source text must have two different words at least, of which one can replace the other, got 1. "
+                "Give more text, or leave faithfulness out (--measured 0)."
+            )
+        try:
+            next(batches_of_pairs(model, tokenizer, sources, targets), None)
+        except PairTooLongError as error:
+            raise ValueError(self.too_long(error.index, error.side, error.tokens, error.limit)) from error
+
     def too_long(self, index: int, side: str, tokens: int, limit: int) -> str:
         """What is told of a pair that the model cannot read, by its line."""
         return (
@@ -166,25 +189,16 @@ def analyze(
         files: name -> file that was read: the record has its checksum.
 
     Raises:
-        ValueError: no pair with words on both sides, a method that does not work on this model, tags of another number
-            than words, and see `observe`.
+        ValueError: a method that does not work on this model, tags of another number than words, and see
+            `Corpus.check` and `observe`.
     """
     sources, targets = list(corpus.sources), list(corpus.targets or ())
-    if not any(source.strip() and target.strip() for source, target in zip(sources, targets, strict=True)):
-        raise ValueError(f"the text must have a pair with words on both sides, got none of {len(sources)} pairs.")
+    corpus.check(model, tokenizer, measured)
     frequencies = Counter(chain.from_iterable(source.split() for source in sources))
-    if measured and len(frequencies) < 2:
-        raise ValueError(
-            "the source text must have two different words at least, of which one can replace the other, got "
-            f"{len(frequencies)}. Give more text, or leave faithfulness out (--measured 0)."
-        )
     names = chosen_methods(model, methods)
     resampled = {"bootstrap": bootstrap, "seed": seed}
     options = {"tags": corpus.tags, "alignments": corpus.gold is not None, "batch_size": batch_size}
-    try:
-        observed = observe(model, tokenizer, sources, targets, **options)
-    except PairTooLongError as error:
-        raise ValueError(corpus.too_long(error.index, error.side, error.tokens, error.limit)) from error
+    observed = observe(model, tokenizer, sources, targets, **options)
     sections = [_over_the_corpus(observed, corpus, resampled)]
     scored = None
     if corpus.gold is not None:

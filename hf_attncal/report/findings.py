@@ -84,13 +84,18 @@ def _of_faithfulness(judged: JudgedFaithfulness) -> list[str]:
     if not methods:
         return []
     best, operator = methods[0], judged.headline
-    sentence = (
-        f"Of the methods that do not take words away themselves, {best} names the words that matter most: without "
-        f"them the log-probability of a target word falls by {_nats(judged.found.score(best, operator))}"
-    )
+    falls = f"the log-probability of a target word falls by {_nats(judged.found.score(best, operator))}"
     if CHANCE in judged.found.sums:
-        sentence += f", without random ones by {_nats(judged.found.score(CHANCE, operator))}"
-    sentences = [f"{sentence}."]
+        falls += f", without random ones by {_nats(judged.found.score(CHANCE, operator))}"
+        if not _beats_chance(judged, best):
+            return [
+                "No method is shown to name the words that the model uses better than chance: without those that "
+                f"{best} names, the first of them that do not take words away themselves, {falls}."
+            ]
+    sentences = [
+        f"Of the methods that do not take words away themselves, {best} names the words that matter most: without "
+        f"them {falls}."
+    ]
     if judged.found.bootstrap:
         verdicts = judged.verdicts(best)
         others = [name for name in methods[1:] if verdicts[name].better is None]
@@ -106,6 +111,14 @@ def _of_faithfulness(judged: JudgedFaithfulness) -> list[str]:
         }
         sentences.append(told[better])
     return sentences
+
+
+def _beats_chance(judged: JudgedFaithfulness, method: str) -> bool:
+    """By a verdict; without intervals there are none, and what was measured has to do."""
+    if judged.found.bootstrap:
+        return judged.found.verdict(method, CHANCE).better == method
+    scores = [judged.found.score(name, judged.headline).value for name in (method, CHANCE)]
+    return scores[0] > scores[1]
 
 
 def _of_gold(scored: Mapping[str, ScoredMethod]) -> str:

@@ -1,11 +1,95 @@
 """A probe for a model without masks: what it depends on can be asked then, and what it writes stays as it was."""
 
+import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from hf_attncal.adapters.tuner import check_adaptable
+from hf_attncal.data.text import read_lines
+from hf_attncal.inference.revision import revision_of
+from hf_attncal.metrics import records
 from hf_attncal.training.adapter import AdapterConfig, train_adapter
+from hf_attncal.training.folder import RESULTS, RUN
+
+_ADAPTER = "adapter"
+_MOST_AGAIN = 0.1  # of the pairs to look at: short sentences come again in any text
+
+
+@dataclass(frozen=True)
+class KeptProbe:
+    """A probe that an earlier analysis has left.
+
+    Args:
+        folder: where it is.
+        steps: that it was trained for.
+        sources, targets: what it learned from.
+    """
+
+    folder: Path
+    steps: int
+    sources: Sequence[str]
+    targets: Sequence[str]
+
+    @classmethod
+    def find(cls, folder: str | Path, checkpoint: str) -> "KeptProbe | None":
+        """The probe of a model in a folder; None where there is none yet.
+
+        Raises:
+            ValueError: one of another model, or one that does not say what it learned from.
+        """
+        folder = Path(folder)
+        adapter = folder / _ADAPTER
+        if not (adapter / "adapter_config.json").is_file():
+            return None
+        try:
+            run = json.loads((adapter / RUN).read_text(encoding="utf-8"))["run"]
+            steps = json.loads((adapter / RESULTS).read_text(encoding="utf-8"))["steps"]
+            trained_on = run["model"]["checkpoint"]
+            text = [read_lines(folder / f"text.{side}") for side in ("source", "target")]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise ValueError(
+                f"{folder} has a probe, and not what says what it was trained on ({_ADAPTER}/{RUN}, text.source, "
+                f"text.target): {error}. Name another folder with --probe."
+            ) from error
+        if trained_on != revision_of(checkpoint):
+            raise ValueError(
+                f"{folder} has a probe of another model than {checkpoint}, or of what it was before: of {trained_on}, "
+                f"not {revision_of(checkpoint)}. Name another folder with --probe."
+            )
+        return cls(folder, steps, *text)
+
+    @property
+    def adapter(self) -> str:
+        """Its folder for `from_pretrained`."""
+        return str(self.folder / _ADAPTER)
+
+    def check_asked(
+        self, sources: Sequence[str] | None = None, targets: Sequence[str] | None = None, steps: int | None = None
+    ) -> None:
+        """Raises ValueError where it was trained on another text, or for another number of steps, than is asked."""
+        given, its = ([] if sources is None else [sources, targets]), [self.sources, self.targets]
+        if given and list(map(list, given)) != list(map(list, its)):
+            raise ValueError(
+                f"{self.folder} has a probe that learned from {len(self.sources)} other pairs than those of "
+                "--probe-source. Leave that out, or name another folder with --probe."
+            )
+        if steps not in (None, self.steps):
+            raise ValueError(
+                f"{self.folder} has a probe of {self.steps} steps, got --probe-steps {steps}. Leave that out, or name "
+                "another folder with --probe."
+            )
+
+    def check_others(self, sources: Sequence[str]) -> None:
+        """Raises ValueError where many of the sources to look at are among those that it learned from."""
+        learned = set(self.sources)
+        again = sum(source in learned for source in sources)
+        if again > _MOST_AGAIN * len(sources):
+            raise ValueError(
+                f"{again} of the {len(sources)} pairs to look at have a source that the probe in {self.folder} "
+                "learned from. Give other text, or all of the text of its training in the same order."
+            )
 
 
 def check_can_have_probe(model) -> None:
@@ -44,18 +128,20 @@ def train_probe(
         What `train_adapter` gives.
 
     Raises:
-        ValueError: a model that cannot be adapted, and see `train_adapter`.
+        ValueError: a model that cannot be adapted, a folder with the text of another probe, and see `train_adapter`.
     """
-    folder = Path(folder)
-    text = {"source": sources, "target": targets}
-    folder.mkdir(parents=True, exist_ok=True)
-    for side, lines in text.items():
-        (folder / f"text.{side}").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    folder, files = Path(folder), {}
+    for side, lines in {"source": sources, "target": targets}.items():
+        files[side] = (folder / f"text.{side}").resolve()
+        text = "".join(f"{line}\n" for line in lines)
+        if files[side].exists() and files[side].read_text(encoding="utf-8") != text:
+            raise ValueError(f"{files[side]} is the text of another probe. Name another folder with --probe.")
+        records.write_text(text, files[side])
     values = {
         "preset": "probe",
-        "data": {"train": {side: str((folder / f"text.{side}").resolve()) for side in text}},
+        "data": {"train": {side: str(file) for side, file in files.items()}},
         "model": {"checkpoint": checkpoint},
-        "training": {"output_dir": str(folder / "adapter"), "seed": seed, "disable_tqdm": True},
+        "training": {"output_dir": str(folder / _ADAPTER), "seed": seed, "disable_tqdm": True},
     }
     if steps is not None:
         values["training"]["max_steps"] = steps

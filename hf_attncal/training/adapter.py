@@ -19,7 +19,7 @@ from .calibrated import AttnCalTrainer, injected_adapters
 from .cards import SENTENCE, attention, score_results, split_name, write_adapter_card, write_card
 from .defaults import adapter_defaults
 from .folder import fill
-from .guide import given_links, with_counted_links
+from .guide import annotated, given_links, with_counted_links
 from .planning import plan, settled
 from .presets import anneal, sections_of
 from .run import finish, hold_out, read_text, save_parts, start, train
@@ -162,6 +162,7 @@ def train_adapter(
         args, output = run.args, Path(run.args.output_dir)
         text = read_text(config.data)
         links, splits = given_links(config.data, text), hold_out(text, config.data.held_out)
+        golds = annotated(config.data, config.data.lowercase)
         tokenizer = AutoTokenizer.from_pretrained(config.model.checkpoint, revision=config.model.revision)
         with args.main_process_first(local=False):
             checkpoint = base_checkpoint(config.model, tokenizer, output, write=args.process_index == 0)
@@ -198,7 +199,7 @@ def train_adapter(
         results |= attention_on_dev(trainer, model)
         guided = guided_attention(model)
         if guided is not None:
-            guided, results["alignment"] = alignment_on_gold(config, model, tokenizer, guided)
+            guided, results["alignment"] = alignment_on_gold(golds, model, tokenizer, guided)
 
         def save(folder: Path) -> dict[str, int]:
             size = _save(model, tokenizer, folder)

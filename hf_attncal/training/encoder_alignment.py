@@ -31,7 +31,7 @@ from .arguments import TokenBatchArguments
 from .cards import write_encoder_card
 from .checkpoints import WholeCheckpointsMixin
 from .counting import CountsConfig, counted_links, counting_seconds
-from .guide import given_links, with_links
+from .guide import annotated, given_links, with_links
 from .planning import plan, settled
 from .presets import read_preset
 from .run import finish, hold_out, read_text, save_parts, start, train
@@ -235,11 +235,7 @@ def tune_encoder(
             raise ValueError(
                 f"An encoder is tuned by one process, got {run.args.world_size}. Start it without others."
             )
-        golds = {
-            name: Gold.load(config.data.corpus(name), config.data.path(getattr(config.data, name)["gold"]))
-            for name in ("dev", "test")
-            if getattr(config.data, name)
-        }
+        golds = annotated(config.data)
         model, tokenizer = _load(config.model)
         text = read_text(config.data, ("train", "dev"))
         guide = given_links(config.data, text)

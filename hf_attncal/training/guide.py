@@ -7,7 +7,7 @@ from datasets import Dataset, Value
 from datasets.fingerprint import generate_random_fingerprint
 from transformers import PreTrainedTokenizerBase
 
-from hf_attncal.alignment.gold import iter_links
+from hf_attncal.alignment.gold import Gold, iter_links
 from hf_attncal.data.corpora import List
 from hf_attncal.data.pharaoh import check_index_base
 from hf_attncal.data.rows import LinkRows, Rows
@@ -15,7 +15,7 @@ from hf_attncal.data.rows import LinkRows, Rows
 from .counting import CountsConfig, counted_links, counting_seconds
 from .folder import Run, in_first_process
 from .run import held_out_rows
-from .settings import DataConfig
+from .settings import SPLITS, DataConfig
 
 
 def given_links(data: DataConfig, text: dict[str, Dataset]) -> LinkRows | None:
@@ -40,6 +40,24 @@ def given_links(data: DataConfig, text: dict[str, Dataset]) -> LinkRows | None:
         raise ValueError(f"{path}: {error} Check the order of the sides and of the lines, too.") from error
     rows = held_out_rows(text, data.held_out)
     return links.selected(np.setdiff1d(np.arange(len(train)), list(rows))) if rows else links
+
+
+def annotated(data: DataConfig, lowercase: bool = False) -> dict[str, Gold]:
+    """The annotated pairs of dev and of test, where there are some: read before anything is trained.
+
+    Args:
+        data: of the run.
+        lowercase: read text in lower case, for a model whose training text is.
+
+    Raises:
+        ValueError: see `Gold.load`.
+    """
+    entries = {name: getattr(data, name) or {} for name in SPLITS[1:]}
+    return {
+        name: Gold.load(data.corpus(name), data.path(entry["gold"]), lowercase)
+        for name, entry in entries.items()
+        if entry.get("gold")
+    }
 
 
 def with_links(text: Dataset, links: Rows) -> Dataset:

@@ -33,7 +33,7 @@ from .arguments import AttnCalTrainingArguments
 from .calibrated import AttnCalTrainer
 from .cards import MEASURES, attention, score_results, split_name, write_card
 from .defaults import recurrent_defaults, translation_defaults
-from .guide import given_links, with_counted_links
+from .guide import annotated, given_links, with_counted_links
 from .planning import plan, settled
 from .presets import anneal, harden, sections_of
 from .run import build_model, build_tokenizer, finish, hold_out, read_text, save_parts, start, train
@@ -145,6 +145,7 @@ def train_seq2seq(
             return run.results
         text = read_text(config.data)
         links, splits = given_links(config.data, text), hold_out(text, config.data.held_out)
+        golds = annotated(config.data, config.data.lowercase)
         tokenizer = build_tokenizer(config, run, splits["train"])
         if config.data.max_source_length is not None:
             tokenizer.model_max_length = config.data.max_source_length  # saved with it: whoever uses the model cuts so
@@ -175,7 +176,7 @@ def train_seq2seq(
         results |= attention_on_dev(trainer, model)
         guided = guided_attention(model)
         if guided is not None:
-            guided, results["alignment"] = alignment_on_gold(config, model, tokenizer, guided)
+            guided, results["alignment"] = alignment_on_gold(golds, model, tokenizer, guided)
 
         def save(folder: Path) -> None:
             save_parts(model, tokenizer)(folder)
@@ -356,14 +357,9 @@ def guided_attention(model) -> Seq2SeqAttention | None:
 
 
 def alignment_on_gold(
-    config: Settings, model, tokenizer, settings: Seq2SeqAttention
+    golds: dict[str, Gold], model, tokenizer, settings: Seq2SeqAttention
 ) -> tuple[Seq2SeqAttention, dict[str, Any]]:
     """What aligns, with the threshold that is best on annotated links of dev, and `alignment`, which says how well."""
-    golds = {
-        name: Gold.load(config.data.corpus(name), config.data.path(entry["gold"]), config.data.lowercase)
-        for name in SPLITS[1:]
-        if (entry := getattr(config.data, name) or {}).get("gold")
-    }
     aligner = WordAligner(model, tokenizer, settings)
     if "dev" in golds:
         threshold, _ = tune_threshold(aligner, golds["dev"])

@@ -34,7 +34,7 @@ from .cards import PAIR, write_card
 from .checkpoints import WholeCheckpointsMixin
 from .counting import CountsConfig, counted_links, counting_seconds, learn_counts
 from .folder import RESULTS, Run, fill, finish_run, in_first_process
-from .guide import given_links, with_links, without_links
+from .guide import annotated, given_links, with_links, without_links
 from .planning import plan, plan_of_counts, settled
 from .presets import names_of, read_preset
 from .run import build_model, build_tokenizer, finish, hold_out, read_text, save_parts, start, train
@@ -300,12 +300,7 @@ def train_aligner(
     with start(config, resume, allow_changes, dry_run) as run:
         if run.results is not None:
             return run.results
-        entries = {"dev": config.data.dev or {}, "test": config.data.test or {}}
-        golds = {
-            name: Gold.load(config.data.corpus(name), config.data.path(entry["gold"]))
-            for name, entry in entries.items()
-            if entry.get("gold")
-        }
+        golds = annotated(config.data)
         texts, reports, tokenizer, sample = _read(config, run, "dev" in golds)
         counting = 0.0
         if run.dry and (config.family is FAMILIES["hmm_align"] or config.counts.guide):

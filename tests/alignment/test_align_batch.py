@@ -2,6 +2,8 @@
 
 import pickle
 
+import numpy as np
+import pandas
 import pytest
 import torch
 from datasets import Dataset
@@ -98,3 +100,23 @@ def test_columns_in_and_out(folder):
 def test_a_column_that_is_not_there_is_named(folder):
     with pytest.raises(ValueError, match=r"no column 'en', it has \['source'\]"):
         AlignBatch(folder, source="en")({"source": ["a"]})
+
+
+def test_sentences_as_lists_of_words_and_what_is_missing(folder):
+    """Also as numpy and pandas have them."""
+    function = AlignBatch(folder, device="cpu")
+    plain = function({"source": ENGLISH[:4], "target": GERMAN[:4]})["links"]
+    words = [[line.split() for line in side[:4]] for side in (ENGLISH, GERMAN)]
+    arrays = [[np.array(line, dtype=object) for line in side] for side in words]
+    for source, target in (words, map(tuple, words), arrays, (np.array(ENGLISH[:4]), np.array(GERMAN[:4]))):
+        assert function({"source": source, "target": target})["links"] == plain
+    assert plain[3] == ""
+    for missing in (None, float("nan"), np.float64("nan"), pandas.NA):
+        assert function({"source": [missing, "house"], "target": ["Haus", missing]})["links"] == ["", ""]
+
+
+@pytest.mark.parametrize("value", [3.5, 7, b"house", ["the", 1], [["the", "house"]], {"text": "house"}])
+def test_what_is_no_sentence_is_named(folder, value):
+    function = AlignBatch(folder, source="en", target="de", device="cpu")
+    with pytest.raises(ValueError, match=r"Column .en. must have sentences, .* in row 1 of the batch"):
+        function({"en": ["a house", value], "de": ["ein Haus", "ein Haus"]})

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import shutil
 
 import pytest
 import torch
@@ -88,6 +89,7 @@ def test_without_targets_the_model_writes_them(attncal, gated, files):
 
 
 def test_a_stock_model_gets_a_probe_that_can_be_kept(attncal, stock, files, recwarn):
+    """It is there for the same text, with the same figures, and for other text."""
     probe = files / "probe"
     arguments = ["--probe", str(probe), "--probe-steps", "2", *QUICK]
     many = ["--source", str(files / "many.source"), "--target", str(files / "many.target")]
@@ -96,11 +98,58 @@ def test_a_stock_model_gets_a_probe_that_can_be_kept(attncal, stock, files, recw
     assert "loss" not in out + err
     assert "The masks are those of a probe that was trained on" in " ".join(out.split())
     before = (probe / "adapter" / "adapter_model.safetensors").stat().st_mtime_ns
+    assert attncal("analyze", stock, *arguments, *many, "--pairs", "4", "-q") == (0, out, "")
+    others = [" ".join(reversed(line.split())) for line in SOURCES]
+    (files / "source").write_text(text_of(others), encoding="utf-8")
     status, again, _ = attncal("analyze", stock, *arguments, *text(files, "source", "target", "gold"))
     assert status == 0
     assert "contributes most" in again
-    assert "The masks are those of a probe; what the model writes is unchanged" in " ".join(again.split())
     assert (probe / "adapter" / "adapter_model.safetensors").stat().st_mtime_ns == before
+
+    # What it was not trained on, or was, is refused.
+    (files / "source").write_text(text_of(SOURCES), encoding="utf-8")
+    for more, problem in (
+        (text(files, "source", "target"), f"{len(SOURCES)} of the {len(SOURCES)} pairs to look at have a source"),
+        ([*many, "--probe-steps", "3"], "has a probe of 2 steps, got --probe-steps 3"),
+        ([*many, "--probe-source", many[1], "--probe-target", many[3]], "other pairs than those of --probe-source"),
+    ):
+        status, out, err = attncal("analyze", stock, *arguments, *more)
+        assert (status, out) == (1, "")
+        assert problem in err
+    other = shutil.copytree(stock, files / "other")
+    config = json.loads((other / "config.json").read_text(encoding="utf-8"))
+    (other / "config.json").write_text(json.dumps(config | {"dropout": 0.3}), encoding="utf-8")
+    status, out, err = attncal("analyze", str(other), *arguments, *many)
+    assert (status, out) == (1, "")
+    assert f"{probe} has a probe of another model than {other}" in err
+    (probe / "text.target").unlink()
+    status, out, err = attncal("analyze", stock, *arguments, *many)
+    assert (status, out) == (1, "")
+    assert "not what says what it was trained on" in err
+    (probe / "adapter" / "adapter_config.json").unlink()
+    (probe / "text.source").write_text("others\n", encoding="utf-8")
+    status, out, err = attncal("analyze", stock, *arguments, *many, "--pairs", "4")
+    assert (status, out) == (1, "")
+    assert "text.source is the text of another probe" in err
+
+
+@pytest.mark.parametrize(
+    ("change", "more", "problem"),
+    [
+        ({}, ["--methods", "contribution,atention"], "got 'atention'"),
+        ({"many.source": "the old house " * 40}, [], "line 2 has"),
+        ({"many.target": "das alte Haus " * 40}, [], "line 2 has"),
+    ],
+)
+def test_what_is_wrong_is_told_before_a_probe_is_trained(attncal, stock, files, monkeypatch, change, more, problem):
+    monkeypatch.setattr("hf_attncal.report.probe.train_probe", lambda *_, **__: pytest.fail("trained"))
+    for name, line in change.items():
+        lines = (files / name).read_text(encoding="utf-8").splitlines()
+        (files / name).write_text(text_of([lines[0], line, *lines[2:]]), encoding="utf-8")
+    many = ["--source", str(files / "many.source"), "--target", str(files / "many.target")]
+    status, out, err = attncal("analyze", stock, *many, *more)
+    assert (status, out) == (1, "")
+    assert problem in err
 
 
 def test_a_stock_model_without_a_probe(attncal, stock, files):

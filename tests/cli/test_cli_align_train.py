@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import re
 import threading
 
 import pytest
@@ -169,3 +170,13 @@ def test_select_writes_the_best_attention(corpus, translator, tmp_path, capsys):
     (tmp_path / "short").write_text("0-0\n", encoding="utf-8")
     assert main(["align", "select", str(translator), *files, short]) == 1
     assert "1 lines of links for 20 sentence pairs" in capsys.readouterr().err
+
+    lines = (corpus / "dev.align").read_text(encoding="utf-8").splitlines()
+    ones = [re.sub(r"\d+", lambda index: str(int(index[0]) + 1), line) for line in lines]
+    bad = [*lines[:2], "x", *lines[3:]]
+    for links, problem in ((ones, "take 1 from each index"), (bad, "line 3: 'x' is not a link")):
+        (tmp_path / "short").write_text("".join(f"{line}\n" for line in links), encoding="utf-8")
+        assert main(["align", "select", str(translator), *files, short]) == 1
+        error = capsys.readouterr().err
+        assert f"{tmp_path / 'short'}: " in error
+        assert problem in error

@@ -57,6 +57,16 @@ def test_what_cannot_be_told_from_the_best_is_judged_against_it_alone(found):
     assert f"By this nobody can tell {best} from {other}." in sentences
 
 
+@pytest.mark.parametrize(("chance", "pairs"), [(5.0, 40), (1.99, 5)])
+def test_what_is_not_better_than_chance_names_nothing(found, chance, pairs):
+    judged = made_up_judged({"alti": 2.0, "attention": 1.0, "contribution": 0.5, "random": chance}, pairs=pairs)
+    sentences = told(found, judged=judged)
+    assert "No method is shown to name the words that the model uses better than chance" in sentences
+    assert "without those that alti names" in sentences
+    assert "matter most" not in sentences
+    assert "than attention does" not in sentences
+
+
 @pytest.mark.parametrize(
     ("attention", "pairs", "sentence"),
     [

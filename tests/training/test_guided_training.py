@@ -21,7 +21,7 @@ from hf_attncal.inference.loading import load_seq2seq
 from hf_attncal.training import seq2seq
 from hf_attncal.training.adapter import AdapterConfig, train_adapter
 from hf_attncal.training.calibrated import AttnCalTrainer
-from hf_attncal.training.guide import given_links, with_counted_links
+from hf_attncal.training.guide import annotated, given_links, with_counted_links
 from hf_attncal.training.seq2seq import alignment_on_gold, build_seq2seq_model
 from hf_attncal.training.settings import DataConfig
 from hf_attncal.training.summarization import SummarizationConfig
@@ -122,7 +122,8 @@ def test_annotated_links_of_dev_choose_a_threshold(corpus, tmp_path):
 
 def test_one_process_of_several_tells_the_error(corpus, base, tmp_path, monkeypatch, capsys):
     aligner = WordAligner.from_pretrained(base, device="cpu", settings=Seq2SeqAttention(1, (1,)))
-    given = settings(corpus, tmp_path), aligner.model, aligner.tokenizer, aligner.settings
+    golds = annotated(settings(corpus, tmp_path).data)
+    given = golds, aligner.model, aligner.tokenizer, aligner.settings
     for first in (True, False):
         monkeypatch.setattr(seq2seq, "PartialState", lambda first=first: SimpleNamespace(is_main_process=first))
         alignment_on_gold(*given)
@@ -302,6 +303,24 @@ def test_models_that_learn_no_links(corpus, tmp_path):
 def test_gold_without_a_guided_head(corpus, tmp_path):
     with pytest.raises(ValueError, match=r"`data.test.gold` needs `model.guided` true, got false"):
         settings(corpus, tmp_path, guide=False, model={"guided": False})
+
+
+@pytest.mark.parametrize("train", [train_translation, train_adapter])
+def test_bad_gold_is_told_before_anything_is_trained(corpus, base, tmp_path, train, monkeypatch):
+    for module in ("seq2seq", "adapter"):
+        monkeypatch.setattr(f"hf_attncal.training.{module}.settled", lambda *_: pytest.fail("trained"))
+    (corpus / "short.align").write_text("0-0\n", encoding="utf-8")
+    test = {"source": "test.en", "target": "test.de", "gold": "short.align"}
+    plain = values(corpus, tmp_path / "run")
+    plain["data"]["test"] = test
+    if train is train_adapter:
+        sections = {"adapter": {"calibration": None, "guided": True} | HEAD, "model": {"checkpoint": str(base)}}
+        config = AdapterConfig.make({"data": plain["data"], "training": plain["training"], **sections})
+    else:
+        plain["model"] = SIZES | {"guided": True} | HEAD
+        config = TranslationConfig.make(plain | {"tokenizer": {"vocab_size": 300}})
+    with pytest.raises(ValueError, match=r"short.align has 1 lines of links for \d+ sentence pairs"):
+        train(config)
 
 
 def test_links_of_truncated_sources(corpus, base):
