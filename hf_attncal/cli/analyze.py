@@ -186,17 +186,17 @@ def _parted(corpus, options: argparse.Namespace, kept=None):
         CommandError, ValueError: too little for both; a kept probe of other text than is asked for.
     """
     from hf_attncal.report.analyze import Corpus
+    from hf_attncal.report.probe import check_others
 
     few = min(_LOOKED_AT, max(1, len(corpus.sources) // 5))
     text = Corpus.read(options.probe_source, options.probe_target) if options.probe_source else None
     if kept is not None:
-        kept.check_asked(*([] if text is None else [text.sources, text.targets]), steps=options.probe_steps)
+        kept.check_asked(None if text is None else (text.sources, text.targets), options.probe_steps)
         if text is None and list(corpus.sources[few:]) == list(kept.sources):
-            corpus = corpus.first(few)  # as when it was trained
-        else:
-            kept.check_others(corpus.sources)
-        return corpus, Corpus(kept.sources, kept.targets)
+            return corpus.first(few), Corpus(kept.sources, kept.targets)  # as when it was trained
+        text = Corpus(kept.sources, kept.targets)
     if text is not None:
+        check_others(corpus.sources, text.sources)
         return corpus, text
     if options.gold or options.tags:
         raise CommandError(

@@ -65,12 +65,9 @@ class KeptProbe:
         """Its folder for `from_pretrained`."""
         return str(self.folder / _ADAPTER)
 
-    def check_asked(
-        self, sources: Sequence[str] | None = None, targets: Sequence[str] | None = None, steps: int | None = None
-    ) -> None:
-        """Raises ValueError where it was trained on another text, or for another number of steps, than is asked."""
-        given, its = ([] if sources is None else [sources, targets]), [self.sources, self.targets]
-        if given and list(map(list, given)) != list(map(list, its)):
+    def check_asked(self, pairs: tuple[Sequence[str], Sequence[str]] | None, steps: int | None) -> None:
+        """Raises ValueError where it was trained on other pairs, or for another number of steps, than is asked."""
+        if pairs is not None and list(map(list, pairs)) != [list(self.sources), list(self.targets)]:
             raise ValueError(
                 f"{self.folder} has a probe that learned from {len(self.sources)} other pairs than those of "
                 "--probe-source. Leave that out, or name another folder with --probe."
@@ -81,15 +78,20 @@ class KeptProbe:
                 "another folder with --probe."
             )
 
-    def check_others(self, sources: Sequence[str]) -> None:
-        """Raises ValueError where many of the sources to look at are among those that it learned from."""
-        learned = set(self.sources)
-        again = sum(source in learned for source in sources)
-        if again > _MOST_AGAIN * len(sources):
-            raise ValueError(
-                f"{again} of the {len(sources)} pairs to look at have a source that the probe in {self.folder} "
-                "learned from. Give other text, or all of the text of its training in the same order."
-            )
+
+def check_others(sources: Sequence[str], learned: Sequence[str]) -> None:
+    """Refuse to look at what a probe learns from, on which its masks say more than they know.
+
+    Raises:
+        ValueError: more than a tenth of the sources to look at are among those.
+    """
+    its = set(learned)
+    again = sum(source in its for source in sources)
+    if again > _MOST_AGAIN * len(sources):
+        raise ValueError(
+            f"{again} of the {len(sources)} pairs to look at have a source that the probe learns, or has learned, "
+            "from. Give other text with --source, or for a probe that is kept all of the text of its training."
+        )
 
 
 def check_can_have_probe(model) -> None:

@@ -139,6 +139,11 @@ def test_a_stock_model_gets_a_probe_that_can_be_kept(attncal, stock, files, recw
         ({}, ["--methods", "contribution,atention"], "got 'atention'"),
         ({"many.source": "the old house " * 40}, [], "line 2 has"),
         ({"many.target": "das alte Haus " * 40}, [], "line 2 has"),
+        (
+            {},
+            ["--probe-source", "many.source", "--probe-target", "many.target"],
+            "have a source that the probe learns",
+        ),
     ],
 )
 def test_what_is_wrong_is_told_before_a_probe_is_trained(attncal, stock, files, monkeypatch, change, more, problem):
@@ -146,8 +151,8 @@ def test_what_is_wrong_is_told_before_a_probe_is_trained(attncal, stock, files, 
     for name, line in change.items():
         lines = (files / name).read_text(encoding="utf-8").splitlines()
         (files / name).write_text(text_of([lines[0], line, *lines[2:]]), encoding="utf-8")
-    many = ["--source", str(files / "many.source"), "--target", str(files / "many.target")]
-    status, out, err = attncal("analyze", stock, *many, *more)
+    monkeypatch.chdir(files)
+    status, out, err = attncal("analyze", stock, "--source", "many.source", "--target", "many.target", *more)
     assert (status, out) == (1, "")
     assert problem in err
 
