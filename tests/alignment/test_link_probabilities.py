@@ -186,7 +186,8 @@ def test_the_attention_of_an_encoder_decoder_is_calibrated_for_what_is_read_of_i
     found.save(tmp_path)
     reading.probabilities = saved_probabilities(tmp_path)
     (calibrated,) = reading.align(pairs[:1])
-    assert calibrated.scores == found.rules["forward"].of(scored[0].scores)
+    # Alone a pair is rounded otherwise than in a batch.
+    assert calibrated.scores == pytest.approx(found.rules["forward"].of(scored[0].scores), abs=1e-4)
     reading.source.choose(layer=1)
     with pytest.raises(ValueError, match=r"learned with the settings .*'layer': 0.*got .*'layer': 1.*Calibrate again"):
         reading.align(pairs[:1])

@@ -435,8 +435,8 @@ def test_logits_to_keep():
     model = tiny_discrete("causal").eval()
     ids = torch.tensor(TEXTS[:1])
     logits = model(ids).logits
-    assert_identical(model(ids, logits_to_keep=2).logits, logits[:, -2:])
-    assert_identical(model(ids, logits_to_keep=torch.tensor([1, 3])).logits, logits[:, [1, 3]])
+    assert_close(model(ids, logits_to_keep=2).logits, logits[:, -2:])
+    assert_close(model(ids, logits_to_keep=torch.tensor([1, 3])).logits, logits[:, [1, 3]])
 
 
 def test_outputs_as_tuples():
