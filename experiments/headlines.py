@@ -175,7 +175,8 @@ def converged() -> Iterator[dict]:
                 stems = [stem for stem in compared if stem.startswith(f"{setting}_seed")]
                 if stems:
                     gains = {at(file, "paired", stem, split): compared[stem][split] for stem in stems}
-                    yield _gain(f"{area}/{split}_bleu_minus_baseline", gains, [int(stem[-1]) for stem in stems])
+                    seeds = [int(stem.rpartition("_seed")[2]) for stem in stems]
+                    yield _gain(f"{area}/{split}_bleu_minus_baseline", gains, seeds)
 
 
 def adapter() -> Iterator[dict]:

@@ -155,8 +155,9 @@ def _of_model(options: argparse.Namespace, stack: ExitStack):
             corpus = corpus.first(options.pairs)
         if corpus.targets is None:
             corpus = corpus.written_by(model, tokenizer, options.batch_size)  # with a probe it would write the same
-        corpus.check(model, tokenizer, options.measured)
         if needs_probe:
+            corpus.check(options.measured)
+            corpus.check_lengths(model, tokenizer)
             if kept is None and text.targets is None:
                 text = text.written_by(model, tokenizer, options.batch_size)
             adapter, probe_pairs = kept.adapter if kept else _trained_probe(options, text, stack), len(text.sources)

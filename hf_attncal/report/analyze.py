@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -109,26 +110,36 @@ class Corpus:
             raise ValueError(self.too_long(error.index, "source", error.tokens, error.limit)) from error
         return replace(self, targets=targets, are_output=True)
 
-    def check(self, model, tokenizer, measured: int = 0) -> None:
-        """Refuse what cannot be analysed, targets included, before anything takes time.
+    def check(self, measured: int = 0) -> None:
+        """Refuse text, targets included, that has too little in it to be analysed.
 
         Args:
             measured: pairs on which faithfulness is.
 
         Raises:
-            ValueError: no pair with words on both sides, one of more tokens than the model has positions (with its
-                line), or a single source word where faithfulness is measured.
+            ValueError: no pair with words on both sides, or a single source word where faithfulness is measured.
         """
-        sources, targets = list(self.sources), list(self.targets or ())
-        if not any(source.strip() and target.strip() for source, target in zip(sources, targets, strict=True)):
-            raise ValueError(f"the text must have a pair with words on both sides, got none of {len(sources)} pairs.")
-        if measured and len({word for source in sources for word in source.split()}) < 2:
+        both = zip(self.sources, self.targets or (), strict=True)
+        if not any(source.strip() and target.strip() for source, target in both):
+            raise ValueError(
+                f"the text must have a pair with words on both sides, got none of {len(self.sources)} pairs."
+            )
+        if measured and len({word for source in self.sources for word in source.split()}) < 2:
             raise ValueError(
                 "the source text must have two different words at least, of which one can replace the other, got 1. "
                 "Give more text, or leave faithfulness out (--measured 0)."
             )
+
+    def check_lengths(self, model, tokenizer) -> None:
+        """Raises ValueError, which names the line, for a pair of more tokens than the model has positions."""
+        with self.naming_lines():
+            next(batches_of_pairs(model, tokenizer, list(self.sources), list(self.targets)), None)
+
+    @contextmanager
+    def naming_lines(self) -> Iterator[None]:
+        """Around what reads the pairs: the error of one that is too long names its line."""
         try:
-            next(batches_of_pairs(model, tokenizer, sources, targets), None)
+            yield
         except PairTooLongError as error:
             raise ValueError(self.too_long(error.index, error.side, error.tokens, error.limit)) from error
 
@@ -193,12 +204,13 @@ def analyze(
             `Corpus.check` and `observe`.
     """
     sources, targets = list(corpus.sources), list(corpus.targets or ())
-    corpus.check(model, tokenizer, measured)
+    corpus.check(measured)
     frequencies = Counter(chain.from_iterable(source.split() for source in sources))
     names = chosen_methods(model, methods)
     resampled = {"bootstrap": bootstrap, "seed": seed}
     options = {"tags": corpus.tags, "alignments": corpus.gold is not None, "batch_size": batch_size}
-    observed = observe(model, tokenizer, sources, targets, **options)
+    with corpus.naming_lines():
+        observed = observe(model, tokenizer, sources, targets, **options)
     sections = [_over_the_corpus(observed, corpus, resampled)]
     scored = None
     if corpus.gold is not None:

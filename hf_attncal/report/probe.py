@@ -135,10 +135,10 @@ def train_probe(
     folder, files = Path(folder), {}
     for side, lines in {"source": sources, "target": targets}.items():
         files[side] = (folder / f"text.{side}").resolve()
-        text = "".join(f"{line}\n" for line in lines)
-        if files[side].exists() and files[side].read_text(encoding="utf-8") != text:
+        text = "".join(f"{line}\n" for line in lines).encode()
+        if files[side].exists() and files[side].read_bytes() != text:
             raise ValueError(f"{files[side]} is the text of another probe. Name another folder with --probe.")
-        records.write_text(text, files[side])
+        records.write_bytes(text, files[side])
     values = {
         "preset": "probe",
         "data": {"train": {side: str(file) for side, file in files.items()}},
