@@ -235,7 +235,7 @@ def tune_encoder(
             raise ValueError(
                 f"An encoder is tuned by one process, got {run.args.world_size}. Start it without others."
             )
-        golds = annotated(config.data)
+        golds = annotated(config.data, config.data.lowercase)
         model, tokenizer = _load(config.model)
         text = read_text(config.data, ("train", "dev"))
         guide = given_links(config.data, text)

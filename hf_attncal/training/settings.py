@@ -199,7 +199,7 @@ class TextConfig:
     Args:
         root: folder of the files.
         max_length: most tokens of a side in training; what is longer is left out and counted.
-        lowercase: lower-case the text. An aligner then lower-cases what it aligns, too.
+        lowercase: lower-case the text, annotated pairs too. An aligner then lower-cases what it aligns.
         train, dev, test: files or lists of files, by side, or a Hub dataset (see `data.corpora`).
     """
 

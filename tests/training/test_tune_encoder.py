@@ -1,6 +1,7 @@
 """Tuning an encoder: the objective against loops over tokens, and the job from text to a checkpoint that aligns."""
 
 import json
+import shutil
 
 import pytest
 import reference_encoder as slow
@@ -215,6 +216,20 @@ def test_without_gold_it_is_chosen_by_agreement_and_links_may_be_its_own_or_give
     # Pairs are held out for the threshold, which dev has been given for here.
     assert (results["sentence_pairs"]["train"]["kept"], guided["sentence_pairs"]["train"]["kept"]) == (1080, 1200)
     assert guided["data_sha256"].keys() >= {"train.align"}
+
+
+def test_lower_casing_is_of_annotated_text_too(corpus, tmp_path):
+    titles = shutil.copytree(corpus, tmp_path / "titles")
+    for split in ("train", "dev", "test"):
+        for side in ("en", "de"):
+            (titles / f"{split}.{side}").write_text((corpus / f"{split}.{side}").read_text().title())
+    found = []
+    for root in (corpus, titles):
+        config = made(corpus, tmp_path / f"of_{root.name}", tuning={"links": "self"})
+        config.data.root, config.data.lowercase = str(root), True
+        found.append(tune_encoder(config))
+    one, other = ({when: results[when] for when in ("before", "after")} for results in found)
+    assert one == other
 
 
 def test_of_an_encoder_decoder_the_encoder_alone_learns(corpus, tmp_path):
