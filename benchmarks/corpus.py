@@ -2,7 +2,8 @@
 
     python benchmarks/corpus.py --model aligner --source train.en.gz --target train.fr.gz --lines 10000000 \\
         --parts 20 --kill 4 9 15 --output results/aligner/corpus.json
-    python benchmarks/corpus.py ... --lines 1000000 --whole          # and all of it in one run, to compare bytes
+    python benchmarks/corpus.py ... --lines 100000 --whole           # and all of it in one run, to compare bytes
+    python benchmarks/corpus.py ... --whole 1000000 --folder DIR     # of parts in DIR that are done: only compare
 
 The text is repeated until there are so many lines, with marks of punctuation put back on their words, since published
 corpora are tokenised, and compressed (.zst). Parts run in `--processes` at a time, each on one thread, and write .zst.
@@ -10,6 +11,9 @@ Those to kill get a SIGKILL after `--kill-after` seconds, and run again.
 
 Seconds are CPU seconds of the processes that finished a part, all of them: start, tokenising, aligning, mapping
 back, compressing. Memory is the resident set at its peak.
+
+To compare, one run aligns all lines, or the first so many. Where the text is repeated, each repetition has to have the
+same links, too, and with them a part far behind is as right as those that were compared.
 
 eflomal (`--eflomal`) goes through its usual chain: text is cut into words (by ours), priors are made of what it learns
 from the first `--eflomal-lines`, the next as many are aligned with them in both directions, and merged (by ours). It
@@ -28,7 +32,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, cycle, islice
 from pathlib import Path
 from queue import Empty, Queue
@@ -114,14 +118,33 @@ def work(args: argparse.Namespace, base: Sequence[str], folder: Path, until: flo
     return sorted(done, key=lambda part: part["part"])
 
 
-def digest(paths: Sequence[Path]) -> str:
-    """The SHA-256 of the text of some files, one after the other."""
+def digest(lines: Iterable[bytes]) -> str:
+    """The SHA-256 of some lines."""
     found = hashlib.sha256()
-    for path in paths:
-        with open_to_read(path) as file:
-            while piece := file.read(1 << 20):
-                found.update(piece)
+    for line in lines:
+        found.update(line)
     return found.hexdigest()
+
+
+def compare(args: argparse.Namespace, text: Mapping[str, Path], folder: Path) -> dict[str, dict]:
+    """Whether one run over the first lines writes what the parts say, and the parts the same of each repetition."""
+    parts = [str(path) for path in sorted(folder.glob(f"links.*-of-{args.parts:05}.zst"))]
+    if len(parts) != args.parts:
+        raise SystemExit(f"--whole needs all parts: {len(parts)} of {args.parts} are in {folder}.")
+    if args.whole != args.lines:
+        text = {side: folder / f"first.{side}.zst" for side in text}
+        for side, path in text.items():
+            write_corpus(getattr(args, side), args.whole, path)
+    one = folder / "links.zst"
+    whole = {"lines": args.whole} | run([*aligning(args, text), "--output", str(one)])
+    whole |= {"sha256": digest(lines_of([str(one)])), "sha256_of_parts": digest(islice(lines_of(parts), args.whole))}
+    whole["same_bytes"] = whole["sha256"] == whole["sha256_of_parts"]
+    found, length = {"whole": whole}, sum(1 for _ in lines_of(args.source))
+    if number := args.lines // length:
+        links = lines_of(parts)
+        digests = {digest(islice(links, length)) for _ in range(number)}
+        found["repetitions"] = {"lines": length, "number": number, "same_bytes": len(digests) == 1}
+    return found
 
 
 def eflomal_chain(args: argparse.Namespace, text: Sequence[Path], folder: Path) -> dict[str, float]:
@@ -173,14 +196,25 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--batch-tokens", type=int, default=16384)
     parser.add_argument("--kill", type=int, nargs="*", default=[], metavar="PART")
     parser.add_argument("--kill-after", type=float, default=60)
-    parser.add_argument("--whole", action="store_true", help="one run over all lines, too, and compare")
+    parser.add_argument(
+        "--whole", type=int, nargs="?", const=0, metavar="LINES", help="one run over the first, or all, to compare"
+    )
     parser.add_argument("--eflomal", metavar="PATH", help="the command eflomal-align: its chain in place of ours")
     parser.add_argument("--eflomal-lines", type=int, default=100_000)
     parser.add_argument("--eflomal-chunk", type=int, metavar="LINES")
     parser.add_argument("--minutes", type=float, default=1e6, help="no part begins after so many")
     parser.add_argument("--folder", help="for text and links; without it, a temporary one")
     parser.add_argument("--output", type=Path, required=True)
-    return parser.parse_args(arguments)
+    args = parser.parse_args(arguments)
+    args.whole = args.lines if args.whole == 0 else args.whole
+    return args
+
+
+def aligning(args: argparse.Namespace, text: Mapping[str, Path]) -> list[str]:
+    """The command that aligns a text, without where links go."""
+    command = [sys.executable, "-m", "hf_attncal", "align", "run", args.model, "--tokenize", "--threads", "1"]
+    command += ["--batch-tokens", str(args.batch_tokens), "--batch-size", str(max(256, args.batch_tokens // 64))]
+    return [*command, "--source", str(text["source"]), "--target", str(text["target"])]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -194,10 +228,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if args.eflomal:
         save(args, {"eflomal": eflomal_chain(args, list(text.values()), folder)})
         return
-    base = [sys.executable, "-m", "hf_attncal", "align", "run", args.model, "--tokenize", "--threads", "1"]
-    base += ["--batch-tokens", str(args.batch_tokens), "--batch-size", str(max(256, args.batch_tokens // 64))]
-    base += ["--source", str(text["source"]), "--target", str(text["target"])]
-    parts = work(args, base, folder, until)
+    if args.whole and len(list(folder.glob(f"links.*-of-{args.parts:05}.zst"))) == args.parts:
+        save(args, compare(args, text, folder))
+        return
+    parts = work(args, aligning(args, text), folder, until)
     lines, seconds = (sum(part[name] for part in parts) for name in ("lines", "cpu_seconds"))
     result = {
         "lines": lines,
@@ -210,11 +244,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "parts": parts,
     }
     if args.whole:
-        one = folder / "links.zst"
-        result["whole"] = run([*base, "--output", str(one)])
-        paths = sorted(folder.glob(f"links.*-of-{args.parts:05}.zst"))
-        result["whole"] |= {"sha256": digest([one]), "sha256_of_parts": digest(paths)}
-        result["whole"]["same_bytes"] = result["whole"]["sha256"] == result["whole"]["sha256_of_parts"]
+        result |= compare(args, text, folder)
     save(args, result)
     print(f"{result['pairs_per_core_second']:.0f} pairs a core second: {args.output}")
     if not args.folder:
