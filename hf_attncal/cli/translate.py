@@ -124,13 +124,14 @@ def _own_aligner(name: str, model, tokenizer):
     """The `WordAligner` that reads the model itself, as `attncal align run` would.
 
     Raises:
-        CommandError: its alignment.json cannot be used, or nothing can be aligned.
+        CommandError: what `align select` or `align calibrate` left cannot be used, or nothing can be aligned.
     """
     from hf_attncal.alignment import WordAligner
+    from hf_attncal.alignment.probabilities import saved_probabilities
     from hf_attncal.alignment.sources import saved_settings
 
     with load_errors(name):
-        aligner = WordAligner(model, tokenizer, saved_settings(name))
+        aligner = WordAligner(model, tokenizer, saved_settings(name), saved_probabilities(name))
     try_aligner(name, aligner)
     return aligner
 

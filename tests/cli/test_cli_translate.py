@@ -13,7 +13,8 @@ from helpers import scatter
 from seq2seq_helpers import SOURCES, bpe_tokenizer, text_model
 
 from hf_attncal import LuongConfig, LuongForConditionalGeneration
-from hf_attncal.alignment import Seq2SeqAttention, WordAligner
+from hf_attncal.alignment import LinkProbabilities, Seq2SeqAttention, WordAligner
+from hf_attncal.alignment.probabilities import Platt
 from hf_attncal.inference.translation import translate_lines
 from hf_attncal.models.configuration_mask_align import MaskAlignConfig
 from hf_attncal.models.modeling_mask_align import MaskAlignModel
@@ -207,6 +208,23 @@ def test_links_are_those_of_align_run(attncal, translator, word_aligner, chosen_
             assert json.loads(line)["alignment"] == alignment
         if len(place) == 2:
             assert links.read_text().split("\n")[:-1] == rows
+
+
+def test_scores_of_a_calibrated_model_are_probabilities(attncal, translator, aligned):
+    path = LinkProbabilities({"forward": Platt(2.0, 1.0)}, 3).save(translator.folder)
+    try:
+        expected = [json.loads(line) for line in aligned(translator.folder, "--format", "json").split("\n")[:-1]]
+        command = ("translate", translator.folder, *SEARCH, "--format", "json", "--alignments")
+        status, out, err = attncal(*command, text=TEXT)
+        assert (status, err) == (0, "")
+        assert [json.loads(line)["alignment"] for line in out.split("\n")[:-1]] == expected
+        assert all(alignment["calibrated"] for alignment in expected)
+        path.write_text("{}")
+        status, out, err = attncal(*command, text=TEXT)
+        assert (status, out) == (1, "")
+        assert f"{path} holds no link probabilities" in err
+    finally:
+        path.unlink()
 
 
 def test_what_align_select_chose_is_read(attncal, translator, chosen_attention, tmp_path):
