@@ -1,6 +1,7 @@
 """How well an aligner does, as far as that shows without annotated links."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable
+from copy import copy
 from dataclasses import dataclass
 
 from .aligner import Sentence, WordAligner
@@ -26,7 +27,7 @@ class Quality:
     agreement: float
 
 
-def estimate_quality(aligner: WordAligner, pairs: Sequence[tuple[Sentence, Sentence]]) -> Quality:
+def estimate_quality(aligner: WordAligner, pairs: Iterable[tuple[Sentence, Sentence]]) -> Quality:
     """Align the pairs and see; a model of two directions is needed.
 
     It tells a model that has learned from one that has not, and not which of two good ones is better.
@@ -34,12 +35,14 @@ def estimate_quality(aligner: WordAligner, pairs: Sequence[tuple[Sentence, Sente
     Raises:
         ValueError: no pair has words on both sides.
     """
-    aligned = [result for result in aligner.align(pairs, symmetrize="harmonic") if result.score is not None]
+    raw, pairs = copy(aligner), list(pairs)
+    raw.probabilities = None  # which need not know each way to merge
+    aligned = [result for result in raw.align(pairs, symmetrize="harmonic") if result.score is not None]
     if not aligned:
         raise ValueError("`pairs` must have one with words on both sides, got none.")
     nulls = [null for result in aligned for null in (*result.source_null, *result.target_null)]
     both, either = (
-        sum(len(result.links) for result in aligner.align(pairs, symmetrize=method, threshold=0.5))
+        sum(len(result.links) for result in raw.align(pairs, symmetrize=method, threshold=0.5))
         for method in ("intersection", "union")
     )
     score = sum(result.score for result in aligned) / len(aligned)

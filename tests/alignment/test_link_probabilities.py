@@ -13,6 +13,7 @@ from test_aligner import TEXT as WORDS
 from hf_attncal.alignment import LinkProbabilities, Seq2SeqAttention, WordAligner
 from hf_attncal.alignment.gold import Gold, calibrate
 from hf_attncal.alignment.probabilities import PROBABILITIES_FILE, Platt, saved_probabilities
+from hf_attncal.alignment.quality import estimate_quality
 from hf_attncal.alignment.symmetrization import SYMMETRIZATIONS
 from hf_attncal.data.pharaoh import GoldAlignment
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
@@ -147,6 +148,21 @@ def test_each_way_to_merge_has_its_own_rule(aligner):
     assert found.scores == RULES["union"].of(raw.scores)
     with pytest.raises(ValueError, match=r"learned for, \['harmonic', 'union'\], got 'forward'"):
         with_probabilities(aligner).align(PAIRS, symmetrize="forward")
+
+
+def test_the_quality_of_an_aligner_is_that_of_its_own_scores(aligner, monkeypatch):
+    """Probabilities need not know each way to merge, and pairs may come one by one."""
+    calibrated, aligned, align = with_probabilities(aligner, {"harmonic": Platt(0.5, 1.0)}), [], WordAligner.align
+
+    def counted(*arguments, **options):
+        aligned.append(align(*arguments, **options))
+        return aligned[-1]
+
+    expected = estimate_quality(aligner, PAIRS)
+    monkeypatch.setattr(WordAligner, "align", counted)
+    assert estimate_quality(calibrated, iter(PAIRS)) == expected
+    assert [len(found) for found in aligned] == [len(PAIRS)] * 3
+    assert calibrated.probabilities is not None
 
 
 def test_unlikely_links_are_left_out_where_that_is_asked(aligner):
