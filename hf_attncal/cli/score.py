@@ -3,6 +3,7 @@
 import argparse
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from .common import CommandError
@@ -86,14 +87,14 @@ def _run_score(options: argparse.Namespace) -> None:
         options, options.gold, parse_alignments, options.gold_base, options.reverse_gold, "--gold-base"
     )
     sentences = _read_sentences(options, gold)
-    _check_inside(options.gold, gold, sentences, "--gold-base")
+    _check_inside(options.gold, gold, sentences, "--gold-base", "--reverse-gold")
     if sentences and (problem := displacement_warning(gold, sentences)):
         warnings.warn(f"{options.gold}: {problem}", stacklevel=2)
     systems, bases = [], []
     for name in options.hypotheses:
         links, base = _read_links(options, name, parse_hypotheses, options.base, options.reverse, "--base")
         check_number(links, name, gold, options.gold, "sentence pair")
-        _check_inside(name, links, sentences, "--base")
+        _check_inside(name, links, sentences, "--base", "--reverse")
         systems.append(links)
         bases.append(base if base == gold_base else f"gold={gold_base},hyp={base}")
     rows = score_rows(gold, systems, bases, sentences, options)
@@ -187,15 +188,21 @@ def _read_sentences(options: argparse.Namespace, gold: list) -> list[tuple[list[
     return list(zip(*sides, strict=True))
 
 
-def _check_inside(name: str, links: list, sentences: list | None, option: str) -> None:
+def _check_inside(name: str, links: list, sentences: list | None, base: str, reverse: str) -> None:
+    """Refuse links of words that do not exist, with the option, `base` or `reverse`, that reads them."""
     from hf_attncal.data.pharaoh import check_inside_sentences
 
     if sentences is None:
         return
+    lengths = [(len(a), len(b)) for a, b in sentences]
     try:
-        check_inside_sentences(links, [(len(a), len(b)) for a, b in sentences], remedy=f"pass {option} 1")
+        check_inside_sentences(links, lengths, remedy=f"pass {base} 1")
     except ValueError as error:
-        raise CommandError(f"{called(name)}: {error}") from error
+        told = f"{called(name)}: {error}"
+        with suppress(ValueError):
+            check_inside_sentences(links, [(b, a) for a, b in lengths])
+            told += f" All lie inside with source and target exchanged: see {reverse}, or exchange the texts."
+        raise CommandError(told) from error
 
 
 # ---- writing ----

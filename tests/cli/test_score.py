@@ -276,6 +276,12 @@ def test_links_outside_the_sentences(score, files, write):
     late = write("late", ["1-1 3-2", "1-1", "", ""])
     assert "it looks 1-based, pass --base 1." in refused(score(files.gold, late, *texts))
     assert "it looks 1-based, pass --gold-base 1." in refused(score(late, files.first, *texts))
+    turned = write("turned", ["0-2", "0-0", "", ""])
+    told = "All lie inside with source and target exchanged: see "
+    assert f"{told}--reverse, or" in refused(score(files.gold, turned, *texts))
+    assert f"{told}--reverse-gold, or" in refused(score(turned, files.first, *texts))
+    assert told not in refused(score(files.gold, outside, *texts))
+    assert score(files.gold, turned, *texts, "--reverse")[0] == 0
 
 
 def test_options_that_need_each_other(score, files):
