@@ -337,8 +337,8 @@ def output_file(path: str, option: str = "--output") -> Iterator[BinaryIO]:
     from hf_attncal.data.compressed import compressing, suffix_of
 
     suffix = suffix_of(path)
-    path = os.path.realpath(path)  # a symbolic link stays one
     special = _is_special(path)
+    path = path if special else os.path.realpath(path)  # a symbolic link stays one
     partial = path if special else f"{path}.partial"
     name = f"{option} {path}"
     with nullcontext() if special else _alone(partial):
@@ -359,6 +359,7 @@ def output_file(path: str, option: str = "--output") -> Iterator[BinaryIO]:
 
 
 def _is_special(path: str) -> bool:
+    """Whether it is there and no file. Of /dev/fd/N, where that is a pipe, `realpath` names nothing that there is."""
     return os.path.exists(path) and not os.path.isfile(path)
 
 
@@ -443,9 +444,9 @@ def check_files(inputs: Sequence[str], outputs: Mapping[str, str | None], world:
     written: dict[str, str] = {}
     for option, path in named.items():
         check_output(path, sources, world, option)
-        path = os.path.realpath(path)
+        special, path = _is_special(path), os.path.realpath(path)
         for name in (path, f"{path}.partial"):
-            if written.setdefault(name, option) != option and not _is_special(path):
+            if written.setdefault(name, option) != option and not special:
                 raise CommandError(f"{option} {path} would overwrite that of {written[name]}. Give another name.")
 
 

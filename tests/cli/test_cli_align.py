@@ -316,6 +316,19 @@ def test_what_is_no_regular_file_is_not_replaced(run, checkpoint, tmp_path):
     assert pipe.is_fifo()
 
 
+def test_a_pipe_without_a_name_is_written_to(run, checkpoint):
+    """As `--output >(command)` gives, and /dev/stdout before `| command`."""
+    reader, writer = os.pipe()
+    try:
+        output = ("--output", f"/dev/fd/{writer}")
+        status, _, err = run(checkpoint.folder, *output, "--threshold", "0", text="a ||| ein\n")
+        assert (status, err) == (0, "")
+        assert os.read(reader, 100) == b"0-0\n"
+    finally:
+        os.close(reader)
+        os.close(writer)
+
+
 def test_a_symbolic_link_to_the_output_stays_one(run, checkpoint, tmp_path):
     (tmp_path / "link").symlink_to(tmp_path / "file")
     assert run(checkpoint.folder, "--output", tmp_path / "link", text="a ||| ein\n")[0] == 0
