@@ -424,6 +424,8 @@ def check_files(inputs: Sequence[str], outputs: Mapping[str, str | None], world:
 
     named = {option: path for option, path in outputs.items() if path is not None}
     for option, path in named.items():
+        if path == "-":
+            raise CommandError(f"{option} - would be a file of that name. Give another, or leave {option} out.")
         folder = Path(path).resolve().parent
         if Path(path).is_dir() or not folder.is_dir():
             problem = "is a folder" if Path(path).is_dir() else f"lies in {folder}, which is no folder"

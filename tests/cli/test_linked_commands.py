@@ -175,8 +175,8 @@ def test_lexicon(attncal, here):
     assert rows[0] == ["source", "target", "count", "p(target|source)", "p(source|target)"]
     assert rows[-1] == ["the", "le", "1", "0.500000", "1.000000"]
     assert len(rows) == 1 + 6
-    _, out, _ = attncal("align", "lexicon", *TEXT, "--format", "json", "--top", "1", "--output", "-")
-    assert [json.loads(line)["target"] for line in Path("-").read_text().splitlines()][-1] == "la"
+    _, out, _ = attncal("align", "lexicon", *TEXT, "--format", "json", "--top", "1", "--output", "found")
+    assert [json.loads(line)["target"] for line in Path("found").read_text().splitlines()][-1] == "la"
 
 
 def test_options_of_the_lexicon(attncal, here):
