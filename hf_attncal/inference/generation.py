@@ -36,7 +36,8 @@ class Generated:
 
     Args:
         text: on one line, without special tokens.
-        tokens: as they were generated, the end of sentence included where it was reached.
+        tokens: as they were generated, the end of sentence included where it was reached, or where the text was cut
+            off and the model has a `forced_eos_token_id`.
         token_scores: of each token, the natural logarithm of its probability given the source and the tokens before
             it; 0 for a first token that the model's `forced_bos_token_id` leaves no choice.
         score: their sum / number of tokens ** `length_penalty`, what beam search compares texts by.
