@@ -256,10 +256,15 @@ def _check_learnable(right: Sequence[Sequence[bool]]) -> None:
     found = _flat(right)
     if all(found) or not any(found):
         what = f"all {len(found)} links of the annotated pairs are {'right' if any(found) else 'wrong'}"
-        raise ValueError(
-            f"There is nothing to learn link probabilities from: {what if found else 'there is no link'}. Annotate "
-            "more pairs, or look whether these belong to the text."
-        )
+        what = what if found else "there is no link"
+    elif len({row % _FOLDS for row, of_pair in enumerate(right) if of_pair}) < 2:
+        what = "too few of the annotated pairs have links to leave some out in turn"
+    else:
+        return
+    raise ValueError(
+        f"There is nothing to learn link probabilities from: {what}. Annotate more pairs, or look whether these "
+        "belong to the text."
+    )
 
 
 @contextmanager

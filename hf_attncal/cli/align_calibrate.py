@@ -86,6 +86,6 @@ def _told(found) -> list[str]:
         *table(columns),
         "",
         f"Measured on {found.measured_on}: {after.count} links, {100 * after.right:.1f} % right.",
-        "ECE: expected calibration error in per cent, 95 % intervals over pairs.",
+        "ECE: expected calibration error in per cent" + (", 95 % intervals over pairs." if after.interval else "."),
         after.signature,
     ]

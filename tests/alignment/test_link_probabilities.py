@@ -125,6 +125,9 @@ def test_too_little_to_learn_from_is_told(aligner):
     nothing = Gold([("", "")] * 3, [GoldAlignment(frozenset(), frozenset())] * 3)
     with pytest.raises(ValueError, match="there is no link"):
         calibrate(aligner, nothing)
+    one = annotated(aligner, lambda score: score > 0.15, 1)
+    with pytest.raises(ValueError, match=r"too few of the annotated pairs have links .* Annotate more pairs"):
+        calibrate(aligner, Gold([*one.pairs, ("", "")], [*one.links, *nothing.links[:1]]))
     with pytest.raises(ValueError, match="they say nothing"):
         calibrate(aligner, annotated(aligner, lambda score: score < 0.15))
 

@@ -224,6 +224,7 @@ def test_calibrate_and_run(attncal, trained, here):
     assert all(float(word.split(":")[1]) >= 0.9 for word in some)
     again = attncal("align", "calibrate", model, *gold, "--gold", str(trained / "dev.links"), "--bootstrap", "0")
     assert again[0] == 0
+    assert ("95 %" in out, "95 %" in again[1]) == (True, False)
     assert (trained / "aligner" / "README.md").read_text().count("## Link probabilities") == 1
     (trained / "aligner" / PROBABILITIES_FILE).write_text('{"layer": 1}')
     status, _, err = attncal(*run)
