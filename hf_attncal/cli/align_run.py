@@ -336,7 +336,8 @@ def try_aligner(name: str, aligner) -> None:
     """
     from hf_attncal.inference.files import blamed
 
-    with load_errors(name), blamed(f"config.json, alignment.json or tokenizer_config.json in {name}"):
+    calibrated = "" if aligner.probabilities is None else "link_probabilities.json, "
+    with load_errors(name), blamed(f"{calibrated}config.json, alignment.json or tokenizer_config.json in {name}"):
         aligner.align([("1", "1")])
 
 

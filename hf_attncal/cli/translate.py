@@ -98,7 +98,7 @@ def _run_translate(options: argparse.Namespace) -> None:
     if options.aligner is not None:
         aligner = open_aligner(options.aligner, options)
     elif options.alignments is not None:
-        aligner = _own_aligner(options.model, model, tokenizer)
+        aligner = _own_aligner(options, model, tokenizer)
     with ExitStack() as stack:
         lines = stack.enter_context(input_lines(options.input, BATCHES_PER_WINDOW * options.batch_size))
         target = stack.enter_context(output_lines(options.output))
@@ -120,8 +120,8 @@ def _check_options(options: argparse.Namespace) -> None:
     check_files(inputs, {"--output": options.output, "--alignments": options.alignments or None})
 
 
-def _own_aligner(name: str, model, tokenizer):
-    """The `WordAligner` that reads the model itself, as `attncal align run` would.
+def _own_aligner(options: argparse.Namespace, model, tokenizer):
+    """The `WordAligner` that reads the model itself, as `attncal align run` would; text tells no scores of links.
 
     Raises:
         CommandError: what `align select` or `align calibrate` left cannot be used, or nothing can be aligned.
@@ -130,8 +130,10 @@ def _own_aligner(name: str, model, tokenizer):
     from hf_attncal.alignment.probabilities import saved_probabilities
     from hf_attncal.alignment.sources import saved_settings
 
+    name = options.model
     with load_errors(name):
-        aligner = WordAligner(model, tokenizer, saved_settings(name), saved_probabilities(name))
+        probabilities = saved_probabilities(name) if options.format == "json" else None
+        aligner = WordAligner(model, tokenizer, saved_settings(name), probabilities)
     try_aligner(name, aligner)
     return aligner
 

@@ -15,6 +15,7 @@ from seq2seq_helpers import SOURCES, bpe_tokenizer, text_model
 from hf_attncal import LuongConfig, LuongForConditionalGeneration
 from hf_attncal.alignment import LinkProbabilities, Seq2SeqAttention, WordAligner
 from hf_attncal.alignment.probabilities import Platt
+from hf_attncal.data.pharaoh import format_links
 from hf_attncal.inference.translation import translate_lines
 from hf_attncal.models.configuration_mask_align import MaskAlignConfig
 from hf_attncal.models.modeling_mask_align import MaskAlignModel
@@ -212,7 +213,7 @@ def test_links_are_those_of_align_run(attncal, translator, word_aligner, chosen_
             assert links.read_text().split("\n")[:-1] == rows
 
 
-def test_scores_of_a_calibrated_model_are_probabilities(attncal, translator, aligned):
+def test_scores_of_a_calibrated_model_are_probabilities(attncal, translator, aligned, tmp_path):
     path = LinkProbabilities({"forward": Platt(2.0, 1.0)}, 3).save(translator.folder)
     try:
         expected = [json.loads(line) for line in aligned(translator.folder, "--format", "json").split("\n")[:-1]]
@@ -221,6 +222,14 @@ def test_scores_of_a_calibrated_model_are_probabilities(attncal, translator, ali
         assert (status, err) == (0, "")
         assert [json.loads(line)["alignment"] for line in out.split("\n")[:-1]] == expected
         assert all(alignment["calibrated"] for alignment in expected)
+        LinkProbabilities({"forward": Platt(2.0, 1.0)}, 3, {"layer": 1}).save(translator.folder)
+        status, out, err = attncal(*command, text=TEXT)
+        assert (status, out) == (1, "")
+        assert f"error: {translator.folder} cannot be loaded: {path.name}, config.json" in err
+        assert "Link probabilities were learned with the settings {'layer': 1}, got None" in err
+        links = tmp_path / "links"
+        assert attncal(*command[:-3], "--alignments", str(links), text=TEXT)[0] == 0  # which tells no scores
+        assert links.read_text() == text_of(format_links(alignment["links"]) for alignment in expected)
         path.write_text("{}")
         status, out, err = attncal(*command, text=TEXT)
         assert (status, out) == (1, "")
