@@ -8,9 +8,9 @@ from .common import (
     add_folder_beside,
     add_model_options,
     add_pair_files,
+    at_least,
     check_readable,
     folder_beside,
-    positive,
 )
 from .scoring import not_negative, table
 
@@ -36,7 +36,7 @@ def add_calibrate(actions: argparse._SubParsersAction) -> None:
         help="their links in Pharaoh format, counted from 0, `p` or `?`: possible",
     )
     add_folder_beside(parser, "link_probabilities.json")
-    parser.add_argument("--bins", type=positive, default=10, help="bins of the calibration error")
+    parser.add_argument("--bins", type=at_least(1, 1000), default=10, help="bins of the calibration error")
     parser.add_argument(
         "--bootstrap",
         type=not_negative,

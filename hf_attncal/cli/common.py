@@ -16,13 +16,13 @@ class CommandError(Exception):
     """Something the user can mend: the message is printed without a traceback."""
 
 
-def at_least(low: int) -> Callable[[str], int]:
-    """The type of an argument that is a whole number of at least `low`."""
+def at_least(low: int, high: int = (1 << 31) - 1) -> Callable[[str], int]:
+    """The type of an argument that is a whole number of at least `low`, and no more than `high`."""
 
     def number(text: str) -> int:
         value = int(text)
-        if not low <= value < 1 << 31:
-            raise argparse.ArgumentTypeError(f"must be from {low} to {(1 << 31) - 1}, got {text[:30]}")
+        if not low <= value <= high:
+            raise argparse.ArgumentTypeError(f"must be from {low} to {high}, got {text[:30]}")
         return value
 
     number.metavar = "N"  # in usage lines, see `parser.HelpFormatter`

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hf_attncal.alignment.probabilities import PROBABILITIES_FILE
-from hf_attncal.cli import linked
+from hf_attncal.cli import linked, main
 from hf_attncal.data.pharaoh import format_links
 from hf_attncal.data.synthetic.english_german import generate_split, write_pairs
 from hf_attncal.training.word_alignment import AlignerConfig, train_aligner
@@ -249,6 +249,14 @@ def test_calibrate_into_another_folder_leaves_the_model_alone(attncal, trained, 
     assert attncal("align", "calibrate", str(trained / "aligner"), *gold, "--output", "new")[0] == 0
     assert [path.name for path in Path("new").iterdir()] == [PROBABILITIES_FILE]
     assert {path.name for path in (trained / "aligner").iterdir()} == files
+
+
+def test_bins_beyond_use_are_refused(capsys):
+    gold = ["--source", "a", "--target", "b", "--gold", "c"]
+    with pytest.raises(SystemExit) as raised:
+        main(["align", "calibrate", "unused", *gold, "--bins", "2000000000"])
+    assert raised.value.code == 2
+    assert "--bins: must be from 1 to 1000, got 2000000000" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
