@@ -126,9 +126,14 @@ def digest(lines: Iterable[bytes]) -> str:
     return found.hexdigest()
 
 
+def finished(args: argparse.Namespace, folder: Path) -> list[str]:
+    """The files of the parts that are done, in order."""
+    return [str(path) for path in sorted(folder.glob(f"links.*-of-{args.parts:05}.zst"))]
+
+
 def compare(args: argparse.Namespace, text: Mapping[str, Path], folder: Path) -> dict[str, dict]:
     """Whether one run over the first lines writes what the parts say, and the parts the same of each repetition."""
-    parts = [str(path) for path in sorted(folder.glob(f"links.*-of-{args.parts:05}.zst"))]
+    parts = finished(args, folder)
     if len(parts) != args.parts:
         raise SystemExit(f"--whole needs all parts: {len(parts)} of {args.parts} are in {folder}.")
     if args.whole != args.lines:
@@ -140,7 +145,7 @@ def compare(args: argparse.Namespace, text: Mapping[str, Path], folder: Path) ->
     whole |= {"sha256": digest(lines_of([str(one)])), "sha256_of_parts": digest(islice(lines_of(parts), args.whole))}
     whole["same_bytes"] = whole["sha256"] == whole["sha256_of_parts"]
     found, length = {"whole": whole}, sum(1 for _ in lines_of(args.source))
-    if number := args.lines // length:
+    if (number := args.lines // length) > 1:
         links = lines_of(parts)
         digests = {digest(islice(links, length)) for _ in range(number)}
         found["repetitions"] = {"lines": length, "number": number, "same_bytes": len(digests) == 1}
@@ -207,6 +212,8 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--output", type=Path, required=True)
     args = parser.parse_args(arguments)
     args.whole = args.lines if args.whole == 0 else args.whole
+    if args.whole and not 0 < args.whole <= args.lines:
+        parser.error(f"--whole must be from 1 to the {args.lines} --lines, got {args.whole}.")
     return args
 
 
@@ -228,7 +235,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if args.eflomal:
         save(args, {"eflomal": eflomal_chain(args, list(text.values()), folder)})
         return
-    if args.whole and len(list(folder.glob(f"links.*-of-{args.parts:05}.zst"))) == args.parts:
+    if args.whole and len(finished(args, folder)) == args.parts:
         save(args, compare(args, text, folder))
         return
     parts = work(args, aligning(args, text), folder, until)
