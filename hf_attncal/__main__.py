@@ -3,6 +3,7 @@
 import sys
 
 from hf_attncal.interrupts import leave_to_system
+from hf_attncal.threads import spin_briefly
 
 
 def main() -> int:
@@ -11,6 +12,7 @@ def main() -> int:
     Before and after its work, while Python imports and clears up, Ctrl-C ends the process without a word.
     """
     leave_to_system()
+    spin_briefly()
     from hf_attncal.cli import main as run
 
     return run()

@@ -20,7 +20,7 @@ MODELS = PACKAGE / "models"
 
 # The whole order: a room imports rooms of rows above its own, and of no other.
 ORDER = (
-    ("extras", "interrupts"),
+    ("extras", "interrupts", "threads"),
     ("models", "data"),
     ("families", "metrics", "analysis"),
     ("hub",),

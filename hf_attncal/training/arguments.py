@@ -6,10 +6,12 @@ from dataclasses import dataclass, field
 from transformers import Seq2SeqTrainingArguments
 from transformers.training_args import OptimizerNames
 
+from hf_attncal.threads import check_threads
+
 
 @dataclass
 class TokenBatchArguments:
-    """The setting of `TokenBatchTrainerMixin`; goes before the stock arguments in the bases."""
+    """Settings that all our Trainers add; goes before the stock arguments in the bases."""
 
     tokens_per_batch: int | None = field(
         default=None,
@@ -19,8 +21,19 @@ class TokenBatchArguments:
         },
     )
 
+    threads: int | None = field(
+        default=None,
+        metadata={
+            "help": "CPU threads of PyTorch. None: what `OMP_NUM_THREADS` says, else the number whose steps are the "
+            "fastest at the moment, measured again now and then. The same number throughout repeats a training to "
+            "the bit."
+        },
+    )
+
     def __post_init__(self):
         tokens = self.tokens_per_batch
+        if self.threads is not None:
+            check_threads(self.threads, "`threads`")
         if tokens is not None:
             if tokens < 1:
                 raise ValueError(f"`tokens_per_batch` must be >= 1, got {tokens}. Leave it out for no limit.")

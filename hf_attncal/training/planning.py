@@ -16,6 +16,7 @@ from transformers import DefaultFlowCallback, Trainer, TrainerCallback, set_seed
 
 from .folder import Run, settle
 from .settings import Settings
+from .threads import ChooseThreads
 
 clock = time.monotonic
 # Of a measurement: the first steps are slower; then as many as these seconds have, within limits.
@@ -54,6 +55,7 @@ def measure(trainer: Trainer) -> Speed:
     for callback in list(trainer.callback_handler.callbacks):  # what reports, prints or scores
         if not (isinstance(callback, DefaultFlowCallback) or type(callback).__module__.startswith("hf_attncal")):
             trainer.remove_callback(callback)
+    trainer.add_callback(ChooseThreads(args.threads))
     trainer.add_callback(stopwatch)
     trainer.train()
     return Speed(stopwatch.seconds, peak_memory())

@@ -22,6 +22,7 @@ from .averaging import average_checkpoints, last_checkpoints
 from .folder import RESULTS, Run, check_free, claimed, fill, finish_run
 from .interrupts import how_to_go_on, saved_on_interrupt
 from .settings import SPLITS, Settings, TextConfig, hints_of, merge, read_settings
+from .threads import ChooseThreads
 
 # Above it a mask network keeps everything.
 _IDLE_MASK = 0.999
@@ -210,6 +211,8 @@ def train(
     if args.process_index == 0:
         for name, report in reports.items():
             print(f"{name}: {report}")
+    threads = ChooseThreads(args.threads)
+    trainer.add_callback(threads)
     with saved_on_interrupt(trainer):
         trainer.train(resume_from_checkpoint=str(run.checkpoint) if run.checkpoint else None)
     trainer.accelerator.wait_for_everyone()  # the first process writes the checkpoints, all read them
@@ -235,6 +238,7 @@ def train(
         "steps": trainer.state.global_step,
         "wall_seconds": seconds,
         trainer.tokens_name: sum(speeds) / max(1, len(speeds)),
+        **({"threads": threads.history} if threads.history else {}),
         "averaged_checkpoints": [path.name for path in averaged],
         **({"changed_on_resume": run.changes} if run.changes else {}),
     }
