@@ -13,7 +13,7 @@ from collections.abc import Callable
 # What decides how GNU OpenMP, with which PyTorch is built for Linux, lets a thread wait.
 _WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
 # Turns of spinning before a thread sleeps. The default, 300,000, is ten times slower beside other work; with this a
-# small model trains as fast on an idle machine (`results/demo_threads.json`).
+# small model trains as fast on an idle machine (`results/benchmark_demo_cpu.json`).
 _SPINS = "10000"
 _MOST_THREADS = 1024
 # A round of measurements: this many steps with each number of threads, after some that warm up.
