@@ -1,4 +1,4 @@
-"""What a results file states besides its numbers, so that they can be checked: software, hardware, data.
+"""What a results file states besides its numbers, so that they can be checked and made again.
 
 PyTorch is imported when it is asked: scoring files does not need it.
 """
@@ -9,12 +9,18 @@ import json
 import os
 import platform
 import re
+import shlex
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+# The folder of the package in a clone; elsewhere that of the installed packages.
+_ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("hf_attncal", "torch", "transformers", "accelerate", "tokenizers", "datasets", "sacrebleu")
 # No space, no more of a quota, no larger file; and the words of safetensors and tokenizers for it, then of torch.
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -26,6 +32,49 @@ _FULL_IN_WORDS = re.compile(
 def software() -> dict[str, str]:
     """Versions of Python and of the packages that a result can depend on."""
     return {"python": platform.python_version(), **{name: version(name) for name in PACKAGES}}
+
+
+@cache
+def commit() -> str | None:
+    """Return the commit of the clone that this package runs from, with `-dirty` where tracked files differ from it.
+
+    It is asked once in a process, so a long run that asks at its start states the code that it began with.
+
+    Returns:
+        40 hexadecimal digits, or None where the package was installed without a clone or git does not answer.
+    """
+    if not (_ROOT / ".git").exists():
+        return None
+    describe = ["git", "-C", str(_ROOT), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    try:
+        return subprocess.run(describe, capture_output=True, text=True, check=True, timeout=10).stdout.strip() or None
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def command(arguments: list[str] | None = None) -> str:
+    """Return the command line of this process as a reader would repeat it; of absolute paths only the last part.
+
+    Results are published, and where files lie on the machine of whoever made them is nobody's business.
+
+    Args:
+        arguments: of the command, its name first; by default those of the process.
+    """
+    program, *rest = sys.argv if arguments is None else arguments
+    path = Path(program)
+    if path.name == "__main__.py":
+        names = ["attncal"]
+    elif path.suffix == ".py":
+        inside = path.resolve().is_relative_to(_ROOT)
+        names = ["python", str(path.resolve().relative_to(_ROOT)) if inside else path.name]
+    else:
+        names = [path.name]
+    return shlex.join([*names, *map(_without_place, rest)])
+
+
+def _without_place(argument: str) -> str:
+    option, equals, value = argument.rpartition("=")
+    return f"{option}{equals}{Path(value).name}" if os.path.isabs(value) else argument
 
 
 def hardware(device: Any = None) -> dict[str, Any]:
@@ -73,7 +122,9 @@ def sha256(path: str | Path) -> str:
 def record(
     config: dict[str, Any], files: dict[str, Path] | None = None, device: Any = None, **hardware_besides: Any
 ) -> dict[str, Any]:
-    """What every results file begins with: the settings, and all that the numbers could depend on besides.
+    """Return what every results file begins with: the settings, and all that the numbers could depend on besides.
+
+    That is `config`, `command`, `commit`, `software`, `hardware` and `data_sha256`.
 
     Args:
         config: settings as plain data, without the places of this machine.
@@ -83,6 +134,8 @@ def record(
     """
     return {
         "config": config,
+        "command": command(),
+        "commit": commit(),
         "software": software(),
         "hardware": {**hardware(device), **hardware_besides},
         "data_sha256": {name: sha256(path) for name, path in (files or {}).items()},

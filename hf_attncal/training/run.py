@@ -99,6 +99,7 @@ def start(config: Settings, resume: bool, allow_changes: bool, dry_run: bool = F
     if dry_run and resume:
         raise ValueError("--dry-run goes without --resume: it says what a run would be that begins.")
     config.check_starts()
+    records.commit()  # of the code that the run begins with
     with ExitStack() as stack:
         if dry_run:
             check_free(Path(config.training["output_dir"]))

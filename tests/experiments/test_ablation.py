@@ -32,7 +32,7 @@ def test_a_row_of_the_ablation(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["alignment_ablation", *map(str, options), *settings])
     ablation.main()
     result = json.loads(output.read_text(encoding="utf-8"))
-    assert list(result)[:4] == ["config", "software", "hardware", "data_sha256"]
+    assert list(result)[:6] == ["config", "command", "commit", "software", "hardware", "data_sha256"]
     assert len(result["data_sha256"]) == 2 + 3 + 3
     (row,) = result["rows"]
     assert (row["masked"], row["leaky"], row["agreement"]) == (True, False, True)

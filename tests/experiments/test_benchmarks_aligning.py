@@ -142,7 +142,7 @@ def test_the_whole_run(aligning, tmp_path):
     arguments = ["--device", "cpu", "--threads", "1", "--pairs", "12", "--rounds", "2", "--train-steps", "1"]
     aligning.main([*arguments, "--output", str(output)])
     result = json.loads(output.read_text())
-    assert list(result)[:4] == ["config", "software", "hardware", "data_sha256"]
+    assert list(result)[:6] == ["config", "command", "commit", "software", "hardware", "data_sha256"]
     assert result["config"]["benchmark"] == "aligning"
     assert result["config"]["pairs"] == 12
     assert {"cpu", "threads"} <= result["hardware"].keys()
@@ -402,7 +402,7 @@ def test_a_peer_is_merged_by_what_is_best_on_dev(run, peers, name):
     assert row["seconds"] > 0
     assert set(result["skipped"]) == {"eflomal", "fast_align"} - {name}
     assert len(result["data_sha256"]) == 8
-    assert list(result)[:4] == ["config", "software", "hardware", "data_sha256"]
+    assert list(result)[:6] == ["config", "command", "commit", "software", "hardware", "data_sha256"]
     assert result["config"]["experiment"] == "aligners"
 
 

@@ -178,7 +178,7 @@ def test_a_results_file_for_every_model(experiments, folders, tmp_path, monkeypa
     read = {path.name: json.loads(path.read_text(encoding="utf-8")) for path in sorted((tmp_path / "first").iterdir())}
     assert list(read) == ["baseline.json", "soft_seed1.json", "two_seed2.json"]
     for result in read.values():
-        assert list(result)[:4] == ["config", "software", "hardware", "data_sha256"]
+        assert list(result)[:6] == ["config", "command", "commit", "software", "hardware", "data_sha256"]
         assert {"train.txt.gz", "test.txt.gz"} <= set(result["data_sha256"])
     assert read["baseline.json"]["test"]["f1"] == 1  # a part of speech has one tag in this grammar
     soft, two = read["soft_seed1.json"], read["two_seed2.json"]
@@ -208,7 +208,7 @@ def test_neighbours_and_their_picture(experiments, folders, tmp_path, monkeypatc
     options += ["--bootstrap", 20, "--output", tmp_path, "--picture", tmp_path / "new" / "map.png"]
     called(experiments.embeddings, monkeypatch, *options, "--examples", "man")
     result = json.loads((tmp_path / "two_seed2.json").read_text(encoding="utf-8"))
-    assert list(result)[:4] == ["config", "software", "hardware", "data_sha256"]
+    assert list(result)[:6] == ["config", "command", "commit", "software", "hardware", "data_sha256"]
     assert list(result["streams"]) == ["syntactic", "semantic"]
     shares = []
     for stream in result["streams"].values():

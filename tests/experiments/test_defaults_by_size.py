@@ -57,7 +57,7 @@ def test_a_translation_model_has_the_defaults_of_its_pairs_and_is_scored_on_dev_
     monkeypatch.setattr(seq2seq, "translation_defaults", shortened)
     result = run(harness, place, "translation", "--pairs", 50, "--seed", 3)
     assert set(asked) == {50}
-    assert list(result)[:4] == ["config", "software", "hardware", "data_sha256"]
+    assert list(result)[:6] == ["config", "command", "commit", "software", "hardware", "data_sha256"]
     config = result["config"]
     assert {key: config[key] for key in ("experiment", "job", "corpus", "pairs")} == {
         "experiment": "defaults",

@@ -95,7 +95,7 @@ def run(recurrent, monkeypatch, desk, output: Path, *arguments: str) -> None:
 def test_by_length_and_while_they_learn(recurrent, monkeypatch, desk, tmp_path, capsys):
     run(recurrent, monkeypatch, desk, tmp_path, "multi30k", "luong_global", "luong_global2", "luong_none", "baseline")
     result = json.loads((tmp_path / "multi30k.json").read_text())
-    assert list(result)[:4] == ["config", "software", "hardware", "data_sha256"]
+    assert list(result)[:6] == ["config", "command", "commit", "software", "hardware", "data_sha256"]
     assert {"luong_global_seed2/model.safetensors", "baseline_seed1/test.hypotheses.txt", "val.en"} <= set(
         result["data_sha256"]
     )

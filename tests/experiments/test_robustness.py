@@ -268,7 +268,7 @@ def test_a_checkpoint_beside_eflomal(peer, robustness, place, tmp_path, capsys):
     result, calls = run(robustness, place, tmp_path / "out.json", *options)
     assert not calls
     assert result["config"]["against"] == "peer.json"
-    assert list(result)[:4] == ["config", "software", "hardware", "data_sha256"]
+    assert list(result)[:6] == ["config", "command", "commit", "software", "hardware", "data_sha256"]
     assert len(result["data_sha256"]) == 2 + 3 + 3
     (row,) = result["systems"].values()
     assert (row["symmetrization"], row["threshold"]) == ("union", 0.15)

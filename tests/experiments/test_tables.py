@@ -40,7 +40,7 @@ def test_every_result_begins_the_same_way():
     for path in (ROOT / "results").rglob("*.json"):
         result = json.loads(path.read_text(encoding="utf-8"))
         if path.name != "headlines.json" and next(iter(result)) != "what":
-            assert list(result)[:4] == ["config", "software", "hardware", "data_sha256"], path
+            assert list(result)[:6] == ["config", "command", "commit", "software", "hardware", "data_sha256"], path
 
 
 def test_headlines_are_the_numbers_of_their_sources():

@@ -24,7 +24,7 @@ def tried(monkeypatch, tmp_path, outcomes) -> tuple[int, dict]:
 def test_what_is_good_is_counted(monkeypatch, tmp_path):
     status, results = tried(monkeypatch, tmp_path, GOOD)
     assert status == 0
-    assert list(results)[:4] == ["config", "software", "hardware", "data_sha256"]
+    assert list(results)[:6] == ["config", "command", "commit", "software", "hardware", "data_sha256"]
     assert results["table"] == [
         {"kind": "kill", "tried": 2, "survived": 2},
         {"kind": "fuzz", "tried": 1, "refused": 1},

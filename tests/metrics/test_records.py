@@ -19,7 +19,7 @@ def test_a_record_states_settings_software_hardware_and_data(tmp_path):
     data = tmp_path / "text"
     data.write_bytes(b"abc")
     record = records.record({"seed": 1}, {"train": data}, processes=2)
-    assert list(record) == ["config", "software", "hardware", "data_sha256"]
+    assert list(record) == ["config", "command", "commit", "software", "hardware", "data_sha256"]
     assert record["config"] == {"seed": 1}
     assert record["software"]["torch"] == version("torch")
     assert {"cpu", "cpu_capability", "cpu_cores", "threads", "load_average"} <= record["hardware"].keys()
@@ -27,6 +27,52 @@ def test_a_record_states_settings_software_hardware_and_data(tmp_path):
     assert record["hardware"]["processes"] == 2
     assert record["data_sha256"] == {"train": "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"}
     json.dumps(record)
+
+
+@pytest.fixture
+def clone(tmp_path, monkeypatch):
+    """A clone of one commit, as the folder that the package runs from."""
+    git = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false"]
+    (tmp_path / "code.py").write_text("a = 1\n")
+    for arguments in (["init", "-q"], ["add", "code.py"], ["commit", "-q", "-m", "first"], ["tag", "v1"]):
+        subprocess.run([*git, *arguments], check=True)
+    monkeypatch.setattr(records, "_ROOT", tmp_path)
+    records.commit.cache_clear()
+    yield tmp_path
+    records.commit.cache_clear()
+
+
+def test_the_commit_is_stated_and_marked_where_the_code_differs_from_it(clone):
+    head = subprocess.run(["git", "-C", clone, "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout
+    assert records.commit() == head.strip()
+    (clone / "code.py").write_text("a = 2\n")
+    assert records.commit() == head.strip()  # as it was when this process asked first
+    records.commit.cache_clear()
+    assert records.commit() == f"{head.strip()}-dirty"
+
+
+def test_an_installed_package_states_no_commit_of_somebody_elses_clone(clone, monkeypatch):
+    inside = clone / "site-packages"
+    inside.mkdir()
+    monkeypatch.setattr(records, "_ROOT", inside)
+    assert records.commit() is None
+    monkeypatch.setattr(records, "_ROOT", clone)
+    monkeypatch.setenv("PATH", str(inside))  # no git there
+    assert records.commit() is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["/home/eve/bin/attncal", "train", "--source", "/home/eve/a b.txt"], "attncal train --source 'a b.txt'"),
+        (["/x/hf_attncal/__main__.py", "demo", "--steps", "3"], "attncal demo --steps 3"),
+        (["{root}/experiments/ablation.py", "--data=/home/eve/data"], "python experiments/ablation.py --data=data"),
+        (["/home/eve/mine.py", "data.root=/home/eve/data", "x=1"], "python mine.py data.root=data x=1"),
+    ],
+)
+def test_the_command_is_stated_without_the_places_of_this_machine(arguments, expected):
+    arguments = [argument.format(root=records._ROOT) for argument in arguments]
+    assert records.command(arguments) == expected
 
 
 def test_a_gpu_is_stated_unless_the_numbers_come_from_the_processor(monkeypatch):
