@@ -26,7 +26,6 @@ from hf_attncal.data.synthetic.english_german import AlignedPair, generate_split
 from hf_attncal.hub import Result, inspect_folder, translate_in_fresh_process, write_model_card
 from hf_attncal.metrics import records
 from hf_attncal.training.folder import Run
-from hf_attncal.training.progress import show_progress
 from hf_attncal.training.run import build_tokenizer, train
 from hf_attncal.training.seq2seq import build_seq2seq_model, evaluate, make_trainer, tokenize_splits
 from hf_attncal.training.translation import TranslationConfig
@@ -39,7 +38,7 @@ model: {d_model: 128, encoder_layers: 2, decoder_layers: 2, encoder_attention_he
   encoder_ffn_dim: 256, decoder_ffn_dim: 256, max_position_embeddings: 128, activation_function: relu,
   scale_embedding: true, init_std: 0.06, dropout: 0.1, label_smoothing: 0.1, calibration: gated}
 training: {tokens_per_batch: 1024, learning_rate: 0.003, warmup_steps: 0.1, lr_scheduler_type: cosine,
-  adam_beta2: 0.98, bf16: false, logging_steps: 0.1, save_strategy: no, report_to: none, disable_tqdm: true}
+  adam_beta2: 0.98, bf16: false, logging_steps: 0.1, save_strategy: no, report_to: none}
 evaluation: {batch_size: 100, max_new_tokens: 48, bleu_tokenize: none}
 """
 LONGEST_MAP = 10  # words of the longer side of the sentence in the heat map
@@ -82,7 +81,6 @@ def run_demo(output: str | Path, steps: int, seed: int) -> dict:
     splits = {"train": text["train"]}
     tokenized, reports = tokenize_splits(splits, tokenizer, config.data)
     trainer = make_trainer(model, tokenizer, splits, tokenized, config, run.args)
-    show_progress(trainer, console, {"nmt_loss": "loss", "mask_mean": "mean mask", "gate_mean": "mean gate"})
     model, results = train(trainer, config, reports, run)
     # The untrained model is scored last, so that the demo can say early how long it takes.
     before, after = (evaluate(scored, tokenizer, text["test"], config)[1] for scored in (untrained, model))

@@ -1,6 +1,9 @@
 """One adapter alone in a folder, in a chosen precision, and from the folder back into a model."""
 
 import copy
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -88,3 +91,11 @@ def restore_adapter(model: nn.Module, folder: str | Path, adapter_name: str) -> 
             f"are missing, {len(state.keys() - own)} are unexpected."
         )
     set_peft_model_state_dict(model, state, adapter_name=adapter_name)
+
+
+@contextmanager
+def peft_uses_old_names() -> Iterator[None]:
+    """Drop one warning of transformers while PEFT wraps a model: PEFT 0.21 asks for an attribute by its old name."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="`is_gradient_checkpointing` is deprecated", category=FutureWarning)
+        yield

@@ -85,14 +85,14 @@ def load_seq2seq(
 
     from peft import PeftModel, PeftType
 
+    from hf_attncal.adapters.checkpoints import peft_uses_old_names
+
     base, base_revision = adapter.base_model_name_or_path, adapter.revision
     model = _model(AutoModelForSeq2SeqLM, base, dtype=dtype, revision=base_revision, **options)
     adapter.inference_mode = True
     _check_patterns(name, adapter, model)
     check_types(name)
-    with warnings.catch_warnings(), blamed(f"adapter_config.json or adapter_model.safetensors in {name}"):
-        # PEFT 0.21 asks transformers 5.23 by the old name.
-        warnings.filterwarnings("ignore", message="`is_gradient_checkpointing` is deprecated", category=FutureWarning)
+    with peft_uses_old_names(), blamed(f"adapter_config.json or adapter_model.safetensors in {name}"):
         # Not its `from_pretrained`, which only warns of missing weights and is silent about others.
         adapted = PeftModel(model, adapter)
         found = adapted.load_adapter(str(name), "default", revision=revision)

@@ -28,8 +28,8 @@ def bleu(hypotheses: Sequence[str], references: Sequence[str], tokenize: str = "
             "`hypotheses` and `references` must have the same number of lines, at least one, got "
             f"{len(hypotheses)} and {len(references)}. Give one translation per reference."
         )
-    # `force` only silences the remark that the text looks tokenised, which "none" declares.
-    metric = BLEU(tokenize=tokenize, force=tokenize == "none")
+    # `force` only silences sacreBLEU's remark that the text looks tokenised; the signature says how it was scored.
+    metric = BLEU(tokenize=tokenize, force=True)
     score = metric.corpus_score(list(hypotheses), [list(references)])
     return BleuScore(score.score, str(metric.get_signature()))
 
@@ -69,7 +69,7 @@ def paired_bleu(
         bleu(lines, references, tokenize)
     test = PairedTest(
         [("baseline", list(baseline)), ("system", list(hypotheses))],
-        {"BLEU": BLEU(tokenize=tokenize, force=tokenize == "none")},
+        {"BLEU": BLEU(tokenize=tokenize, force=True)},
         [list(references)],
         test_type="bs",
         n_samples=bootstrap,

@@ -12,6 +12,7 @@ from peft import LoraConfig, PeftModel, TaskType, get_peft_model
 from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_attncal.adapters import AttentionCalibrationConfig, export_calibrated, save_adapter, set_null_mass
+from hf_attncal.adapters.checkpoints import peft_uses_old_names
 from hf_attncal.families import BACKBONES, FAMILIES
 
 from .arguments import AttnCalTrainingArguments
@@ -22,6 +23,7 @@ from .folder import fill
 from .guide import annotated, given_links, with_counted_links
 from .planning import plan, settled
 from .presets import anneal, sections_of
+from .progress import bars_are_shown
 from .run import finish, hold_out, read_text, save_parts, start, train
 from .seq2seq import (
     GUIDED_LINKS,
@@ -30,6 +32,7 @@ from .seq2seq import (
     attention_on_dev,
     check_guide,
     guided_attention,
+    last_scores,
     make_trainer,
     scored,
     tokenize_splits,
@@ -180,9 +183,11 @@ def train_adapter(
                 set_null_mass(model, few, config.adapter["null_mass"])
             return trainer
 
+        # The base model is scored beside what is trained, unless nothing of it is left.
+        after = last_scores(splits, config) * (1 if config.method_config() is None else 2)
         if run.dry:
-            return plan(build_trainer(config, args), config, reports, run, counting)
-        config, trainer = settled(config, run, build_trainer)
+            return plan(build_trainer(config, args), config, reports, run, counting, after)
+        config, trainer = settled(config, run, build_trainer, after)
         model, results = train(trainer, config, reports, run)
         results |= counted
         names = injected_adapters(model)
@@ -195,7 +200,9 @@ def train_adapter(
             for what, state in states.items():
                 file = output / f"{name}.{what}.hypotheses.txt"
                 with state():
-                    results[name][what] = scored(model, tokenizer, splits[name], config, file)
+                    results[name][what] = scored(
+                        model, tokenizer, splits[name], config, file, progress=bars_are_shown(args)
+                    )
         results |= attention_on_dev(trainer, model)
         guided = guided_attention(model)
         if guided is not None:
@@ -307,7 +314,8 @@ def build(config: AdapterConfig, checkpoint: str) -> PreTrainedModel | PeftModel
     if isinstance(method, AttentionCalibrationConfig):
         model = AutoModelForSeq2SeqLM.from_pretrained(checkpoint, **common)
         if lora is None:
-            return get_peft_model(model, method, revision=common["revision"])
+            with peft_uses_old_names():
+                return get_peft_model(model, method, revision=common["revision"])
         method.revision = common["revision"]  # PEFT's models hold one method; transformers' interface holds several
         model.add_adapter(method, "calibration")
         model.add_adapter(LoraConfig(task_type=TASK, **lora), "lora")
@@ -327,7 +335,8 @@ def build(config: AdapterConfig, checkpoint: str) -> PreTrainedModel | PeftModel
             f"`model.label_smoothing` with `adapter.method={config.adapter['method']}` needs one of "
             f"{tuple(BACKBONES)}, got {kind!r}. Set it to 0."
         )
-    return model if method is None else get_peft_model(model, method)
+    with peft_uses_old_names():
+        return model if method is None else get_peft_model(model, method)
 
 
 @contextmanager

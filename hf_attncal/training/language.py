@@ -126,11 +126,12 @@ def train_language(
                 processing_class=tokenizer,
             )
 
-        if run.dry:
-            return plan(build(config, run.args), config, reports, run)
-        config, trainer = settled(config, run, build)
-        model, results = train(trainer, config, reports, run)
         measured = [name for name in splits if name != "train"]
+        after = sum(len(tokenized[name]) for name in measured) / max(1, len(tokenized.get("dev", ())))
+        if run.dry:
+            return plan(build(config, run.args), config, reports, run, last_scores=after)
+        config, trainer = settled(config, run, build, after)
+        model, results = train(trainer, config, reports, run)
         for name in measured:
             results[name] = scored(trainer, tokenized[name], reports[name], config)
             if run.args.process_index == 0:

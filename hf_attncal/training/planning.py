@@ -21,8 +21,10 @@ from .threads import ChooseThreads
 clock = time.monotonic
 # Of a measurement: the first steps are slower; then as many as these seconds have, within limits.
 _UNTIMED, _LEAST, _MOST, _SECONDS = 2, 2, 50, 10.0
-# Of a time budget, for what leads to a finished model. The rest is for evaluations, scores and saving.
-_FOR_TRAINING = 0.85
+# Of a time budget, what is planned: training, evaluations and the last scores. The rest is for saving, and for a
+# machine that becomes a little slower; a training that would need more than the second share ends early.
+_PLANNED, _LATEST = 0.9, 0.95
+_REHEARSED = 64  # dev lines that tell how long an evaluation takes
 # A run of less than this share of the steps that fit its text is warned of.
 _TOO_FEW = 0.3
 _SIDES = ("input_ids", "labels", "target_input_ids")
@@ -35,14 +37,24 @@ _WARMUPS = ("warmup_steps", "agreement_warmup_steps")
 
 @dataclass(frozen=True)
 class Speed:
-    """What optimiser steps took on this machine: seconds each, and the peak of memory in bytes (None: not known)."""
+    """What a training takes on this machine.
+
+    Args:
+        seconds: of an optimiser step.
+        memory: peak in bytes; None where it is not known.
+        evaluation: seconds of an evaluation of the Trainer.
+    """
 
     seconds: float
     memory: int | None
+    evaluation: float = 0.0
 
 
 def measure(trainer: Trainer) -> Speed:
-    """Train some steps, and look at the clock.
+    """Train some steps, evaluate on some lines, and look at the clock.
+
+    A model that has learned nothing says when a text ends by chance: what it generates is made as long as the longest
+    reference, so the seconds are rather too many than too few.
 
     Args:
         trainer: is of no use after that, and has written nothing.
@@ -58,7 +70,23 @@ def measure(trainer: Trainer) -> Speed:
     trainer.add_callback(ChooseThreads(args.threads))
     trainer.add_callback(stopwatch)
     trainer.train()
-    return Speed(stopwatch.seconds, peak_memory())
+    return Speed(stopwatch.seconds, peak_memory(), _evaluation_seconds(trainer))
+
+
+def _evaluation_seconds(trainer: Trainer) -> float:
+    """Seconds of an evaluation, from one on the first dev lines; 0 without a dev text."""
+    dev, times = trainer.eval_dataset, 1.0
+    if dev is None or not len(dev):
+        return 0.0
+    if getattr(trainer, "gold", None) is None:  # links are evaluated in all of the text, however little of it is read
+        lines = min(_REHEARSED, len(dev))
+        trainer.eval_dataset, times = dev.select(range(lines)), len(dev) / lines
+        for callback in trainer.callback_handler.callbacks:
+            if hasattr(callback, "rehearse"):
+                times = callback.rehearse(lines, max(map(len, trainer.eval_dataset["labels"])))
+    begin = clock()
+    trainer.evaluate()
+    return (clock() - begin) * times
 
 
 class _Stopwatch(TrainerCallback):
@@ -69,7 +97,7 @@ class _Stopwatch(TrainerCallback):
 
     @property
     def seconds(self) -> float:
-        """Of a step, the mean."""
+        """Return the mean seconds that a step took."""
         timed = self.times[_UNTIMED:]
         return (timed[-1] - timed[0]) / (len(timed) - 1)
 
@@ -100,16 +128,20 @@ def peak_memory() -> int | None:
 # ---- the length of a run ----
 
 
-def settled(config: Settings, run: Run, build: Callable[[Settings, Any], Trainer]) -> tuple[Settings, Trainer]:
+def settled(
+    config: Settings, run: Run, build: Callable[[Settings, Any], Trainer], last_scores: float = 0.0
+) -> tuple[Settings, Trainer]:
     """The trainer of a run whose length is settled, and the settings that say it.
 
-    With a time budget the run has no more optimiser steps than the measured speed allows, and ends when the budget
-    does. The measurement leaves no trace: the same settings with these steps as `max_steps` give the same model.
+    With a time budget the run has no more optimiser steps than the measured speed allows, evaluations and the scores
+    at the end counted, and ends when the budget does. The measurement leaves no trace: the same settings with these
+    steps as `max_steps` give the same model.
 
     Args:
         config: of the run.
         run: from `run.start`.
         build: makes model and Trainer of settings and the Trainer's arguments.
+        last_scores: how many evaluations the scores after the training take as long as.
 
     Raises:
         ValueError: fewer steps than the warm-up, or none; a budget for several processes.
@@ -123,37 +155,63 @@ def settled(config: Settings, run: Run, build: Callable[[Settings, Any], Trainer
             f"`minutes` is for one process, got {config.minutes} in {run.args.world_size}: each has a clock of its "
             "own. Give `training.max_steps`."
         )
-    steps = run.steps
+    steps, evaluation = run.steps, 0.0
     if steps is None:
         # For a while in a Trainer that is thrown away.
-        steps = _affordable(build(config, run.args), config, run.started)
+        steps, evaluation = _affordable(build(config, run.args), config, run.started, last_scores)
         settle(Path(run.args.output_dir), steps)
     config = config.for_steps(steps)
     set_seed(run.args.seed)
     trainer = build(config, config.arguments())
     check_steps(trainer, config)
     before = clock() - run.started
-    trainer.add_callback(_Budget(60 * config.minutes, lambda: before + trainer.wall_seconds))
+    budget = _Budget(60 * config.minutes, lambda: before + trainer.wall_seconds, evaluation, last_scores)
+    trainer.add_callback(budget)
     return config, trainer
 
 
-def _affordable(trainer: Trainer, config: Settings, started: float) -> int:
-    """As many optimiser steps as the time budget has room for, and not more than the run would have without it.
+def _affordable(trainer: Trainer, config: Settings, started: float, last_scores: float) -> tuple[int, float]:
+    """Return the optimiser steps that the time budget has room for, and the seconds of an evaluation.
+
+    There are not more steps than the run would have without a budget.
 
     Warns:
         UserWarning: they are so few that the model will be of little use.
     """
     wanted = total_steps(trainer)
-    speed = measure(trainer)
-    steps = steps_within(config.minutes, clock() - started, speed.seconds)
+    step, fixed, speed = _step_and_fixed_seconds(trainer, last_scores)
+    steps = steps_within(config.minutes, clock() - started + fixed, step)
     if steps < _TOO_FEW * wanted:
-        minutes = (config.minutes * 60 * _FOR_TRAINING + (wanted - steps) * speed.seconds) / 60 / _FOR_TRAINING
+        minutes = config.minutes + (wanted - steps) * step / 60 / _PLANNED
         warnings.warn(
             f"{config.minutes:g} minutes have room for {steps} optimiser steps, and {wanted} fit this text: the model "
             f"may be of little use. All of them take about {math.ceil(minutes)} minutes on this machine.",
             stacklevel=2,
         )
-    return min(wanted, steps)
+    return min(wanted, steps), speed.evaluation
+
+
+def _step_and_fixed_seconds(trainer: Trainer, last_scores: float) -> tuple[float, float, Speed]:
+    """Measure; return seconds of a step with its share of evaluations, seconds that no step has a share in, and both.
+
+    Args:
+        trainer: is of no use after that.
+        last_scores: as for `settled`.
+    """
+    args, epoch = trainer.args, _steps_of_epoch(trainer)
+    # `measure` changes what it is read from.
+    rate, count = 0.0, last_scores + args.eval_on_start
+    if args.eval_strategy == "epoch":
+        rate = 1 / epoch
+    elif args.eval_strategy == "steps":
+        every = args.eval_steps or args.logging_steps
+        rate, count = (1 / every, count) if every >= 1 else (0.0, count + int(1 / every))
+    speed = measure(trainer)
+    return speed.seconds + rate * speed.evaluation, count * speed.evaluation, speed
+
+
+def _steps_of_epoch(trainer: Trainer) -> float:
+    return len(trainer.get_train_dataloader()) / trainer.args.gradient_accumulation_steps
 
 
 def steps_within(minutes: float, spent: float, seconds: float) -> int:
@@ -161,18 +219,18 @@ def steps_within(minutes: float, spent: float, seconds: float) -> int:
 
     Args:
         minutes: of the budget.
-        spent: seconds that have gone already.
+        spent: seconds that have gone already, and those of the scores at the end.
         seconds: of a step.
 
     Raises:
         ValueError: there is room for none; the message says for how many minutes there would be.
     """
-    steps = int((_FOR_TRAINING * 60 * minutes - spent) / seconds)
+    steps = int((_PLANNED * 60 * minutes - spent) / seconds)
     if steps < 1:
-        needed = math.ceil((spent + 100 * seconds) / 60 / _FOR_TRAINING)
+        needed = math.ceil((spent + 100 * seconds) / 60 / _PLANNED)
         raise ValueError(
-            f"`minutes` must leave time to train, got {minutes:g}: what comes before took {spent:.0f} seconds, a step "
-            f"takes {seconds:.2f}. Give at least {needed}."
+            f"`minutes` must leave time to train, got {minutes:g}: what comes before and after takes {spent:.0f} "
+            f"seconds, a step {seconds:.2f}. Give at least {needed}."
         )
     return steps
 
@@ -201,25 +259,49 @@ def check_steps(trainer: Trainer, config: Settings) -> None:
 
 
 class _Budget(TrainerCallback):
-    """Ends the training, with a checkpoint, when the time is over: this machine has been slower than measured."""
+    """Ends the training, with a checkpoint, when only the time for the last scores is left.
 
-    def __init__(self, seconds: float, spent: Callable[[], float]):
-        self.seconds, self.spent = seconds, spent
+    This machine has been slower than measured then.
+
+    Args:
+        seconds: of the budget.
+        spent: tells how many of them are gone.
+        evaluation: seconds of an evaluation as it was measured; those of the training itself take its place.
+        last_scores: as for `settled`.
+    """
+
+    def __init__(self, seconds: float, spent: Callable[[], float], evaluation: float, last_scores: float):
+        self.seconds, self.spent, self.evaluation, self.last_scores = seconds, spent, evaluation, last_scores
+        self.last = 0.0
+
+    def on_evaluate(self, args, state, control, **kwargs):
+        if self.last:
+            self.evaluation = self.spent() - self.last
 
     def on_step_end(self, args, state, control, **kwargs):
-        if self.spent() >= self.seconds and state.global_step < state.max_steps:
+        self.last = self.spent()
+        after = self.evaluation * (self.last_scores + control.should_evaluate)
+        if self.last + after >= _LATEST * self.seconds and state.global_step < state.max_steps:
             control.should_save = args.save_strategy != "no"
             control.should_training_stop = True
             print(
                 f"The time budget of {self.seconds / 60:g} minutes is over after {state.global_step} of "
-                f"{state.max_steps} steps: this machine has been slower than it was when they were measured."
+                f"{state.max_steps} steps: this machine has been slower than it was when they were measured. What is "
+                "left is for the scores."
             )
 
 
 # ---- a plan ----
 
 
-def plan(trainer: Trainer, config: Settings, reports: dict[str, Any], run: Run, before: float = 0.0) -> dict[str, Any]:
+def plan(
+    trainer: Trainer,
+    config: Settings,
+    reports: dict[str, Any],
+    run: Run,
+    before: float = 0.0,
+    last_scores: float = 0.0,
+) -> dict[str, Any]:
     """What a run would be, without it; printed, too.
 
     Args:
@@ -228,6 +310,7 @@ def plan(trainer: Trainer, config: Settings, reports: dict[str, Any], run: Run, 
         reports: what was kept of each text.
         run: from `run.start`.
         before: seconds for what comes before the training, besides what this process has spent.
+        last_scores: as for `settled`.
 
     Returns:
         What `plan_of_counts` gives, and `parameters`, `trained_parameters`, `steps`, `epochs`, `seconds_per_step`.
@@ -237,18 +320,18 @@ def plan(trainer: Trainer, config: Settings, reports: dict[str, Any], run: Run, 
     """
     check_steps(trainer, config)
     steps = total_steps(trainer)
-    epoch = len(trainer.get_train_dataloader()) / trainer.args.gradient_accumulation_steps
+    epoch = _steps_of_epoch(trainer)
     found = _text(trainer.train_dataset, reports, config)
     parameters = list(trainer.model.parameters())
     found["parameters"] = sum(parameter.numel() for parameter in parameters)
     found["trained_parameters"] = sum(parameter.numel() for parameter in parameters if parameter.requires_grad)
     print(f"Model: {found['parameters']:,} parameters, {found['trained_parameters']:,} of them trained")
-    speed = measure(trainer)
+    step, fixed, speed = _step_and_fixed_seconds(trainer, last_scores)
     if config.minutes is not None:
-        steps = min(steps, steps_within(config.minutes, clock() - run.started + before, speed.seconds))
+        steps = min(steps, steps_within(config.minutes, clock() - run.started + before + fixed, step))
     found |= {"steps": steps, "epochs": steps / epoch, "seconds_per_step": speed.seconds}
     print(f"Training: {steps:,} steps of {speed.seconds:.2f} seconds, {found['epochs']:.1f} epochs")
-    return found | _costs(run, before + steps * speed.seconds, speed.memory)
+    return found | _costs(run, before + steps * step + fixed, speed.memory)
 
 
 def plan_of_counts(
@@ -289,7 +372,7 @@ def _costs(run: Run, seconds: float, memory: int | None) -> dict[str, Any]:
     minutes = (clock() - run.started + seconds) / 60
     if memory is not None:
         print(f"Memory: about {memory / 1e9:.1f} GB")
-    print(f"Time: about {minutes:.1f} minutes on this machine, and evaluations. Nothing was written.")
+    print(f"Time: about {minutes:.1f} minutes on this machine, evaluations and scores included. Nothing was written.")
     return {"minutes": minutes, "memory_bytes": memory}
 
 

@@ -21,6 +21,7 @@ from hf_attncal.metrics import records
 from .averaging import average_checkpoints, last_checkpoints
 from .folder import RESULTS, Run, check_free, claimed, fill, finish_run
 from .interrupts import how_to_go_on, saved_on_interrupt
+from .progress import bars_are_shown, shown_progress
 from .settings import SPLITS, Settings, TextConfig, hints_of, merge, read_settings
 from .threads import ChooseThreads
 
@@ -166,7 +167,7 @@ def build_tokenizer(
             trained = (train_word_tokenizer if words else train_bpe_tokenizer)(
                 all_lines(text),
                 settings.vocab_size,
-                show_progress=not args.disable_tqdm,
+                show_progress=bars_are_shown(args),
                 special_tokens=special_tokens,
             )
             asked = config.given.get("tokenizer", {}).get("vocab_size", 0)
@@ -214,7 +215,7 @@ def train(
             print(f"{name}: {report}")
     threads = ChooseThreads(args.threads)
     trainer.add_callback(threads)
-    with saved_on_interrupt(trainer):
+    with shown_progress(trainer), saved_on_interrupt(trainer):
         trainer.train(resume_from_checkpoint=str(run.checkpoint) if run.checkpoint else None)
     trainer.accelerator.wait_for_everyone()  # the first process writes the checkpoints, all read them
     warn_of_idle_masks(trainer.state.log_history)

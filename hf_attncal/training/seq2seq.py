@@ -10,8 +10,14 @@ from accelerate import PartialState
 from accelerate.utils import gather_object
 from datasets import Dataset
 from torch.utils.data import DataLoader
-from tqdm.auto import tqdm
-from transformers import AutoConfig, DataCollatorForSeq2Seq, PreTrainedModel, PreTrainedTokenizerBase, TrainerCallback
+from transformers import (
+    AutoConfig,
+    DataCollatorForSeq2Seq,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    Trainer,
+    TrainerCallback,
+)
 
 from hf_attncal.adapters.layers import active_settings
 from hf_attncal.alignment import Seq2SeqAttention, WordAligner
@@ -36,6 +42,7 @@ from .defaults import recurrent_defaults, translation_defaults
 from .guide import annotated, given_links, with_counted_links
 from .planning import plan, settled
 from .presets import anneal, harden, sections_of
+from .progress import bars_are_shown
 from .run import build_model, build_tokenizer, finish, hold_out, read_text, save_parts, start, train
 from .settings import LINKS, SPLITS, DataConfig, Positive, Settings, VocabularyConfig, check, merge
 
@@ -159,11 +166,11 @@ def train_seq2seq(
             return make_trainer(model, tokenizer, splits, tokenized, config, args)
 
         if run.dry:
-            return plan(build(config, run.args), config, reports, run, counting)
-        config, trainer = settled(config, run, build)
+            return plan(build(config, run.args), config, reports, run, counting, last_scores(splits, config))
+        config, trainer = settled(config, run, build, last_scores(splits, config))
         model, results = train(trainer, config, reports, run)
         results |= counted
-        settings, first = config.evaluation, run.args.process_index == 0
+        settings = config.evaluation
         # Whoever uses the model searches as the scores did.
         search = {"num_beams": settings.num_beams, "length_penalty": settings.length_penalty}
         if settings.max_new_tokens is not None:
@@ -172,7 +179,7 @@ def train_seq2seq(
         measured = [name for name in splits if name != "train"]
         for name in measured:
             file = Path(run.args.output_dir) / f"{name}.hypotheses.txt"
-            results[name] = scored(model, tokenizer, splits[name], config, file, progress=first)
+            results[name] = scored(model, tokenizer, splits[name], config, file, progress=bars_are_shown(run.args))
         results |= attention_on_dev(trainer, model)
         guided = guided_attention(model)
         if guided is not None:
@@ -261,15 +268,17 @@ def make_trainer(
 ) -> AttnCalTrainer:
     """The Trainer on the training and dev text of `tokenize_splits`, with the score of what is generated from dev."""
     collator = collator_of(model.config)(tokenizer, model)
-    return AttnCalTrainer(
+    trainer = AttnCalTrainer(
         model=model,
         args=args,
         train_dataset=tokenized["train"],
         eval_dataset=tokenized.get("dev"),
         data_collator=LinkCollator(collator) if "links" in tokenized["train"].column_names else collator,
         processing_class=tokenizer,
-        callbacks=[ScoreCallback(splits["dev"], tokenizer, config)] if "dev" in splits else [],
     )
+    if "dev" in splits:
+        trainer.add_callback(ScoreCallback(trainer, splits["dev"], config))
+    return trainer
 
 
 def collator_of(config) -> type[DataCollatorForSeq2Seq]:
@@ -284,7 +293,13 @@ def collator_of(config) -> type[DataCollatorForSeq2Seq]:
 
 
 def evaluate(
-    model, tokenizer, pairs: Dataset, config: Settings, num_beams: int | None = None, progress: bool = False
+    model,
+    tokenizer,
+    pairs: Dataset,
+    config: Settings,
+    num_beams: int | None = None,
+    progress: bool = False,
+    length: int | None = None,
 ) -> tuple[list[str], dict[str, float | str]]:
     """What is generated from the sources of `pairs`, and its score; every process does its share, all get the result.
 
@@ -297,6 +312,7 @@ def evaluate(
         config: of the run: its `evaluation`, and whether its `data` truncates sources.
         num_beams: in the place of those of `evaluation`.
         progress: show a progress bar over sources.
+        length: tokens that every text has; None: as many as the model wants.
     """
     state, settings = PartialState(), config.evaluation
     beams = settings.num_beams if num_beams is None else num_beams
@@ -304,7 +320,7 @@ def evaluate(
         model,
         tokenizer,
         pairs["source"][state.process_index :: state.num_processes],
-        Search(beams, settings.length_penalty, settings.max_new_tokens),
+        Search(beams, settings.length_penalty, length or settings.max_new_tokens, length),
         batch_size=settings.batch_size,
         too_long="error" if config.data.max_source_length is None else "truncate",
         progress="generating" if progress else None,
@@ -316,6 +332,14 @@ def evaluate(
     hypotheses = [text for text, _ in lines]
     score = settings.score(hypotheses, pairs["target"])
     return hypotheses, score | {"unknown": sum(unknown for _, unknown in lines)}
+
+
+def last_scores(splits: dict[str, Dataset], config: Settings) -> float:
+    """Return how many of the training's evaluations the scores at the end take as long as: by lines and beams."""
+    settings, dev = config.evaluation, len(splits.get("dev", ()))
+    evaluated = min(dev, settings.dev_lines or dev) * settings.dev_beams
+    lines = sum(len(text) for name, text in splits.items() if name != "train")
+    return lines * settings.num_beams / evaluated if evaluated else 0.0
 
 
 def scored(model, tokenizer, pairs: Dataset, config: Settings, file: Path, **options: Any) -> dict[str, Any]:
@@ -374,18 +398,37 @@ def alignment_on_gold(
 
 
 class ScoreCallback(TrainerCallback):
-    """Adds the score of the first `dev_lines` dev pairs to every evaluation of the Trainer, as `eval_bleu` or such."""
+    """Adds the score of the first `dev_lines` dev pairs to every evaluation of the Trainer, as `eval_bleu` or such.
 
-    def __init__(self, dev: Dataset, tokenizer: PreTrainedTokenizerBase, config: Settings):
+    It reaches the Trainer's history and whatever `report_to` names, as the Trainer's own numbers do.
+    """
+
+    def __init__(self, trainer: Trainer, dev: Dataset, config: Settings):
         lines = config.evaluation.dev_lines
         self.dev = dev if lines is None else dev.select(range(min(lines, len(dev))))
-        self.tokenizer, self.config = tokenizer, config
+        self.trainer, self.config = trainer, config
+        self.length: int | None = None
+
+    def rehearse(self, lines: int, length: int) -> float:
+        """Make the evaluations of a measurement short: so many lines of this length.
+
+        Args:
+            lines: at most.
+            length: in tokens.
+
+        Returns:
+            How many times as long a whole evaluation takes.
+        """
+        whole = len(self.dev)
+        self.dev, self.length = self.dev.select(range(min(lines, whole))), length
+        return whole / len(self.dev)
 
     def on_evaluate(self, args, state, control, model=None, metrics=None, **kwargs):
-        settings = self.config.evaluation
-        _, score = evaluate(model, self.tokenizer, self.dev, self.config, num_beams=settings.dev_beams)
-        metrics |= {f"eval_{name}": score[name] for name in MEASURES if name in score}  # `metric_for_best_model`
+        settings, tokenizer = self.config.evaluation, self.trainer.processing_class
+        options = {"num_beams": settings.dev_beams, "length": self.length}
+        _, score = evaluate(model, tokenizer, self.dev, self.config, **options)
+        numbers = {f"eval_{name}": score[name] for name in MEASURES if name in score}
+        metrics |= numbers  # `metric_for_best_model`
         entry = {**{f"eval_{name}": value for name, value in score.items()}, "step": state.global_step}
         state.log_history.append(entry)
-        if state.is_world_process_zero:
-            tqdm.write(str(entry))
+        self.trainer.callback_handler.on_log(args, state, control, numbers)

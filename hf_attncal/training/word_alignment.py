@@ -51,6 +51,8 @@ NAMED_VALUES = (
 )
 _EVALUATION_TOKENS = 1500
 _JUMP_ROUNDS = 3  # of EM; more explain a text better, but align it no better
+# What follows the training, in evaluations: jumps, held-out text, thresholds and links of dev and test.
+_LAST_SCORES = 2.0
 # How many pairs the quality is estimated from.
 _SAMPLE = 300
 _ADVICE = (
@@ -339,8 +341,8 @@ def train_aligner(
             return trainer
 
         if run.dry:
-            return plan(build(config, run.args), config, reports, run, counting)
-        config, trainer = settled(config, run, build)
+            return plan(build(config, run.args), config, reports, run, counting, _LAST_SCORES)
+        config, trainer = settled(config, run, build, _LAST_SCORES)
         model, results = train(trainer, config, reports, run)
         results |= counted
         if model.config.max_jump is not None and config.jump_pairs:

@@ -3,13 +3,14 @@
 import json
 import signal
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 from helpers import tiny_model
 from safetensors.torch import load_file
 from test_train_translation import ROOT, corpus, settings  # noqa: F401
 from test_trainer import make_trainer, toy_dataset
-from transformers import TrainerCallback
+from transformers import TrainerCallback, TrainerControl, TrainerState
 
 from hf_attncal.training import planning, seq2seq
 from hf_attncal.training.averaging import last_checkpoints
@@ -36,6 +37,7 @@ def config(corpus, tmp_path):  # noqa: F811
         values["data"]["root"] = str(corpus)
         return TranslationConfig.make(values)
 
+    make.folder, make.corpus = tmp_path, str(corpus)
     return make
 
 
@@ -83,9 +85,9 @@ def test_the_first_steps_are_left_out_and_slow_ones_are_few(seconds, expected, s
 
 
 def test_a_budget_is_for_training_and_for_what_follows_it():
-    assert steps_within(10, spent=60, seconds=0.5) == int((0.85 * 600 - 60) / 0.5)
-    with pytest.raises(ValueError, match=r"`minutes` must leave time to train, got 1: .* took 51 seconds.*at least 3"):
-        steps_within(1, spent=51, seconds=0.7)
+    assert steps_within(10, spent=60, seconds=0.5) == int((0.9 * 600 - 60) / 0.5)
+    with pytest.raises(ValueError, match=r"`minutes` must leave time .* got 1: .* takes 54 seconds.*at least 3"):
+        steps_within(1, spent=54, seconds=0.7)
 
 
 # ---- a time budget ----
@@ -296,3 +298,74 @@ def test_a_budget_for_few_of_the_steps_is_warned_of(config, monkeypatch, recwarn
     assert len(told) == warned
     assert all("1 minutes have room for 1 optimiser steps, and 4 fit this text" in text for text in told)
     assert all("about 2 minutes" in text for text in told)
+
+
+# ---- evaluations and scores in the budget ----
+
+
+def test_a_measurement_has_an_evaluation_in_it_scaled_to_the_whole_dev_text(config, monkeypatch):
+    """It is made of fewer lines, each as long as the longest reference."""
+    seen, evaluate = [], seq2seq.evaluate
+
+    def evaluated(model, tokenizer, pairs, *arguments, **options):
+        seen.append((len(pairs), options["length"]))
+        return evaluate(model, tokenizer, pairs, *arguments, **options)
+
+    def measured(trainer):
+        with monkeypatch.context() as patched:
+            patched.setattr(planning, "clock", Clock(1.0))
+            patched.setattr(planning, "_REHEARSED", 2)
+            patched.setattr(seq2seq, "evaluate", evaluated)
+            longest = max(map(len, trainer.eval_dataset[:2]["labels"]))
+            speed = measure(trainer)
+        assert seen == [(2, longest)]
+        assert speed.seconds == 1
+        assert speed.evaluation == 1.5  # one second for two of the three lines of `dev_lines`
+        return Speed(0.001, None)
+
+    monkeypatch.setattr(planning, "measure", measured)
+    values = read_settings(settings(config.folder, calibration="gated"), ["training.bf16=false", "minutes=9"])
+    values["data"]["root"] = config.corpus
+    train_translation(TranslationConfig.make(values))
+    assert seen != []
+
+
+@pytest.mark.parametrize(
+    ("strategy", "steps"),
+    [
+        # 540 seconds are planned, 50 are for the last scores (two evaluations and a half), a step takes 5.
+        (["no"], (540 - 50) / 5),
+        (["steps", "4"], (540 - 50) / (5 + 20 / 4)),
+        (["steps", "0.25"], (540 - 50 - 4 * 20) / 5),
+        (["epoch"], (540 - 50) / (5 + 20 / 6)),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, list) else "",
+)
+def test_evaluations_and_the_last_scores_leave_fewer_steps(tmp_path, monkeypatch, strategy, steps):
+    monkeypatch.setattr(planning, "clock", lambda: 0.0)
+    monkeypatch.setattr(planning, "measure", lambda trainer: Speed(5.0, None, evaluation=20.0))
+    options = {"max_steps": 9000, "save_strategy": "no", "per_device_train_batch_size": 4}
+    trainer = make_trainer(tmp_path, tiny_model("marian"), toy_dataset(24), **options)
+    trainer.args.eval_strategy = strategy[0]
+    trainer.args.eval_steps = float(strategy[1]) if strategy[1:] else None
+    found, evaluation = planning._affordable(trainer, SimpleNamespace(minutes=10), 0.0, last_scores=2.5)
+    assert (found, evaluation) == (int(steps), 20.0)
+
+
+@pytest.mark.parametrize(("scores", "last"), [(0.0, 11), (4.0, 7)])
+def test_the_whole_command_ends_in_the_time_given(scores, last):
+    """A step takes 5 seconds and not as measured, an evaluation 5: the training stops when the scores just fit."""
+    now = 0.0
+    budget = planning._Budget(60.0, lambda: now, evaluation=1.0, last_scores=scores)
+    state, control = TrainerState(max_steps=1000), TrainerControl()
+    args = SimpleNamespace(save_strategy="no")
+    while not control.should_training_stop:
+        state.global_step += 1
+        now += 5
+        control.should_evaluate = state.global_step == 1
+        budget.on_step_end(args, state, control)
+        if control.should_evaluate:
+            now += 5
+            budget.on_evaluate(args, state, control)
+    assert now + 5 * scores <= 60
+    assert state.global_step == last
