@@ -9,7 +9,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 # One process for each core, each with one thread: more threads than cores make every test slower.
 WORKERS ?= $(shell n=$$(env -u OMP_NUM_THREADS nproc 2>/dev/null || sysctl -n hw.ncpu 2>/dev/null || echo 2); [ $$n -gt 8 ] && n=8; echo $$n)
 
-.PHONY: demo test test-all check format bench faults tables conformance clean
+.PHONY: demo test test-all check format bench experiment faults tables conformance clean
 
 demo: $(INSTALLED)
 	$(BIN)/attncal demo --output demo
@@ -38,6 +38,10 @@ bench: $(INSTALLED)
 	$(BIN)/python benchmarks/adapters.py
 	$(BIN)/python benchmarks/attribution.py
 	$(BIN)/python benchmarks/command.py
+
+# The results of one table again: make experiment NAME=multi30k DATA=DIR; without NAME, what there is.
+experiment: $(INSTALLED)
+	$(BIN)/python experiments/run.py $(if $(NAME),$(NAME) $(if $(DATA),--data $(DATA)),--list)
 
 # Kills, signals, full disks, fuzzed lines, damaged checkpoints: all that can be tried without a test's limit on time.
 faults: $(INSTALLED)
