@@ -60,7 +60,7 @@ class ScoredReading:
     dev: AlignmentScore | None
     test: AlignmentScore
     links: Links
-    minus_attention: tuple[float, tuple[float, float]] | None = None
+    minus_attention: tuple[float, tuple[float, float] | None] | None = None
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from .scoring import (
     read_lines,
     signatures,
     table,
+    too_few,
 )
 
 
@@ -42,9 +43,10 @@ def add_rouge(commands: argparse._SubParsersAction) -> None:
     )
     parser.add_argument(
         "--tokenize",
-        choices=("rouge", "none"),
+        choices=("rouge", "words", "none"),
         default="rouge",
-        help="rouge: lower case, and runs of a-z and 0-9; none: text that is tokenised already, at white space",
+        help="rouge: English, lower case, and runs of a-z and 0-9; words: any language, lower case, without "
+        "punctuation; none: text that is tokenised already, at white space",
     )
     parser.add_argument("--stemmer", action="store_true", help="compare the stems of English words (Porter)")
     add_scoring(parser, "two decimals", "summaries")
@@ -69,7 +71,11 @@ def _run_rouge(options: argparse.Namespace) -> None:
             stacklevel=2,
         )
     rows = _rows(options, files, references)
-    print(as_json(options, rows, references=names) if options.format == "json" else _as_text(options, rows))
+    print(
+        as_json(options, rows, references=names)
+        if options.format == "json"
+        else _as_text(options, rows, len(references))
+    )
 
 
 def _rows(
@@ -95,7 +101,7 @@ def _rows(
     return rows
 
 
-def _as_text(options: argparse.Namespace, rows: list[dict[str, Any]]) -> str:
+def _as_text(options: argparse.Namespace, rows: list[dict[str, Any]], count: int) -> str:
     """A table with one row for each hypothesis and measure, and what is needed to read it."""
     from hf_attncal.metrics.rouge import MEASURES
 
@@ -106,14 +112,17 @@ def _as_text(options: argparse.Namespace, rows: list[dict[str, Any]]) -> str:
         "F1": [f"{row[measure]:.2f}" for row, measure in cells],
     }
     notes = []
-    if options.bootstrap:
+    resampled = rows[0]["intervals"] is not None
+    if resampled:
         columns["95 % interval"] = [_interval(*row["intervals"][measure]) for row, measure in cells]
         notes.append(f"95 % interval: percentiles over {options.bootstrap} resamples of the summaries.")
+    elif options.bootstrap:
+        notes.append(too_few(count, "summaries"))
     if len(rows) > 1:
         columns["above first"] = [_above(row["above_first"] and row["above_first"][measure]) for row, measure in cells]
         notes.append(
             "above first: F1 less that of the first hypothesis"
-            + (", with the 95 % interval over the same resamples." if options.bootstrap else ".")
+            + (", with the 95 % interval over the same resamples." if resampled else ".")
         )
     return "\n".join([*table(columns), "", *notes, *signatures(rows)])
 

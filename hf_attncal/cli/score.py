@@ -19,6 +19,7 @@ from .scoring import (
     read_lines,
     signatures,
     table,
+    too_few,
 )
 
 
@@ -104,7 +105,7 @@ def _run_score(options: argparse.Namespace) -> None:
 def score_rows(
     gold: Sequence, systems: Sequence[Sequence], bases: Sequence[str], sentences: list | None, options
 ) -> list[dict[str, Any]]:
-    """For every hypothesis its name, the fields of its `AlignmentScore`, and `better_than_first`.
+    """For every hypothesis its name, the fields of its `AlignmentScore`, `better_than_first` and `p_value`.
 
     Args:
         gold: annotated links of every sentence pair.
@@ -118,7 +119,12 @@ def score_rows(
     """
     from dataclasses import asdict
 
-    from hf_attncal.metrics.aer import alignment_error_rate, find_index_mismatch, paired_bootstrap
+    from hf_attncal.metrics.aer import (
+        alignment_error_rate,
+        find_index_mismatch,
+        paired_bootstrap,
+        paired_p_value,
+    )
 
     counted = {
         "ignore_possible": options.ignore_possible,
@@ -139,8 +145,12 @@ def score_rows(
             score = alignment_error_rate(gold, links, base=base, check_indices=False, **stated, **counted)
         except ValueError as error:
             raise CommandError(str(error)) from error
-        better = paired_bootstrap(gold, systems[0], links, **counted) if rows and options.bootstrap else None
-        rows.append({"hypothesis": name, **asdict(score), "better_than_first": better})
+        compared = {"better_than_first": paired_bootstrap, "p_value": paired_p_value}
+        against = {
+            field: measure(gold, systems[0], links, **counted) if rows and options.bootstrap else None
+            for field, measure in compared.items()
+        }
+        rows.append({"hypothesis": name, **asdict(score), **against})
     return rows
 
 
@@ -219,15 +229,19 @@ def _as_text(options: argparse.Namespace, rows: list[dict[str, Any]]) -> str:
         f"{rows[0]['sentences']} sentence pairs, {rows[0]['sure']} sure links, {rows[0]['possible']} possible links "
         "(sure ones included). Rates in per cent."
     ]
-    if options.bootstrap:
+    resampled = rows[0]["interval"] is not None
+    if resampled:
         columns["95 % interval"] = [f"{100 * low:.1f} to {100 * high:.1f}" for low, high in column(rows, "interval")]
         notes.append(f"95 % interval: percentiles of AER over {options.bootstrap} resamples of the sentence pairs.")
+    elif options.bootstrap:
+        notes.append(too_few(rows[0]["sentences"], "sentence pairs"))
     columns |= {"precision": rates("precision"), "recall": rates("recall"), "F1": rates("f1")}
     columns["links"] = [str(links) for links in column(rows, "proposed")]
-    if options.bootstrap and len(rows) > 1:
+    if resampled and len(rows) > 1:
         columns["better than first"] = rates("better_than_first")
+        columns["p"] = ["" if row["p_value"] is None else f"{row['p_value']:.3f}" for row in rows]
         notes += [
             "better than first: share of the same resamples in which AER is lower than that of the first hypothesis;",
-            "1 minus it is the p-value of a one-sided paired bootstrap test.",
+            "a tie is not better. p: of a two-sided paired bootstrap test that both have the same AER.",
         ]
     return "\n".join([*table(columns), "", *notes, *signatures(rows)])

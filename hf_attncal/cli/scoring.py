@@ -119,6 +119,18 @@ def as_json(options: argparse.Namespace, rows: list[dict[str, Any]], **files: An
     return json.dumps({**files, "bootstrap": bootstrap, "scores": rows}, indent=2)
 
 
+def too_few(count: int, what: str) -> str:
+    """Why there is no interval, for the reader of a table.
+
+    Args:
+        count: how many there are.
+        what: the bootstrap draws.
+    """
+    from hf_attncal.metrics.base import FEWEST_SENTENCES
+
+    return f"No interval and no comparison: {count} {what} are too few to tell, it takes {FEWEST_SENTENCES} or more."
+
+
 def column(rows: list[dict[str, Any]], field: str) -> list:
     """A field of every row."""
     return [row[field] for row in rows]

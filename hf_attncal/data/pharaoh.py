@@ -4,6 +4,7 @@ A link is a pair (i, j): source word i, target word j, both counted from 0.
 """
 
 import re
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -80,13 +81,18 @@ def parse_scored(line: str, number: int) -> tuple[tuple[Link, ...], tuple[float,
     """Read the proposed links of one sentence pair, sorted, and their scores; None unless each link has one.
 
     Raises:
-        ValueError: as `parse_hypotheses`; also a score that is not from 0 to 1.
+        ValueError: as `parse_hypotheses`; also a score that is not from 0 to 1, or a link that has two scores.
     """
     found = {}
     for match, link in _proposed(line, number, 0, False):
-        found[link] = None if match["score"] is None else float(match["score"])
-        if not 0 <= (found[link] or 0) <= 1:
+        score = None if match["score"] is None else float(match["score"])
+        if not 0 <= (score or 0) <= 1:
             raise ValueError(f"line {number}: {_quoted(match[0])} has a score that is not from 0 to 1. Leave it out.")
+        if found.setdefault(link, score) != score:
+            raise ValueError(
+                f"line {number}: the link {link[0]}-{link[1]} is given twice, with different scores, the second "
+                f"time as {_quoted(match[0])}. Leave one of them out."
+            )
     links = tuple(sorted(found))
     return links, None if None in found.values() else tuple(found[link] for link in links)
 
@@ -230,16 +236,22 @@ def displaced_pairs(
     for row, (pair, (source, target)) in enumerate(zip(pairs, sentences, strict=True)):
         links = _all_links(pair)
         linked = {i for i, _ in links}, {j for _, j in links}
-        shared = [
-            (i, target.index(word))
-            for i, word in enumerate(source)
-            if (any(map(str.isdigit, word)) or not any(map(str.isalnum, word)))
-            and source.count(word) == target.count(word) == 1
-        ]
+        places = [_places_of_single(words) for words in (source, target)]
+        shared = [(i, places[1][word]) for word, i in places[0].items() if word in places[1]]
         candidates += bool(shared)
         if any((i, j) not in links and (i in linked[0] or j in linked[1]) for i, j in shared):
             displaced.append(row)
     return displaced, candidates
+
+
+def _places_of_single(words: Sequence[str]) -> dict[str, int]:
+    """The places of the numbers and marks that stand only once in a sentence."""
+    counts = Counter(words)
+    return {
+        word: place
+        for place, word in enumerate(words)
+        if counts[word] == 1 and (any(map(str.isdigit, word)) or not any(map(str.isalnum, word)))
+    }
 
 
 def displacement_warning(

@@ -127,7 +127,7 @@ def alignment_error_rate(
         punctuation: False: links of which either word is only punctuation are left out of `gold` and `hypotheses`.
             Needs `sentences`.
         bootstrap: number of resamples of the sentence pairs for the 95 % confidence interval of AER (its 2.5th and
-            97.5th percentiles); 0 for no interval. A corpus without pairs has none.
+            97.5th percentiles); 0 for no interval. Fewer than `FEWEST_SENTENCES` pairs have none.
         seed: of the resamples. The same number of pairs and the same seed give the same resamples.
         check_indices: refuse an annotation that looks 1-based, and warn of what `find_index_mismatch` finds.
 
@@ -181,7 +181,7 @@ def paired_bootstrap(
     punctuation: bool = True,
     bootstrap: int = 1000,
     seed: int = 0,
-) -> float:
+) -> float | None:
     """Share of resamples of the sentence pairs in which the AER of `second` is lower than that of `first`.
 
     `Metric.paired_bootstrap` says what it tells. Args and errors are those of `alignment_error_rate`; `bootstrap` must
@@ -191,6 +191,22 @@ def paired_bootstrap(
     return _METRIC.paired_bootstrap(*counts, bootstrap, seed)
 
 
+def paired_p_value(
+    gold: Sequence[GoldAlignment],
+    first: Sequence[Collection[Link]],
+    second: Sequence[Collection[Link]],
+    *,
+    ignore_possible: bool = False,
+    sentences: Sequence[WordPair] | None = None,
+    punctuation: bool = True,
+    bootstrap: int = 1000,
+    seed: int = 0,
+) -> float | None:
+    """p of the two-sided test that both alignments have the same AER: `Metric.paired_p_value`; else as above."""
+    counts = [_count_checked(gold, links, ignore_possible, sentences, punctuation) for links in (first, second)]
+    return _METRIC.paired_p_value(*counts, bootstrap, seed)
+
+
 def paired_interval(
     gold: Sequence[GoldAlignment],
     first: Sequence[Collection[Link]],
@@ -198,7 +214,7 @@ def paired_interval(
     *,
     bootstrap: int = 1000,
     seed: int = 0,
-) -> tuple[float, float]:
+) -> tuple[float, float] | None:
     """95 % confidence interval of the AER of `second` minus that of `first`, both on the same resamples.
 
     Args and errors are those of `paired_bootstrap`.

@@ -12,6 +12,9 @@ from importlib.metadata import version
 import numpy as np
 
 PERCENTILES = (0.025, 0.975)  # between them lies the 95 % interval
+# Of fewer sentences (pairs, documents) there is neither an interval nor a p: five all say the same by chance
+# in one case of sixteen, and the median lies outside of the range of five values as often. Both are more than 5 %.
+FEWEST_SENTENCES = 6
 _MOST_KEPT = 2**20  # numbers of resamples, 8 MB
 
 
@@ -59,50 +62,87 @@ class Metric:
 
         Args:
             counts: (sentences, k).
-            bootstrap: number of resamples; with 0 of them, or without sentences, there is no interval.
+            bootstrap: number of resamples; 0 for no interval.
             seed: of the resamples. The same number of sentences and the same seed give the same resamples.
+
+        Returns:
+            Both ends; None without resamples, and for fewer than `FEWEST_SENTENCES` sentences.
 
         Raises:
             ValueError: negative `bootstrap`.
         """
         if bootstrap < 0:
             raise ValueError(f"`bootstrap` must be >= 0 (a number of resamples, 0 for none), got {bootstrap}.")
-        if not bootstrap or not len(counts):
+        if not bootstrap or len(counts) < FEWEST_SENTENCES:
             return None
         low, high = np.quantile(self.resampled(counts, bootstrap, seed), PERCENTILES).tolist()
         return low, high
 
-    def paired_bootstrap(self, first: np.ndarray, second: np.ndarray, bootstrap: int, seed: int) -> float:
-        """Share of resamples of the sentences in which `second` scores better than `first`; ties count against it.
+    def paired_bootstrap(self, first: np.ndarray, second: np.ndarray, bootstrap: int, seed: int) -> float | None:
+        """Share of resamples of the sentences in which `second` scores better than `first`; a tie is not better.
 
         Both are scored on the same resamples (paired bootstrap: Koehn, 2004, "Statistical Significance Tests for
-        Machine Translation Evaluation"). 1 minus the share is the p-value of the one-sided test that `second` is
-        better.
+        Machine Translation Evaluation"). Identical systems have a share of 0; `paired_p_value` says whether a
+        difference may be chance.
 
         Args:
             first, second: (sentences, k), of the same sentences.
             bootstrap: number of resamples, at least 1.
             seed: as for `interval`.
 
+        Returns:
+            The share; None for fewer than `FEWEST_SENTENCES` sentences.
+
         Raises:
             ValueError: `bootstrap` below 1, no sentences, or different numbers of them.
         """
-        before, after = self._resampled_pairs(first, second, bootstrap, seed)
+        pairs = self._resampled_pairs(first, second, bootstrap, seed)
+        if pairs is None:
+            return None
+        before, after = pairs
         return float(np.mean(after < before if self.lower_is_better else after > before))
 
-    def paired_interval(self, first: np.ndarray, second: np.ndarray, bootstrap: int, seed: int) -> tuple[float, float]:
+    def paired_p_value(self, first: np.ndarray, second: np.ndarray, bootstrap: int, seed: int) -> float | None:
+        """p of the two-sided test of the hypothesis that both systems are equally good; 1 for identical ones.
+
+        Resampled differences scatter around the observed one as they would scatter around 0 if the hypothesis were
+        true (Efron and Tibshirani, 1993, "An Introduction to the Bootstrap", chapter 16). p is the share of those that
+        are at least as far from the observed difference as that is from 0; ties count, and so does the observed
+        difference itself, so that p is never 0.
+
+        Where only m sentences differ, p is not below 2 / 2**m: which system is better in each of them may have fallen
+        in 2**m ways, and no test by exchange of the systems can tell more.
+
+        Args and errors are those of `paired_bootstrap`; None for fewer than `FEWEST_SENTENCES` sentences.
+        """
+        pairs = self._resampled_pairs(first, second, bootstrap, seed)
+        if pairs is None:
+            return None
+        before, after = pairs
+        observed = self.score(second.sum(axis=0)) - self.score(first.sum(axis=0))
+        rounding = 1e-9 * np.abs(pairs).max()
+        extreme = int((np.abs(after - before - observed) >= np.abs(observed) - rounding).sum())
+        differing = int((first != second).any(axis=1).sum())
+        return max((extreme + 1) / (bootstrap + 1), min(1.0, 2.0 ** (1 - differing)))
+
+    def paired_interval(
+        self, first: np.ndarray, second: np.ndarray, bootstrap: int, seed: int
+    ) -> tuple[float, float] | None:
         """95 % confidence interval of how much the score of `second` is above that of `first`.
 
-        Args, resamples and errors are those of `paired_bootstrap`.
+        Args, resamples and errors are those of `paired_bootstrap`; None for fewer than `FEWEST_SENTENCES` sentences.
         """
-        before, after = self._resampled_pairs(first, second, bootstrap, seed)
+        pairs = self._resampled_pairs(first, second, bootstrap, seed)
+        if pairs is None:
+            return None
+        before, after = pairs
         low, high = np.quantile(after - before, PERCENTILES).tolist()
         return low, high
 
     def _resampled_pairs(
         self, first: np.ndarray, second: np.ndarray, bootstrap: int, seed: int
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Scores of both systems, (bootstrap,) each, on the same resamples."""
+    ) -> tuple[np.ndarray, np.ndarray] | None:
+        """Scores of both systems, (bootstrap,) each, on the same resamples; None for too few sentences."""
         if bootstrap < 1 or not len(first):
             raise ValueError(
                 f"A paired bootstrap needs `bootstrap` >= 1 and a sentence, got {bootstrap} resamples of "
@@ -110,6 +150,8 @@ class Metric:
             )
         if len(first) != len(second):
             raise ValueError(f"Paired systems need the same sentences, got {len(first)} and {len(second)} of them.")
+        if len(first) < FEWEST_SENTENCES:
+            return None
         return self.resampled(first, bootstrap, seed), self.resampled(second, bootstrap, seed)
 
     def resampled(self, counts: np.ndarray, bootstrap: int, seed: int) -> np.ndarray:

@@ -83,7 +83,7 @@ def dependency_score(
         predicted=total_predicted,
         true=total_true,
         hits=hits,
-        intervals=intervals if bootstrap else None,
+        intervals=None if None in intervals.values() else intervals,
     )
 
 

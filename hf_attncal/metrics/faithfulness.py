@@ -15,9 +15,6 @@ from .base import Metric, ratio
 COMPREHENSIVENESS = Metric("Faithfulness", ratio)
 SUFFICIENCY = Metric("Faithfulness", ratio, lower_is_better=True)
 AGREEMENT = Metric("OperatorAgreement", ratio)
-
-# Fewer pairs that all say the same say nothing: by chance five do so in one case of sixteen.
-FEWEST_PAIRS = 6
 HEADLINE = "replace"  # the operator whose sources are like those that the model was trained on
 # What an operator does to these was seen, or trained by, the method itself: phi learns by perturbing attention, and
 # occlusion by the unknown token is what the operator does.
@@ -100,7 +97,7 @@ class Faithfulness:
     def verdict(self, first: str, second: str, measure: str = "comprehensiveness") -> Verdict:
         """Which of two methods is better by a measure: only where all operators that are not circular say the same.
 
-        There is no verdict on fewer than `FEWEST_PAIRS` pairs.
+        There is no verdict on fewer than `base.FEWEST_SENTENCES` pairs, which have no interval.
 
         Raises:
             ValueError: see `difference`.
@@ -108,8 +105,7 @@ class Faithfulness:
         by_operator = {operator: self.difference(first, second, operator, measure) for operator in self.operators}
         circular = tuple(operator for operator, found in by_operator.items() if found.circular)
         signs = {sign_of(found, measure) for found in by_operator.values() if not found.circular}
-        enough = len(self.words) >= FEWEST_PAIRS
-        better = {1: first, -1: second}.get(signs.pop()) if enough and len(signs) == 1 else None
+        better = {1: first, -1: second}.get(signs.pop()) if len(signs) == 1 else None
         return Verdict(better, by_operator, circular)
 
     def _is_circular(self, operator: str, *methods: str) -> bool:
@@ -186,6 +182,8 @@ def metric_of(measure: str) -> Metric:
 
 def sign_of(difference: Measured, measure: str) -> int:
     """1 where the first is better and the interval says so, -1 where the second is, 0 where nobody can tell."""
+    if difference.interval is None:
+        return 0
     low, high = difference.interval
     sign = int(low > 0) - int(high < 0)
     return -sign if metric_of(measure).lower_is_better else sign

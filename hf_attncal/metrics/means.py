@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from .base import PERCENTILES, Measured, Metric, ratio
+from .base import FEWEST_SENTENCES, PERCENTILES, Measured, Metric, ratio
 
 _MEANS = Metric("Means", lambda sums: ratio(sums.reshape(*sums.shape[:-1], -1, 2)))
 
@@ -12,7 +12,7 @@ def means(counts: np.ndarray, bootstrap: int = 1000, seed: int = 0) -> list[Meas
 
     Args:
         counts: (pairs, K, 2), or (pairs, 2) for one mean: sums, and of how many, as `Observations` counts them.
-        bootstrap: resamples of the pairs; 0 for no intervals.
+        bootstrap: resamples of the pairs; 0 for no intervals. Fewer than `FEWEST_SENTENCES` pairs have none.
         seed: of the resamples.
 
     Returns:
@@ -29,7 +29,7 @@ def means(counts: np.ndarray, bootstrap: int = 1000, seed: int = 0) -> list[Meas
     total = flat.sum(axis=0)
     values, numbers = _MEANS.score(total), total[1::2]
     bounds = [None] * len(values)
-    if bootstrap:
+    if bootstrap and len(flat) >= FEWEST_SENTENCES:
         bounds = np.quantile(_MEANS.resampled(flat, bootstrap, seed), PERCENTILES, axis=0).T.tolist()
     return [
         Measured(float(value), None if bound is None else tuple(bound)) if number else Measured(float("nan"), None)

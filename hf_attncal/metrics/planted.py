@@ -33,7 +33,7 @@ class PlantedScore:
         signature: how they were computed.
         pairs: with a target word that is counted.
         target_words: that are counted.
-        intervals: 95 % confidence intervals over pairs, by name; None without `bootstrap`.
+        intervals: 95 % confidence intervals over pairs, by name; None without `bootstrap` and for too few pairs.
 
     Where several words share a score each order of them counts alike, so that scores that are all the same do as well
     as chance.
@@ -77,9 +77,7 @@ def planted_score(
     if not total[-1, 1]:
         raise ValueError("`truths` must have a target word that comes from some of its candidates only, got none.")
     values = {name: float(_MEAN.score(total[number])) for number, name in enumerate(MEASURES)}
-    intervals = None
-    if bootstrap:
-        intervals = {name: _MEAN.interval(counts[:, n], bootstrap, seed) for n, name in enumerate(MEASURES)}
+    intervals = {name: _MEAN.interval(counts[:, n], bootstrap, seed) for n, name in enumerate(MEASURES)}
     rows = [row for index in range(len(truths)) for row in _rows(truths, scores, candidates, index)]
     places = Counter(i for _, row in rows for i in np.flatnonzero(row.true))
     distances = Counter(i - j for j, row in rows for i in np.flatnonzero(row.true))
@@ -91,7 +89,7 @@ def planted_score(
         signature=_MEAN.signature(ties="shared", n=str(len(truths))),
         pairs=int(np.count_nonzero(counts[:, -1, 1])),
         target_words=len(rows),
-        intervals=intervals,
+        intervals=None if None in intervals.values() else intervals,
     )
 
 

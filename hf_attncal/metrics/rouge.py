@@ -1,6 +1,7 @@
 """ROUGE-1, -2, -L and -Lsum by the package `rouge-score`, with a signature that says how they were computed."""
 
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from itertools import pairwise
@@ -16,10 +17,13 @@ from nltk.tokenize.punkt import PunktSentenceTokenizer
 from rouge_score.rouge_scorer import RougeScorer
 from rouge_score.tokenizers import DefaultTokenizer, Tokenizer
 
+from hf_attncal.data.segmentation import segment
+from hf_attncal.data.words import is_punctuation
+
 from .base import Metric
 
 MEASURES = ("rouge1", "rouge2", "rougeL", "rougeLsum")
-TOKENIZERS = ("rouge", "none")
+TOKENIZERS = ("rouge", "words", "none")
 # Of sums (..., 2): F1 and pairs.
 ROUGE = Metric("ROUGE", lambda sums: 100 * sums[..., 0] / sums[..., 1])
 # Without the trained parameters, which nltk would have to fetch: it knows no abbreviations.
@@ -46,7 +50,7 @@ class RougeScore:
         """
         scores = {name: float(ROUGE.score(of_pairs.sum(axis=0))) for name, of_pairs in counts.items()}
         found = {name: ROUGE.interval(of_pairs, bootstrap, seed) for name, of_pairs in counts.items()}
-        return cls(**scores, signature=signature, intervals=found if bootstrap else None)
+        return cls(**scores, signature=signature, intervals=None if None in found.values() else found)
 
 
 def rouge(
@@ -69,7 +73,9 @@ def rouge(
         references: of each its reference, or several: then each measure is that of the reference with which it is
             largest. The signature says how many (`refs:2`, or `refs:1-3`).
         tokenize: "rouge" is that of `rouge-score`: lower case, and nothing but runs of a-z and 0-9 (so `####` and
-            `ü` are no part of a word); "none" for text that is already split into tokens: at white space.
+            `ü` are no part of a word); "words" for other languages than English: lower case, and the words of
+            `data.segmentation` but marks of punctuation, in Chinese and Japanese an ideograph each; "none" for text
+            that is already split into tokens: at white space.
         stemmer: compare the stems of English words (Porter, for words of more than three letters).
         bootstrap: resamples of the pairs for the intervals; 0 for none.
         seed: of the resamples.
@@ -111,6 +117,9 @@ def rouge_counts(
 
     Two systems on the same pairs are compared by `ROUGE.paired_interval` of their counts of a measure.
 
+    Warns:
+        UserWarning: "rouge" drops letters of the references, as it does all that are not a-z.
+
     Raises:
         ValueError: no summaries, not as many hypotheses as references, an empty list of references, or no such
             tokenisation.
@@ -122,7 +131,11 @@ def rouge_counts(
         )
     if tokenize not in TOKENIZERS:
         raise ValueError(f"`tokenize` must be one of {TOKENIZERS}, got {tokenize!r}.")
-    tokenizer = DefaultTokenizer(stemmer) if tokenize == "rouge" else _AtWhiteSpace(stemmer)
+    if tokenize == "rouge":
+        _warn_of_dropped_letters(references)
+        tokenizer = DefaultTokenizer(stemmer)
+    else:
+        tokenizer = _Whole(str.split if tokenize == "none" else _words, stemmer)
     *whole, by_sentence = MEASURES
     of_whole, of_sentences = (RougeScorer(names, tokenizer=tokenizer) for names in (whole, [by_sentence]))
     counts = {name: np.ones((len(references), 2)) for name in MEASURES}
@@ -150,14 +163,33 @@ def _sentence_lines(text: str) -> str:
     return "\n".join(text[start:end] for start, end in pairwise(cuts))
 
 
-class _AtWhiteSpace(Tokenizer):
-    """Text that is tokenised already; `rouge-score` itself would throw away all but letters and digits of ASCII."""
+def _warn_of_dropped_letters(references: Sequence[str | Sequence[str]]) -> None:
+    letters = [letter for those in references for text in _several(those) for letter in text if letter.isalpha()]
+    dropped = [letter for letter in letters if not letter.isascii()]
+    if dropped:
+        share = f"{len(dropped) / len(letters):.1%}".replace("%", " %")
+        warnings.warn(
+            f"The tokenisation `rouge` knows English alone: it drops {len(dropped)} of the {len(letters)} letters of "
+            f"the references ({share}; the first is {dropped[0]!r}), and parts words there. For text in other "
+            'languages pass --tokenize words (`tokenize="words"`, in a training evaluation.rouge_tokenize=words).',
+            stacklevel=4,
+        )
 
-    def __init__(self, stemmer: bool):
+
+def _words(text: str) -> list[str]:
+    """Words in lower case, without punctuation, in any script."""
+    return [word for word in segment(text.lower()).words if not is_punctuation(word)]
+
+
+class _Whole(Tokenizer):
+    """Tokens of which nothing is thrown away; `rouge-score` itself keeps letters and digits of ASCII alone."""
+
+    def __init__(self, split: Callable[[str], list[str]], stemmer: bool):
+        self.split = split
         self.stemmer = PorterStemmer() if stemmer else None
 
     def tokenize(self, text: str) -> list[str]:
-        tokens = text.split()
+        tokens = self.split(text)
         if self.stemmer is None:
             return tokens
         return [self.stemmer.stem(token) if len(token) > 3 else token for token in tokens]

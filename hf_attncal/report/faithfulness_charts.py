@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from hf_attncal.metrics.faithfulness import FEWEST_PAIRS, Verdict, metric_of
+from hf_attncal.metrics.base import FEWEST_SENTENCES
+from hf_attncal.metrics.faithfulness import Verdict, metric_of
 
 from .chart_parts import bars, cells
 from .contents import Cell, Chart
@@ -109,7 +110,7 @@ def faithfulness_verdicts(judged: JudgedFaithfulness, method: str, measure: str)
         caption=(
             f"By how many nats {measure} of {method} is above that of each other method, on the same resamples of the "
             "pairs. There is a verdict only where all ways to take words away that are not circular say the same and "
-            f"their 95 % intervals exclude 0, on {FEWEST_PAIRS} pairs or more; otherwise nobody can tell. "
+            f"their 95 % intervals exclude 0, on {FEWEST_SENTENCES} pairs or more; otherwise nobody can tell. "
             f"{_good(measure)} Not beaten by any: "
             f"{_listed(judged.unbeaten(measure))}."
         ),

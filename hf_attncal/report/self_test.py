@@ -48,5 +48,5 @@ def self_test_report(
 
 
 def _percent(score: dict) -> str:
-    low, high = score["intervals"]["accuracy"]
-    return f"{100 * score['accuracy']:.1f} % ({100 * low:.1f} to {100 * high:.1f})"
+    ends = score["intervals"] and " ({:.1f} to {:.1f})".format(*(100 * end for end in score["intervals"]["accuracy"]))
+    return f"{100 * score['accuracy']:.1f} %{ends or ''}"

@@ -10,16 +10,22 @@ import pytest
 import hf_attncal.cli
 from hf_attncal.metrics.rouge import MEASURES, ROUGE, rouge, rouge_counts
 
-REFERENCE = ["oil prices rise # pct", "the bank cuts rates again", "gold falls"]
-SECOND = ["oil rises", "rates cut by bank", ""]
-HYPOTHESIS = ["oil prices rise by # pct", "rates cut by the bank", ""]
-BETTER = ["oil rise # pct", "the bank cuts rates again . and gold", "gold"]
+REFERENCE = ["oil prices rise # pct", "the bank cuts rates again", "gold falls"] * 2
+SECOND = ["oil rises", "rates cut by bank", ""] * 2
+HYPOTHESIS = ["oil prices rise by # pct", "rates cut by the bank", ""] * 2
+BETTER = ["oil rise # pct", "the bank cuts rates again . and gold", "gold"] * 2
 
 
 @pytest.fixture
 def run(tmp_path, monkeypatch, capsys):
     """Run `attncal rouge` in a folder with files: (arguments, standard input) -> (status, output, errors)."""
-    for name, lines in {"ref": REFERENCE, "second": SECOND, "hyp": HYPOTHESIS, "better": BETTER}.items():
+    for name, lines in {
+        "ref": REFERENCE,
+        "second": SECOND,
+        "hyp": HYPOTHESIS,
+        "better": BETTER,
+        "few": ["gold falls"],
+    }.items():
         (tmp_path / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     monkeypatch.chdir(tmp_path)
 
@@ -56,6 +62,28 @@ def test_text_of_several(run):
     assert " ".join(rows[4].split()) == told
     assert "(" not in rows[0]
     assert "over 100 resamples" in rows[9]
+
+
+def test_japanese_is_scored_by_its_words_and_told_where_it_is_not(run, tmp_path):
+    (tmp_path / "ja").write_text("猫が寝た\n" * 6, encoding="utf-8")
+    _, out, err = run("ja", "ja", "ja")
+    assert err.startswith("attncal: warning: ")
+    assert err.count("--tokenize words") == 1
+    _, out, err = run("ja", "ja", "--tokenize", "words")
+    assert err == ""
+    assert out.splitlines()[1].split()[:3] == ["ja", "ROUGE-1", "100.00"]
+    assert "|tok:words|" in out
+
+
+def test_of_too_few_there_is_no_interval(run):
+    status, out, err = run("few", "few", "few")
+    assert (status, err) == (0, "")
+    heading, *rows = out.splitlines()
+    assert heading.split() == ["hypothesis", "measure", "F1", "above", "first"]
+    assert rows[4].split() == ["few", "ROUGE-1", "100.00", "+0.00"]
+    assert "No interval and no comparison: 1 summaries are too few to tell, it takes 6 or more." in rows
+    row = json.loads(run("few", "few", "few", "--format", "json")[1])["scores"][1]
+    assert row["intervals"] is row["above_first"]["rouge1"]["interval"] is None
 
 
 def test_json_is_not_rounded(run):
@@ -106,7 +134,7 @@ def test_a_reference_without_text_is_told(run):
     assert status == 0
     assert out
     assert err == (
-        "attncal: warning: second: 1 of 3 lines have no text, the first is line 3. Whatever the summary, it scores 0 "
+        "attncal: warning: second: 2 of 6 lines have no text, the first is line 3. Whatever the summary, it scores 0 "
         "there.\n"
     )
     assert run("second", "hyp", "--reference", "ref")[2] == ""
@@ -115,9 +143,9 @@ def test_a_reference_without_text_is_told(run):
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        ("ref short", "ref has 3 lines and short has 2. Line n of every file must belong to the same summary."),
-        ("ref hyp --reference short", "ref has 3 lines and short has 2. "),
-        ("short hyp", "short has 2 lines and hyp has 3. "),
+        ("ref short", "ref has 6 lines and short has 2. Line n of every file must belong to the same summary."),
+        ("ref hyp --reference short", "ref has 6 lines and short has 2. "),
+        ("short hyp", "short has 2 lines and hyp has 6. "),
         ("ref blank", "blank is empty (3 lines without text)."),
         ("blank hyp", "blank is empty (3 lines without text)."),
         ("ref nothing", "nothing is empty (0 lines without text)."),

@@ -16,7 +16,7 @@ from hf_attncal import __version__
 from hf_attncal.cli.score import add_score
 from hf_attncal.data.pharaoh import parse_alignments
 from hf_attncal.data.pharaoh import parse_hypotheses as parse
-from hf_attncal.metrics.aer import AER_METRIC, alignment_error_rate, paired_bootstrap
+from hf_attncal.metrics.aer import AER_METRIC, alignment_error_rate, paired_bootstrap, paired_p_value
 
 GOLD = ["0-0 1-1 2p1", "0-0", "", "2-0 0p2 1?1"]
 # |A| = 6, |S| = 4, |A & S| = 3, |A & P| = 4: AER 30.0, precision 66.7, recall 75.0, F1 70.6
@@ -69,6 +69,12 @@ def files(write):
     return argparse.Namespace(**{name: write(name, text) for name, text in lines.items()})
 
 
+def twice(files, write) -> None:
+    """Each line again: eight pairs are enough for an interval."""
+    for name, lines in {"gold": GOLD, "first": FIRST, "second": SECOND}.items():
+        write(name, lines * 2)
+
+
 def refused(result: tuple[int, str, str]) -> str:
     """The message of an error; nothing may have been written to standard output."""
     status, out, err = result
@@ -92,38 +98,58 @@ def test_text_for_one_hypothesis(score, files):
     assert signature == f"AER|base:0|possible:used|unit:word|symm:harmonic>0.2|n:4|version:{__version__}"
 
 
-def test_text_for_several_hypotheses(score, files):
+def test_text_for_several_hypotheses(score, files, write):
+    twice(files, write)
     _, out, _ = score(files.gold, files.first, files.second, "--bootstrap", "200")
     heading, first, second, _, *notes = out.splitlines()
-    assert heading.endswith("links  better than first")
-    gold = parse_alignments(GOLD)
-    low, high = alignment_error_rate(gold, parse(FIRST), bootstrap=200).interval
-    better = paired_bootstrap(gold, parse(FIRST), parse(SECOND), bootstrap=200)
+    assert heading.endswith("links  better than first      p")
+    gold = parse_alignments(GOLD * 2)
+    low, high = alignment_error_rate(gold, parse(FIRST * 2), bootstrap=200).interval
+    better = paired_bootstrap(gold, parse(FIRST * 2), parse(SECOND * 2), bootstrap=200)
+    p = paired_p_value(gold, parse(FIRST * 2), parse(SECOND * 2), bootstrap=200)
     assert 0 < better < 1
     assert first.split()[:5] == [files.first, "30.0", f"{100 * low:.1f}", "to", f"{100 * high:.1f}"]
-    assert first.endswith(" 6")
+    assert first.endswith(" 12")
     assert " 0.0     0.0 to 0.0 " in second
-    assert second.split()[-2:] == ["4", f"{100 * better:.1f}"]
+    assert second.split()[-3:] == ["8", f"{100 * better:.1f}", f"{p:.3f}"]
     assert "over 200 resamples" in notes[1]
     assert "lower than that of the first hypothesis" in notes[2]
-    assert "p-value" in notes[3]
+    assert "two-sided" in notes[3]
     assert notes[4].startswith("AER|")
     assert len(notes) == 5  # both have one signature
 
 
-def test_json_is_not_rounded(score, files):
+def test_identical_files_do_not_differ(score, files, write):
+    twice(files, write)
+    _, _, second, *_ = score(files.gold, files.first, files.first)[1].splitlines()
+    assert second.split()[-2:] == ["0.0", "1.000"]
+
+
+def test_of_too_few_pairs_there_is_no_interval_and_no_comparison(score, files):
+    status, out, err = score(files.gold, files.first, files.second)
+    assert (status, err) == (0, "")
+    heading, *rows = out.splitlines()
+    assert heading.split() == ["hypothesis", "AER", "precision", "recall", "F1", "links"]
+    assert "No interval and no comparison: 4 sentence pairs are too few to tell, it takes 6 or more." in rows
+    second = json.loads(score(files.gold, files.first, files.second, "--format", "json")[1])["scores"][1]
+    assert second["interval"] is second["better_than_first"] is second["p_value"] is None
+
+
+def test_json_is_not_rounded(score, files, write):
+    twice(files, write)
     status, out, _ = score(files.gold, files.first, files.second, "--format", "json")
     assert status == 0
     result = json.loads(out)
-    gold = parse_alignments(GOLD)
-    expected = alignment_error_rate(gold, parse(FIRST), symmetrization="unstated", bootstrap=1000)
+    gold = parse_alignments(GOLD * 2)
+    expected = alignment_error_rate(gold, parse(FIRST * 2), symmetrization="unstated", bootstrap=1000)
     first, second = result["scores"]
-    assert first == {"hypothesis": files.first, "better_than_first": None} | vars(expected) | {
+    assert first == {"hypothesis": files.first, "better_than_first": None, "p_value": None} | vars(expected) | {
         "interval": list(expected.interval)
     }
-    assert (first["sure"], first["possible"], first["proposed"], first["sentences"]) == (4, 7, 6, 4)
+    assert (first["sure"], first["possible"], first["proposed"], first["sentences"]) == (8, 14, 12, 8)
     assert (second["hypothesis"], second["aer"]) == (files.second, 0)
-    assert second["better_than_first"] == paired_bootstrap(gold, parse(FIRST), parse(SECOND))
+    assert second["better_than_first"] == paired_bootstrap(gold, parse(FIRST * 2), parse(SECOND * 2))
+    assert second["p_value"] == paired_p_value(gold, parse(FIRST * 2), parse(SECOND * 2))
     assert result["gold"] == files.gold
     assert result["bootstrap"] == {"resamples": 1000, "seed": 0, "confidence": 0.95}
 
@@ -132,7 +158,7 @@ def test_json_without_bootstrap(score, files):
     result = json.loads(score(files.gold, files.first, files.second, "--format", "json", "--bootstrap", "0")[1])
     assert result["bootstrap"] is None
     for row in result["scores"]:
-        assert row["interval"] is row["better_than_first"] is None
+        assert row["interval"] is row["better_than_first"] is row["p_value"] is None
 
 
 def rates(result: tuple[int, str, str]) -> dict:

@@ -26,6 +26,7 @@ from hf_attncal.metrics.aer import (
     is_punctuation,
     paired_bootstrap,
     paired_interval,
+    paired_p_value,
 )
 
 # ---- reading and writing ----
@@ -74,9 +75,12 @@ def test_links_are_written_as_they_are_read():
 
 
 def test_scores_of_links_are_read_where_every_link_has_one():
-    assert parse_scored("2-1:.5 0-0:1e-1 0-0:0.2", 1) == (((0, 0), (2, 1)), (0.2, 0.5))
+    assert parse_scored("2-1:.5 0-0:2e-1 0-0:0.2", 1) == (((0, 0), (2, 1)), (0.2, 0.5))
     assert parse_scored("2-1 0-0:0.2", 1) == (((0, 0), (2, 1)), None)
     assert parse_scored("", 1) == ((), ())
+    for twice in ("0-0:0.1 2-1 0-0:0.2", "0-0 0-0:0.2"):
+        with pytest.raises(ValueError, match=r"line 7: the link 0-0 is given twice, with different scores.*'0-0:0.2'"):
+            parse_scored(twice, 7)
     for wrong in ("0-0:1.5", "0-0:-0.1"):
         with pytest.raises(ValueError, match=f"line 7: '{wrong}' has a score that is not from 0 to 1"):
             parse_scored(wrong, 7)
@@ -183,6 +187,21 @@ def test_words_and_repeated_or_unlinked_marks_tell_nothing_about_displacement():
     sentences = [(["a", "."], ["b", "."])]
     assert displaced_pairs([{(0, 0)}], sentences) == ([], 1)  # nobody linked the stops: that is no displacement
     assert displaced_pairs([{(0, 0), (1, 0)}], sentences) == ([0], 1)
+
+
+class LongLine(list):
+    """Words of a line that is too long to be searched once for each of them."""
+
+    def count(self, word):
+        raise AssertionError("counts one word after the other")
+
+    index = count
+
+
+def test_displaced_links_of_a_long_line_are_found_in_one_go():
+    words = [LongLine(map(str, range(20))) for _ in range(2)]
+    assert displaced_pairs([{(i, i) for i in range(20)}], [tuple(words)]) == ([], 1)
+    assert displaced_pairs([{(i, i + 1) for i in range(19)}], [tuple(words)]) == ([0], 1)
 
 
 def some_corpus(pairs: int = 30) -> list[set]:
@@ -371,17 +390,17 @@ def test_the_signature_says_how_the_score_was_computed():
     assert score.signature.startswith("AER|base:0|possible:used|unit:word|symm:intersection|n:3|version:")
     assert str(score).startswith("AER 0.0 (precision 100.0, recall 100.0, F1 100.0) AER|base:0")
     score = alignment_error_rate(
-        parse_alignments(["0-0"]),
-        [{(0, 0)}],
+        parse_alignments(["0-0"]) * 6,
+        [{(0, 0)}] * 6,
         unit="subword",
         base="gold=0,hyp=1",
         ignore_possible=True,
-        sentences=[(["a"], ["b"])],
+        sentences=[(["a"], ["b"])] * 6,
         punctuation=False,
         bootstrap=2,
     )
     assert score.signature == (
-        f"AER|base:gold=0,hyp=1|possible:ignored|punct:excluded|unit:subword|symm:none|n:1|version:{__version__}"
+        f"AER|base:gold=0,hyp=1|possible:ignored|punct:excluded|unit:subword|symm:none|n:6|version:{__version__}"
     )
     assert str(score).startswith("AER 0.0 [0.0, 0.0] (precision")
 
@@ -435,7 +454,7 @@ def slow_percentile(values: list[float], share: float) -> float:
     return ordered[below] + (position - below) * (ordered[above] - ordered[below])
 
 
-@pytest.mark.parametrize(("pairs", "seed"), [(25, 0), (25, 5), (3, 0), (1, 0)])
+@pytest.mark.parametrize(("pairs", "seed"), [(25, 0), (25, 5), (6, 0)])
 def test_the_interval_equals_that_of_a_slow_bootstrap(pairs, seed):
     generator = random.Random(pairs)
     gold = random_lines(generator, pairs, "-p", 5)
@@ -455,8 +474,9 @@ def test_the_seed_decides_and_no_resamples_give_no_interval():
     assert intervals[0] == intervals[1] != intervals[2]
     assert alignment_error_rate(gold, hypotheses).interval is None
     assert alignment_error_rate([], [], bootstrap=50).interval is None
-    assert alignment_error_rate(parse_alignments(["0-0"]), [set()], bootstrap=3).interval == (1, 1)
-    assert alignment_error_rate(parse_alignments([""]), [set()], bootstrap=3).interval == (0, 0)
+    assert alignment_error_rate(parse_alignments(["0-0"]) * 6, [set()] * 6, bootstrap=3).interval == (1, 1)
+    assert alignment_error_rate(parse_alignments([""]) * 6, [set()] * 6, bootstrap=3).interval == (0, 0)
+    assert alignment_error_rate(parse_alignments(["0-0"]), [set()], bootstrap=3).interval is None
     with pytest.raises(ValueError, match=r"`bootstrap` must be >= 0.*got -1"):
         alignment_error_rate(gold, hypotheses, bootstrap=-1)
 
@@ -473,8 +493,12 @@ def test_the_paired_bootstrap_equals_a_slow_one():
     differences = [b - a for a, b in zip(*rates, strict=True)]
     percentiles = slow_percentile(sorted(differences), 0.025), slow_percentile(sorted(differences), 0.975)
     assert paired_interval(parse_alignments(gold), *links, bootstrap=150) == pytest.approx(percentiles, abs=1e-12)
-    # Ties count against the second.
+    # A tie is not better, and no sign of a difference.
     assert paired_bootstrap(parse_alignments(gold), links[0], links[0], bootstrap=150) == 0
+    assert paired_p_value(parse_alignments(gold), links[0], links[0], bootstrap=150) == 1
+    one = [*links[0][:-1], parse_alignments(gold)[-1].sure]
+    assert one != links[0]
+    assert paired_p_value(parse_alignments(gold), links[0], one, bootstrap=150) == 1
 
 
 def test_a_paired_bootstrap_needs_something_to_draw():

@@ -103,7 +103,7 @@ def test_intervals_are_those_of_resampled_sequences():
 
 
 def test_a_score_is_printed_with_its_intervals():
-    true = np.ones((2, 2, 2), dtype=bool)
+    true = np.ones((6, 2, 2), dtype=bool)
     plain = dependency_score(true, true)
     assert str(plain) == f"precision 1.000, recall 1.000, F1 1.000 {plain.signature}"
     assert str(dependency_score(true, true, bootstrap=5)).startswith("precision 1.000 [1.000, 1.000], recall 1.000 [")

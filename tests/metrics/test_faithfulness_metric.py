@@ -5,7 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from hf_attncal.metrics.faithfulness import FEWEST_PAIRS, faithfulness, kendall_tau, operator_agreement
+from hf_attncal.metrics.base import FEWEST_SENTENCES
+from hf_attncal.metrics.faithfulness import faithfulness, kendall_tau, operator_agreement
 
 OPERATORS, MEASURES = ("replace", "hide", "unk"), ("comprehensiveness", "sufficiency")
 
@@ -68,9 +69,9 @@ def test_a_verdict_needs_all_operators(first, second, better, measure):
 
 
 def test_a_verdict_needs_some_pairs():
-    """That few of them all say the same is no rare chance; one pair has an interval without any width."""
+    """That few of them all say the same is no rare chance; one pair would have an interval without any width."""
     falls = falls_of({"first": [9.0] * 3, "second": [0.0] * 3})
-    for pairs, better in ((1, None), (FEWEST_PAIRS - 1, None), (FEWEST_PAIRS, "first")):
+    for pairs, better in ((1, None), (FEWEST_SENTENCES - 1, None), (FEWEST_SENTENCES, "first")):
         found = faithfulness(falls[:pairs], OPERATORS, MEASURES, targets="reference")
         assert found.verdict("first", "second").better == better
 
@@ -121,7 +122,7 @@ def test_tau_is_that_of_its_definition():
 def test_agreement_is_the_mean_over_target_words_that_have_a_tau():
     one = np.array([[[1.0, 2.0, 3.0], [1.0, 1.0, 1.0]], [[1.0, 2.0, 3.0], [1.0, 2.0, 3.0]]])
     two = np.array([[[1.0, 2.0, 3.0]], [[3.0, 2.0, 1.0]]])
-    found = operator_agreement([one, two, one], ("replace", "hide"), bootstrap=50)
+    found = operator_agreement([one, two, one] * 2, ("replace", "hide"), bootstrap=50)
     assert list(found) == [("replace", "hide")]
     assert found["replace", "hide"].value == pytest.approx((1 - 1 + 1) / 3)
     low, high = found["replace", "hide"].interval

@@ -29,7 +29,7 @@ def by_hand(links, tag):
 
 
 def test_errors_are_those_of_the_words_with_the_tag():
-    found = aer_by_tag(GOLD, {"attention": ATTENTION, "other": OTHER}, TAGS, SENTENCES, bootstrap=20)
+    found = aer_by_tag(GOLD, {"attention": ATTENTION, "other": OTHER}, TAGS, SENTENCES, bootstrap=0)
     overall, *by_tag = found
     assert overall.tag is None
     assert overall.words == 6
@@ -38,10 +38,18 @@ def test_errors_are_those_of_the_words_with_the_tag():
     for one in by_tag:
         for name, links in (("attention", ATTENTION), ("other", OTHER)):
             assert one.scores[name].aer == pytest.approx(by_hand(links, one.tag), abs=1e-12)
+    assert {one.scores["attention"].aer for one in by_tag} == {0, 0.5}
+
+
+def test_differences_have_an_interval_where_there_are_pairs_enough():
+    links = {"attention": ATTENTION * 3, "other": OTHER * 3}
+    for one in aer_by_tag(GOLD * 3, links, TAGS * 3, SENTENCES * 3, bootstrap=20):
         difference = one.differences["attention", "other"]
         assert difference.value == one.scores["attention"].aer - one.scores["other"].aer
         assert difference.interval[0] <= difference.value <= difference.interval[1]
-    assert {one.scores["attention"].aer for one in by_tag} == {0, 0.5}
+    links = {"attention": ATTENTION, "other": OTHER}
+    few = aer_by_tag(GOLD, links, TAGS, SENTENCES, bootstrap=20)
+    assert {one.differences["attention", "other"].interval for one in few} == {None}
 
 
 def test_without_resamples_there_are_no_differences():

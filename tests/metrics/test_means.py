@@ -28,18 +28,18 @@ def test_each_mean_has_the_interval_that_it_has_alone(counts):
 
 def test_resamples_are_of_pairs():
     """Each resample by itself, its pairs drawn one by one."""
-    counts = np.array([[1.0, 1], [0, 3], [2, 2], [0, 1]])
+    counts = np.array([[1.0, 1], [0, 3], [2, 2], [0, 1], [4, 3], [1, 2]])
     generator = np.random.default_rng(7)
     values = []
     for _ in range(40):
-        drawn = [counts[index] for index in generator.integers(4, size=4)]
+        drawn = [counts[index] for index in generator.integers(6, size=6)]
         values.append(sum(row[0] for row in drawn) / sum(row[1] for row in drawn))
     (found,) = means(counts, bootstrap=40, seed=7)
     assert found.interval == pytest.approx(np.quantile(values, [0.025, 0.975]))
 
 
 def test_the_mean_of_nothing_is_no_number():
-    counts = np.array([[[1.0, 2], [0, 0]], [[1, 1], [0, 0]]])
+    counts = np.array([[[1.0, 2], [0, 0]], [[1, 1], [0, 0]]] * 3)
     some, nothing = means(counts, bootstrap=10)
     assert some.value == pytest.approx(2 / 3)
     assert math.isnan(nothing.value)

@@ -18,11 +18,11 @@ LENGTHS = [4, 2]
 
 
 def test_every_word_with_a_gold_link_is_of_one_kind():
-    found = prediction_and_alignment(GOLD, LINKS, PREDICTED, LENGTHS, bootstrap=30)
+    found = prediction_and_alignment(*(of * 3 for of in (GOLD, LINKS, PREDICTED, LENGTHS)), bootstrap=30)
     counts = {"cPcA": 2, "wPcA": 1, "cPwA": 1, "wPwA": 2}  # words 0 and 4; 1; 2; 3 and that of the second pair
     assert {name: share.value for name, share in found.shares.items()} == {n: c / 6 for n, c in counts.items()}
     assert tuple(found.shares) == CATEGORIES
-    assert (found.words, found.unlinked) == (6, 1)
+    assert (found.words, found.unlinked) == (18, 3)
     for share in found.shares.values():
         assert share.interval[0] <= share.value <= share.interval[1]
 

@@ -1,5 +1,7 @@
 """ROUGE, against counts by hand, and its signature."""
 
+import re
+
 import numpy as np
 import pytest
 from rouge_score.rouge_scorer import RougeScorer
@@ -42,6 +44,34 @@ def test_the_packages_own_tokenisation_and_stems():
         assert ("stem:porter" in score.signature) == stemmer
     assert stemmed.rouge1 > plain.rouge1  # cut, cuts
     assert rouge(["cut rates"], ["cuts rate"], "none", stemmer=True).rouge1 == pytest.approx(100)
+
+
+JAPANESE = ["猫は椅子の上で寝ています。", "Das Größte, überall", "собака бежит быстро"]
+
+
+def test_texts_in_any_script_have_their_words():
+    same = rouge(JAPANESE, JAPANESE, "words")
+    assert [getattr(same, name) for name in MEASURES] == pytest.approx([100] * 4)
+    assert "|tok:words|" in same.signature
+    changed = rouge(["собака, СПИТ быстро!"], ["Собака бежит быстро"], "words")
+    assert changed.rouge1 == pytest.approx(100 * 2 / 3)
+    assert changed.rouge2 == 0
+    assert rouge(["猫が寝た"], ["犬が寝た"], "words").rouge1 == pytest.approx(75)
+    assert rouge(["cut the rates !"], ["Cuts, the rate"], "words", stemmer=True).rouge1 == pytest.approx(100)
+
+
+def test_letters_that_the_package_drops_are_told_with_the_option():
+    for text, dropped in (("猫が寝た", "4 of the 4 letters of the references (100.0 %"), ("für dich", "1 of the 7")):
+        with pytest.warns(UserWarning, match=re.escape(dropped)) as told:
+            score = rouge([text], [text])
+        assert "--tokenize words" in str(told[0].message)
+        assert "|tok:rouge|" in score.signature
+
+
+@pytest.mark.filterwarnings("error")
+def test_english_is_scored_without_a_word():
+    rouge(HYPOTHESES, REFERENCES)
+    rouge(JAPANESE, JAPANESE, "none")
 
 
 def test_intervals_and_the_comparison_of_two_systems():
@@ -144,5 +174,5 @@ def test_rouge_needs_matching_lines(lines):
 
 
 def test_rouge_names_the_tokenisations_there_are():
-    with pytest.raises(ValueError, match=r"`tokenize` must be one of \('rouge', 'none'\), got '13a'"):
+    with pytest.raises(ValueError, match=r"`tokenize` must be one of \('rouge', 'words', 'none'\), got '13a'"):
         rouge(["a"], ["a"], "13a")

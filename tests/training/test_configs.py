@@ -273,7 +273,10 @@ OF_JOB = {
             r"`data.max_source_length` must be at most the number of positions of the model \(512\), got 600",
         ),
         ({"evaluation": {"bleu_tokenize": "none"}}, r"unknown key `evaluation.bleu_tokenize`"),
-        ({"evaluation": {"rouge_tokenize": "13a"}}, r"`evaluation.rouge_tokenize` must be one of \('rouge', 'none'\)"),
+        (
+            {"evaluation": {"rouge_tokenize": "13a"}},
+            r"`evaluation.rouge_tokenize` must be one of \('rouge', 'words', 'none'\)",
+        ),
     ],
     "aligner": [
         ({"model": {"leaky": "on"}}, r"`model.leaky` must be true or false, got 'on'"),
