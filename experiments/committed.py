@@ -45,6 +45,13 @@ def percent_with_interval(value: float, interval: list[float] | None) -> str:
     return f"{100 * value:.1f} ({100 * interval[0]:.1f} to {100 * interval[1]:.1f})"
 
 
+def with_p_value(compared: dict) -> str:
+    """`+0.51 (p 0.23)`, by which BLEU is above a baseline; `p < 0.01` where it would be rounded to nothing."""
+    p = compared["p_value"]
+    told = "no p" if p is None else "p < 0.01" if p < 0.005 else f"p {p:.2f}"
+    return f"{compared['minus_baseline']:+.2f} ({told})"
+
+
 def mean_and_spread(values: list[float], digits: int = 2) -> str:
     """`35.12`, or `35.12 ± 0.20 (2 seeds)` with half the range."""
     if not values:

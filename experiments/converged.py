@@ -5,7 +5,7 @@
 
 A model is the folder of a finished training by `configs/translation/multi30k_converged_*.yaml` or `dermit_*.yaml`,
 given once for each seed. Written is results/converged/<corpus>/paired.json: BLEU of the translations that the training
-has left in its folder, and sacreBLEU's paired bootstrap against the baseline. What stands there of other models stays:
+has left in its folder, and a two-sided paired bootstrap against the baseline. What stands there of other models stays:
 each states the SHA-256 of what was compared. `--name` names another folder of results/converged, such as
 `multi30k_5000` of models that had 5,000 pairs.
 """
@@ -15,7 +15,7 @@ import json
 from dataclasses import asdict
 from pathlib import Path
 
-from committed import RESULTS, markdown
+from committed import RESULTS, markdown, with_p_value
 from frozen import add_models, read_models
 
 from hf_attncal.data.text import read_lines
@@ -66,11 +66,9 @@ def main(arguments: list[str] | None = None) -> None:
             if earlier[key] != result[key]:
                 raise ValueError(f"{path} has another `{key}`: {earlier[key]}, now {result[key]}. Remove it first.")
         found = earlier["paired"] | found
+        result |= {key: earlier[key] for key in ("p_values",) if key in earlier}  # how older ones were computed
     records.write(result | {"paired": dict(sorted(found.items()))}, path)
-    rows = [
-        [stem, *(f"{of[split]['minus_baseline']:+.2f} (p {of[split]['p_value']:.3f})" for split in references)]
-        for stem, of in found.items()
-    ]
+    rows = [[stem, *(with_p_value(of[split]) for split in references)] for stem, of in found.items()]
     print(markdown(["model", "dev", "test"], rows))
 
 

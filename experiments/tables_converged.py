@@ -2,7 +2,7 @@
 
 import statistics
 
-from committed import mean_and_spread, read, read_all, table
+from committed import mean_and_spread, read, read_all, table, with_p_value
 from headlines import CALIBRATIONS, CONVERGED
 
 SIZES = {"multi30k": "29,000", "multi30k_10000": "10,000", "multi30k_5000": "5,000"}
@@ -17,7 +17,7 @@ def converged(corpus: str) -> str:
         if not runs:
             continue
         paired = [compared.get(f"{setting}_seed{run['config']['training']['seed']}") for run in runs]
-        gains = [f"{one['test']['minus_baseline']:+.2f} (p {one['test']['p_value']:.2f})" for one in paired if one]
+        gains = [with_p_value(one["test"]) for one in paired if one]
         note = f"sacreBLEU `{next(iter(runs))['test']['signature']}`"
         rows.append(
             [

@@ -1,6 +1,6 @@
 """Tables of docs/experiments.md: heads that learned links. `tables.py` writes them."""
 
-from committed import NOT_RUN, markdown, percent_with_interval, read
+from committed import NOT_RUN, markdown, percent_with_interval, read, with_p_value
 
 KINDS = {"unguided": "trained without links", "guided": "trained with links", "adapter": "adapter on the frozen model"}
 
@@ -24,7 +24,7 @@ def guided_heads() -> str:
 
     def against(row: dict, other: str) -> str:
         compared = (row["bleu"] or {}).get(other)
-        return "-" if compared is None else f"{compared['minus_baseline']:+.2f} (p {compared['p_value']:.2f})"
+        return "-" if compared is None else with_p_value(compared)
 
     before = result["before"]
     rows = [["before", *aer(before), f"{before['bleu']:.2f}", "-", "-", place(before["settings"])]]
