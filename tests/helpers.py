@@ -1,10 +1,12 @@
 """Tiny models, batches and the comparisons that the tests share; the comparisons are tested in test_functional.py."""
 
+import math
 import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 import reference
 import torch
@@ -160,6 +162,23 @@ def assert_gradients_close(
     assert any(gradient.abs().max() > 1e-6 for gradient in expected.values()), "every expected gradient is 0"
     for name in expected:
         assert_close(actual[name], expected[name], tolerance, f"gradient of {name}")
+
+
+def assert_results_agree(found: Any, expected: Any, where: str = "results") -> None:
+    """Compare what two runs of the same settings report, all but what the clock says; `where` names the value."""
+    if isinstance(expected, dict):
+        assert found.keys() == expected.keys(), where
+        for name in expected.keys() - {"output_dir", "hardware"}:
+            if "second" not in name and not name.endswith("runtime"):
+                assert_results_agree(found[name], expected[name], f"{where}.{name}")
+    elif isinstance(expected, list | tuple):
+        assert len(found) == len(expected), where
+        for number, pair in enumerate(zip(found, expected, strict=True)):
+            assert_results_agree(*pair, f"{where}[{number}]")
+    elif isinstance(expected, float):
+        assert math.isclose(found, expected, rel_tol=1e-6), f"{where}: {found} is not {expected}"
+    else:
+        assert found == expected, where
 
 
 def assert_functions_agree(

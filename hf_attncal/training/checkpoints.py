@@ -1,15 +1,19 @@
-"""Checkpoints that are whole or not there, for any Trainer, and the seconds that led to them."""
+"""Checkpoints that are whole or not there, for any Trainer, with the seconds and the losses that led to them."""
 
 import json
+import math
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 from safetensors import SafetensorError
 from torch import nn
 from transformers.trainer import TRAINER_STATE_NAME
+from transformers.trainer_pt_utils import nested_gather
 
 from hf_attncal.metrics import records
 from hf_attncal.models.loading import check_finite, check_missing
@@ -24,7 +28,9 @@ class WholeCheckpointsMixin:
     """A checkpoint gets its name when it is complete and loses it before it is deleted; goes first in the bases.
 
     So a process may be killed at any system call, and `resume_from_checkpoint` goes on from the last checkpoint that
-    is whole. A run that has reached its last step trains no further.
+    is whole. A run that has reached its last step trains no further. What is logged at the end (`train_loss`,
+    `train_runtime`, steps and samples per second) is of the whole run, however often it was resumed; the stock
+    Trainer's is of the steps since the last resume.
     """
 
     # The next checkpoint is one that no uninterrupted run would have: it goes when the next one is there, and counts
@@ -32,6 +38,7 @@ class WholeCheckpointsMixin:
     out_of_turn = False
     _saving_in: str | None = None
     _started = 0.0
+    _before: Mapping[str, Any] = MappingProxyType({})  # what the checkpoint that was resumed says in `CLOCK`
 
     @property
     def wall_seconds(self) -> float:
@@ -41,7 +48,9 @@ class WholeCheckpointsMixin:
     def train(self, resume_from_checkpoint: str | bool | None = None, *args, **kwargs):
         if resume_from_checkpoint is True and (last := last_checkpoints(self.args.output_dir, 1)):
             resume_from_checkpoint = str(last[0])
-        self._started = time.monotonic() - _clock(Path(str(resume_from_checkpoint))).get("wall_seconds", 0.0)
+        start = {"wall_seconds": 0.0, "loss_sum": 0.0}
+        self._before = _clock(Path(str(resume_from_checkpoint))) if resume_from_checkpoint else start
+        self._started = time.monotonic() - self._before.get("wall_seconds", 0.0)
         return super().train(resume_from_checkpoint, *args, **kwargs)
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
@@ -59,14 +68,30 @@ class WholeCheckpointsMixin:
             return
         super()._run_epoch(*args, **kwargs)
 
-    def _finalize_training(self, trial, *args, **kwargs):
+    def _loss_sum(self) -> float:
+        """Return the sum of the losses of all optimiser steps so far, NaN where the checkpoint did not say its own.
+
+        Every process has to call it.
+        """
+        since_log = nested_gather(self._tr_loss, self.args.parallel_mode).mean().item()
+        return self._before.get("loss_sum", math.nan) + self._total_loss_scalar + since_log
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        if math.isnan(self._before.get("loss_sum", math.nan)):
+            logs.pop("train_loss", None)  # that of the steps since the resume is not the run's
+        super().log(logs, start_time)
+
+    def _finalize_training(self, trial, num_train_samples, start_time):
         """Nothing may have been left to train, in a folder that has moved, or with a checkpoint more than is kept."""
         folder = Path(self._get_output_dir(trial))
         self._name_best(folder)
         last = folder / f"checkpoint-{self.state.global_step}"
         if self.args.should_save:
             self._rotate(folder, last)
-        return super()._finalize_training(trial, *args, **kwargs)
+        if "wall_seconds" in self._before:  # the stock method counts from these two
+            self._initial_global_step, start_time = 0, time.time() - self.wall_seconds
+        self._total_loss_scalar += self._before.get("loss_sum", math.nan)
+        return super()._finalize_training(trial, num_train_samples, start_time)
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
         super().save_model(output_dir, _internal_call)
@@ -90,10 +115,10 @@ class WholeCheckpointsMixin:
         finally:
             self._saving_in = None
         self._name_best(folder, final)
+        clock = {"wall_seconds": self.wall_seconds, "loss_sum": self._loss_sum(), "out_of_turn": self.out_of_turn}
         self.accelerator.wait_for_everyone()  # every process has files in it
         if self.args.should_save:
             self.state.save_to_json(str(unfinished / TRAINER_STATE_NAME))
-            clock = {"wall_seconds": self.wall_seconds, "out_of_turn": self.out_of_turn}
             (unfinished / CLOCK).write_text(json.dumps(clock), encoding="utf-8")
             records.to_disk(*unfinished.rglob("*"), unfinished)
             _discard(final)

@@ -239,8 +239,8 @@ def train(
         "trained_parameters": sum(parameter.numel() for parameter in parameters if parameter.requires_grad),
         "steps": trainer.state.global_step,
         "wall_seconds": seconds,
-        trainer.tokens_name: sum(speeds) / max(1, len(speeds)),
         **({"threads": threads.history} if threads.history else {}),
+        **({trainer.tokens_name: sum(speeds) / len(speeds)} if speeds else {}),  # of logs, which may never be due
         "averaged_checkpoints": [path.name for path in averaged],
         **({"changed_on_resume": run.changes} if run.changes else {}),
     }
