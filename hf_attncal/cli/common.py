@@ -11,6 +11,8 @@ from .messages import LOG, libraries_are_heard
 
 LONGEST_LINE = 10_000  # bytes: two such sides take at most 3 GB and 10 seconds to align
 
+MOST_THREADS = 1024  # more than any machine computes at once; of many more the process dies where it starts them
+
 
 class CommandError(Exception):
     """Something the user can mend: the message is printed without a traceback."""
@@ -83,7 +85,9 @@ def add_running_options(
         help="precision of the weights; without it, as they are saved",
     )
     running.add_argument(
-        "--threads", type=positive, help="threads of PyTorch on the CPU; without it, as PyTorch chooses"
+        "--threads",
+        type=at_least(1, MOST_THREADS),
+        help="threads of PyTorch on the CPU; without it, as PyTorch chooses",
     )
     running.add_argument(
         "--trust-remote-code", action="store_true", help="run the model code that comes with the checkpoint"
