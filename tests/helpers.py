@@ -181,6 +181,12 @@ def assert_results_agree(found: Any, expected: Any, where: str = "results") -> N
         assert found == expected, where
 
 
+def files_that_name(place: Path, folder: Path) -> set[str]:
+    """Files in a folder that have the name of another in them, without checkpoints, which nobody publishes."""
+    files = (path for path in folder.rglob("*") if path.is_file() and "checkpoint-" not in str(path))
+    return {str(path.relative_to(folder)) for path in files if str(place).encode() in path.read_bytes()}
+
+
 def assert_functions_agree(
     fast: Callable[..., torch.Tensor], slow: Callable[..., torch.Tensor], inputs: Mapping[str, torch.Tensor]
 ) -> None:

@@ -5,9 +5,10 @@ The words are in the templates of `model_cards/`, which a family names in `famil
 
 import json
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from huggingface_hub import ModelCard, ModelCardData
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -15,7 +16,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from hf_attncal.metrics import records
 from hf_attncal.metrics.probabilities import ProbabilityScore
 
-from .folder import inspect_folder
+from .folder import base_folder, inspect_folder
 
 # In an installed package the templates are package data; in a clone they lie beside the package.
 _PACKAGE = Path(__file__).parents[1]
@@ -114,6 +115,8 @@ def write_model_card(
         ValueError: `folder` does not hold a model of this package, or `example` is not a pair where one is needed.
     """
     found = inspect_folder(folder)
+    if found.card not in _KINDS:
+        raise ValueError(f"{folder} holds an adapter, whose card `write_trained_adapter_card` writes.")
     kind = _KINDS[found.card]
     if kind.pairs and example.count(" ||| ") != 1:
         raise ValueError(f"`example` of an aligner must be a pair `source ||| target`, got {example!r}.")
@@ -147,6 +150,8 @@ def write_trained_adapter_card(
     summary: str,
     training_data: str,
     base_model: str | None = None,
+    base: str | None = None,
+    search: Mapping[str, object] = MappingProxyType({}),
     languages: Sequence[str] = (),
     results: Sequence[Result] = (),
     license: str | None = None,
@@ -156,6 +161,8 @@ def write_trained_adapter_card(
     Args:
         folder: of the saved adapter, of any method.
         base_model: on the Hub; None: the front matter names none.
+        base: what the base model is called, and what tells it from others of that name.
+        search: arguments of `generate` with which the results were measured.
         model_name, summary, training_data, languages, results, license: as in `write_model_card`.
 
     Returns:
@@ -170,6 +177,8 @@ def write_trained_adapter_card(
         summary=summary,
         training_data=training_data,
         results=results,
+        base=base,
+        search=search,
     )
     records.write_text(text + (f"\n{start}{section}" if start else ""), path)
     return path
@@ -225,8 +234,19 @@ def write_adapter_card(folder: str | Path, config: object, switches: dict[str, o
     Returns:
         The path of the card.
     """
-    section = _TEMPLATES.get_template("adapter.md.jinja").render(config=config, switches=switches)
-    return _put_section(folder, section, CARD_START, CARD_END, "---\nlibrary_name: peft\n---\n")
+    base = config.base_model_name_or_path
+    place = base_folder(base)
+    name = place.name if place else base
+    section = _TEMPLATES.get_template("adapter.md.jinja").render(
+        config=config, switches=switches, base=name, local=place is not None
+    )
+    path = _put_section(folder, section, CARD_START, CARD_END, "---\nlibrary_name: peft\n---\n")
+    if place and (card := ModelCard(path.read_text(encoding="utf-8"))).data.base_model == base:
+        # PEFT has written the folder there, and into a tag.
+        card.data.base_model = None
+        card.data.tags = [tag for tag in card.data.tags or () if not tag.endswith(f":{base}")]
+        records.write_text(str(card), path)
+    return path
 
 
 def write_probabilities_card(

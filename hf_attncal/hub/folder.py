@@ -7,10 +7,18 @@ from pathlib import Path
 
 from hf_attncal.families import FAMILIES
 
+ADAPTER_CONFIG = "adapter_config.json"
+# What a training leaves beside the model: to go on from, and of processes that are at work or were killed.
+_OF_TRAINING = ("checkpoint-*", "unfinished", "run.lock")
+
 
 @dataclass(frozen=True)
 class HubFolder:
-    """What a saved model's folder holds, and what keeps it from loading elsewhere (`problems`, empty if nothing)."""
+    """What the folder of a saved model or adapter holds.
+
+    `problems` are what keeps it from loading elsewhere, empty if nothing does. `ignore_patterns` match what a training
+    has left in it and nobody else needs, such as checkpoints: `huggingface_hub.upload_folder` takes them.
+    """
 
     path: Path
     model_type: str
@@ -19,10 +27,17 @@ class HubFolder:
     weight_bytes: int
     code_files: tuple[str, ...]
     problems: tuple[str, ...]
-    config: dict = field(repr=False)  # what config.json says
+    config: dict = field(repr=False)  # what config.json says, of an adapter adapter_config.json
+    ignore_patterns: tuple[str, ...] = ()  # what of the folder is for going on with the training, for `upload_folder`
 
     def __str__(self) -> str:
         state = "ready for the Hub" if not self.problems else "not ready: " + "; ".join(self.problems)
+        if self.ignore_patterns:
+            left = sorted({path.name for pattern in self.ignore_patterns for path in self.path.glob(pattern)})
+            state += (
+                f"; not for the Hub, but to go on with the training: {', '.join(left)} "
+                f"(`upload_folder(..., ignore_patterns={list(self.ignore_patterns)})`)"
+            )
         size = f"{self.weight_bytes / 1e6:.1f} MB of weights, {len(self.code_files)} code files"
         return f"{self.path}: {self.architecture}, {size}, {state}"
 
@@ -31,9 +46,12 @@ def inspect_folder(folder: str | Path) -> HubFolder:
     """Look at a folder written by `save_pretrained`, without loading the model and without the network.
 
     Raises:
-        ValueError: `folder` holds no readable `config.json`, or one that is not of a model of this package.
+        ValueError: `folder` holds no readable `config.json`, or one that is not of a model of this package, and no
+            adapter.
     """
     folder = Path(folder)
+    if (folder / ADAPTER_CONFIG).is_file() and not (folder / "config.json").exists():
+        return _inspect_adapter(folder)
     config = _read_config(folder)
     architecture = (config.get("architectures") or [None])[0]
     auto_class, card = FAMILIES[config["model_type"]].auto_and_card(architecture)
@@ -66,16 +84,56 @@ def inspect_folder(folder: str | Path) -> HubFolder:
         code_files=code_files,
         problems=tuple(problems),
         config=config,
+        ignore_patterns=_ignored(folder),
     )
 
 
-def _read_config(folder: Path) -> dict:
+def _inspect_adapter(folder: Path) -> HubFolder:
+    """The same of an adapter of any method: others can load it if its base model is on the Hub."""
+    config = _read(folder, ADAPTER_CONFIG)
+    base, kind = config.get("base_model_name_or_path"), str(config.get("peft_type"))
+    weights = sorted(folder.glob("adapter_model.safetensors"))
+    problems = [] if weights else ["no adapter_model.safetensors with the weights"]
+    if not base or base_folder(base):
+        problems.append(
+            f"`base_model_name_or_path` of {ADAPTER_CONFIG} must be the base model's name on the Hub, got {base!r}"
+        )
+    return HubFolder(
+        path=folder,
+        model_type=kind,
+        architecture=f"adapter of the type {kind}",
+        card="adapter",
+        weight_bytes=sum(path.stat().st_size for path in weights),
+        code_files=(),
+        problems=tuple(problems),
+        config=config,
+        ignore_patterns=_ignored(folder),
+    )
+
+
+def base_folder(base: str | None) -> Path | None:
+    """The folder that the name of an adapter's base model stands for; None of a name on the Hub, or of none."""
+    if not base or not (Path(base).is_absolute() or Path(base).is_dir() or base.startswith(".")):
+        return None
+    return Path(base).resolve()
+
+
+def _ignored(folder: Path) -> tuple[str, ...]:
+    return tuple(pattern for pattern in _OF_TRAINING if any(folder.glob(pattern)))
+
+
+def _read(folder: Path, name: str) -> dict:
     try:
-        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        config = json.loads((folder / name).read_text(encoding="utf-8"))
+        if not isinstance(config, dict):
+            raise ValueError("it is no object")
     except (OSError, ValueError) as error:
-        raise ValueError(
-            f"{folder} is not the folder of a saved model: config.json cannot be read ({error})."
-        ) from error
+        raise ValueError(f"{folder} is not the folder of a saved model: {name} cannot be read ({error}).") from error
+    return config
+
+
+def _read_config(folder: Path) -> dict:
+    config = _read(folder, "config.json")
     model_type = config.get("model_type")
     if model_type not in FAMILIES:
         raise ValueError(

@@ -17,7 +17,7 @@ from hf_attncal.families import BACKBONES, FAMILIES
 
 from .arguments import AttnCalTrainingArguments
 from .calibrated import AttnCalTrainer, injected_adapters
-from .cards import SENTENCE, attention, score_results, split_name, write_adapter_card, write_card
+from .cards import SENTENCE, attention, base_name, score_results, split_name, write_adapter_card, write_card
 from .defaults import adapter_defaults
 from .folder import fill
 from .guide import annotated, given_links, with_counted_links
@@ -253,11 +253,11 @@ def _write_cards(
     for file in sorted(folder.rglob("adapter_config.json")):
         method = model.peft_config[file.parent.name if file.parent != folder else "default"]
         kind = attention(method) if isinstance(method, AttentionCalibrationConfig) else method.peft_type.value
-        write_adapter_card(file.parent, config, results, f"An adapter for {Path(base).name}: {kind}.", scores, base)
+        write_adapter_card(file.parent, config, results, f"An adapter for {base_name(base)}: {kind}.", scores, base)
     for file in sorted(folder.rglob("config.json")):
         switches = AutoConfig.from_pretrained(file.parent)
         if switches.model_type in FAMILIES:
-            summary = f"{Path(base).name}, trained further, with {attention(switches)}."
+            summary = f"{base_name(base)}, trained further, with {attention(switches)}."
             write_card(file.parent, config, results, summary, scores, SENTENCE)
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from hf_attncal.hub import Result, write_model_card, write_trained_adapter_card, write_tuned_encoder_card
+from hf_attncal.inference.revision import revision_of
 
 from .settings import Settings, as_list
 
@@ -46,9 +47,21 @@ def write_adapter_card(
     folder: Path, config: Settings, results: dict[str, Any], summary: str, scores: Iterable[Result], base: str
 ) -> None:
     """Write the card of an adapter; `base` is the model that it adapts, else as `write_card`."""
-    base_model = None if Path(base).is_dir() else base
+    local = Path(base).is_dir()
+    written = {"base_model": None if local else base, "base": f"`{base_name(base)}`"}
+    if local:
+        written["base"] += f" (`{revision_of(base)}`)"
+    search = config.evaluation
+    written["search"] = {"num_beams": search.num_beams, "length_penalty": search.length_penalty}
+    if search.max_new_tokens is not None:
+        written["search"]["max_new_tokens"] = search.max_new_tokens
     about = _about(config, results)
-    write_trained_adapter_card(folder, **about, summary=summary, results=list(scores), base_model=base_model)
+    write_trained_adapter_card(folder, **about, **written, summary=summary, results=list(scores))
+
+
+def base_name(base: str) -> str:
+    """What a card calls a base model: never a place of this machine."""
+    return Path(base).resolve().name if Path(base).is_dir() else base
 
 
 def write_encoder_card(

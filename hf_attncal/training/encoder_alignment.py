@@ -28,7 +28,7 @@ from hf_attncal.hub import Result
 from hf_attncal.inference.loading import file_beside, load_config, load_seq2seq, load_whole
 
 from .arguments import TokenBatchArguments
-from .cards import write_encoder_card
+from .cards import base_name, write_encoder_card
 from .checkpoints import WholeCheckpointsMixin
 from .counting import CountsConfig, counted_links, counting_seconds
 from .guide import annotated, given_links, with_links
@@ -349,5 +349,5 @@ def _card(folder: Path, config: TunedEncoderConfig, results: dict[str, Any]) -> 
         if name in after
     ]
     base = config.model.checkpoint
-    summary = f"The encoder of {Path(base).name}, whose states are tuned to align words."
+    summary = f"The encoder of {base_name(base)}, whose states are tuned to align words."
     write_encoder_card(folder, config, results, summary, scores, base)

@@ -207,11 +207,11 @@ def identity(config: Settings, args: TrainingArguments) -> dict[str, Any]:
     hashes = {
         name: f"sha256:{records.sha256(path)}" if path.is_file() else f"no file {path}" for name, path in files.items()
     }
-    for entry in (plain["data"][split] or {} for split in SPLITS):
+    for split in SPLITS:
         for key in (*config.data.sides, *LINKS):
-            names = entry.get(key)
+            names = (getattr(config.data, split) or {}).get(key)
             if names:
-                entry[key] = [hashes[name] for name in as_list(names)]
+                plain["data"][split][key] = [hashes[name] for name in as_list(names)]
     for (section, key), named in config.starts().items():
         plain[section][key] = revision_of(named, plain[section].get("revision"))
     plain["training"] = {key: value for key, value in args.to_dict().items() if not _FREE.match(key)}

@@ -233,7 +233,7 @@ def train(
     for name, tensor in average_checkpoints(averaged).items() if averaged else ():
         weights[name].copy_(tensor)  # in place, which reaches tied weights too
     results = {
-        **records.record(config.published(), config.data.files(), processes=args.world_size, bf16=args.bf16),
+        **recorded(config, processes=args.world_size, bf16=args.bf16),
         config.data.units: {name: asdict(report) for name, report in reports.items()},
         "parameters": sum(parameter.numel() for parameter in parameters),
         "trained_parameters": sum(parameter.numel() for parameter in parameters if parameter.requires_grad),
@@ -245,6 +245,12 @@ def train(
         **({"changed_on_resume": run.changes} if run.changes else {}),
     }
     return model.eval(), results
+
+
+def recorded(config: Settings, **hardware_besides: Any) -> dict[str, Any]:
+    """What the results of a run begin with, without the places of this machine; see `metrics.records.record`."""
+    names, files = config.data.published_names(), config.data.files()
+    return records.record(config.published(), {names[name]: path for name, path in files.items()}, **hardware_besides)
 
 
 def warn_of_idle_masks(history: list[dict[str, float]]) -> None:

@@ -28,6 +28,7 @@ from transformers import PreTrainedConfig, PreTrainedTokenizerBase, TrainingArgu
 from hf_attncal.data.copying import CopyTokenizer
 from hf_attncal.data.corpora import PARALLEL, PLAIN, TokenizationReport, load_parallel, load_plain, tokenize_pairs
 from hf_attncal.data.pharaoh import Link
+from hf_attncal.data.text import read_lines
 from hf_attncal.inference.names import MODEL_FILES, TOKENIZER_FILES, check_name
 
 from .arguments import AttnCalTrainingArguments
@@ -254,6 +255,23 @@ class TextConfig:
                     "Write it to a file first."
                 )
         return files
+
+    def line(self, split: str, row: int) -> str:
+        """Return where a row of a split's text comes from: its line and file, or the row of a Hub dataset."""
+        entry = self.corpus(split)
+        for file in as_list(entry.get(self.sides[0], [])):
+            lines = len(read_lines(file))
+            if row < lines:
+                return f"line {row + 1} of {file}"
+            row -= lines
+        return f"row {row + 1} of {entry['dataset']}"
+
+    def published_names(self) -> dict[str, str]:
+        """What results call each file: its name in the config, of whole paths what is below the folder they share."""
+        names = self.files()
+        whole = {name: Path(name) for name in names if Path(name).is_absolute()}
+        shared = os.path.commonpath([path.parent for path in whole.values()]) if whole else ""
+        return {name: str(whole[name].relative_to(shared)) if name in whole else name for name in names}
 
     def check(self, links: Mapping[str, str]) -> None:
         """Check the entries of the splits; `links` are what they may name besides text, by split.
@@ -531,6 +549,14 @@ class Settings:
         plain = dataclasses.asdict(self)
         plain["data"].pop("root")
         plain["training"].pop("output_dir", None)
+        names = self.data.published_names()
+        for entry in (plain["data"][split] or {} for split in SPLITS):
+            for key in (*self.data.sides, *LINKS):
+                if given := entry.get(key):
+                    entry[key] = names[given] if isinstance(given, str) else [names[name] for name in given]
+        for (section, key), name in self.starts().items():
+            if Path(name).is_absolute():
+                plain[section][key] = Path(name).name
         return plain
 
     def arguments(self, **changed: Any) -> TrainingArguments:

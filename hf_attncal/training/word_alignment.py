@@ -37,7 +37,7 @@ from .folder import RESULTS, Run, fill, finish_run, in_first_process
 from .guide import annotated, given_links, with_links, without_links
 from .planning import plan, plan_of_counts, settled
 from .presets import names_of, read_preset
-from .run import build_model, build_tokenizer, finish, hold_out, read_text, save_parts, start, train
+from .run import build_model, build_tokenizer, finish, hold_out, read_text, recorded, save_parts, start, train
 from .settings import DataConfig, NotNegative, Positive, Settings, TokenizerConfig, check, hints_of
 from .token_batches import TokenBatchTrainerMixin
 
@@ -418,7 +418,7 @@ def _count(config: AlignerConfig, run: Run, text: Dataset, tokenizer, reports, g
     model, _, counted = learn_counts(text, config.counts, run.args.output_dir, **given | _of_text(config, tokenizer))
     measured, calibration = _measured(config, model, tokenizer, golds, sample)
     results = {
-        **records.record(config.published(), config.data.files(), processes=run.args.world_size),
+        **recorded(config, processes=run.args.world_size),
         "sentence_pairs": {name: asdict(report) for name, report in reports.items()},
         "entries": model.config.entries,
         "steps": len(counted["log_history"]),

@@ -3,10 +3,12 @@
 import json
 
 import pytest
+from huggingface_hub.utils import filter_repo_objects
 
 from hf_attncal import AttnCalMarianMTModel
+from hf_attncal.adapters import AttentionCalibrationConfig
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
-from hf_attncal.hub import inspect_folder, translate_in_fresh_process
+from hf_attncal.hub import inspect_folder, translate_in_fresh_process, write_model_card
 from hf_attncal.inference.translation import translate
 
 
@@ -49,6 +51,37 @@ def test_a_folder_without_code_is_named(folder):
     del config["auto_map"]
     path.write_text(json.dumps(config))
     assert any("`auto_map`" in found for found in inspect_folder(folder).problems)
+
+
+def test_what_a_training_leaves_is_not_for_the_hub(folder):
+    """What `ignore_patterns` leave is what `upload_folder` sends, and it is a whole model."""
+    whole = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+    assert inspect_folder(folder).ignore_patterns == ()
+    for name in ("checkpoint-2/model.safetensors", "checkpoint-10/optimizer.pt", "run.lock"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_bytes(b"of the training")
+    found = inspect_folder(folder)
+    assert found.problems == ()
+    told = "ready for the Hub; not for the Hub, but to go on with the training: checkpoint-10, checkpoint-2, run.lock"
+    assert told in str(found)
+    left = (str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+    assert sorted(filter_repo_objects(left, ignore_patterns=list(found.ignore_patterns))) == whole
+
+
+def test_an_adapter_is_ready_where_its_base_is_on_the_hub(tmp_path):
+    AttentionCalibrationConfig(base_model_name_or_path="me/base").save_pretrained(tmp_path)
+    assert inspect_folder(tmp_path).problems == ("no adapter_model.safetensors with the weights",)
+    (tmp_path / "adapter_model.safetensors").write_bytes(b"")
+    assert inspect_folder(tmp_path).problems == ()
+    for base in (None, str(tmp_path), "/of/another/machine", "./base"):
+        AttentionCalibrationConfig(base_model_name_or_path=base).save_pretrained(tmp_path)
+        (problem,) = inspect_folder(tmp_path).problems
+        assert problem == (
+            f"`base_model_name_or_path` of adapter_config.json must be the base model's name on the Hub, got {base!r}"
+        )
+        assert base is None or base not in (tmp_path / "README.md").read_text(encoding="utf-8")
+    with pytest.raises(ValueError, match="`write_trained_adapter_card` writes"):
+        write_model_card(tmp_path, model_name="m", summary="", training_data="", example="a")
 
 
 def test_another_folder_is_refused(tmp_path):

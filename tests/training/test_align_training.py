@@ -8,7 +8,7 @@ from itertools import pairwise, product
 import pytest
 import torch
 from datasets import Dataset
-from helpers import assert_results_agree, write_linked_pairs
+from helpers import assert_results_agree, files_that_name, write_linked_pairs
 
 from hf_attncal import MaskAlignConfig, MaskAlignModel
 from hf_attncal.alignment import WordAligner
@@ -209,6 +209,7 @@ def test_resumed_training_gives_the_same_model(corpus, tmp_path):
     with pytest.raises(ValueError, match="holds another run"):
         train_aligner(part)
     assert_results_agree(train_aligner(part, resume=True), results)
+    assert files_that_name(tmp_path, tmp_path / "part") == set()
     expected, found = (MaskAlignModel.from_pretrained(tmp_path / name).state_dict() for name in ("whole", "part"))
     assert all(torch.equal(expected[name], found[name]) for name in expected)
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from helpers import assert_results_agree, run_in_two_processes
+from helpers import assert_results_agree, files_that_name, run_in_two_processes
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -156,6 +156,7 @@ def test_a_run_that_was_killed_goes_on_to_the_same_weights(text, tmp_path):
     with pytest.raises(ValueError, match=r"`model.receptive_field_penalty` is 0.2, but the run .* began with 0.1"):
         train_language.main([*given, "--resume", "model.receptive_field_penalty=0.2"])
     assert_results_agree(train_language.main([*given, "--resume"]), results)
+    assert files_that_name(tmp_path, run) == set()
     again = load_file(run / "model.safetensors")
     assert whole.keys() == again.keys()
     assert all(torch.equal(whole[name], again[name]) for name in whole)

@@ -6,7 +6,7 @@ import shutil
 import pytest
 import reference_encoder as slow
 import torch
-from helpers import assert_close, assert_functions_agree, assert_results_agree, write_linked_pairs
+from helpers import assert_close, assert_functions_agree, assert_results_agree, files_that_name, write_linked_pairs
 from peft import get_peft_model
 from seq2seq_helpers import SOURCES, TARGETS, bpe_tokenizer, text_model
 from transformers import AutoModel, AutoModelForSeq2SeqLM, BertConfig, BertModel, GPT2Config, TrainerCallback
@@ -200,6 +200,7 @@ def test_a_run_that_is_gone_on_with_ends_with_the_same_weights(corpus, tmp_path)
         tune_encoder(made(corpus, tmp_path / "parts", tuning=own), callbacks=[Stopping()])
     assert not (tmp_path / "parts" / "results.json").exists()
     assert_results_agree(tune_encoder(made(corpus, tmp_path / "parts", tuning=own), resume=True), whole)
+    assert files_that_name(tmp_path, tmp_path / "whole") == set()
     one, other = (AutoModel.from_pretrained(tmp_path / name).state_dict() for name in ("whole", "parts"))
     assert all(torch.equal(one[name], other[name]) for name in one)
 
