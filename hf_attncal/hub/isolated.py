@@ -7,27 +7,26 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 PROGRAM = Path(__file__).with_name("isolated_translation.py")
 
 
-def translate_in_fresh_process(
-    folder: str | Path, sentences: Sequence[str], *, num_beams: int = 4, max_new_tokens: int = 128
-) -> list[str]:
+def translate_in_fresh_process(folder: str | Path, sentences: Sequence[str], **options: Any) -> list[str]:
     """Translate with a saved folder in a new Python process in which `import hf_attncal` fails.
 
     What others have is what is tested: transformers, the folder, `trust_remote_code=True`. The code that transformers
     copies from the folder goes to a temporary cache.
 
+    Args:
+        folder: of the model.
+        sentences: source text; all are one batch.
+        options: of `generate` (`num_beams=4`), which is as the saved generation config says without them.
+
     Raises:
         RuntimeError: the folder does not load or does not generate there; the message ends with that process's error.
     """
-    request = {
-        "folder": str(Path(folder).resolve()),
-        "sentences": list(sentences),
-        "num_beams": num_beams,
-        "max_new_tokens": max_new_tokens,
-    }
+    request = {"folder": str(Path(folder).resolve()), "sentences": list(sentences), "options": options}
     with tempfile.TemporaryDirectory() as cache:
         process = subprocess.run(
             [sys.executable, "-I", str(PROGRAM)],

@@ -15,7 +15,7 @@ def main() -> None:
     tokenizer = AutoTokenizer.from_pretrained(request["folder"], trust_remote_code=True)
     model = AutoModelForSeq2SeqLM.from_pretrained(request["folder"], trust_remote_code=True).eval()
     batch = tokenizer(request["sentences"], return_tensors="pt", padding=True)
-    tokens = model.generate(**batch, num_beams=request["num_beams"], max_new_tokens=request["max_new_tokens"])
+    tokens = model.generate(**batch, **request["options"])
     json.dump(tokenizer.batch_decode(tokens, skip_special_tokens=True), sys.stdout)
 
 

@@ -16,6 +16,8 @@ from hf_attncal.data.pharaoh import Link
 
 from .copies import Copy, copy_shares, words_of_sources, words_of_text
 
+# What a generation config may not say without sampling.
+_OF_SAMPLING = ("temperature", "top_k", "top_p", "min_p", "top_h", "typical_p", "epsilon_cutoff", "eta_cutoff")
 _READ_AT_ONCE = 512  # tokens: their logits take 120 MB with a vocabulary of 60,000
 
 
@@ -118,6 +120,21 @@ class Search:
             options |= {"min_length": shortest + 1, "min_new_tokens": None}
         if self.no_repeat_ngram_size is not None:
             options["no_repeat_ngram_size"] = self.no_repeat_ngram_size
+        return options
+
+    def saved(self, limit: int) -> dict[str, Any]:
+        """Return what a `generation_config` has to say for `generate()` to search so where its caller says nothing.
+
+        The length is a `max_length`, because a caller's `max_new_tokens` or `max_length` wins over that, and a
+        caller's `max_length` would lose against a saved `max_new_tokens`. It cannot follow the sources: without
+        `max_new_tokens` a text may have all positions of the model.
+
+        Args:
+            limit: most tokens in a sequence.
+        """
+        options = self.options(limit, limit) | dict.fromkeys(_OF_SAMPLING)
+        options["max_length"] = 1 + options["max_new_tokens"]  # the decoder's start token counts
+        options["max_new_tokens"] = None
         return options
 
 

@@ -35,7 +35,7 @@ def summarize_lines(
     Args:
         num_beams, length_penalty, no_repeat_ngram_size, min_new_tokens, max_new_tokens: of `generation.Search`; what
             is None is as the model's `generation_config` says. If that does not say how long a summary may be either,
-            it is twice the longest text of the batch plus 10 tokens.
+            or allows all positions of the model, it is twice the longest text of the batch plus 10 tokens.
         too_long: what happens to a text of more tokens than `generation.source_limit` allows: "truncate" has its
             beginning summarised, and `cut_from` of its summary says so; or "error".
         prefix: put in front of each text; None for `prefix_of`.
@@ -91,6 +91,8 @@ def _search(
     # The decoder's start counts in `min_length` and `max_length`.
     own_shortest = own.min_new_tokens or (own.min_length - 1 if own.min_length else None)
     own_longest = own.max_new_tokens or (own.max_length - 1 if own.max_length else None)
+    if own_longest is not None and own_longest >= limit:
+        own_longest = None  # all positions: it says no length
     shortest, longest = _first(min_new_tokens, own_shortest), _first(max_new_tokens, own_longest)
     most = min(_first(longest, limit), limit)
     if shortest is not None and shortest > most >= 1:

@@ -34,7 +34,9 @@ from .seq2seq import (
     guided_attention,
     last_scores,
     make_trainer,
+    readable,
     scored,
+    search_as_scored,
     tokenize_splits,
 )
 from .settings import SPLITS, Settings, check, hints_of, merge, naming
@@ -168,7 +170,10 @@ def train_adapter(
         golds = annotated(config.data, config.data.lowercase)
         tokenizer = AutoTokenizer.from_pretrained(config.model.checkpoint, revision=config.model.revision)
         with args.main_process_first(local=False):
-            checkpoint = base_checkpoint(config.model, tokenizer, output, write=args.process_index == 0)
+            checkpoint = base_checkpoint(config, tokenizer, output, write=args.process_index == 0)
+        revision = config.model.revision if checkpoint == config.model.checkpoint else None
+        of_base = AutoConfig.from_pretrained(checkpoint, revision=revision)
+        splits = readable(splits, text, tokenizer, of_base, config.data)
         tokenized, reports = tokenize_splits(splits, tokenizer, config.data, links=links)
         counted, counting = {}, 0.0
         if config.adapter.get("guided") and links is None:
@@ -176,6 +181,7 @@ def train_adapter(
 
         def build_trainer(config: AdapterConfig, args: AttnCalTrainingArguments) -> AttnCalTrainer:
             model = build(config, checkpoint)
+            search_as_scored(model, tokenizer, config.evaluation)  # for all that is saved as a whole model
             trainer = make_trainer(model, tokenizer, splits, tokenized, config, args)
             if config.adapter.get("null_mass") is not None:
                 text = tokenized["train"]
@@ -262,14 +268,14 @@ def _write_cards(
 
 
 def base_checkpoint(
-    settings: BaseModelConfig, tokenizer: PreTrainedTokenizerBase, output: Path, write: bool = True
+    config: AdapterConfig, tokenizer: PreTrainedTokenizerBase, output: Path, write: bool = True
 ) -> str:
     """The checkpoint, or, of a model of ours without a switch, a stock copy with its tokenizer in `output`/base.
 
     A folder is given by its whole path: the adapter names it, and is to be loaded from anywhere.
 
     Args:
-        settings: name the checkpoint.
+        config: of the run: its `model` names the checkpoint; its `evaluation` says how the copy generates.
         tokenizer: of the checkpoint.
         output: the output folder.
         write: make the copy; without it, another process has.
@@ -277,25 +283,28 @@ def base_checkpoint(
     Raises:
         ValueError: a model of ours with a switch.
     """
-    config = AutoConfig.from_pretrained(settings.checkpoint, revision=settings.revision)
-    kind = config.model_type.removeprefix("attncal_")
-    if kind == config.model_type:
+    settings = config.model
+    saved = AutoConfig.from_pretrained(settings.checkpoint, revision=settings.revision)
+    kind = saved.model_type.removeprefix("attncal_")
+    if kind == saved.model_type:
         folder = Path(settings.checkpoint)
         return str(folder.resolve()) if folder.is_dir() else settings.checkpoint
     switches = ("calibration", "leaky", "gumbel", "copy", "uam")
-    on = [f"`{name}={getattr(config, name)!r}`" for name in switches if getattr(config, name)]
+    on = [f"`{name}={getattr(saved, name)!r}`" for name in switches if getattr(saved, name)]
     if on:
         raise ValueError(
-            f"`model.checkpoint` must be a stock model, or one of ours with every switch off; {settings.checkpoint} "
-            f"has {', '.join(on)}."
+            f"{settings.checkpoint} cannot get an adapter: it was trained with {', '.join(on)}, and an adapter brings "
+            "a cross-attention of its own. Adapt a stock model, or one that was trained without (`attncal train` with "
+            "neither --calibration nor another switch). To train this one further: `attncal train --init-from`."
         )
     if write:
         stock = BACKBONES[kind].stock
         ours = AutoModelForSeq2SeqLM.from_pretrained(settings.checkpoint, revision=settings.revision)
         known = hints_of(stock.config_class).keys() - {"architectures", "model_type", "auto_map"}
-        copied = stock.config_class(**{name: value for name, value in config.to_dict().items() if name in known})
+        copied = stock.config_class(**{name: value for name, value in saved.to_dict().items() if name in known})
         model = stock.model_class.from_pretrained(None, config=copied, state_dict=ours.state_dict())
         model.generation_config = ours.generation_config
+        search_as_scored(model, tokenizer, config.evaluation)
         save = save_parts(model, tokenizer)
         fill(output, lambda folder: save(folder / "base"))
     return str((output / "base").resolve())

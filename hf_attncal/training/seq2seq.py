@@ -1,5 +1,6 @@
 """What jobs share whose models read a text and write another: settings, the run, and scores of what is generated."""
 
+import warnings
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -13,11 +14,13 @@ from torch.utils.data import DataLoader
 from transformers import (
     AutoConfig,
     DataCollatorForSeq2Seq,
+    PreTrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
     Trainer,
     TrainerCallback,
 )
+from transformers.tokenization_utils_base import LARGE_INTEGER
 
 from hf_attncal.adapters.layers import active_settings
 from hf_attncal.alignment import Seq2SeqAttention, WordAligner
@@ -30,7 +33,7 @@ from hf_attncal.data.corpora import TokenizationReport
 from hf_attncal.data.pharaoh import Link
 from hf_attncal.data.tokenizer import null_token_id
 from hf_attncal.families import TRANSLATORS
-from hf_attncal.inference.generation import Search, generate_lines, longer_than, source_limit
+from hf_attncal.inference.generation import Search, generate_lines, longer_than, position_limit, source_limit
 from hf_attncal.metrics import records
 from hf_attncal.models.configuration_attncal import guided_place
 from hf_attncal.models.cross_attention import calibration_of
@@ -43,7 +46,7 @@ from .guide import annotated, given_links, with_counted_links
 from .planning import plan, settled
 from .presets import anneal, harden, sections_of
 from .progress import bars_are_shown
-from .run import build_model, build_tokenizer, finish, hold_out, read_text, save_parts, start, train
+from .run import build_model, build_tokenizer, finish, held_out_rows, hold_out, read_text, save_parts, start, train
 from .settings import LINKS, SPLITS, DataConfig, Positive, Settings, VocabularyConfig, check, merge
 
 # The Trainer's defaults are for fine-tuning with metrics on logits; the loss is all that is read here.
@@ -69,6 +72,11 @@ class EvaluationConfig:
     max_new_tokens: Positive | None = None
     dev_lines: Positive | None = None
     dev_beams: Positive = 1
+
+    @property
+    def search(self) -> Search:
+        """How texts are searched at the end, and by whoever uses the model without saying otherwise."""
+        return Search(self.num_beams, self.length_penalty, self.max_new_tokens)
 
     def score(self, hypotheses: Sequence[str], references: Sequence[str]) -> dict[str, float | str]:
         """Keys of `cards.MEASURES`, and `signature`."""
@@ -110,7 +118,7 @@ class Seq2SeqConfig(Settings):
     def __post_init__(self):
         super().__post_init__()
         check({"backbone": self.model["backbone"]}, self.own_keys, "model")
-        config = self.check_model(TRANSLATORS[self.model["backbone"]].config_class, **self.own_keys)
+        config = self.model_config()
         self.guided = getattr(config, "guided", False)
         check_guide(self.data, self.guided, "model")
         longest = self.data.max_source_length
@@ -119,6 +127,10 @@ class Seq2SeqConfig(Settings):
                 "`data.max_source_length` must be at most the number of positions of the model "
                 f"({config.max_position_embeddings}), got {longest}."
             )
+
+    def model_config(self) -> PreTrainedConfig:
+        """The checked configuration of the section `model`, without what belongs to the tokenizer."""
+        return self.check_model(TRANSLATORS[self.model["backbone"]].config_class, **self.own_keys)
 
 
 def check_guide(data: DataConfig, guided: bool, section: str) -> None:
@@ -156,6 +168,7 @@ def train_seq2seq(
         tokenizer = build_tokenizer(config, run, splits["train"])
         if config.data.max_source_length is not None:
             tokenizer.model_max_length = config.data.max_source_length  # saved with it: whoever uses the model cuts so
+        splits = readable(splits, text, tokenizer, config.model_config(), config.data)
         tokenized, reports = tokenize_splits(splits, tokenizer, config.data, copies_of(config, tokenizer), links)
         counted, counting = {}, 0.0
         if config.guided and links is None:
@@ -170,12 +183,6 @@ def train_seq2seq(
         config, trainer = settled(config, run, build, last_scores(splits, config))
         model, results = train(trainer, config, reports, run)
         results |= counted
-        settings = config.evaluation
-        # Whoever uses the model searches as the scores did.
-        search = {"num_beams": settings.num_beams, "length_penalty": settings.length_penalty}
-        if settings.max_new_tokens is not None:
-            search |= {"max_new_tokens": settings.max_new_tokens, "max_length": None}
-        model.generation_config.update(**search)
         measured = [name for name in splits if name != "train"]
         for name in measured:
             file = Path(run.args.output_dir) / f"{name}.hypotheses.txt"
@@ -228,7 +235,17 @@ def build_seq2seq_model(config: Seq2SeqConfig, tokenizer: PreTrainedTokenizerBas
         had_one = getattr(AutoConfig.from_pretrained(section["init_from"]), "uam", False)
         if not had_one:
             model.uam.start_from(model.get_output_embeddings())
+    search_as_scored(model, tokenizer, config.evaluation)
     return model
+
+
+def search_as_scored(model, tokenizer: PreTrainedTokenizerBase, settings: EvaluationConfig) -> None:
+    """Put into the generation config, which is saved with the model, how the texts that are scored are searched."""
+    limit = position_limit(model, tokenizer)
+    search = settings.search.saved(limit)
+    if settings.max_new_tokens is None and limit >= LARGE_INTEGER:  # neither model nor tokenizer has a limit
+        del search["max_length"], search["max_new_tokens"]
+    model.generation_config.update(**search)
 
 
 def copies_of(config: Seq2SeqConfig, tokenizer: PreTrainedTokenizerBase) -> CopyTokenizer | None:
@@ -240,6 +257,56 @@ def copies_of(config: Seq2SeqConfig, tokenizer: PreTrainedTokenizerBase) -> Copy
     slots = section.get("max_copied_tokens", getattr(start, "max_copied_tokens", 0))
     size = max(len(tokenizer), getattr(start, "vocab_size", 0))
     return CopyTokenizer.of(tokenizer, SimpleNamespace(vocab_size=size, max_copied_tokens=slots))
+
+
+def readable(
+    splits: dict[str, Dataset],
+    text: dict[str, Dataset],
+    tokenizer: PreTrainedTokenizerBase,
+    model_config: PreTrainedConfig,
+    data: DataConfig,
+) -> dict[str, Dataset]:
+    """Look for sources of dev and test that the model has no positions for, before anything is trained.
+
+    Where sources are truncated there are none. Held-out training text loses these pairs, as training does.
+
+    Args:
+        splits: the text, after some of train was held out.
+        text: the same before that.
+        tokenizer: of the model.
+        model_config: says how many positions the model has.
+        data: of the run, which knows the files and their lines.
+
+    Returns:
+        The splits.
+
+    Warns:
+        UserWarning: with the lines of the pairs that held-out text has lost.
+
+    Raises:
+        ValueError: such a source in dev or test text that was given, with its line and file.
+    """
+    limit = source_limit(SimpleNamespace(config=model_config), tokenizer)
+    names = [name for name in splits if name != "train"]
+    for name in names if data.max_source_length is None else ():
+        long = longer_than(limit, tokenizer, splits[name]["source"])
+        if long and getattr(data, name) is not None:
+            row, tokens = next(iter(long.items()))
+            raise ValueError(
+                f"{data.line(name, row)} (`data.{name}`) has {tokens} tokens, the model takes at most {limit}. Split "
+                "the line, or leave the pair out of both files."
+            )
+        if long:
+            rows = sorted(held_out_rows(text, data.held_out))
+            lines = [data.line("train", rows[row]) for row in list(long)[:5]]
+            warnings.warn(
+                f"Left out of the held-out text: {len(long)} of {len(splits[name])} pairs with a source of more than "
+                f"{limit} tokens, which the model cannot read ({', '.join(lines)}{', ...' if len(long) > 5 else ''}).",
+                stacklevel=2,
+            )
+            kept = [row for row in range(len(splits[name])) if row not in long]
+            splits = splits | {name: splits[name].select(kept)}
+    return splits
 
 
 def tokenize_splits(
@@ -315,12 +382,14 @@ def evaluate(
         length: tokens that every text has; None: as many as the model wants.
     """
     state, settings = PartialState(), config.evaluation
-    beams = settings.num_beams if num_beams is None else num_beams
+    search = settings.search if num_beams is None else replace(settings.search, num_beams=num_beams)
+    if length is not None:
+        search = replace(search, max_new_tokens=length, min_new_tokens=length)
     share = generate_lines(
         model,
         tokenizer,
         pairs["source"][state.process_index :: state.num_processes],
-        Search(beams, settings.length_penalty, length or settings.max_new_tokens, length),
+        search,
         batch_size=settings.batch_size,
         too_long="error" if config.data.max_source_length is None else "truncate",
         progress="generating" if progress else None,

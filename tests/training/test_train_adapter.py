@@ -8,12 +8,15 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
+from helpers import files_that_name
 from peft import AutoPeftModelForSeq2SeqLM, PeftModel
 from test_train_translation import ROOT, corpus, german  # noqa: F401
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, MarianConfig, MarianMTModel
 
 from hf_attncal import AttnCalMarianConfig, AttnCalMarianMTModel
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
+from hf_attncal.hub import inspect_folder
+from hf_attncal.inference.revision import revision_of
 from hf_attncal.inference.translation import translate
 from hf_attncal.metrics.bleu import bleu
 from hf_attncal.training import seq2seq
@@ -103,7 +106,13 @@ def test_text_to_scored_adapter(base, corpus, tmp_path):  # noqa: F811
     assert stored["adapter_bytes"] == (run / "adapter_model.safetensors").stat().st_size
     assert len(stored["attention"]["reliability_level"]) == 2
     assert sum("mask_loss" in entry for entry in stored["log_history"]) == 4
-    assert str(tmp_path) not in (run / "results.json").read_text(encoding="utf-8")
+    assert files_that_name(tmp_path, run) == {"adapter_config.json"}  # PEFT loads the base from there
+    card = (run / "README.md").read_text(encoding="utf-8")
+    assert f"- Base model: `base` (`{revision_of(str(base))}`)" in card
+    assert "`generate()` searches as the base model says" in card
+    assert "`generate(num_beams=2, length_penalty=1.0)`" in card
+    assert inspect_folder(run).problems == inspect_folder(run / "checkpoint-4").problems
+    assert "not ready: `base_model_name_or_path`" in str(inspect_folder(run))
 
     lines = (corpus / "test.en").read_text(encoding="utf-8").splitlines()
     tokenizer = AutoTokenizer.from_pretrained(run)
@@ -126,9 +135,11 @@ def test_a_model_of_ours_without_switches_is_a_base(base):
     copy = base.parent / "run" / "base"
     assert AutoModelForSeq2SeqLM.from_pretrained(copy).config.model_type == "marian"
     assert same_weights(copy, ours)
+    search = AutoModelForSeq2SeqLM.from_pretrained(copy).generation_config
+    assert (search.num_beams, search.max_length) == (2, 32)
     written = json.loads((base.parent / "run" / "adapter_config.json").read_text())
     assert written["base_model_name_or_path"] == str(copy)
-    with pytest.raises(ValueError, match=r"every switch off; .* has `calibration='gated'`"):
+    with pytest.raises(ValueError, match=r"gated cannot get an adapter: .* `calibration='gated'`.*without"):
         train_adapter.main([*settings(base.parent / "gated"), "training.output_dir=" + str(base.parent / "other")])
 
 
@@ -146,6 +157,8 @@ def test_what_it_is_compared_with(base, method):
     else:
         assert results["trained_parameters"] > 0.8 * results["parameters"]
         assert not same_weights(run, base)
+        search = AutoModelForSeq2SeqLM.from_pretrained(run).generation_config
+        assert (search.num_beams, search.max_length) == (2, 32)
 
 
 def test_with_a_lora(base):
@@ -153,18 +166,25 @@ def test_with_a_lora(base):
     arguments = settings(
         base, calibration="fixed", leaky=True, null_mass=0.1, lora={"r": 2, "target_modules": ["q_proj"]}
     )
-    results = train_adapter.main([*arguments, "training.save_total_limit=1"])
+    results = train_adapter.main([*arguments, "training.save_total_limit=1", "evaluation.max_new_tokens=24"])
     run = base.parent / "run"
     tokenizer = AutoTokenizer.from_pretrained(run / "full")
     full = AutoModelForSeq2SeqLM.from_pretrained(run / "full")
     lines = (base.parent / "data" / "test.en").read_text(encoding="utf-8").splitlines()
     for model, what in ((full, "trained"), (AutoModelForSeq2SeqLM.from_pretrained(base), "base")):
-        score = bleu(translate(model, tokenizer, lines, num_beams=2), list(map(german, lines)), "none").score
+        score = bleu(
+            translate(model, tokenizer, lines, num_beams=2, max_new_tokens=24), list(map(german, lines)), "none"
+        ).score
         assert score == pytest.approx(results["test"][what]["bleu"])
+    plain = full.generate(**tokenizer(lines, return_tensors="pt", padding=True))
+    texts = [text.strip() for text in tokenizer.batch_decode(plain, skip_special_tokens=True)]
+    assert texts == (run / "test.trained.hypotheses.txt").read_text(encoding="utf-8").split("\n")[:-1]
+    assert plain.shape[1] > 21
     assert full.config.calibration == "fixed"
     assert results["config"]["adapter"]["lora"]["r"] == 2
     files = [run / name / "adapter_model.safetensors" for name in ("calibration", "lora")]
     assert results["adapter_bytes"] == sum(file.stat().st_size for file in files)
+    assert files_that_name(run.parent, run) == {f"{name}/adapter_config.json" for name in ("calibration", "lora")}
     assert train_adapter.main([*arguments, "--resume", "--allow-changes", "training.max_steps=5"])["steps"] == 5
 
 

@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
-from helpers import TINY, tiny_model
+from helpers import TINY, files_that_name, tiny_model
 from safetensors.torch import save_file
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from hf_attncal.data.tokenizer import NULL, train_bpe_tokenizer
+from hf_attncal.hub import translate_in_fresh_process
 from hf_attncal.inference.translation import translate
 from hf_attncal.metrics.bleu import bleu
 from hf_attncal.metrics.records import sha256
@@ -20,6 +21,7 @@ from hf_attncal.training.averaging import average_checkpoints, last_checkpoints
 from hf_attncal.training.seq2seq import build_seq2seq_model
 from hf_attncal.training.translation import TranslationConfig
 
+NO_SCORES = ["data.dev=null", "data.test=null", "data.held_out_pairs=0", "training.eval_strategy=no"]
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "training"))
 import train_translation  # noqa: E402
@@ -92,6 +94,47 @@ def settings(folder: Path, **model) -> Path:
     "model",
     [
         {"calibration": "annealed"},
+        {"calibration": "gated", "uam": True},
+        {"backbone": "luong", "calibration": "annealed"},
+        {"guided": True},
+    ],
+    ids=["marian", "uam", "luong", "guided"],
+)
+def test_plain_generation_is_what_was_scored(model, corpus, tmp_path):
+    """Of the saved folder and of a checkpoint, with and without the package; what a caller says wins."""
+    arguments = ["--config", str(settings(tmp_path, **model)), "--data", str(corpus), "evaluation.max_new_tokens=23"]
+    train_translation.main([*arguments, "evaluation.length_penalty=0.2", "evaluation.batch_size=99"])
+    run = tmp_path / "run"
+    scored = (run / "test.hypotheses.txt").read_text(encoding="utf-8").split("\n")[:-1]
+    lines = (corpus / "test.en").read_text(encoding="utf-8").splitlines()
+    assert [text.strip() for text in translate_in_fresh_process(run, lines)] == scored
+    tokenizer, saved = AutoTokenizer.from_pretrained(run), AutoModelForSeq2SeqLM.from_pretrained(run)
+    batch = tokenizer(lines, return_tensors="pt", padding=True)
+    plain = saved.generate(**batch)
+    assert [text.strip() for text in tokenizer.batch_decode(plain, skip_special_tokens=True)] == scored
+    assert plain.shape[1] == 24  # not transformers' own 21: these models never end a sentence
+    for options, length in (({"max_new_tokens": 3}, 4), ({"max_length": 6}, 6), ({"max_new_tokens": 27}, 28)):
+        assert saved.generate(**batch, **options).shape[1] == length
+    greedy = saved.generate(**batch, num_beams=1, length_penalty=None)
+    explicit = saved.generate(**batch, num_beams=1, length_penalty=None, do_sample=False, max_length=24)
+    assert torch.equal(greedy, explicit)
+    last = AutoModelForSeq2SeqLM.from_pretrained(run / "checkpoint-4").generation_config
+    assert last.to_diff_dict() == saved.generation_config.to_diff_dict()
+
+
+@pytest.mark.parametrize("beams", [1, 3])
+def test_without_a_length_of_its_own_all_positions_may_be_written(beams, corpus, tmp_path):
+    arguments = ["--config", str(settings(tmp_path)), "--data", str(corpus), "data.test=null"]
+    train_translation.main([*arguments, f"evaluation.num_beams={beams}", "evaluation.length_penalty=0.5"])
+    tokenizer, saved = (kind.from_pretrained(tmp_path / "run") for kind in (AutoTokenizer, AutoModelForSeq2SeqLM))
+    assert (saved.generation_config.num_beams, saved.generation_config.max_length) == (beams, 32)
+    assert saved.generate(**tokenizer("a dog .", return_tensors="pt")).shape[1] == 32
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        {"calibration": "annealed"},
         {"backbone": "bart", "leaky": True},
         {"calibration": "gated", "uam": True},
         {"backbone": "luong", "calibration": "annealed"},
@@ -134,6 +177,69 @@ def test_text_to_scored_model(model, corpus, tmp_path):
     with pytest.raises(ValueError, match="holds another run"):
         train_translation.main(arguments)
     assert train_translation.main([*arguments, "--resume", "--allow-changes", "training.max_steps=6"])["steps"] == 6
+
+
+LONG = " ".join(["dog"] * 40)  # the tiny models have 32 positions
+
+
+def write_long(corpus: Path, name: str, row: int) -> None:
+    """Make a line of a split too long for the model."""
+    for language, text in (("en", LONG), ("de", german(LONG))):
+        file = corpus / f"{name}.{language}"
+        lines = file.read_text(encoding="utf-8").splitlines()
+        lines[row] = text
+        file.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", ["dev", "test"])
+def test_a_source_that_is_too_long_is_found_before_the_training_by_its_line(name, corpus, tmp_path):
+    write_long(corpus, name, 3)
+    arguments = ["--config", str(settings(tmp_path)), "--data", str(corpus)]
+    message = (
+        rf"^line 4 of .*{name}\.en \(`data.{name}`\) has \d+ tokens, the model takes at most 32\. Split the line, or"
+    )
+    with pytest.raises(ValueError, match=message):
+        train_translation.main(arguments)
+    assert not [path for path in (tmp_path / "run").iterdir() if path.name.startswith(("checkpoint", "run.json"))]
+
+
+def test_held_out_text_loses_what_training_loses_and_names_its_lines(corpus, tmp_path):
+    """Of five held-out rows the second is line 7 of the second file."""
+    write_long(corpus, "train", 16)
+    for language in ("en", "de"):
+        lines = (corpus / f"train.{language}").read_text(encoding="utf-8").splitlines(keepends=True)
+        (corpus / f"first.{language}").write_text("".join(lines[:10]), encoding="utf-8")
+        (corpus / f"second.{language}").write_text("".join(lines[10:]), encoding="utf-8")
+    files = [f"data.train.{side}=[first.{end},second.{end}]" for side, end in (("source", "en"), ("target", "de"))]
+    arguments = ["--config", str(settings(tmp_path)), "--data", str(corpus), "data.dev=null", "data.test=null"]
+    told = r"Left out of the held-out text: 1 of 5 pairs .* more than 32 tokens.*\(line 7 of .*second\.en\)"
+    with pytest.warns(UserWarning, match=told):
+        train_translation.main([*arguments, *files, "data.held_out_pairs=5"])
+    assert len((tmp_path / "run" / "dev.hypotheses.txt").read_text(encoding="utf-8").splitlines()) == 4
+
+
+def test_results_name_no_place_of_this_machine(corpus, tmp_path):
+    """Files and models may be given by their whole paths, as the shell completes them."""
+    first = train_translation.main(["--config", str(settings(tmp_path)), "--data", str(corpus), *NO_SCORES])
+    (corpus / "more").mkdir()
+    (corpus / "train.en").rename(corpus / "more" / "train.en")
+    again = [f"data.train.source={corpus / 'more' / 'train.en'}", f"data.train.target={corpus / 'train.de'}"]
+    again += [f"model.init_from={tmp_path / 'run'}", f"training.output_dir={tmp_path / 'again'}", "model.dropout=0.2"]
+    path = tmp_path / "next.yaml"
+    path.write_text(yaml.safe_dump({"training": {"max_steps": 1, "warmup_steps": 0}}), encoding="utf-8")
+    results = train_translation.main(["--config", str(path), *again, *NO_SCORES])
+    assert results["config"]["data"]["train"] == {"source": "more/train.en", "target": "train.de"}
+    assert results["config"]["model"]["init_from"] == "run"
+    assert results["data_sha256"] == {
+        "more/train.en": first["data_sha256"]["train.en"],
+        "train.de": first["data_sha256"]["train.de"],
+    }
+    for run in ("run", "again"):
+        assert files_that_name(tmp_path, tmp_path / run) == set()
+    with pytest.raises(ValueError, match=r'`data.train.target` is \["sha256'):
+        train_translation.main(
+            ["--config", str(path), *again, *NO_SCORES, "--resume", f"data.train.target={corpus / 'dev.de'}"]
+        )
 
 
 def test_a_finished_model_gets_the_token_that_extends_targets(corpus, tmp_path):
