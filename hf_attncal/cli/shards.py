@@ -225,7 +225,7 @@ def _fixed(job: dict[str, Any]) -> dict[str, Any]:
 
 def _input(path: str, shard: Shard, window: int, known: dict[str, Any] | None) -> dict[str, Any]:
     """A file: its lines, the SHA-256 of its text, where parts start; read through unless it is known and unchanged."""
-    from hf_attncal.data.compressed import ERRORS
+    from hf_attncal.data.compressed import DamagedFile
 
     try:
         now = os.stat(path)
@@ -241,7 +241,7 @@ def _input(path: str, shard: Shard, window: int, known: dict[str, Any] | None) -
                 newlines += piece.count(b"\n")
                 before.append(newlines)
                 last = piece
-    except (OSError, *ERRORS) as error:
+    except (OSError, DamagedFile) as error:
         raise CommandError(f"{path} cannot be read: {error}. It is damaged, or not what its name says.") from error
     lines = newlines + (last[-1:] not in (b"", b"\n") and (newlines, last) != (0, codecs.BOM_UTF8))
     starts = None

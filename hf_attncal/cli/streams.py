@@ -52,7 +52,7 @@ def read_windows(
         cut: is told the number of a longer line, of which the beginning is taken; without it, that is an error.
         before: number of lines that come before `source` begins.
     """
-    from hf_attncal.data.compressed import ERRORS, looks_like
+    from hf_attncal.data.compressed import DamagedFile, looks_like
 
     lines: list[str] = []
     number = before
@@ -81,7 +81,7 @@ def read_windows(
         error = f"line {number} of {name} is not UTF-8 (byte {found.start + 1})."
         if number == 1 and (suffix := looks_like(raw)):
             error += f" It looks like a {suffix} file: give it a name that ends so."
-    except (OSError, *ERRORS) as found:
+    except (OSError, DamagedFile) as found:
         error = f"{name} cannot be read after line {number}: {found}. It is damaged or incomplete"
         error += ", or not compressed as its name says." if number == before else "."
     if lines or error is not None:

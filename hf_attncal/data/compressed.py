@@ -17,16 +17,14 @@ from hf_attncal.extras import need
 MARKS = {".gz": b"\x1f\x8b", ".xz": b"\xfd7zXZ\x00", ".zst": b"\x28\xb5\x2f\xfd"}
 
 
-class DamagedFrame(Exception):
-    """What a .zst file has in it is no frame."""
+class DamagedFile(Exception):
+    """A compressed file is cut, damaged or empty, has something else behind it, or is of another kind."""
 
 
-# What reading one may raise where it is damaged.
-ERRORS = (gzip.BadGzipFile, EOFError, lzma.LZMAError, zlib.error, DamagedFrame)
 TOLD = "plain, .gz, .xz or .zst"
 
 _PIECE = 1 << 17
-_ZST_PIECE = 1 << 12  # bytes that are decompressed at once, to a hundred MB at worst
+_PACKED_PIECE = 1 << 12  # bytes that are decompressed at once, to a hundred MB at worst
 
 
 def suffix_of(path: str | Path) -> str | None:
@@ -48,15 +46,21 @@ def check_suffix(path: str | Path) -> None:
 def open_to_read(path: str | Path) -> BinaryIO:
     """The bytes of a file, decompressed; concatenated files read like one.
 
-    What is no file of its suffix, or cut, is one of `ERRORS` when it is read.
-
     Raises:
         OSError: it cannot be opened.
         ModuleNotFoundError: see `check_suffix`.
+        DamagedFile: by what is returned, when it is read.
     """
     check_suffix(path)
-    opener = {".gz": gzip.open, ".xz": lzma.open, ".zst": _open_frames}.get(suffix_of(path), open)
-    return opener(path, "rb")
+    return decompressing(open(path, "rb"), suffix_of(path))
+
+
+def decompressing(file: BinaryIO, suffix: str | None) -> BinaryIO:
+    """A stream of what `file`, which it closes, has compressed; `file` itself where `suffix` is None.
+
+    To read it raises DamagedFile where the file is not whole.
+    """
+    return file if suffix is None else io.BufferedReader(_Unpacked(file, suffix), _PIECE)
 
 
 def compressing(file: BinaryIO, suffix: str | None) -> BinaryIO:
@@ -84,10 +88,6 @@ def _frames(file: BinaryIO) -> BinaryIO:
     import zstandard
 
     return zstandard.ZstdCompressor(write_checksum=True).stream_writer(file, closefd=False)
-
-
-def _open_frames(path: str | Path, mode: str) -> BinaryIO:
-    return io.BufferedReader(_ZstdReader(open(path, mode)), _PIECE)
 
 
 class _Packed(io.BufferedIOBase):
@@ -123,37 +123,76 @@ class _Packed(io.BufferedIOBase):
             super().close()
 
 
-class _ZstdReader(io.RawIOBase):
-    """Frames of a .zst file, one after the other. zstandard's own readers take a cut file for a whole one."""
+def _unpacker(suffix: str):
+    """What makes the decompressor of each part of a file, and the error that this raises."""
+    if suffix == ".gz":
+        return partial(zlib.decompressobj, wbits=16 + zlib.MAX_WBITS), zlib.error
+    if suffix == ".xz":
+        return partial(lzma.LZMADecompressor, lzma.FORMAT_XZ), lzma.LZMAError
+    import zstandard
 
-    def __init__(self, file: BinaryIO):
-        import zstandard
+    return zstandard.ZstdDecompressor().decompressobj, zstandard.ZstdError
 
-        self._file, self._decompressor, self._error = file, zstandard.ZstdDecompressor(), zstandard.ZstdError
-        self._frame = None
-        self._packed, self._ready = b"", memoryview(b"")
+
+class _Unpacked(io.RawIOBase):
+    """The parts of a compressed file (members, streams, frames), one after the other, each read to its end.
+
+    The readers of gzip, lzma and zstandard take an empty file for a whole one, lzma's also one with garbage behind its
+    first stream, zstandard's also one that is cut.
+    """
+
+    def __init__(self, file: BinaryIO, suffix: str):
+        self._file, self._suffix = file, suffix
+        self._new, self._error = _unpacker(suffix)
+        self._part = None  # decompressor of the part that is being read
+        self._parts = self._padding = 0  # parts that were begun, zero bytes since the last
+        self._packed = self._ready = b""
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer) -> int:
         while not self._ready:
-            self._packed = self._packed or self._file.read(_ZST_PIECE)
+            self._packed = self._packed or self._file.read(_PACKED_PIECE)
             if not self._packed:
-                if self._frame is not None:
-                    raise EOFError("Compressed file ended in the middle of a frame")
+                self._check_end()
                 return 0
-            self._frame = self._frame or self._decompressor.decompressobj()
+            if self._part is None and not self._begins():
+                continue
             try:
-                self._ready = memoryview(self._frame.decompress(self._packed))
+                self._ready = memoryview(self._part.decompress(self._packed))
             except self._error as error:
-                raise DamagedFrame(str(error)) from error
+                behind = f" behind part {self._parts - 1}" if self._parts > 1 else ""
+                raise DamagedFile(f"no whole {self._suffix} data{behind}: {error}") from error
             self._packed = b""
-            if self._frame.eof:
-                self._packed, self._frame = self._frame.unused_data, None
+            if self._part.eof:
+                self._packed, self._part = self._part.unused_data, None
         size = min(len(buffer), len(self._ready))
         buffer[:size], self._ready = self._ready[:size], self._ready[size:]
         return size
+
+    def _begins(self) -> bool:
+        """Begin a part, unless only padding is left: zero bytes, which .xz (by fours) and .gz may have behind one."""
+        if self._parts and self._suffix != ".zst":
+            packed = self._packed.lstrip(b"\0")
+            self._padding += len(self._packed) - len(packed)
+            self._packed = packed
+            if not packed:
+                return False
+            self._check_padding()
+        self._part, self._parts, self._padding = self._new(), self._parts + 1, 0
+        return True
+
+    def _check_padding(self) -> None:
+        if self._suffix == ".xz" and self._padding % 4:
+            raise DamagedFile(f"{self._padding} zero bytes behind part {self._parts}, a .xz file has them by fours")
+
+    def _check_end(self) -> None:
+        if not self._parts:
+            raise DamagedFile(f"0 bytes, even a {self._suffix} file of no text has more")
+        if self._part is not None:
+            raise DamagedFile("it ends too early")
+        self._check_padding()
 
     def close(self) -> None:
         if not self.closed:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from .compressed import ERRORS, TOLD, looks_like, open_to_read
+from .compressed import TOLD, DamagedFile, looks_like, open_to_read
 
 
 def read_pairs(source: str | Path, target: str | Path) -> tuple[list[str], list[str]]:
@@ -37,7 +37,7 @@ def read_lines(path: str | Path) -> list[str]:
     try:
         with open_to_read(path) as file:
             data = file.read()
-    except ERRORS as error:
+    except DamagedFile as error:
         raise ValueError(
             f"Text file `{path}` cannot be decompressed ({error}). It is damaged or not a {path.suffix} file: "
             "fetch it again, or rename it if it is plain text."

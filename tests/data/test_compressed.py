@@ -8,7 +8,8 @@ import sys
 import pytest
 import zstandard
 
-from hf_attncal.data.compressed import ERRORS, MARKS, compressing, looks_like, open_to_read
+from hf_attncal.cli import main
+from hf_attncal.data.compressed import MARKS, DamagedFile, compressing, looks_like, open_to_read
 from hf_attncal.data.text import read_lines
 from hf_attncal.extras import need
 
@@ -53,7 +54,7 @@ def test_other_programs_read_it_and_joined_files_read_like_one(tmp_path, suffix,
 def test_a_cut_or_damaged_file_is_an_error(tmp_path, suffix, cut):
     path = tmp_path / f"a{suffix}"
     path.write_bytes(PACK[suffix](TEXT)[:cut])
-    with pytest.raises(ERRORS), open_to_read(path) as file:
+    with pytest.raises(DamagedFile), open_to_read(path) as file:
         file.read()
     with pytest.raises(ValueError, match=rf"a\{suffix}. cannot be decompressed .*damaged or not a \{suffix} file"):
         read_lines(path)
@@ -63,7 +64,7 @@ def test_a_cut_or_damaged_file_is_an_error(tmp_path, suffix, cut):
     with open_to_read(path) as file:
         try:
             assert file.read() != TEXT  # zstandard.compress writes no checksum
-        except ERRORS:
+        except DamagedFile:
             return
     assert suffix == ".zst"
 
@@ -74,8 +75,72 @@ def test_a_damaged_file_of_ours_is_always_an_error(tmp_path):
     damaged = bytearray(write(path, [TEXT]))
     damaged[len(damaged) // 2] ^= 0x01
     path.write_bytes(damaged)
-    with pytest.raises(ERRORS), open_to_read(path) as file:
+    with pytest.raises(DamagedFile), open_to_read(path) as file:
         file.read()
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+@pytest.mark.parametrize("where", ["between", "behind"])
+@pytest.mark.parametrize("zeros", [1, 4, 6, 512, 5000])
+def test_zero_bytes_are_padding_where_the_format_has_it(tmp_path, suffix, where, zeros):
+    """A .xz file may have them by fours, a .gz file as a tape leaves them, a .zst file none."""
+    path, first, second = tmp_path / f"a{suffix}", PACK[suffix](b"first\n"), PACK[suffix](b"second\n")
+    padding = b"\0" * zeros
+    path.write_bytes(first + padding + second if where == "between" else first + second + padding)
+    if suffix == ".gz" or (suffix == ".xz" and zeros % 4 == 0):
+        assert read_lines(path) == ["first", "second"]
+    else:
+        with pytest.raises(ValueError, match=rf"a\{suffix}. cannot be decompressed \(.*behind part"):
+            read_lines(path)
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda one, two: b"",
+        lambda one, two: b"\0" * 8,
+        lambda one, two: b"\0" * 8 + one,
+        lambda one, two: one[:-1],
+        lambda one, two: one + b"garbage",
+        lambda one, two: one + b"\n",
+        lambda one, two: one + two[:3],
+        lambda one, two: one + two[:-1],
+        lambda one, two: one + two[:-3] + bytes([two[-3] ^ 1]) + two[-2:],
+        lambda one, two: one + b"garbage" + two,
+        lambda one, two: one[:20] + two,
+    ],
+)
+def test_a_file_that_is_not_whole_is_never_a_shorter_text(tmp_path, capsys, suffix, damage):
+    """Whether it is read at once, as training text, or line by line, by a command."""
+    path = tmp_path / f"a{suffix}"
+    path.write_bytes(damage(write(path, [TEXT[:30_000]]), write(path, [b"second\n"])))
+    with pytest.raises(ValueError, match=rf"a\{suffix}. cannot be decompressed \(\w.*\)"):
+        read_lines(path)
+    assert main(["score", str(path), str(path)]) == 1
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert str(path) in error
+    assert "damaged" in error
+
+
+def test_an_empty_file_is_damaged_only_where_its_name_says_that_it_is_compressed(tmp_path, capsys):
+    """A full disk leaves it; a plain one has no lines, and a whole one of no text, too."""
+    for name, data in (("a", b""), *((f"a{suffix}", PACK[suffix](b"")) for suffix in SUFFIXES)):
+        (tmp_path / name).write_bytes(data)
+        with open_to_read(tmp_path / name) as file:
+            assert file.read() == b""
+    for suffix in SUFFIXES:
+        (tmp_path / f"b{suffix}").write_bytes(b"")
+        with pytest.raises(DamagedFile, match=rf"^0 bytes, even a \{suffix} file of no text has more$"):
+            open_to_read(tmp_path / f"b{suffix}").read()
+
+
+def test_skippable_frames_are_skipped(tmp_path):
+    """What `pzstd` writes before and between frames."""
+    skipped = b"\x50\x2a\x4d\x18" + (4).to_bytes(4, "little") + b"abcd"
+    (tmp_path / "a.zst").write_bytes(skipped + zstandard.compress(b"a\n") + skipped + zstandard.compress(b"b\n"))
+    assert read_lines(tmp_path / "a.zst") == ["a", "b"]
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
