@@ -31,7 +31,7 @@ def add_adapt(commands: argparse._SubParsersAction) -> None:
     parser.add_argument("base", metavar="MODEL", help="the model to adapt: a folder, or owner/name on the Hub")
     text = add_text(parser, dev="500 pairs of the text", test="there is no last score")
     model = add_output(parser, "adapter")
-    add_switches(model, "gated, with --guided none,")
+    add_switches(model, "gated (with --guided, none)")
     add_guide(text, model)
     add_running(parser, "adapter")
     parser.set_defaults(run=_run_adapt)

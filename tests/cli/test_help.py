@@ -53,6 +53,14 @@ def test_every_option_has_a_help_text_and_says_what_happens_without_it(command):
 
 
 @every_command
+def test_help_texts_that_are_put_together_read_as_one_sentence(command):
+    """No punctuation mark beside another, nor a space before one: parts that were written apart leave those."""
+    page = " ".join(command.format_help().partition("\n\n")[2].partition("examples:")[0].replace("...", "etc").split())
+    wrong = re.search(r".{,30}([,;:.] ?[,;:]|[,;:.] ?\.(?!\w)|\( | [,;)]).{,30}", page)
+    assert wrong is None, wrong
+
+
+@every_command
 def test_values_have_the_same_names_everywhere(command):
     names = {"FILE", "FOLDER", "MODEL", "NAME", "TEXT", "N", "X", "BYTES", "TAU", "H,H", "I/N", "GOLD", "HYP", "SHELL"}
     for action in command._actions:
