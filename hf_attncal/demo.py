@@ -11,7 +11,6 @@ from itertools import product
 from pathlib import Path
 
 import torch
-import yaml
 from datasets import Dataset, disable_progress_bars
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -28,6 +27,7 @@ from hf_attncal.metrics import records
 from hf_attncal.training.folder import Run
 from hf_attncal.training.run import build_tokenizer, train
 from hf_attncal.training.seq2seq import build_seq2seq_model, evaluate, make_trainer, tokenize_splits
+from hf_attncal.training.settings import load_yaml
 from hf_attncal.training.translation import TranslationConfig
 
 PAIRS = {"train": 20_000, "valid": 300, "test": 300}
@@ -59,7 +59,7 @@ def run_demo(output: str | Path, steps: int, seed: int) -> dict:
     _quiet_libraries()
     console = Console(highlight=False)
     folder = Path(output) / "model"
-    values = yaml.safe_load(SETTINGS)
+    values = load_yaml(SETTINGS)
     values["training"] |= {"output_dir": str(folder), "max_steps": steps, "seed": seed}
     config = TranslationConfig.make(values)
     run = Run(config.arguments())

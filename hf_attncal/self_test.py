@@ -13,7 +13,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-import yaml
 from torch import Tensor
 
 from hf_attncal.alignment import WordAligner
@@ -37,6 +36,7 @@ from hf_attncal.metrics.faithfulness import (
     sign_of,
 )
 from hf_attncal.metrics.planted import PlantedScore, planted_score
+from hf_attncal.training.settings import load_yaml
 from hf_attncal.training.translation import TranslationConfig, train_translation
 from hf_attncal.training.word_alignment import AlignerConfig, train_aligner
 
@@ -118,7 +118,7 @@ def train_planted(folder: Path, pairs: Mapping[str, Sequence[AlignedPair]], step
     folder.mkdir(parents=True, exist_ok=True)
     for name, of in pairs.items():
         write_pairs(of, folder / f"{name}.en", folder / f"{name}.de")
-    values = yaml.safe_load(SETTINGS % VOCABULARY_SIZE)
+    values = load_yaml(SETTINGS % VOCABULARY_SIZE)
     values["data"]["root"] = str(folder)
     values["training"] |= {"output_dir": str(folder / "model"), "max_steps": steps, "seed": seed}
     return train_translation(TranslationConfig.make(values), resume=True)

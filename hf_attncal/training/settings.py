@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Annotated, Any, ClassVar, Literal, Self, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, ClassVar, Literal, Self, TextIO, Union, get_args, get_origin, get_type_hints
 
 import torch
 import yaml
@@ -41,12 +41,41 @@ OTHER_NAMES = {"max_tokens": "tokens_per_batch", "valid": "dev", "valid_pairs": 
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML 1.1 reads `1e-3` (no dot) as text; every other reader, and every user, takes it for a number."""
+    """Two differences from PyYAML's: `1e-3` (no dot) is a number, and a key that is given twice an error.
+
+    YAML 1.1 takes the first for text, which no other reader does, nor any user. YAML forbids the second; PyYAML keeps
+    the last of both.
+    """
+
+    def compose_mapping_node(self, anchor):
+        node = super().compose_mapping_node(anchor)
+        lines: dict[str, int] = {}
+        for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                continue
+            line = key.start_mark.line + 1
+            if key.value in lines:
+                problem = f"the key `{key.value}` is given twice, in lines {lines[key.value]} and {line}"
+                raise yaml.composer.ComposerError(problem=problem)
+            lines[key.value] = line
+        return node
 
 
 _Loader.add_implicit_resolver(
     "tag:yaml.org,2002:float", re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"), list("-+0123456789")
 )
+
+
+def load_yaml(text: str | TextIO) -> Any:
+    """The content of settings in YAML.
+
+    Raises:
+        ValueError: it is no YAML, or has a key twice (with the lines); on one line.
+    """
+    try:
+        return yaml.load(text, _Loader)
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ValueError(" ".join(str(error).split())) from error
 
 
 def read_settings(path: str | Path, overrides: list[str] | None = None) -> dict[str, Any]:
@@ -70,9 +99,9 @@ def apply_overrides(values: dict[str, Any], overrides: list[str]) -> dict[str, A
         if not equals or not key:
             raise ValueError(f"an override must read `section.key=value`, got {override!r}.")
         try:
-            value = yaml.load(text, _Loader)
-        except yaml.YAMLError as error:
-            raise ValueError(f"the value of an override must be YAML, got {override!r}. Quote it.") from error
+            value = load_yaml(text)
+        except ValueError as error:
+            raise ValueError(f"the value of an override must be YAML, got {override!r}: {error}. Quote it.") from error
         for name in reversed(key.split(".")):
             value = {name: value}
         merge(values, value)
@@ -85,9 +114,9 @@ def _read(path: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
         raise ValueError(f"`base` files must not form a circle: {' -> '.join(p.name for p in (*seen, path))}.")
     with path.open(encoding="utf-8") as file:
         try:
-            values = yaml.load(file, _Loader) or {}
-        except (yaml.YAMLError, UnicodeDecodeError) as error:
-            raise ValueError(f"{path} is no YAML file: {' '.join(str(error).split())}.") from error
+            values = load_yaml(file) or {}
+        except ValueError as error:
+            raise ValueError(f"{path} is no YAML file: {error}.") from error
     if not isinstance(values, dict):
         raise ValueError(f"{path.name} must hold sections of keys, got {type(values).__name__}.")
     values = {key: value for key, value in values.items() if value is not None}  # a section left empty

@@ -13,9 +13,10 @@ import huggingface_hub
 import pytest
 from test_help import COMMANDS
 
+import hf_attncal
 from hf_attncal.cli import exit_status, main
 from hf_attncal.training.run import run_script
-from hf_attncal.training.settings import read_settings
+from hf_attncal.training.settings import apply_overrides, read_settings
 from hf_attncal.training.translation import TranslationConfig
 
 # What each command takes, with every option that names a file, a folder or a model. What is wrong with one is said
@@ -224,3 +225,41 @@ def test_a_file_that_is_no_yaml_is_named(text, here):
     (here / "settings.yaml").write_bytes(text)
     with pytest.raises(ValueError, match=r"^settings\.yaml is no YAML file: [^\n]*\.$"):
         read_settings("settings.yaml")
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "lines"),
+    [
+        ("training:\n  seed: 1\n  max_steps: 2\n  seed: 3\n", "seed", "2 and 4"),
+        ("minutes: 1\n\n# again\nminutes: 2\n", "minutes", "1 and 4"),
+        ("model: {leaky: true, leaky: false}\n", "leaky", "1 and 1"),
+        ('card:\n  license: a\n  "license": a\n', "license", "2 and 3"),
+        ("a: &a\n  b: 1\nc:\n  <<: *a\n  d: 2\n  d: 2\n", "d", "5 and 6"),
+    ],
+)
+def test_a_key_that_is_given_twice_is_named_with_both_lines(text, key, lines, here):
+    """In a file, in the file that it is based on, and in an override."""
+    (here / "settings.yaml").write_text(text)
+    (here / "derived.yaml").write_text("base: settings.yaml\n")
+    told = f"the key `{key}` is given twice, in lines {lines}"
+    for name in ("settings.yaml", "derived.yaml"):
+        with pytest.raises(ValueError, match=rf"^settings\.yaml is no YAML file: {told}\.$"):
+            read_settings(name)
+
+
+def test_an_override_with_a_key_twice_is_refused(here):
+    with pytest.raises(ValueError, match=r"got 'model=\{leaky: true, leaky: false\}': the key `leaky` is given twice"):
+        apply_overrides({}, ["model={leaky: true, leaky: false}"])
+
+
+def test_a_key_may_stand_beside_what_it_is_merged_over(here):
+    """`<<` brings keys that those of the section go before; that is no key given twice."""
+    (here / "a.yaml").write_text("a: &a\n  b: 1\n  d: 1\nc: &c\n  <<: *a\n  d: 2\ne:\n  <<: *c\n  d: 3\n")
+    assert read_settings("a.yaml") == {"a": {"b": 1, "d": 1}, "c": {"b": 1, "d": 2}, "e": {"b": 1, "d": 3}}
+
+
+def test_yaml_of_ours_is_read_in_one_place():
+    """With another loader of PyYAML a key that is given twice would be taken in silence."""
+    files = Path(hf_attncal.__file__).parent.rglob("*.py")
+    readers = [file.name for file in files if re.search(r"(?m)^\s*(import|from) yaml", file.read_text())]
+    assert readers == ["settings.py"]
