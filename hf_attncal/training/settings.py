@@ -24,6 +24,7 @@ import yaml
 from datasets import Dataset
 from huggingface_hub.errors import StrictDataclassError
 from transformers import PreTrainedConfig, PreTrainedTokenizerBase, TrainingArguments
+from transformers.integrations import integration_utils
 
 from hf_attncal.data.copying import CopyTokenizer
 from hf_attncal.data.corpora import PARALLEL, PLAIN, TokenizationReport, load_parallel, load_plain, tokenize_pairs
@@ -523,6 +524,7 @@ class Settings:
             if self.training.get(name) is False:  # what YAML makes of `no`
                 self.training[name] = "no"
         check(self.training, self.training_hints(), "training")
+        check_reporters(self.training.get("report_to"))
         kept = self.training.get("save_total_limit")
         if kept is not None and kept < self.average_last:
             raise ValueError(
@@ -621,6 +623,42 @@ class Settings:
             )
         with naming("training", values):
             return self.arguments_class(**values)
+
+
+# What `training.report_to` may name -> how transformers' test for it is called, and what it needs.
+REPORTERS = {
+    "azure_ml": ("azureml", "azureml-sdk"),
+    "clearml": ("clearml", "clearml"),
+    "codecarbon": ("codecarbon", "codecarbon"),
+    "comet_ml": ("comet", "comet-ml"),
+    "dagshub": ("dagshub", "dagshub mlflow"),
+    "dvclive": ("dvclive", "dvclive"),
+    "flyte": ("flytekit", "flytekit"),
+    "kubeflow": ("kubeflow", None),
+    "mlflow": ("mlflow", "mlflow"),
+    "neptune": ("neptune", "neptune"),
+    "swanlab": ("swanlab", "swanlab"),
+    "tensorboard": ("tensorboard", "tensorboard"),
+    "trackio": ("trackio", "trackio"),
+    "wandb": ("wandb", "wandb"),
+}
+
+
+def check_reporters(names: str | list[str] | None) -> None:
+    """Refuse a `training.report_to` that the Trainer would stop at, after all text is read.
+
+    Raises:
+        ValueError: an integration that transformers does not have, or whose package is not installed.
+    """
+    for name in as_list(names or []):
+        if name in ("none", "all"):  # all that are installed
+            continue
+        if name not in REPORTERS:
+            raise ValueError(f"`training.report_to` must be none, all or of {', '.join(REPORTERS)}, got {name!r}.")
+        test, packages = REPORTERS[name]
+        if not getattr(integration_utils, f"is_{test}_available", lambda: True)():
+            remedy = f"pip install {packages}" if packages else "it runs inside a Kubeflow TrainJob alone"
+            raise ValueError(f"`training.report_to` {name!r} needs what is not there: {remedy}; or say none.")
 
 
 def accumulation_steps(tokens_per_step: int, tokens_per_batch: int | None, processes: int) -> int:

@@ -8,6 +8,8 @@ import yaml
 from helpers import FAMILIES
 from peft import PeftConfig
 from transformers import BartConfig, MarianConfig, PreTrainedConfig
+from transformers.integrations import integration_utils
+from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK
 
 from hf_attncal import AttnCalMarianConfig, MaskAlignConfig
 from hf_attncal.families import TRANSLATORS
@@ -17,6 +19,7 @@ from hf_attncal.training.adapter import AdapterConfig
 from hf_attncal.training.encoder_alignment import TunedEncoderConfig
 from hf_attncal.training.language import LanguageConfig
 from hf_attncal.training.settings import (
+    REPORTERS,
     accumulation_steps,
     bf16_is_fast,
     hints_of,
@@ -38,6 +41,26 @@ JOBS = {
 # Those of adapters are in test_train_adapter.py; of encoders there is a reference alone.
 FILES = [(name, path) for name in JOBS if name != "adapter" for path in sorted(FOLDER.glob(f"{name}/*.yaml"))]
 FILES += [(name, FOLDER / f"reference_{name}.yaml") for name in JOBS if name not in ("adapter", "encoder")]
+
+
+@pytest.mark.parametrize("name", INTEGRATION_TO_CALLBACK)
+@pytest.mark.parametrize("form", ["text", "list"])
+def test_a_reporter_that_is_not_installed_is_told_before_anything_is_read(name, form, monkeypatch):
+    """Every one that transformers knows: the Trainer would stop at it after the text is read, as at a bug."""
+    test, packages = REPORTERS[name]
+    values = {"training": {"output_dir": "x", "report_to": name if form == "text" else ["none", name]}}
+    monkeypatch.setattr(integration_utils, f"is_{test}_available", lambda: False)
+    with pytest.raises(ValueError, match=rf"^`training.report_to` '{name}' needs what is not .*{packages or ''}"):
+        TranslationConfig.make(values)
+    monkeypatch.setattr(integration_utils, f"is_{test}_available", lambda: True)
+    assert TranslationConfig.make(values).training["report_to"]
+
+
+def test_a_reporter_that_nobody_knows_is_refused_with_those_that_there_are():
+    with pytest.raises(ValueError, match=r"`training.report_to` must be none, .*tensorboard.*, got 'tensorbord'"):
+        TranslationConfig.make({"training": {"output_dir": "x", "report_to": "tensorbord"}})
+    for fine in ("none", "all", None, []):
+        TranslationConfig.make({"training": {"output_dir": "x", "report_to": fine}})
 
 
 def load(path: Path, *overrides: str) -> TranslationConfig:
