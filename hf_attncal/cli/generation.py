@@ -92,18 +92,18 @@ def answer_lines(
             limit = source_limit(model, tokenizer)
             warnings.warn(
                 f"of {len(told)} of {done} lines of {name} only the beginning was {verb}: {limit} tokens, of at most "
-                f"{options.longest_line} bytes ({_named(told)}).",
+                f"{options.longest_line} bytes ({named_lines(told)}).",
                 stacklevel=2,
             )
         if unknown:
             warnings.warn(
                 f"what was made of {len(unknown)} of {done} lines of {name} lacks words that the vocabulary of the "
-                f"model does not have ({_named(unknown)}).",
+                f"model does not have ({named_lines(unknown)}).",
                 stacklevel=2,
             )
 
 
-def _named(numbers: Sequence[int]) -> str:
+def named_lines(numbers: Sequence[int]) -> str:
     """The numbers of some lines, the first of them."""
     first = ", ".join(map(str, numbers[:_NAMED])) + (", ..." if len(numbers) > _NAMED else "")
     return f"line{'s' if len(numbers) > 1 else ''} {first}"

@@ -1,6 +1,7 @@
 """`attncal translate`: one line out for each line in, with scores and word links where they are asked for."""
 
 import argparse
+import warnings
 from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -15,7 +16,7 @@ from .common import (
     load_errors,
     positive,
 )
-from .generation import answer_lines, load_model
+from .generation import answer_lines, load_model, named_lines
 from .streams import (
     BATCHES_PER_WINDOW,
     check_files,
@@ -160,7 +161,12 @@ def translate_stream(
 
     Raises:
         CommandError: see `answer_lines`; a line may also be one that cannot be aligned with its translation.
+
+    Warns:
+        which lines have no links, as text and translation have more tokens than the aligner has positions: a text that
+        was written from tokens can be split into more.
     """
+    from hf_attncal.analysis.reading import PairTooLongError
     from hf_attncal.inference.translation import translate_lines
 
     translate = partial(
@@ -179,25 +185,43 @@ def translate_stream(
     def answer(texts: Sequence[str]):
         translations, failure = until_failure(translate, texts)
         problem = "translated"
-        alignments: list = [None] * len(translations)
-        if align is not None:
-            pairs = [(text, found.text) for text, found in zip(texts, translations, strict=False)]
-            alignments, unaligned = until_failure(align, pairs)
-            if unaligned is not None:
+        alignments: list = [None] * (0 if align else len(translations))
+        pairs = [(text, found.text) for text, found in zip(texts, translations, strict=False)]
+        while len(alignments) < len(pairs):
+            found, unaligned = until_failure(align, pairs[len(alignments) :])
+            alignments += found
+            if isinstance(unaligned, PairTooLongError):
+                alignments.append(None)
+            elif unaligned is not None:
                 failure, problem = unaligned, "aligned with its translation"
+                break
         rows = list(zip(texts, translations, alignments, strict=False))  # up to the first without
         return rows, failure, problem
 
+    written, unlinked = 0, []
+
     def write(rows) -> None:
-        write_lines(target, (_line(*row, options) for row in rows))
+        nonlocal written
+        write_lines(target, (_line(*row, align is not None, options) for row in rows))
         if links is not None:
-            write_lines(links, (alignment.pharaoh() for _, _, alignment in rows))
+            write_lines(links, ("" if alignment is None else alignment.pharaoh() for _, _, alignment in rows))
+        if align is not None:
+            unlinked.extend(n for n, row in enumerate(rows, start=written + 1) if row[2] is None)
+        written += len(rows)
 
-    answer_lines(model, tokenizer, lines, options, "translated", answer, write)
+    try:
+        answer_lines(model, tokenizer, lines, options, "translated", answer, write)
+    finally:
+        if unlinked:
+            warnings.warn(
+                f"{len(unlinked)} of {written} lines of {lines[2]} have no links: their translation, split into "
+                f"tokens again, has more than the aligner has positions ({named_lines(unlinked)}).",
+                stacklevel=2,
+            )
 
 
-def _line(source: str, translation, alignment, options: argparse.Namespace) -> str:
-    """What is written for a line: what was `Generated` and, where one was asked for, its `WordAlignment`."""
+def _line(source: str, translation, alignment, aligned: bool, options: argparse.Namespace) -> str:
+    """What is written for a line: what was `Generated` and, where one was asked for, its `WordAlignment` or null."""
     if options.format == "text":
         score = "" if translation.score is None else f"{translation.score:.4f}"
         return f"{score}\t{translation.text}" if options.scores else translation.text
@@ -208,4 +232,4 @@ def _line(source: str, translation, alignment, options: argparse.Namespace) -> s
         "tokens": translation.tokens,
         "token_scores": translation.token_scores,
     }
-    return json_line(values if alignment is None else values | {"alignment": alignment.to_dict()})
+    return json_line(values | ({"alignment": alignment and alignment.to_dict()} if aligned else {}))

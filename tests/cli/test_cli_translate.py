@@ -7,6 +7,7 @@ import lzma
 import os
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from helpers import scatter
@@ -15,7 +16,9 @@ from seq2seq_helpers import SOURCES, bpe_tokenizer, text_model
 from hf_attncal import LuongConfig, LuongForConditionalGeneration
 from hf_attncal.alignment import LinkProbabilities, Seq2SeqAttention, WordAligner
 from hf_attncal.alignment.probabilities import Platt
+from hf_attncal.analysis import reading
 from hf_attncal.data.pharaoh import format_links
+from hf_attncal.data.words import WordTokens
 from hf_attncal.inference.translation import translate_lines
 from hf_attncal.models.configuration_mask_align import MaskAlignConfig
 from hf_attncal.models.modeling_mask_align import MaskAlignModel
@@ -273,6 +276,34 @@ def test_a_line_that_cannot_be_aligned_is_named_and_nothing_before_it_is_lost(
     assert (status, out) == (1, text_of(translator.texts[: number - 1]))
     assert f"line {number} of the input cannot be aligned with its translation: no such city" in err
     assert (tmp_path / "links.partial").read_text().count("\n") == number - 1
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_a_translation_of_more_tokens_than_positions_has_no_links_and_the_next_has(
+    attncal, translator, aligned, tmp_path, monkeypatch, form
+):
+    """A text that the model wrote may be split into more tokens than it wrote: the line is told, and nothing lost."""
+    with_text = [n for n, text in enumerate(translator.texts) if text and LINES[n].strip()]
+    long = {translator.texts[n] for n in (with_text[1], with_text[-1])}
+    missing = [n for n in with_text if translator.texts[n] in long]
+    expected = aligned(translator.folder).split("\n")[:-1]
+    tokenize = reading.tokenize_words
+
+    def tokenize_to_more(tokenizer, texts, *, target=False, **options):
+        found = tokenize(tokenizer, texts, target=target, **options)
+        much = WordTokens(*np.zeros((2, 5000), dtype=np.int64), 1)
+        return [much if target and text in long else tokens for text, tokens in zip(texts, found, strict=True)]
+
+    monkeypatch.setattr(reading, "tokenize_words", tokenize_to_more)
+    links = tmp_path / "links"
+    options = (*SEARCH, "--format", form, "--alignments", str(links))
+    status, out, err = attncal("translate", translator.folder, *options, text=TEXT)
+    assert (status, out.count("\n")) == (0, len(LINES))
+    assert links.read_text() == text_of("" if n in missing else row for n, row in enumerate(expected))
+    assert f"{len(missing)} of {len(LINES)} lines of the input have no links: " in err
+    assert f"(lines {', '.join(str(n + 1) for n in missing)})" in err
+    if form == "json":
+        assert [n for n, row in enumerate(out.splitlines()) if json.loads(row)["alignment"] is None] == missing
 
 
 def test_an_aligner_that_cannot_be_used_is_named(attncal, translator, tmp_path):
