@@ -1,16 +1,21 @@
 """`attncal align lexicon`: which words are linked, how often, and with what probability."""
 
 import argparse
+import re
+from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from .common import between, positive
 from .linked import LinkedPair, add_linked_options, answer_windows, check_linked, in_line, linked_windows
+from .messages import LOG
 from .streams import json_line, output_lines, write_lines
 
 if TYPE_CHECKING:
     from hf_attncal.alignment.lexicon import Entry
 
+# What a spreadsheet computes, or runs, where a cell begins with it. No signs alone, and no number.
+_FORMULA = re.compile(r"[=+\-@](?=.*\w)(?![\d.,]*$)")
 # Of a table.
 _HEADING = ("source", "target", "count", "p(target|source)", "p(source|target)")
 
@@ -34,7 +39,8 @@ def add_lexicon(actions: argparse._SubParsersAction) -> None:
         "--format",
         choices=("tsv", "json"),
         default="tsv",
-        help="tsv: columns parted by tabs, below a line with their names; json: one object a line",
+        help="tsv: columns parted by tabs, below a line with their names, words as they are (a spreadsheet takes one "
+        "such as `=1+1` for a formula: import columns as text); json: one object a line",
     )
     entries = parser.add_argument_group("what is written")
     entries.add_argument("--lowercase", action="store_true", help="lower-case the words, and count them together")
@@ -65,12 +71,20 @@ def _run_lexicon(options: argparse.Namespace) -> None:
         target = stack.enter_context(output_lines(options.output))
         if options.format == "tsv":
             write_lines(target, ["\t".join(_HEADING)])
-        write_lines(
-            target,
-            (
-                _line(entry, options.format)
-                for entry in counts.lexicon(options.least_count, options.least_probability, options.top)
-            ),
+        formulas = 0
+
+        def lines() -> Iterator[str]:
+            nonlocal formulas
+            for entry in counts.lexicon(options.least_count, options.least_probability, options.top):
+                formulas += any(map(_FORMULA.match, entry[:2]))
+                yield _line(entry, options.format)
+
+        write_lines(target, lines())
+    if formulas and options.format == "tsv":
+        LOG.warning(
+            "%d lines have a word that a spreadsheet may take for a formula (it begins with =, +, - or @). Words stay "
+            "as they are: import the columns as text, or write --format json.",
+            formulas,
         )
 
 

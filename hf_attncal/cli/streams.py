@@ -223,7 +223,7 @@ def parallel_lines(
             other = next((side for side, number in enumerate(numbers) if number != numbers[0]), 0)
             error = error or CommandError(
                 f"{names[0]} has {numbers[0]} lines and {names[other]} has {numbers[other]}, they must have the same "
-                f"number. The first {before + len(rows)} were done."
+                f"number. All files have the first {before + len(rows)}."
             )
         yield rows, error
         before += len(rows)
@@ -281,9 +281,14 @@ def open_file(path: str, mode: str) -> BinaryIO:
         CommandError: it cannot be opened.
     """
     from hf_attncal.data.compressed import open_to_read
+    from hf_attncal.metrics.records import open_descriptor
 
     try:
-        file = open_to_read(path) if mode == "rb" else open(path, mode)  # noqa: SIM115
+        if mode == "rb":
+            file = open_to_read(path)
+        else:  # to open a file once more would empty it, and forget that it is appended to
+            descriptor = open_descriptor(path)
+            file = open(path if descriptor is None else os.dup(descriptor), mode)  # noqa: SIM115
     except (OSError, ValueError) as error:  # ValueError: a zero byte in the name
         raise CommandError(f"{path} cannot be opened: {getattr(error, 'strerror', None) or error}.") from error
     if mode in ("rb", "wb"):
@@ -325,7 +330,8 @@ def output_lines(path: str | None) -> Iterator[BinaryIO]:
 def output_file(path: str, option: str = "--output") -> Iterator[BinaryIO]:
     """A file to write that gets its name when it is complete; until then, and after an error, it is `path`.partial.
 
-    It is compressed as its name says. What is no regular file (a named pipe, /dev/null) is written to as it is.
+    It is compressed as its name says. What is no regular file (a named pipe, /dev/null), and what the process has open
+    already (/dev/stdout, /dev/fd/3), is written to as it is, behind what it has.
 
     Args:
         path: of the file.
@@ -338,6 +344,8 @@ def output_file(path: str, option: str = "--output") -> Iterator[BinaryIO]:
 
     suffix = suffix_of(path)
     special = _is_special(path)
+    if special:
+        sys.stdout.flush()  # what was printed before comes first, should it be the file
     path = path if special else os.path.realpath(path)  # a symbolic link stays one
     partial = path if special else f"{path}.partial"
     name = f"{option} {path}"
@@ -359,8 +367,10 @@ def output_file(path: str, option: str = "--output") -> Iterator[BinaryIO]:
 
 
 def _is_special(path: str) -> bool:
-    """Whether it is there and no file. Of /dev/fd/N, where that is a pipe, `realpath` names nothing that there is."""
-    return os.path.exists(path) and not os.path.isfile(path)
+    """Whether it is there and no file, or open already: of /dev/fd/N `realpath` names the file, if anything."""
+    from hf_attncal.metrics.records import open_descriptor
+
+    return os.path.exists(path) and (not os.path.isfile(path) or open_descriptor(path) is not None)
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 # The folder of the package in a clone; elsewhere that of the installed packages.
@@ -170,7 +171,8 @@ def whole_file(path: str | Path) -> Iterator[Path]:
     """A place to write a file to, which is whole or as it was; folders that are missing are made.
 
     It is written under another name beside its own, brought to the disk and renamed. What is there and no file, such
-    as a pipe or /dev/stdout, is written to and stays what it is.
+    as a pipe, is written to and stays what it is; so is what the process has open already (/dev/stdout), behind what
+    is in it.
 
     Yields:
         That name, or that of the pipe.
@@ -178,6 +180,14 @@ def whole_file(path: str | Path) -> Iterator[Path]:
     Raises:
         OSError: see `writing`.
     """
+    descriptor = open_descriptor(path)
+    if descriptor is not None:
+        with TemporaryDirectory() as folder, writing(path):
+            yield (made := Path(folder) / "made")
+            sys.stdout.flush()
+            with open(os.dup(descriptor), "wb") as file:
+                file.write(made.read_bytes())
+        return
     if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
         with writing(path):
             yield Path(path)
@@ -197,6 +207,21 @@ def whole_file(path: str | Path) -> Iterator[Path]:
             raise
         finally:
             partial.unlink(missing_ok=True)
+
+
+def open_descriptor(path: str | Path) -> int | None:
+    """The number of the open file that a name such as /dev/stdout, /dev/fd/3 or a link to it stands for, else None.
+
+    A shell has opened it, perhaps to append (`>>`): it must be written through that number, and not replaced.
+    """
+    path = os.path.abspath(path)
+    for _ in range(40):  # as many links as the system follows
+        if found := re.fullmatch(r"/(?:dev|proc/self)/fd/(\d+)", path):
+            return int(found[1])
+        if not os.path.islink(path):
+            return None
+        path = os.path.normpath(os.path.join(os.path.dirname(path), os.readlink(path)))
+    return None
 
 
 def to_disk(*paths: Path) -> None:

@@ -199,6 +199,63 @@ def test_an_error_leaves_no_lexicon(attncal, here):
     assert not list(here.glob("out*"))
 
 
+@pytest.mark.parametrize("command", ["lexicon", "project --tags tags"])
+def test_files_of_other_numbers_of_lines_are_told_as_they_are(command, attncal, here):
+    """Not how many were done: the lexicon is written when all lines are counted, so of an error nothing is."""
+    (here / "links").write_text("0-0\n")
+    status, out, err = attncal("align", *command.split(), *TEXT)
+    assert status == 1
+    told = "source has 3 lines and links has 1, they must have the same number. All files have the first 1."
+    assert err == f"attncal: error: {told}\n"
+    assert out.count("\n") == (command != "lexicon")
+
+
+FORMULAS = "=1+1 +x @y -z = - -- -1.5 @-@ w"
+
+
+def test_words_stay_exact_where_a_spreadsheet_would_compute_them_and_a_warning_counts_them(attncal, here):
+    for name in ("source", "target"):
+        (here / name).write_text(f"{FORMULAS}\n")
+    (here / "links").write_text(" ".join(f"{n}-{n}" for n in range(10)) + "\n")
+    status, out, err = attncal("align", "lexicon", *TEXT)
+    assert status == 0
+    assert {tuple(line.split("\t")[:2]) for line in out.splitlines()[1:]} == {(w, w) for w in FORMULAS.split()}
+    assert re.fullmatch(
+        r"attncal: 4 lines have a word that a spreadsheet may take for a formula .*--format json\.\n", err
+    )
+    status, out, err = attncal("align", "lexicon", *TEXT, "--format", "json")
+    assert (status, err) == (0, "")
+    assert {json.loads(line)["source"] for line in out.splitlines()} == set(FORMULAS.split())
+
+
+@pytest.mark.parametrize("mode", ["a", "w"])
+@pytest.mark.parametrize("name", ["/dev/fd/{}", "/proc/self/fd/{}", "link"])
+def test_an_output_that_is_open_already_is_written_behind_what_it_has(mode, name, attncal, here):
+    """As a shell gives it: `--output /dev/stdout >> file`, which is the link /dev/stdout to /proc/self/fd/1."""
+    if not Path("/proc/self/fd").exists() and "proc" in name:
+        pytest.skip("of Linux")
+    expected = attncal("align", "lexicon", *TEXT)[1]
+    (here / "log").write_text("before\n" if mode == "a" else "")
+    with open(here / "log", mode) as log:
+        if mode == "w":
+            log.write("before\n")
+            log.flush()
+        (here / "link").symlink_to(f"/dev/fd/{log.fileno()}")
+        assert attncal("align", "lexicon", *TEXT, "--output", name.format(log.fileno())) == (0, "", "")
+        log.write("after\n")
+    assert (here / "log").read_text() == f"before\n{expected}after\n"
+    assert sorted(path.name for path in here.iterdir()) == sorted([*FILES, "link", "log"])
+
+
+def test_an_output_that_is_open_already_and_an_input_is_refused(attncal, here):
+    before = (here / "source").read_text()
+    with open(here / "source", "a") as source:
+        status, _, err = attncal("align", "lexicon", *TEXT, "--output", f"/dev/fd/{source.fileno()}")
+    assert status == 1
+    assert "would overwrite source, the same file" in err
+    assert (here / "source").read_text() == before
+
+
 # ---- calibrate ----
 
 

@@ -177,3 +177,22 @@ def test_a_pipe_is_written_to_and_not_replaced(tmp_path):
         assert reader.communicate(timeout=10)[0] == b"whole"
     assert stat.S_ISFIFO(pipe.stat().st_mode)
     assert list(tmp_path.iterdir()) == [pipe]
+
+
+def test_a_file_that_is_open_already_is_written_behind_what_it_has(tmp_path):
+    """As `--report /dev/stdout >> log`: to replace the file would lose what a shell has written to it."""
+    (tmp_path / "log").write_text("before\n")
+    with open(tmp_path / "log", "a") as log:
+        records.write_text("made\n", f"/dev/fd/{log.fileno()}")
+        log.write("after\n")
+    assert (tmp_path / "log").read_text() == "before\nmade\nafter\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["log"]
+
+
+def test_only_names_of_open_files_are_such(tmp_path):
+    (tmp_path / "link").symlink_to("link")  # to itself
+    (tmp_path / "indirect").symlink_to("other")
+    (tmp_path / "other").symlink_to("/dev/fd/7")
+    names = {"/dev/stdout": 1, "/dev/fd/12": 12, "/dev/fd/../fd/3": 3, tmp_path / "indirect": 7}
+    names |= {"/dev/null": None, "/dev/fd": None, tmp_path / "link": None, tmp_path / "file": None, "stdout": None}
+    assert {name: records.open_descriptor(name) for name in names} == names
