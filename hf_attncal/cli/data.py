@@ -1,17 +1,19 @@
 """`attncal data`: a corpus, published or generated, as the files that a configuration names."""
 
 import argparse
+import hashlib
 import http.client
 import os
+import re
 import sys
 import urllib.request
-from functools import partial
 from pathlib import Path
 
 from .common import CommandError, check_folder, one_line
 
 _TIMEOUT = 60  # seconds without a byte
 _GENERATED = "stack-language"
+_RECORD = "fetched.sha256"  # as `sha256sum` writes and checks it
 
 
 def add_data(commands: argparse._SubParsersAction) -> None:
@@ -58,7 +60,7 @@ def _run_data(options: argparse.Namespace) -> None:
     else:
         files, left_out = (_corpus if options.name in CORPORA else _hub_dataset)(options)
     for name in files:
-        if (folder / name).exists():
+        if name != _RECORD and (folder / name).exists():
             raise CommandError(f"{folder / name} is there already. Give another --output, or remove the file.")
     for name, text in files.items():
         write_bytes(compressed(name, text), folder / name)
@@ -70,19 +72,57 @@ def _run_data(options: argparse.Namespace) -> None:
 
 def _corpus(options: argparse.Namespace) -> tuple[dict[str, bytes], int]:
     """The files of a corpus, all of its pairs."""
-    from hf_attncal.data.published import CORPORA
+    from hf_attncal.data.published import CORPORA, check_sha256
 
     name, folder = options.name, Path(options.output)
     if options.fields or options.config:
         raise CommandError(f"--fields and --config belong to a dataset of the Hub; {name} needs neither.")
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):  # before some hundred megabytes are fetched
+    there = [] if folder.is_dir() or not folder.exists() else [folder]
+    there += [file for file in folder.glob("*") if file.name != _RECORD]
+    if there:  # before some hundred megabytes are fetched
         raise CommandError(f"--output {folder} is no empty folder. Name one, or one that does not exist yet.")
+    hashes: dict[str, str] = {}
+    record = folder / _RECORD
+    known = _recorded(record) | ({} if options.fetched is None else _recorded(Path(options.fetched) / _RECORD))
+
+    def fetch(address: str) -> bytes:
+        data = _fetch(address, options.fetched)
+        file = address.rpartition("/")[2]
+        hashes[file] = hashlib.sha256(data).hexdigest()
+        if file in known:
+            check_sha256(address, data, known[file])
+        elif not CORPORA[name].pinned:
+            print(
+                f"{file}: SHA-256 {hashes[file]}, which nothing could be compared with. It goes to {record}: where "
+                "that file is in --output (or --from) another time, a difference is an error.",
+                file=sys.stderr,
+            )
+        return data
+
     try:
-        files = CORPORA[name].make(partial(_fetch, folder=options.fetched))
+        files = CORPORA[name].make(fetch)
     except ValueError as error:
         raise CommandError(one_line(error)) from error
     print(f"{name}: licence: {CORPORA[name].licence}", file=sys.stderr)
+    if not CORPORA[name].pinned:
+        files[_RECORD] = "".join(f"{digest}  {file}\n" for file, digest in (known | hashes).items()).encode()
     return files, 0
+
+
+def _recorded(path: Path) -> dict[str, str]:
+    """File name -> SHA-256, of a record of what was fetched; empty where there is none.
+
+    Raises:
+        CommandError: it cannot be read.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    except (OSError, ValueError) as error:
+        raise CommandError(f"{path} cannot be read: {error}.") from error
+    rows = [re.fullmatch(r"([0-9a-f]{64})  (\S.*)", line) for line in lines]
+    if not all(rows):
+        raise CommandError(f"{path} is no list of SHA-256 as `sha256sum` writes it: see line {rows.index(None) + 1}.")
+    return {row[2]: row[1] for row in rows}
 
 
 def _stack_language(options: argparse.Namespace) -> dict[str, bytes]:
@@ -110,6 +150,8 @@ def _fetch(address: str, folder: str | None) -> bytes:
     print(f"fetching {address}", file=sys.stderr)
     try:
         with urllib.request.urlopen(address, timeout=_TIMEOUT) as response:
+            if address.startswith("https:") and not response.url.startswith("https:"):
+                raise OSError(f"it leads to {response.url}, which is not encrypted")
             return response.read()
     except (OSError, http.client.HTTPException) as error:
         reason = str(getattr(error, "reason", error)) or type(error).__name__

@@ -13,6 +13,8 @@ import tarfile
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from .compressed import DamagedFile, decompressing
+
 Fetch = Callable[[str], bytes]  # the address of a file -> its bytes
 Files = dict[str, bytes]  # name -> text in UTF-8, not compressed whatever the name says
 Pair = tuple[str, str]
@@ -28,7 +30,7 @@ _MULTI30K_SHA256 = {
     "test_2016_flickr.en": "5b7f32627cf99eced828311b955dae9800bb52bc8b91cf8b6526829e605b29d2",
     "test_2016_flickr.de": "c6a33d39d48f9f510de147651316cd9d918e09ad0219df734a2f16b6baccacc4",
 }
-_WPT03 = "http://web.eecs.umich.edu/~mihalcea/wpt/data/English-French."
+_WPT03 = "https://web.eecs.umich.edu/~mihalcea/wpt/data/English-French."
 # Archive -> our split, its links, which sentences we take, and how many pairs, sure and possible links these have.
 _WPT03_GOLD = {
     "trial": ("dev", "trial/trial.wa", slice(None), (37, 338, 1446)),
@@ -46,6 +48,7 @@ class Corpus:
 
     make: Callable[[Fetch], Files]
     licence: str
+    pinned: bool = False  # `make` knows the SHA-256 of all that it fetches
 
 
 def hub_dataset(name: str, config: str | None, split: str, fields: tuple[str, str]) -> tuple[Files, int]:
@@ -79,6 +82,16 @@ def hub_dataset(name: str, config: str | None, split: str, fields: tuple[str, st
     return dict(zip(names, map(_text, sides), strict=True)), len(dataset) - len(pairs)
 
 
+def check_sha256(address: str, data: bytes, expected: str) -> None:
+    """Refuse what was fetched where it is something else than before.
+
+    Raises:
+        ValueError: its SHA-256 is another one.
+    """
+    if (found := hashlib.sha256(data).hexdigest()) != expected:
+        raise ValueError(f"{address} is another file than it was: its SHA-256 is {found}, not {expected}.")
+
+
 def compressed(name: str, text: bytes) -> bytes:
     """The bytes of the file `name`: the same ones for the same text."""
     if name.endswith(".gz"):
@@ -103,8 +116,7 @@ def multi30k(fetch: Fetch) -> Files:
         split, language = name.split(".")
         address = f"{_MULTI30K}{split}.lc.norm.tok.{language}"
         files[f"{name}.gz" if split == "train" else name] = text = fetch(address)
-        if (found := hashlib.sha256(text).hexdigest()) != expected:
-            raise ValueError(f"{address} is another text than it was: its SHA-256 is {found}, not {expected}.")
+        check_sha256(address, text, expected)
     return files
 
 
@@ -127,7 +139,7 @@ def wpt03_enfr(fetch: Fetch) -> Files:
 
 
 CORPORA = {
-    "multi30k": Corpus(multi30k, "the images of Multi30k are for non-commercial research and education"),
+    "multi30k": Corpus(multi30k, "the images of Multi30k are for non-commercial research and education", pinned=True),
     "wpt03-enfr": Corpus(wpt03_enfr, "none is stated; made available by the Canadian Parliament for research"),
 }
 
@@ -166,15 +178,19 @@ def _fits(pair: Pair, least: int, most: int) -> bool:
 
 
 def _members(archive: bytes) -> Files:
-    """The files of a .tar.gz.
+    """The files of a .tar.gz, which is read to its end: there is the checksum of all before it.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is none, or not whole.
     """
     try:
-        with tarfile.open(fileobj=io.BytesIO(archive), mode="r:gz") as tar:
-            return {member.name: tar.extractfile(member).read() for member in tar if member.isfile()}
-    except (tarfile.TarError, EOFError, OSError) as error:
+        with decompressing(io.BytesIO(archive), ".gz") as data:
+            with tarfile.open(fileobj=data, mode="r|") as tar:
+                files = {member.name: tar.extractfile(member).read() for member in tar if member.isfile()}
+            while data.read(1 << 20):
+                pass
+        return files
+    except (tarfile.TarError, DamagedFile) as error:
         raise ValueError(f"What was fetched is no whole .tar.gz ({error}).") from error
 
 

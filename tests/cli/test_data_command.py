@@ -1,7 +1,9 @@
 """`attncal data`: files of published text, and one line where they cannot be had."""
 
 import hashlib
+import io
 import json
+import urllib.request
 
 import pytest
 
@@ -67,6 +69,84 @@ def test_a_corpus_is_fetched_from_its_address(attncal, fetched, tmp_path, monkey
     status, _, err = attncal("multi30k", "--output", tmp_path / "data")
     assert status == 0, err
     assert err.count("fetching ") == 6
+
+
+# ---- what was fetched is what was fetched before ----
+
+
+@pytest.fixture
+def toy(tmp_path, monkeypatch):
+    """A corpus of two files whose SHA-256 nobody has published, and their folder."""
+    folder = tmp_path / "toy"
+    folder.mkdir()
+    for name in ("a.txt", "b.txt"):
+        (folder / name).write_text(f"{name}\n")
+
+    def make(fetch):
+        return {name: fetch(f"https://example.org/toy/{name}") for name in ("a.txt", "b.txt")}
+
+    monkeypatch.setitem(published.CORPORA, "toy", published.Corpus(make, "none"))
+    return folder
+
+
+def hash_of(path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+@pytest.mark.parametrize("kept", ["output", "from"])
+def test_a_hash_that_nobody_knows_is_told_recorded_and_compared_the_next_time(attncal, toy, tmp_path, kept):
+    status, _, err = attncal("toy", "--from", toy, "--output", tmp_path / "first")
+    assert status == 0
+    hashes = {name: hash_of(toy / name) for name in ("a.txt", "b.txt")}
+    for name, digest in hashes.items():
+        assert f"{name}: SHA-256 {digest}, which nothing could be compared with." in err
+    record = (tmp_path / "first" / "fetched.sha256").read_text()
+    assert record == "".join(f"{digest}  {name}\n" for name, digest in hashes.items())
+
+    again = tmp_path / "again"
+    again.mkdir()
+    ((again if kept == "output" else toy) / "fetched.sha256").write_text(record)
+    status, _, err = attncal("toy", "--from", toy, "--output", again)
+    assert (status, err) == (0, "toy: licence: none\n")
+    assert (again / "fetched.sha256").read_text() == record
+    for path in again.glob("*.txt"):
+        path.unlink()
+    (toy / "b.txt").write_text("other\n")
+    status, _, err = attncal("toy", "--from", toy, "--output", again)
+    assert (status, err.count("\n")) == (1, 1)
+    told = f"its SHA-256 is {hash_of(toy / 'b.txt')}, not {hashes['b.txt']}."
+    assert f"https://example.org/toy/b.txt is another file than it was: {told}" in err
+    assert [path.name for path in again.iterdir()] == ["fetched.sha256"]
+
+
+def test_a_record_of_one_file_is_completed_and_one_that_is_none_refused(attncal, toy, tmp_path):
+    folder = tmp_path / "data"
+    folder.mkdir()
+    (folder / "fetched.sha256").write_text(f"{hash_of(toy / 'a.txt')}  a.txt\n")
+    status, _, err = attncal("toy", "--from", toy, "--output", folder)
+    assert (status, err.count("nothing could be compared")) == (0, 1)
+    assert len((folder / "fetched.sha256").read_text().splitlines()) == 2
+    (toy / "fetched.sha256").write_text("no hash\n")
+    status, _, err = attncal("toy", "--from", toy, "--output", tmp_path / "new")
+    assert status == 1
+    assert f"{toy}/fetched.sha256 is no list of SHA-256 as `sha256sum` writes it: see line 1." in err
+    assert not (tmp_path / "new").exists()
+
+
+def test_an_address_that_leads_to_one_that_is_not_encrypted_is_refused(attncal, toy, tmp_path, monkeypatch):
+    class Response(io.BytesIO):
+        url = "http://example.org/toy/a.txt"
+
+    monkeypatch.setattr(urllib.request, "urlopen", lambda address, timeout: Response(b"a\n"))
+    status, _, err = attncal("toy", "--output", tmp_path / "data")
+    assert status == 1
+    assert "a.txt cannot be fetched: it leads to http://example.org/toy/a.txt, which is not encrypted." in err
+    assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize("name", ["_MULTI30K", "_WPT03"])
+def test_corpora_are_fetched_by_https(name):
+    assert getattr(published, name).startswith("https://")
 
 
 def test_a_dataset_of_the_hub(attncal, tmp_path):

@@ -91,7 +91,7 @@ def test_multi30k_is_the_text_that_was_measured_or_refused(monkeypatch):
         *("train.en.gz", "train.de.gz", "val.en", "val.de", "test_2016_flickr.en", "test_2016_flickr.de")
     }
     at[f"{published._MULTI30K}val.lc.norm.tok.de"] += b"one line more\n"
-    with pytest.raises(ValueError, match=r"val\.lc\.norm\.tok\.de is another text than it was"):
+    with pytest.raises(ValueError, match=r"val\.lc\.norm\.tok\.de is another file than it was"):
         multi30k(at.__getitem__)
 
 
@@ -162,7 +162,9 @@ def test_an_archive_that_is_another_one_is_refused(wpt03, name, damage, message)
 
 def test_what_is_no_archive_is_refused(wpt03):
     address = f"{published._WPT03}trial.tar.gz"
-    for data in (b"<html>moved</html>", wpt03[address][:200]):
+    whole = wpt03[address]
+    damaged = whole[:-6] + bytes([whole[-6] ^ 1]) + whole[-5:]  # the checksum, behind all that a reader of tar needs
+    for data in (b"<html>moved</html>", b"", whole[:200], whole[:-1], whole + b"garbage", damaged):
         with pytest.raises(ValueError, match=r"no whole \.tar\.gz"):
             wpt03_enfr((wpt03 | {address: data}).__getitem__)
 
