@@ -23,6 +23,17 @@ _MODULES = {
 }  # where it is not the name of the package
 
 
+# What pip installs this package from, and where: it is on no index yet, where a stranger may take its name one day.
+# Errors, cards and documentation say the same; `tests/hub/test_packaging.py` compares them.
+ORIGIN = "."
+ORIGIN_TOLD = "in a clone of hf_attncal, or with its wheel in place of the dot"
+
+
+def install_command(extra: str | None = None) -> str:
+    """The command that installs this package, with an extra; `ORIGIN_TOLD` says where it works."""
+    return f"pip install {ORIGIN}" if extra is None else f"pip install '{ORIGIN}[{extra}]'"
+
+
 def need(extra: str) -> None:
     """Refuse to go on without an extra.
 
@@ -45,4 +56,4 @@ def remedy(module: str | None) -> str | None:
 
 
 def _told(package: str, extra: str) -> str:
-    return f"{package} is not installed, which this needs: pip install 'hf_attncal[{extra}]'"
+    return f"{package} is not installed, which this needs: {install_command(extra)} {ORIGIN_TOLD}"

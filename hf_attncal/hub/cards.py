@@ -13,6 +13,7 @@ from types import MappingProxyType
 from huggingface_hub import ModelCard, ModelCardData
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from hf_attncal.extras import ORIGIN_TOLD, install_command
 from hf_attncal.metrics import records
 from hf_attncal.metrics.probabilities import ProbabilityScore
 
@@ -27,6 +28,7 @@ _TEMPLATES = Environment(
     lstrip_blocks=True,
 )
 # A text as a literal of the language of the example that it goes into; JSON's strings are Python's, too.
+_TEMPLATES.globals["install"] = f"{install_command()}  # {ORIGIN_TOLD}"
 _TEMPLATES.filters |= {"python": lambda text: json.dumps(text, ensure_ascii=False), "shell": shlex.quote}
 
 CARD_START, CARD_END = "<!-- hf_attncal: written at each save -->", "<!-- hf_attncal: end -->"

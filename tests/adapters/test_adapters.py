@@ -43,6 +43,7 @@ from hf_attncal.adapters import (
     set_null_mass,
 )
 from hf_attncal.adapters.configuration import AdapterType
+from hf_attncal.extras import ORIGIN_TOLD, install_command
 from hf_attncal.models.cross_attention import CrossAttentionMixin
 
 
@@ -689,7 +690,9 @@ def test_without_the_package_the_card_says_what_to_install(bases, monkeypatch, t
     adapted(bases["marian"], calibration="gated").save_pretrained(tmp_path)
     assert json.loads((tmp_path / "adapter_config.json").read_text())["peft_type"] == "ATTNCAL"
     card = (tmp_path / "README.md").read_text(encoding="utf-8")
-    assert all(words in card for words in ("pip install hf_attncal", "import hf_attncal.adapters", "KeyError"))
+    assert all(
+        words in card for words in (f"{install_command()}  # {ORIGIN_TOLD}", "import hf_attncal.adapters", "KeyError")
+    )
     base = load_base(bases["marian"])
     monkeypatch.delitem(PEFT_TYPE_TO_CONFIG_MAPPING, AdapterType.ATTNCAL)
     for load in (

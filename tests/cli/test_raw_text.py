@@ -245,7 +245,10 @@ def test_without_the_extra_a_zst_file_is_refused_before_the_model_is_looked_at(t
         ["--source", source, "--target", target, "--output", str(tmp_path / "new.{}.zst"), "--shard", "1/2"],
     ):
         assert main(["align", "run", "nothing", *given]) == 1
-        assert "zstandard is not installed, which this needs: pip install 'hf_attncal[zst]'" in capsys.readouterr().err
+        assert (
+            "zstandard is not installed, which this needs: pip install '.[zst]' in a clone of hf_attncal"
+            in capsys.readouterr().err
+        )
 
 
 def test_raw_and_tokenised_files_of_other_lengths_are_told(folder, tmp_path, capsys):

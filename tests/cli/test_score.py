@@ -441,7 +441,9 @@ def test_the_metric_names_what_it_cannot_read(load_metric):
 
 def test_the_metric_says_what_to_install(load_metric, monkeypatch):
     monkeypatch.setitem(sys.modules, "hf_attncal.metrics", None)
-    with pytest.raises(ImportError, match=r"computes with the package hf_attncal.*pip install hf_attncal"):
+    with pytest.raises(
+        ImportError, match=r"computes with the package hf_attncal.*`pip install .` in a clone of hf_attncal"
+    ):
         load_metric()
 
 

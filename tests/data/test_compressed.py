@@ -165,7 +165,9 @@ def test_a_zst_file_without_the_extra_names_it(tmp_path, monkeypatch):
     monkeypatch.setattr("hf_attncal.extras.find_spec", lambda name: None)
     for use in (lambda: need("zst"), lambda: read_lines(tmp_path / "a.zst"), lambda: write(tmp_path / "b.zst", [b""])):
         (tmp_path / "a.zst").write_bytes(b"")
-        with pytest.raises(ModuleNotFoundError, match=r"zstandard is not installed.*hf_attncal\[zst\]"):
+        with pytest.raises(
+            ModuleNotFoundError, match=r"zstandard is not installed.*pip install '\.\[zst\]' in a clone"
+        ):
             use()
 
 

@@ -9,13 +9,16 @@ import sys
 import tomllib
 import zipfile
 from importlib.metadata import distribution
+from itertools import chain
 from pathlib import Path
 
 import pytest
 import yaml
+from packaging.requirements import Requirement
+from packaging.version import Version
 
 import hf_attncal
-from hf_attncal.extras import EXTRAS, need
+from hf_attncal.extras import EXTRAS, ORIGIN, ORIGIN_TOLD, install_command, need
 
 ROOT = Path(__file__).parents[2]
 TEMPLATES = {path.name for path in (ROOT / "model_cards").iterdir()}
@@ -216,7 +219,8 @@ def test_what_needs_an_extra_says_in_one_line_which(bare, tmp_path):
         "import hf_attncal.metrics.rouge": ("rouge-score", "rouge"),
     }
     told = [
-        f"{package} is not installed, which this needs: pip install 'hf_attncal[{extra}]'"
+        f"{package} is not installed, which this needs: pip install '.[{extra}]' in a clone of hf_attncal, or with "
+        "its wheel in place of the dot"
         for package, extra in (
             ("shtab", "completion"),
             ("rouge-score", "rouge"),
@@ -239,6 +243,50 @@ def test_what_needs_an_extra_says_in_one_line_which(bare, tmp_path):
 def test_with_the_extras_nothing_is_said():
     for extra in EXTRAS.keys() - {"completion"}:
         need(extra)
+
+
+# ---- where it comes from ----
+
+
+def test_everything_that_tells_to_install_the_package_says_where_it_comes_from():
+    """`pip install hf_attncal` would fetch what a stranger has put on the index under that name, or nothing."""
+    folders = ("hf_attncal", "model_cards", "docs", "examples", "configs", "training", "experiments", "benchmarks")
+    kinds = {".py", ".jinja", ".md", ".yaml", ".ipynb"}
+    files = [path for name in folders for path in (ROOT / name).rglob("*") if path.suffix in kinds]
+    texts = {
+        path.name: path.read_text(encoding="utf-8") for path in [*files, ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+    }
+    found = {name for name, text in texts.items() if re.search(r"pip install ['\"]?hf_attncal\b(?!-)", text)}
+    assert found == {"tuner.py"}  # the name of a kind of adapter that earlier versions have saved
+    extras = [re.findall(r"pip install ['\"]([^'\"]*)\[", texts[name]) for name in ("README.md", "summarization.md")]
+    assert extras == [[ORIGIN], [ORIGIN]]
+    metric = (ROOT / "hf_attncal/metrics/evaluate_modules/aer/aer.py").read_text(encoding="utf-8")
+    assert f"`{install_command()}` {ORIGIN_TOLD}." in re.sub(r'"\s+"', "", metric)  # it is read without the package
+
+
+def test_readme_has_the_command_that_fetches_no_cuda_before_the_one_that_would():
+    first, second = re.findall(r"(?m)^pip install .*$", (ROOT / "README.md").read_text(encoding="utf-8"))
+    assert first.startswith("pip install torch --index-url https://download.pytorch.org/whl/cpu ")
+    assert second.startswith(f'pip install "{ORIGIN}[all]"')
+
+
+# ---- what is known to be unsafe ----
+
+# Package -> the first release without the CVEs that are published of it.
+SAFE = {"filelock": "3.20.3", "jinja2": "3.1.6", "nltk": "3.10.4", "sentencepiece": "0.2.1", "tqdm": "4.66.3"}
+
+
+def test_no_release_with_a_known_vulnerability_is_allowed():
+    project = PYPROJECT["project"]
+    stated = chain(project["dependencies"], *project["optional-dependencies"].values())
+    allowed = {one.name: one.specifier for one in map(Requirement, stated)}
+    for package, first in SAFE.items():
+        (floor,) = [part for part in allowed[package] if part.operator == ">="]
+        assert Version(floor.version) >= Version(first), package
+        assert Version(distribution(package).version) in allowed[package], package
+    lines = (ROOT / "pyproject.toml").read_text(encoding="utf-8").splitlines()
+    for package in SAFE.keys() - {"nltk"}:  # which has a line of its own for them
+        assert "CVE-" in next(line for line in lines if line.strip().startswith(f'"{package}>=')), package
 
 
 # ---- types ----

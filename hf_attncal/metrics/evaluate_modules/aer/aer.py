@@ -57,7 +57,8 @@ def _import_scoring():
     except ImportError as error:
         raise ImportError(
             "The metric `aer` computes with the package hf_attncal, which cannot be imported "
-            f"({error}). Install it in this environment, for example with `pip install hf_attncal`."
+            f"({error}). Install it in this environment: `pip install .` in a clone of hf_attncal, or with its wheel "
+            "in place of the dot."
         ) from error
     return aer, pharaoh
 
