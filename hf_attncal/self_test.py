@@ -17,7 +17,7 @@ from torch import Tensor
 
 from hf_attncal.alignment import WordAligner
 from hf_attncal.alignment.attributions import word_posteriors
-from hf_attncal.analysis.attribution import word_scores, works_on
+from hf_attncal.analysis.attribution import CONTROLS, word_scores, works_on
 from hf_attncal.analysis.faithfulness import CUTS, PairFalls, faithfulness_falls, measures, word_effects
 from hf_attncal.analysis.perturbations import OPERATORS
 from hf_attncal.analysis.reading import decoder_size
@@ -35,7 +35,8 @@ from hf_attncal.metrics.faithfulness import (
     operator_agreement,
     sign_of,
 )
-from hf_attncal.metrics.planted import PlantedScore, planted_score
+from hf_attncal.metrics.means import mean_difference
+from hf_attncal.metrics.planted import MEASURES, PlantedScore, planted_counts, planted_score
 from hf_attncal.training.settings import load_yaml
 from hf_attncal.training.translation import TranslationConfig, train_translation
 from hf_attncal.training.word_alignment import AlignerConfig, train_aligner
@@ -169,6 +170,24 @@ def judge_methods(
         name: {kind: planted_score(truths, of, bootstrap=bootstrap, seed=seed) for kind, truths in task.truths.items()}
         for name, of in scores.items()
     }
+
+
+def compared_with_controls(
+    task: Task, scores: Mapping[str, Sequence[np.ndarray]], method: str, bootstrap: int = 1000, seed: int = 0
+) -> dict[str, dict]:
+    """By how much a method recovers more of the links than each that never looks at the model, on the same resamples.
+
+    Returns:
+        Control -> `value`, the difference of the accuracies, and its `interval`; the strongest control first.
+    """
+    place, truths = MEASURES.index("accuracy"), task.truths["links"]
+    counts = {name: planted_counts(truths, scores[name])[:, place] for name in (method, *CONTROLS) if name in scores}
+    found = {
+        name: asdict(mean_difference(counts[method], of, bootstrap, seed))
+        for name, of in counts.items()
+        if name != method
+    }
+    return dict(sorted(found.items(), key=lambda item: item[1]["value"]))
 
 
 def judged_faithfulness(
@@ -336,12 +355,13 @@ def judge(
 
     Returns:
         All of test: `methods`, see `judge_methods`; `best_method`, the one that is most accurate on the links of dev
-        (of those that look at the model);
+        (of those that look at the model); `above_control`, see `compared_with_controls`;
         `faithfulness`: method -> operator -> measure -> value, interval, circular; `metrics`: see `judge_metrics`;
         `operator_agreement`: two operators -> Kendall's tau.
     """
     dev, test = (Task.of(pairs[name]) for name in ("dev", "test"))
     on_dev = _accuracies(judge_methods(dev, method_scores(model, tokenizer, dev), bootstrap=0))
+    best = max((name for name in on_dev if name not in CONTROLS), key=on_dev.get)
     scores = method_scores(model, tokenizer, test, aligner)
     methods = judge_methods(test, scores, bootstrap, seed)
     few, some = test.first(measured), {name: of[:measured] for name, of in scores.items()}
@@ -352,7 +372,8 @@ def judge(
     agreement = operator_agreement((one.effects for one in effects), OPERATORS, bootstrap=bootstrap, seed=seed)
     return {
         "methods": {name: {kind: asdict(of) for kind, of in kinds.items()} for name, kinds in methods.items()},
-        "best_method": max(on_dev, key=on_dev.get),
+        "best_method": best,
+        "above_control": compared_with_controls(test, scores, best, bootstrap, seed),
         "faithfulness": {"signature": found.signature, "methods": _table(found)},
         "metrics": judge_metrics(found, _accuracies(methods)),
         "operator_agreement": {"+".join(both): asdict(tau) for both, tau in agreement.items()},

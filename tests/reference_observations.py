@@ -117,7 +117,10 @@ def _add_layer(slow, layer, a, m, c, null, source, source_words, target, target_
         slow.add(entropy(average), "average_entropy", layer)
         slow.add(reliable, "reliability", layer)
         slow.add(first_best(average) != first_best(mean_of(used)), "moved", layer)
+        apart = [max(row) - min(row) >= 2**-7 for row in (m[h][t] for h in range(heads))]
+        slow.add(any(apart), "informed", layer)
         for h in range(heads):
+            slow.add(apart[h], "head", "informed", layer, h)
             values = {
                 "entropy": entropy(rows[h]),
                 "null": null[h][t],

@@ -1,6 +1,8 @@
 """Small random encoder-decoders with a tokenizer, and their attention one sentence and one step at a time."""
 
+import copy
 import functools
+from collections.abc import Mapping
 
 import torch
 from helpers import FAMILIES, TINY
@@ -38,6 +40,22 @@ def text_model(family, kind):
     else:
         model = our_model(our_config(**sized(bpe_tokenizer()), calibration="gated", leaky=True))
     return randomized(model.double()).train()
+
+
+def with_masks(model, values: Mapping[int, Mapping[int, float]]):
+    """A copy whose masks are close to a number in some heads: layer -> head -> number, 1 for masks that keep all."""
+    model = copy.deepcopy(model)
+    for layer in model.get_decoder().layers:
+        heads = values.get(layer.encoder_attn.layer_idx, {})
+
+        def flatten(network, inputs, mask, heads=heads):
+            mask = mask.clone()
+            for head, number in heads.items():
+                mask[:, head] = number + 1e-6 * (mask[:, head] - 0.5)
+            return mask
+
+        layer.encoder_attn.mask_network.register_forward_hook(flatten)
+    return model
 
 
 @torch.no_grad()

@@ -154,7 +154,15 @@ def test_a_run_of_a_few_steps(tmp_path, monkeypatch):
     assert found["training"]["steps"] == 2
     names = {"attention", "attention@layer0", "contribution@layer1", "value_zeroing@layer1", "alti", "posterior"}
     assert names <= found["methods"].keys()
-    assert found["best_method"] in found["methods"].keys() - {"posterior"}
+    assert found["best_method"] in found["methods"].keys() - {"posterior", "random", "diagonal"}
+    assert found["above_control"].keys() == {"posterior", "random", "diagonal"}
+    for name, above in found["above_control"].items():
+        best, other = (found["methods"][of]["links"]["accuracy"] for of in (found["best_method"], name))
+        assert above["value"] == pytest.approx(best - other)
+        assert above["interval"][0] <= above["value"] <= above["interval"][1]
+    assert list(found["above_control"]) == sorted(
+        found["above_control"], key=lambda name: -found["methods"][name]["links"]["accuracy"]
+    )
     assert found["faithfulness"]["methods"]["contribution"]["hide"]["comprehensiveness"]["circular"]
     assert found["faithfulness"]["methods"]["contribution@layer1"]["hide"]["comprehensiveness"]["circular"]
     assert tuple(found["metrics"]["replace"]) == measures()

@@ -24,8 +24,8 @@ from hf_attncal.data.words import NO_WORD, is_punctuation
 
 from .links import best_links
 from .reading import Layers, Reading, TokenPair, check_some_words, read_pairs
-from .reliability import head_average
-from .step_measures import MEASURES, LayerRows, layer_rows
+from .reliability import WITHOUT_MASKS, head_average
+from .step_measures import MEASURES, NEED_INFORMATION, LayerRows, layer_rows
 from .tags import Tagger, tags_of
 from .value_norms import null_value_norms, recorded_value_norms
 from .words import word_attention
@@ -35,6 +35,7 @@ BUCKETS = (0.8, 1.6, 2.4, 3.2)  # of entropy, as in Lu et al., Fig. 8
 GROUPS = ("words", "punctuation", "special tokens")  # of source tokens
 WEIGHTS = ("attention", "contribution")
 _ROUNDING = 1e-5  # nats
+_MOST_STEPS = 0.5  # at fewer, masks that tell source tokens apart are the exception, and a mean over steps is of noise
 
 
 # ---- results ----
@@ -50,9 +51,11 @@ class Observations:
     Args:
         pairs: (N,), which pairs of the corpus were read: those with words on both sides.
         steps: (N,), their steps.
-        layers: measure -> the decoder layers, from 0, in which there is something to measure.
+        layers: measure -> the decoder layers, from 0, in which there is something to measure: none of
+            `NEED_INFORMATION` in the layers of `idle`.
         by_layer: measure -> sums (N, L), L the number of decoder layers; 0 in those that are not in `layers`.
-        by_head: measure -> means over all steps (L, H).
+        by_head: measure -> means over all steps (L, H); NaN of `NEED_INFORMATION` in heads whose masks carry no
+            information.
         thresholds: of `average_entropy`, ascending.
         by_threshold: (N, L, thresholds + 1, 2), steps by the first threshold that their entropy does not exceed, the
             last for those above all; how many, and how many of them reliable.
@@ -96,8 +99,13 @@ class Observations:
 
     @property
     def calibrated(self) -> tuple[int, ...]:
-        """The decoder layers with masks, from 0; none for a model without calibration."""
+        """The decoder layers whose masks carry information, from 0; none for a model without calibration."""
         return self.layers["reliability"]
+
+    @property
+    def idle(self) -> tuple[int, ...]:
+        """The decoder layers, from 0, whose masks carry no information: see `informed` in `step_measures.py`."""
+        return tuple(layer for layer in self.layers["mask"] if layer not in self.calibrated)
 
     @property
     def is_changed(self) -> bool:
@@ -115,7 +123,10 @@ class Observations:
             ValueError: another measure, or a layer that does not have it.
         """
         if layer not in self._layers_of(measure):
-            raise ValueError(f"`layer` must be one with {measure!r}, {list(self.layers[measure])}, got {layer!r}.")
+            reason = " Its masks carry no information." if layer in self.idle else ""
+            raise ValueError(
+                f"`layer` must be one with {measure!r}, {list(self.layers[measure])}, got {layer!r}.{reason}"
+            )
         return np.stack([self.by_layer[measure][:, layer], self.steps], axis=1)
 
     def mean(self, measure: str, layer: int) -> float:
@@ -196,6 +207,11 @@ class Observations:
         if measure not in MEASURES:
             raise ValueError(f"`measure` must be one of {', '.join(MEASURES)}, got {measure!r}.")
         if not self.layers[measure]:
+            if self.idle and measure in NEED_INFORMATION:
+                raise ValueError(
+                    f"{measure!r} is withheld: the masks of this model carry no information (they tell source tokens "
+                    f"apart at fewer than half of the steps). {WITHOUT_MASKS}."
+                )
             has = "`leaky`" if measure == "null" else "`calibration`"
             raise ValueError(f"{measure!r} can be had of a model or an active adapter with {has} alone.")
         return self.layers[measure]
@@ -385,11 +401,19 @@ class _Sums:
                 for name in WEIGHTS
             }
             predicted = [self.predicted.get(index, empty[0] >= 0) for index, empty in enumerate(nothing)]
+        steps = sums["steps"].sum()
+        by_head = {measure: of_heads / steps for measure, of_heads in self.heads.items()}
+        informed = sums["informed"].sum(axis=0) >= _MOST_STEPS * steps  # (layers,)
+        layers = {measure: tuple(sorted(of)) for measure, of in self.layers.items()}
+        for measure in NEED_INFORMATION:
+            layers[measure] = tuple(layer for layer in layers[measure] if informed[layer])
+            if measure in by_head:
+                by_head[measure][by_head["informed"] < _MOST_STEPS] = np.nan
         return Observations(
             pairs=np.array(read),
-            layers={measure: tuple(sorted(layers)) for measure, layers in self.layers.items()},
+            layers=layers,
             by_layer={measure: sums.pop(measure) for measure in MEASURES},
-            by_head={measure: of_heads / sums["steps"].sum() for measure, of_heads in self.heads.items()},
+            by_head=by_head,
             thresholds=self.thresholds,
             buckets=self.buckets,
             tags=self.tags,

@@ -10,6 +10,34 @@ from torch import Tensor
 
 from hf_attncal.models.functional import contribution, uniform_attention
 
+# Numbers of bfloat16, in which most models are trained, lie 2**-8 apart just below 1: masks of a row that differ by
+# less than two such steps are all but one number there, and what they say of tokens is a rounding error.
+LEAST_SPREAD = torch.finfo(torch.bfloat16).eps  # 2**-7
+WITHOUT_MASKS = (
+    "Attention came to be of use too late for the mask network, or it had too little text. Train without a "
+    "calibration first, and adapt the finished model (`attncal adapt`), or go on from it (`model.init_from`)"
+)
+
+
+def mask_spread(mask: Tensor, source_mask: Tensor | None = None) -> Tensor:
+    """By how much the masks of each row differ: the largest m less the smallest, over the real source tokens.
+
+    A mask network without information keeps all tokens (m = 1), blurs all (m = 0), or treats all alike; then the
+    spread is 0 up to rounding, and contributions follow attention or noise. It does not depend on the number of source
+    tokens, as a mean of masks does, and is at most the size of the perturbation, `||1 - m||_2` (Lu et al., eq. 5).
+
+    Args:
+        mask: m, (batch, heads, target, source).
+        source_mask: (batch, source), 1 or True for real tokens.
+
+    Returns:
+        (batch, heads, target), between 0 and 1; below `LEAST_SPREAD` a row carries no information.
+    """
+    real = _real_tokens(mask, source_mask)
+    if real is None:
+        return mask.amax(dim=-1) - mask.amin(dim=-1)
+    return mask.masked_fill(~real, 0).amax(dim=-1) - mask.masked_fill(~real, 1).amin(dim=-1)
+
 
 def contributions(
     attention: Tensor, mask: Tensor, source_mask: Tensor | None = None, null_attention: Tensor | None = None

@@ -9,6 +9,8 @@ Logarithms are natural.
 - `reliability`: whether the token with the most attention contributes most (Lu et al., eqs. 7 and 8); of the layer, on
   the mean of all heads. With masks, as all below.
 - `mask`: m, the mean over real source tokens; of the layer, over heads, too.
+- `informed`: whether masks tell source tokens apart (`mask_spread`); of the layer, those of any head. Where they do so
+  at fewer than half of the steps, `NEED_INFORMATION` is withheld.
 - `divergence` of attention before and after calibration (eq. 14); of the layer, the mean over heads.
 - `entropy_change`: `entropy` after calibration less before, the sign of Table VI; of the layer, the mean over heads.
 - `moved`: whether calibration gives the most weight to another token; of the layer, on the mean of all heads.
@@ -18,9 +20,17 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from .reliability import attention_entropy, attention_is_reliable, head_average, jensen_shannon
+from .reliability import (
+    LEAST_SPREAD,
+    attention_entropy,
+    attention_is_reliable,
+    head_average,
+    jensen_shannon,
+    mask_spread,
+)
 
-MEASURES = ("entropy", "average_entropy", "null", "reliability", "mask", "divergence", "entropy_change", "moved")
+NEED_INFORMATION = ("reliability", "divergence", "entropy_change", "moved")
+MEASURES = ("entropy", "average_entropy", "null", "mask", "informed", *NEED_INFORMATION)
 
 
 class LayerRows(NamedTuple):
@@ -62,6 +72,8 @@ def layer_rows(
         heads["null"] = null
     if mask is not None:
         heads["mask"] = (mask * real).sum(dim=-1) / real.sum(dim=-1)
+        heads["informed"] = mask_spread(mask, source_mask) >= LEAST_SPREAD
+        layer["informed"] = heads["informed"].any(dim=1)
     if contribution is not None:
         heads["reliability"] = attention.argmax(dim=-1) == contribution.argmax(dim=-1)
         layer["reliability"] = attention_is_reliable(attention, contribution)

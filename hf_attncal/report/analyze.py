@@ -23,7 +23,7 @@ from .charts import observation_charts
 from .contents import Chart, PairView, Report, Section
 from .faithfulness import judge_faithfulness
 from .faithfulness_charts import faithfulness_charts
-from .findings import caveats_of, findings_of
+from .findings import CONTRIBUTION, caveats_of, findings_of, why_withheld
 from .method_charts import errors_by_method
 from .pairs import pair_views
 
@@ -212,14 +212,17 @@ def analyze(
     with corpus.naming_lines():
         observed = observe(model, tokenizer, sources, targets, **options)
     sections = [_over_the_corpus(observed, corpus, resampled)]
+    withheld = why_withheld(observed)
+    if withheld and not observed.calibrated:
+        names = [name for name in names if name != CONTRIBUTION]
     scored = None
-    if corpus.gold is not None:
+    if corpus.gold is not None and names:
         gold = Gold(list(zip(sources, targets, strict=True)), corpus.gold)
         ways = {name: WayOfReading(name) for name in names}
         scored = score_attributions(model, tokenizer, gold, ways=ways, batch_size=batch_size, **resampled)
         sections.append(_against_gold(errors_by_method(scored)))
     judged = None
-    if measured:
+    if measured and names:
         few = corpus.with_words(measured)
         texts = (few.sources, few.targets)
         judged = judge_faithfulness(
@@ -243,11 +246,12 @@ def analyze(
         "methods": names,
         "batch_size": batch_size,
         "probe_pairs": probe_pairs,
+        "withheld": withheld and {"layers": list(observed.idle), "why": withheld},
         **resampled,
     }
     return Report(
         title=title,
-        summary=findings_of(observed, scored, judged, **resampled),
+        summary=findings_of(observed, scored, judged, gold=corpus.gold or (), **resampled),
         caveats=caveats_of(
             observed,
             judged,
@@ -256,7 +260,7 @@ def analyze(
             probe_pairs=probe_pairs,
         ),
         sections=sections,
-        pairs=_to_look_at(model, tokenizer, corpus.first(browsed), names, batch_size),
+        pairs=_to_look_at(model, tokenizer, corpus.first(browsed), names, observed.calibrated, batch_size),
         record=records.record(settings, files or {}),
     )
 
@@ -290,7 +294,10 @@ def _of_faithfulness(charts: Sequence[Chart]) -> Section:
     )
 
 
-def _to_look_at(model, tokenizer, corpus: Corpus, names: Sequence[str], batch_size: int) -> Iterator[PairView]:
+def _to_look_at(
+    model, tokenizer, corpus: Corpus, names: Sequence[str], informed: Sequence[int], batch_size: int
+) -> Iterator[PairView]:
     shown = {name: {} for name in SHOWN if name in names}
     links = None if corpus.gold is None else [pair.possible for pair in corpus.gold]
-    return pair_views(model, tokenizer, corpus.sources, corpus.targets, shown, links=links, batch_size=batch_size)
+    options = {"links": links, "informed": informed, "batch_size": batch_size}
+    return pair_views(model, tokenizer, corpus.sources, corpus.targets, shown, **options)

@@ -57,6 +57,8 @@ def observation_charts(
     if layer is None:
         layer = found.top("reliability" if found.calibrated else "entropy")
     charts = [entropy_by_layer(found, **options), attention_by_group(found, **options)]
+    if found.idle and not found.calibrated:
+        charts = [reliability_by_layer(found, **options), *charts]
     if found.calibrated:
         changes = [change_by_layer(found, **options), divergence_by_entropy(found, **options)]
         charts = [
@@ -86,13 +88,17 @@ def observation_charts(
 
 def reliability_by_layer(found: Observations, bootstrap: int = 1000, seed: int = 0) -> Chart:
     """How often attention names the token that contributes most, in each layer with masks."""
-    layers = found.calibrated
-    measured = [_of_layer(found, "reliability", layer, bootstrap, seed) for layer in layers]
-    by_head = found.by_head["reliability"]
-    rows = [
-        (layer, *_cells(one), float(by_head[layer].min()), float(by_head[layer].max()), found.mean("mask", layer))
-        for layer, one in zip(layers, measured, strict=True)
-    ]
+    layers = found.layers["mask"]
+    measured, rows = {}, []
+    for layer in layers:
+        masks = found.mean("mask", layer), found.mean("informed", layer)
+        if layer in found.idle:
+            rows.append((layer, *[None] * 5, *masks, "withheld: the masks carry no information"))
+            continue
+        measured[layer] = _of_layer(found, "reliability", layer, bootstrap, seed)
+        of_heads = found.by_head["reliability"][layer]
+        lowest, highest = float(np.nanmin(of_heads)), float(np.nanmax(of_heads))
+        rows.append((layer, *_cells(measured[layer]), lowest, highest, *masks, None))
     return Chart(
         name="reliability_by_layer",
         title="How often attention names the token that counts, by layer",
@@ -100,11 +106,21 @@ def reliability_by_layer(found: Observations, bootstrap: int = 1000, seed: int =
             "The share of predictions for which the source token with the most attention is also the one that "
             "contributes most, by the masks that were learned to find out what the model can least do without. Both "
             "are taken of the mean of all heads; single heads are judged by their own weights. The mask is 1 where a "
-            f"token can be blurred without harm and 0 where it cannot. {_INTERVALS}"
+            f"token can be blurred without harm and 0 where it cannot. Masks tell source tokens apart where they "
+            "differ by a hundredth or so; a layer or head where they do so for fewer than half of the predictions has "
+            f"no reliability level. {_INTERVALS}"
         ),
-        columns=("layer", *_bounded("reliability level"), "lowest head", "highest head", "mean mask"),
+        columns=(
+            "layer",
+            *_bounded("reliability level"),
+            "lowest head",
+            "highest head",
+            "mean mask",
+            "share of predictions with masks that differ",
+            "note",
+        ),
         rows=rows,
-        draw=_bars({"reliability level": {"": measured}}, _layer_names(layers)),
+        draw=_bars({"reliability level": {"": list(measured.values())}}, _layer_names(measured)) if measured else None,
         source=f"{LU}, eqs. 7 and 8",
     )
 
@@ -118,11 +134,14 @@ def reliability_by_head(found: Observations) -> Chart:
         title="How often attention names the token that counts, by head",
         caption=(
             "As by layer, but the token with the most attention of one head against the one that contributes most in "
-            "this head. The darker the more often."
+            "this head. The darker the more often. A head whose masks carry no information has no number."
         ),
         columns=("layer", *(f"head {head}" for head in range(values.shape[1]))),
-        rows=[(layer, *map(float, of_heads)) for layer, of_heads in zip(layers, values, strict=True)],
-        draw=partial(_head_map, "reliability level", values, layers),
+        rows=[
+            (layer, *(None if np.isnan(value) else float(value) for value in of_heads))
+            for layer, of_heads in zip(layers, values, strict=True)
+        ],
+        draw=partial(_head_map, "reliability level", np.nan_to_num(values), layers),
         source=f"{LU}, eqs. 7 and 8",
     )
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from hf_attncal.analysis.attribution import CONTROLS
 from hf_attncal.analysis.faithfulness import CUTS, PairFalls, Scores, faithfulness_falls, measures, word_effects
 from hf_attncal.analysis.perturbations import OPERATORS
 from hf_attncal.metrics.faithfulness import (
@@ -45,6 +46,10 @@ class JudgedFaithfulness:
     def ranking(self, measure: str = "comprehensiveness") -> list[str]:
         """The methods by a measure under the headline operator, the best first."""
         return _ranking(self.found, self.headline, measure)
+
+    def controls(self, measure: str = "comprehensiveness") -> list[str]:
+        """Those of the methods that never look at the model, the strongest first, as in `ranking`."""
+        return [name for name in self.ranking(measure) if name.partition("@")[0] in CONTROLS]
 
     def verdicts(self, method: str, measure: str = "comprehensiveness") -> dict[str, Verdict]:
         """Of a method against each other one. Raises ValueError as `Faithfulness.verdict` does."""

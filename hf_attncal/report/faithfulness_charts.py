@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from hf_attncal.metrics.base import FEWEST_SENTENCES
 from hf_attncal.metrics.faithfulness import Verdict, metric_of
 
-from .chart_parts import bars, cells
+from .chart_parts import about_controls, bars, cells, listed
 from .contents import Cell, Chart
 from .faithfulness import AREAS, YARDSTICK, JudgedFaithfulness
 
@@ -73,7 +73,7 @@ def faithfulness_by_method(judged: JudgedFaithfulness, measure: str) -> Chart:
         if one.circular
     ]
     beware = (
-        f" Circular, and to be read past: {_listed(circular)}; there the method was made by what is measured."
+        f" Circular, and to be read past: {listed(circular)}; there the method was made by what is measured."
         if circular
         else ""
     )
@@ -86,7 +86,7 @@ def faithfulness_by_method(judged: JudgedFaithfulness, measure: str) -> Chart:
             f"{_TAKEN[measure]} are taken from the source. It is the mean over all target words, and over the first "
             f"word, the best fifth and the best half of each ranking. {_good(measure)} {_OPERATORS} Compare methods "
             "within one of these. `low` and `high` are 95 % bootstrap intervals over sentence pairs."
-            f"{beware}{yardstick}"
+            f"{beware}{yardstick}{about_controls(judged.controls())}"
         ),
         columns=_columns(["method"], found.operators, "{} (nats)", "{}: low", "{}: high", "{}: note"),
         rows=rows,
@@ -111,8 +111,8 @@ def faithfulness_verdicts(judged: JudgedFaithfulness, method: str, measure: str)
             f"By how many nats {measure} of {method} is above that of each other method, on the same resamples of the "
             "pairs. There is a verdict only where all ways to take words away that are not circular say the same and "
             f"their 95 % intervals exclude 0, on {FEWEST_SENTENCES} pairs or more; otherwise nobody can tell. "
-            f"{_good(measure)} Not beaten by any: "
-            f"{_listed(judged.unbeaten(measure))}."
+            f"{_good(measure)} Not beaten by any: {listed(judged.unbeaten(measure))}."
+            f"{about_controls(judged.controls())}"
         ),
         columns=_columns(
             ["method", "verdict"], judged.found.operators, "{}: difference (nats)", "{}: low", "{}: high"
@@ -123,7 +123,7 @@ def faithfulness_verdicts(judged: JudgedFaithfulness, method: str, measure: str)
 
 def in_words(verdict: Verdict, first: str, second: str) -> str:
     """A verdict as a sentence would have it."""
-    left_out = f" ({_listed(list(verdict.circular))} left out: circular)" if verdict.circular else ""
+    left_out = f" ({listed(list(verdict.circular))} left out: circular)" if verdict.circular else ""
     if verdict.better is None:
         undecided = "ways to take words away disagree, or cannot tell"
         return f"no verdict: {undecided}{left_out}"
@@ -158,8 +158,3 @@ def _columns(first: list[str], operators: Sequence[str], *columns: str) -> list[
 
 def _good(measure: str) -> str:
     return f"The {'lower' if metric_of(measure).lower_is_better else 'higher'} the better."
-
-
-def _listed(names: Sequence[str]) -> str:
-    """`a`, `a and b`, `a, b and c`."""
-    return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))

@@ -1,20 +1,28 @@
 """What the numbers of a report come to, in sentences, and what they do not say."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+
+import numpy as np
 
 from hf_attncal.alignment.attributions import ATTENTION, ScoredMethod
+from hf_attncal.analysis.attribution import CONTROLS
 from hf_attncal.analysis.observations import Observations
+from hf_attncal.analysis.reliability import LEAST_SPREAD, WITHOUT_MASKS
+from hf_attncal.data.pharaoh import GoldAlignment
+from hf_attncal.metrics.aer import paired_interval
 from hf_attncal.metrics.base import Measured
+from hf_attncal.metrics.faithfulness import FEWEST_PAIRS
 from hf_attncal.metrics.means import means
 
+from .chart_parts import listed
 from .faithfulness import YARDSTICK, JudgedFaithfulness
 
-CONTRIBUTION, CHANCE = "contribution", "random"
-CONTROLS = (CHANCE, "diagonal")
+CONTRIBUTION = "contribution"
 _MOVES = 0.005  # of steps: below, a calibration leaves attention where it was, as a probe does
 _PEAKED = 0.5  # at most so many of the steps are what is called peaked
 _FEW_PAIRS = 20  # resamples of fewer are too much alike
+_MEASURABLE = ("random", "diagonal")  # the controls that need nothing but the model
 
 
 def findings_of(
@@ -22,6 +30,7 @@ def findings_of(
     scored: Mapping[str, ScoredMethod] | None,
     judged: JudgedFaithfulness | None,
     *,
+    gold: Sequence[GoldAlignment] = (),
     bootstrap: int,
     seed: int,
 ) -> list[str]:
@@ -31,6 +40,7 @@ def findings_of(
         found: what was observed over the corpus.
         scored: methods against gold links; None without gold.
         judged: how faithful methods are; None where that was not measured.
+        gold: the links that `scored` is about.
         bootstrap, seed: of the intervals.
     """
 
@@ -41,14 +51,33 @@ def findings_of(
     if judged is not None:
         sentences += _of_faithfulness(judged)
     if scored is not None:
-        sentences.append(_of_gold(scored))
+        sentences.append(_of_gold(scored, gold, bootstrap=bootstrap, seed=seed))
     if found.layers["null"]:
         (null,) = shares(found.counts("null", found.top("null")))
         sentences.append(f"NULL gets {_percent(null)} of the attention of layer {found.top('null')}.")
     return [*sentences, _of_entropy(found)]
 
 
+def why_withheld(found: Observations) -> str | None:
+    """Why nothing is told that rests on the masks of some layers, and what to do; None where all can be told."""
+    if not found.idle:
+        return None
+    layers = f"layer{'' if len(found.idle) == 1 else 's'} {listed(list(map(str, found.idle)))}"
+    apart = max(found.mean("informed", layer) for layer in found.idle)
+    return (
+        f"The masks of {layers} carry no information: they tell source tokens apart (by {LEAST_SPREAD:.3f} or more, "
+        f"of 1) at {100 * apart:.1f} % of the target tokens at most, so that contributions are rounding errors. "
+        f"{WITHOUT_MASKS}; or give a probe more text."
+    )
+
+
 def _of_reliability(found: Observations, shares) -> list[str]:
+    reason = why_withheld(found)
+    if reason and not found.calibrated:
+        return [
+            "Whether attention names the token that counts cannot be told: reliability, contributions and what "
+            f"calibration changes are left out. {reason}"
+        ]
     if not found.calibrated:
         return [
             "Whether attention names the token that counts was not asked: this model has no masks, and no probe was "
@@ -75,34 +104,71 @@ def _of_reliability(found: Observations, shares) -> list[str]:
     (moved,) = shares(found.counts("moved", top))
     if moved.value > _MOVES:
         sentences.append(f"Calibration gives the most weight to another token at {_percent(moved)} in layer {top}.")
-    return sentences
+    return [*sentences, f"Of the other layers nothing of this is told. {reason}"] if reason else sentences
 
 
 def _of_faithfulness(judged: JudgedFaithfulness) -> list[str]:
-    """Which method to read, and whether contributions are worth more than attention."""
-    methods = [name for name in judged.ranking() if name not in (YARDSTICK, *CONTROLS)]
+    """Which method to read, if any is worth more than what never looks at the model; contributions and attention."""
+    controls = judged.controls()
+    methods = [name for name in judged.ranking() if name not in (YARDSTICK, *controls)]
     if not methods:
         return []
-    best, operator = methods[0], judged.headline
-    falls = f"the log-probability of a target word falls by {_nats(judged.found.score(best, operator))}"
-    if CHANCE in judged.found.sums:
-        falls += f", without random ones by {_nats(judged.found.score(CHANCE, operator))}"
-        if not _beats_chance(judged, best):
-            return [
-                "No method is shown to name the words that the model uses better than chance: without those that "
-                f"{best} names, the first of them that do not take words away themselves, {falls}."
-            ]
-    sentences = [
-        f"Of the methods that do not take words away themselves, {best} names the words that matter most: without "
-        f"them {falls}."
-    ]
-    if judged.found.bootstrap:
-        verdicts = judged.verdicts(best)
-        others = [name for name in methods[1:] if verdicts[name].better is None]
-        if others:
+    found, best = judged.found, methods[0]
+    leads = f"Of the methods that look at the model and do not take words away themselves, {best}"
+    falls = f"without the words that {best} names the log-probability of a target word falls by {_fall(judged, best)}"
+    if not controls:
+        return [
+            f"{leads} names the words that matter most: {falls}. Whether a method that never looks at the model does "
+            f"as well was not measured: take {listed(_MEASURABLE)} among the methods.",
+            *_of_contributions(judged),
+        ]
+    falls += f", without those of {listed([f'{name} by {_fall(judged, name)}' for name in controls])}"
+    strongest = controls[0]
+    if not found.bootstrap:
+        return [
+            f"{leads} comes first, and of those that never look at it {strongest}: {falls}. Without intervals there "
+            "is no verdict."
+        ]
+    verdict = found.verdict(best, strongest)
+    difference = _nats(verdict.by_operator[judged.headline])
+    agree = f"all ways of taking words away{' that are not circular' if verdict.circular else ''} agree"
+    if verdict.better == best:
+        sentences = [
+            f"{leads} names the words that matter most: {falls}. By {difference} it is better than {strongest}, the "
+            f"strongest of those that never look at the model, and {agree}."
+        ]
+        against = judged.verdicts(best)
+        if others := [name for name in methods[1:] if against[name].better is None]:
             sentences.append(f"By this nobody can tell {best} from {', '.join(others)}.")
-    if judged.found.bootstrap and {ATTENTION, CONTRIBUTION} <= judged.found.sums.keys():
-        better = judged.found.verdict(CONTRIBUTION, ATTENTION).better
+        return sentences + _of_contributions(judged)
+    better = [name for name in methods if found.verdict(name, strongest).better == name]
+    shown = f"Of all methods only {listed(better)} can" if better else "No method can"
+    few = len(found.words) < FEWEST_PAIRS
+    why = (
+        f"there are fewer than {FEWEST_PAIRS} pairs"
+        if few
+        else "the ways of taking words away disagree, or cannot tell"
+    )
+    told = agree if verdict.better else f"no verdict, for {why}"
+    return [
+        f"{shown} be shown to name the words that the model uses better than {strongest}, which never looks at the "
+        f"model. {leads} comes first: {falls}. The difference to {strongest} is {difference}: {told}.",
+        *_of_contributions(judged),
+    ]
+
+
+def _fall(judged: JudgedFaithfulness, method: str) -> str:
+    return _nats(judged.found.score(method, judged.headline))
+
+
+def _of_contributions(judged: JudgedFaithfulness) -> list[str]:
+    """Contributions against attention, and against the strongest control."""
+    found = judged.found
+    if not found.bootstrap or CONTRIBUTION not in found.sums:
+        return []
+    sentences = []
+    if ATTENTION in found.sums:
+        better = found.verdict(CONTRIBUTION, ATTENTION).better
         told = {
             CONTRIBUTION: "Contributions name the words that the model uses better than attention does.",
             ATTENTION: "Attention names the words that the model uses better than contributions do.",
@@ -110,24 +176,42 @@ def _of_faithfulness(judged: JudgedFaithfulness) -> list[str]:
             "few pairs, or the ways of taking words away disagree.",
         }
         sentences.append(told[better])
+    for control in judged.controls()[:1]:
+        if found.verdict(CONTRIBUTION, control).better != CONTRIBUTION:
+            sentences.append(
+                f"Contributions are not shown to name them better than {control} does, which never looked at the "
+                "model: whether attention agrees with contributions then says little of what the model uses."
+            )
     return sentences
 
 
-def _beats_chance(judged: JudgedFaithfulness, method: str) -> bool:
-    """By a verdict; without intervals there are none, and what was measured has to do."""
-    if judged.found.bootstrap:
-        return judged.found.verdict(method, CHANCE).better == method
-    scores = [judged.found.score(name, judged.headline).value for name in (method, CHANCE)]
-    return scores[0] > scores[1]
-
-
-def _of_gold(scored: Mapping[str, ScoredMethod]) -> str:
+def _of_gold(scored: Mapping[str, ScoredMethod], gold: Sequence[GoldAlignment], *, bootstrap: int, seed: int) -> str:
+    """Which method is nearest, and whether it is nearer than what never looks at the model."""
     errors = {name: method.mean.test for name, method in scored.items()}
-    best = min(errors, key=lambda name: errors[name].aer)
-    sentence = f"Nearest to the gold links is {best}, with an alignment error rate of {_aer(errors[best])}"
+    ranking = sorted(errors, key=lambda name: errors[name].aer)
+    controls = [name for name in ranking if name in CONTROLS]
+    methods = [name for name in ranking if name not in CONTROLS]
+    if not methods:
+        return f"Only controls, which never look at the model, were held against the gold links: {listed(controls)}."
+    best = methods[0]
+    sentence = (
+        f"Of the methods that look at the model {best} is the nearest to the gold links, with an alignment error rate "
+        f"of {_aer(errors[best])}"
+    )
     if ATTENTION in errors and best != ATTENTION:
         sentence += f"; attention, all layers and heads together, has {_aer(errors[ATTENTION])}"
-    return f"{sentence}."
+    if not controls:
+        return f"{sentence}."
+    rates = listed([f"{name} has {_aer(errors[name])}" for name in controls])
+    sentence += f"; of those that never look at it {rates}."
+    if not bootstrap:
+        return sentence
+    strongest = controls[0]
+    links = (scored[name].mean.links for name in (best, strongest))
+    low, high = paired_interval(gold, *links, bootstrap=bootstrap, seed=seed)
+    verdict = "is nearer than" if low > 0 else "is farther than" if high < 0 else "is not shown to be nearer than"
+    points = 100 * (errors[strongest].aer - errors[best].aer)
+    return f"{sentence} {best} {verdict} {strongest}, by {points:.1f} points ({100 * low:.1f} to {100 * high:.1f})."
 
 
 def _of_entropy(found: Observations) -> str:
@@ -135,10 +219,11 @@ def _of_entropy(found: Observations) -> str:
     of_layers = [(layer, found.mean("entropy", layer)) for layer in layers]
     entropies = " and of ".join(f"{entropy:.2f} nats in layer {layer}" for layer, entropy in of_layers)
     tokens = " and ".join(f"{math.exp(entropy):.1f}" for _, entropy in of_layers)
+    most = (found.steps * np.log(found.group_tokens.sum(axis=1))).sum() / found.steps.sum()
     besides = ", NULL apart," if found.layers["null"] else ""
     return (
         f"The attention of a head{besides} has an entropy of {entropies}, on average: as much as if it were spread "
-        f"evenly over {tokens} source tokens."
+        f"evenly over {tokens} source tokens, of {math.exp(most):.1f} that there are."
     )
 
 
@@ -171,12 +256,14 @@ def caveats_of(
             "network has learned to tell. It is about attention in one layer, not about everything that the model "
             "knows of a token: the encoder has mixed the tokens before."
         )
-    if found.calibrated and not found.is_changed:
-        trained = "" if probe_pairs is None else f" that was trained on {probe_pairs:,} sentence pairs for this report"
+    if found.calibrated and probe_pairs is not None:
         caveats.append(
-            f"The masks are those of a probe{trained}; what the model writes is unchanged by it. With a few thousand "
-            "pairs to learn from, its contributions are a rough guide."
+            f"The masks are those of a probe that was trained on {probe_pairs:,} sentence pairs for this report; what "
+            "the model writes is unchanged by it. With a few thousand pairs to learn from, its contributions are a "
+            "rough guide."
         )
+    elif found.calibrated and not found.is_changed:
+        caveats.append("The masks leave the attention of this model as it is: there is no change to tell of.")
     if judged is not None:
         caveats.append(
             f"Faithfulness is measured on {_pairs(len(judged.found.words))}. A sentence with a word taken away is not "
@@ -202,8 +289,8 @@ def _percent(measured: Measured) -> str:
 
 
 def _nats(measured) -> str:
-    interval = "" if measured.interval is None else " ({:.2f} to {:.2f})".format(*measured.interval)
-    return f"{measured.value:.2f} nats{interval}"
+    interval = "" if measured.interval is None else " ({:z.2f} to {:z.2f})".format(*measured.interval)
+    return f"{measured.value:z.2f} nats{interval}"
 
 
 def _aer(score) -> str:

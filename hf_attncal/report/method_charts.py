@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from hf_attncal.alignment.attributions import ScoredMethod
 
-from .chart_parts import bars, cells
+from .chart_parts import about_controls, bars, cells
 from .contents import Chart
 
 
@@ -18,8 +18,9 @@ def errors_by_method(scored: Mapping[str, ScoredMethod]) -> Chart:
         title="How near each method comes to gold links",
         caption=(
             "The alignment error rate of linking each target word to the source word with its highest score: 0 where "
-            "all links are those that people have drawn. Methods that look at layers and heads are the mean over all "
-            "of them; single heads can be better (`attncal align select` chooses one on annotated pairs). Thin lines, "
+            f"all links are those that people have drawn.{about_controls(names)} Methods that look at layers and "
+            "heads are the mean over all of them; single heads can be better (`attncal align select` chooses one on "
+            "annotated pairs). Thin lines, "
             "and `low` and `high` in the table, are 95 % bootstrap intervals over sentence pairs."
         ),
         columns=("method", "AER", "low", "high", "precision", "recall"),

@@ -1,6 +1,6 @@
 """Sentence pairs to look at: what attention and the methods of attribution say of each."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,7 @@ def pair_views(
     methods: Mapping[str, Mapping[str, Any]],
     *,
     links: Sequence[Sequence[Link]] | None = None,
+    informed: Collection[int] | None = None,
     batch_size: int = 32,
 ) -> Iterator[PairView]:
     """Sentence pairs in their order, teacher-forced on the targets; pairs with a side of no word are left out.
@@ -35,13 +36,15 @@ def pair_views(
         model, tokenizer, sources, targets, batch_size: see `read_pairs`.
         methods: names of `analysis.attribution.METHODS` with their options.
         links: gold links of each pair.
+        informed: the layers, from 0, whose masks carry information; None for all with masks. Of others there is no
+            contribution.
 
     Raises:
         ValueError: see `attribute`.
     """
     for start in range(0, len(sources), WINDOW):
         texts = sources[start : start + WINDOW], targets[start : start + WINDOW]
-        found = dict(_readings(model, tokenizer, *texts, batch_size))
+        found = dict(_readings(model, tokenizer, *texts, informed, batch_size))
         of_methods = {
             name: {
                 one.index: one for one in attribute(model, tokenizer, *texts, name, batch_size=batch_size, **options)
@@ -68,18 +71,19 @@ def pair_views(
 
 
 def _readings(
-    model, tokenizer, sources: Sequence[str], targets: Sequence[str], batch_size: int
+    model, tokenizer, sources: Sequence[str], targets: Sequence[str], informed: Collection[int] | None, batch_size: int
 ) -> Iterator[tuple[int, tuple[TokenPair, dict[str, Weights], dict[str, float]]]]:
     """Index -> the pair, weights of all layers and heads, and notes."""
     for pairs, reading in read_pairs(model, tokenizer, sources, targets, batch_size=batch_size, details=True):
         layers = {"attention": reading.plain}
-        if any(mask is not None for mask in reading.masks):
+        told = [n for n, mask in enumerate(reading.masks) if mask is not None and (informed is None or n in informed)]
+        if told:
             if not _same(reading):
                 layers["calibrated"] = reading.attentions
-            layers["contribution"] = reading.contributions
+            layers["contribution"] = [phi if n in told else None for n, phi in enumerate(reading.contributions)]
         for row, pair in enumerate(pairs):
             weights = {name: _weights(of, reading, row) for name, of in layers.items()}
-            yield pair.index, (pair, weights, _notes(reading, row))
+            yield pair.index, (pair, weights, _notes(reading, row, told))
 
 
 def _same(reading: Reading) -> bool:
@@ -100,14 +104,14 @@ def _weights(layers: Layers, reading: Reading, row: int) -> Weights:
     return Weights(np.stack([_array(value) for value in values]), nulls)
 
 
-def _notes(reading: Reading, row: int) -> dict[str, float]:
-    """Means over the target tokens of one pair."""
+def _notes(reading: Reading, row: int, told: Sequence[int]) -> dict[str, float]:
+    """Means over the target tokens of one pair; `told`: the layers of which there are contributions."""
     steps = reading.target_mask[row]
     one = slice(row, row + 1)
     entropy = torch.stack([attention_entropy(layer[one], reading.source_mask[one]) for layer in reading.plain])
     notes = {"entropy": float(entropy[:, 0][..., steps].mean())}
-    if any(mask is not None for mask in reading.masks):
-        top = max(number for number, mask in enumerate(reading.masks) if mask is not None)
+    if told:
+        top = max(told)
         reliable = attention_is_reliable(reading.uncalibrated[top], reading.contributions[top])
         notes["reliability"] = float(reliable[row][steps].double().mean())
     nulls = [null[row][:, steps].mean() for null in reading.nulls if null is not None]

@@ -1,10 +1,12 @@
 """The report of the self-test: what analysis finds where the truth is known."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from hf_attncal.metrics import records
-from hf_attncal.self_test import ALIGNER, CHANCE, MEASURED, STEPS, run_self_test
+from hf_attncal.self_test import ALIGNER, MEASURED, STEPS, run_self_test
 
+from .chart_parts import listed
 from .contents import Report, Section
 from .self_test_charts import self_test_charts
 
@@ -22,8 +24,7 @@ def self_test_report(
     return Report(
         title="Self-test",
         summary=[
-            f"{best} is the best on other sentences of this kind. It names a right word for {_percent(links[best])} "
-            f"of the target words here, a random word is one for {_percent(links[CHANCE])}.",
+            _of_the_best(best, links, found["above_control"]),
             "All methods, the best first: "
             + ", ".join(f"{name} {100 * links[name]['accuracy']:.0f}" for name in ranked)
             + " (percent)."
@@ -45,6 +46,22 @@ def self_test_report(
         ],
         record=records.record({"experiment": "self_test", **options}),
     )
+
+
+def _of_the_best(best: str, links: Mapping[str, Mapping], above: Mapping[str, Mapping]) -> str:
+    """The best method beside those that never look at the model, and whether it is better than the strongest."""
+    sentence = (
+        f"Of the methods that look at the model {best} is the best on other sentences of this kind. It names a right "
+        f"word for {_percent(links[best])} of the target words here"
+    )
+    if not above:
+        return f"{sentence}."
+    controls = listed([f"{name} for {_percent(links[name])}" for name in above])
+    strongest, difference = next(iter(above.items()))
+    low, high = difference["interval"]
+    verdict = "is better than" if low > 0 else "is worse than" if high < 0 else "is not shown to be better than"
+    interval = f"{100 * difference['value']:.1f} points ({100 * low:.1f} to {100 * high:.1f})"
+    return f"{sentence}, without a look at the model {controls}. {best} {verdict} {strongest}, by {interval}."
 
 
 def _percent(score: dict) -> str:

@@ -14,6 +14,7 @@ from accelerate import PartialState
 from datasets import Dataset
 from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase, Trainer, set_seed
 
+from hf_attncal.analysis.reliability import LEAST_SPREAD, WITHOUT_MASKS
 from hf_attncal.data.corpora import all_lines, lowercased
 from hf_attncal.data.tokenizer import SPECIAL_TOKENS, train_bpe_tokenizer, train_word_tokenizer
 from hf_attncal.metrics import records
@@ -25,8 +26,8 @@ from .progress import bars_are_shown, shown_progress
 from .settings import SPLITS, Settings, TextConfig, hints_of, merge, read_settings
 from .threads import ChooseThreads
 
-# Above it a mask network keeps everything.
-_IDLE_MASK = 0.999
+# Nats of a target token. Between a pass and a pass without any perturbation lie some thousandths, which dropout draws.
+_LEAST_GAIN = 0.01
 
 
 def run_script(
@@ -254,20 +255,26 @@ def recorded(config: Settings, **hardware_besides: Any) -> dict[str, Any]:
 
 
 def warn_of_idle_masks(history: list[dict[str, float]]) -> None:
-    """Say that a mask network keeps everything, so that no contribution can be read off it.
+    """Say that a mask network has found nothing that the model cannot do without, so that contributions mean nothing.
 
     It learns where blurring the attention hurts. As long as attention has not found anything, blurring does not hurt,
-    and the masks go to 1, where they have no gradient left to come back by.
+    and the masks go to 1, where they have no gradient left to come back by. Two things show it: the perturbation is
+    smaller than masks have to differ by (`LEAST_SPREAD`, of which its size is a bound); or it gains the mask network
+    less than blurring nothing would, whose objective (Lu et al., eq. 4) is minus the loss of the translation.
 
     Args:
         history: what a Trainer logged.
     """
-    means = [entry["mask_mean"] for entry in history if "mask_mean" in entry]
-    if means and means[-1] > _IDLE_MASK:
+    last = next((entry for entry in reversed(history) if "mask_penalty" in entry), None)
+    if last is None:
+        return
+    gain = -last["mask_loss"] - last["nmt_loss"]
+    if last["mask_penalty"] < LEAST_SPREAD or gain < _LEAST_GAIN:
         warnings.warn(
-            f"The mask network has learned nothing: its mean mask is {means[-1]:.4f}, so contributions are 0 and the "
-            "model is as good as uncalibrated. Attention came to be of use too late for it. Train without a "
-            "calibration first, and adapt the finished model (`attncal adapt`), or go on from it (`model.init_from`).",
+            f"The mask network has learned nothing: with a mean mask of {last['mask_mean']:.4f}, blurring the "
+            f"attention where it says makes its objective better by {gain:.3f} nats a target token, and less than "
+            f"{_LEAST_GAIN} is noise. So contributions say nothing, and `attncal analyze` leaves them out. "
+            f"{WITHOUT_MASKS}.",
             stacklevel=2,
         )
 

@@ -12,14 +12,15 @@ import torch
 from helpers import FAMILIES
 from peft import get_peft_model
 from reference_observations import observe_slowly
-from seq2seq_helpers import SOURCES, TARGETS, bpe_tokenizer, randomized, sized, text_model
+from seq2seq_helpers import SOURCES, TARGETS, bpe_tokenizer, randomized, sized, text_model, with_masks
 from transformers import BertConfig, BertModel
 
 from hf_attncal.adapters import AttentionCalibrationConfig
 from hf_attncal.analysis import attention_entropy, jensen_shannon
 from hf_attncal.analysis.observations import GROUPS, observe
 from hf_attncal.analysis.reading import read_pairs
-from hf_attncal.analysis.step_measures import MEASURES
+from hf_attncal.analysis.reliability import LEAST_SPREAD, mask_spread
+from hf_attncal.analysis.step_measures import MEASURES, NEED_INFORMATION
 from hf_attncal.analysis.tags import load_tags, read_tags, tags_of
 from hf_attncal.data.words import tokenize_words
 
@@ -65,8 +66,8 @@ def test_means_are_those_of_the_formulas(both, measure):
         if measure in found.by_head:
             for head, value in enumerate(found.by_head[measure][layer]):
                 assert value == pytest.approx(slow.mean("head", measure, layer, head), abs=1e-10)
-    # The values differ, so that another layer's or a constant would be noticed.
-    assert len({round(found.mean(measure, layer), 9) for layer in range(3)}) > 1
+    # The values differ, so that another layer's or a constant would be noticed; random masks are all apart.
+    assert measure == "informed" or len({round(found.mean(measure, layer), 9) for layer in range(3)}) > 1
 
 
 def test_the_curve_over_entropy_is_that_of_the_formulas(both):
@@ -205,6 +206,58 @@ def test_divergence_of_rows():
         jensen_shannon(first, second[..., :2])
 
 
+# ---- masks without information ----
+
+
+@pytest.mark.parametrize("number", [1, 0.5, 0])
+def test_what_rests_on_masks_that_do_not_tell_tokens_apart_is_withheld(number):
+    """Whether they keep all tokens, blur all, or treat all alike."""
+    flat = {layer: {0: number, 1: number} for layer in range(3)}
+    model = with_masks(text_model("marian", "ours"), flat)
+    found = observe(model, bpe_tokenizer(), SOURCES, TARGETS, tags=tags, alignments=True)
+    assert found.calibrated == ()
+    assert found.idle == (0, 1, 2)
+    assert not found.is_changed
+    assert found.mean("mask", 1) == pytest.approx(number, abs=1e-6)
+    assert found.mean("informed", 1) == 0
+    for measure in NEED_INFORMATION:
+        assert np.isnan(found.by_head[measure]).all()
+        with pytest.raises(ValueError, match=f"'{measure}' is withheld: the masks .* no information.*`attncal adapt`"):
+            found.counts(measure, 1)
+    for withheld in (found.reliability_up_to, found.divergence_in, lambda n: found.links("contribution", n)):
+        with pytest.raises(ValueError, match="carry no information"):
+            withheld(0)
+    with pytest.raises(ValueError, match="carry no information"):
+        found.of_tag("reliability", 0)
+    assert found.mean("entropy", 2) > 0
+    assert found.links("attention", 2)
+
+
+def test_layers_and_heads_are_judged_one_by_one():
+    model = text_model("marian", "ours")
+    usual = observe(model, bpe_tokenizer(), SOURCES, TARGETS)
+    found = observe(with_masks(model, {0: {0: 1, 1: 1}, 2: {0: 1}}), bpe_tokenizer(), SOURCES, TARGETS)
+    assert (found.calibrated, found.idle) == ((1, 2), (0,))
+    assert usual.idle == ()
+    assert np.isnan(found.by_head["reliability"][2]).tolist() == [True, False]
+    assert np.isfinite(found.by_head["reliability"][1]).all()
+    assert found.mean("informed", 2) > 0.9
+    with pytest.raises(ValueError, match=r"must be one with 'reliability', \[1, 2\], got 0. Its masks carry no info"):
+        found.counts("reliability", 0)
+
+
+def test_the_spread_of_masks_is_over_real_tokens_and_does_not_depend_on_their_number():
+    mask = torch.tensor([[[[1.0, 0.25, 1.0, 0.0], [0.5, 0.5, 0.5, 1.0]]]])
+    real = torch.tensor([[1, 1, 1, 0]])
+    assert mask_spread(mask, real).tolist() == [[[0.75, 0.0]]]
+    assert mask_spread(mask).tolist() == [[[1.0, 0.5]]]
+    long = torch.nn.functional.pad(mask[..., :3], (0, 2000), value=1.0)
+    assert mask_spread(long).tolist() == [[[0.75, 0.5]]]  # though their mean is 0.9996
+    # Just below the threshold two masks beside 1 are at most one step of bfloat16 apart.
+    near = torch.tensor([1.0, 1 - 0.499 * LEAST_SPREAD]).bfloat16()
+    assert (near[0] - near[1]).item() <= LEAST_SPREAD / 2
+
+
 # ---- invariance ----
 
 
@@ -341,9 +394,9 @@ def test_attention_that_a_mask_leaves_alone_does_not_change():
     found = observe(model, bpe_tokenizer(), SOURCES, TARGETS)
     for layer in range(3):
         assert found.mean("mask", layer) == 1
-        assert found.mean("divergence", layer) == pytest.approx(0, abs=1e-12)
-        assert found.mean("entropy_change", layer) == pytest.approx(0, abs=1e-12)
-        assert found.mean("moved", layer) == 0
+    assert found.by_layer["divergence"] == pytest.approx(0, abs=1e-12)
+    assert found.by_layer["entropy_change"] == pytest.approx(0, abs=1e-12)
+    assert not found.by_layer["moved"].any()
 
 
 # ---- what is refused ----

@@ -1,12 +1,16 @@
 """Small reports to write, faithfulness that is made up, and the weights of a page unpacked again."""
 
 import base64
+import functools
 import json
 import re
 import zlib
 from collections.abc import Iterator
 
 import numpy as np
+import torch
+from helpers import FAMILIES
+from seq2seq_helpers import bpe_tokenizer, randomized, sized
 
 from hf_attncal.analysis.faithfulness import measures
 from hf_attncal.metrics.faithfulness import faithfulness
@@ -16,6 +20,17 @@ from hf_attncal.report.faithfulness import JudgedFaithfulness
 # What must stay text wherever it comes from.
 HOSTILE = "</script><script>alert(1)</script> \"quotes' <!-- </style> </noscript> <b>&amp;</b> {{7*7}} ]]>"
 SCRIPTS = "שלום السلام 日本語 😀 \u202e " + "Donaudampfschifffahrt" * 20
+
+
+SWITCHES = {"gated": {"calibration": "gated"}, "leaky": {"leaky": True}, "probe": {"calibration": "annealed"}}
+
+
+@functools.cache
+def model_of(family, kind):
+    *_, our_config, our_model = FAMILIES[family]
+    torch.manual_seed(3)
+    more = {"annealing_steps": 1e12, "renormalize": True} if kind == "probe" else {}
+    return randomized(our_model(our_config(**sized(bpe_tokenizer()), **SWITCHES[kind], **more)).double()).train()
 
 
 def pair_view(index: int = 0, source: str = "the old house", target: str = "das alte Haus", **fields) -> PairView:

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from seq2seq_helpers import PAIRS, SOURCES, TARGETS, bpe_tokenizer, text_model
+from seq2seq_helpers import PAIRS, SOURCES, TARGETS, bpe_tokenizer, text_model, with_masks
 
 from hf_attncal.data.pharaoh import GoldAlignment
 from hf_attncal.report.analyze import Corpus, analyze
@@ -50,6 +50,24 @@ def test_charts_depend_on_the_pairs_alone(expected, changed):
                     np.testing.assert_allclose(same, cell, rtol=1e-6, atol=1e-9, err_msg=f"{name} {row}")
                 else:
                     assert same == cell
+
+
+def test_contributions_of_idle_masks_are_in_no_part_of_the_report():
+    idle = with_masks(text_model("marian", "ours"), {layer: {0: 1, 1: 1} for layer in range(3)})
+    report = analyze(idle, bpe_tokenizer(), CORPUS, **OPTIONS | {"browsed": 2, "bootstrap": 20})
+    charts = {chart.name: chart for section in report.sections for chart in section.charts}
+    for name in ("aer_by_method", "comprehensiveness", "sufficiency"):
+        assert {row[0] for row in charts[name].rows} == {"attention", "random"}
+    assert "change_by_layer" not in charts
+    assert all("contribution" not in pair.weights for pair in report.pairs)
+    config = report.record["config"]
+    assert config["methods"] == ["attention", "random"]
+    assert config["withheld"]["layers"] == [0, 1, 2]
+    assert config["withheld"]["why"] in report.summary[0]
+    only = analyze(idle, bpe_tokenizer(), CORPUS, **OPTIONS | {"methods": ["contribution"]})
+    assert [section.title for section in only.sections] == ["Attention over the corpus"]
+    usual = analyze(text_model("marian", "ours"), bpe_tokenizer(), CORPUS, **OPTIONS)
+    assert usual.record["config"]["withheld"] is None
 
 
 def test_the_rest_of_a_text_knows_its_lines():

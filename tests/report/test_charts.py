@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from seq2seq_helpers import PAIRS, SOURCES, TARGETS, bpe_tokenizer, text_model
+from seq2seq_helpers import PAIRS, SOURCES, TARGETS, bpe_tokenizer, text_model, with_masks
 
 from hf_attncal.analysis.observations import observe
 from hf_attncal.data.pharaoh import GoldAlignment
@@ -96,6 +96,32 @@ def test_rows_have_the_means_and_their_intervals(found, charts):
     received = [row[2] for row in cells(chart, layer=2)]
     assert len(received) == 4
     assert sum(received) == pytest.approx(1)
+
+
+def test_layers_whose_masks_carry_no_information_have_a_note_and_no_numbers():
+    flat = {0: {0: 1, 1: 1}, 2: {0: 1}}
+    found = observe(with_masks(text_model("marian", "ours"), flat), bpe_tokenizer(), SOURCES, TARGETS, tags=tags)
+    charts = {chart.name: chart for chart in observation_charts(found, bootstrap=20)}
+    assert list(charts) == [*CALIBRATED, *FOR_ALL]
+    idle, *others = charts["reliability_by_layer"].rows
+    assert idle[:6] == (0, None, None, None, None, None)
+    assert idle[-1] == "withheld: the masks carry no information"
+    assert [row[-1] for row in others] == [None, None]
+    assert all(isinstance(row[1], float) for row in others)
+    assert [row[:2] for row in charts["reliability_by_head"].rows][1] == (2, None)
+    for name in CALIBRATED[1:]:
+        assert not any(row[0] == 0 for row in charts[name].rows)
+    for chart in charts.values():
+        assert not any(isinstance(cell, float) and math.isnan(cell) for row in chart.rows for cell in row)
+        assert chart.draw().axes
+
+    idle = with_masks(text_model("marian", "ours"), {layer: flat[0] for layer in range(3)})
+    none = observe(idle, bpe_tokenizer(), SOURCES, TARGETS)
+    first, *others = observation_charts(none, bootstrap=20)
+    assert [chart.name for chart in others] == FOR_ALL
+    assert first.name == "reliability_by_layer"
+    assert first.draw is None
+    assert {row[1] for row in first.rows} == {None}
 
 
 def test_kinds_of_words_are_sorted_by_how_reliable_attention_is(found, charts):

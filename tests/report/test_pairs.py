@@ -1,12 +1,10 @@
 """Pairs to look at: their weights are those of the analysis, in their order, whatever the windows and batches."""
 
-import functools
-
 import numpy as np
 import pytest
 import torch
-from helpers import FAMILIES
-from seq2seq_helpers import SOURCES, TARGETS, bpe_tokenizer, randomized, sized
+from report_helpers import SWITCHES, model_of
+from seq2seq_helpers import SOURCES, TARGETS, bpe_tokenizer, with_masks
 
 from hf_attncal.analysis.attribution import METHODS, attribute
 from hf_attncal.analysis.reading import read_pairs
@@ -15,15 +13,6 @@ from hf_attncal.report import pairs
 from hf_attncal.report.pairs import pair_views
 
 METHOD = {"occlusion": {}, "alti": {}}
-SWITCHES = {"gated": {"calibration": "gated"}, "leaky": {"leaky": True}, "probe": {"calibration": "annealed"}}
-
-
-@functools.cache
-def model_of(family, kind):
-    *_, our_config, our_model = FAMILIES[family]
-    torch.manual_seed(3)
-    more = {"annealing_steps": 1e12, "renormalize": True} if kind == "probe" else {}
-    return randomized(our_model(our_config(**sized(bpe_tokenizer()), **SWITCHES[kind], **more)).double()).train()
 
 
 def views(model, methods=METHOD, **options):
@@ -88,3 +77,15 @@ def test_gold_links_and_pairs_without_words(family):
     assert [view.index for view in found] == [0, 2]
     assert found[1].source == SOURCES[1]
     assert found[1].links == [(0, 0)]
+
+
+def test_masks_without_information_have_no_contributions(family):
+    model = model_of(family, "gated")
+    idle = with_masks(model, {0: {0: 1, 1: 1}})
+    for one, usual in zip(views(idle, informed=(1, 2)), views(model), strict=True):
+        assert not one.weights["contribution"].values[0].any()
+        assert one.weights["contribution"].values[1].any()
+        assert usual.weights["contribution"].values[0].any()
+    for one in views(idle, informed=()):
+        assert one.weights.keys() == {"attention", *METHOD}
+        assert one.notes.keys() == {"entropy"}

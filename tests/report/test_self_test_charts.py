@@ -21,6 +21,7 @@ FOUND = {
         "alti": {"links": score(0.8), "copies": score(0.5)},
     },
     "best_method": "alti",
+    "above_control": {},
     "metrics": {"hide": {"sufficiency": measured(False, None)}, "unk": {"comprehensiveness": measured(True, 0.5)}},
 }
 
@@ -70,13 +71,18 @@ def test_the_report_says_who_found_what(monkeypatch, tmp_path):
     }
     methods = {**FOUND["methods"], **others}
     asked = {}
-    monkeypatch.setattr(
-        self_test, "run_self_test", lambda folder, **options: asked.update(options) or {**FOUND, "methods": methods}
-    )
+    above = {
+        "posterior": {"value": -0.1, "interval": (-0.2, -0.05)},
+        "random": {"value": 0.6, "interval": (0.5, 0.7)},
+    }
+    found = {**FOUND, "methods": methods, "above_control": above}
+    monkeypatch.setattr(self_test, "run_self_test", lambda folder, **options: asked.update(options) or found)
     report = self_test.self_test_report(tmp_path, seed=7, steps=3)
     assert (asked["seed"], asked["steps"]) == (7, 3)
-    assert report.summary[0].startswith("alti is the best on other sentences")
-    assert "80.0 % (70.0 to 90.0) of the target words here, a random word is one for 20.0 %" in report.summary[0]
+    assert "alti is the best on other sentences" in report.summary[0]
+    assert "80.0 % (70.0 to 90.0) of the target words here, without a look at the model" in report.summary[0]
+    assert "posterior for 90.0 % (80.0 to 100.0) and random for 20.0 %" in report.summary[0]
+    assert report.summary[0].endswith("alti is worse than posterior, by -10.0 points (-20.0 to -5.0).")
     assert "posterior 90, alti 80, attention 50, random 20 (percent)" in report.summary[1]
     assert report.summary[1].endswith("posterior is an aligner's and has not looked at the model.")
     assert report.summary[2] == "Of 2 measures of faithfulness 1 can tell the truth from random scores."

@@ -5,6 +5,6 @@ what they are compared with in `controls.py`, the vectors that attention adds up
 """
 
 from .base import Attribution
-from .methods import METHODS, attribute, word_scores, works_on
+from .methods import CONTROLS, METHODS, attribute, word_scores, works_on
 
-__all__ = ["METHODS", "Attribution", "attribute", "word_scores", "works_on"]
+__all__ = ["CONTROLS", "METHODS", "Attribution", "attribute", "word_scores", "works_on"]

@@ -87,12 +87,14 @@ class Method(ABC):
     """A method with its options, which are its fields; a subclass for each.
 
     `scores` runs with the model in evaluation mode, with gradients where `differentiates`, and with self-attentions
-    that form their weights where `reads_self_attention`. They may be below 0 where `signed`.
+    that form their weights where `reads_self_attention`. They may be below 0 where `signed`. A method without
+    `reads_model` never looks at the model: it is a control, which others have to be better than.
     """
 
     differentiates: ClassVar[bool] = False
     reads_self_attention: ClassVar[bool] = False
     signed: ClassVar[bool] = False
+    reads_model: ClassVar[bool] = True
 
     @classmethod  # noqa: B027
     def check_model(cls, model) -> None:

@@ -3,6 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from torch import Tensor
@@ -16,7 +17,9 @@ Aligner = Callable[[list[str], list[str]], Sequence[np.ndarray | Tensor]]
 
 
 class BetweenWords(Method):
-    """A method that gives scores to words, which their subwords share."""
+    """A method that gives scores to words, which their subwords share, without a look at the model."""
+
+    reads_model: ClassVar[bool] = False
 
     def scores(self, model, tokenizer, batch: Batch) -> Scores:
         found = self.of_words(batch)

@@ -40,6 +40,7 @@ METHODS: dict[str, type[Method]] = {
     "random": Random,
     "diagonal": Diagonal,
 }
+CONTROLS = tuple(name for name, method in METHODS.items() if not method.reads_model)
 
 
 def attribute(
