@@ -256,11 +256,11 @@ def caveats_of(
             "network has learned to tell. It is about attention in one layer, not about everything that the model "
             "knows of a token: the encoder has mixed the tokens before."
         )
-    if found.calibrated and probe_pairs is not None:
+    if probe_pairs is not None:
+        rough = " With a few thousand pairs to learn from, its contributions are a rough guide."
         caveats.append(
             f"The masks are those of a probe that was trained on {probe_pairs:,} sentence pairs for this report; what "
-            "the model writes is unchanged by it. With a few thousand pairs to learn from, its contributions are a "
-            "rough guide."
+            f"the model writes is unchanged by it.{rough if found.calibrated else ''}"
         )
     elif found.calibrated and not found.is_changed:
         caveats.append("The masks leave the attention of this model as it is: there is no change to tell of.")
