@@ -11,8 +11,7 @@ from hf_attncal.analysis.observations import Observations
 from hf_attncal.analysis.reliability import LEAST_SPREAD, WITHOUT_MASKS
 from hf_attncal.data.pharaoh import GoldAlignment
 from hf_attncal.metrics.aer import paired_interval
-from hf_attncal.metrics.base import Measured
-from hf_attncal.metrics.faithfulness import FEWEST_PAIRS
+from hf_attncal.metrics.base import FEWEST_SENTENCES, Measured
 from hf_attncal.metrics.means import means
 
 from .chart_parts import listed
@@ -143,9 +142,9 @@ def _of_faithfulness(judged: JudgedFaithfulness) -> list[str]:
         return sentences + _of_contributions(judged)
     better = [name for name in methods if found.verdict(name, strongest).better == name]
     shown = f"Of all methods only {listed(better)} can" if better else "No method can"
-    few = len(found.words) < FEWEST_PAIRS
+    few = len(found.words) < FEWEST_SENTENCES
     why = (
-        f"there are fewer than {FEWEST_PAIRS} pairs"
+        f"there are fewer than {FEWEST_SENTENCES} pairs"
         if few
         else "the ways of taking words away disagree, or cannot tell"
     )
