@@ -143,7 +143,7 @@ def test_effects_of_symbols_are_those_of_every_sequence_read_alone(stack):
 
 
 def test_a_run_of_a_few_steps(tmp_path, monkeypatch):
-    monkeypatch.setattr(self_test, "SENTENCES", {"train": 80, "dev": 4, "test": 4})
+    monkeypatch.setattr(self_test, "SENTENCES", {"train": 80, "dev": 4, "test": 6})
     monkeypatch.setattr(self_test, "VOCABULARY_SIZE", 150)
     small = {"d_model: 128": "d_model: 16", "ffn_dim: 256": "ffn_dim: 16"}
     settings = self_test.SETTINGS

@@ -207,10 +207,28 @@ def _of_gold(scored: Mapping[str, ScoredMethod], gold: Sequence[GoldAlignment], 
         return sentence
     strongest = controls[0]
     links = (scored[name].mean.links for name in (best, strongest))
-    low, high = paired_interval(gold, *links, bootstrap=bootstrap, seed=seed)
-    verdict = "is nearer than" if low > 0 else "is farther than" if high < 0 else "is not shown to be nearer than"
-    points = 100 * (errors[strongest].aer - errors[best].aer)
-    return f"{sentence} {best} {verdict} {strongest}, by {points:.1f} points ({100 * low:.1f} to {100 * high:.1f})."
+    difference = Measured(
+        errors[strongest].aer - errors[best].aer, paired_interval(gold, *links, bootstrap=bootstrap, seed=seed)
+    )
+    return f"{sentence} {compared(best, strongest, difference, 'nearer', 'farther')}"
+
+
+def compared(best: str, other: str, difference: Measured, better: str, worse: str) -> str:
+    """Write a sentence that compares two methods: "a is nearer than b, by 2.0 points (1.0 to 3.0)."
+
+    Args:
+        best: the method that the sentence is about.
+        other: what it is compared with.
+        difference: of shares, positive where `best` is better; without an interval nothing is shown.
+        better: how the sentence calls `best` where the whole interval is above 0, such as "nearer".
+        worse: the same below 0.
+    """
+    low, high = difference.interval or (0.0, 0.0)
+    verdict = (
+        f"is {better} than" if low > 0 else f"is {worse} than" if high < 0 else f"is not shown to be {better} than"
+    )
+    ends = f" ({100 * low:.1f} to {100 * high:.1f})" if difference.interval else ", on too few pairs for an interval"
+    return f"{best} {verdict} {other}, by {100 * difference.value:.1f} points{ends}."
 
 
 def _of_entropy(found: Observations) -> str:

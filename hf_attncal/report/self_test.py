@@ -4,10 +4,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from hf_attncal.metrics import records
+from hf_attncal.metrics.base import Measured
 from hf_attncal.self_test import ALIGNER, MEASURED, STEPS, run_self_test
 
 from .chart_parts import listed
 from .contents import Report, Section
+from .findings import compared
 from .self_test_charts import self_test_charts
 
 
@@ -58,10 +60,8 @@ def _of_the_best(best: str, links: Mapping[str, Mapping], above: Mapping[str, Ma
         return f"{sentence}."
     controls = listed([f"{name} for {_percent(links[name])}" for name in above])
     strongest, difference = next(iter(above.items()))
-    low, high = difference["interval"]
-    verdict = "is better than" if low > 0 else "is worse than" if high < 0 else "is not shown to be better than"
-    interval = f"{100 * difference['value']:.1f} points ({100 * low:.1f} to {100 * high:.1f})"
-    return f"{sentence}, without a look at the model {controls}. {best} {verdict} {strongest}, by {interval}."
+    verdict = compared(best, strongest, Measured(**difference), "better", "worse")
+    return f"{sentence}, without a look at the model {controls}. {verdict}"
 
 
 def _percent(score: dict) -> str:

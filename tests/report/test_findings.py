@@ -12,8 +12,9 @@ from hf_attncal.alignment.attributions import ScoredMethod, ScoredReading
 from hf_attncal.analysis.observations import observe
 from hf_attncal.data.pharaoh import GoldAlignment
 from hf_attncal.metrics.aer import alignment_error_rate
+from hf_attncal.metrics.base import Measured
 from hf_attncal.report.faithfulness import JudgedFaithfulness
-from hf_attncal.report.findings import caveats_of, findings_of
+from hf_attncal.report.findings import caveats_of, compared, findings_of
 from hf_attncal.report.method_charts import errors_by_method
 
 GOLD = [GoldAlignment(pair.links, pair.links) for pair in PAIRS]
@@ -200,3 +201,16 @@ def test_caveats_are_about_what_was_done(found):
     assert "given the words that the model itself wrote" in without
     assert f"Of 9 sentence pairs {9 - len(SOURCES)} with a side of no word could not be read." in without
     assert "Faithfulness" not in without
+
+
+@pytest.mark.parametrize(
+    ("interval", "expected"),
+    [
+        ((0.01, 0.03), "a is nearer than b, by 2.0 points (1.0 to 3.0)."),
+        ((-0.01, 0.05), "a is not shown to be nearer than b, by 2.0 points (-1.0 to 5.0)."),
+        ((-0.03, -0.01), "a is farther than b, by 2.0 points (-3.0 to -1.0)."),
+        (None, "a is not shown to be nearer than b, by 2.0 points, on too few pairs for an interval."),
+    ],
+)
+def test_two_methods_are_compared_by_their_interval(interval, expected):
+    assert compared("a", "b", Measured(0.02, interval), "nearer", "farther") == expected
