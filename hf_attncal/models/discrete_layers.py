@@ -112,8 +112,10 @@ class DiscreteAttention(hf.MarianAttention):
         key, value = self._keys_and_values(read, read_router, is_cross_attention, past_key_values)
         real = real_source_tokens(attention_mask)
         length, keys = query.shape[2], key.shape[2]
-        if real is None and self.is_causal and length > 1:  # the kernels' way of saying that nothing is padding
-            real = torch.ones(1, 1, length, keys, dtype=torch.bool, device=query.device).tril(keys - length)
+        if real is None and self.is_causal and length > 1:
+            # No mask is the kernels' way of saying that nothing is padding and that the first query is at the first
+            # key; behind the queries a static cache has empty slots.
+            real = torch.ones(1, 1, length, keys, dtype=torch.bool, device=query.device).tril()
         bias = None if self.relative_positions is None else self.relative_positions(length, keys, first_query)
         semantic, syntactic = value[..., : self.head_dim], value[..., self.head_dim :]
         chosen = config.hard_attention and not self.training
