@@ -43,7 +43,9 @@ class LuongPreTrainedModel(AttnCalPreTrainedMixin, PreTrainedModel):
     main_input_name = "input_ids"
     input_modalities = ("text",)
     _auto_classes = {"AutoModel": "LuongModel", "AutoModelForSeq2SeqLM": "LuongForConditionalGeneration"}
-    _no_split_modules = ["LuongEncoderLayer", "LuongDecoderLayer", "LuongAttention"]
+    # The decoder uses the weights of its layers and of its attention in between their calls, step by step: what shards
+    # a model leaves them to the whole of it.
+    _no_split_modules = ["LuongEncoderLayer"]
     # Its time is spent in steps that follow each other: to compute them twice is to be twice as slow.
     supports_gradient_checkpointing = False
     _supports_sdpa = False

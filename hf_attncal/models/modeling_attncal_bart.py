@@ -40,6 +40,7 @@ class AttnCalBartPreTrainedModel(AttnCalPreTrainedMixin, hf.BartPreTrainedModel)
     config: AttnCalBartConfig
     config_class = AttnCalBartConfig
     _auto_classes = {"AutoModel": "AttnCalBartModel", "AutoModelForSeq2SeqLM": "AttnCalBartForConditionalGeneration"}
+    _no_split_modules = ["BartEncoderLayer", "AttnCalBartDecoderLayer"]
 
 
 class AttnCalBartEncoder(AttnCalBartPreTrainedModel, hf.BartEncoder):
