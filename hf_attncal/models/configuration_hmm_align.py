@@ -48,9 +48,6 @@ class HMMAlignConfig(PreTrainedConfig):
     def validate_hmm_align(self):
         """Part of the `@strict` validation of configurations; models do it again before they are built."""
         check_sizes(self)
-        for name, least in (("vocab_size", 1), ("entries", 0), ("max_jump", 1), ("max_position_embeddings", 1)):
-            if getattr(self, name) < least:
-                raise ValueError(f"`{name}` must be >= {least}, got {getattr(self, name)}.")
         for name in ("uniform_jump", "alignment_threshold"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"`{name}` must be in [0, 1], got {getattr(self, name)}.")

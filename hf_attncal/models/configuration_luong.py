@@ -10,7 +10,6 @@ CELLS = ("lstm", "gru")
 DIRECTIONS = ("sum", "project")
 SCORES = ("dot", "general", "concat", "location")
 WINDOWS = ("global", "local-m", "local-p")
-SIZES = ("vocab_size", "d_model", "embedding_size", "encoder_layers", "decoder_layers", "window_width")
 
 
 @strict
@@ -94,9 +93,6 @@ class LuongConfig(AttnCalConfigMixin, PreTrainedConfig):
 
     def validate_luong(self):
         """Part of the `@strict` validation of configurations; models do it again before they are built."""
-        for name in (*SIZES, "max_source_length"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"`{name}` must be >= 1, got {getattr(self, name)}.")
         for name, values in (("cell", CELLS), ("directions", DIRECTIONS), ("score", SCORES)):
             if getattr(self, name) not in values:
                 raise ValueError(f"`{name}` must be one of {values}, got {getattr(self, name)!r}.")

@@ -118,10 +118,6 @@ class MaskAlignConfig(PreTrainedConfig):
     def validate_mask_align(self):
         """Part of the `@strict` validation of configurations; models do it again before they are built."""
         check_sizes(self)
-        sizes = "vocab_size", "d_model", "encoder_layers", "decoder_layers", "attention_heads", "ffn_dim"
-        for name in (*sizes, "max_position_embeddings"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"`{name}` must be >= 1, got {getattr(self, name)}.")
         if self.d_model % (2 * self.attention_heads):
             raise ValueError(
                 f"`d_model` must be a multiple of twice `attention_heads`, got {self.d_model} and "
@@ -133,8 +129,6 @@ class MaskAlignConfig(PreTrainedConfig):
             raise ValueError(f"`emission` must be one of {EMISSIONS}, got {self.emission!r}.")
         if self.symmetrization not in SYMMETRIZATIONS:
             raise ValueError(f"`symmetrization` must be one of {SYMMETRIZATIONS}, got {self.symmetrization!r}.")
-        if self.max_jump is not None and self.max_jump < 1:
-            raise ValueError(f"`max_jump` must be `None` or >= 1, got {self.max_jump}.")
         if self.max_jump is not None and self.prediction != "mixture":
             raise ValueError(f"`max_jump` needs `prediction` 'mixture', got {self.prediction!r}: set it to `None`.")
         if not 0 < self.uniform_jump <= 1:

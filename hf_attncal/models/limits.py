@@ -3,22 +3,27 @@
 from collections.abc import Collection, Mapping
 from difflib import get_close_matches
 
-# Far above any published model; a table of sinusoidal positions is computed number by number.
+# Least and most of each size. The most is far above any published model; a table of sinusoidal positions is computed
+# number by number.
 LIMITS = {
-    "encoder_layers": 1_000,
-    "decoder_layers": 1_000,
-    "d_model": 100_000,
-    "embedding_size": 100_000,
-    "encoder_ffn_dim": 1_000_000,
-    "decoder_ffn_dim": 1_000_000,
-    "ffn_dim": 1_000_000,
-    "vocab_size": 5_000_000,
-    "decoder_vocab_size": 5_000_000,
-    "max_position_embeddings": 100_000,
-    "max_source_length": 100_000,
-    "entries": 1_000_000_000,
-    "max_jump": 100_000,
-    "max_copied_tokens": 100_000,
+    "encoder_layers": (1, 1_000),
+    "decoder_layers": (1, 1_000),
+    "d_model": (1, 100_000),
+    "embedding_size": (1, 100_000),
+    "encoder_attention_heads": (1, 10_000),
+    "decoder_attention_heads": (1, 10_000),
+    "attention_heads": (1, 10_000),
+    "encoder_ffn_dim": (1, 1_000_000),
+    "decoder_ffn_dim": (1, 1_000_000),
+    "ffn_dim": (1, 1_000_000),
+    "vocab_size": (1, 5_000_000),
+    "decoder_vocab_size": (1, 5_000_000),
+    "max_position_embeddings": (1, 100_000),
+    "max_source_length": (1, 100_000),
+    "window_width": (1, 100_000),
+    "entries": (0, 1_000_000_000),
+    "max_jump": (1, 100_000),
+    "max_copied_tokens": (0, 100_000),
 }
 MAX_PARAMETERS = 10**11
 MAX_LABELS = 100_000  # no model of this package has labels, but transformers makes a name for each
@@ -28,15 +33,24 @@ def check_sizes(config) -> None:
     """Check the sizes that a configuration has, before anything is built of them.
 
     Raises:
-        ValueError: a size is beyond its limit, or all of them together are; the message names the field, the limit and
-            the value.
+        ValueError: a size is not a whole number within its limits, the width cannot be shared among the heads, or all
+            of them together are too large; the message names the field, the limit and the value.
     """
-    sizes = {name: getattr(config, name, None) or 0 for name in LIMITS}
-    for name, limit in LIMITS.items():
-        if sizes[name] > limit:
-            raise ValueError(f"`{name}` must be at most {limit}, got {sizes[name]}.")
-        if sizes[name] < 0:
-            raise ValueError(f"`{name}` must not be negative, got {sizes[name]}.")
+    sizes = {name: getattr(config, name, None) for name in LIMITS}
+    for name, (least, most) in LIMITS.items():
+        size, name = sizes[name], getattr(config, "attribute_map", {}).get(name, name)
+        if size is None:
+            continue
+        if not isinstance(size, int) or isinstance(size, bool):
+            raise ValueError(f"`{name}` must be a whole number, got {size!r:.30}.")
+        if size < least:
+            raise ValueError(f"`{name}` must be >= {least}, got {size}.")
+        if size > most:
+            raise ValueError(f"`{name}` must be at most {most}, got {size}.")
+    sizes = {name: size or 0 for name, size in sizes.items()}
+    for name in ("encoder_attention_heads", "decoder_attention_heads"):
+        if sizes[name] and sizes["d_model"] % sizes[name]:
+            raise ValueError(f"`d_model` must be a multiple of `{name}`, got {sizes['d_model']} and {sizes[name]}.")
     # From below: the attention and feed-forward matrices of a layer, and the tables.
     layers = sizes["encoder_layers"] * (4 * sizes["d_model"] + 2 * max(sizes["encoder_ffn_dim"], sizes["ffn_dim"]))
     layers += sizes["decoder_layers"] * (8 * sizes["d_model"] + 2 * max(sizes["decoder_ffn_dim"], sizes["ffn_dim"]))

@@ -50,7 +50,7 @@ BAD_VALUES = [
     ({"copy": True, "copy_head": 4, "decoder_attention_heads": 4}, "`copy_head` must be from 0 to 3 .*, got 4"),
     ({"copy": True, "decoder_layerdrop": 0.1}, "`copy` needs `decoder_layerdrop` 0, got 0.1"),
     ({"copy": True, "max_copied_tokens": 3}, "`max_copied_tokens` needs `unk_token_id`, .* got None"),
-    ({"copy": True, "max_copied_tokens": -1, "unk_token_id": 3}, "`max_copied_tokens` must not be negative, got -1"),
+    ({"copy": True, "max_copied_tokens": -1, "unk_token_id": 3}, "`max_copied_tokens` must be >= 0, got -1"),
     ({"max_copied_tokens": 3, "unk_token_id": 3}, "`max_copied_tokens` needs `copy=True`, got 3"),
 ]
 BAD_TYPES = [

@@ -602,12 +602,12 @@ def test_a_checkpoint_that_has_lost_its_jumps_is_refused(tmp_path):
 
 BAD_VALUES = [
     *(({name: 0}, f"`{name}` must be >= 1, got 0") for name in ("vocab_size", "d_model", "encoder_layers", "ffn_dim")),
-    ({"decoder_layers": -1}, "`decoder_layers` must not be negative, got -1"),
+    ({"decoder_layers": -1}, "`decoder_layers` must be >= 1, got -1"),
     ({"attention_heads": -1}, "`attention_heads` must be >= 1, got -1"),
     ({"max_position_embeddings": 0}, "`max_position_embeddings` must be >= 1, got 0"),
     ({"d_model": 12, "attention_heads": 4}, "`d_model` must be a multiple of twice `attention_heads`, got 12 and 4"),
     ({"prediction": "copy"}, "`prediction` must be one of .*'mixture'.*, got 'copy'"),
-    ({"prediction": "mixture", "max_jump": 0}, "`max_jump` must be `None` or >= 1, got 0"),
+    ({"prediction": "mixture", "max_jump": 0}, "`max_jump` must be >= 1, got 0"),
     ({"prediction": "mixture", "max_jump": 10**6}, "`max_jump` must be at most 100000, got 1000000"),
     ({"max_jump": 3}, "`max_jump` needs `prediction` 'mixture', got 'attention'"),
     *(
