@@ -259,9 +259,18 @@ def load_errors(name: str) -> Iterator[None]:
     except (CommandError, MemoryError):
         raise
     except Exception as error:
-        text = one_line(error)
-        if "trust_remote_code" in str(error):
+        from hf_attncal.inference.loading import brings_code, decoded_by_code
+
+        text, code = one_line(error), "trust_remote_code" in str(error)
+        if code and (fields := decoded_by_code(name)):
+            problem = (
+                f"cannot be used: its generation_config.json asks for {', '.join(f'`{field}`' for field in fields)}, "
+                "for which transformers would run code that is not the model's. Remove it there."
+            )
+        elif code and brings_code(name):
             problem = "brings model code of its own (`auto_map`). Read it, and pass --trust-remote-code to run it."
+        elif code:
+            problem = "cannot be loaded: it needs code of the Hub that is not the model's, which attncal does not run."
         elif isinstance(error, ImportError | OSError | ValueError) and text:
             problem = f"cannot be loaded: {text}"
         else:

@@ -33,7 +33,8 @@ def load_model(options: argparse.Namespace):
         model, tokenizer = load_seq2seq(name, dtype=options.dtype, trust_remote_code=trust_remote_code)
     model = model.to(choose_device(options)).eval()
     with load_errors(name), blamed(f"config.json, generation_config.json or tokenizer_config.json in {name}"):
-        translate(model, tokenizer, ["1"], num_beams=2, max_new_tokens=2)  # else the first line would have the blame
+        beams = getattr(options, "beams", None) or 2
+        translate(model, tokenizer, ["1"], num_beams=beams, max_new_tokens=2)  # else the first line would be blamed
     tell_model(name, model)
     return model, tokenizer
 

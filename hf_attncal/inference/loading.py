@@ -42,19 +42,28 @@ def load_config(name: str | Path, *, trust_remote_code: bool = False, revision: 
     file = Path(name) / "config.json"
     what = str(file) if file.is_file() else f"the configuration of {name}"
     with blamed(what if adapter is None else f"{what}, the `base_model_name_or_path` of the adapter,"):
-        if file.is_file():
-            values = read_object(file)
+        if found := file_beside(name, "config.json", revision):
+            values = read_object(found)
             check_labels(values)
             for key in ("dtype", "torch_dtype"):
                 torch_dtype(values.get(key), key)
-            for key in ("attn_implementation", "_attn_implementation"):
-                if "/" in str(values.get(key)) and not trust_remote_code:
-                    raise ValueError(f"`{key}` must name no code of the Hub, got {values[key]!r}. Remove it.")
+            if not trust_remote_code:
+                _check_kernels(values)
         config = AutoConfig.from_pretrained(name, trust_remote_code=trust_remote_code, revision=revision)
         check_sizes(config)
         if isinstance(vocabulary := _vocabulary(config), int):
             check_token_ids(config, vocabulary)
     return config
+
+
+def _check_kernels(values: dict) -> None:
+    """Refuse kernels of the Hub, which are code, in a configuration and in those of its parts."""
+    for key, value in values.items():
+        if key in ("attn_implementation", "_attn_implementation"):
+            if "/" in str(value):
+                raise ValueError(f"`{key}` must name no code of the Hub, got {value!r}. Remove it.")
+        elif isinstance(value, dict):
+            _check_kernels(value)
 
 
 def load_seq2seq(
@@ -135,6 +144,39 @@ def _model(auto_class, name: str | Path, *, dtype: str | torch.dtype | None, **o
         with blamed(f"generation_config.json in {name}"):
             check_token_ids(model.generation_config, _vocabulary(model.config))
     return model
+
+
+def brings_code(name: str | Path) -> bool:
+    """Whether a model, or the one that an adapter was trained on, names code of its own (`auto_map`)."""
+    adapter, values = _values_of(name, "adapter_config.json"), []
+    for part in {str(name), str(adapter.get("base_model_name_or_path") or name)}:
+        values += [_values_of(part, file) for file in ("config.json", "tokenizer_config.json")]
+    return any(found.get("auto_map") for found in values)
+
+
+# Fields of a generation configuration for which transformers runs code of the Hub, with the values that do not ask so.
+_DECODED_BY_CODE = {
+    "constraints": (None, []),
+    "force_words_ids": (None, []),
+    "num_beam_groups": (None, 1),
+    "penalty_alpha": (None, 0),
+    "dola_layers": (None,),
+}
+
+
+def decoded_by_code(name: str | Path) -> list[str]:
+    """Fields of generation_config.json that transformers would run code of the Hub for, which is not the model's."""
+    values = _values_of(name, "generation_config.json")
+    return [field for field, unset in _DECODED_BY_CODE.items() if values.get(field) not in unset]
+
+
+def _values_of(name: str | Path, file: str) -> dict:
+    """What a JSON file of a model holds; nothing where there is none, or one that cannot be read."""
+    try:
+        found = file_beside(name, file)
+        return {} if found is None else read_object(found)
+    except (OSError, ValueError):
+        return {}
 
 
 def _tokenizer(name: str | Path, config: PretrainedConfig, mend: str = "Save it anew.", **options):

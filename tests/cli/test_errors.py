@@ -92,7 +92,7 @@ def test_one_line_of_an_error():
     ("error", "told"),
     [
         (OSError("no such file\nand more"), "model cannot be loaded: no such file"),
-        (ValueError("Loading needs trust_remote_code"), "pass --trust-remote-code"),
+        (ValueError("Pass trust_remote_code=True"), "needs code of the Hub that is not the model's"),
         (SafetensorError("header too large"), "do not fit together (SafetensorError: header too large)"),
         (RuntimeError("size mismatch"), "(RuntimeError: size mismatch)"),
         (KeyError("x"), "(KeyError: 'x')"),

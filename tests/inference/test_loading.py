@@ -4,8 +4,10 @@ import json
 import os
 import shutil
 
+import huggingface_hub
 import pytest
 import torch
+import transformers
 from adapter_helpers import BACKBONES, adapted, save_base
 from helpers import assert_identical, tiny_model
 from peft import LoraConfig, PromptTuningConfig, get_peft_model
@@ -224,6 +226,23 @@ def test_a_configuration_that_cannot_be_is_named(copied, values, message):
     change(copied / "config.json", **values)
     with pytest.raises(ValueError, match=message):
         load_seq2seq(copied)
+
+
+@pytest.mark.parametrize("where", ["folder", "cache of the Hub"])
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_kernel_of_the_hub_is_refused_wherever_the_model_is(copied, tmp_path, monkeypatch, where, nested):
+    name, kernel = copied, {"attn_implementation": "someone/kernel"}
+    change(copied / "config.json", **{"text_config": kernel} if nested else kernel)
+    if where != "folder":
+        name, cache = "someone/model", tmp_path / "hub" / "models--someone--model"
+        shutil.copytree(copied, cache / "snapshots" / ("0" * 40))
+        (cache / "refs").mkdir()
+        (cache / "refs" / "main").write_text("0" * 40)
+        monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+        monkeypatch.setattr(transformers.utils.hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    for load in (load_config, load_seq2seq, WordAligner.from_pretrained):
+        with pytest.raises(ValueError, match="`attn_implementation` must name no code of the Hub, got 'someone/kern"):
+            load(name)
 
 
 def test_the_tokenizer_of_another_model_is_refused(copied, folders, tmp_path):
