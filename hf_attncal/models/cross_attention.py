@@ -26,6 +26,7 @@ from .functional import (
     renormalized,
     uniform_attention,
     with_null_scores,
+    without_empty_rows,
 )
 from .gradients import DetachedParameters
 
@@ -238,10 +239,12 @@ class CrossAttentionMixin:
         log_factor = factor.to(query.dtype).log_()  # in place throughout: nothing is kept for a gradient
         if query.shape[2] == 1 and query.device.type == "cpu":  # where the kernel is slower than two products
             scores = attention_scores(query, key, self.scaling, real).add_(log_factor)
-            return torch.matmul(torch.softmax(scores, dim=-1), value)
-        if real is not None:
-            log_factor.masked_fill_(~real, torch.finfo(log_factor.dtype).min)
-        return self._kernel(query, key, value, log_factor)
+            output = torch.matmul(torch.softmax(scores, dim=-1), value)
+        else:
+            if real is not None:
+                log_factor.masked_fill_(~real, torch.finfo(log_factor.dtype).min)
+            output = self._kernel(query, key, value, log_factor)
+        return output if real is None else without_empty_rows(output, real)
 
     def _attend(
         self,
@@ -270,6 +273,8 @@ class CrossAttentionMixin:
         null_attention = None
         if switches.leaky:
             null_attention, attention = attention[..., 0], attention[..., 1:]
+        elif real is not None and (switches.calibration is not None or switches.gumbel):
+            attention = without_empty_rows(attention, real)
 
         weights = attention
         if switches.calibration is not None:

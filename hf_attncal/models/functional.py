@@ -47,6 +47,15 @@ def attention_scores(
     return scores if real is None else scores.masked_fill(~real, torch.finfo(scores.dtype).min)
 
 
+def without_empty_rows(tensor: Tensor, real: Tensor) -> Tensor:
+    """0 in the rows that have no real source token: their softmax is even over padding.
+
+    Args:
+        tensor: weights, (B, H, T, S), or what they give, (B, H, T, d_k). real: see the module's docstring.
+    """
+    return tensor.masked_fill(~real.any(dim=-1, keepdim=True), 0.0)
+
+
 def perturbation_mask(mask_query: Tensor, mask_key: Tensor, scaling: float) -> Tensor:
     """Mask of the perturbation model (Lu et al., eq. 3): `m = sigmoid((q W^Q)(K W^K)^T / sqrt(d_k))`.
 
@@ -148,9 +157,10 @@ def gated_factor(mask: Tensor, gate: Tensor) -> Tensor:
 def literal_fixed_attention(attention: Tensor, mask: Tensor, weight: float, real: Tensor | None = None) -> Tensor:
     """Eq. 10 as printed: `softmax(a + lambda * a_c)` over the real tokens. Almost uniform; kept for study."""
     scores = attention * fixed_factor(mask, weight)
-    if real is not None:
-        scores = scores.masked_fill(~real, torch.finfo(scores.dtype).min)
-    return torch.softmax(scores, dim=-1)
+    if real is None:
+        return torch.softmax(scores, dim=-1)
+    scores = scores.masked_fill(~real, torch.finfo(scores.dtype).min)
+    return without_empty_rows(torch.softmax(scores, dim=-1), real)
 
 
 def renormalized(combined: Tensor, attention: Tensor) -> Tensor:

@@ -2,7 +2,16 @@
 
 import pytest
 import torch
-from helpers import SWITCHES, assert_close, assert_gradients_close, assert_identical, gradients, slow_twin, tiny_model
+from helpers import (
+    SWITCHES,
+    assert_close,
+    assert_gradients_close,
+    assert_identical,
+    gradients,
+    slow_twin,
+    tiny_model,
+    tiny_stock_model,
+)
 
 from hf_attncal.models.cross_attention import AttentionContext
 
@@ -41,6 +50,33 @@ def test_inference_equals_the_slow_model(family, batch, switches):
                 assert_close(actual[layer], expected[name][layer], what=f"{name}, {implementation}")
         without_weights = model(**batch).logits.detach()
         assert_close(without_weights, logits, what=f"logits by the kernel, {implementation}")
+
+
+@pytest.mark.parametrize("kernel", ["eager", "sdpa"])
+@pytest.mark.parametrize("switches", [{}, *SWITCHES.values()], ids=["off", *SWITCHES])
+def test_a_source_of_padding_alone_has_no_weights(family, batch, switches, kernel):
+    """With a switch on nothing is read of it, by every path; with all off it is what the stock model makes of it."""
+    batch["attention_mask"][1] = 0
+    model = tiny_model(family, attn_implementation=kernel, **switches).eval()
+    outputs = forward(model, batch)
+    if not switches:
+        stock = tiny_stock_model(family, attn_implementation=kernel).eval()
+        stock.load_state_dict(model.state_dict())
+        with torch.no_grad():
+            assert_identical(model(**batch).logits, stock(**batch).logits)
+            if kernel == "eager":
+                expected = stock(**batch, output_attentions=True).cross_attentions
+                assert all(map(torch.equal, outputs.cross_attentions, expected))
+        return
+    for weights in outputs.cross_attentions:
+        assert (weights[1] == 0).all()
+        if "leaky" not in switches:
+            assert (weights[0].sum(dim=-1) > 0.1).all()
+    other = {**batch, "input_ids": batch["input_ids"].clone()}
+    other["input_ids"][1] = torch.tensor([9, 3, 7, 4, 6])
+    with torch.no_grad():
+        for found in (model(**batch), model(**other), forward(model, other)):
+            assert_close(found.logits, outputs.logits, what="logits")
 
 
 def test_shapes_are_batch_heads_target_source(family, batch):
