@@ -3,13 +3,14 @@
 
 PYTHON ?= python3
 VENV := .venv
+LOWEST := .venv-lowest
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 # One process for each core, each with one thread: more threads than cores make every test slower.
 WORKERS ?= $(shell n=$$(env -u OMP_NUM_THREADS nproc 2>/dev/null || sysctl -n hw.ncpu 2>/dev/null || echo 2); [ $$n -gt 8 ] && n=8; echo $$n)
 
-.PHONY: demo test test-all check format bench experiment faults tables conformance clean
+.PHONY: demo test test-all test-lowest check format bench experiment faults tables conformance clean
 
 demo: $(INSTALLED)
 	$(BIN)/attncal demo --output demo
@@ -19,6 +20,13 @@ test: conformance
 
 test-all: conformance
 	$(PYTEST) -n $(WORKERS)
+
+# The same with the lowest versions that pyproject.toml allows, in an environment of their own.
+test-lowest:
+	test -x $(LOWEST)/bin/python || $(PYTHON) -m venv $(LOWEST)
+	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-lowest.txt -e ".[test]"
+	$(LOWEST)/bin/python tests/conformance/fetch_upstream_tests.py
+	OMP_NUM_THREADS=1 $(LOWEST)/bin/python -m pytest -n $(WORKERS) -m "not slow"
 
 # transformers' own tests of model classes, taken from the source distribution of the installed version.
 conformance: $(INSTALLED)
@@ -58,4 +66,4 @@ $(INSTALLED): pyproject.toml constraints.txt
 	touch $@
 
 clean:
-	rm -rf $(VENV) .cache .pytest_cache .ruff_cache build dist demo
+	rm -rf $(VENV) $(LOWEST) .cache .pytest_cache .ruff_cache build dist demo

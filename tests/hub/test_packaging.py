@@ -115,6 +115,24 @@ def test_the_extras_of_pyproject_are_those_that_messages_name():
     ) == set()
 
 
+def test_the_lowest_versions_are_those_that_are_run():
+    """Of every requirement but torch, whose lowest version cannot be had for a CPU from the index."""
+    lines = (ROOT / "constraints-lowest.txt").read_text(encoding="utf-8").splitlines()
+    run = dict(line.split("==") for line in lines if not line.startswith("#"))
+    project = PYPROJECT["project"]
+    stated = {}
+    for requirement in [
+        *project["dependencies"],
+        *(r for name in EXTRAS for r in project["optional-dependencies"][name]),
+    ]:
+        name, floor = re.match(r"([\w-]+)>=([\d.]+)", requirement).groups()
+        stated[name] = floor
+    assert stated.keys() - run.keys() == {"torch"}
+    assert run.keys() <= stated.keys()
+    for name, version in run.items():
+        assert f"{version}.".startswith(f"{stated[name]}."), f"{name}>={stated[name]} is stated, {version} is run"
+
+
 def test_what_is_imported_is_required_and_what_is_required_is_imported():
     """Read off the source; huggingface_hub comes with transformers, which imports sentencepiece for Marian.
 
