@@ -1,7 +1,7 @@
 """The picture of an aligned sentence pair: where its words and links lie, and the picture as HTML.
 
-Two rows of words, the source above, and a curve for each link, darker where its score is higher. A word without a
-link is grey and has the mark of NULL, with the probability that it has no partner. `plots.pair_plot` draws the same.
+Two rows of words, the source above, and a curve for each link, stronger where its score is higher. A word without
+a link is grey and has the mark of NULL, with the probability that it has no partner. `plots.pair_plot` draws the same.
 
 All lengths are in em, the size of the words. How wide a word is depends on a font that is not known here: widths are
 estimates, words are centred where they belong, and there is room between them.
@@ -21,11 +21,12 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from hf_attncal.data.pharaoh import Link
 
 NULL_MARK = "∅"
-LINK_COLOUR = "#2171b5"
+LINK_COLOUR, LINK_COLOUR_AT_NIGHT = "#2171b5", "#6baed6"
 SMALL = 0.7  # size of numbers and marks
 _PIXELS = 15  # of an em, in HTML
 _GAP = 1.0  # between two words
-_LEAST_SLOT = 2.2  # what a number needs
+_LEAST_SLOT = 2.2  # what a mark of NULL needs
+_ASIDE = 0.25  # from a curve to its number
 _LEAST_RISE, _MOST_RISE, _RISE_OF_SPAN = 3.5, 9.0, 0.08  # between the rows: longer links need more
 # Widths of characters; those of East Asia are as wide as high, other ones that are not named as `_OTHER`.
 _WIDTHS = {"ijlI.,:;'|!()[]/ft’": 0.4, "mwMW@%—…ЖШЩЮЫжшщюы": 1.0}
@@ -121,7 +122,13 @@ def place(pair: Aligned) -> PairPicture:
     """Lay out the picture of a pair."""
     linked = [{link[side] for link in pair.links} for side in (0, 1)]
     sides = (pair.source, pair.source_null, linked[0]), (pair.target, pair.target_null, linked[1])
-    slots = [[max(text_width(word), _LEAST_SLOT) + _GAP for word in words] for words, *_ in sides]
+    numbered = _with_numbers(pair)
+    # A number stands on either side of its word's centre, inside the word's slot, where no other number reaches.
+    least = 2 * (_ASIDE + SMALL * text_width(short(1)) + 0.1)
+    slots = [
+        [max(text_width(word) + _GAP, least if n in of else _LEAST_SLOT + _GAP) for n, word in enumerate(words)]
+        for (words, *_), of in zip(sides, numbered, strict=True)
+    ]
     width = max(map(sum, slots))
     unlinked = [len(seen) < len(words) for words, _, seen in sides]  # a line for the marks of NULL
     rows = [_words(*side, widths, width) for side, widths in zip(sides, slots, strict=True)]
@@ -151,20 +158,27 @@ def _words(
     return tuple(placed), right_to_left
 
 
+def _with_numbers(pair: Aligned) -> tuple[set[int], set[int]]:
+    """Source words and target words with numbers: that of a link stands at its source word, if that has no other."""
+    degrees = Counter(i for i, _ in pair.links)
+    alone = {i for i, degree in degrees.items() if degree == 1}
+    return alone, {j for i, j in pair.links if i not in alone}
+
+
 def _links(pair: Aligned, centres: Sequence[Sequence[float]], above: float, below: float) -> tuple[PlacedLink, ...]:
     """The curves from `above` to `below`, and their numbers."""
-    degrees = [Counter(link[side] for link in pair.links) for side in (0, 1)]
+    at_source, _ = _with_numbers(pair)
     taken: Counter[int] = Counter()  # numbers at a target word
     placed = []
     for (i, j), score in zip(pair.links, pair.scores, strict=True):
         first, last, bend = centres[0][i], centres[1][j], (below - above) / 2
-        if degrees[0][i] == 1:
+        if i in at_source:
             x, y, left = first, above + SMALL, last > first
         else:
             x, y, left = last, below - 0.3 - SMALL * taken[j], first > last
             taken[j] += 1
         curve = (first, above), (first, above + bend), (last, below - bend), (last, below)
-        placed.append(PlacedLink((i, j), score, curve, (x - 0.25 if left else x + 0.25, y), left))
+        placed.append(PlacedLink((i, j), score, curve, (x - _ASIDE if left else x + _ASIDE, y), left))
     return tuple(placed)
 
 
@@ -231,5 +245,6 @@ def _template():
         lstrip_blocks=True,
     )
     environment.filters |= {"px": lambda length: f"{_PIXELS * length:.1f}", "short": short}
-    environment.globals |= {"colour": LINK_COLOUR, "small": SMALL, "mark": NULL_MARK}
+    environment.globals |= {"colour": LINK_COLOUR, "colour_at_night": LINK_COLOUR_AT_NIGHT}
+    environment.globals |= {"small": SMALL, "mark": NULL_MARK}
     return environment.get_template("pictures.html.jinja").module

@@ -1,6 +1,6 @@
 """The picture of an aligned pair: what lies where, and the HTML of it."""
 
-from itertools import pairwise
+from itertools import combinations, pairwise
 from types import SimpleNamespace
 
 import pytest
@@ -10,7 +10,17 @@ from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import TextPath
 from picture_helpers import HOSTILE, NUMBERS, SOURCE, SOURCE_MARKS, TARGET, TARGET_MARKS, pictures_of
 
-from hf_attncal.analysis.pictures import PAGE_FOOT, page_head, page_pair, pair_html, place, short, shown, text_width
+from hf_attncal.analysis.pictures import (
+    PAGE_FOOT,
+    SMALL,
+    page_head,
+    page_pair,
+    pair_html,
+    place,
+    short,
+    shown,
+    text_width,
+)
 
 ENGLISH, FRENCH = ["I", "do", "not", "think", "so", "."], ["je", "ne", "le", "pense", "pas", "."]
 LINKS = ((0, 0), (1, 1), (2, 1), (2, 4), (3, 3), (5, 5))
@@ -90,6 +100,24 @@ def test_a_number_is_not_on_the_side_to_which_its_curve_turns():
         (first, _), *_, (last, _) = link.curve
         assert link.number_left == (last > first)
         assert (link.number[0] < first) == (last > first)
+
+
+@pytest.mark.parametrize("words", [["I", "a", "."], ENGLISH, ["Donaudampfschiff", ".", "."]])
+@pytest.mark.parametrize("order", [1, -1])
+def test_numbers_are_inside_the_picture_and_apart(words, order):
+    """With links of score 1, the widest number, that turn to one side and to the other."""
+    count = len(words)
+    crossing = tuple((n, (n ^ 1) if (n ^ 1) < count else n) for n in range(count))
+    double = tuple((i, j) for i, j in ((0, 0), (0, 1), (1, 1), (2, 2)) if max(i, j) < count)
+    for links in (tuple((n, n) for n in range(count)), crossing, double, ((0, count - 1), (count - 1, 0))):
+        pair = aligned(words, words[::-1], links[::order])
+        pair.scores = (1.0,) * len(links)
+        picture = place(pair)
+        width = SMALL * text_width("1.00")
+        boxes = [(x - width, y) if link.number_left else (x, y) for link in picture.links for x, y in [link.number]]
+        assert all(x >= 0 and x + width <= picture.width for x, _ in boxes)
+        for (x, y), (other_x, other_y) in combinations(boxes, 2):
+            assert abs(x - other_x) > width or abs(y - other_y) >= SMALL * 0.99, (links, boxes)
 
 
 def test_words_without_a_link_are_marked():

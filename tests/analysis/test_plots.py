@@ -189,7 +189,7 @@ def test_a_pair_is_drawn_with_links_scores_and_nulls():
     curves = [patch for patch in axes.patches if isinstance(patch, PathPatch)]
     ends = [(curve.get_path().vertices[0, 0], curve.get_path().vertices[-1, 0]) for curve in curves]
     assert ends == [(places["the"][0], places["die"][0]), (places["teacher"][0], places["Lehrerin"][0])]
-    assert curves[0].get_alpha() < curves[1].get_alpha()  # the better link is darker
+    assert curves[0].get_alpha() < curves[1].get_alpha()  # the better link is stronger
     faint = {text.get_text() for text in axes.texts if text.get_color() != axes.texts[0].get_color()}
     assert faint == {"old", ".", "alte", "∅ .90"}
     assert places["the"][1] < places["die"][1]
