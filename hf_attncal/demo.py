@@ -20,6 +20,7 @@ from transformers.utils import logging as transformers_logging
 
 from hf_attncal.alignment import GoldAlignment, alignment_error_rate, argmax_links
 from hf_attncal.analysis.plots import heat_map
+from hf_attncal.analysis.reliability import jensen_shannon
 from hf_attncal.analysis.words import WordDetails, word_details
 from hf_attncal.data.synthetic.english_german import AlignedPair, generate_split
 from hf_attncal.hub import Result, inspect_folder, translate_in_fresh_process, write_model_card
@@ -83,7 +84,8 @@ def run_demo(output: str | Path, steps: int, seed: int) -> dict:
     trainer = make_trainer(model, tokenizer, splits, tokenized, config, run.args)
     model, results = train(trainer, config, reports, run)
     # The untrained model is scored last, so that the demo can say early how long it takes.
-    before, after = (evaluate(scored, tokenizer, text["test"], config)[1] for scored in (untrained, model))
+    _, before = evaluate(untrained, tokenizer, text["test"], config)
+    translated, after = evaluate(model, tokenizer, text["test"], config)
     console.print(
         f"BLEU before training {before['bleu']:.1f}, after [bold]{after['bleu']:.1f}[/]  ({after['signature']})"
     )
@@ -95,7 +97,7 @@ def run_demo(output: str | Path, steps: int, seed: int) -> dict:
     scores = compare_alignments(dev, test)
     print_alignments(scores, reliability, console)
     file, layer = folder.parent / "heat_map.png", scores["contribution"]["layer"]
-    drawn = draw_heat_map(file, tokenizer, test, layer)
+    drawn = draw_heat_map(file, translated, test, layer)
     console.print(f"Heat map: {file}\n  {drawn}", soft_wrap=True)
 
     console.rule("[bold]A folder for the Hub")
@@ -159,29 +161,34 @@ def print_alignments(scores: dict[str, dict], reliability: Sequence[float], cons
     )
 
 
-def draw_heat_map(path: Path, tokenizer, data: Scored, layer: int) -> str:
-    """Attention, contribution and calibrated attention of one test pair in one layer; returns the pair.
+def draw_heat_map(path: Path, translations: Sequence[str], data: Scored, layer: int) -> str:
+    """Attention, contribution and what calibration changes, of one test pair in one layer; returns the pair.
 
-    Of the pairs that fit the page the one with the most different words, and of those the one with the fewest
-    subwords: where a word is one subword its cells are the model's own numbers.
+    The rule: of the pairs that fit the page and that the model translates as the reference does, the one that
+    calibration changes most, by the Jensen-Shannon divergence between attention before and after it, summed over the
+    target words. So it is the strongest case and not a typical one. Where no translation is right, all that fit count.
+
+    Args:
+        path: of the picture.
+        translations: what the model writes for each pair.
+        data: the pairs and what the model says of their words.
+        layer: counted from 0.
     """
 
-    def preference(index: int) -> tuple[int, int]:
-        sides = pairs[index][:2]
-        return sum(len(set(side)) for side in sides), -sum(len(tokenizer.tokenize(" ".join(side))) for side in sides)
+    def changed(index: int) -> float:
+        before, after = (of[layer][None, None] for of in (details[index].attention, details[index].calibrated))
+        return float(jensen_shannon(before, after).sum())
 
     pairs, details = data
     fitting = [n for n, pair in enumerate(pairs) if max(len(pair.source), len(pair.target)) <= LONGEST_MAP]
-    chosen = max(fitting, key=preference)
-    pair = pairs[chosen]
-    found = details[chosen]
-    panels = {
-        "attention a": found.attention[layer],
-        "contribution φ = |aₚ − a|": found.contribution[layer],
-        "calibrated attention": found.calibrated[layer],
-    }
+    right = [n for n in fitting if translations[n] == " ".join(pairs[n].target)]
+    chosen = max(right or fitting, key=changed)
+    pair, found = pairs[chosen], details[chosen]
+    attention = found.attention[layer]
+    panels = {"attention a": attention, "contribution φ = |aₚ − a|": found.contribution[layer]}
+    change = "calibrated attention less a", found.calibrated[layer] - attention
     title = f"Decoder layer {layer} (counted from 0), mean of the heads; calibrated: what the model uses, as shares"
-    heat_map(panels, pair.source, pair.target, links=pair.links, title=title).savefig(path, dpi=160)
+    heat_map(panels, pair.source, pair.target, links=pair.links, title=title, change=change).savefig(path, dpi=160)
     return f"{' '.join(pair.source)}  |  {' '.join(pair.target)}"
 
 

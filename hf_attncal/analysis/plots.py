@@ -60,6 +60,7 @@ def heat_map(
     target_words: Sequence[str],
     links: Collection[tuple[int, int]] = (),
     title: str | None = None,
+    change: tuple[str, Tensor] | None = None,
 ) -> Figure:
     """Matrices over one sentence pair side by side: source words across, target words down, shared by all panels.
 
@@ -72,6 +73,7 @@ def heat_map(
         target_words: one label for every row.
         links: gold links (i source, j target), outlined in every panel.
         title: a line above the panels.
+        change: name and matrix of one more panel, for differences: blue above 0, red below, on a scale of its own.
 
     Returns:
         A figure, which a notebook shows; `figure.savefig("name.png", dpi=200)` writes it.
@@ -85,7 +87,11 @@ def heat_map(
     matrices = _matrices(panels, target_words, source_words, ("target", "source words"))
     largest = max((float(matrix.max()) for matrix in matrices.values() if matrix.size), default=0) or 1
     sides = _Side("source", source_words), _Side("target", target_words)
-    return _draw_panels(matrices, *sides, len(panels), "weight", largest, links, title)
+    signed = None
+    if change is not None:
+        signed = change[0]
+        matrices |= _matrices(dict([change]), target_words, source_words, ("target", "source words"))
+    return _draw_panels(matrices, *sides, len(matrices), "weight", largest, links, title, signed)
 
 
 def plot_receptive_fields(
@@ -184,8 +190,12 @@ def _draw_panels(
     largest: float,
     links: Collection[tuple[int, int]],
     title: str | None,
+    signed: str | None = None,
 ) -> Figure:
-    """Matrices in rows of so many panels, above the scale of all of them, on which `largest` of `measure` is dark."""
+    """Matrices in rows of so many panels, above the scale of all of them, on which `largest` of `measure` is dark.
+
+    That of the name `signed` has positive and negative values, and a scale of its own.
+    """
     columns = min(columns, len(matrices))
     families = families_for("".join((*across.words, *down.words)))
     left = _MARGIN + _LINE + down.inches + 0.1
@@ -208,12 +218,18 @@ def _draw_panels(
         figure.text(x / width, y, name, fontsize=_POINTS + 1, weight="bold", **style)
         bottom = 1 - (top + panel) / height
         axes = figure.add_axes((x / width, bottom, grid_width / width, grid_height / height))
-        image = axes.imshow(matrix, cmap="Blues", vmin=0, vmax=largest, aspect="auto")
+        if name == signed:
+            most = float(np.abs(matrix).max(initial=0)) or 1.0
+            scale = axes.imshow(matrix, cmap="RdBu", vmin=-most, vmax=most, aspect="auto")
+            _draw_scale(figure, scale, x, "change")
+        else:
+            image = axes.imshow(matrix, cmap="Blues", vmin=0, vmax=largest, aspect="auto")
         _label_axes(axes, across, down if column == 0 else _Side("", ()), families)
         for i, j in links:
             outline = Rectangle((i - 0.5, j - 0.5), 1, 1, fill=False, edgecolor=_GOLD, linewidth=1.6, zorder=3)
             axes.add_patch(outline).set_clip_on(False)  # or the edge of the grid would cut the line in half
-    _draw_legend(figure, image, left, f"{measure}, in all panels" if len(matrices) > 1 else measure, bool(links))
+    many = f"{measure}, {'other' if signed else 'in all'} panels"
+    _draw_legend(figure, image, left, many if len(matrices) > 1 else measure, bool(links))
     return figure
 
 
@@ -243,22 +259,28 @@ def _label_axes(axes, across: _Side, down: _Side, families: Sequence[str]) -> No
 def _draw_legend(figure: Figure, image, left: float, measure: str, links: bool) -> None:
     """The colour scale of all panels, and what the outlines are."""
     width, height = figure.get_size_inches()
-    bar = figure.add_axes((left / width, 0.29 / height, 1.2 / width, 0.09 / height))
-    scale = figure.colorbar(image, cax=bar, orientation="horizontal")
-    top = image.get_clim()[1]
-    scale.set_ticks([0, top], labels=["0", f"{top:.2g}"])
-    scale.outline.set_visible(False)
-    bar.tick_params(length=0, labelsize=_POINTS - 1, labelcolor=_TEXT, pad=2)
-    first, last = bar.get_xticklabels()
-    first.set_horizontalalignment("left")
-    last.set_horizontalalignment("right")
+    _draw_scale(figure, image, left, measure)
     style = {"va": "center", "color": _TEXT, "fontsize": _POINTS}
-    figure.text((left + 1.3) / width, 0.335 / height, measure, **style)
     if links:
         x, size = left + 3.0, 0.13
         corner = x / width, (0.335 - size / 2) / height
         figure.add_artist(Rectangle(corner, size / width, size / height, fill=False, edgecolor=_GOLD, linewidth=1.6))
         figure.text((x + 0.22) / width, 0.335 / height, "gold link", **style)
+
+
+def _draw_scale(figure: Figure, image, left: float, measure: str) -> None:
+    """A colour scale below the panels, `left` inches from the edge, and what it measures."""
+    width, height = figure.get_size_inches()
+    bar = figure.add_axes((left / width, 0.29 / height, 1.2 / width, 0.09 / height))
+    scale = figure.colorbar(image, cax=bar, orientation="horizontal")
+    bottom, top = image.get_clim()
+    scale.set_ticks([bottom, top], labels=["0" if bottom == 0 else f"{bottom:.2g}".replace("-", "−"), f"{top:.2g}"])
+    scale.outline.set_visible(False)
+    bar.tick_params(length=0, labelsize=_POINTS - 1, labelcolor=_TEXT, pad=2)
+    first, last = bar.get_xticklabels()
+    first.set_horizontalalignment("left")
+    last.set_horizontalalignment("right")
+    figure.text((left + 1.3) / width, 0.335 / height, measure, va="center", color=_TEXT, fontsize=_POINTS)
 
 
 # ---- pairs ----
@@ -360,6 +382,8 @@ def lines(
     up: str,
     dashed: Collection[str] = (),
     logarithmic: bool = False,
+    bands: Mapping[str, Sequence[tuple[float, float]]] | None = None,
+    from_zero: bool = False,
 ) -> Figure:
     """What several systems come to as something grows: a line each, with a mark at every point.
 
@@ -368,6 +392,8 @@ def lines(
         across, up: what the axes are called.
         dashed: names whose line is broken, in the colour and with the marks of the name before: a variant of it.
         logarithmic: the scale upwards.
+        bands: name -> the interval (low, high) of each point of a line, shaded; those without a name have none.
+        from_zero: both axes begin at 0, where they are not logarithmic.
 
     Returns:
         A figure, as `heat_map` does.
@@ -401,6 +427,14 @@ def lines(
             linewidth=1.4,
             **pattern,
         )
+        if name in (bands or {}):
+            low, high = zip(*bands[name], strict=True)
+            places = [place for place, _ in points]
+            axes.fill_between(places, low, high, color=_COLOURS[number], alpha=0.15, linewidth=0)
+    if from_zero:
+        axes.set_xlim(left=0)
+        if not logarithmic:
+            axes.set_ylim(bottom=0)
     if logarithmic:
         axes.set_yscale("log")
         axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))

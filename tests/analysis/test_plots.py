@@ -423,3 +423,12 @@ def test_all_figures_have_the_colours_of_text_that_a_page_turns_round():
         colours = {colour.lower() for colour in re.findall("#[0-9a-fA-F]{6}", file.getvalue())}
         greys = {colour for colour in colours if colour[1:3] == colour[3:5] == colour[5:7]}
         assert greys <= {"#222222", "#6b6b6b", "#ffffff"}, greys
+
+
+def test_a_change_has_a_panel_with_a_scale_of_its_own():
+    change = torch.tensor([[0.1, -0.2]])
+    figure = heat_map({"a": torch.tensor([[0.9, 0.1]])}, ["x", "y"], ["z"], change=("change", change))
+    first, second = (image for axes in figure.axes[:3] for image in axes.get_images())
+    assert first.get_clim() == pytest.approx((0, 0.9))
+    assert second.get_clim() == pytest.approx((-0.2, 0.2))
+    assert "weight, other panels" in {text.get_text() for text in figure.texts}

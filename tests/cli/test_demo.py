@@ -10,7 +10,6 @@ pytest.importorskip("rich")
 from hf_attncal import demo
 from hf_attncal.analysis.words import WordDetails
 from hf_attncal.data.synthetic.english_german import AlignedPair, generate_pairs
-from hf_attncal.data.tokenizer import train_bpe_tokenizer
 
 
 def details(attention: torch.Tensor, contribution: torch.Tensor) -> WordDetails:
@@ -43,13 +42,25 @@ def test_punctuation_can_be_left_out():
 
 def test_the_heat_map_shows_a_pair_that_fits(tmp_path):
     pairs = generate_pairs(12, seed=3)
-    tokenizer = train_bpe_tokenizer([" ".join(side) for pair in pairs for side in pair[:2]], vocab_size=200)
     found = [details(*torch.rand(2, 2, len(pair.target), len(pair.source))) for pair in pairs]
     path = tmp_path / "map.png"
-    drawn = demo.draw_heat_map(path, tokenizer, (pairs, found), layer=1)
+    drawn = demo.draw_heat_map(path, [""] * 12, (pairs, found), layer=1)
     assert path.read_bytes().startswith(b"\x89PNG")
     source, target = drawn.split("  |  ")
     assert max(len(source.split()), len(target.split())) <= demo.LONGEST_MAP
+
+
+def test_the_heat_map_is_of_the_pair_that_calibration_changes_most_among_those_translated_right(tmp_path):
+    pairs = [AlignedPair((word, "."), (word.upper(), "."), frozenset({(0, 0)})) for word in "abc"]
+    attention = torch.tensor([[[0.9, 0.1], [0.8, 0.2]]])
+    found = [
+        details(attention, attention)._replace(calibrated=attention + moved * torch.tensor([-1.0, 1.0]))
+        for moved in (0.02, 0.1, 0.3)
+    ]
+    path = tmp_path / "map.png"
+    for translations, chosen in ((["A .", "B .", "wrong"], "b"), (["A .", "B .", "C ."], "c"), (["", "", ""], "c")):
+        drawn = demo.draw_heat_map(path, translations, (pairs, found), layer=0)
+        assert drawn == f"{chosen} .  |  {chosen.upper()} ."
 
 
 def test_the_whole_demo(tmp_path, monkeypatch, capsys):
