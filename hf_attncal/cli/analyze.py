@@ -137,9 +137,11 @@ def _of_model(options: argparse.Namespace, stack: ExitStack):
     model, tokenizer = load_model(options)
 
     from hf_attncal.analysis.attribution import works_on
+    from hf_attncal.hub import read_model_card
     from hf_attncal.report.analyze import Corpus, analyze, chosen_methods
     from hf_attncal.report.probe import KeptProbe, check_can_have_probe
 
+    card = read_model_card(options.model)
     try:
         names = None if options.methods is None else [name.strip() for name in options.methods.split(",")]
         corpus, probe_pairs = Corpus.read(options.source, options.target, options.gold, options.tags), None
@@ -166,13 +168,14 @@ def _of_model(options: argparse.Namespace, stack: ExitStack):
             model,
             tokenizer,
             corpus,
-            title=Path(options.model).name,
+            title=card.name or Path(options.model).resolve().name,
             methods=names,
             measured=options.measured,
             browsed=options.browse if options.report else 0,
             batch_size=options.batch_size,
             seed=options.seed,
             probe_pairs=probe_pairs,
+            about=card.facts,
             # A pipe has been read, and is read once.
             files={name: Path(file) for name, file in _texts(options).items() if os.path.isfile(file)},
         )

@@ -1,13 +1,23 @@
 """A folder that can go to the Hub: is it complete, what does its model card say, does it load without this package?"""
 
-from .cards import Result, write_adapter_card, write_model_card, write_trained_adapter_card, write_tuned_encoder_card
+from .cards import (
+    CardFacts,
+    Result,
+    read_model_card,
+    write_adapter_card,
+    write_model_card,
+    write_trained_adapter_card,
+    write_tuned_encoder_card,
+)
 from .folder import HubFolder, inspect_folder
 from .isolated import translate_in_fresh_process
 
 __all__ = [
+    "CardFacts",
     "HubFolder",
     "Result",
     "inspect_folder",
+    "read_model_card",
     "translate_in_fresh_process",
     "write_adapter_card",
     "write_model_card",

@@ -4,14 +4,16 @@ The words are in the templates of `model_cards/`, which a family names in `famil
 """
 
 import json
+import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 
-from huggingface_hub import ModelCard, ModelCardData
+from huggingface_hub import ModelCard, ModelCardData, try_to_load_from_cache
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from yaml import YAMLError
 
 from hf_attncal.extras import ORIGIN_TOLD, install_command
 from hf_attncal.metrics import records
@@ -44,6 +46,14 @@ class Result:
     value: float
     signature: str
     digits: int = 1  # after the point
+
+
+@dataclass(frozen=True)
+class CardFacts:
+    """What a model card says of its model in a few words: its name ("" for none), languages and scores of its text."""
+
+    name: str = ""
+    facts: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -143,6 +153,36 @@ def write_model_card(
     path = found.path / "README.md"
     ModelCard(text).save(path)
     return path
+
+
+def read_model_card(model: str | Path) -> CardFacts:
+    """Read the card of a folder, or of a Hub name whose card is in the cache; without one nothing is known.
+
+    The name and the scores are found in cards of this package only; languages in any card that lists one or two.
+    """
+    folder = Path(model)
+    file = folder / "README.md" if folder.is_dir() else _cached_card(str(model))
+    try:
+        card = ModelCard.load(file, ignore_metadata_errors=True)
+    except (OSError, TypeError, ValueError, YAMLError):  # no card, or none that can be read
+        return CardFacts()
+    languages = card.data.language or []
+    languages = [languages] if isinstance(languages, str) else languages
+    ours = "attention-calibration" in (card.data.tags or [])
+    name = re.search(r"^# (.+)$", card.text, re.MULTILINE)
+    facts = {"Languages": "–".join(map(str, languages))} if 0 < len(languages) <= 2 else {}
+    if ours:
+        scores = re.findall(r"^\| (BLEU|chrF|ROUGE-\w+) \| ([\d.]+) \|", card.text, re.MULTILINE)
+        facts |= {measure: f"{score} (its model card)" for measure, score in scores}
+    return CardFacts(name[1].strip() if ours and name else "", facts)
+
+
+def _cached_card(name: str) -> str | None:
+    try:
+        found = try_to_load_from_cache(name, "README.md")
+    except ValueError:  # not a name of the Hub
+        return None
+    return found if isinstance(found, str) else None
 
 
 def write_trained_adapter_card(

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from datetime import date
 from itertools import chain
 from pathlib import Path
 
@@ -180,6 +181,7 @@ def analyze(
     seed: int = 1,
     probe_pairs: int | None = None,
     files: Mapping[str, Path] | None = None,
+    about: Mapping[str, str] | None = None,
 ) -> Report:
     """Measure what cross-attention and methods of attribution say of a model, and whether to believe them.
 
@@ -198,6 +200,7 @@ def analyze(
         seed: of draws and resamples.
         probe_pairs: how many pairs a probe was trained on for this; None for none.
         files: name -> file that was read: the record has its checksum.
+        about: what else the page says beside the title, such as the languages of the model and its scores.
 
     Raises:
         ValueError: a method that does not work on this model, tags of another number than words, and see
@@ -262,7 +265,14 @@ def analyze(
         sections=sections,
         pairs=_to_look_at(model, tokenizer, corpus.first(browsed), names, observed.calibrated, batch_size),
         record=records.record(settings, files or {}),
+        about={**(about or {}), "Text": _text_read(corpus, probe_pairs), "Date": date.today().isoformat()},
     )
+
+
+def _text_read(corpus: Corpus, probe_pairs: int | None) -> str:
+    written = "what the model writes" if corpus.are_output else "reference translations"
+    learned = "" if probe_pairs is None else f"; probe trained on {probe_pairs:,} others"
+    return f"{len(corpus.sources):,} sentence pairs, {written}{learned}"
 
 
 def _over_the_corpus(found: Observations, corpus: Corpus, resampled: Mapping[str, int]) -> Section:

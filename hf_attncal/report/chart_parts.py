@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from hf_attncal.analysis.attribution import CONTROLS
 
 from .contents import Cell
+from .names import display
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -44,4 +45,4 @@ def bars(panels: Mapping[str, Mapping[str, Sequence["Bar"]]], labels: Sequence[s
 def _draw(panels: Mapping[str, Mapping[str, Sequence["Bar"]]], labels: Sequence[str]) -> "Figure":
     from hf_attncal.analysis import plots
 
-    return plots.bars(panels, labels)
+    return plots.bars(panels, list(map(display, labels)))

@@ -148,7 +148,7 @@ def reliability_by_head(found: Observations) -> Chart:
 
 def reliability_by_entropy(found: Observations, bootstrap: int = 1000, seed: int = 0) -> Chart:
     """The reliability level of predictions whose attention has at most so much entropy."""
-    rows, series = [], {}
+    rows, series, bands = [], {}, {}
     drawn = _spread(found.calibrated)
     for layer in found.calibrated:
         reliable = means(found.reliability_up_to(layer), bootstrap, seed)
@@ -163,6 +163,9 @@ def reliability_by_entropy(found: Observations, bootstrap: int = 1000, seed: int
         ]
         if layer in drawn and points:
             series[f"layer {layer}"] = points
+            bounds = dict(zip(found.thresholds, (one.interval for one in reliable), strict=True))
+            if bootstrap:
+                bands[f"layer {layer}"] = [bounds[bound] or (value, value) for bound, value in points]
     left_out = "" if len(drawn) == len(found.calibrated) else " Some layers are in the table alone."
     return Chart(
         name="reliability_by_entropy",
@@ -171,12 +174,14 @@ def reliability_by_entropy(found: Observations, bootstrap: int = 1000, seed: int
             "Of the predictions whose attention (the mean of all heads) has at most so much entropy, the share for "
             "which it names the token that counts. Where a line falls to the right, spread attention is to be "
             f"believed less than sharp attention. Points with fewer than {100 * _FEWEST:.0f} % of all predictions are "
-            f"not drawn; at the right end of a line are all of them.{left_out} The table has 95 % bootstrap intervals "
-            "over sentence pairs, from `low` to `high`."
+            f"not drawn; at the right end of a line are all of them.{left_out} Shaded, and from `low` to `high` in "
+            "the table: 95 % bootstrap intervals over sentence pairs."
         ),
         columns=("layer", "entropy at most (nats)", *_bounded("reliability level"), "share of predictions"),
         rows=rows,
-        draw=partial(_lines, series, "entropy of attention at most (nats)", "reliability level") if series else None,
+        draw=partial(_lines, series, "entropy of attention at most (nats)", "reliability level", bands)
+        if series
+        else None,
         source=f"{LU}, Fig. 4",
     )
 
@@ -429,10 +434,15 @@ def _bars(panels: Mapping[str, Mapping[str, Sequence[Measured]]], labels: Sequen
     return bars(plain, labels)
 
 
-def _lines(series: Mapping[str, Sequence[tuple[float, float]]], across: str, up: str) -> "Figure":
+def _lines(
+    series: Mapping[str, Sequence[tuple[float, float]]],
+    across: str,
+    up: str,
+    bands: Mapping[str, Sequence[tuple[float, float]]],
+) -> "Figure":
     from hf_attncal.analysis.plots import lines
 
-    return lines(series, across, up)
+    return lines(series, across, up, bands=bands, from_zero=True)
 
 
 def _head_map(measure: str, values: np.ndarray, layers: Sequence[int]) -> "Figure":

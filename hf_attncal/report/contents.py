@@ -103,6 +103,7 @@ class Report:
         sections: in the order of the page.
         pairs: for the sentence browser; read once, in order.
         record: how it was made, as `metrics.records.record` has it, JSON.
+        about: what the title says besides, in a few words each: languages, scores, how much text, the date.
     """
 
     title: str
@@ -111,3 +112,4 @@ class Report:
     sections: Sequence[Section]
     pairs: Iterable[PairView] = ()
     record: Mapping[str, Any] = field(default_factory=dict)
+    about: Mapping[str, str] = field(default_factory=dict)

@@ -39,9 +39,10 @@ def faithfulness_charts(judged: JudgedFaithfulness, method: str | None = None) -
     if method is None:
         method = next((name for name in ("contribution", "attention") if name in ranking), ranking[0])
     measures = [measure for measure in AREAS if measure in judged.found.measures]
-    charts = [faithfulness_by_method(judged, measure) for measure in measures]
-    if judged.found.bootstrap and len(ranking) > 1:
+    charts = []
+    if judged.found.bootstrap and len(ranking) > 1:  # verdicts stand before the numbers that they are drawn from
         charts += [faithfulness_verdicts(judged, method, measure) for measure in measures]
+    charts += [faithfulness_by_method(judged, measure) for measure in measures]
     if judged.agreement:
         charts.append(operator_agreement_chart(judged))
     return charts

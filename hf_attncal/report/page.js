@@ -11,6 +11,7 @@
   const blocks = [...document.querySelectorAll("script.pair")];
   const pairs = blocks.map((block) => JSON.parse(block.textContent));
   const ways = [...new Set(pairs.flatMap((pair) => pair.weights.map((way) => way.name)))];
+  const labels = new Map(pairs.flatMap((pair) => pair.weights.map((way) => [way.name, way.label])));
   const state = { pair: 0, ways: ways.slice(0, 1), layer: MEAN, head: MEAN, words: true, numbers: false };
 
   const element = (tag, properties = {}, ...children) => {
@@ -149,7 +150,7 @@
       if (state.words) values = merged(values, pair, way.columns, ...words);
       return heatMap(way, values, source, target, links);
     });
-    const missing = (name) => element("p", { className: "faint", textContent: `${name}: not for this sentence.` });
+    const missing = (name) => element("p", { className: "faint", textContent: `${labels.get(name)}: not for this sentence.` });
     $("maps").replaceChildren(...maps.map((map, n) => map?.figure ?? missing(state.ways[n])));
     maps = maps.filter(Boolean);
     // One cell of all can be reached by Tab, the others from there by arrows.
@@ -195,9 +196,9 @@
       body.append(row);
       return cellsOfRow;
     });
-    const caption = element("figcaption", {}, element("b", { textContent: way.name }), " ", element("span", { textContent: of(way) }));
+    const caption = element("figcaption", {}, element("b", { textContent: way.label }), " ", element("span", { textContent: of(way) }));
     const table = element("table", {}, element("thead", {}, heads), body);
-    table.setAttribute("aria-label", `${way.name}, target in rows, source in columns`);
+    table.setAttribute("aria-label", `${way.label}, target in rows, source in columns`);
     const scale = element("div", { className: way.signed ? "scale signed" : "scale" });
     scale.append(way.signed ? fixed(-largest, places) : "0", element("i"), fixed(largest, places));
     const figure = element("figure", { className: "map" }, caption, element("div", { className: "over" }, table), scale);
@@ -238,7 +239,7 @@
     for (const one of maps) {
       if (i >= one.width) continue;
       pointed.push(one.cells[j][i], one.rows[j], one.headers[i]);
-      said.push(`${one.way.name} ${fixed(one.values[j * one.width + i], one.places)}`);
+      said.push(`${one.way.label} ${fixed(one.values[j * one.width + i], one.places)}`);
     }
     const [from, to] = [map.source.words[i] ?? -1, map.target.words[j]];
     for (const [id, word] of [["source", from], ["target", to]]) if (word >= 0) pointed.push($(id).children[word]);
@@ -280,7 +281,7 @@
   }
 
   function options(weights) {
-    const names = ways.map((name) => [name, name]);
+    const names = ways.map((name) => [name, labels.get(name)]);
     fill($("way0"), names, state.ways[0]);
     for (const n of [1, 2]) {
       fill($(`way${n}`), [["", "–"], ...names], state.ways[n] ?? "");

@@ -6,11 +6,11 @@ import json
 import math
 import re
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from html import escape
-from itertools import chain
+from itertools import chain, takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -23,11 +23,13 @@ from hf_attncal.metrics.records import whole_file
 
 from .contents import Cell, Chart, PairView, Report, Weights
 from .files import charts_of, check_charts, csv_text, svg_text
+from .names import display
 
 _FOLDER = Path(__file__).parent
 _LARGEST_DOWNLOAD = 300_000  # bytes of a file that the page carries
 _MOST_ROWS = 500  # of a table on the page
-_MOST_INCHES, _MOST_COLUMNS = 7.5, 6  # of a figure, and of a table without one, beside another chart
+_MOST_INCHES, _MOST_COLUMNS = 9.0, 6  # of a figure, and of a table without one, beside another chart
+_GROUPS = {"config": "Settings", "data_sha256": "Text (SHA-256)"}  # of the record
 # A weight is a byte, in these steps of the largest one of its layer and head: from 0 on, or to both sides of it.
 STEPS, SIGNED_STEPS = 255, 127
 
@@ -59,6 +61,7 @@ def write_page(report: Report, path: str | Path) -> None:
             most_rows=_MOST_ROWS,
             steps=STEPS,
             signed_steps=SIGNED_STEPS,
+            made=_record_groups(report.record),
             record=json.dumps(report.record, indent=1, ensure_ascii=False),
             style=_text("page.css"),
             script=script,
@@ -86,7 +89,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.policies["json.dumps_kwargs"] = {}  # in their own order
-    environment.filters |= {"cell": _cell, "digits": _digits}
+    environment.filters |= {"cell": _cell, "digits": _digits, "display": display}
     return environment
 
 
@@ -94,7 +97,25 @@ def _cell(value: Cell) -> str:
     """A cell of a table: four digits of a number, as many as a person compares."""
     if value is None:
         return "–"
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    return f"{value:.4g}" if isinstance(value, float) else display(str(value))
+
+
+def _record_groups(record: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+    """Heading -> what -> how it was, in words; what belongs to no group is first."""
+    groups = {_GROUPS.get(name, name.capitalize()): of for name, of in record.items() if isinstance(of, Mapping)}
+    alone = {name: of for name, of in record.items() if not isinstance(of, Mapping)}
+    groups = ({"Run": alone} if alone else {}) | groups
+    return {name: {what.replace("_", " "): _in_words(of[what]) for what in of} for name, of in groups.items()}
+
+
+def _in_words(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "; ".join(f"{name.replace('_', ' ')}: {_in_words(of)}" for name, of in value.items()) or "–"
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(_in_words, value)) or "–"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return _cell(value)
 
 
 def _digits(value: float, largest: float) -> str:
@@ -125,19 +146,24 @@ class _ChartOnPage:
         svg: its figure; None where it has none.
         light: the figure stays dark on white, because its colours are those of an image.
         wide: it needs all columns of the page, for its figure or its table.
+        folded: of a wide table without a figure, how many columns of words it begins with: the page shows them, and
+            the whole table where it is unfolded. 0: the table is as it is.
         downloads: its files.
     """
 
     svg: str | None
     light: bool
     wide: bool
+    folded: int
     downloads: Sequence[_Download]
 
 
 def _chart_on_page(chart: Chart) -> _ChartOnPage:
     downloads = [_download(f"{chart.name}.csv", "text/csv", csv_text(chart))]
     if chart.draw is None:
-        return _ChartOnPage(None, False, len(chart.columns) > _MOST_COLUMNS, downloads)
+        wide = len(chart.columns) > _MOST_COLUMNS
+        folded = _columns_of_words(chart) if wide else 0
+        return _ChartOnPage(None, False, wide and not folded, folded, downloads)
     need("plot")
     figure = chart.draw()
     downloads.append(_download(f"{chart.name}.svg", "image/svg+xml", svg_text(figure, chart.name)))
@@ -145,7 +171,13 @@ def _chart_on_page(chart: Chart) -> _ChartOnPage:
     # The text in the cells of a heat map is as dark or light as they ask for: its colours must stay.
     light = "<image" in svg or "QuadMesh" in svg
     wide = figure.get_figwidth() > _MOST_INCHES
-    return _ChartOnPage(_inline(svg, chart, recoloured=not light), light, wide, downloads)
+    return _ChartOnPage(_inline(svg, chart, recoloured=not light), light, wide, 0, downloads)
+
+
+def _columns_of_words(chart: Chart) -> int:
+    """How many columns of a table have nothing but words, from the first on."""
+    words = (all(isinstance(row[n], str) for row in chart.rows) for n in range(len(chart.columns)))
+    return sum(takewhile(bool, words)) if chart.rows else 0
 
 
 def _download(name: str, kind: str, text: str) -> _Download:
@@ -176,7 +208,7 @@ def _inline(svg: str, chart: Chart, recoloured: bool) -> str:
         body = re.sub("|".join(_RECOLOURED), lambda found: _RECOLOURED[found[0]], body)
     return (
         '<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" role="img" '
-        f'aria-label="{escape(chart.title)}" viewBox="{box}" width="{width}">{body}'
+        f'aria-label="{escape(display(chart.title))}" viewBox="{box}" width="{width}" style="--width:{width}">{body}'
     )
 
 
@@ -199,7 +231,16 @@ def packed(pair: PairView) -> tuple[dict[str, Any], bytes]:
     for name, weights in pair.weights.items():
         layers, heads = weights.values.shape[:2]
         has_null = weights.null is not None
-        ways.append({"name": name, "layers": layers, "heads": heads, "signed": weights.signed, "null": has_null})
+        ways.append(
+            {
+                "name": name,
+                "label": display(name),
+                "layers": layers,
+                "heads": heads,
+                "signed": weights.signed,
+                "null": has_null,
+            }
+        )
         parts += _in_steps(weights)
     known = {
         "index": pair.index,
@@ -322,4 +363,4 @@ def _between_words(pair: PairView, name: str, weights: Weights) -> _HeatMap:
     layers, heads = weights.values.shape[:2]
     means = [f"{count} {what}" for count, what in ((layers, "layers"), (heads, "heads")) if count > 1]
     what = f"mean of {' and '.join(means)}" if means else ""
-    return _HeatMap(name, what, rows, float(np.abs(rows).max(initial=0)))
+    return _HeatMap(display(name), what, rows, float(np.abs(rows).max(initial=0)))

@@ -153,6 +153,17 @@ def test_a_curve_ends_where_it_has_all_predictions(found):
         assert levels[-1] == pytest.approx(found.mean("reliability", layer))
 
 
+def test_a_curve_has_its_intervals_and_its_axes_begin_at_0(found):
+    chart = reliability_by_entropy(found, bootstrap=20)
+    (axes,) = chart.draw().axes
+    assert (axes.get_xlim()[0], axes.get_ylim()[0]) == (0, 0)
+    assert len(axes.collections) == 3
+    intervals = {(row[1], bound) for row in chart.rows for bound in row[3:5]}
+    for band in axes.collections:
+        corners = {tuple(corner) for path in band.get_paths() for corner in path.vertices.tolist()}
+        assert corners <= intervals
+
+
 def test_of_many_layers_some_are_drawn(found):
     """As many as can be told apart, the first and the last among them; the table has all."""
     many = {name: np.repeat(of[:, :1], 9, axis=1) for name, of in found.by_layer.items()}

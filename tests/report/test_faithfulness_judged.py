@@ -126,7 +126,7 @@ def test_all_of_it_is_json(judged):
 
 def test_charts_have_a_cell_for_each_column_and_can_be_drawn(judged):
     charts = faithfulness_charts(judged)
-    names = ["comprehensiveness", "sufficiency", "comprehensiveness_verdicts", "sufficiency_verdicts"]
+    names = ["comprehensiveness_verdicts", "sufficiency_verdicts", "comprehensiveness", "sufficiency"]
     assert [chart.name for chart in charts] == [*names, "operator_agreement"]
     for chart in charts:
         assert all(len(row) == len(chart.columns) for row in chart.rows)
@@ -134,7 +134,7 @@ def test_charts_have_a_cell_for_each_column_and_can_be_drawn(judged):
         assert re.fullmatch(r"\w+", chart.name)
         if chart.draw is not None:
             assert chart.draw().axes
-    assert "contribution" in charts[2].title
+    assert "contribution" in charts[0].title
 
 
 def test_rows_are_the_scores_the_best_method_first(judged):

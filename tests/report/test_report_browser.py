@@ -1,11 +1,15 @@
 """The page of a report in a real browser: what it shows, and how it is used by keyboard. Needs Chromium."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import torch
 from chromium import Browser, found
 from report_helpers import HOSTILE, SCRIPTS, chart, pair_view, report
 
+from hf_attncal.alignment import WordAlignment
+from hf_attncal.analysis.pictures import PAGE_FOOT, page_head, page_pair
 from hf_attncal.analysis.words import word_attention
 from hf_attncal.data.words import WordTokens
 from hf_attncal.report.contents import Weights
@@ -204,6 +208,40 @@ def test_text_stands_out_and_fits_a_telephone(browser, address, scheme):
 
     assert min(contrasts("body, .faint, a, #target, #number, th.none", paper)) >= 4.5
     assert min(contrasts("#maps tbody td")) >= 3.0
+    browser.ask("Emulation.clearDeviceMetricsOverride")
+
+
+@pytest.mark.parametrize("width", [1400, 900, 400])
+def test_sentences_come_first_and_nothing_is_wider_than_the_page(browser, address, width):
+    browser.open(address, width=width, height=900)
+    browser.wait(READY)
+    tops = "['sentences', 'findings', 'section-1', 'record'].map((id) => document.getElementById(id).offsetTop)"
+    assert browser.value(tops) == sorted(browser.value(tops))
+    assert browser.value("document.documentElement.scrollWidth") <= width
+    lefts = "new Set([...document.querySelectorAll('.chart')].map((one) => one.getBoundingClientRect().left)).size"
+    assert browser.value(lefts) == (2 if width == 1400 else 1)
+    assert browser.value("document.querySelector('.foot details').open") is False
+    browser.ask("Emulation.clearDeviceMetricsOverride")
+
+
+def test_the_numbers_of_an_aligned_pair_are_whole_and_apart(browser, tmp_path):
+    path = tmp_path / "pairs.html"
+    pairs = [
+        WordAlignment(
+            words, words, tuple((n, m) for n, m in enumerate(order)), (1.0,) * len(words), *[None] * 3, "", None
+        )
+        for words, order in ((("I", "a", "."), (1, 0, 2)), (("a", "I", "?", "."), (0, 1, 2, 3)))
+    ]
+    path.write_text("".join((page_head("x"), *(page_pair(n, one) for n, one in enumerate(pairs)), PAGE_FOOT)))
+    browser.open(path.as_uri(), width=1400, height=900)
+    boxes = browser.value("""[...document.querySelectorAll('svg')].map((svg) => [svg.getBoundingClientRect(),
+      ...[...svg.querySelectorAll('g')[1].querySelectorAll('text')].map((one) => one.getBoundingClientRect())]
+      .map((box) => [box.left, box.right]))""")
+    for (left, right), *numbers in boxes:
+        assert len(numbers) in (3, 4)
+        ends = [left, *sorted(end for box in numbers for end in box), right]
+        assert ends == sorted(ends)
+        assert all(one[1] <= other[0] for one, other in pairwise(sorted(numbers)))
     browser.ask("Emulation.clearDeviceMetricsOverride")
 
 

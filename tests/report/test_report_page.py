@@ -85,7 +85,7 @@ def page(tmp_path):
 def test_the_page_has_all_that_was_given_as_text(page):
     read = Page(page)
     assert read.tags.isdisjoint({"img", "iframe", "link", "object"})
-    assert read.text.count(HOSTILE) == 5  # title twice, summary, two captions; the record has its quotes escaped
+    assert read.text.count(HOSTILE) == 6  # title twice, summary, two captions, the record as a table
     for text in ("Second.", "Beware.", "A section", "What is in it.", "Two bars", "0.1235", "–", "bars.csv"):
         assert text in read.text
     assert [known["source"] for known, _ in pairs_of(page)] == ["the old house", HOSTILE, "the old house"]
@@ -187,11 +187,49 @@ def test_pairs_are_taken_one_by_one(tmp_path):
 
 
 def test_names_between_backticks_are_set_apart_and_wide_charts_get_the_whole_width(tmp_path):
-    wide = chart("wide", draw=None, caption="`low` & <b>", columns=list("abcdefg"), rows=[])
+    wide = chart("wide", draw=None, caption="`low` & <b>", columns=list("abcdefg"), rows=[(*range(7),)])
     page = written(tmp_path / "page.html", charts=[wide, chart("narrow")], summary=["See `low`."])
-    assert '<li dir="auto">See <code>low</code>.</li>' in page
+    assert '<p class="lead" dir="auto">See <code>low</code>.</p>' in page
     assert "<code>low</code> &amp; &lt;b&gt;" in page
     assert re.findall('id="chart-(.*?)" class="chart(.*?)"', page) == [("wide", " wide"), ("narrow", "")]
+
+
+def test_a_wide_table_shows_its_words_and_folds_its_numbers(tmp_path):
+    verdicts = chart("verdicts", draw=None, columns=list("abcdefgh"), rows=[("input_x_gradient", "better", *range(6))])
+    page = written(tmp_path / "page.html", charts=[verdicts])
+    first, folded = page.split('<div class="foot">')
+    assert '<td class="">better</td></tr>' in first.partition('id="chart-verdicts"')[2]
+    assert "<details>\n<summary>All numbers" in folded
+    assert '<td class="number">5</td>' in folded
+
+
+def test_methods_have_names_for_people_and_files_those_for_programs(tmp_path):
+    rows = [("input_x_gradient", 1, 0.5)]
+    weights = {"value_zeroing": pair_view().weights["attention"]}
+    page = written(
+        tmp_path / "page.html",
+        [pair_view(weights=weights)],
+        [chart(rows=rows, draw=None, caption="alti is first.")],
+        summary=["Then layer_gradient_x_activation, `alti`."],
+    )
+    text = Page(page).text
+    assert "ALTI+ is first." in text
+    assert "Then layer gradient × activation, alti." in text
+    assert "input × gradient" in text
+    assert "input_x_gradient" not in text
+    assert "input_x_gradient,1,0.5" in unquote(page)
+    assert [(way["name"], way["label"]) for way in pairs_of(page)[0][0]["weights"]] == [
+        ("value_zeroing", "value zeroing")
+    ]
+
+
+def test_the_title_says_what_was_read_and_the_record_is_a_table(tmp_path):
+    about = {"Languages": "en–de", "BLEU": "30.1", "Date": "2026-01-02"}
+    record = {"command": "attncal", "config": {"batch_size": 32, "methods": ["alti", "random"], "probe": None}}
+    page = written(tmp_path / "page.html", title="A model", about=about, record=record)
+    assert "<title>A model · en–de · 30.1 · 2026-01-02</title>" in page
+    for what, how in (("command", "attncal"), ("batch size", "32"), ("methods", "ALTI+, random"), ("probe", "–")):
+        assert f'<tr><th scope="row">{what}</th><td dir="auto">{how}</td></tr>' in page
 
 
 def test_long_tables_are_cut_aloud_and_large_files_left_out_aloud(tmp_path):
