@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections import defaultdict
 from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -168,6 +169,58 @@ def test_imports_run_one_way():
         if LEVELS[other] >= LEVELS[room]
     ]
     assert upward == []
+
+
+def file_name(path: Path) -> str:
+    """`hf_attncal.data.words` of a file; a folder's `__init__` has the name of the folder."""
+    parts = ("hf_attncal", *path.relative_to(PACKAGE).with_suffix("").parts)
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imported_files(source: str, path: Path, files: set[str]) -> set[str]:
+    """Names of those of `files` that a file imports, at its top or in a function."""
+    parents = ("hf_attncal", *path.relative_to(PACKAGE).parent.parts)
+    names = set()
+    for found in imports_of(source):
+        module = found.module
+        if found.dots:
+            module = ".".join([*parents[: len(parents) - found.dots + 1], *([module] if module else [])])
+        whole = f"{module}.{found.name}"
+        names.add(whole if whole in files else module)
+    return names & files - {file_name(path)}
+
+
+def circle_of(imports: dict[str, set[str]]) -> list[str]:
+    """Files that import each other in a circle, the first one again at the end; empty if there is no circle."""
+    try:
+        TopologicalSorter(imports).prepare()
+    except CycleError as error:
+        return error.args[1]
+    return []
+
+
+def test_no_files_import_each_other_in_a_circle():
+    paths = {file_name(path): path for path in PACKAGE.rglob("*.py")}
+    # The package's own `__init__` stands above all: what it offers it imports when it is used.
+    del paths["hf_attncal"]
+    imports = {
+        name: imported_files(path.read_text(encoding="utf-8"), path, set(paths)) for name, path in paths.items()
+    }
+    assert circle_of(imports) == []
+
+
+def test_a_circle_is_found_in_every_spelling():
+    files = {"hf_attncal.data", "hf_attncal.data.one", "hf_attncal.data.two", "hf_attncal.hub"}
+    place = PACKAGE / "data" / "one.py"
+    assert imported_files("from .two import x", place, files) == {"hf_attncal.data.two"}
+    assert imported_files("def f():\n    from . import two", place, files) == {"hf_attncal.data.two"}
+    assert imported_files("from hf_attncal.data import two, x", place, files) == {
+        "hf_attncal.data",
+        "hf_attncal.data.two",
+    }
+    assert imported_files("import hf_attncal.hub", place, files) == {"hf_attncal.hub"}
+    assert circle_of({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}})
+    assert circle_of({"a": {"b", "c"}, "b": {"c"}, "c": set()}) == []
 
 
 @pytest.mark.parametrize(

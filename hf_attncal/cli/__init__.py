@@ -118,6 +118,7 @@ def build_parser() -> argparse.ArgumentParser:
         add(actions)
     for add in (add_train, add_adapt, add_translate, add_summarize, add_analyze, add_score, add_rouge):
         add(commands)
-    for add in (add_data, add_demo, add_completion):
+    for add in (add_data, add_demo):
         add(commands)
+    add_completion(commands, parser)
     return parser

@@ -2,12 +2,13 @@
 
 import argparse
 from collections.abc import Iterator
+from functools import partial
 
 _FILES, _FOLDERS = ("FILE", "GOLD", "HYP"), ("FOLDER", "MODEL")
 
 
-def add_completion(commands: argparse._SubParsersAction) -> None:
-    """Add the sub-command `completion`."""
+def add_completion(commands: argparse._SubParsersAction, attncal: argparse.ArgumentParser) -> None:
+    """Add the sub-command `completion` of the command `attncal`, whose parser it reads."""
     parser = commands.add_parser(
         "completion",
         help="write what bash, zsh or fish needs to complete commands and options",
@@ -18,22 +19,19 @@ def add_completion(commands: argparse._SubParsersAction) -> None:
         "  attncal completion fish > ~/.config/fish/completions/attncal.fish",
     )
     parser.add_argument("shell", choices=("bash", "zsh", "fish"), help="the shell that will read it")
-    parser.set_defaults(run=_run_completion)
+    parser.set_defaults(run=partial(_run_completion, attncal))
 
 
-def _run_completion(options: argparse.Namespace) -> None:
+def _run_completion(attncal: argparse.ArgumentParser, options: argparse.Namespace) -> None:
     from hf_attncal.extras import need
 
     need("completion")
     import shtab
 
-    from . import build_parser
-
-    parser = build_parser()
-    for action in _actions(parser):
+    for action in _actions(attncal):
         if action.metavar in (*_FILES, *_FOLDERS):
             action.complete = shtab.FILE if action.metavar in _FILES else shtab.DIRECTORY
-    print(shtab.complete(parser, shell=options.shell), end="")
+    print(shtab.complete(attncal, shell=options.shell), end="")
 
 
 def _actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:

@@ -21,11 +21,12 @@ from hf_attncal.inference.translation import translate
 from hf_attncal.metrics import records
 
 from .charts import observation_charts
-from .contents import Chart, PairView, Report, Section
+from .contents import Chart, Report, Section
 from .faithfulness import judge_faithfulness
 from .faithfulness_charts import faithfulness_charts
 from .findings import CONTRIBUTION, caveats_of, findings_of, why_withheld
 from .method_charts import errors_by_method
+from .pair_view import PairView
 from .pairs import pair_views
 
 # Each costs less than some fifty forward passes (benchmarks/attribution.py), and none needs an aligner.

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
+from .pair_view import PairView
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -33,54 +33,6 @@ class Chart:
     rows: Sequence[Sequence[Cell]]
     draw: Callable[[], "Figure"] | None = None
     source: str = ""
-
-
-@dataclass(frozen=True)
-class Weights:
-    """Weights of one sentence pair between tokens, by one way of looking.
-
-    Args:
-        values: (layers, heads, target tokens, source tokens), float; one layer and one head where the way of looking
-            has none. Finite; negative only where `signed`.
-        null: (layers, heads, target tokens), the share of NULL; None where there is none.
-        signed: whether values below 0 mean something (gradients, occlusion).
-    """
-
-    values: np.ndarray
-    null: np.ndarray | None = None
-    signed: bool = False
-
-
-@dataclass(frozen=True)
-class PairView:
-    """A sentence pair to look at.
-
-    Args:
-        index: its place in the corpus, from 0.
-        source, target: its texts; their words are what `str.split()` gives.
-        source_tokens, target_tokens: as the model reads them, special ones included, for a person to read.
-        source_words, target_words: the number of the word of each token, -1 for a token of none.
-        weights: name of a way of looking -> what it sees, in the order in which they are offered.
-        links: gold links (i source word, j target word); None where there is no gold.
-        notes: name -> value, what is known of this pair alone (reliability, entropy, share of NULL).
-    """
-
-    index: int
-    source: str
-    target: str
-    source_tokens: Sequence[str]
-    target_tokens: Sequence[str]
-    source_words: Sequence[int]
-    target_words: Sequence[int]
-    weights: Mapping[str, Weights]
-    links: Sequence[tuple[int, int]] | None = None
-    notes: Mapping[str, float] = field(default_factory=dict)
-
-    def _repr_html_(self) -> str:
-        """What a notebook shows: its weights between words, mean over layers and heads."""
-        from .page import pair_html
-
-        return pair_html(self)
 
 
 @dataclass(frozen=True)

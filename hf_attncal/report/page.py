@@ -1,4 +1,4 @@
-"""A report as one HTML file that needs nothing but itself, and a sentence pair as HTML for a notebook."""
+"""A report as one HTML file that needs nothing but itself."""
 
 import base64
 import hashlib
@@ -8,7 +8,6 @@ import re
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from html import escape
 from itertools import chain, takewhile
 from pathlib import Path
@@ -16,16 +15,16 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import numpy as np
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from hf_attncal.extras import need
 from hf_attncal.metrics.records import whole_file
 
-from .contents import Cell, Chart, PairView, Report, Weights
+from .contents import Chart, Report
 from .files import charts_of, check_charts, csv_text, svg_text
 from .names import display
+from .pair_view import PairView, Weights, check_pair, pair_html, with_null
+from .templates import FOLDER, cell, environment
 
-_FOLDER = Path(__file__).parent
 _LARGEST_DOWNLOAD = 300_000  # bytes of a file that the page carries
 _MOST_ROWS = 500  # of a table on the page
 _MOST_INCHES, _MOST_COLUMNS = 9.0, 6  # of a figure, and of a table without one, beside another chart
@@ -53,7 +52,7 @@ def write_page(report: Report, path: str | Path) -> None:
     pairs = iter(report.pairs)
     first = next(pairs, None)
     pieces = (
-        _environment()
+        environment()
         .get_template("page.html.jinja")
         .generate(
             report=report,
@@ -76,28 +75,7 @@ def write_page(report: Report, path: str | Path) -> None:
 
 
 def _text(name: str) -> str:
-    return (_FOLDER / name).read_text(encoding="utf-8")
-
-
-@cache
-def _environment() -> Environment:
-    environment = Environment(
-        loader=FileSystemLoader(_FOLDER),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.policies["json.dumps_kwargs"] = {}  # in their own order
-    environment.filters |= {"cell": _cell, "digits": _digits, "display": display}
-    return environment
-
-
-def _cell(value: Cell) -> str:
-    """A cell of a table: four digits of a number, as many as a person compares."""
-    if value is None:
-        return "–"
-    return f"{value:.4g}" if isinstance(value, float) else display(str(value))
+    return (FOLDER / name).read_text(encoding="utf-8")
 
 
 def _record_groups(record: Mapping[str, Any]) -> dict[str, dict[str, str]]:
@@ -115,17 +93,7 @@ def _in_words(value: Any) -> str:
         return ", ".join(map(_in_words, value)) or "–"
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return _cell(value)
-
-
-def _digits(value: float, largest: float) -> str:
-    """A weight in a cell, `.93`, with as many digits as tell weights apart where `largest` is the largest."""
-    if largest >= 10:
-        places = 1 if largest < 100 else 0
-    else:
-        places = min(8, max(2, 1 - math.floor(math.log10(largest)))) if largest > 0 else 2
-    text = f"{abs(value):.{places}f}".removeprefix("0" if places else "")
-    return f"−{text}" if value < 0 and float(text) else text
+    return cell(value)
 
 
 # ---- charts ----
@@ -257,52 +225,9 @@ def packed(pair: PairView) -> tuple[dict[str, Any], bytes]:
     return known, zlib.compress(b"".join(part.tobytes() for part in parts), 9)
 
 
-def check_pair(pair: PairView) -> None:
-    """Refuse a pair that is not what `PairView` and `Weights` ask for.
-
-    Raises:
-        ValueError: words of tokens, links or weights that do not fit its texts and tokens; weights that are not
-            finite, or negative and not `signed`. The message names pair and field.
-    """
-    words = len(pair.source.split()), len(pair.target.split())
-    tokens = len(pair.source_tokens), len(pair.target_tokens)
-    of_tokens = {"source_words": pair.source_words, "target_words": pair.target_words}
-    for (side, numbers), count, most in zip(of_tokens.items(), tokens, words, strict=True):
-        if len(numbers) != count or not all(-1 <= word < most for word in numbers):
-            raise ValueError(
-                f"`{side}` of pair {pair.index} must have a number from -1 to {most - 1} for each of {count} tokens, "
-                f"got {list(numbers)}."
-            )
-    for link in pair.links or ():
-        if not all(0 <= word < most for word, most in zip(link, words, strict=True)):
-            raise ValueError(
-                f"`links` of pair {pair.index} has {tuple(link)}, but its texts have {words[0]} and {words[1]} words, "
-                "which are counted from 0."
-            )
-    for name, weights in pair.weights.items():
-        what, shape = f"`weights[{name!r}]` of pair {pair.index}", weights.values.shape
-        if len(shape) != 4 or 0 in shape[:2] or shape[2:] != tokens[::-1]:
-            raise ValueError(f"{what} must be of shape (layers, heads, {tokens[1]}, {tokens[0]}), got {shape}.")
-        if weights.null is not None and weights.null.shape != shape[:3]:
-            raise ValueError(f"`null` of {what} must be of shape {shape[:3]}, got {weights.null.shape}.")
-        values = _with_null(weights)
-        if not np.isfinite(values).all():
-            raise ValueError(f"{what} must be finite.")
-        # What cannot be negative may be so by rounding.
-        if not weights.signed and values.size and -values.min() > 1e-4 * values.max():
-            raise ValueError(f"{what} must not be negative unless it is `signed`, got {values.min():.4g}.")
-
-
-def _with_null(weights: Weights) -> np.ndarray:
-    """(layers, heads, target tokens, source tokens), with NULL as the last source token where there is one."""
-    if weights.null is None:
-        return weights.values
-    return np.concatenate([weights.values, weights.null[..., None]], axis=-1)
-
-
 def _in_steps(weights: Weights) -> tuple[np.ndarray, np.ndarray]:
     """The step of each layer and head, and the weights in them."""
-    values = _with_null(weights).astype(np.float64)
+    values = with_null(weights).astype(np.float64)
     values = values if weights.signed else values.clip(min=0)
     most, kind = (SIGNED_STEPS, np.int8) if weights.signed else (STEPS, np.uint8)
     steps = (np.abs(values).max(axis=(2, 3), initial=0) / most).astype("<f4")
@@ -313,54 +238,3 @@ def _in_steps(weights: Weights) -> tuple[np.ndarray, np.ndarray]:
 def _packed_pair(pair: PairView) -> tuple[dict[str, Any], str]:
     known, weights = packed(pair)
     return known, base64.b64encode(weights).decode()
-
-
-# ---- a pair for a notebook ----
-
-
-class _HeatMap(NamedTuple):
-    """Weights between words.
-
-    Args:
-        name: of the way of looking.
-        what: of which layers and heads.
-        rows: of each target word, the weights of the source words and, last, of NULL where there is one.
-        largest: of all, without its sign.
-    """
-
-    name: str
-    what: str
-    rows: np.ndarray
-    largest: float
-
-
-def pair_html(pair: PairView) -> str:
-    """A pair as HTML: for each way of looking the weights between words, mean over layers and heads; no script.
-
-    Raises:
-        ValueError: see `check_pair`.
-    """
-    check_pair(pair)
-    template = _environment().get_template("pair.html.jinja")
-    maps = [_between_words(pair, name, weights) for name, weights in pair.weights.items()]
-    return template.render(pair=pair, maps=maps, links=set(map(tuple, pair.links or ())))
-
-
-def _between_words(pair: PairView, name: str, weights: Weights) -> _HeatMap:
-    import torch
-
-    from hf_attncal.analysis.words import word_attention
-    from hf_attncal.data.words import WordTokens
-
-    values = torch.from_numpy(_with_null(weights).mean(axis=(0, 1)))
-    source, target = pair.source.split(), pair.target.split()
-    columns = [*pair.source_words, len(source)] if weights.null is not None else pair.source_words
-    rows = word_attention(
-        values,
-        WordTokens(np.array([]), np.array(columns), len(source) + (weights.null is not None)),
-        WordTokens(np.array([]), np.array(pair.target_words), len(target)),
-    ).numpy()
-    layers, heads = weights.values.shape[:2]
-    means = [f"{count} {what}" for count, what in ((layers, "layers"), (heads, "heads")) if count > 1]
-    what = f"mean of {' and '.join(means)}" if means else ""
-    return _HeatMap(display(name), what, rows, float(np.abs(rows).max(initial=0)))

@@ -11,7 +11,7 @@ from hf_attncal.analysis.reading import Layers, Reading, TokenPair, read_pairs
 from hf_attncal.analysis.reliability import attention_entropy, attention_is_reliable
 from hf_attncal.data.pharaoh import Link
 
-from .contents import PairView, Weights
+from .pair_view import PairView, Weights
 
 WINDOW = 64  # pairs that are held at once
 

@@ -18,8 +18,8 @@ from report_helpers import HOSTILE, SCRIPTS, chart, pair_view, pairs_of, report,
 
 from hf_attncal.analysis.words import word_attention
 from hf_attncal.data.words import WordTokens
-from hf_attncal.report.contents import Weights
-from hf_attncal.report.page import SIGNED_STEPS, STEPS, packed, pair_html, write_page
+from hf_attncal.report.page import SIGNED_STEPS, STEPS, packed, write_page
+from hf_attncal.report.pair_view import Weights, pair_html
 
 VOID = {"meta", "input", "br"}
 FETCHING = {"src", "href", "xlink:href", "srcset", "data", "action", "formaction", "poster", "background"}

@@ -1,0 +1,43 @@
+"""The templates of a page, and how they write numbers and names."""
+
+import math
+from functools import cache
+from pathlib import Path
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from .names import display
+
+FOLDER = Path(__file__).parent
+
+
+@cache
+def environment() -> Environment:
+    """Return the templates of this folder, with the filters that they use."""
+    environment = Environment(
+        loader=FileSystemLoader(FOLDER),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.policies["json.dumps_kwargs"] = {}  # in their own order
+    environment.filters |= {"cell": cell, "digits": _digits, "display": display}
+    return environment
+
+
+def cell(value: str | int | float | None) -> str:
+    """Write a cell of a table: a number with four digits, as many as a person compares."""
+    if value is None:
+        return "–"
+    return f"{value:.4g}" if isinstance(value, float) else display(str(value))
+
+
+def _digits(value: float, largest: float) -> str:
+    """Write a weight in a cell, `.93`, with as many digits as tell weights apart where `largest` is the largest."""
+    if largest >= 10:
+        places = 1 if largest < 100 else 0
+    else:
+        places = min(8, max(2, 1 - math.floor(math.log10(largest)))) if largest > 0 else 2
+    text = f"{abs(value):.{places}f}".removeprefix("0" if places else "")
+    return f"−{text}" if value < 0 and float(text) else text
