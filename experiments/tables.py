@@ -29,6 +29,7 @@ from committed import (
     read_all,
 )
 from headlines import ADAPTERS, CALIBRATIONS, PAIRS, TRAINED, collect
+from run import read_index, script_of
 from tables_analysis import ANALYSIS_TABLES
 from tables_converged import CONVERGED_TABLES
 from tables_copying import COPYING_TABLES
@@ -40,7 +41,10 @@ from tables_uses import USES_TABLES
 
 from hf_attncal.metrics import records
 
-DOCUMENTS = ("README.md", "docs/analysis.md", "docs/experiments.md", "docs/reliability.md")
+DOCUMENTS = (
+    *("README.md", "docs/analysis.md", "docs/experiments.md", "docs/reliability.md"),
+    *sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs" / "experiments").glob("*.md")),
+)
 BLOCK = re.compile(r"(<!-- table: (?P<name>[\w-]+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
 LABELS = {"fixed_strong": "fixed, lambda 2", "fixed_lora": "fixed + LoRA", "lora": "LoRA", "full": "all weights"}
 
@@ -567,6 +571,30 @@ TABLES: dict[str, Callable[[], str]] = {
     "commands": commands,
     "faults": faults,
 }
+
+
+def index() -> str:
+    """Write the table of all experiments: its page, its tables, the scripts, the data and the minutes."""
+    rows = []
+    for name, entry in read_index().items():
+        scripts = dict.fromkeys(script_of(line) for line in (*entry["run"], *entry.get("then", ())))
+        seconds = [run.get("wall_seconds", 0) for pattern in entry["results"] for run in read_all(pattern).values()]
+        place = (
+            entry["page"].removeprefix("../") if entry["page"].startswith("../") else f"experiments/{entry['page']}"
+        )
+        rows.append(
+            [
+                f"[{name}]({place}.md)",
+                ", ".join(entry["tables"]),
+                ", ".join(f"`{script}`" for script in scripts),
+                ", ".join(entry["data"]) or "-",
+                f"{sum(seconds) / 60:,.0f}" if any(seconds) else "-",
+            ]
+        )
+    return markdown(["experiment", "tables", "scripts", "data", "minutes"], rows)
+
+
+TABLES["index"] = index
 
 
 def fill(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Tables of docs/experiments.md: heads that learned links. `tables.py` writes them."""
+"""Tables of docs/experiments/aligning.md: heads that learned links. `tables.py` writes them."""
 
 from committed import NOT_RUN, markdown, percent_with_interval, read, with_p_value
 

@@ -15,7 +15,7 @@ from hf_attncal import AttnCalMarianMTModel
 from hf_attncal.cli import main
 
 ROOT = Path(__file__).parents[1]
-DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"^```(python|bash)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 # A command with one of these is for the shell, needs data that are not at hand, or minutes; test_docs.py parses it.
 NOT_HERE = re.compile(r"[|<>]|\bDIR\b|data/|NAME|--self-test")

@@ -22,7 +22,7 @@ from .symmetrization import SYMMETRIZATIONS
 
 PROBABILITIES_FILE = "link_probabilities.json"  # beside the weights of a checkpoint
 # Scores are taken between it and 1 minus it: beyond, they tell nothing more. Chosen on dev, as the form was
-# (docs/experiments.md).
+# (docs/experiments/aligning.md).
 _LEAST = 1e-3
 
 

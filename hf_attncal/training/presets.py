@@ -73,7 +73,7 @@ def anneal(sections: dict[str, Any], section: str, values: dict[str, Any]) -> No
 
 
 def harden(sections: dict[str, Any], values: dict[str, Any]) -> None:
-    """Give a Discrete Transformer of a preset what hard attention is learned with (docs/experiments.md).
+    """Give a Discrete Transformer of a preset what hard attention is learned with (docs/experiments/discrete.md).
 
     Relative positions, no noise, and one-hot weights that have taken the place of soft ones when two thirds of the
     steps are done.
