@@ -15,7 +15,7 @@ _WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
 # Turns of spinning before a thread sleeps. The default, 300,000, is ten times slower beside other work; with this a
 # small model trains as fast on an idle machine (`results/benchmark_demo_cpu.json`).
 _SPINS = "10000"
-_MOST_THREADS = 1024
+MOST_THREADS = 1024  # of many more the process dies where it starts them
 # A round of measurements: this many steps with each number of threads, after some that warm up.
 _WARM_UP, _STEPS = 2, 3
 # A number of threads is given up after one step that takes so much longer than the best, and chosen if it is so much
@@ -44,8 +44,8 @@ def check_threads(threads: int, name: str) -> None:
 
     PyTorch itself ends the process where the system refuses a thread.
     """
-    if not 1 <= threads <= _MOST_THREADS:
-        raise ValueError(f"{name} must be from 1 to {_MOST_THREADS}, got {threads}. More than cores make it slower.")
+    if not 1 <= threads <= MOST_THREADS:
+        raise ValueError(f"{name} must be from 1 to {MOST_THREADS}, got {threads}. More than cores make it slower.")
 
 
 class ThreadChoice:

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from hf_attncal.threads import MOST_THREADS
+
 from .messages import LOG, libraries_are_heard
 
 LONGEST_LINE = 10_000  # bytes: two such sides take at most 3 GB and 10 seconds to align
-
-MOST_THREADS = 1024  # more than any machine computes at once; of many more the process dies where it starts them
 
 
 class CommandError(Exception):
