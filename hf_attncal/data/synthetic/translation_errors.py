@@ -1,0 +1,254 @@
+"""Errors of translation, planted into clean sentence pairs: what was left out and what was made up is then known.
+
+Each kind is made by one function from a pair, another pair of the same text and a generator of random numbers. It
+returns None where the pair has no place for the error (no number, no negation).
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from .planted import is_punctuation
+
+Words = tuple[str, ...]
+Pair = tuple[Words, Words]
+
+# Words that deny, without which a sentence says the contrary. Other languages need their own: see `plant_errors`.
+NEGATIONS = frozenset(
+    {
+        *("not", "n't", "'nt", "'t", "no", "never", "nobody", "nothing", "none", "neither", "nor", "cannot"),
+        *("nicht", "kein", "keine", "keinen", "keinem", "keiner", "keines", "nie", "niemals", "niemand", "nichts"),
+        *("pas", "jamais", "rien", "aucun", "aucune"),
+    }
+)
+_CLAUSE_ENDS = frozenset(",;:.!?，。；、！？।")
+_FEWEST, _MOST = 3, 12  # words of a clause that is put somewhere else
+
+
+@dataclass(frozen=True)
+class PlantedError:
+    """A sentence pair with an error.
+
+    Args:
+        source, target: words of the pair, with the error.
+        kind: one of `KINDS`.
+        left_out: source words that the target no longer says, from 0, sorted; None where they are not known.
+        made_up: target words that the source does not say, from 0, sorted.
+        original: number of the clean pair.
+    """
+
+    source: Words
+    target: Words
+    kind: str
+    left_out: tuple[int, ...] | None
+    made_up: tuple[int, ...]
+    original: int = 0
+
+
+def plant_errors(
+    pairs: Sequence[Pair],
+    kinds: Sequence[str] | None = None,
+    seed: int = 0,
+    negations: frozenset[str] = NEGATIONS,
+) -> list[PlantedError]:
+    """Plant one error of each kind into each pair that has a place for it.
+
+    Args:
+        pairs: (source words, target words), held to be good translations.
+        kinds: some of `KINDS`; None for all.
+        seed: of the places and of what is put there.
+        negations: words, in lower case, that deny.
+
+    Raises:
+        ValueError: an unknown kind, or fewer than two pairs (clauses come from another pair).
+    """
+    kinds = tuple(KINDS) if kinds is None else tuple(kinds)
+    unknown = [kind for kind in kinds if kind not in KINDS]
+    if unknown:
+        raise ValueError(f"`kinds` must be some of {', '.join(KINDS)}, got {unknown[0]!r}.")
+    if len(pairs) < 2:
+        raise ValueError(f"`pairs` must be two or more, as clauses are taken from another pair, got {len(pairs)}.")
+    found = []
+    for number, pair in enumerate(pairs):
+        generator = np.random.default_rng((seed, number))
+        other = pairs[(number + 1 + int(generator.integers(len(pairs) - 1))) % len(pairs)]
+        for kind in kinds:
+            planted = _negation(pair, negations) if kind == "negation" else KINDS[kind](pair, other, generator)
+            if planted is not None:
+                source, target, left_out, made_up = planted
+                left_out = None if left_out is None else tuple(left_out)
+                found.append(PlantedError(source, target, kind, left_out, tuple(made_up), number))
+    return found
+
+
+def clause_spans(words: Words) -> list[tuple[int, int]]:
+    """First word and the one after the last of each clause: what ends in a comma, a full stop and the like."""
+    ends = [place + 1 for place, word in enumerate(words) if word in _CLAUSE_ENDS]
+    if not ends or ends[-1] != len(words):
+        ends.append(len(words))
+    return list(zip([0, *ends[:-1]], ends, strict=True))
+
+
+def _omission(pair: Pair, other: Pair, generator):
+    """A clause is missing in the target: one of as many as the source has, or, where that is not so, another's."""
+    source, target = pair
+    clauses, translated = clause_spans(source), clause_spans(target)
+    if len(clauses) == len(translated) > 1:
+        chosen = int(generator.integers(len(clauses)))
+        (begin, end), (start, stop) = clauses[chosen], translated[chosen]
+        if end - begin >= _FEWEST and stop - start >= _FEWEST:
+            return source, target[:start] + target[stop:], _content(source, begin, end), ()
+    clause = _clause(other[0], generator)
+    source, begin, end = _inserted(source, clause, generator)
+    return source, target, _content(source, begin, end), ()
+
+
+def _truncation(pair: Pair, other: Pair, generator):
+    """The target breaks off, or a stretch of it is missing."""
+    source, target = pair
+    if len(target) < 2 * _FEWEST:
+        return None
+    length = int(len(target) * generator.uniform(0.25, 0.7))
+    start = len(target) - length if generator.random() < 0.5 else int(generator.integers(len(target) - length))
+    return source, target[:start] + target[start + length :], None, ()
+
+
+def _insertion(pair: Pair, other: Pair, generator):
+    """A clause of another target stands in this one."""
+    target, begin, end = _inserted(pair[1], _clause(other[1], generator), generator)
+    return pair[0], target, (), _content(target, begin, end)
+
+
+def _replacement(pair: Pair, other: Pair, generator):
+    """A clause of another target stands in place of some words of this one."""
+    source, target = pair
+    clause = _clause(other[1], generator)
+    if len(target) < 2 * _FEWEST:
+        return None
+    length = max(_FEWEST, min(int(len(target) * generator.uniform(0.3, 0.8)), len(target) - 1))
+    start = int(generator.integers(len(target) - length + 1))
+    replaced = target[:start] + clause + target[start + length :]
+    return source, replaced, None, _content(replaced, start, start + len(clause))
+
+
+def _detached(pair: Pair, other: Pair, generator):
+    """The target is that of another pair."""
+    return pair[0], other[1], _content(pair[0], 0, len(pair[0])), _content(other[1], 0, len(other[1]))
+
+
+def _repetition(pair: Pair, other: Pair, generator):
+    """Some words of the target are said again, once or many times, in place of what follows or before it."""
+    source, target = pair
+    words = [place for place, word in enumerate(target) if not is_punctuation(word)]
+    if len(words) < _FEWEST:
+        return None
+    length = int(generator.integers(1, min(6, len(words)) + 1))
+    start = int(generator.integers(len(target) - length + 1))
+    phrase = target[start : start + length]
+    if all(map(is_punctuation, phrase)) or (length == 1 and len(phrase[0]) < 4):
+        return None
+    joined = [(), ("and",), (",",)][int(generator.integers(3))] if length > 1 else ()
+    times = 1 + int(generator.geometric(0.45))
+    end = start + length
+    rest = target[end:] if generator.random() < 0.5 else target[min(end + length * times, len(target)) :]
+    repeated = target[:end] + (*joined, *phrase) * times + rest
+    return source, repeated, None, _content(repeated, end, end + (length + len(joined)) * times)
+
+
+def _number(pair: Pair, other: Pair, generator):
+    """A number that both sides have is another one in the target."""
+    source, target = pair
+    places = [j for j, word in enumerate(target) if any(map(str.isdecimal, word)) and word in source]
+    if not places:
+        return None
+    place = places[int(generator.integers(len(places)))]
+    digits = [k for k, character in enumerate(target[place]) if character.isdecimal()]
+    changed = digits[int(generator.integers(len(digits)))]
+    digit = str((int(target[place][changed]) + 1 + int(generator.integers(8))) % 10)
+    word = target[place][:changed] + digit + target[place][changed + 1 :]
+    if word in source:
+        return None
+    return source, (*target[:place], word, *target[place + 1 :]), (source.index(target[place]),), (place,)
+
+
+def _negation(pair: Pair, negations: frozenset[str]):
+    """The one negation of the target is missing, where the source has one, too."""
+    source, target = pair
+    denied = [[place for place, word in enumerate(side) if word.lower() in negations] for side in pair]
+    if len(denied[0]) != 1 or len(denied[1]) != 1:
+        return None
+    place = denied[1][0]
+    return source, target[:place] + target[place + 1 :], (denied[0][0],), ()
+
+
+def _name(pair: Pair, other: Pair, generator):
+    """A name, that is a capitalised word that both sides share, is another one in the target."""
+    source, target = pair
+    places = _name_places(source, target)
+    names = [other[1][place] for place in _name_places(*other) if other[1][place] not in source]
+    if not places or not names:
+        return None
+    place = places[int(generator.integers(len(places)))]
+    name = names[int(generator.integers(len(names)))]
+    return source, (*target[:place], name, *target[place + 1 :]), (source.index(target[place]),), (place,)
+
+
+def _name_places(source: Words, target: Words) -> list[int]:
+    """Places of the capitalised words of `target`, beyond its first, that `source` has as well."""
+    return [
+        place for place, word in enumerate(target) if place and len(word) > 2 and word.istitle() and word in source
+    ]
+
+
+def _swapped(pair: Pair, other: Pair, generator):
+    """Each side stands where the other belongs."""
+    source, target = pair
+    return target, source, _content(target, 0, len(target)), _content(source, 0, len(source))
+
+
+def _untranslated(pair: Pair, other: Pair, generator):
+    """The target is the source again, all of it or its end."""
+    source, target = pair
+    if source == target:
+        return None
+    keep = 0 if generator.random() < 0.5 else int(len(target) * generator.uniform(0.1, 0.6))
+    begin = int(len(source) * keep / max(1, len(target)))
+    copied = target[:keep] + source[begin:]
+    left_out = _content(source, begin, len(source))
+    return source, copied, left_out, _content(copied, keep, len(copied))
+
+
+def _clause(words: Words, generator) -> Words:
+    spans = [span for span in clause_spans(words) if span[1] - span[0] >= _FEWEST] or [(0, len(words))]
+    begin, end = spans[int(generator.integers(len(spans)))]
+    if end - begin > _MOST:
+        begin += int(generator.integers(end - begin - _MOST + 1))
+        end = begin + _MOST
+    return words[begin:end]
+
+
+def _inserted(words: Words, clause: Words, generator) -> tuple[Words, int, int]:
+    places = [begin for begin, _ in clause_spans(words)] + [len(words)]
+    place = places[int(generator.integers(len(places)))]
+    return words[:place] + clause + words[place:], place, place + len(clause)
+
+
+def _content(words: Words, begin: int, end: int) -> tuple[int, ...]:
+    """The words of a stretch that are no punctuation."""
+    return tuple(place for place in range(begin, end) if not is_punctuation(words[place]))
+
+
+KINDS: dict[str, Callable] = {
+    "omission": _omission,
+    "truncation": _truncation,
+    "insertion": _insertion,
+    "replacement": _replacement,
+    "detached": _detached,
+    "repetition": _repetition,
+    "number": _number,
+    "negation": _negation,
+    "name": _name,
+    "swapped": _swapped,
+    "untranslated": _untranslated,
+}

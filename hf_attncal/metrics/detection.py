@@ -1,0 +1,80 @@
+"""How well scores find the lines (or words) with a fault: ROC AUC, and precision where most faults are found."""
+
+from dataclasses import dataclass
+from importlib.metadata import version
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from .base import PERCENTILES, Measured
+
+RECALL = 0.9
+
+
+@dataclass(frozen=True)
+class Detection:
+    """How well scores tell faults from the rest.
+
+    Args:
+        auc: how often a fault has a higher score than what is none; ties count half.
+        precision_at_90: share of faults among those with the highest scores, as few as hold 90 % of all faults; what
+            shares the last score counts as well.
+        faults: how many there are. cases: of how many.
+        signature: how both were computed.
+    """
+
+    auc: Measured
+    precision_at_90: Measured
+    faults: int
+    cases: int
+    signature: str
+
+
+def detection(truths: ArrayLike, scores: ArrayLike, bootstrap: int = 1000, seed: int = 0) -> Detection:
+    """Score a detector of faults.
+
+    Args:
+        truths: (cases,), true for a fault. scores: (cases,), higher where one is likelier.
+        bootstrap: resamples of the cases for 95 % intervals; those without a fault, or with nothing else, are passed
+            over. 0 for none.
+        seed: of the resamples.
+
+    Raises:
+        ValueError: other shapes, scores that are not finite, no fault or nothing but faults, or negative `bootstrap`.
+    """
+    truths, scores = np.asarray(truths, dtype=bool), np.asarray(scores, dtype=float)
+    if truths.ndim != 1 or truths.shape != scores.shape:
+        raise ValueError(f"`truths` and `scores` must be (cases,), got {truths.shape} and {scores.shape}.")
+    if not np.isfinite(scores).all():
+        raise ValueError("`scores` must be finite.")
+    if truths.all() or not truths.any():
+        raise ValueError(
+            f"`truths` must hold faults and others, got {int(truths.sum())} faults of {len(truths)} cases."
+        )
+    if bootstrap < 0:
+        raise ValueError(f"`bootstrap` must be >= 0 (a number of resamples, 0 for none), got {bootstrap}.")
+    order = np.argsort(-scores, kind="stable")
+    truths, scores = truths[order], scores[order]
+    last = np.append(scores[1:] != scores[:-1], True)  # of those that share a score
+    generator, drawn = np.random.default_rng(seed), []
+    for _ in range(bootstrap):
+        times = np.bincount(generator.integers(len(truths), size=len(truths)), minlength=len(truths))[order]
+        if 0 < times[truths].sum() < len(truths):
+            drawn.append(_both(truths, last, times))
+    bounds = np.quantile(drawn, PERCENTILES, axis=0).T.tolist() if drawn else [None, None]
+    values = _both(truths, last, np.ones(len(truths)))
+    auc, precision = (
+        Measured(float(value), None if bound is None else (bound[0], bound[1]))
+        for value, bound in zip(values, bounds, strict=True)
+    )
+    signature = f"Detection|ties:half|recall:{RECALL}|n:{len(truths)}|version:{version('hf_attncal')}"
+    return Detection(auc, precision, int(truths.sum()), len(truths), signature)
+
+
+def _both(truths: np.ndarray, last: np.ndarray, times: np.ndarray) -> tuple[float, float]:
+    """AUC and precision of cases from the highest score to the lowest, each counted so many times."""
+    hits = np.concatenate([[0.0], np.cumsum(truths * times)[last]])
+    others = np.concatenate([[0.0], np.cumsum(~truths * times)[last]])
+    area = float((np.diff(others) * (hits[1:] + hits[:-1])).sum() / 2)
+    place = int(np.searchsorted(hits, RECALL * hits[-1] - 1e-9))
+    return area / (hits[-1] * others[-1]), float(hits[place] / (hits[place] + others[place]))

@@ -1,0 +1,73 @@
+"""ROC AUC and precision at 90 % recall, against loops over all pairs and all thresholds."""
+
+import numpy as np
+import pytest
+
+from hf_attncal.metrics.detection import detection
+
+
+def auc_by_loops(truths, scores) -> float:
+    faults = [score for truth, score in zip(truths, scores, strict=True) if truth]
+    others = [score for truth, score in zip(truths, scores, strict=True) if not truth]
+    won = sum((fault > other) + 0.5 * (fault == other) for fault in faults for other in others)
+    return won / (len(faults) * len(others))
+
+
+def precision_by_loops(truths, scores) -> float:
+    """The first threshold, from the highest, above or at which 90 % of the faults are."""
+    for threshold in sorted(set(scores), reverse=True):
+        taken = [truth for truth, score in zip(truths, scores, strict=True) if score >= threshold]
+        if sum(taken) >= 0.9 * sum(truths):
+            return sum(taken) / len(taken)
+    raise AssertionError
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_as_by_loops(seed):
+    generator = np.random.default_rng(seed)
+    truths = generator.random(40) < 0.3
+    truths[:2] = True, False
+    scores = np.round(generator.random(40) + 0.3 * truths, seed % 3)  # with one or no decimal: many ties
+    found = detection(truths, scores, bootstrap=0)
+    assert found.auc.value == pytest.approx(auc_by_loops(truths, scores), abs=1e-12)
+    assert found.precision_at_90.value == pytest.approx(precision_by_loops(truths, scores), abs=1e-12)
+    assert (found.faults, found.cases, found.auc.interval) == (truths.sum(), 40, None)
+
+
+def test_perfect_reversed_and_constant():
+    truths = [True] * 3 + [False] * 5
+    assert detection(truths, [2] * 3 + [1] * 5, 0).auc.value == 1
+    assert detection(truths, [1] * 3 + [2] * 5, 0).auc.value == 0
+    found = detection(truths, [1] * 8, 0)
+    assert (found.auc.value, found.precision_at_90.value) == (0.5, 3 / 8)
+
+
+def test_intervals_are_those_of_resamples():
+    generator = np.random.default_rng(5)
+    truths, scores = generator.random(60) < 0.4, np.round(generator.random(60), 1)
+    drawn = np.random.default_rng(3)
+    resampled = []
+    for _ in range(50):
+        rows = drawn.integers(60, size=60)
+        resampled.append((auc_by_loops(truths[rows], scores[rows]), precision_by_loops(truths[rows], scores[rows])))
+    found = detection(truths, scores, bootstrap=50, seed=3)
+    low, high = np.quantile(resampled, (0.025, 0.975), axis=0)
+    assert found.auc.interval == pytest.approx((low[0], high[0]))
+    assert found.precision_at_90.interval == pytest.approx((low[1], high[1]))
+    assert found.signature.startswith("Detection|ties:half|recall:0.9|n:60|")
+
+
+@pytest.mark.parametrize(
+    ("truths", "scores", "told"),
+    [
+        ([1, 0], [0.5], "`truths` and `scores`"),
+        ([1, 0], [0.5, float("nan")], "`scores` must be finite"),
+        ([1, 1], [0.5, 0.6], "2 faults of 2"),
+        ([0, 0], [0.5, 0.6], "0 faults of 2"),
+    ],
+)
+def test_what_cannot_be_scored(truths, scores, told):
+    with pytest.raises(ValueError, match=told):
+        detection(truths, scores)
+    with pytest.raises(ValueError, match="`bootstrap`"):
+        detection([1, 0], [1, 0], bootstrap=-1)
