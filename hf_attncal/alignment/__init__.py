@@ -9,6 +9,8 @@ from hf_attncal.metrics.aer import AER_METRIC, AlignmentScore, alignment_error_r
 
 from .aligner import WordAligner
 from .batches import AlignBatch
+from .check import Checker, Verdict
+from .check_learning import learn_check
 from .encoder import EncoderStates
 from .generated import GeneratedAlignment, align_generated
 from .links import argmax_links
@@ -24,11 +26,13 @@ __all__ = [
     "SYMMETRIZATIONS",
     "AlignBatch",
     "AlignmentScore",
+    "Checker",
     "EncoderStates",
     "GeneratedAlignment",
     "GoldAlignment",
     "LinkProbabilities",
     "Seq2SeqAttention",
+    "Verdict",
     "WeightSource",
     "Weights",
     "WordAligner",
@@ -37,6 +41,7 @@ __all__ = [
     "alignment_error_rate",
     "argmax_links",
     "harmonic",
+    "learn_check",
     "parse_alignments",
     "select_attention",
     "select_states",

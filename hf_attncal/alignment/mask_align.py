@@ -169,4 +169,5 @@ def _with_words(found: Directions, pairs: Sequence[tuple[WordTokens, WordTokens]
     sources, targets = zip(*pairs, strict=True)
     device = found[0].device
     words = [(source.words, target.words) for source, target in pairs]
-    return Weights(*found, word_ids(sources).to(device), word_ids(targets).to(device), words)
+    tokens = (padded([side.ids for side in sides], 0)[0].to(device) for sides in (sources, targets))
+    return Weights(*found, word_ids(sources).to(device), word_ids(targets).to(device), words, *tokens)

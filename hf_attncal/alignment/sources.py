@@ -110,6 +110,9 @@ class Weights(NamedTuple):
         source_ids: (batch, source), the word of each token; `source_words` for a token of no word.
         target_ids: (batch, target).
         words: numbers of source and of target words of each pair.
+        source_tokens: (batch, source), the tokens as the model numbers them, anything at padding; None where the
+            source does not tell.
+        target_tokens: (batch, target).
     """
 
     forward: Tensor
@@ -119,6 +122,8 @@ class Weights(NamedTuple):
     source_ids: Tensor
     target_ids: Tensor
     words: Sequence[tuple[int, int]]
+    source_tokens: Tensor | None = None
+    target_tokens: Tensor | None = None
 
     @property
     def source_words(self) -> int:

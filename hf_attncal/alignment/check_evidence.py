@@ -1,0 +1,159 @@
+"""What an aligner and the form of words say of each word of a pair: the evidence of `attncal check`.
+
+Shapes use S = source words and T = target words of a pair.
+"""
+
+import math
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hf_attncal.data.segmentation import Segments, segment, white_space_words
+
+from .aligner import WordAligner
+from .merging import largest_over_words
+from .sources import Weights
+from .symmetrization import harmonic
+
+_ALIEN = 1e-3  # share of the letters of clean text below which a script is alien to it
+_UNKNOWN = -10.0  # log-ratio of what is not known at all
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What is known of the words of one pair.
+
+    Args:
+        source, target: the words, and where they stand in the text.
+        best: of each source word (S,), and of each target word (T,), the best score that it has with any word of the
+            other side, from 0 to 1; 0 where the other side is empty.
+        known: of each word, how much likelier than chance its tokens are translations of some token of the other side,
+            as a logarithm; None of an aligner that has no counts.
+        said_again: of each target word (T,), how much of it is repeated beyond what different source words support,
+            from 0 to 1: a word that stands n times and has m source words for it is said again n - max(1, m) times,
+            which its later places share.
+    """
+
+    source: Segments
+    target: Segments
+    best: tuple[np.ndarray, np.ndarray]
+    known: tuple[np.ndarray, np.ndarray] | None
+    said_again: np.ndarray
+
+
+def read_evidence(
+    aligner: WordAligner, pairs: Sequence[tuple[str, str]], batch_size: int = 256, batch_tokens: int = 4096
+) -> list[Evidence]:
+    """Read the evidence of sentence pairs, in their order.
+
+    Raises:
+        ValueError: see `WordAligner.align`.
+    """
+    cut = segment if aligner.source.tokenize else white_space_words
+    sides = [(cut(source), cut(target)) for source, target in pairs]
+    found: list[Evidence | None] = [None] * len(pairs)
+    words = [(source.words, target.words) for source, target in sides]
+    for index, scores, known in _scores(aligner, words, batch_size, batch_tokens):
+        source, target = sides[index]
+        best = scores.max(axis=1), scores.max(axis=0)
+        found[index] = Evidence(source, target, best, known, _said_again(target.words, scores))
+    counts = hasattr(aligner.model, "counts_of")
+    return [evidence or _of_nothing(*side, counts) for evidence, side in zip(found, sides, strict=True)]
+
+
+@torch.no_grad()
+def _scores(aligner, words, batch_size: int, batch_tokens: int) -> Iterator[tuple[int, np.ndarray, tuple | None]]:
+    """Number, scores (S, T) and what counts know of each pair with words on both sides."""
+    for indices, weights in aligner.source.weights(words, batch_size, batch_tokens):
+        merged = _merged(weights.forward, weights.backward)
+        source_side = weights.source_ids, weights.source_words
+        target_side = weights.target_ids, weights.target_words
+        scores = largest_over_words(merged, source_side, target_side).clamp(max=1).cpu().numpy()
+        known = _known(aligner.model, weights) if hasattr(aligner.model, "counts_of") else None
+        for row, (index, (source, target)) in enumerate(zip(indices, weights.words, strict=True)):
+            if source and target:
+                sides = None if known is None else (known[0][row, :source], known[1][row, :target])
+                yield index, scores[row, :source, :target], sides
+
+
+def _known(model, weights: Weights) -> tuple[np.ndarray, np.ndarray]:
+    """How much likelier than chance the tokens of each word are translations of some token of the other side.
+
+    The mean over its tokens of the largest pointwise mutual information `log(n(x, y) N / (n(x) n(y)))`, of the counts
+    of the aligner, each with a little more, so that what was hardly seen is little evidence.
+
+    Returns:
+        (batch, source words) and (batch, target words); 0 for a word without tokens.
+    """
+    source, target = weights.source_tokens, weights.target_tokens
+    real = [weights.source_ids != weights.source_words, weights.target_ids != weights.target_words]
+    together = model.counts_of(source, target).mT  # (batch, source, target)
+    alone = [
+        (getattr(model, f"{side}_counts") + getattr(model, f"{side}_null_counts"))[tokens].float()
+        for side, tokens in (("source", source), ("target", target))
+    ]
+    total = float(model.counts.sum()) + 1
+    found = (together + 0.02).log() + math.log(total)
+    found = found - (alone[0] + 1).log()[:, :, None] - (alone[1] + 1).log()[:, None, :]
+    found = found.masked_fill(~(real[0][:, :, None] & real[1][:, None, :]), _UNKNOWN)
+    best = found.amax(dim=2), found.amax(dim=1)
+    sides = (weights.source_ids, weights.source_words), (weights.target_ids, weights.target_words)
+    return tuple(_mean_over_words(values, *side).cpu().numpy() for values, side in zip(best, sides, strict=True))
+
+
+def _mean_over_words(values: Tensor, word_ids: Tensor, words: int) -> Tensor:
+    total = values.new_zeros(len(values), words + 1).scatter_add_(1, word_ids, values)
+    count = values.new_zeros(len(values), words + 1).scatter_add_(1, word_ids, torch.ones_like(values))
+    return (total / count.clamp(min=1))[:, :words]
+
+
+def _merged(forward: Tensor, backward: Tensor | None) -> Tensor:
+    """(batch, source, target): the harmonic mean of both directions, or the one that there is."""
+    return forward.mT if backward is None else harmonic(forward, backward)
+
+
+def _of_nothing(source: Segments, target: Segments, counts: bool) -> Evidence:
+    """The evidence of a pair of which one side has no words."""
+    best = np.zeros(len(source.words)), np.zeros(len(target.words))
+    known = tuple(np.full(len(side), _UNKNOWN) for side in best) if counts else None
+    return Evidence(source, target, best, known, _said_again(target.words, np.zeros((0, len(target.words)))))
+
+
+def _said_again(target: Sequence[str], scores: np.ndarray) -> np.ndarray:
+    again = np.zeros(len(target))
+    if len(set(target)) == len(target):
+        return again
+    places: dict[str, list[int]] = {}
+    for place, word in enumerate(target):
+        places.setdefault(word.lower(), []).append(place)
+    for word, found in places.items():
+        if len(found) > 1 and any(map(str.isalnum, word)):
+            support = scores[:, found].max(axis=1).sum() if len(scores) else 0.0
+            again[found[1:]] = max(0.0, len(found) - max(1.0, support)) / (len(found) - 1)
+    return again
+
+
+@lru_cache(maxsize=1 << 14)
+def _script(character: str) -> str:
+    """The first word of a letter's name in Unicode (LATIN, CYRILLIC, CJK); empty for what is no letter."""
+    if not character.isalpha():
+        return ""
+    return unicodedata.name(character, " ").split(" ")[0].split("-")[0]
+
+
+def script_shares(texts: Iterable[str]) -> dict[str, float]:
+    """Share of each script among the letters of texts."""
+    counter = Counter(script for text in texts for script in map(_script, text) if script)
+    return {name: count / counter.total() for name, count in counter.items()}
+
+
+def alien_share(text: str, scripts: Mapping[str, float]) -> float:
+    """Share of the letters of a text that are of scripts which clean text does not have."""
+    found = [script for script in map(_script, text) if script]
+    return sum(scripts.get(script, 0.0) < _ALIEN for script in found) / len(found) if found else 0.0

@@ -1,0 +1,153 @@
+"""What `attncal check` goes by, learned from clean text and from errors planted into it, once for each aligner."""
+
+import random
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+
+from hf_attncal.data.segmentation import segment, white_space_words
+from hf_attncal.data.synthetic.translation_errors import Pair, plant_errors
+
+from .aligner import WordAligner
+from .check import VERDICTS, Checker
+from .check_evidence import Evidence, read_evidence, script_shares
+from .check_model import (
+    CAUSES,
+    PLANTED,
+    CheckModel,
+    Sides,
+    Vocabulary,
+    columns_of,
+    fit_lengths,
+    fit_logistic,
+    fit_table,
+    scaled_features,
+    seen,
+)
+
+SAMPLE = 2000  # clean pairs that errors are planted into
+_FEWEST = 50
+_LENGTHS = (6, 10, 16, 25, 40)  # source words: as many pairs of each length are drawn, where there are
+_FALSE_ALARMS = 0.004  # share of clean lines that one verdict flags
+_KEPT = 0.35  # share of the planted errors that are learned from
+Line = tuple[Evidence, Sides]
+
+
+def learn_check(
+    aligner: WordAligner, pairs: Iterable[tuple[str, str]], sample: int = SAMPLE, seed: int = 0
+) -> CheckModel:
+    """Learn what good pairs look like to an aligner.
+
+    All pairs are read for how frequent words are; a sample, drawn so that long lines are not outnumbered, is aligned,
+    as it is and with planted errors. Nothing annotated is needed.
+
+    Args:
+        aligner: of two directions.
+        pairs: clean (source, target) texts, best those the aligner was trained on.
+        sample: how many pairs are drawn.
+        seed: of the sample and of the errors.
+
+    Raises:
+        ValueError: fewer than 50 pairs have two words or more on both sides.
+    """
+    rng = random.Random(seed)
+    cut = segment if aligner.source.tokenize else white_space_words
+    drawn = _Sample(sample, rng)
+    vocabulary = Vocabulary.of(drawn.passing((cut(source).words, cut(target).words) for source, target in pairs))
+    chosen = drawn.pairs()
+    if len(chosen) < _FEWEST:
+        raise ValueError(
+            f"`pairs` must be {_FEWEST} or more with two words or more on both sides, got {len(chosen)}. Give clean "
+            "text, best what the aligner was trained on."
+        )
+    half = len(chosen) // 4  # some in pairs: lines of several sentences may be missing
+    joined = [
+        (first[0] + second[0], first[1] + second[1])
+        for first, second in zip(chosen[:half], chosen[half : 2 * half], strict=True)
+    ]
+    clean = chosen + joined
+    errors = plant_errors(clean, PLANTED, seed)
+    planted = [error for error in errors if error.kind == "detached" or rng.random() < _KEPT]
+    kinds = np.array([error.kind for error in planted])
+
+    good = _read(aligner, vocabulary, clean)
+    bad = _read(aligner, vocabulary, [(error.source, error.target) for error in planted])
+    apart = [line for line, kind in zip(bad, kinds, strict=True) if kind == "detached"]
+    model = CheckModel(
+        vocabulary,
+        tuple(script_shares(" ".join(pair[side]) for pair in chosen) for side in (0, 1)),
+        fit_table(good, apart),
+        fit_table(good, apart, "known") if good[0][0].known is not None else None,
+        fit_lengths([(" ".join(source), " ".join(target)) for source, target in clean]),
+        scale=np.zeros((2, 0)),
+        heads={},
+        alarms=dict.fromkeys(VERDICTS, 0.5),
+        learned={"pairs": drawn.seen, "sample": len(chosen), "seed": seed},
+    )
+    _fit_heads(model, *(_features(model, lines) for lines in (good, bad)), kinds)
+    verdicts = Checker(aligner, model).check([(" ".join(source), " ".join(target)) for source, target in chosen])
+    for name in VERDICTS:
+        highest = np.quantile([getattr(verdict, name) for verdict in verdicts], 1 - _FALSE_ALARMS)
+        model.alarms[name] = max(0.5, float(highest))
+    return model
+
+
+class _Sample:
+    """Pairs drawn evenly among those of a length, and evenly among lengths, while all pass by (reservoir sampling).
+
+    Args:
+        size: how many. rng: draws them.
+
+    Attributes:
+        seen: pairs that could be drawn.
+    """
+
+    def __init__(self, size: int, rng: random.Random):
+        self._size, self._rng, self.seen = size, rng, 0
+        self._drawn: list[list[Pair]] = [[] for _ in range(len(_LENGTHS) + 1)]
+        self._passed = [0] * len(self._drawn)
+
+    def passing(self, pairs: Iterable[Pair]) -> Iterator[Pair]:
+        for pair in pairs:
+            if min(map(len, pair)) >= 2:
+                self.seen += 1
+                group = int(np.searchsorted(_LENGTHS, len(pair[0]), side="right"))
+                drawn, self._passed[group] = self._drawn[group], self._passed[group] + 1
+                if len(drawn) < self._size:
+                    drawn.append(pair)
+                elif (place := self._rng.randrange(self._passed[group])) < self._size:
+                    drawn[place] = pair
+            yield pair
+
+    def pairs(self) -> list[Pair]:
+        """As many of each length as there are, and none has more than its share and what others leave."""
+        left, chosen = self._size, []
+        for number, drawn in enumerate(sorted(self._drawn, key=len)):
+            share = left // (len(self._drawn) - number)
+            chosen += self._rng.sample(drawn, min(share, len(drawn)))
+            left = self._size - len(chosen)
+        self._rng.shuffle(chosen)
+        return chosen
+
+
+def _read(aligner: WordAligner, vocabulary: Vocabulary, pairs: Sequence[Pair]) -> list[Line]:
+    found = read_evidence(aligner, [(" ".join(source), " ".join(target)) for source, target in pairs])
+    return [(evidence, seen(vocabulary, evidence)) for evidence in found]
+
+
+def _features(model: CheckModel, lines: Sequence[Line]) -> np.ndarray:
+    return np.array([model.features(*line, model.words(*line)) for line in lines])
+
+
+def _fit_heads(model: CheckModel, good: np.ndarray, bad: np.ndarray, kinds: np.ndarray) -> None:
+    """Learn the causes from features of clean and of planted lines; each group weighs the same, however large."""
+    model.scale = np.stack([good.mean(axis=0), good.std(axis=0) + 1e-6])
+    good, bad = scaled_features(good, model.scale), scaled_features(bad, model.scale)
+    for name, cause in CAUSES.items():
+        groups = [(good, 0.0, 1.0), (bad[np.isin(kinds, cause.kinds)], 1.0, 1.0)]
+        if cause.others:
+            groups.append((bad[np.isin(kinds, cause.others)], 0.0, 0.5))
+        lines = np.concatenate([group for group, *_ in groups])[:, columns_of(name)]
+        truths = np.concatenate([np.full(len(group), truth) for group, truth, _ in groups])
+        weights = np.concatenate([np.full(len(group), weight / len(group)) for group, _, weight in groups])
+        model.heads[name] = fit_logistic(lines, truths, weights)

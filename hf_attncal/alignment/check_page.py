@@ -1,0 +1,52 @@
+"""The page of `attncal check --format html`: each line with what was left out and what was made up."""
+
+from html import escape
+
+from .check import Span, Verdict
+
+_STYLE = """
+body{font:16px/1.5 system-ui,sans-serif;max-width:60em;margin:2em auto;padding:0 1em;color:#222;background:#fff}
+article{border-top:1px solid #ccc;padding:.6em 0}
+p{margin:.2em 0}
+del{background:#fbd5d5;text-decoration:line-through;border-radius:.2em}
+ins{background:#fbe8b0;text-decoration:none;border-radius:.2em}
+small{color:#555}
+b{color:#a30000}
+"""
+PAGE_FOOT = "</body>\n</html>"
+_TOLD = {"left_out": "left out", "made_up": "made up", "repeats": "repeats itself", "detached": "no translation"}
+
+
+def page_head(source: str, target: str) -> str:
+    """The beginning of a page, which needs no other file; `source` and `target` are the names of the texts."""
+    title = f"{escape(source)} and {escape(target)}, checked"
+    return (
+        f'<!doctype html>\n<html lang="en">\n<head><meta charset="utf-8"><title>{title}</title>'
+        f"<style>{_STYLE}</style></head>\n<body>\n<h1>{title}</h1>\n"
+        "<p><del>left out</del> of the source, <ins>made up</ins> in the target; the probability of each, in bold "
+        "where it is above its alarm.</p>"
+    )
+
+
+def page_line(number: int, verdict: Verdict) -> str:
+    """A line of the page, in one line of HTML; `number` is that of the line in its file, from 1."""
+    scores = ", ".join(_score(verdict, name) for name in _TOLD)
+    names = "".join(f"; {escape(name)}" for name in verdict.names)
+    source = _marked(verdict.source, verdict.left_out_spans, "del")
+    target = _marked(verdict.target, verdict.made_up_spans, "ins")
+    text = f"<article><small>{number}: {scores}{names}</small><p>{source}</p><p>{target}</p></article>"
+    return text.replace("\r", " ").replace("\n", " ")
+
+
+def _score(verdict: Verdict, name: str) -> str:
+    text = f"{_TOLD[name]} {getattr(verdict, name):.2f}"
+    return f"<b>{text}</b>" if name in verdict.flagged else text
+
+
+def _marked(text: str, spans: tuple[Span, ...], tag: str) -> str:
+    parts, done = [], 0
+    for span in spans:
+        begin, end = span.characters
+        parts += [escape(text[done:begin]), f"<{tag}>", escape(text[begin:end]), f"</{tag}>"]
+        done = end
+    return "".join([*parts, escape(text[done:])])
