@@ -21,6 +21,7 @@ from .align_select import add_select
 from .align_train import add_align_train
 from .align_tune import add_align_tune
 from .analyze import add_analyze
+from .check import add_check
 from .common import CommandError, explain, one_line
 from .completion import add_completion
 from .data import add_data
@@ -116,7 +117,7 @@ def build_parser() -> argparse.ArgumentParser:
     actions = align.add_subparsers(title="actions", required=True, metavar="ACTION")
     for add in (add_align_train, add_align_tune, add_select, add_calibrate, add_run, add_project, add_lexicon):
         add(actions)
-    for add in (add_train, add_adapt, add_translate, add_summarize, add_analyze, add_score, add_rouge):
+    for add in (add_train, add_adapt, add_translate, add_summarize, add_check, add_analyze, add_score, add_rouge):
         add(commands)
     for add in (add_data, add_demo):
         add(commands)

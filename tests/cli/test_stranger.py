@@ -48,6 +48,7 @@ GIVEN = {
     "rouge": "text other --reference text",
     "translate": "model --input text --output new --alignments links.txt",
     "summarize": "model --input text --output new",
+    "check": "model --source text --target other --clean-source text --clean-target other --output new",
     "demo": "--output new",
 }
 NO_FILES = {"completion"}

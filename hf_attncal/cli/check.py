@@ -1,0 +1,273 @@
+"""`attncal check`: what a translation left out and what it made up."""
+
+import argparse
+import heapq
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import BinaryIO
+
+from .align_run import open_aligner
+from .common import CommandError, add_model_options, add_output_option, check_readable, load_errors, positive
+from .scoring import not_negative, table
+from .streams import (
+    check_files,
+    json_line,
+    line_error,
+    open_file,
+    output_lines,
+    parallel_pairs,
+    progress_bar,
+    until_failure,
+    write_lines,
+)
+
+_WINDOW = 1024
+_SEED = 1
+
+
+def add_check(commands: argparse._SubParsersAction) -> None:
+    """Add the command `check`."""
+    parser = commands.add_parser(
+        "check",
+        help="tell what a translation left out and what it made up",
+        description="For each line, by a word aligner: the probability that words of the source were left out, that "
+        "the target says what the source does not, that it repeats itself, that it is no translation at all, and the "
+        "words that say so. What good pairs look like is learned once from clean text, best what the aligner was "
+        "trained on (--clean-source, --clean-target), and kept in check.json beside it.",
+        epilog="examples:\n"
+        "  attncal check MODEL --clean-source train.de --clean-target train.en\n"
+        "  attncal check MODEL --source text.de --target text.en --format marked --worst 50\n"
+        "  attncal check MODEL --source text.de --target text.en --format summary\n"
+        "  attncal check MODEL --source clean.de --target clean.en --self-test",
+    )
+    files = parser.add_argument_group("input and output")
+    files.add_argument(
+        "--source", metavar="FILE", help="sources, one a line; plain, .gz, .xz or .zst; without it, nothing is checked"
+    )
+    files.add_argument(
+        "--target", metavar="FILE", help="their translations, as many lines; without it, nothing is checked"
+    )
+    add_output_option(files)
+    files.add_argument(
+        "--format",
+        choices=("tsv", "json", "marked", "html", "summary"),
+        default="tsv",
+        help="tsv: number of the line, the four probabilities, what is flagged, what is told by name; json: one "
+        "object a line, with words and spans; marked: both sides with [-left out-] and {+made up+}; html: a page "
+        "with the same; summary: of the whole file",
+    )
+    files.add_argument("--worst", type=positive, metavar="N", help="so many lines, the worst first; without it, all")
+    files.add_argument(
+        "--together",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="read the files twice, to see whether one target stands with many different sources",
+    )
+    files.add_argument(
+        "--bootstrap", type=not_negative, default=1000, help="summary: resamples of the lines for 95 %% intervals"
+    )
+    files.add_argument(
+        "--self-test",
+        action="store_true",
+        help="--source and --target are clean: plant errors into them, and tell how many are found",
+    )
+    learning = parser.add_argument_group("what good pairs look like")
+    learning.add_argument(
+        "--clean-source", metavar="FILE", nargs="+", help="clean text, one sentence a line; without it, check.json"
+    )
+    learning.add_argument(
+        "--clean-target", metavar="FILE", nargs="+", help="its translations, as many lines; without it, check.json"
+    )
+    add_model_options(parser, "folder or Hub name of a word aligner", lines=True)
+    parser.set_defaults(run=_run_check)
+
+
+def _run_check(options: argparse.Namespace) -> None:
+    clean = _check_options(options)
+    aligner = open_aligner(options.model, options)
+    if clean:
+        _learn(aligner, clean, options)
+    if options.source is None:
+        return
+
+    from hf_attncal.alignment.check import Checker, saved_check
+
+    with load_errors(options.model):
+        checker = Checker(aligner, saved_check(options.model))
+    if options.self_test:
+        _self_test(checker, options)
+    else:
+        _check(checker, options)
+
+
+def _check_options(options: argparse.Namespace) -> list[tuple[str, str]]:
+    """Refuse what does not go together, before anything is loaded; returns the pairs of files of clean text."""
+    for first, second in (("source", "target"), ("clean_source", "clean_target")):
+        if (getattr(options, first) is None) != (getattr(options, second) is None):
+            names = [f"--{name.replace('_', '-')}" for name in (first, second)]
+            raise CommandError(f"{names[0]} and {names[1]} go together: give both.")
+    sources, targets = options.clean_source or [], options.clean_target or []
+    if len(sources) != len(targets):
+        raise CommandError(
+            f"--clean-source has {len(sources)} files and --clean-target has {len(targets)}. Give as many of each."
+        )
+    if options.source is None and not sources:
+        raise CommandError("There is nothing to do: give --source and --target, or --clean-source and --clean-target.")
+    inputs = [path for path in (options.source, options.target, *sources, *targets) if path is not None]
+    check_readable(*sources, *targets)
+    if options.source is None and options.output is not None:
+        raise CommandError("--output is for what is checked: give --source and --target, or leave it out.")
+    check_files(inputs, {"--output": options.output})
+    if sources and not os.path.isdir(options.model) and os.path.lexists(options.model):
+        raise CommandError(f"{options.model} is a file, and check.json goes into the folder of an aligner.")
+    return list(zip(sources, targets, strict=True))
+
+
+def _learn(aligner, clean: list[tuple[str, str]], options: argparse.Namespace) -> None:
+    from hf_attncal.alignment.check_learning import learn_check
+
+    if not os.path.isdir(options.model):
+        raise CommandError(f"{options.model} is no folder, into which check.json could be written. Download it first.")
+
+    def pairs() -> Iterator[tuple[str, str]]:
+        for names in clean:
+            yield from _pairs(names, options)
+
+    try:
+        model = learn_check(aligner, pairs())
+    except ValueError as error:
+        raise CommandError(str(error)) from error
+    path = model.save(options.model)
+    print(f"wrote {path}, learned from {model.learned['pairs']} pairs", flush=True)
+
+
+def _pairs(names: tuple[str, str], options: argparse.Namespace) -> Iterator[tuple[str, str]]:
+    """The pairs of two files."""
+    for some, error in _windows(names, options):
+        yield from some
+        if error is not None:
+            raise error
+
+
+def _windows(names: tuple[str, str], options: argparse.Namespace):
+    with ExitStack() as stack:
+        files = [stack.enter_context(open_file(name, "rb")) for name in names]
+        yield from parallel_pairs(*files, _WINDOW, names, options.longest_line)
+
+
+def _verdicts(checker, options: argparse.Namespace) -> Iterator[tuple[int, object]]:
+    """Number of each line, from 1, and its verdict."""
+    from hf_attncal.alignment.check import SharedTargets
+
+    names = options.source, options.target
+    twice = options.together and all(map(os.path.isfile, names))  # a pipe is read once
+    shared = SharedTargets(_pairs(names, options)) if twice else None
+    first = 1
+    with progress_bar("checked", options.progress) as bar:
+        for pairs, error in _windows(names, options):
+            verdicts, failure = until_failure(lambda some: checker.check(some, shared=shared), pairs)
+            yield from enumerate(verdicts, first)
+            bar.update(len(verdicts))
+            first += len(verdicts)
+            if failure is not None:
+                raise line_error(first, "cannot be checked", failure) from failure
+            if error is not None:
+                raise error
+
+
+def _check(checker, options: argparse.Namespace) -> None:
+    with ExitStack() as stack:
+        target = stack.enter_context(output_lines(options.output))
+        verdicts = _verdicts(checker, options)
+        if options.format == "summary":
+            write_lines(target, _summary(checker, verdicts, options))
+            return
+        if options.worst is not None:
+            verdicts = iter(heapq.nlargest(options.worst, verdicts, key=lambda line: (line[1].worst, -line[0])))
+        if options.format == "tsv":
+            from hf_attncal.alignment.check import VERDICTS
+
+            write_lines(target, ["\t".join(("line", *VERDICTS, "flagged", "names"))])
+        if options.format == "html":
+            stack.enter_context(_page(target, options))
+        for number, verdict in verdicts:
+            write_lines(target, [_line(number, verdict, options.format)])
+
+
+def _line(number: int, verdict, form: str) -> str:
+    if form == "json":
+        return json_line({"line": number, **verdict.to_dict()})
+    if form == "marked":
+        return "\t".join(_plain(text) for text in verdict.marked())
+    if form == "html":
+        from hf_attncal.alignment.check_page import page_line
+
+        return page_line(number, verdict)
+    from hf_attncal.alignment.check import VERDICTS
+
+    scores = (f"{getattr(verdict, name):.4f}" for name in VERDICTS)
+    return "\t".join((str(number), *scores, ",".join(verdict.flagged) or "-", ", ".join(verdict.names) or "-"))
+
+
+def _plain(text: str) -> str:
+    """The text without tabs, which part the columns."""
+    return text.replace("\t", " ")
+
+
+@contextmanager
+def _page(target: BinaryIO, options: argparse.Namespace) -> Iterator[None]:
+    from hf_attncal.alignment.check_page import PAGE_FOOT, page_head
+
+    write_lines(target, [page_head(options.source, options.target)])
+    yield
+    write_lines(target, [PAGE_FOOT])
+
+
+def _summary(checker, verdicts, options: argparse.Namespace) -> Iterator[str]:
+    from hf_attncal.alignment.check import VERDICTS, summarize
+
+    summary = summarize(checker, (verdict for _, verdict in verdicts), options.bootstrap)
+
+    def percent(measured) -> str:
+        ends = measured.interval and " ({:.2f} to {:.2f})".format(*(100 * end for end in measured.interval))
+        return f"{100 * measured.value:.2f}{ends or ''}"
+
+    columns = {"": [], "per cent": []}
+    for name, measured in summary.shares.items():
+        columns[""].append(name)
+        columns["per cent"].append(percent(measured))
+    yield from table(columns)
+    yield ""
+    yield f"{summary.lines} lines; flagged: a probability above its alarm ({_alarms(checker, VERDICTS)})."
+    yield summary.signature
+
+
+def _alarms(checker, names) -> str:
+    return ", ".join(f"{name} {checker.model.alarms[name]:.2f}" for name in names)
+
+
+def _self_test(checker, options: argparse.Namespace) -> None:
+    from hf_attncal.alignment.check_self_test import self_test
+
+    try:
+        result = self_test(checker, list(_pairs((options.source, options.target), options)), seed=_SEED)
+    except ValueError as error:
+        raise CommandError(str(error)) from error
+
+    def percent(found) -> str:
+        return "-" if found is None else f"{100 * found.auc.value:.1f}"
+
+    columns = {
+        "planted": [found.kind for found in result.found],
+        "lines": [str(found.lines.faults) for found in result.found],
+        "judged by": [found.verdict for found in result.found],
+        "AUC": [percent(found.lines) for found in result.found],
+        "words left out": [percent(found.left_out) for found in result.found],
+        "words made up": [percent(found.made_up) for found in result.found],
+        "flagged": [f"{100 * found.flagged:.1f}" for found in result.found],
+    }
+    with output_lines(options.output) as target:
+        write_lines(target, table(columns))
+        told = f"Of {result.clean} clean lines {100 * result.false_alarms:.2f} % are flagged. ROC AUC in per cent."
+        write_lines(target, ["", told])
