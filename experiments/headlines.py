@@ -643,6 +643,41 @@ def faults() -> Iterator[dict]:
         yield entry(f"faults/{measure}", result[measure], "faults", [at("faults", measure)])
 
 
+def check() -> Iterator[dict]:
+    """What `attncal check` finds of annotated and of planted faults, its false alarms and its speed."""
+    file = "check/hallucinations-deen"
+    result = read(file)
+    for fault in ("any", "detached", "omission") if result else ():
+        found = result["faults"][fault]["together"]
+        for measure, key in (("auc", "auc"), ("precision_at_90", "precision_at_90")):
+            yield _percent(f"{file}/{fault}/{measure}", found, at(file, "faults", fault, "together"), key)
+    for file, result in read_all("check/planted_*").items():
+        for kind, found in result["kinds"].items():
+            name = f"check/planted/{result['config']['clean']}/{kind}/auc"
+            yield _percent(name, found["lines"], at(file, "kinds", kind, "lines"), "auc")
+    for file, result in read_all("check/false_alarms_*").items():
+        name = f"check/false_alarms/{result['config']['clean']}/lines"
+        yield entry(name, 100 * result["share"], "%", [at(file, "share")])
+    file = "check/speed"
+    if result := read(file):
+        measured = result["lines_per_core_second"]
+        yield entry(
+            "check/speed/lines_per_core_second",
+            measured["median"],
+            "lines",
+            [at(file, "lines_per_core_second", "median")],
+            spread={"extremes": [measured["min"], measured["max"]]},
+        )
+
+
+def _percent(name: str, found: dict, place: str, key: str) -> dict:
+    """A share of `metrics.detection`, in percent, with its interval."""
+    low, high = found[key]["interval"]
+    interval = {"interval_95": [100 * low, 100 * high]}
+    signature, source = found["signature"], [f"{place}/{key}/value"]
+    return entry(name, 100 * found[key]["value"], "%", source, spread=interval, signature=signature)
+
+
 def collect() -> list[dict]:
     """Every headline that has a result."""
     areas = (
@@ -657,6 +692,7 @@ def collect() -> list[dict]:
         self_test,
         gold_attribution,
         faithfulness,
+        check,
         defaults,
         speed,
         demo,

@@ -31,6 +31,7 @@ from committed import (
 from headlines import ADAPTERS, CALIBRATIONS, PAIRS, TRAINED, collect
 from run import read_index, script_of
 from tables_analysis import ANALYSIS_TABLES
+from tables_check import CHECK_TABLES
 from tables_converged import CONVERGED_TABLES
 from tables_copying import COPYING_TABLES
 from tables_discrete import DISCRETE
@@ -42,7 +43,7 @@ from tables_uses import USES_TABLES
 from hf_attncal.metrics import records
 
 DOCUMENTS = (
-    *("README.md", "docs/analysis.md", "docs/experiments.md", "docs/reliability.md"),
+    *("README.md", "docs/analysis.md", "docs/check.md", "docs/experiments.md", "docs/reliability.md"),
     *sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs" / "experiments").glob("*.md")),
 )
 BLOCK = re.compile(r"(<!-- table: (?P<name>[\w-]+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
@@ -562,6 +563,7 @@ TABLES: dict[str, Callable[[], str]] = {
     **ENCODER_TABLES,
     **ANALYSIS_TABLES,
     **USES_TABLES,
+    **CHECK_TABLES,
     **GUIDED_TABLES,
     "adapters": lambda: adapters("adapters/multi30k"),
     "adapters-wpt03": lambda: adapters("adapters/wpt03", ("probe", "fixed", "gated", "leaky", "lora")),

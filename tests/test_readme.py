@@ -104,6 +104,11 @@ def test_alignment(work_through, laid_out, capsys):
     assert "AER" in capsys.readouterr().out
 
 
+def test_check(work_through, capsys):
+    assert work_through(ROOT / "docs" / "check.md")["pairs"]
+    assert capsys.readouterr().out == "('I', 'did', 'come', '.')\n"
+
+
 def test_data(work_through):
     names = work_through(ROOT / "docs" / "data.md")
     assert Path("captions.en").read_text() == "".join(f"{line}\n" for line in names["dataset"]["en"])
