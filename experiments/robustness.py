@@ -489,7 +489,10 @@ def report(result: dict) -> None:
             aers = (measured["joined"].get(size, {}).get("aer") for size in sizes)
             interval = measured["joined"][sizes[0]]["interval"]
             change = measured["joined_difference"]
-            bounds = (f"{100 * low:.1f} to {100 * high:.1f}" for low, high in (interval, change["interval"]))
+            bounds = (
+                "-" if ends is None else f"{100 * ends[0]:.1f} to {100 * ends[1]:.1f}"  # too few pairs for one
+                for ends in (interval, change["interval"])
+            )
             joined.append([label, row["symmetrization"], *map(percent, aers), *bounds])
             lengths.append([label, *(percent(measured["lengths"].get(words, {}).get("aer")) for words in BINS)])
             kinds = [

@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from hf_attncal.threads import MOST_THREADS
-
 from .messages import LOG, libraries_are_heard
 
 LONGEST_LINE = 10_000  # bytes: two such sides take at most 3 GB and 10 seconds to align
@@ -77,6 +75,8 @@ def add_running_options(
         lines: the command goes line by line: it has a limit for a line, and counts them (`streams.progress_bar`).
         longest_line: that limit, in bytes.
     """
+    from hf_attncal.threads import MOST_THREADS
+
     running = parser.add_argument_group("running")
     running.add_argument("--device", metavar="NAME", help="such as cpu or cuda:0; without it, a GPU if there is one")
     running.add_argument(

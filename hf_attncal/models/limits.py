@@ -48,9 +48,6 @@ def check_sizes(config) -> None:
         if size > most:
             raise ValueError(f"`{name}` must be at most {most}, got {size}.")
     sizes = {name: size or 0 for name, size in sizes.items()}
-    for name in ("encoder_attention_heads", "decoder_attention_heads"):
-        if sizes[name] and sizes["d_model"] % sizes[name]:
-            raise ValueError(f"`d_model` must be a multiple of `{name}`, got {sizes['d_model']} and {sizes[name]}.")
     # From below: the attention and feed-forward matrices of a layer, and the tables.
     layers = sizes["encoder_layers"] * (4 * sizes["d_model"] + 2 * max(sizes["encoder_ffn_dim"], sizes["ffn_dim"]))
     layers += sizes["decoder_layers"] * (8 * sizes["d_model"] + 2 * max(sizes["decoder_ffn_dim"], sizes["ffn_dim"]))

@@ -24,6 +24,7 @@ from hf_attncal.cli import align_run as align
 from hf_attncal.cli import build_parser, main
 from hf_attncal.cli.common import CommandError
 from hf_attncal.cli.streams import join_parts, joined_pairs, read_windows, write_lines
+from hf_attncal.data.compressed import DamagedFile
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
 from hf_attncal.models.configuration_luong import LuongConfig
 from hf_attncal.models.configuration_mask_align import MaskAlignConfig
@@ -716,7 +717,7 @@ def test_a_source_that_breaks_off_keeps_what_was_read():
     def source():
         yield b"a\n"
         yield b"b\n"
-        raise EOFError("Compressed file ended")
+        raise DamagedFile("Compressed file ended")
 
     ((lines, error),) = read_windows(Lines(source()), 5, "x.gz")
     assert lines == ["a", "b"]

@@ -71,7 +71,7 @@ def test_the_whole_demo(tmp_path, monkeypatch, capsys):
         results = demo.run_demo(tmp_path, steps=3, seed=0)
     out = capsys.readouterr().out
     assert "BLEU before training" in out
-    assert "step     3 of 3  loss " in out
+    assert "step 3 of 3  loss " in out
     assert "alignment error rate" in out
     assert "attention a" in out
     assert "contribution phi" in out

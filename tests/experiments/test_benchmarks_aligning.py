@@ -395,8 +395,7 @@ def test_a_peer_is_merged_by_what_is_best_on_dev(run, peers, name):
     assert row["symmetrization"] == min(expected, key=expected.get) == "forward"
     assert row["dev"]["aer"] == pytest.approx(min(expected.values()))
     assert row["test"]["aer"] == pytest.approx(float(slow_aer(TEST_GOLD, merged(TEST, "forward"))))
-    low, high = row["test"]["interval"]
-    assert low <= row["test"]["aer"] <= high
+    assert row["test"]["interval"] is None  # of two pairs
     assert "symm:forward|n:2" in row["test"]["signature"]
     assert row["merged_by"] == "hf_attncal"
     assert row["seconds"] > 0

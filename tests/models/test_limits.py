@@ -49,12 +49,6 @@ def test_every_size_of_a_family_is_in_the_table():
         assert numbers - floats - others <= set(LIMITS), row.model_type
 
 
-def test_a_width_that_the_heads_cannot_share_is_named():
-    for family in ("attncal_marian", "attncal_bart", "discrete_transformer"):
-        with pytest.raises(StrictDataclassError, match="`d_model` must be a multiple of `decoder_attention_heads`"):
-            FAMILIES[family].config_class(d_model=10, encoder_attention_heads=2, decoder_attention_heads=4)
-
-
 @pytest.mark.parametrize("backbone", BACKBONES)
 @pytest.mark.parametrize("name", ["d_model", "decoder_attention_heads", "vocab_size", "encoder_layers"])
 def test_a_stock_model_too(backbone, name, tmp_path, capfd):

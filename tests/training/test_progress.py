@@ -192,6 +192,7 @@ class Reporter(TrainerCallback):
 @pytest.mark.parametrize("terminal", [False, True])
 def test_report_to_gets_every_number_the_dev_score_too(config, monkeypatch, capfd, terminal):
     monkeypatch.setitem(integration_utils.INTEGRATION_TO_CALLBACK, "tensorboard", Reporter)
+    monkeypatch.setattr(integration_utils, "is_tensorboard_available", lambda: True)
     monkeypatch.setattr(Reporter, "told", [], raising=False)
     monkeypatch.setattr(progress, "Console", lambda: Console(force_terminal=terminal, width=120))
     results = train_translation(config("training.report_to=tensorboard", "training.disable_tqdm=false"))
