@@ -20,6 +20,12 @@ SWITCHES = {
     "annealed": {"calibration": "annealed", "annealing_steps": 10},
     "off": {},
 }
+# What 5.18, the lowest version of transformers, calls `gradient_checkpointing` has a newer name since.
+CHECKPOINTING = (
+    "activation_checkpointing"
+    if hasattr(Seq2SeqTrainingArguments, "activation_checkpointing")
+    else "gradient_checkpointing"
+)
 
 
 def toy_dataset(size: int = 40, seed: int = 0, longest: int = 9) -> Dataset:
@@ -424,7 +430,7 @@ def test_arguments_that_contradict(arguments, message, tmp_path):
 
 
 def test_reentrant_checkpointing_is_refused(tmp_path):
-    options = {"activation_checkpointing": True, "activation_checkpointing_kwargs": {"use_reentrant": True}}
+    options = {CHECKPOINTING: True, f"{CHECKPOINTING}_kwargs": {"use_reentrant": True}}
     with pytest.raises(ValueError, match=r"`use_reentrant` must be False to train a model with `calibration='gated'`"):
         make_trainer(tmp_path, tiny_model("marian", calibration="gated"), **options)
     make_trainer(tmp_path, tiny_model("marian"), **options)
@@ -434,7 +440,7 @@ def test_checkpointing_trains_the_same(tmp_path):
     trained = []
     for checkpointing in (False, True):
         model = tiny_model("marian", calibration="gated")
-        make_trainer(tmp_path, model, activation_checkpointing=checkpointing, max_steps=2).train()
+        make_trainer(tmp_path, model, max_steps=2, **{CHECKPOINTING: checkpointing}).train()
         trained.append(weights(model))
     assert largest_difference(*trained) < 1e-12
 
