@@ -6,9 +6,11 @@ from .align_run import open_aligner
 from .common import (
     CommandError,
     add_folder_beside,
+    add_longest_line,
     add_model_options,
     add_pair_files,
     at_least,
+    check_lengths,
     check_readable,
     folder_beside,
 )
@@ -27,7 +29,8 @@ def add_calibrate(actions: argparse._SubParsersAction) -> None:
         "it goes into the model card, too.",
         epilog="example:\n  attncal align calibrate MODEL --source dev.en --target dev.de --gold dev.align",
     )
-    add_model_options(parser, "folder or Hub name of a word aligner, an encoder-decoder or an adapter")
+    running = add_model_options(parser, "folder or Hub name of a word aligner, an encoder-decoder or an adapter")
+    add_longest_line(running)
     add_pair_files(parser)
     parser.add_argument(
         "--gold",
@@ -56,6 +59,7 @@ def _run_calibrate(options: argparse.Namespace) -> None:
 
     try:
         gold = Gold.read(options.source, options.target, options.gold)
+        check_lengths(options, *zip(*gold.pairs, strict=True))
         found = calibrate(aligner, gold, options.bins, options.bootstrap)
     except ValueError as error:
         raise CommandError(str(error)) from error

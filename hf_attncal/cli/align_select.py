@@ -9,8 +9,10 @@ from .align_run import TEXT_OPTIONS, add_text_options
 from .common import (
     CommandError,
     add_folder_beside,
+    add_longest_line,
     add_model_options,
     add_pair_files,
+    check_lengths,
     check_readable,
     choose_device,
     folder_beside,
@@ -37,7 +39,10 @@ def add_select(actions: argparse._SubParsersAction) -> None:
         epilog="examples:\n  attncal align select MODEL --source dev.en --target dev.de --gold dev.align\n"
         "  attncal align select ENCODER --source text.en --target text.de --output FOLDER",
     )
-    add_model_options(parser, "folder or Hub name of an encoder-decoder, of an adapter for one, or of an encoder")
+    running = add_model_options(
+        parser, "folder or Hub name of an encoder-decoder, of an adapter for one, or of an encoder"
+    )
+    add_longest_line(running)
     add_pair_files(parser)
     parser.add_argument(
         "--gold",
@@ -74,6 +79,7 @@ def _run_select(options: argparse.Namespace) -> None:
 
     try:
         text = read_pairs(options.source, options.target)
+        check_lengths(options, *text)
         gold = None if options.gold is None else gold_links(options.gold, list(zip(*text, strict=True)))
         model, tokenizer = _load(options)
         if gold is None and model.config.is_encoder_decoder and options.weights != STATES:

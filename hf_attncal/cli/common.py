@@ -3,7 +3,7 @@
 import argparse
 import errno
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -175,6 +175,27 @@ def add_pair_files(files: argparse._ActionsContainer, source: str = "source sent
     """Add --source and --target of a command that needs sentence pairs; `source` says what the first holds."""
     files.add_argument("--source", required=True, metavar="FILE", help=f"{source}; plain, .gz, .xz or .zst")
     files.add_argument("--target", required=True, metavar="FILE", help="target sentences, as many lines")
+
+
+def check_lengths(options: argparse.Namespace, sources: Iterable[str], targets: Iterable[str]) -> None:
+    """Refuse pairs with a side over --longest-line, before a model reads them: work and memory are its square.
+
+    Args:
+        options: --source, --target and --longest-line of the command.
+        sources, targets: the lines of the two files.
+
+    Raises:
+        CommandError: the first line that is too long, with its number and file.
+    """
+    for name, lines in ((options.source, sources), (options.target, targets)):
+        for number, line in enumerate(lines, start=1):
+            if len(line.encode()) > options.longest_line:
+                raise CommandError(too_long(number, name, options.longest_line))
+
+
+def too_long(number: int, name: str, longest: int) -> str:
+    """What is said of a line of `name` over --longest-line."""
+    return f"line {number} of {name} has more than {longest} bytes. Split it, or raise --longest-line."
 
 
 def add_folder_beside(parser: argparse.ArgumentParser, name: str) -> None:

@@ -14,7 +14,7 @@ from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO, TypeVar
 
-from .common import LONGEST_LINE, CommandError, check_readable, explain, one_line
+from .common import LONGEST_LINE, CommandError, check_readable, explain, one_line, too_long
 from .messages import LOG, is_quiet
 
 # Batches of lines that are read before any is worked on: enough to sort by length, few enough to stay in memory.
@@ -65,7 +65,7 @@ def read_windows(
             line = raw.removesuffix(b"\n").removesuffix(b"\r")
             whole = len(line) <= longest
             if not whole and cut is None:
-                error = f"line {number} of {name} has more than {longest} bytes. Split it, or raise --longest-line."
+                error = too_long(number, name, longest)
                 break
             if not whole:
                 cut(number)

@@ -11,6 +11,7 @@ from hf_attncal.alignment.probabilities import PROBABILITIES_FILE
 from hf_attncal.cli import linked, main
 from hf_attncal.data.pharaoh import format_links
 from hf_attncal.data.synthetic.english_german import generate_split, write_pairs
+from hf_attncal.models.modeling_hmm_align import HMMAlignModel
 from hf_attncal.training.word_alignment import AlignerConfig, train_aligner
 
 FILES = {
@@ -314,6 +315,25 @@ def test_bins_beyond_use_are_refused(capsys):
         main(["align", "calibrate", "unused", *gold, "--bins", "2000000000"])
     assert raised.value.code == 2
     assert "--bins: must be from 1 to 1000, got 2000000000" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("action", ["calibrate", "select"])
+def test_a_line_whose_square_is_too_much_is_refused_before_a_model_reads_it(
+    action, attncal, here, monkeypatch, trained
+):
+    """`align run` has had this limit; 20,000 bytes of words took an aligner that counts a minute and 5 GB."""
+    read = []
+    monkeypatch.setattr(HMMAlignModel, "forward", lambda *_, **__: read.append(1))
+    for name, lines in {"long": ["a b", "c " * 5001], "short": ["a b", "c"], "gold": ["0-0", "0-0"]}.items():
+        (here / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    command = ["align", action, str(trained / "aligner"), "--gold", "gold", "--output", "new"]
+    for source, target in (("long", "short"), ("short", "long")):
+        status, out, err = attncal(*command, "--source", source, "--target", target)
+        assert (status, out) == (1, "")
+        assert "line 2 of long has more than 10000 bytes. Split it, or raise --longest-line." in err
+    assert not read
+    _, _, err = attncal(*command, "--source", "short", "--target", "short", "--longest-line", "2")
+    assert "line 1 of short has more than 2 bytes" in err
 
 
 @pytest.mark.parametrize(
