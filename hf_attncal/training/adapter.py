@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from peft import LoraConfig, PeftModel, TaskType, get_peft_model
-from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_attncal.adapters import AttentionCalibrationConfig, export_calibrated, save_adapter, set_null_mass
 from hf_attncal.adapters.checkpoints import peft_uses_old_names
 from hf_attncal.families import BACKBONES, FAMILIES
+from hf_attncal.inference.loading import model_config
 
 from .arguments import AttnCalTrainingArguments
 from .calibrated import AttnCalTrainer, injected_adapters
@@ -172,7 +173,7 @@ def train_adapter(
         with args.main_process_first(local=False):
             checkpoint = base_checkpoint(config, tokenizer, output, write=args.process_index == 0)
         revision = config.model.revision if checkpoint == config.model.checkpoint else None
-        of_base = AutoConfig.from_pretrained(checkpoint, revision=revision)
+        of_base = model_config(checkpoint, revision=revision)
         splits = readable(splits, text, tokenizer, of_base, config.data)
         tokenized, reports = tokenize_splits(splits, tokenizer, config.data, links=links)
         counted, counting = {}, 0.0
@@ -261,7 +262,7 @@ def _write_cards(
         kind = attention(method) if isinstance(method, AttentionCalibrationConfig) else method.peft_type.value
         write_adapter_card(file.parent, config, results, f"An adapter for {base_name(base)}: {kind}.", scores, base)
     for file in sorted(folder.rglob("config.json")):
-        switches = AutoConfig.from_pretrained(file.parent)
+        switches = model_config(file.parent)
         if switches.model_type in FAMILIES:
             summary = f"{base_name(base)}, trained further, with {attention(switches)}."
             write_card(file.parent, config, results, summary, scores, SENTENCE)
@@ -284,7 +285,7 @@ def base_checkpoint(
         ValueError: a model of ours with a switch.
     """
     settings = config.model
-    saved = AutoConfig.from_pretrained(settings.checkpoint, revision=settings.revision)
+    saved = model_config(settings.checkpoint, revision=settings.revision)
     kind = saved.model_type.removeprefix("attncal_")
     if kind == saved.model_type:
         folder = Path(settings.checkpoint)
@@ -318,6 +319,7 @@ def build(config: AdapterConfig, checkpoint: str) -> PreTrainedModel | PeftModel
     """
     settings, method, lora = config.model, config.method_config(), config.adapter.get("lora")
     common = {"revision": settings.revision if checkpoint == settings.checkpoint else None}
+    kind = model_config(checkpoint, **common).model_type
     if settings.attn_implementation is not None:
         common["attn_implementation"] = settings.attn_implementation
     if isinstance(method, AttentionCalibrationConfig):
@@ -333,7 +335,6 @@ def build(config: AdapterConfig, checkpoint: str) -> PreTrainedModel | PeftModel
             if parameter.requires_grad:
                 parameter.data = parameter.data.float()
         return model
-    kind = AutoConfig.from_pretrained(checkpoint, revision=common["revision"]).model_type
     if kind in BACKBONES:
         model_class = BACKBONES[kind].model_class
         model = model_class.from_pretrained(checkpoint, label_smoothing=settings.label_smoothing, **common)

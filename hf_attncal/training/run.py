@@ -17,6 +17,7 @@ from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from hf_attncal.analysis.reliability import LEAST_SPREAD, WITHOUT_MASKS
 from hf_attncal.data.corpora import all_lines, lowercased
 from hf_attncal.data.tokenizer import SPECIAL_TOKENS, train_bpe_tokenizer, train_word_tokenizer
+from hf_attncal.inference.loading import model_config
 from hf_attncal.metrics import records
 
 from .averaging import average_checkpoints, last_checkpoints
@@ -188,10 +189,14 @@ def build_model(
 
     Keys of the section that are fields of the class's configuration go there; with `init_from` they change what was
     saved. `tokens` are the fields of a fresh one that belong to the tokenizer.
+
+    Raises:
+        ValueError: the configuration of `init_from` is one that no model can have, or asks for code of the Hub.
     """
     fields = {name: value for name, value in section.items() if name in hints_of(model_class.config_class)}
     kernel = {"attn_implementation": section.get("attn_implementation")}
     if section.get("init_from"):
+        model_config(section["init_from"])  # refuses what the class would build, or run
         return model_class.from_pretrained(section["init_from"], **kernel, **fields)
     return model_class(model_class.config_class(**kernel, **tokens | fields))
 

@@ -12,7 +12,6 @@ from accelerate.utils import gather_object
 from datasets import Dataset
 from torch.utils.data import DataLoader
 from transformers import (
-    AutoConfig,
     DataCollatorForSeq2Seq,
     PreTrainedConfig,
     PreTrainedModel,
@@ -34,6 +33,7 @@ from hf_attncal.data.pharaoh import Link
 from hf_attncal.data.tokenizer import null_token_id
 from hf_attncal.families import TRANSLATORS
 from hf_attncal.inference.generation import Search, generate_lines, longer_than, position_limit, source_limit
+from hf_attncal.inference.loading import model_config
 from hf_attncal.metrics import records
 from hf_attncal.models.configuration_attncal import guided_place
 from hf_attncal.models.cross_attention import calibration_of
@@ -232,7 +232,7 @@ def build_seq2seq_model(config: Seq2SeqConfig, tokenizer: PreTrainedTokenizerBas
     if section.get("uam") and len(tokenizer) > model.get_input_embeddings().num_embeddings:
         model.resize_token_embeddings(len(tokenizer))
     if section.get("uam") and section.get("init_from"):
-        had_one = getattr(AutoConfig.from_pretrained(section["init_from"]), "uam", False)
+        had_one = getattr(model_config(section["init_from"]), "uam", False)
         if not had_one:
             model.uam.start_from(model.get_output_embeddings())
     search_as_scored(model, tokenizer, config.evaluation)
@@ -253,7 +253,7 @@ def copies_of(config: Seq2SeqConfig, tokenizer: PreTrainedTokenizerBase) -> Copy
     section = config.model
     if section.get("uam"):
         null_token_id(tokenizer)  # slots stand behind it
-    start = AutoConfig.from_pretrained(section["init_from"]) if section.get("init_from") else None
+    start = model_config(section["init_from"]) if section.get("init_from") else None
     slots = section.get("max_copied_tokens", getattr(start, "max_copied_tokens", 0))
     size = max(len(tokenizer), getattr(start, "vocab_size", 0))
     return CopyTokenizer.of(tokenizer, SimpleNamespace(vocab_size=size, max_copied_tokens=slots))

@@ -20,7 +20,7 @@ from hf_attncal.inference.revision import revision_of
 from hf_attncal.inference.translation import translate
 from hf_attncal.metrics.bleu import bleu
 from hf_attncal.training import seq2seq
-from hf_attncal.training.adapter import METHODS, AdapterConfig, build
+from hf_attncal.training.adapter import METHODS, AdapterConfig, base_checkpoint, build
 from hf_attncal.training.settings import read_settings
 
 sys.path.insert(0, str(ROOT / "training"))
@@ -141,6 +141,18 @@ def test_a_model_of_ours_without_switches_is_a_base(base):
     assert written["base_model_name_or_path"] == str(copy)
     with pytest.raises(ValueError, match=r"gated cannot get an adapter: .* `calibration='gated'`.*without"):
         train_adapter.main([*settings(base.parent / "gated"), "training.output_dir=" + str(base.parent / "other")])
+
+
+@pytest.mark.parametrize("method", ["attncal", "full"])
+def test_a_base_that_asks_for_a_kernel_of_the_hub_is_refused(method, base):
+    saved = json.loads((base / "config.json").read_text())
+    (base / "config.json").write_text(json.dumps(saved | {"attn_implementation": "someone/kernel"}))
+    fields = {"calibration": "gated"} if method == "attncal" else {}
+    config = AdapterConfig.make({"model": {"checkpoint": str(base)}, "adapter": {"method": method, **fields}})
+    tokenizer = AutoTokenizer.from_pretrained(base)
+    for read in (lambda: base_checkpoint(config, tokenizer, base.parent / "out"), lambda: build(config, str(base))):
+        with pytest.raises(ValueError, match="`attn_implementation` must name no code of the Hub, got 'someone/kern"):
+            read()
 
 
 @pytest.mark.parametrize("method", ["lora", "full"])

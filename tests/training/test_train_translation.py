@@ -18,7 +18,7 @@ from hf_attncal.inference.translation import translate
 from hf_attncal.metrics.bleu import bleu
 from hf_attncal.metrics.records import sha256
 from hf_attncal.training.averaging import average_checkpoints, last_checkpoints
-from hf_attncal.training.seq2seq import build_seq2seq_model
+from hf_attncal.training.seq2seq import build_seq2seq_model, copies_of
 from hf_attncal.training.translation import TranslationConfig
 
 NO_SCORES = ["data.dev=null", "data.test=null", "data.held_out_pairs=0", "training.eval_strategy=no"]
@@ -333,6 +333,19 @@ def test_build_model_starts_from_a_checkpoint(tmp_path):
     values["model"]["backbone"] = "bart"
     with pytest.raises(ValueError, match="`model_type` must be 'attncal_bart' or 'bart'"):
         build_seq2seq_model(TranslationConfig.make(values), tokenizer)
+
+
+@pytest.mark.parametrize("switches", [{}, {"uam": True}])
+def test_a_start_that_asks_for_a_kernel_of_the_hub_is_refused(switches, tmp_path):
+    tokenizer = tokenizer_of(SENTENCES)
+    tiny = {name: value for name, value in TINY.items() if not name.endswith("_id")} | {"vocab_size": len(tokenizer)}
+    build_seq2seq_model(TranslationConfig.make({"model": tiny}), tokenizer).save_pretrained(tmp_path)
+    saved = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(saved | {"attn_implementation": "someone/kernel"}))
+    config = TranslationConfig.make({"model": {"init_from": str(tmp_path), **switches}})
+    for read in (build_seq2seq_model, copies_of):
+        with pytest.raises(ValueError, match="`attn_implementation` must name no code of the Hub, got 'someone/kern"):
+            read(config, tokenizer)
 
 
 def test_build_model_needs_padding():
