@@ -650,12 +650,14 @@ BAD_VALUES = {
         "--symmetrize": ["", "both", "union ", "Union", "grow\ndiag"],
         "--threshold": ["", "-0.1", "1.1", "nan", "inf", "x"],
         "--batch-size": ["0", "-1", "18446744073709551616"],
+        "--threads": ["0", "-1", "100000", "1.5"],
     },
     ("translate", "no/model"): {
         "--longest-line": ["", "0", "-5", "x", "2147483648"],
         "--beams": ["0", "1.0", "\n"],
         "--length-penalty": ["", "x", "nan", "inf", "-inf", "1e300", "-1e300"],
         "--too-long": ["", "cut", "error\n"],
+        "--threads": ["", "100000", "9" * 30],
     },
     ("score", "no gold", "no links"): {
         "--format": ["", "pharaoh", "text\n"],
