@@ -86,8 +86,7 @@ def test_the_demo_in_the_readme_prints_the_headlines():
     figures = json.loads((ROOT / "results" / "headlines.json").read_text(encoding="utf-8"))
     demo = {figure["name"].partition("/")[2]: f"{figure['value']:.1f}" for figure in figures}
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert f"BLEU before training: {demo['bleu_before']}\n" in text
-    assert f"BLEU after training: {demo['bleu_after']} " in text
+    assert f"BLEU before training {demo['bleu_before']}, after {demo['bleu_after']} " in text
     for row, name in ((" attention a ", "aer_attention"), (" contribution phi ", "aer_contribution")):
         (line,) = [line for line in text.splitlines() if line.startswith(row)]
         assert line.split()[-3:-1] == [demo[name], demo[f"{name}_without_punctuation"]]
