@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.table import Table
 from transformers import PreTrainedModel
 
-from hf_attncal.families import BACKBONES
+from hf_attncal.families import backbones, default_of
 from hf_attncal.metrics import records
 
 RESULTS = Path(__file__).resolve().parent.parent / "results"
@@ -47,7 +47,7 @@ def parser(
     """The options of every benchmark; the defaults of the sizes are those of the paper's base model."""
     options = argparse.ArgumentParser(description=description, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     options.add_argument("--variants", nargs="+", choices=variants, default=list(variants), metavar="NAME")
-    options.add_argument("--family", choices=BACKBONES, default="marian")
+    options.add_argument("--family", choices=backbones(), default=default_of("translation").name)
     options.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     options.add_argument("--threads", type=int, default=torch.get_num_threads(), help="CPU threads")
     options.add_argument("--batch", type=int, default=batch, help="sentences")
@@ -99,14 +99,14 @@ def sizes(args: argparse.Namespace) -> dict:
 
 def stock_model(args: argparse.Namespace) -> PreTrainedModel:
     """The stock model, randomly initialised from the seed."""
-    stock = BACKBONES[args.family].stock
+    stock = backbones()[args.family].stock
     torch.manual_seed(args.seed)
     return stock.model_class(stock.config_class(**sizes(args))).to(args.device)
 
 
 def our_model(args: argparse.Namespace, variant: str) -> PreTrainedModel:
     """Our model of this variant; the parameters that it shares with the stock model have the stock model's values."""
-    family = BACKBONES[args.family]
+    family = backbones()[args.family]
     model = family.model_class(family.config_class(**sizes(args), **VARIANTS[variant])).to(args.device)
     model.load_state_dict(stock_model(args).state_dict(), strict=False)
     return model

@@ -28,7 +28,7 @@ from rich.progress import track
 from transformers import PreTrainedModel
 
 from hf_attncal import LuongConfig, LuongForConditionalGeneration
-from hf_attncal.families import BACKBONES
+from hf_attncal.families import backbones
 
 UNKNOWN = 3
 # What is other than the options say, and the switches of both models.
@@ -51,12 +51,12 @@ def build(args: argparse.Namespace, switches: dict, copies: bool) -> PreTrainedM
     if copies:
         settings |= {"copy": True, "max_copied_tokens": args.slots, "unk_token_id": UNKNOWN if args.slots else None}
     torch.manual_seed(args.seed)
-    if args.family == "luong":
+    if args.family == LuongConfig.model_type:
         sizes = {"vocab_size": args.vocab, "d_model": args.d_model, "dropout": 0.1, "bidirectional": True}
         layers = {"encoder_layers": args.layers, "decoder_layers": args.layers, "directions": "project"}
         model = LuongForConditionalGeneration(LuongConfig(**sizes, **layers, **settings))
     else:
-        family = BACKBONES[args.family]
+        family = backbones()[args.family]
         model = family.model_class(family.config_class(**common.sizes(args), **settings))
     return model.to(args.device)
 
@@ -130,7 +130,7 @@ def main() -> None:
     parser.add_argument("--slots", type=int, default=50)
     parser.set_defaults(d_model=256, layers=3, heads=4, ffn=1024, vocab=5000)
     families = next(action for action in parser._actions if action.dest == "family")
-    families.choices = (*BACKBONES, "luong")
+    families.choices = (*backbones(), LuongConfig.model_type)
     args = parser.parse_args()
     common.set_up(args)
     result = common.record("copying", args, shapes={name: VARIANTS[name][0] for name in args.variants})

@@ -52,9 +52,10 @@ from hf_attncal.alignment.aligner import WordAligner
 from hf_attncal.alignment.gold import TUNED, Gold, tune_links
 from hf_attncal.data.corpora import load_parallel
 from hf_attncal.data.pharaoh import GoldAlignment, format_links, parse_hypotheses
+from hf_attncal.families import FAMILIES
 from hf_attncal.metrics import records
 from hf_attncal.metrics.aer import AlignmentScore, alignment_error_rate, paired_bootstrap, paired_interval
-from hf_attncal.training.word_alignment import DEFAULT_RULES
+from hf_attncal.training.word_alignment import SIZES
 
 Links = list[frozenset[Link]]
 
@@ -294,6 +295,13 @@ def run_checkpoint(folder: str, data: Data, args: argparse.Namespace) -> System:
     return System(found, row)
 
 
+def default_rule(config) -> tuple[str, float]:
+    """How an aligner of this family links where no annotated pairs have said otherwise: merging and threshold."""
+    family = FAMILIES[config.model_type]
+    fields = family.config_class(**SIZES[family.presets[0]]["model"])
+    return fields.symmetrization, fields.alignment_threshold
+
+
 def compare_rules(aligner: WordAligner, data: Data, args: argparse.Namespace) -> dict | None:
     """AER of each split with the saved rule, the default one and, where there is a dev set, what is best on it.
 
@@ -303,7 +311,7 @@ def compare_rules(aligner: WordAligner, data: Data, args: argparse.Namespace) ->
     if not hasattr(config, "alignment_threshold"):
         return None
     # Those of `RULES`.
-    rules = {"saved": (config.symmetrization, config.alignment_threshold), "default": DEFAULT_RULES[config.model_type]}
+    rules = {"saved": (config.symmetrization, config.alignment_threshold), "default": default_rule(config)}
     if "dev" in data.gold:
         rules["dev_chosen"] = tune_links(aligner.model, aligner.tokenizer, data.gold["dev"], TUNED)[:2]
     rows: dict = {}

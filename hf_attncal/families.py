@@ -1,13 +1,15 @@
-"""The model families of this package, one row each; whatever depends on a family asks here.
+"""The model families of this package, one row each: everything that depends on a family asks its row.
 
-Nothing heavy is imported until a class is asked for, so that the command line can read the table.
+A new family is its configuration and model files in `models/`, and a row of `FAMILIES`. What a row needs of a higher
+room it names as "module:name", which is imported when it is asked for: nothing heavy is imported until then, so that
+the command line can read the table.
 """
 
 import functools
-import importlib
 import sys
+from pkgutil import resolve_name
 from types import ModuleType
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple
 
 
 class Stock(NamedTuple):
@@ -18,12 +20,30 @@ class Stock(NamedTuple):
 
     @property
     def config_class(self) -> type:
-        return _class_of("transformers", self.config)
+        return resolve_name(f"transformers:{self.config}")
 
     @property
     def model_class(self) -> type:
         """The model with a language modelling head."""
-        return _class_of("transformers", self.model)
+        return resolve_name(f"transformers:{self.model}")
+
+
+class Card(NamedTuple):
+    """The model card of a family.
+
+    Args:
+        template: name of a file in `model_cards/`.
+        fields: configuration fields that say which attention a model has and how it is used.
+        tag: tag on the Hub.
+        task: task as the Hub calls it; None for an aligner.
+        pairs: whether the example is a pair `source ||| target`.
+    """
+
+    template: str
+    fields: tuple[str, ...]
+    tag: str
+    task: str | None
+    pairs: bool = False
 
 
 class Family(NamedTuple):
@@ -31,130 +51,214 @@ class Family(NamedTuple):
 
     Args:
         model_type: as in `config.json`.
+        label: what messages call such a model.
         modules: of the configuration and of the models, in `hf_attncal.models`.
         config: name of the configuration class.
-        bare: name of the model without a head; None if there is none beside `model`.
         model: name of the model that users load.
         auto: name of the Auto class that loads it.
-        card: template of its model card, in `model_cards/`.
+        card: its model card.
+        bare: name of the model without a head; None if there is none beside `model`.
         stock: what it is with every switch off; None if transformers has nothing like it.
-        causal: name of its decoder-only language model, for `AutoModelForCausalLM`, whose card is "language"; None if
-            there is none.
+        causal: name of its decoder-only language model, for `AutoModelForCausalLM`; None if there is none.
+        causal_card: model card of that one.
+        default_of: jobs that train this family where nothing else is asked for.
+        presets: presets that may train it; of an aligner each of them belongs to one family.
+        sizes: function of the amount of text that gives the settings of a preset fitted to it.
+        after_preset: function that changes the settings of a preset once the others are known; None for none.
+        decoder_start: the token that the decoder begins with.
+        switches: switches of the command line that it takes.
+        options: options of the command line that are for it alone.
+        attention: function that says in words which attention a configuration has.
+        source: class that reads word alignments off it; None where its attention or its encoder is read.
+        counted: whether an aligner learns by counting, not by gradients.
+        summary: how an aligner works, for its card.
     """
 
     model_type: str
+    label: str
     modules: tuple[str, str]
     config: str
-    bare: str | None
     model: str
     auto: str
-    card: str
+    card: Card
+    bare: str | None = None
     stock: Stock | None = None
     causal: str | None = None
+    causal_card: Card | None = None
+    default_of: tuple[str, ...] = ()
+    presets: tuple[str, ...] = ("small", "base")
+    sizes: str = "hf_attncal.training.defaults:translation_defaults"
+    after_preset: str | None = None
+    decoder_start: Literal["pad", "eos"] = "pad"
+    switches: tuple[str, ...] = ("calibration", "leaky", "gumbel", "copy", "guided")
+    options: tuple[str, ...] = ()
+    attention: str = "hf_attncal.training.cards:switches_in_words"
+    source: str | None = None
+    counted: bool = False
+    summary: str = ""
+
+    @property
+    def name(self) -> str:
+        """The name of the family in settings and on the command line: that of the stock model that it builds on."""
+        return self.model_type.removeprefix("attncal_")
 
     @property
     def config_class(self) -> type:
-        return _class_of(f"{__package__}.models.{self.modules[0]}", self.config)
+        return self._class("config", self.config)
 
     @property
     def model_class(self) -> type:
         """The model that users load."""
-        return _class_of(f"{__package__}.models.{self.modules[1]}", self.model)
+        return self._class("model", self.model)
 
     @property
     def causal_class(self) -> type:
         """The decoder-only language model."""
-        return _class_of(f"{__package__}.models.{self.modules[1]}", self.causal)
-
-    def auto_and_card(self, architecture: str | None) -> tuple[str, str]:
-        """The Auto class and the card of a saved model; `architecture` is the name of its class."""
-        is_causal = self.causal is not None and architecture == self.causal
-        return ("AutoModelForCausalLM", "language") if is_causal else (self.auto, self.card)
+        return self._class("model", self.causal)
 
     @property
     def auto_classes(self) -> dict[str, type]:
         """Auto class by name -> the model of ours that it loads."""
-        module = f"{__package__}.models.{self.modules[1]}"
-        named = {"AutoModel": self.bare, "AutoModelForCausalLM": self.causal, self.auto: self.model}
-        return {auto: _class_of(module, name) for auto, name in named.items() if name is not None}
+        names = {"AutoModel": self.bare, "AutoModelForCausalLM": self.causal, self.auto: self.model}
+        return {auto: self._class("model", name) for auto, name in names.items() if name is not None}
+
+    def _class(self, kind: Literal["config", "model"], name: str) -> type:
+        return resolve_name(f"{__package__}.models.{self.modules[kind == 'model']}:{name}")
+
+    def auto_and_card(self, architecture: str | None) -> tuple[str, Card]:
+        """The Auto class and the card of a saved model; `architecture` is the name of its class."""
+        is_causal = self.causal is not None and architecture == self.causal
+        return ("AutoModelForCausalLM", self.causal_card) if is_causal else (self.auto, self.card)
+
+    def resolve(self, field: str) -> Any:
+        """The function or class that a field ("sizes", "after_preset", "attention", "source") names, or None."""
+        name = getattr(self, field)
+        return None if name is None else resolve_name(name)
 
 
-def _class_of(module: str, name: str) -> type:
-    return getattr(importlib.import_module(module), name)
-
+_SWITCHES = ("calibration", "leaky", "gumbel", "uam")
+_CALIBRATED = Card("translation", _SWITCHES, "attention-calibration", "translation")
+_RECURRENT = ("cell", "score", "attention_window", "input_feeding", "selective_gate", *_SWITCHES)
+_DISCRETE = ("hard_attention", "streams", "leaky", "receptive_field_penalty")
+_LINKS = ("alignment_threshold", "symmetrization", "lowercase", "tokenize")
 
 FAMILIES = {
     family.model_type: family
     for family in (
         Family(
-            "attncal_marian",
-            ("configuration_attncal", "modeling_attncal_marian"),
-            "AttnCalMarianConfig",
-            "AttnCalMarianModel",
-            "AttnCalMarianMTModel",
-            "AutoModelForSeq2SeqLM",
-            "translation",
-            Stock("MarianConfig", "MarianMTModel"),
+            model_type="attncal_marian",
+            label="Marian",
+            modules=("configuration_attncal", "modeling_attncal_marian"),
+            config="AttnCalMarianConfig",
+            bare="AttnCalMarianModel",
+            model="AttnCalMarianMTModel",
+            auto="AutoModelForSeq2SeqLM",
+            card=_CALIBRATED,
+            stock=Stock("MarianConfig", "MarianMTModel"),
+            default_of=("translation",),
         ),
         Family(
-            "attncal_bart",
-            ("configuration_attncal", "modeling_attncal_bart"),
-            "AttnCalBartConfig",
-            "AttnCalBartModel",
-            "AttnCalBartForConditionalGeneration",
-            "AutoModelForSeq2SeqLM",
-            "translation",
-            Stock("BartConfig", "BartForConditionalGeneration"),
+            model_type="attncal_bart",
+            label="BART",
+            modules=("configuration_attncal", "modeling_attncal_bart"),
+            config="AttnCalBartConfig",
+            bare="AttnCalBartModel",
+            model="AttnCalBartForConditionalGeneration",
+            auto="AutoModelForSeq2SeqLM",
+            card=_CALIBRATED,
+            stock=Stock("BartConfig", "BartForConditionalGeneration"),
+            decoder_start="eos",
         ),
         Family(
-            "discrete_transformer",
-            ("configuration_discrete", "modeling_discrete"),
-            "DiscreteTransformerConfig",
-            "DiscreteTransformerModel",
-            "DiscreteTransformerForConditionalGeneration",
-            "AutoModelForSeq2SeqLM",
-            "discrete_translation",
+            model_type="discrete_transformer",
+            label="a Discrete Transformer",
+            modules=("configuration_discrete", "modeling_discrete"),
+            config="DiscreteTransformerConfig",
+            bare="DiscreteTransformerModel",
+            model="DiscreteTransformerForConditionalGeneration",
+            auto="AutoModelForSeq2SeqLM",
+            card=Card("discrete_translation", _DISCRETE, "discrete-transformer", "translation"),
             causal="DiscreteTransformerForCausalLM",
+            causal_card=Card("language", _DISCRETE, "discrete-transformer", "text-generation"),
+            default_of=("language",),
+            after_preset="hf_attncal.training.presets:harden",
+            switches=("leaky",),  # every attention chooses one token as it is
+            options=("streams",),
+            attention="hf_attncal.training.cards:streams_in_words",
         ),
         Family(
-            "mask_align",
-            ("configuration_mask_align", "modeling_mask_align"),
-            "MaskAlignConfig",
-            None,
-            "MaskAlignModel",
-            "AutoModel",
-            "aligner",
+            model_type="mask_align",
+            label="Mask-Align",
+            modules=("configuration_mask_align", "modeling_mask_align"),
+            config="MaskAlignConfig",
+            model="MaskAlignModel",
+            auto="AutoModel",
+            card=Card("aligner", ("prediction", *_LINKS), "word-alignment", None, pairs=True),
+            source="hf_attncal.alignment.mask_align:MaskAlignSource",
+            summary="a masked translation model in each direction",
         ),
         Family(
-            "hmm_align",
-            ("configuration_hmm_align", "modeling_hmm_align"),
-            "HMMAlignConfig",
-            None,
-            "HMMAlignModel",
-            "AutoModel",
-            "counting_aligner",
+            model_type="hmm_align",
+            label="an aligner that counts",
+            modules=("configuration_hmm_align", "modeling_hmm_align"),
+            config="HMMAlignConfig",
+            model="HMMAlignModel",
+            auto="AutoModel",
+            card=Card("counting_aligner", ("entries", *_LINKS), "word-alignment", None, pairs=True),
+            presets=("hmm",),
+            source="hf_attncal.alignment.mask_align:MaskAlignSource",
+            counted=True,
+            summary="counts alone",
         ),
         Family(
-            "luong",
-            ("configuration_luong", "modeling_luong"),
-            "LuongConfig",
-            "LuongModel",
-            "LuongForConditionalGeneration",
-            "AutoModelForSeq2SeqLM",
-            "recurrent",
+            model_type="luong",
+            label="a recurrent model",
+            modules=("configuration_luong", "modeling_luong"),
+            config="LuongConfig",
+            bare="LuongModel",
+            model="LuongForConditionalGeneration",
+            auto="AutoModelForSeq2SeqLM",
+            card=Card("recurrent", _RECURRENT, "luong-attention", "translation"),
+            default_of=("summarization",),
+            presets=("small",),
+            switches=("calibration", "leaky", "gumbel", "copy"),
+            sizes="hf_attncal.training.defaults:recurrent_defaults",
+            attention="hf_attncal.training.cards:window_in_words",
         ),
     )
 }
-# By the model type of the stock model: "marian" -> ours.
-BACKBONES = {
-    family.model_type.removeprefix("attncal_"): family for family in FAMILIES.values() if family.stock is not None
-}
-# What can be trained to translate, by the same name.
-TRANSLATORS = {
-    family.model_type.removeprefix("attncal_"): family
-    for family in FAMILIES.values()
-    if family.auto == "AutoModelForSeq2SeqLM"
-}
+# Model types of transformers that take the mean of the loss over a micro-batch whatever `num_items_in_batch` says
+# (transformers issue 47688).
+IGNORE_NUM_ITEMS = ("marian", "bart", "mbart", "pegasus", "m2m_100")
+
+
+# ---- questions to the table ----
+
+
+def backbones() -> dict[str, Family]:
+    """The families that build on a model of transformers, by its model type."""
+    return {family.name: family for family in FAMILIES.values() if family.stock is not None}
+
+
+def translators() -> dict[str, Family]:
+    """The families that write a text from another, by the name that settings give them."""
+    return {family.name: family for family in FAMILIES.values() if family.auto == "AutoModelForSeq2SeqLM"}
+
+
+def aligners() -> dict[str, Family]:
+    """The families that align words and do nothing else, by each of their presets."""
+    return {name: family for family in FAMILIES.values() if family.source is not None for name in family.presets}
+
+
+def default_of(job: str) -> Family:
+    """The family that a job ("translation", "summarization", "language") trains where nothing else is asked for."""
+    return next(family for family in FAMILIES.values() if job in family.default_of)
+
+
+def stock_type(model_type: str) -> str:
+    """The model type of the stock model that a family builds on; any other model type as it is."""
+    family = FAMILIES.get(model_type)
+    return model_type if family is None or family.stock is None else family.name
 
 
 # ---- registration with the Auto classes ----

@@ -1,18 +1,29 @@
 """The table of families, and its registration with the Auto classes whatever is imported first."""
 
+import ast
 import importlib
 import importlib.machinery
 import importlib.util
+import re
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import transformers
 
 import hf_attncal
-from hf_attncal import families
-from hf_attncal.families import BACKBONES, FAMILIES
+from hf_attncal import families, models
+from hf_attncal.alignment import WordAligner
+from hf_attncal.cli import build_parser
+from hf_attncal.cli.common import CommandError
+from hf_attncal.families import FAMILIES, Card, Family, backbones
+from hf_attncal.hub import inspect_folder
+from hf_attncal.inference.translation import translate
+from hf_attncal.training.translation import TranslationConfig, train_translation
+
+SIZES_OF_A_SIDE = {"attention_heads": 2, "ffn_dim": 8}
 
 
 def run(*lines: str, path: str | None = None) -> subprocess.CompletedProcess:
@@ -31,7 +42,7 @@ def test_a_row_names_what_there_is(family):
         assert model_class._auto_class == name
         assert getattr(transformers, name)._model_mapping[family.config_class] is model_class
     if family.stock is not None:
-        assert BACKBONES[family.stock.config_class.model_type] is family
+        assert backbones()[family.stock.config_class.model_type] is family
         assert issubclass(family.config_class, family.stock.config_class)
         assert issubclass(family.model_class, family.stock.model_class)
 
@@ -42,6 +53,115 @@ def test_what_is_exported_is_there():
     assert set(hf_attncal.__all__) <= set(dir(hf_attncal))
     with pytest.raises(AttributeError, match="has no attribute 'AttnCalNothing'"):
         _ = hf_attncal.AttnCalNothing
+
+
+@pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES)
+def test_what_a_row_names_of_higher_rooms_is_there(family):
+    for field in ("sizes", "attention", "source", "after_preset"):
+        assert callable(family.resolve(field)) or getattr(family, field) is None
+
+
+# ---- the table alone ----
+
+PACKAGE = Path(hf_attncal.__file__).parent
+NAMES = {name for family in FAMILIES.values() for name in (family.model_type, family.name)}
+NAMES |= set(families.IGNORE_NUM_ITEMS)
+
+
+def family_names(source: str) -> list[str]:
+    """The strings of a source, docstrings aside, that name a model type."""
+    tree = ast.parse(source)
+    docs = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    strings = [node for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+    named = re.compile(rf"(?<![\w-])({'|'.join(sorted(NAMES))})(?![\w-])")
+    return [node.value for node in strings if id(node) not in docs and named.search(node.value)]
+
+
+def test_no_file_but_the_table_and_the_models_names_a_model_type():
+    """Nor does it take a model type to pieces: `Family.name` and `stock_type` do."""
+    files = [*PACKAGE.rglob("*.py"), *(PACKAGE.parent / "training").glob("*.py")]
+    others = [file for file in files if file.name != "families.py" and file.parent != PACKAGE / "models"]
+    assert len(others) > 100
+    sources = {str(file): file.read_text(encoding="utf-8") for file in others}
+    assert {name: found for name, source in sources.items() if (found := family_names(source))} == {}
+    pieces = re.compile(r"(removeprefix|startswith)\(.attncal_")
+    assert [name for name, source in sources.items() if pieces.search(source)] == []
+
+
+def test_a_model_type_is_found_in_code_and_messages_and_not_in_docstrings():
+    assert family_names("if kind == 'luong': pass") == ["luong"]
+    assert family_names("f'{x} is for marian or {y}'") == [" is for marian or "]
+    assert family_names("x = ('hmm_align', 'modeling_luong', 'luong-attention', 'hmm')") == ["hmm_align"]
+    assert family_names('def f():\n    """Settings of `luong`."""') == []
+
+
+# ---- a family more ----
+
+SENTENCES = ["the old house", "a house is old", "the house is a house", "old is the house"] * 4
+
+
+@pytest.fixture
+def toy(monkeypatch):
+    """A family of two model files and one row; gone again after the test."""
+    name = "toy"
+    row = Family(
+        model_type=name,
+        label="a toy",
+        modules=("configuration_toy", "modeling_toy"),
+        config="ToyConfig",
+        model="ToyForConditionalGeneration",
+        auto="AutoModelForSeq2SeqLM",
+        card=Card("translation", ("d_model",), "toy-attention", "translation"),
+        switches=(),
+    )
+    monkeypatch.setattr(models, "__path__", [*models.__path__, str(Path(__file__).with_name("toy_family"))])
+    monkeypatch.setitem(FAMILIES, name, row)
+    families.register.cache_clear()
+    families.register()
+    config_class = row.config_class
+    yield row
+    transformers.CONFIG_MAPPING._extra_content.pop(name)
+    transformers.AutoModelForSeq2SeqLM._model_mapping._extra_content.pop(config_class)
+    for module in row.modules:
+        sys.modules.pop(f"hf_attncal.models.{module}")
+
+
+def test_a_new_family_is_its_model_files_and_a_row(toy, tmp_path):
+    """It is trained, saved with its card, loaded, and translates and aligns; the command line offers it."""
+    for side in ("source", "target"):
+        (tmp_path / side).write_text("\n".join(SENTENCES) + "\n", encoding="utf-8")
+    sizes = {"d_model": 8, "encoder_layers": 1, "decoder_layers": 1, "max_position_embeddings": 32}
+    sizes |= {f"{side}_{key}": value for side in ("encoder", "decoder") for key, value in SIZES_OF_A_SIDE.items()}
+    folder = tmp_path / "run"
+    config = TranslationConfig.make(
+        {
+            "data": {"train": {side: str(tmp_path / side) for side in ("source", "target")}, "held_out_pairs": 4},
+            "tokenizer": {"vocab_size": 24},
+            "model": {"backbone": toy.name} | sizes,
+            "training": {"output_dir": str(folder), "max_steps": 2, "disable_tqdm": True, "tokens_per_batch": 64},
+        }
+    )
+    assert train_translation(config)["steps"] == 2
+
+    found = inspect_folder(folder)
+    assert (found.model_type, found.architecture, found.problems) == (toy.model_type, toy.model, ())
+    card = (folder / "README.md").read_text(encoding="utf-8")
+    assert "A translation model (toy) with no calibration." in card
+    assert "- toy-attention" in card
+    assert "- `d_model`: `8`" in card
+
+    model = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder)
+    assert type(model) is toy.model_class
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    assert len(translate(model, tokenizer, SENTENCES[:2])) == 2
+    (links,) = WordAligner.from_pretrained(folder, device="cpu").align([(SENTENCES[0], SENTENCES[1])])
+    assert {target for _, target in links.links} == set(range(4))
+
+    files = [f"--{side}={tmp_path / side}" for side in ("source", "target")]
+    options = ["train", *files, f"--output={tmp_path / 'o'}", f"--backbone={toy.name}", "--leaky"]
+    arguments = build_parser().parse_args(options)
+    with pytest.raises(CommandError, match="--backbone toy for a toy, which takes none"):
+        arguments.run(arguments)
 
 
 # ---- registration ----

@@ -23,7 +23,8 @@ MODELS = PACKAGE / "models"
 ORDER = (
     ("extras", "interrupts", "threads"),
     ("models", "data"),
-    ("families", "metrics", "analysis"),
+    ("families",),
+    ("metrics", "analysis"),
     ("hub",),
     ("adapters",),
     ("inference",),

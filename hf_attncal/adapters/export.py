@@ -11,7 +11,7 @@ from peft.utils.other import AuxiliaryTrainingWrapper
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from hf_attncal.families import BACKBONES
+from hf_attncal.families import backbones, stock_type
 from hf_attncal.models.configuration_attncal import AttnCalConfigMixin
 
 from .layers import CHILD, AdapterLayer, active_settings, cross_attentions
@@ -40,10 +40,10 @@ def export_calibrated(model: nn.Module) -> PreTrainedModel:
         raise ValueError(
             "the model has no active attention-calibration adapter to export. Load one, or `set_adapter` it."
         )
-    model_type = base.config.model_type.removeprefix("attncal_")  # ours with every switch off
-    if model_type not in BACKBONES or base.get_output_embeddings() is None:
+    model_type = stock_type(base.config.model_type)  # ours with every switch off
+    if model_type not in backbones() or base.get_output_embeddings() is None:
         raise ValueError(
-            f"there are full models for {sorted(BACKBONES)} with a language modelling head, got "
+            f"there are full models for {sorted(backbones())} with a language modelling head, got "
             f"{type(base).__name__} (model_type '{model_type}'). Share the adapter itself."
         )
     partial = settings.layers is not None and len(settings.layers) < len(cross_attentions(base))
@@ -55,7 +55,7 @@ def export_calibrated(model: nn.Module) -> PreTrainedModel:
     if any(isinstance(module, AuxiliaryTrainingWrapper) for module in base.modules()):
         raise ValueError("a model with `modules_to_save` cannot be exported: merge that adapter first.")
 
-    family = BACKBONES[model_type]
+    family = backbones()[model_type]
     calibrated = settings.calibration is not None
     values = {key: value for key, value in base.config.to_dict().items() if key not in ("model_type", "architectures")}
     shared = (field.name for field in dataclasses.fields(AttnCalConfigMixin) if hasattr(settings, field.name))

@@ -11,6 +11,7 @@ from peft.mapping import (
 from peft.tuners.tuners_utils import BaseTuner
 from torch import nn
 
+from hf_attncal.families import stock_type
 from hf_attncal.models.configuration_attncal import guided_place
 
 from .checkpoints import check_adapter_name
@@ -53,7 +54,7 @@ def check_adaptable(model: nn.Module) -> dict[int, tuple[str, nn.Module]]:
     # With every switch off it is the stock model, and its adapters are those of the stock model.
     switches = ("calibration", "leaky", "gumbel", "uam", "copy")
     own = [switch for switch in switches if getattr(model.config, switch, None)]
-    if model_type.startswith("attncal_") and own:
+    if stock_type(model_type) != model_type and own:
         raise ValueError(
             f"the model must be a stock one, or have every switch off, got model_type '{model_type}' with "
             f"`{own[0]}={getattr(model.config, own[0])!r}`. Train it itself, or put the adapter on the stock "
@@ -99,7 +100,7 @@ class AttentionCalibrationModel(BaseTuner):
         """Check that the model is one that the adapter can be put into, and was made for; note which it is."""
         attentions = check_adaptable(model)
         model_type = model.config.model_type if hasattr(model, "config") else type(model).__name__
-        model_type = model_type.removeprefix("attncal_")
+        model_type = stock_type(model_type)
         d_model = next(attention.embed_dim for _, attention in attentions.values())
         if peft_config.base_model_type not in (None, model_type):
             raise ValueError(

@@ -11,10 +11,10 @@ from pathlib import Path
 import torch
 
 from hf_attncal.data.segmentation import segment, white_space_words
+from hf_attncal.families import FAMILIES
 from hf_attncal.inference.loading import load_config
 
 from .encoder import STATES, EncoderSource, EncoderStates, changed
-from .mask_align import MaskAlignSource
 from .merging import Pair, WordAlignment, merge, of_raw_words, unaligned
 from .probabilities import LinkProbabilities, saved_probabilities
 from .seq2seq import Seq2SeqSource
@@ -23,8 +23,8 @@ from .symmetrization import SYMMETRIZATIONS
 
 Sentence = str | Sequence[str]
 
-# The first that reads a model of its configuration is its source, or the first that such settings are for.
-SOURCES: tuple[type[WeightSource], ...] = (MaskAlignSource, Seq2SeqSource, EncoderSource)
+# What reads a model whose family names no source of its own: the first that the settings are for, else the first.
+SOURCES: tuple[type[WeightSource], ...] = (Seq2SeqSource, EncoderSource)
 
 
 class WordAligner:
@@ -252,14 +252,16 @@ def source_of(config, name: str | Path, settings: ReadingSettings | None = None)
     Raises:
         ValueError: nothing does; the message calls the model `name`.
     """
-    first = next((source for source in SOURCES if source.reads(config)), None)
-    if first is None:
+    family = FAMILIES.get(config.model_type)
+    if family is not None and family.source is not None:
+        return family.resolve("source")
+    fitting = [source for source in SOURCES if source.reads(config)]
+    if not fitting:
         raise ValueError(
             f"{name} is of type {config.model_type!r}, which reads from left to right. Alignment needs a word "
             "aligner, an encoder (BERT, XLM-R, ...) or an encoder-decoder (Marian, BART, ... or one of ours)."
         )
-    asked = (source for source in SOURCES if isinstance(settings, source.settings_type or ()) and source.reads(config))
-    return next(asked, first)
+    return next((source for source in fitting if isinstance(settings, source.settings_type)), fitting[0])
 
 
 def _words_of_pair(pair: tuple[Sentence, Sentence], number: int) -> Pair:

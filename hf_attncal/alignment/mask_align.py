@@ -42,10 +42,6 @@ class MaskAlignSource(WeightSource):
         self._tokenize = WordTokenizer(tokenizer)
 
     @classmethod
-    def reads(cls, config) -> bool:
-        return config.model_type in ("mask_align", "hmm_align")
-
-    @classmethod
     def load(cls, name: str | Path, *, dtype, **options: Any) -> tuple:
         return *load_whole(AutoModel, name, dtype=dtype, **options), None
 

@@ -1,6 +1,7 @@
 """Sources of weights: what reads a model and tells the `WordAligner` how strongly its words belong together.
 
-A source is a class with this interface in a file of its own, and a place in the table of `aligner.py`.
+A source is a class with this interface in a file of its own, which the row of a family names (`families.py`); those of
+any encoder-decoder and any encoder are in the table of `aligner.py`.
 """
 
 import json
@@ -163,11 +164,6 @@ class WeightSource(ABC):
             raise ValueError(
                 f"`settings` choose {settings.what}, but the model is {self.kind}, got {settings}. {told}"
             )
-
-    @classmethod
-    @abstractmethod
-    def reads(cls, config) -> bool:
-        """Whether this is the source for a model of that configuration."""
 
     @classmethod
     @abstractmethod

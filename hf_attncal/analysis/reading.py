@@ -18,6 +18,7 @@ from transformers import PretrainedConfig
 
 from hf_attncal.data.batching import batches_by_length, padded
 from hf_attncal.data.words import NO_WORD, WordTokens, tokenize_words
+from hf_attncal.families import stock_type
 from hf_attncal.models.losses import IGNORE_INDEX
 from hf_attncal.models.objective import shift_labels
 
@@ -278,7 +279,7 @@ def readable(model, attentions: bool, self_attentions: bool = False) -> Iterator
     """Evaluation mode and a kernel that forms the weights of these attentions; both are put back."""
     training, kernel = model.training, model.config._attn_implementation
     # Ours form those of the cross-attention under every kernel. The rest needs eager attention: sdpa returns nothing.
-    ours = model.config.model_type.startswith("attncal_")
+    ours = stock_type(model.config.model_type) != model.config.model_type
     switch = kernel != "eager" and (self_attentions or (attentions and not ours))
     model.eval()
     if switch:

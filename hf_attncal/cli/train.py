@@ -24,8 +24,9 @@ OF_SUMMARIES = {"data": {"max_source_length"}, "evaluation": {"rouge_tokenize", 
 
 def add_train(commands: argparse._SubParsersAction) -> None:
     """Add the sub-command `train`."""
-    from hf_attncal.families import TRANSLATORS
+    from hf_attncal.families import default_of, translators
 
+    translates, summarises = default_of(_JOBS[0]).name, default_of(_JOBS[1]).name
     parser = commands.add_parser(
         "train",
         help="train a model that translates or summarises, or a language model",
@@ -39,7 +40,7 @@ def add_train(commands: argparse._SubParsersAction) -> None:
         "examples:\n"
         "  attncal train --source train.en --target train.de --output model --dry-run\n"
         "  attncal train --source train.en --target train.de --output model --minutes 30\n"
-        "  attncal train --source train.en --target train.de --output model --backbone luong\n"
+        f"  attncal train --source train.en --target train.de --output model --backbone {summarises}\n"
         "  attncal train --source train.en --target train.de --output model --guided\n"
         "  attncal train --task summarization --source texts.txt --target summaries.txt --output model --copy\n"
         "  attncal train --text train.txt --output model\n"
@@ -74,9 +75,9 @@ def add_train(commands: argparse._SubParsersAction) -> None:
     )
     model.add_argument(
         "--backbone",
-        choices=tuple(TRANSLATORS),
-        help="what translates or summarises: a Transformer, or a recurrent model (luong); without it marian to "
-        "translate, luong to summarise, or what --config says",
+        choices=tuple(translators()),
+        help="what translates or summarises: a Transformer, or a recurrent model "
+        f"({summarises}); without it {translates} to translate, {summarises} to summarise, or what --config says",
     )
     add_guide(text, model)
     add_start(model, "model")
@@ -170,26 +171,40 @@ def _with_slots(base: dict[str, Any], options: argparse.Namespace) -> dict[str, 
     return base | {"model": base["model"] | slots, "tokenizer": {"kind": "words"}}
 
 
-def _train_pairs(options: argparse.Namespace) -> None:
-    model = switches_of(options)
-    if options.backbone:
-        model["backbone"] = options.backbone
-    if options.streams:
-        if options.backbone not in (None, "discrete_transformer"):
-            raise CommandError(
-                f"--streams is for a Discrete Transformer, --backbone says {options.backbone}. Leave one of them out."
-            )
-        model |= {"backbone": "discrete_transformer", "streams": options.streams}
-    if options.copy:
-        model["copy"] = True
-    marian = model.keys() - {"leaky", "backbone", "streams"}
-    if marian and model.get("backbone") == "discrete_transformer":
-        given = "--streams" if options.streams else "--backbone discrete_transformer"
-        raise CommandError(
-            f"--{min(marian)} is for Marian, {given} for a Discrete Transformer, whose every attention chooses one "
-            "token. Leave one of them out."
-        )
+def _family_of(options: argparse.Namespace, switches: dict[str, Any]) -> dict[str, Any]:
+    """The settings that say which family is trained, of --backbone and the options that are for one family alone.
 
+    Raises:
+        CommandError: options of two families, or a switch that the family does not take.
+    """
+    from hf_attncal.families import translators
+
+    families = translators()
+    settings, given = {}, ""
+    if options.backbone:
+        settings, given = {"backbone": options.backbone}, f"--backbone {options.backbone}"
+    for family in families.values():
+        for name in (name for name in family.options if getattr(options, name)):
+            if options.backbone not in (None, family.name):
+                raise CommandError(
+                    f"--{name} is for {family.label}, --backbone says {options.backbone}. Leave one of them out."
+                )
+            settings, given = {"backbone": family.name, name: getattr(options, name)}, f"--{name}"
+    if settings:
+        family = families[settings["backbone"]]
+        for switch in sorted(switches.keys() - set(family.switches)):
+            takers = [other.label for other in families.values() if switch in other.switches]
+            taken = f"only {', '.join(f'--{name}' for name in family.switches)}" if family.switches else "none"
+            raise CommandError(
+                f"--{switch} is for {' or '.join(takers)}, {given} for {family.label}, which takes {taken}. "
+                "Leave one of them out."
+            )
+    return settings
+
+
+def _train_pairs(options: argparse.Namespace) -> None:
+    switches = switches_of(options) | ({"copy": True} if options.copy else {})
+    model = switches | _family_of(options, switches)
     if "guided" in model and _is_summarization(options):
         raise CommandError("--guided is for a translation, whose words have links; leave it out for summaries.")
     base = {"model": model} if model else {}

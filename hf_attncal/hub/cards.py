@@ -16,6 +16,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from yaml import YAMLError
 
 from hf_attncal.extras import ORIGIN_TOLD, install_command
+from hf_attncal.families import FAMILIES
 from hf_attncal.metrics import records
 from hf_attncal.metrics.probabilities import ProbabilityScore
 
@@ -56,43 +57,6 @@ class CardFacts:
     facts: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class _Kind:
-    """What only a card needs to know about what a model is for."""
-
-    switches: tuple[str, ...]  # the configuration fields that say which attention it has and how it is used
-    tag: str
-    task: str | None  # as the Hub calls it
-    pairs: bool = False  # the example is `source ||| target`
-
-
-_SWITCHES = ("calibration", "leaky", "gumbel", "uam")
-_DISCRETE = ("hard_attention", "streams", "leaky", "receptive_field_penalty")
-# By the name of the template.
-_KINDS = {
-    "recurrent": _Kind(
-        ("cell", "score", "attention_window", "input_feeding", "selective_gate", *_SWITCHES),
-        "luong-attention",
-        "translation",
-    ),
-    "translation": _Kind(_SWITCHES, "attention-calibration", "translation"),
-    "discrete_translation": _Kind(_DISCRETE, "discrete-transformer", "translation"),
-    "language": _Kind(_DISCRETE, "discrete-transformer", "text-generation"),
-    "aligner": _Kind(
-        ("prediction", "alignment_threshold", "symmetrization", "lowercase", "tokenize"),
-        "word-alignment",
-        None,
-        pairs=True,
-    ),
-    "counting_aligner": _Kind(
-        ("entries", "alignment_threshold", "symmetrization", "lowercase", "tokenize"),
-        "word-alignment",
-        None,
-        pairs=True,
-    ),
-}
-
-
 def write_model_card(
     folder: str | Path,
     *,
@@ -127,28 +91,28 @@ def write_model_card(
         ValueError: `folder` does not hold a model of this package, or `example` is not a pair where one is needed.
     """
     found = inspect_folder(folder)
-    if found.card not in _KINDS:
+    if found.model_type not in FAMILIES:
         raise ValueError(f"{folder} holds an adapter, whose card `write_trained_adapter_card` writes.")
-    kind = _KINDS[found.card]
-    if kind.pairs and example.count(" ||| ") != 1:
+    _, card = FAMILIES[found.model_type].auto_and_card(found.architecture)
+    if card.pairs and example.count(" ||| ") != 1:
         raise ValueError(f"`example` of an aligner must be a pair `source ||| target`, got {example!r}.")
     text = _render(
-        found.card,
+        card.template,
         {
             "library_name": "transformers",
-            "pipeline_tag": task or kind.task,
+            "pipeline_tag": task or card.task,
             "language": list(languages),
             "license": license,
-            "tags": [kind.tag, "custom_code"],
+            "tags": [card.tag, "custom_code"],
         },
         model_name=model_name,
         summary=summary,
         training_data=training_data,
         example=example,
-        task=task or kind.task,
+        task=task or card.task,
         results=results,
         folder=found,
-        switches={name: found.config[name] for name in kind.switches if found.config.get(name)},
+        switches={name: found.config[name] for name in card.fields if found.config.get(name)},
     )
     path = found.path / "README.md"
     ModelCard(text).save(path)

@@ -79,7 +79,7 @@ def inspect_folder(folder: str | Path) -> HubFolder:
         path=folder,
         model_type=config["model_type"],
         architecture=architecture or "unknown",
-        card=card,
+        card=card.template,
         weight_bytes=sum(path.stat().st_size for path in weights),
         code_files=code_files,
         problems=tuple(problems),

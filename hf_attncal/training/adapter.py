@@ -13,7 +13,7 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedModel, 
 
 from hf_attncal.adapters import AttentionCalibrationConfig, export_calibrated, save_adapter, set_null_mass
 from hf_attncal.adapters.checkpoints import peft_uses_old_names
-from hf_attncal.families import BACKBONES, FAMILIES
+from hf_attncal.families import FAMILIES, backbones, stock_type
 from hf_attncal.inference.loading import model_config
 
 from .arguments import AttnCalTrainingArguments
@@ -231,7 +231,7 @@ def _save(model: PreTrainedModel | PeftModel, tokenizer: PreTrainedTokenizerBase
     names = injected_adapters(model)
     for name in names:
         save_adapter(model, folder / name, adapter_name=name)
-    if names and model.config.model_type in BACKBONES:
+    if names and model.config.model_type in backbones():
         export_calibrated(model).save_pretrained(folder / "full")
         tokenizer.save_pretrained(folder / "full")
     if not names:
@@ -286,7 +286,7 @@ def base_checkpoint(
     """
     settings = config.model
     saved = model_config(settings.checkpoint, revision=settings.revision)
-    kind = saved.model_type.removeprefix("attncal_")
+    kind = stock_type(saved.model_type)
     if kind == saved.model_type:
         folder = Path(settings.checkpoint)
         return str(folder.resolve()) if folder.is_dir() else settings.checkpoint
@@ -299,7 +299,7 @@ def base_checkpoint(
             "neither --calibration nor another switch). To train this one further: `attncal train --init-from`."
         )
     if write:
-        stock = BACKBONES[kind].stock
+        stock = backbones()[kind].stock
         ours = AutoModelForSeq2SeqLM.from_pretrained(settings.checkpoint, revision=settings.revision)
         known = hints_of(stock.config_class).keys() - {"architectures", "model_type", "auto_map"}
         copied = stock.config_class(**{name: value for name, value in saved.to_dict().items() if name in known})
@@ -335,15 +335,15 @@ def build(config: AdapterConfig, checkpoint: str) -> PreTrainedModel | PeftModel
             if parameter.requires_grad:
                 parameter.data = parameter.data.float()
         return model
-    if kind in BACKBONES:
-        model_class = BACKBONES[kind].model_class
+    if kind in backbones():
+        model_class = backbones()[kind].model_class
         model = model_class.from_pretrained(checkpoint, label_smoothing=settings.label_smoothing, **common)
     elif settings.label_smoothing == 0:
         model = AutoModelForSeq2SeqLM.from_pretrained(checkpoint, **common)
     else:
         raise ValueError(
             f"`model.label_smoothing` with `adapter.method={config.adapter['method']}` needs one of "
-            f"{tuple(BACKBONES)}, got {kind!r}. Set it to 0."
+            f"{tuple(backbones())}, got {kind!r}. Set it to 0."
         )
     with peft_uses_old_names():
         return model if method is None else get_peft_model(model, method)

@@ -22,6 +22,7 @@ from transformers.trainer import TRAINING_ARGS_NAME
 
 from hf_attncal.adapters.checkpoints import check_adapter_name, restore_adapter, save_adapter
 from hf_attncal.adapters.layers import active_settings
+from hf_attncal.families import IGNORE_NUM_ITEMS
 from hf_attncal.models.cross_attention import calibration_of
 
 from .arguments import AttnCalTrainingArguments
@@ -32,8 +33,6 @@ from .token_batches import TokenBatchTrainerMixin
 TOKEN_LOSSES = ("nmt_loss", "lm_loss", "receptive_field_size", "mask_loss", "mask_penalty", "uam_loss", "guided_loss")
 # Means over what one forward pass saw.
 MEANS = ("mask_mean", "gate_mean")
-# Their losses are means over the micro-batch whatever `num_items_in_batch` says (transformers issue 47688).
-IGNORES_NUM_ITEMS = ("marian", "bart", "mbart", "pegasus", "m2m_100")
 
 
 class AnnealingCallback(TrainerCallback):
@@ -98,7 +97,7 @@ class AttnCalTrainer(WholeCheckpointsMixin, TokenBatchTrainerMixin, Seq2SeqTrain
                 f"`use_reentrant` must be False to train a model with `calibration={calibration!r}`, got {reentrant}: "
                 "reentrant checkpointing loses gradients of the mask network. Leave it out of the kwargs."
             )
-        if self.model.config.model_type in IGNORES_NUM_ITEMS and active_settings(self.model) is None:
+        if self.model.config.model_type in IGNORE_NUM_ITEMS and active_settings(self.model) is None:
             self.model_accepts_loss_kwargs = False
         self.add_callback(AnnealingCallback())
         self._mask_grad_norm = None

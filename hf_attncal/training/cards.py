@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from hf_attncal.families import FAMILIES
 from hf_attncal.hub import Result, write_model_card, write_trained_adapter_card, write_tuned_encoder_card
 from hf_attncal.inference.revision import revision_of
 
@@ -86,18 +87,35 @@ def score_results(score: dict[str, Any], what: str) -> list[Result]:
     return [Result(f"{label} on {what}", value, score["signature"]) for label, value in found.items()]
 
 
-def attention(switches: Any) -> str:
-    """The attention that a configuration with switches describes, or that of another family, in words."""
-    if hasattr(switches, "hard_attention"):
-        streams = "one stream" if switches.streams == 1 else "a syntactic and a semantic stream"
-        return f"{'hard' if switches.hard_attention else 'soft'} attention in {streams}"
-    if hasattr(switches, "attention_window") and switches.attention_window is None:
-        return "no attention"
-    names = [switches.calibration and f"{switches.calibration} calibration", switches.leaky and "a NULL column"]
-    names.append(getattr(switches, "gumbel", False) and "Gumbel choice")
-    names.append(getattr(switches, "copy", False) and "copying")
-    names.append(getattr(switches, "guided", False) and "a head that learned word links")
-    return " and ".join(name for name in names if name) or "no calibration"
+def attention(config: Any) -> str:
+    """Say in words which attention the configuration of a model, or of an adapter, describes."""
+    family = FAMILIES.get(getattr(config, "model_type", None))
+    return (switches_in_words if family is None else family.resolve("attention"))(config)
+
+
+def switches_in_words(config: Any) -> str:
+    """Say in words which switches are on in a configuration, of those that it has."""
+    calibration = getattr(config, "calibration", None)
+    words = {
+        "calibration": f"{calibration} calibration",
+        "leaky": "a NULL column",
+        "gumbel": "Gumbel choice",
+        "copy": "copying",
+        "guided": "a head that learned word links",
+    }
+    on = (text for switch, text in words.items() if getattr(config, switch, None))
+    return " and ".join(on) or "no calibration"
+
+
+def window_in_words(config: Any) -> str:
+    """Say in words which attention a recurrent model has, if it has any."""
+    return "no attention" if config.attention_window is None else switches_in_words(config)
+
+
+def streams_in_words(config: Any) -> str:
+    """Say in words which attention a Discrete Transformer has."""
+    streams = "one stream" if config.streams == 1 else "a syntactic and a semantic stream"
+    return f"{'hard' if config.hard_attention else 'soft'} attention in {streams}"
 
 
 def _about(config: Settings, results: dict[str, Any]) -> dict[str, Any]:

@@ -40,7 +40,6 @@ def translation_defaults(pairs: int, steps: int | None = None) -> dict[str, Any]
     return {
         "tokenizer": {"vocab_size": _rounded(8000 * _power(text, 0.125, 0.4), 500)},
         "model": {
-            "backbone": "marian",
             "attn_implementation": "eager",  # on a CPU in bfloat16 twice as fast as sdpa
             "d_model": width,
             "encoder_layers": layers,
@@ -81,7 +80,6 @@ def recurrent_defaults(pairs: int, steps: int | None = None) -> dict[str, Any]:
     """
     sections = translation_defaults(pairs, steps)
     sections["model"] = {
-        "backbone": "luong",
         "d_model": 256,
         "encoder_layers": 2,
         "decoder_layers": 2,

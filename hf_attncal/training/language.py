@@ -16,7 +16,7 @@ from hf_attncal.analysis.language import sequence_sums
 from hf_attncal.data.collators import LanguageCollator
 from hf_attncal.data.corpora import PlainReport, tokenize_plain
 from hf_attncal.data.tokenizer import EOS, LANGUAGE_TOKENS
-from hf_attncal.families import FAMILIES
+from hf_attncal.families import default_of
 from hf_attncal.hub import Result
 from hf_attncal.metrics.base import Metric
 from hf_attncal.metrics.perplexity import PERPLEXITY, perplexity
@@ -32,7 +32,7 @@ from .run import build_model, build_tokenizer, finish, hold_out, read_text, save
 from .seq2seq import TRAINING_DEFAULTS
 from .settings import PlainConfig, Positive, Settings, VocabularyConfig, merge
 
-FAMILY = FAMILIES["discrete_transformer"]
+FAMILY = default_of("language")
 # Of sums (..., 2): predictions and tokens in their receptive fields.
 FIELD_SIZE = Metric("ReceptiveFieldSize", lambda sums: sums[..., 1] / sums[..., 0], lower_is_better=True)
 

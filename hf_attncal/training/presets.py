@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from hf_attncal.data.text import read_lines
+from hf_attncal.families import Family
 
 from .settings import Settings, as_list, check, hints_of, merge, read_settings
 
@@ -55,6 +56,16 @@ def sections_of(
             fitting["training"] |= {key: fitting["training"][key] / planned for key in _SHARES}
         sections = merge(fitting, sections)
     return sections
+
+
+def check_preset(job: str, preset: str | None, family: Family, families: dict[str, Family]) -> None:
+    """Raise ValueError if a preset of the job is not for this family; `families` are those that the job can train."""
+    if preset in names_of(job) and preset not in family.presets:
+        others = ", ".join(other.name for other in families.values() if preset in other.presets)
+        fitting = " or ".join(repr(name) for name in names_of(job) if name in family.presets)
+        raise ValueError(
+            f"`preset` must be {fitting} with `model.backbone` {family.name}, got {preset!r}, which is for {others}."
+        )
 
 
 def anneal(sections: dict[str, Any], section: str, values: dict[str, Any]) -> None:

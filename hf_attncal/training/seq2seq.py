@@ -31,7 +31,7 @@ from hf_attncal.data.copying import CopyTokenizer
 from hf_attncal.data.corpora import TokenizationReport
 from hf_attncal.data.pharaoh import Link
 from hf_attncal.data.tokenizer import null_token_id
-from hf_attncal.families import TRANSLATORS
+from hf_attncal.families import default_of, translators
 from hf_attncal.inference.generation import Search, generate_lines, longer_than, position_limit, source_limit
 from hf_attncal.inference.loading import model_config
 from hf_attncal.metrics import records
@@ -41,10 +41,9 @@ from hf_attncal.models.cross_attention import calibration_of
 from .arguments import AttnCalTrainingArguments
 from .calibrated import AttnCalTrainer
 from .cards import MEASURES, attention, score_results, split_name, write_card
-from .defaults import recurrent_defaults, translation_defaults
 from .guide import annotated, given_links, with_counted_links
 from .planning import plan, settled
-from .presets import anneal, harden, sections_of
+from .presets import anneal, check_preset, sections_of
 from .progress import bars_are_shown
 from .run import build_model, build_tokenizer, finish, held_out_rows, hold_out, read_text, save_parts, start, train
 from .settings import LINKS, SPLITS, DataConfig, Positive, Settings, VocabularyConfig, check, merge
@@ -92,32 +91,33 @@ class Seq2SeqConfig(Settings):
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
     average_last: Positive = 1
 
-    own_keys: ClassVar[dict[str, Any]] = {"backbone": Literal[tuple(TRANSLATORS)]}
     job: ClassVar[str]  # "translation": of presets and folders, and as the Hub calls the task
-    backbone: ClassVar[str]  # where none is given
     example: ClassVar[str]  # of the model card
     guided: ClassVar[bool] = False  # whether the model learns links
 
     @classmethod
+    def own_keys(cls) -> dict[str, Any]:
+        """The keys of `model` that are no fields of a configuration, with their types."""
+        return {"backbone": Literal[tuple(translators())]}
+
+    @classmethod
     def defaults(cls, values):
-        own = {"backbone": cls.backbone}
+        own = {"backbone": default_of(cls.job).name}
         given = values.get("model", {})
-        backbone = (own | given)["backbone"]
+        check({"backbone": (own | given)["backbone"]}, cls.own_keys(), "model")
+        family = translators()[(own | given)["backbone"]]
         sections = {"model": own.copy(), "training": TRAINING_DEFAULTS | {"output_dir": f"runs/{cls.job}"}}
-        if backbone == "luong" and values.get("preset") == "base":
-            raise ValueError("`preset` must be 'small' with `model.backbone` luong, got 'base', which is for Marian.")
-        fitted = recurrent_defaults if backbone == "luong" else translation_defaults
-        merge(sections, sections_of(cls.job, cls, values, fitted))
+        check_preset(cls.job, values.get("preset"), family, translators())
+        merge(sections, sections_of(cls.job, cls, values, family.resolve("sizes")))
         if given.get("init_from"):
             sections["model"] = own  # the rest is that model's own
         anneal(sections, "model", values)
-        if backbone == "discrete_transformer":
-            harden(sections, values)
+        if family.after_preset is not None:
+            family.resolve("after_preset")(sections, values)
         return sections
 
     def __post_init__(self):
         super().__post_init__()
-        check({"backbone": self.model["backbone"]}, self.own_keys, "model")
         config = self.model_config()
         self.guided = getattr(config, "guided", False)
         check_guide(self.data, self.guided, "model")
@@ -130,7 +130,7 @@ class Seq2SeqConfig(Settings):
 
     def model_config(self) -> PreTrainedConfig:
         """The checked configuration of the section `model`, without what belongs to the tokenizer."""
-        return self.check_model(TRANSLATORS[self.model["backbone"]].config_class, **self.own_keys)
+        return self.check_model(translators()[self.model["backbone"]].config_class, **self.own_keys())
 
 
 def check_guide(data: DataConfig, guided: bool, section: str) -> None:
@@ -219,16 +219,16 @@ def build_seq2seq_model(config: Seq2SeqConfig, tokenizer: PreTrainedTokenizerBas
         section = section | {"null_token_id": null_token_id(tokenizer)}
     if section.get("max_copied_tokens") and section.get("unk_token_id") is None:
         section = section | {"unk_token_id": tokenizer.unk_token_id}
+    family = translators()[section["backbone"]]
     tokens = {
         "vocab_size": len(tokenizer),
         "pad_token_id": pad,
         "bos_token_id": tokenizer.bos_token_id,
         "eos_token_id": eos,
         "forced_eos_token_id": eos,
-        # BART's decoder starts with the end of sentence, the others with padding.
-        "decoder_start_token_id": eos if section["backbone"] == "bart" else pad,
+        "decoder_start_token_id": {"pad": pad, "eos": eos}[family.decoder_start],
     }
-    model = build_model(TRANSLATORS[section["backbone"]].model_class, section, tokens)
+    model = build_model(family.model_class, section, tokens)
     if section.get("uam") and len(tokenizer) > model.get_input_embeddings().num_embeddings:
         model.resize_token_embeddings(len(tokenizer))
     if section.get("uam") and section.get("init_from"):

@@ -43,7 +43,7 @@ class SummarizationConfig(Seq2SeqConfig):
     data: SummaryDataConfig = field(default_factory=SummaryDataConfig)
     evaluation: RougeConfig = field(default_factory=RougeConfig)
 
-    job, backbone, example = "summarization", "luong", TEXT
+    job, example = "summarization", TEXT
 
 
 def train_summarization(config: SummarizationConfig, **options: bool) -> dict[str, Any]:

@@ -28,7 +28,7 @@ class TranslationConfig(Seq2SeqConfig):
 
     evaluation: BleuConfig = field(default_factory=BleuConfig)
 
-    job, backbone, example = "translation", "marian", SENTENCE
+    job, example = "translation", SENTENCE
     links = GUIDED_LINKS
 
 

@@ -20,12 +20,10 @@ from hf_attncal.data.batching import TokenBatchSampler
 from hf_attncal.data.collators import AlignmentCollator
 from hf_attncal.data.corpora import segmented, token_counts, tokenize_for_alignment
 from hf_attncal.data.rows import Rows
-from hf_attncal.families import FAMILIES, Family
+from hf_attncal.families import Family, aligners
 from hf_attncal.hub import Result
 from hf_attncal.hub.cards import write_probabilities_card
 from hf_attncal.metrics import records
-from hf_attncal.models.configuration_hmm_align import HMMAlignConfig
-from hf_attncal.models.configuration_mask_align import MaskAlignConfig
 from hf_attncal.models.functional_jumps import learned_jumps
 from hf_attncal.models.modeling_mask_align import MaskAlignModel
 
@@ -61,13 +59,9 @@ _ADVICE = (
 )
 # "hmm", "small" and "base": what each is made for stands in its file.
 SIZES = {name: {"model": {}, "training": {}} | read_preset("aligner", name) for name in names_of("aligner")}
+_DEFAULT_SIZE = "small"
 # Of the optimiser steps of a run whose length is given, where its warm-ups are not.
 _WARMUPS = {"warmup_steps": 1 / 8, "agreement_warmup_steps": 1 / 4}
-# How a model of each family links where no annotated pairs have said otherwise.
-DEFAULT_RULES = {
-    "mask_align": (MaskAlignConfig.symmetrization, SIZES["small"]["model"]["alignment_threshold"]),
-    "hmm_align": (HMMAlignConfig.symmetrization, HMMAlignConfig.alignment_threshold),
-}
 TRAINING_DEFAULTS = {
     "output_dir": "runs/aligner",
     "bf16": "auto",
@@ -133,7 +127,7 @@ class AlignerConfig(Settings):
     def defaults(cls, values):
         """What `preset` sets, or `model.size`, its other name; an aligner to go on from has fields of its own."""
         model, training = values.get("model", {}), values.get("training", {})
-        size = values.get("preset") or model.get("size", "small")
+        size = values.get("preset") or model.get("size", _DEFAULT_SIZE)
         check({key: model[key] for key in cls.own_keys if key in model}, cls.own_keys, "model")
         check({"preset": size}, {"preset": Literal[tuple(SIZES)]})
         if model.get("size", size) != size:
@@ -160,7 +154,7 @@ class AlignerConfig(Settings):
         }
         starts["minutes"] = self.minutes
         starts |= {f"training.{name}": self.training.get(name) for name in ("max_steps", "num_train_epochs")}
-        for key, value in starts.items() if self.family is FAMILIES["hmm_align"] else ():
+        for key, value in starts.items() if self.family.counted else ():
             if value:
                 raise ValueError(
                     f"`{key}` is for a network, got {value!r}: counts (`model.size: hmm`) begin with nothing but "
@@ -177,7 +171,7 @@ class AlignerConfig(Settings):
     @property
     def family(self) -> Family:
         """Of the model that the run ends with."""
-        return FAMILIES["hmm_align" if self.model.get("size") == "hmm" else "mask_align"]
+        return aligners()[self.model.get("size", _DEFAULT_SIZE)]
 
 
 class AlignerTrainer(WholeCheckpointsMixin, TokenBatchTrainerMixin, Trainer):
@@ -305,9 +299,9 @@ def train_aligner(
         golds = annotated(config.data)
         texts, reports, tokenizer, sample = _read(config, run, "dev" in golds)
         counting = 0.0
-        if run.dry and (config.family is FAMILIES["hmm_align"] or config.counts.guide):
+        if run.dry and (config.family.counted or config.counts.guide):
             counting = counting_seconds(texts["train"], config.counts, **_of_text(config, tokenizer))
-        if config.family is FAMILIES["hmm_align"]:
+        if config.family.counted:
             if run.dry:
                 return plan_of_counts(texts["train"], config, reports, run, counting)
             return in_first_process(
@@ -366,8 +360,7 @@ def _card(folder: Path, config: AlignerConfig, results: dict[str, Any], calibrat
     """The card of an aligner, with what was measured on annotated pairs; and what was learned from them."""
     measured = [(name, results[name]) for name in ("dev", "test") if name in results]
     scores = [Result(f"AER on {name}", 100 * score["aer"], score["signature"]) for name, score in measured]
-    how = "counts alone" if config.family is FAMILIES["hmm_align"] else "a masked translation model in each direction"
-    write_card(folder, config, results, f"A word aligner: {how}.", scores, PAIR)
+    write_card(folder, config, results, f"A word aligner: {config.family.summary}.", scores, PAIR)
     if calibration is not None:
         calibration.probabilities.save(folder)
         write_probabilities_card(folder, calibration.before, calibration.after, calibration.measured_on)
@@ -389,7 +382,7 @@ def _measured(
         warnings.warn(
             f"The aligner is probably bad: the mean score of a pair of its own text is {quality.mean_score:.2f}, that "
             f"of a good one above 0.6. NULL takes {quality.null:.0%} of the weight. Is the text too short, or do its "
-            "lines not belong together?" + ("" if config.family is FAMILIES["hmm_align"] else _ADVICE),
+            "lines not belong together?" + ("" if config.family.counted else _ADVICE),
             stacklevel=3,
         )
     scores: dict[str, Any] = {"quality": asdict(quality)}
@@ -414,7 +407,7 @@ def _count(config: AlignerConfig, run: Run, text: Dataset, tokenizer, reports, g
     """The aligner that counts alone, from the text to the finished folder; its results."""
     for name, report in reports.items():
         print(f"{name}: {report}")
-    given = {name: config.model[name] for name in hints_of(HMMAlignConfig).keys() & config.model.keys()}
+    given = {name: config.model[name] for name in hints_of(config.family.config_class).keys() & config.model.keys()}
     model, _, counted = learn_counts(text, config.counts, run.args.output_dir, **given | _of_text(config, tokenizer))
     measured, calibration = _measured(config, model, tokenizer, golds, sample)
     results = {

@@ -447,11 +447,11 @@ def test_ctrl_c_says_how_to_go_on(moment, text, tmp_path):
         (["--text={text}/train.en", "--copy"], "--copy is for pairs of --source and --target"),
         (
             ["--source={text}/train.en", "--target={text}/train.de", "--copy", "--streams=2"],
-            "--copy is for Marian, --streams for a Discrete Transformer",
+            "--copy is for Marian or BART or a recurrent model, --streams for a Discrete Transformer",
         ),
         (
             ["--source={text}/train.en", "--target={text}/train.de", "--copy", "--backbone=discrete_transformer"],
-            "--copy is for Marian, --backbone discrete_transformer for a Discrete Transformer",
+            "--copy is for Marian or BART or a recurrent model, --backbone discrete_transformer for a Discrete",
         ),
         (
             ["--source={text}/train.en", "--target={text}/train.de", "--backbone=luong", "--streams=2"],
@@ -480,11 +480,11 @@ def test_ctrl_c_says_how_to_go_on(moment, text, tmp_path):
         (["--text={text}/train.en", "--guided"], "--guided is for the cross-attention"),
         (
             ["--source={text}/train.en", "--target={text}/train.de", "--guided", "--streams=2"],
-            "--guided is for Marian, --streams for a Discrete Transformer",
+            "--guided is for Marian or BART, --streams for a Discrete Transformer",
         ),
         (
             ["--source={text}/train.en", "--target={text}/train.de", "--guided", "--backbone=luong", "--output=o"],
-            "`model.guided` is for Marian and BART, not for a recurrent model, got True. Set it to False.",
+            "--guided is for Marian or BART, --backbone luong for a recurrent model, which takes only --calibration",
         ),
         (
             ["--source={text}/train.en", "--target={text}/train.de", "--guided", "--task=summarization"],
@@ -510,7 +510,7 @@ def test_ctrl_c_says_how_to_go_on(moment, text, tmp_path):
         (["--dev-text={text}/dev.en", "--output=o"], "--source and --target, or --text, must be given"),
         (
             ["--source={text}/train.en", "--target={text}/train.de", "--streams=1", "--gumbel", "--output=o"],
-            "--gumbel is for Marian, --streams for a Discrete Transformer",
+            "--gumbel is for Marian or BART or a recurrent model, --streams for a Discrete Transformer",
         ),
         (["--source={text}/train.en"], "--source and --target belong together: give all or none."),
         (["--dev-target={text}/train.en"], "--dev-source and --dev-target belong together: give all or none."),

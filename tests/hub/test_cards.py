@@ -15,7 +15,7 @@ from hf_attncal.adapters import AttentionCalibrationConfig
 from hf_attncal.data.tokenizer import train_bpe_tokenizer, train_word_tokenizer
 from hf_attncal.families import FAMILIES
 from hf_attncal.hub import CardFacts, Result, inspect_folder, read_model_card, write_model_card
-from hf_attncal.hub.cards import _KINDS, CARD_END, CARD_START, write_probabilities_card
+from hf_attncal.hub.cards import CARD_END, CARD_START, write_probabilities_card
 from hf_attncal.metrics.probabilities import probability_score
 
 TEXTS = {"model_name": "me/model", "summary": "A summary.", "training_data": "three lines", "example": "a b"}
@@ -60,7 +60,7 @@ def test_a_card_without_results_says_so(folder):
 @pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES)
 def test_every_family_has_a_card(family, tmp_path):
     config = {"model_type": family.model_type, "architectures": [family.model]}
-    text = card_of(tmp_path, config, example="a ||| b" if _KINDS[family.card].pairs else "a")
+    text = card_of(tmp_path, config, example="a ||| b" if family.card.pairs else "a")
     assert f"- Architecture: `{family.model}` (`{family.model_type}`), 0.0 MB of weights\n- Training data:" in text
     assert f"import {family.auto}," in text
     assert text.startswith("---\n")

@@ -12,7 +12,7 @@ from transformers.integrations import integration_utils
 from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK
 
 from hf_attncal import AttnCalMarianConfig, MaskAlignConfig
-from hf_attncal.families import TRANSLATORS
+from hf_attncal.families import translators
 from hf_attncal.models.configuration_discrete import DiscreteTransformerConfig
 from hf_attncal.models.configuration_luong import LuongConfig
 from hf_attncal.training.adapter import AdapterConfig
@@ -80,7 +80,7 @@ def test_every_file_is_valid(job, path, tmp_path):
     if job == "language":
         config_class = DiscreteTransformerConfig
     else:
-        config_class = (config.family if job == "aligner" else TRANSLATORS[config.model["backbone"]]).config_class
+        config_class = (config.family if job == "aligner" else translators()[config.model["backbone"]]).config_class
     fields = hints_of(config_class).keys() & config.model.keys()
     tokens = {"unk_token_id": 1} if config.model.get("max_copied_tokens") else {}
     model = config_class(**{name: config.model[name] for name in fields} | tokens)

@@ -121,11 +121,11 @@ def test_what_is_given_wins(data):
 @pytest.mark.parametrize("job", ["translation", "summarization"])
 def test_a_preset_has_the_sizes_of_its_backbone(job, data):
     recurrent = made(job, data, model={"backbone": "luong"})
-    assert recurrent.model == recurrent_defaults(PAIRS)["model"]
+    assert recurrent.model == {"backbone": "luong"} | recurrent_defaults(PAIRS)["model"]
     assert recurrent.for_steps(40).training["warmup_steps"] == 5
     for backbone in ("marian", "bart"):
         assert made(job, data, model={"backbone": backbone}).model["encoder_attention_heads"] == 4
-    with pytest.raises(ValueError, match=r"`preset` must be 'small' with `model.backbone` luong, got 'base'"):
+    with pytest.raises(ValueError, match=r"`preset` must be .*'small'.*, got 'base'"):
         made(job, data, model={"backbone": "luong"}, preset="base")
 
 

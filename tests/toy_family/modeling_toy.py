@@ -1,0 +1,12 @@
+"""The model of the family that `test_families.py` adds."""
+
+from transformers import MarianMTModel
+
+from .configuration_toy import ToyConfig
+
+
+class ToyForConditionalGeneration(MarianMTModel):
+    config_class = ToyConfig
+
+
+ToyForConditionalGeneration.register_for_auto_class("AutoModelForSeq2SeqLM")
