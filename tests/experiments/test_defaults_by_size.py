@@ -9,7 +9,7 @@ import pytest
 from helpers import write_linked_pairs
 
 from hf_attncal.data.synthetic.english_german import generate_pairs
-from hf_attncal.training import seq2seq
+from hf_attncal.training import defaults
 from hf_attncal.training.defaults import translation_defaults
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -54,7 +54,7 @@ def test_a_translation_model_has_the_defaults_of_its_pairs_and_is_scored_on_dev_
         values["model"] |= {"d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "dropout": 0.17}
         return values
 
-    monkeypatch.setattr(seq2seq, "translation_defaults", shortened)
+    monkeypatch.setattr(defaults, "translation_defaults", shortened)
     result = run(harness, place, "translation", "--pairs", 50, "--seed", 3)
     assert set(asked) == {50}
     assert list(result)[:6] == ["config", "command", "commit", "software", "hardware", "data_sha256"]
