@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 # What decides how GNU OpenMP, with which PyTorch is built for Linux, lets a thread wait.
 _WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
-# Turns of spinning before a thread sleeps. The default, 300,000, is ten times slower beside other work; with this a
+# Turns of spinning before a thread sleeps. Of the default, 300,000, others lose more; with this a
 # small model trains as fast on an idle machine (`results/benchmark_demo_cpu.json`).
 _SPINS = "10000"
 MOST_THREADS = 1024  # of many more the process dies where it starts them

@@ -251,6 +251,8 @@ def test_eflomal_is_merged_as_dev_chose_and_scored_on_its_own_lines(peer, robust
     assert change["difference"] == pytest.approx(joined["5"]["aer"] - joined["1"]["aer"], abs=1e-12)
     assert change["difference"] > 0.05  # the sides are not of one length
     assert change["interval"] is None  # of three lines
+    low, high = joined["1"]["interval"]
+    assert low <= joined["1"]["aer"] <= high
 
 
 def test_without_dev_eflomal_is_merged_in_the_known_way(robustness, place, tmp_path):
