@@ -31,7 +31,6 @@ from .streams import (
     output_lines,
     parallel_pairs,
     progress_bar,
-    shared_output_file,
     until_failure,
     write_lines,
 )
@@ -67,8 +66,7 @@ def add_run(actions: argparse._SubParsersAction) -> None:
         "source word i and target word j, counted from 0; words are what white space parts, or, with --offsets, their "
         "characters. A pair with an empty side has no links. Sentences longer than the model are read in overlapping "
         "windows, never cut.",
-        epilog="Several processes (accelerate launch, torchrun) share the work where input and output are files: "
-        "each needs to see the same files.\n\nexamples:\n"
+        epilog="examples:\n"
         "  attncal align run MODEL --source text.en --target text.de --output links.align\n"
         "  echo 'the house ||| das Haus' | attncal align run MODEL --scores\n"
         "  attncal align run MODEL --source text.ja.zst --target text.en.zst --tokenize --offsets --output links.zst\n"
@@ -200,8 +198,7 @@ def _heads(text: str) -> tuple[int, ...]:
 
 
 def _run_align(options: argparse.Namespace) -> None:
-    rank, world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
-    inputs = _check_options(options, world)
+    inputs = _check_options(options)
     window = max(1, int(BATCHES_PER_WINDOW * min(options.batch_size, options.batch_tokens / _TOKENS_PER_PAIR)))
     part, counts = None, Counts()
     if options.shard is not None:
@@ -210,16 +207,11 @@ def _run_align(options: argparse.Namespace) -> None:
             return
     aligner = load_aligner(options)
     with ExitStack() as stack:
-        if part is not None:
-            target = stack.enter_context(part.output(counts))
-        elif world == 1:
-            target = stack.enter_context(output_lines(options.output))
-        else:
-            target = stack.enter_context(shared_output_file(options.output, window, rank, world))
+        target = stack.enter_context(output_lines(options.output) if part is None else part.output(counts))
         if options.format == "html":
             stack.enter_context(_page(target, options.model))
         before = part.lines.start if part is not None else 0
-        align_stream(aligner, _open_pairs(options, window, stack, part), target, options, rank, world, counts, before)
+        align_stream(aligner, _open_pairs(options, window, stack, part), target, options, counts, before)
 
 
 def _settings(options: argparse.Namespace) -> dict[str, Any]:
@@ -239,24 +231,21 @@ def _settings(options: argparse.Namespace) -> dict[str, Any]:
     return {"hf_attncal": __version__, "model": revision, **hashes, **values}
 
 
-def _check_options(options: argparse.Namespace, world: int) -> list[str]:
+def _check_options(options: argparse.Namespace) -> list[str]:
     """What can be wrong with the files is said before the model is loaded; returns those that are read."""
     if (options.source is None) != (options.target is None):
         raise CommandError("--source and --target go together: give both files, or lines `source ||| target`.")
     if options.source is not None and options.input is not None:
         raise CommandError("Give --input, or --source and --target, not all of them.")
-    if world > 1 and options.format == "html":
-        raise CommandError(f"{world} processes cannot write one page. Use one process, or another --format.")
     if options.offsets and options.format in ("words", "html"):
         raise CommandError(f"--offsets has no place in --format {options.format}. Use pharaoh or json.")
     inputs = [path for path in (options.input, options.source, options.target) if path is not None]
     if options.shard is None:
-        check_files(inputs, {"--output": options.output}, world)
+        processes = int(os.environ.get("WORLD_SIZE", 1))
+        if processes > 1:
+            raise CommandError(f"{processes} processes cannot write one output. Give each its own part with --shard.")
+        check_files(inputs, {"--output": options.output})
         return inputs
-    if world > 1:
-        raise CommandError(
-            f"--shard is for one process a part, not for {world} that share one. Leave one of them out."
-        )
     if options.format == "html":
         raise CommandError("--shard cannot write one page. Use another --format.")
     check_files(inputs, {})
@@ -346,20 +335,16 @@ def align_stream(
     windows: Iterator[PairWindow],
     target: BinaryIO,
     options: argparse.Namespace,
-    rank: int = 0,
-    world: int = 1,
     counts: Counts | None = None,
     before: int = 0,
 ) -> None:
-    """Write the alignments of every window of pairs, or of this process's share of the windows.
+    """Write the alignments of every window of pairs.
 
     Args:
         aligner: a `WordAligner`.
         windows: groups of pairs; with a group comes what is wrong with the line after it.
         target: gets a line for each pair, flushed after every window.
         options: the options of `attncal align run`.
-        rank: number of this process: it takes every `world`-th window, from this one.
-        world: number of processes.
         counts: to be told how much was written.
         before: number of lines before the first window.
 
@@ -380,20 +365,19 @@ def align_stream(
         )
 
     counts = Counts() if counts is None else counts
-    with progress_bar("aligned", options.progress if rank == 0 else False) as bar:
+    with progress_bar("aligned", options.progress) as bar:
         first = before + 1
         scored, total = 0, 0.0
-        for number, (pairs, error) in enumerate(windows):
+        for pairs, error in windows:
             for group in _groups(pairs):
-                if number % world == rank:
-                    alignments, failure = until_failure(align, group)
-                    write_lines(target, (_line(*found, options) for found in enumerate(alignments, first)))
-                    counts.lines += len(alignments)
-                    counts.links += sum(len(alignment.links) for alignment in alignments)
-                    known = [alignment.score for alignment in alignments if alignment.score is not None]
-                    scored, total = scored + len(known), total + sum(known)
-                    if failure is not None:
-                        raise line_error(first + len(alignments), "cannot be aligned", failure) from failure
+                alignments, failure = until_failure(align, group)
+                write_lines(target, (_line(*found, options) for found in enumerate(alignments, first)))
+                counts.lines += len(alignments)
+                counts.links += sum(len(alignment.links) for alignment in alignments)
+                known = [alignment.score for alignment in alignments if alignment.score is not None]
+                scored, total = scored + len(known), total + sum(known)
+                if failure is not None:
+                    raise line_error(first + len(alignments), "cannot be aligned", failure) from failure
                 bar.update(len(group))
                 first += len(group)
             if error is not None:

@@ -1,4 +1,4 @@
-"""Lines in and out: read in windows, written whole; from and to files, pipes, and several processes."""
+"""Lines in and out: read in windows, written whole; from and to files and pipes."""
 
 import codecs
 import fcntl
@@ -7,9 +7,8 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
-from datetime import timedelta
-from itertools import count, islice, zip_longest
+from contextlib import contextmanager, nullcontext, suppress
+from itertools import zip_longest
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO, TypeVar
@@ -418,13 +417,12 @@ def _whole_lines(path: str, suffix: str | None) -> bool:
     return end > 0
 
 
-def check_files(inputs: Sequence[str], outputs: Mapping[str, str | None], world: int = 1) -> None:
+def check_files(inputs: Sequence[str], outputs: Mapping[str, str | None]) -> None:
     """What can be wrong with the files of a command is said before it loads a model.
 
     Args:
         inputs: files that it reads; none where it reads standard input.
         outputs: files that it writes, or None, by the options that name them.
-        world: number of processes that share the work.
 
     Raises:
         CommandError: what is wrong, and with which.
@@ -441,114 +439,33 @@ def check_files(inputs: Sequence[str], outputs: Mapping[str, str | None], world:
             problem = "is a folder" if Path(path).is_dir() else f"lies in {folder}, which is no folder"
             raise CommandError(f"{option} {path} {problem}.")
         check_suffix(path)
-    if world > 1 and not (inputs and named):
-        raise CommandError(
-            f"{world} processes cannot share standard input and output. Give the input as files (--input, or --source "
-            "and --target) and --output FILE."
-        )
     check_readable(*inputs)
-    for path in inputs:
-        if world > 1 and not os.path.isfile(path):
-            raise CommandError(
-                f"{world} processes cannot share {path}, which is no regular file. Write it to one first."
-            )
     sources = inputs or [standard_input()]
     written: dict[str, str] = {}
     for option, path in named.items():
-        check_output(path, sources, world, option)
+        check_output(path, sources, option)
         special, path = _is_special(path), os.path.realpath(path)
         for name in (path, f"{path}.partial"):
             if written.setdefault(name, option) != option and not special:
                 raise CommandError(f"{option} {path} would overwrite that of {written[name]}. Give another name.")
 
 
-def check_output(path: str, inputs: Iterable[str | BinaryIO], world: int = 1, option: str = "--output") -> None:
+def check_output(path: str, inputs: Iterable[str | BinaryIO], option: str = "--output") -> None:
     """Refuse an output that is one of the inputs, by another name too, or would be while it is written.
 
     Args:
         path: of the output.
         inputs: paths, or open files.
-        world: number of processes that write it.
         option: that names it, for messages.
 
     Raises:
         CommandError: which.
     """
     path = os.path.realpath(path)
-    written = [path, f"{path}.partial", *(_part(path, rank) for rank in range(world) if world > 1)]
     for source in inputs:
-        for name in written:
+        for name in (path, f"{path}.partial"):
             with suppress(OSError, ValueError):
                 read = os.stat(source if isinstance(source, str) else source.fileno())
                 if os.path.isfile(name) and os.path.samestat(os.stat(name), read):
                     called = source if isinstance(source, str) else "standard input"
                     raise CommandError(f"{option} {path} would overwrite {called}, the same file. Give another name.")
-
-
-# ---- several processes ----
-
-
-@contextmanager
-def shared_output_file(path: str, window: int, rank: int, world: int) -> Iterator[BinaryIO]:
-    """`output_file` for several processes: each writes the windows of lines whose number, modulo `world`, is `rank`.
-
-    Each gets a file of its own; the first process puts them together. It must see the files of all.
-
-    Raises:
-        CommandError: in the first process, what the process of the first line that failed raised; in all, where other
-            processes write the same file.
-    """
-    from torch import distributed
-
-    # They meet at the start and at the end: no limit on how long the slowest takes.
-    distributed.init_process_group("gloo", timeout=timedelta(days=365))
-    parts = [_part(os.path.realpath(path), number) for number in range(world)]
-    with ExitStack() as stack:
-        stack.callback(distributed.destroy_process_group)
-        refused: list[str | None] = [None]
-        if rank == 0:
-            try:
-                stack.enter_context(_alone(parts[0]))
-            except CommandError as error:
-                refused = [str(error)]
-        distributed.broadcast_object_list(refused)
-        if refused[0] is not None:
-            raise CommandError(refused[0])
-        failure = None
-        try:
-            try:
-                with open_file(parts[rank], "wb") as part:
-                    yield part
-            except Exception as error:  # of any kind: the others wait
-                failure = error
-            messages: list[str | None] = [None] * world
-            distributed.all_gather_object(messages, None if failure is None else explain(failure))
-            try:
-                if rank == 0:
-                    join_parts(parts, path, window, messages)
-            finally:
-                distributed.barrier()  # a process that ends earlier may have the launcher stop the others
-        finally:
-            with suppress(OSError):
-                os.unlink(parts[rank])
-    if failure is not None and not isinstance(failure, CommandError):
-        raise failure
-
-
-def join_parts(parts: list[str], output: str, window: int, messages: list[str | None]) -> None:
-    """The windows of all parts in order, up to the first that is not full: the last one, or one with an error."""
-    with ExitStack() as stack, output_file(output) as target:
-        # A process that could not open its file has none.
-        files = [stack.enter_context(open_file(part if os.path.exists(part) else os.devnull, "rb")) for part in parts]
-        for number in count():
-            lines = list(islice(files[number % len(files)], window))
-            target.writelines(lines)
-            if len(lines) < window:
-                break
-        message = messages[number % len(files)]
-        if message is not None:
-            raise CommandError(message)
-
-
-def _part(path: str, rank: int) -> str:
-    return f"{path}.partial.{rank}"

@@ -1,6 +1,5 @@
-"""`attncal align run`: one line of links for each pair, in files, in pipes and in several processes."""
+"""`attncal align run`: one line of links for each pair, in files and in pipes."""
 
-import fcntl
 import gzip
 import io
 import json
@@ -23,7 +22,7 @@ from hf_attncal.alignment.mask_align import MaskAlignSource
 from hf_attncal.cli import align_run as align
 from hf_attncal.cli import build_parser, main
 from hf_attncal.cli.common import CommandError
-from hf_attncal.cli.streams import join_parts, joined_pairs, read_windows, write_lines
+from hf_attncal.cli.streams import joined_pairs, read_windows, write_lines
 from hf_attncal.data.compressed import DamagedFile
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
 from hf_attncal.models.configuration_luong import LuongConfig
@@ -507,19 +506,16 @@ def test_pairs_from_pipes(run, checkpoint, tmp_path):
             os.close(reading)
 
 
-def test_several_processes_need_files(run, monkeypatch, tmp_path):
+def test_several_processes_are_told_to_take_a_part_each(run, monkeypatch, tmp_path):
+    """Each of them would write every line."""
     monkeypatch.setenv("WORLD_SIZE", "2")
-    os.mkfifo(tmp_path / "pipe")
-    status, _, err = run("no/such/model", "--input", tmp_path / "pipe", "--output", tmp_path / "links")
-    assert status == 1
-    assert "2 processes cannot share" in err
-    assert "pipe, which is no regular file" in err
-    for arguments in ([], ["--output", tmp_path / "links"], ["--input", write(tmp_path / "pairs", LINES)]):
-        status, _, err = run("no/such/model", *arguments)
-        assert status == 1
-        assert "2 processes cannot share standard input and output" in err
-    files = ["--input", write(tmp_path / "pairs", LINES), "--output", tmp_path / "page", "--format", "html"]
-    assert "2 processes cannot write one page" in run("no/such/model", *files)[2]
+    pairs = write(tmp_path / "pairs", LINES)
+    for arguments in ([], ["--input", pairs, "--output", tmp_path / "links"]):
+        status, out, err = run("no/such/model", *arguments)
+        assert (status, out) == (1, "")
+        assert "2 processes cannot write one output. Give each its own part with --shard." in err
+    with_part = run("no/such/model", "--input", pairs, "--output", tmp_path / "parts", "--shard", "1/2")
+    assert "processes" not in with_part[2]
 
 
 # ---- models ----
@@ -619,14 +615,6 @@ class FakeAligner:
         return [WordAlignment(("a",), ("b",), ((0, 0),), (0.5,), (0.1,), (0.1,), 0.5, "harmonic", 0.2) for _ in pairs]
 
 
-class NumberedAligner:
-    """Links the source word that the pair begins with to target word 0."""
-
-    def align(self, pairs, **_):
-        numbers = [int(source.split(":")[0]) for source, _ in pairs]
-        return [WordAlignment((), (), ((n, 0),), (0.5,), (0.1,), (0.1,), 0.5, "harmonic", 0.2) for n in numbers]
-
-
 def stream_options(**changed) -> SimpleNamespace:
     defaults = dict.fromkeys(("threshold", "symmetrize", "least_probability", "tokenize"))
     defaults |= {"batch_size": 2, "batch_tokens": 100, "progress": False, "offsets": False}
@@ -717,12 +705,12 @@ def test_a_source_that_breaks_off_keeps_what_was_read():
     def source():
         yield b"a\n"
         yield b"b\n"
-        raise DamagedFile("Compressed file ended")
+        raise DamagedFile("it ends too early")
 
     ((lines, error),) = read_windows(Lines(source()), 5, "x.gz")
     assert lines == ["a", "b"]
     assert isinstance(error, CommandError)
-    assert "x.gz cannot be read after line 2: Compressed file ended" in str(error)
+    assert "x.gz cannot be read after line 2: it ends too early" in str(error)
 
 
 def test_a_killed_run_leaves_whole_lines(checkpoint):
@@ -740,74 +728,3 @@ def test_a_killed_run_leaves_whole_lines(checkpoint):
     assert lines.pop() == ""
     assert 10 < len(lines) < 2000
     assert all(json.loads(line)["threshold"] == 0.2 for line in lines)
-
-
-# ---- several processes ----
-
-
-def run_in_two_processes(*arguments) -> subprocess.CompletedProcess:
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
-    command = ["-m", "hf_attncal.cli", "align", "run", *map(str, arguments), "--device", "cpu"]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.run([*launcher, *command], env=environment, capture_output=True, text=True, timeout=600)
-
-
-def test_two_processes_write_what_one_writes(checkpoint, tmp_path):
-    source, target = write(tmp_path / "s", SOURCES * 8), write(tmp_path / "t.gz", TARGETS * 8)
-    files = ["--source", source, "--target", target, "--output", tmp_path / "links"]
-    done = run_in_two_processes(checkpoint.folder, *files, "--batch-size", "1")  # windows of 16 lines
-    assert done.returncode == 0, done.stderr[-4000:]
-    one = [alignment.pharaoh() for alignment in expected(checkpoint)]
-    assert (tmp_path / "links").read_text() == text_of(one * 8)
-    assert not list(tmp_path.glob("links.partial*"))
-
-
-def test_two_processes_do_not_write_what_others_write(checkpoint, tmp_path):
-    pairs, part = write(tmp_path / "pairs", LINES), tmp_path / "links.partial.0"
-    part.write_bytes(b"of another run\n")
-    with part.open() as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        done = run_in_two_processes(checkpoint.folder, "--input", pairs, "--output", tmp_path / "links")
-    assert done.returncode == 1
-    assert "links.partial.0 is being written by another process" in done.stderr
-    assert part.read_bytes() == b"of another run\n"
-    assert {path.name for path in tmp_path.iterdir()} == {"pairs", "links.partial.0"}
-
-
-@pytest.mark.slow
-def test_two_processes_name_a_malformed_line_once_and_keep_what_was_before(checkpoint, tmp_path):
-    broken = write(tmp_path / "pairs", [*LINES * 4, "no separator", *LINES * 8])
-    files = ["--input", broken, "--output", tmp_path / "links"]
-    done = run_in_two_processes(checkpoint.folder, *files, "--batch-size", "1")
-    assert done.returncode == 1
-    # It is the 29th, in the second window, the second process's.
-    assert done.stderr.count("line 29 of") == 1
-    one = [alignment.pharaoh() for alignment in expected(checkpoint)]
-    assert (tmp_path / "links.partial").read_text() == text_of(one * 4)
-    assert {path.name for path in tmp_path.iterdir()} == {"pairs", "links.partial"}
-
-
-def test_windows_of_several_processes_are_joined_up_to_the_first_that_breaks_off(tmp_path):
-    parts = [str(tmp_path / f"part{rank}") for rank in range(3)]
-    lines = [f"{rank}: a ||| b\n".encode() for rank in range(40)]
-    for broken in (None, 17, 20):  # windows of 4: in the middle of a window, at the start of one
-        messages = []
-        for rank, part in enumerate(parts):
-            data = lines if broken is None else [*lines[:broken], b"no separator\n", *lines[broken:]]
-            message = None
-            with open(part, "wb") as target:
-                try:
-                    align.align_stream(
-                        NumberedAligner(), joined_pairs(Lines(data), 4, "x"), target, stream_options(), rank, 3
-                    )
-                except CommandError as error:
-                    message = str(error)
-            messages.append(message)
-        output = tmp_path / "links"
-        if broken is None:
-            join_parts(parts, str(output), 4, messages)
-            assert output.read_text() == text_of(f"{n}-0" for n in range(40))
-            continue
-        with pytest.raises(CommandError, match=f"line {broken + 1} of x"):
-            join_parts(parts, str(output), 4, messages)
-        assert (tmp_path / "links.partial").read_text() == text_of(f"{n}-0" for n in range(broken))
