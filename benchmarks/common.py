@@ -22,7 +22,8 @@ from rich.console import Console
 from rich.table import Table
 from transformers import PreTrainedModel
 
-from hf_attncal.families import backbones, default_of
+from hf_attncal.families import BACKBONES
+from hf_attncal.files import write_json
 from hf_attncal.metrics import records
 
 RESULTS = Path(__file__).resolve().parent.parent / "results"
@@ -203,7 +204,7 @@ def save(args: argparse.Namespace, result: dict) -> None:
     device = torch.device(config.get("device", "cpu")).type
     name = f"benchmark_{config['benchmark']}_{device}{'_bf16' if config.get('bf16') else ''}.json"
     path = args.output or RESULTS / name
-    records.write(result, path)
+    write_json(result, path)
     print(f"written: {path}")
 
 

@@ -37,7 +37,8 @@ from itertools import chain, cycle, islice
 from pathlib import Path
 from queue import Empty, Queue
 
-from hf_attncal.data.compressed import compressing, open_to_read
+from hf_attncal.compressed import compressing, open_to_read
+from hf_attncal.files import whole_file
 
 _BEFORE = re.compile(r" ([,.;:!?%)\]»]|['’](?:s|t|re|ve|ll|d|m)\b)")
 _BEHIND = re.compile(r"([(\[«]) ")
@@ -61,9 +62,8 @@ def write_corpus(paths: Sequence[str], lines: int, path: Path) -> None:
     if path.exists():
         return
     texts = chain.from_iterable(lines_of(paths) for _ in cycle([0]))
-    with compressing(open(f"{path}.partial", "wb"), path.suffix) as file:
+    with whole_file(path) as partial, compressing(open(partial, "wb"), path.suffix) as file:
         file.writelines(map(raw, islice(texts, lines)))
-    os.replace(f"{path}.partial", path)
 
 
 def run(command: Sequence[str], kill_after: float | None = None) -> dict[str, float] | None:
@@ -261,6 +261,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def save(args: argparse.Namespace, result: dict) -> None:
     """Write the results file: the heavy imports come last, since children begin with the peak of this process."""
     own_memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    from hf_attncal.files import write_json
     from hf_attncal.metrics import records
 
     config = {name: value for name, value in vars(args).items() if name not in ("folder", "output", "eflomal")}
@@ -268,7 +269,7 @@ def save(args: argparse.Namespace, result: dict) -> None:
     config["model"] = Path(args.model).name
     files = {Path(path).name: path for path in (*args.source, *args.target)}
     head = records.record({"benchmark": "corpus", **config}, files, threads=1, memory_of_launcher=1024 * own_memory)
-    records.write(head | result, args.output)
+    write_json(head | result, args.output)
 
 
 if __name__ == "__main__":

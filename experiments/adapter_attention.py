@@ -20,6 +20,7 @@ from committed import markdown
 from hf_attncal.alignment import WordAligner, select_attention
 from hf_attncal.alignment.gold import Gold
 from hf_attncal.alignment.seq2seq import WEIGHTS
+from hf_attncal.files import write_json
 from hf_attncal.inference.loading import load_seq2seq
 from hf_attncal.metrics import records
 from hf_attncal.metrics.aer import alignment_error_rate
@@ -83,7 +84,7 @@ def main() -> None:
             place = f"layer {chosen['layer'] + 1}, heads {heads}, {step}"
             rows.append([name, weights, *(f"{100 * row[split]['aer']:.1f}" for split in SPLITS), place])
     print(f"AER, {args.pair}\n\n{markdown(['model', 'weights', *SPLITS, 'chosen on dev'], rows)}")
-    records.write(result, args.output)
+    write_json(result, args.output)
 
 
 if __name__ == "__main__":

@@ -34,6 +34,7 @@ from hf_attncal.alignment.aligner import WordAligner
 from hf_attncal.alignment.gold import Gold
 from hf_attncal.data.corpora import load_parallel
 from hf_attncal.data.pharaoh import format_links
+from hf_attncal.files import whole_file, write_json
 from hf_attncal.metrics import records
 from hf_attncal.metrics.aer import AlignmentScore, alignment_error_rate
 
@@ -193,11 +194,8 @@ def file_options() -> list[str]:
 
 def write_links(path: Path, links: Iterator[frozenset[Link]]) -> None:
     """A line `i-j i-j ...` for each pair, whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(path.name + ".partial")
-    with partial.open("w", encoding="utf-8") as file:
+    with whole_file(path) as partial, partial.open("w", encoding="utf-8") as file:
         file.writelines(format_links(pair) + "\n" for pair in links)
-    partial.replace(path)
 
 
 # ---- the job ----
@@ -356,7 +354,7 @@ def main(arguments: list[str] | None = None) -> dict:
         sys.exit(f"{error}")
     report(result)
     path = args.output or RESULTS / f"aligners_{result['config']['pair']}.json"
-    records.write(result, path)
+    write_json(result, path)
     print(f"written: {path}")
     return result
 

@@ -18,6 +18,7 @@ from committed import RESULTS
 from hf_attncal import WordAligner
 from hf_attncal.alignment.gold import THRESHOLDS, Gold, score_aligner
 from hf_attncal.alignment.mask_align import MaskAlignSource
+from hf_attncal.files import write_json
 from hf_attncal.metrics import records
 from hf_attncal.metrics.aer import is_punctuation
 from hf_attncal.training.settings import read_settings
@@ -116,7 +117,7 @@ def main() -> None:
         print(row, flush=True)
         rows.append(row)
         head = records.record(config.published(), config.data.files())
-        records.write(head | {"steps": options.steps, "rows": rows}, options.output)
+        write_json(head | {"steps": options.steps, "rows": rows}, options.output)
 
 
 if __name__ == "__main__":

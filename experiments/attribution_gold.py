@@ -30,6 +30,7 @@ from hf_attncal.alignment.attributions import (
     word_posteriors,
 )
 from hf_attncal.alignment.gold import Gold
+from hf_attncal.files import write_json
 from hf_attncal.metrics import records
 from hf_attncal.metrics.aer import alignment_error_rate
 
@@ -113,7 +114,7 @@ def main() -> None:
         config = {"experiment": "attribution_gold", "pair": args.pair, "aligner": aligner and args.aligner.name}
         config |= {"integrated_gradients_steps": args.steps, "bootstrap": args.bootstrap}
         result = records.record(config | frozen.config(model), files | frozen.files) | found
-        records.write(result, args.output / f"gold_{args.pair}_{frozen.stem}.json")
+        write_json(result, args.output / f"gold_{args.pair}_{frozen.stem}.json")
         rows = [[name, *map(rates, (of["mean"], of["chosen"]))] for name, of in found["methods"].items()]
         print(markdown([f"test AER, {frozen.stem}", "mean", "chosen on dev"], rows), flush=True)
 

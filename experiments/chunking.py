@@ -34,6 +34,7 @@ from hf_attncal.analysis.embeddings import by_stream, embedding_tables
 from hf_attncal.data.batching import batches_by_length, padded
 from hf_attncal.data.conll import OUTSIDE, TaggedSentence, most_frequent_tags, read_conll
 from hf_attncal.data.words import WordTokens, tokenize_words
+from hf_attncal.files import write_json
 from hf_attncal.metrics import records
 from hf_attncal.metrics.chunks import CHUNK_F1, chunk_counts, chunk_score
 
@@ -227,7 +228,7 @@ def run(args: argparse.Namespace) -> list[list[str]]:
     config = {"experiment": "chunking", "seed": args.seed, "bootstrap": args.bootstrap}
     gold = [sentence.chunk_tags for sentence in text["test"]]
     score = chunk_score(gold, baseline(text["train"], text["test"]), bootstrap=args.bootstrap, seed=args.seed)
-    records.write(records.record(config, files) | {"test": asdict(score)}, args.output / "baseline.json")
+    write_json(records.record(config, files) | {"test": asdict(score)}, args.output / "baseline.json")
     rows = [["baseline", *_columns(asdict(score))]]
     layer = {"penalties": PENALTIES, "tolerance": TOLERANCE, "dev_share": DEV_SHARE, "lowercase": args.lowercase}
     for frozen in models:
@@ -235,7 +236,7 @@ def run(args: argparse.Namespace) -> list[list[str]]:
         head = records.record(config | layer | frozen.config(model), files | frozen.files)
         head["software"]["scikit-learn"] = sklearn.__version__
         result = measure(model, tokenizer, text, args)
-        records.write(head | result, args.output / f"{frozen.stem}.json")
+        write_json(head | result, args.output / f"{frozen.stem}.json")
         for stream, measured in result["streams"].items():
             rows += [[f"{frozen.stem}, {stream}, {name}", *_columns(row["test"])] for name, row in measured.items()]
         print(f"{frozen.stem}: {result['seconds']:.0f} s", flush=True)

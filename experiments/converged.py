@@ -18,7 +18,7 @@ from pathlib import Path
 from committed import RESULTS, markdown, with_p_value
 from frozen import add_models, read_models
 
-from hf_attncal.data.text import read_lines
+from hf_attncal.files import read_lines, write_json
 from hf_attncal.metrics import records
 from hf_attncal.metrics.bleu import paired_bleu
 
@@ -67,7 +67,7 @@ def main(arguments: list[str] | None = None) -> None:
                 raise ValueError(f"{path} has another `{key}`: {earlier[key]}, now {result[key]}. Remove it first.")
         found = earlier["paired"] | found
         result |= {key: earlier[key] for key in ("p_values",) if key in earlier}  # how older ones were computed
-    records.write(result | {"paired": dict(sorted(found.items()))}, path)
+    write_json(result | {"paired": dict(sorted(found.items()))}, path)
     rows = [[stem, *(with_p_value(of[split]) for split in references)] for stem, of in found.items()]
     print(markdown(["model", "dev", "test"], rows))
 

@@ -29,7 +29,8 @@ from headlines import COPYING
 from hf_attncal.analysis.plots import Picture
 from hf_attncal.analysis.reading import decoder_size, read_pairs
 from hf_attncal.analysis.words import word_attention
-from hf_attncal.data.text import read_pairs as read_text_pairs
+from hf_attncal.files import read_pairs as read_text_pairs
+from hf_attncal.files import write_bytes, write_json
 from hf_attncal.inference.summarization import summarize_lines
 from hf_attncal.metrics import records
 from hf_attncal.metrics.copies import copy_accuracy
@@ -188,7 +189,7 @@ def draw(measured: dict[str, list[dict]], path: Path) -> None:
     figure.legend(loc="outside upper right", ncols=3, frameon=False, fontsize="small")
     image = io.BytesIO()
     figure.savefig(image, format="png", dpi=150)
-    records.write_bytes(image.getvalue(), path)
+    write_bytes(image.getvalue(), path)
 
 
 def main() -> None:
@@ -217,7 +218,7 @@ def run(args: argparse.Namespace) -> None:
         config, found = measure(frozen, texts, args.bootstrap)
         config |= {"experiment": "copying", "data": args.data.name, "bootstrap": args.bootstrap}
         head = records.record(config, files | frozen.files)
-        records.write(head | found, args.output / f"{frozen.stem}.json")
+        write_json(head | found, args.output / f"{frozen.stem}.json")
         measured.setdefault(frozen.name, []).append(found)
         best = max(head["accuracy"] for layers in found["heads"].values() for layer in layers for head in layer)
         words = found["words"]

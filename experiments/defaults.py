@@ -25,7 +25,7 @@ from robustness import CORPORA, HANSARDS, Corpus
 from hf_attncal.alignment.aligner import WordAligner
 from hf_attncal.alignment.gold import Gold, score_aligner
 from hf_attncal.data.corpora import load_parallel
-from hf_attncal.metrics import records
+from hf_attncal.files import sha256, write_json, write_text
 from hf_attncal.training.settings import apply_overrides
 from hf_attncal.training.translation import TranslationConfig, train_translation
 from hf_attncal.training.word_alignment import SIZES, AlignerConfig, train_aligner
@@ -67,7 +67,7 @@ def first_pairs(
     entry = {}
     for side in names:
         entry[side] = f"{split}.{side}"
-        records.write_text("".join(f"{line or ''}\n" for line in text[side]), args.folder / entry[side])
+        write_text("".join(f"{line or ''}\n" for line in text[side]), args.folder / entry[side])
     return entry
 
 
@@ -106,7 +106,7 @@ def align(args: argparse.Namespace) -> dict[str, Any]:
         (links,) = names.pop("gold")
         gold = Gold.load({side: [str(files[name]) for name in some] for side, some in names.items()}, files[links])
         results[split] = dataclasses.asdict(score_aligner(aligner, gold, bootstrap=BOOTSTRAP))
-        results["data_sha256"] |= {name: records.sha256(path) for name, path in files.items()}
+        results["data_sha256"] |= {name: sha256(path) for name, path in files.items()}
     return results
 
 
@@ -163,7 +163,7 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
         result = measure(args)
     except (ValueError, OSError) as error:
         parser.error(str(error))
-    records.write(result, output)
+    write_json(result, output)
     print(f"written: {output}")
     return result
 

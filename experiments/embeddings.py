@@ -24,7 +24,7 @@ from frozen import add_models, read_models
 from hf_attncal.analysis.embeddings import embedding_tables, nearest_neighbours, plane, whole_words
 from hf_attncal.analysis.plots import scatter
 from hf_attncal.data.conll import most_frequent_tags, read_conll
-from hf_attncal.data.text import read_lines
+from hf_attncal.files import read_lines, write_bytes, write_json
 from hf_attncal.metrics import records
 from hf_attncal.metrics.neighbours import SHARED_TAGS, shared_tag_counts, shared_tags
 
@@ -121,7 +121,7 @@ def run(args: argparse.Namespace) -> list[list[str]]:
         words = frequent_words(lines, tagger, tokenizer, args.words)
         result = measure(model, words, tagger, args)
         head = records.record(config | frozen.config(model), files | frozen.files)
-        records.write(head | result, args.output / f"{frozen.stem}.json")
+        write_json(head | result, args.output / f"{frozen.stem}.json")
         for stream, measured in result["streams"].items():
             score = measured["shared_tags"]
             shares = [f"{score[name]:.3f}" for name in ("share", "chance")]
@@ -140,7 +140,7 @@ def draw(model, words: dict[str, int], tagger: dict[str, str], args: argparse.Na
     }
     image = io.BytesIO()
     scatter(panels, classes, [*CLASSES, OTHERS]).savefig(image, format="png", dpi=150)
-    records.write_bytes(image.getvalue(), args.picture)
+    write_bytes(image.getvalue(), args.picture)
 
 
 if __name__ == "__main__":

@@ -28,6 +28,7 @@ from hf_attncal.alignment.encoder import EncoderStates
 from hf_attncal.alignment.gold import score_aligner
 from hf_attncal.alignment.selection import select_attention, select_states, select_states_by_agreement
 from hf_attncal.alignment.sources import ReadingSettings
+from hf_attncal.files import write_json
 from hf_attncal.metrics import records
 
 WAYS = ("attention", "gold", "agreement", "saved")
@@ -104,7 +105,7 @@ def main(arguments: list[str] | None = None) -> dict:
     except (ValueError, OSError) as error:
         parser.error(str(error))
     report(result)
-    records.write(result, args.output)
+    write_json(result, args.output)
     return result
 
 

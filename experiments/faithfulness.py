@@ -17,7 +17,7 @@ from committed import RESULTS, markdown
 from frozen import HYPOTHESES, Frozen, add_models, read_models
 
 from hf_attncal.analysis.attribution import word_scores, works_on
-from hf_attncal.data.text import read_lines, read_pairs
+from hf_attncal.files import read_lines, read_pairs, write_json
 from hf_attncal.metrics import records
 from hf_attncal.models.cross_attention import calibrated_layers
 from hf_attncal.report.faithfulness import AREAS, JudgedFaithfulness, judge_faithfulness
@@ -121,7 +121,7 @@ def main() -> None:
         config |= {"integrated_gradients_steps": args.steps, "bootstrap": args.bootstrap}
         model_files = frozen.files | {f"{frozen.stem}/{HYPOTHESES}": frozen.folder / HYPOTHESES}
         head = records.record(config | frozen.config(model), files | model_files)
-        records.write(head | measured, args.output / f"faithfulness_{args.corpus}_{frozen.stem}.json")
+        write_json(head | measured, args.output / f"faithfulness_{args.corpus}_{frozen.stem}.json")
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from transformers import DataCollatorForSeq2Seq
 
 from hf_attncal.analysis.receptive_fields import receptive_field_report
 from hf_attncal.data.corpora import load_parallel, tokenize_pairs
+from hf_attncal.files import write_json
 from hf_attncal.metrics import records
 
 SOURCE, TARGET = "val.en", "val.de"
@@ -53,7 +54,7 @@ def main() -> None:
     args = parser.parse_args()
     for frozen in read_models(args.models):
         result = measure(frozen, args.data, args.batch_size)
-        records.write(result, RESULTS / "fields" / f"{frozen.stem}.json")
+        write_json(result, RESULTS / "fields" / f"{frozen.stem}.json")
         dev = result["dev"]
         print(f"{frozen.stem}: {dev['source_tokens']:.1f} of {dev['source_length']:.1f} source tokens")
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hf_attncal.data.text import read_lines
+from hf_attncal.files import read_lines
 from hf_attncal.inference.loading import load_seq2seq
 
 HYPOTHESES = "test.hypotheses.txt"  # beside a trained model

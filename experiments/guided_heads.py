@@ -25,7 +25,7 @@ from committed import markdown
 from hf_attncal.alignment import WordAligner, select_attention
 from hf_attncal.alignment.gold import Gold, score_aligner, tune_threshold
 from hf_attncal.alignment.sources import saved_settings
-from hf_attncal.data.text import read_lines
+from hf_attncal.files import read_lines, write_json
 from hf_attncal.inference.loading import load_seq2seq
 from hf_attncal.metrics import records
 from hf_attncal.metrics.bleu import bleu, paired_bleu
@@ -111,7 +111,7 @@ def main() -> None:
         for row in result["runs"]
     ]
     print(markdown(["model", *gold], [["before", *(f"{100 * result['before'][s]['aer']:.1f}" for s in gold)], *rows]))
-    records.write(result, args.output)
+    write_json(result, args.output)
 
 
 if __name__ == "__main__":

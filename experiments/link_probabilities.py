@@ -28,6 +28,7 @@ from sklearn.linear_model import LogisticRegression
 from hf_attncal.alignment.aligner import WordAligner
 from hf_attncal.alignment.gold import Gold, calibrate, scored_links
 from hf_attncal.data.pharaoh import GoldAlignment
+from hf_attncal.files import write_json
 from hf_attncal.metrics import records
 from hf_attncal.metrics.probabilities import ECE, bin_counts, probability_score
 
@@ -156,7 +157,7 @@ def main() -> None:
         other = next((one for one in aligners.values() if not isinstance(one.model, kind)), None)
         systems[name] = measure(aligner, other, gold)
     config = {"pair": args.pair, "bootstrap": BOOTSTRAP, "folds": FOLDS, "low_threshold": LOW_THRESHOLD}
-    records.write({**records.record(config, files, device="cpu"), "systems": systems}, args.output)
+    write_json({**records.record(config, files, device="cpu"), "systems": systems}, args.output)
 
 
 if __name__ == "__main__":

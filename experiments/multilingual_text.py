@@ -12,7 +12,7 @@ import argparse
 import random
 from pathlib import Path
 
-from hf_attncal.data.text import read_pairs
+from hf_attncal.files import read_pairs
 
 LEFT_OUT = 0.15  # of the words of a sentence that is to be restored
 RESTORED = 3  # one in so many pairs

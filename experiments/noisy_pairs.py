@@ -28,7 +28,7 @@ import numpy as np
 from aligners import named_models
 
 from hf_attncal.alignment.aligner import WordAligner
-from hf_attncal.data.text import read_pairs
+from hf_attncal.files import read_pairs, write_json
 from hf_attncal.metrics import records
 
 LANGUAGES = {"wpt03-enfr": ("en.gz", "fr.gz"), "dermit-derm": ("de", "rm")}
@@ -143,7 +143,7 @@ def main() -> None:
         for name, folder in named_models(args.model).items()
     }
     config = {"pair": args.pair, "pairs": len(pairs), "seeds": list(SEEDS), "kinds": list(KINDS)}
-    records.write({**records.record(config, files, device="cpu"), "systems": systems}, args.output)
+    write_json({**records.record(config, files, device="cpu"), "systems": systems}, args.output)
 
 
 if __name__ == "__main__":

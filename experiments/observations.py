@@ -17,6 +17,7 @@ from committed import RESULTS, markdown
 from frozen import Frozen, add_models, read_models
 
 from hf_attncal.analysis.observations import Observations, observe
+from hf_attncal.files import write_json
 from hf_attncal.metrics import records
 from hf_attncal.metrics.means import mean_difference, means
 from hf_attncal.report.analyze import Corpus
@@ -90,7 +91,7 @@ def main(arguments: list[str] | None = None) -> None:
         config = {"experiment": "observations", "corpus": args.corpus, "setting": frozen.name}
         config |= {"bootstrap": BOOTSTRAP, "training": {"seed": frozen.seed}}
         result = records.record(config, model_files) | found
-        records.write(result, RESULTS / "analysis" / f"observations_{args.corpus}_{frozen.stem}.json")
+        write_json(result, RESULTS / "analysis" / f"observations_{args.corpus}_{frozen.stem}.json")
         rows += [[frozen.stem, name, str(value)] for name, value in found.get("paper", {}).items()]
     print(markdown(["model", "observation", "value"], rows))
 

@@ -16,9 +16,8 @@ from pathlib import Path
 
 from hf_attncal import WordAligner
 from hf_attncal.data.conll import most_frequent_tags, read_conll
-from hf_attncal.data.text import read_pairs
 from hf_attncal.data.words import is_punctuation
-from hf_attncal.metrics.records import write_text
+from hf_attncal.files import read_pairs, write_text
 
 # First letters of Penn Treebank tags, the longest first -> what they are brought down to.
 COARSE = {

@@ -25,6 +25,7 @@ from hf_attncal.alignment.aligner import WordAligner
 from hf_attncal.alignment.markup import parse_markup, project_markup
 from hf_attncal.alignment.projection import Span, project_spans, project_tags
 from hf_attncal.data.synthetic.english_german import AlignedPair, generate_split, write_pairs
+from hf_attncal.files import write_json
 from hf_attncal.metrics import records
 from hf_attncal.metrics.base import Metric, ratio
 from hf_attncal.training.word_alignment import AlignerConfig, train_aligner
@@ -165,7 +166,7 @@ def main() -> None:
             "aligner": accuracies(split.test, [(one.links, one.scores) for one in aligned], seed),
         }
     config = {"train_pairs": TRAIN, "test_pairs": TEST, "seeds": list(SEEDS), "preset": "hmm", "tags": TAGS}
-    records.write({**records.record(config, device="cpu"), "seeds": found}, args.output)
+    write_json({**records.record(config, device="cpu"), "seeds": found}, args.output)
 
 
 if __name__ == "__main__":

@@ -44,7 +44,7 @@ from hf_attncal.alignment.gold import THRESHOLDS, Gold, score_aligner
 from hf_attncal.analysis.plots import lines
 from hf_attncal.analysis.reading import decoder_size
 from hf_attncal.data.corpora import load_parallel, tokenize_pairs
-from hf_attncal.data.text import read_pairs
+from hf_attncal.files import read_pairs, write_bytes, write_json
 from hf_attncal.metrics import records
 from hf_attncal.metrics.bleu import bleu
 from hf_attncal.metrics.copies import COPIES, copy_accuracy, copy_counts
@@ -119,7 +119,7 @@ def translation(args: argparse.Namespace) -> list[list[str]]:
     for frozen in models:
         files |= frozen.files | {f"{frozen.stem}/{HYPOTHESES}": frozen.folder / HYPOTHESES}
     result = records.record({"experiment": "recurrent", "part": "multi30k", "groups": GROUPS}, files)
-    records.write(result | {"variants": variants}, args.output / "multi30k.json")
+    write_json(result | {"variants": variants}, args.output / "multi30k.json")
     if args.pictures is not None:
         draw(variants, args.pictures)
     return [
@@ -151,7 +151,7 @@ def draw(variants: dict[str, list[dict]], folder: Path) -> None:
     for name, figure in pictures.items():
         image = io.BytesIO()
         figure.savefig(image, format="png", dpi=150)
-        records.write_bytes(image.getvalue(), folder / f"{name}.png")
+        write_bytes(image.getvalue(), folder / f"{name}.png")
 
 
 # ---- gold links ----
@@ -181,7 +181,7 @@ def gold_links(args: argparse.Namespace) -> list[list[str]]:
         steps = json.loads((frozen.folder / "results.json").read_text(encoding="utf-8"))["steps"]
         head = records.record(config | frozen.config(model), files | frozen.files)
         result = head | {"steps": steps, "attention": measured}
-        records.write(result, args.output / "aer" / f"{args.pair}_{frozen.stem}.json")
+        write_json(result, args.output / "aer" / f"{args.pair}_{frozen.stem}.json")
         for name, row in measured.items():
             rates = (f"{100 * row[split]['aer']:.1f}" for split in ("dev", "test"))
             rows.append([f"{frozen.stem}, {name}", *rates, "after" if row["settings"]["shift"] else "predicting"])
@@ -221,7 +221,7 @@ def copies(args: argparse.Namespace) -> list[list[str]]:
                 shares = (f"{100 * scores[name][key]:.1f}" for key in ACCURACIES)
                 rows.append([f"{frozen.stem}, {text}, {name}", *shares])
         head = records.record(config | frozen.config(model), files | frozen.files)
-        records.write(head | {"alignment": measured}, args.output / "copies" / f"{frozen.stem}.json")
+        write_json(head | {"alignment": measured}, args.output / "copies" / f"{frozen.stem}.json")
     return rows
 
 

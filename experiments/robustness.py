@@ -52,7 +52,7 @@ from hf_attncal.alignment.aligner import WordAligner
 from hf_attncal.alignment.gold import TUNED, Gold, tune_links
 from hf_attncal.data.corpora import load_parallel
 from hf_attncal.data.pharaoh import GoldAlignment, format_links, parse_hypotheses
-from hf_attncal.families import FAMILIES
+from hf_attncal.files import sha256, write_json
 from hf_attncal.metrics import records
 from hf_attncal.metrics.aer import AlignmentScore, alignment_error_rate, paired_bootstrap, paired_interval
 from hf_attncal.training.word_alignment import SIZES
@@ -414,7 +414,7 @@ def read_others(args: argparse.Namespace, data: Data) -> dict[str, dict]:
     result = json.loads(args.against.read_text(encoding="utf-8"))
     for split in args.splits:
         for name in (name for some in CORPORA[args.pair].files(split).values() for name in some):
-            if result["data_sha256"].get(name) != records.sha256(data.files[name]):
+            if result["data_sha256"].get(name) != sha256(data.files[name]):
                 raise ValueError(f"--against {args.against} was not made with this {name}: run eflomal on it.")
     return result["systems"]
 
@@ -579,7 +579,7 @@ def main(arguments: list[str] | None = None) -> dict:
     except RuntimeError as error:
         sys.exit(f"{error}")
     report(result)
-    records.write(result, args.output)
+    write_json(result, args.output)
     print(f"written: {args.output}")
     return result
 

@@ -20,6 +20,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import hf_attncal
 from hf_attncal.data.synthetic.stack_language import generate_split
+from hf_attncal.files import write_json
 from hf_attncal.metrics import records
 from hf_attncal.self_test import MEASURED, SENTENCES, STEPS, judge_stack, run_self_test, stack_scores
 
@@ -61,7 +62,7 @@ def stack_language(models: list[Frozen], count: int, bootstrap: int) -> str:
         config = {"experiment": "self_test", "part": "stack_language", "sequences": count, "bootstrap": bootstrap}
         config |= {"setting": frozen.name, "training": {"seed": frozen.seed}}
         result = records.record(config, frozen.files) | {"methods": methods}
-        records.write(result, RESULTS / "analysis" / f"self_test_stack_{frozen.stem}.json")
+        write_json(result, RESULTS / "analysis" / f"self_test_stack_{frozen.stem}.json")
         for name, of in methods.items():
             shown = (
                 percent_with_interval(of[key], of["intervals"][key]) for key in ("precision", "auc", "pooled_auc")
@@ -99,7 +100,7 @@ def main(arguments: list[str] | None = None) -> None:
     result = records.record(config)
     result |= {"training": {name: training[name] for name in ("steps", "wall_seconds", "parameters", "test")}, **found}
     result["wall_seconds"] = round(time.monotonic() - started, 1)
-    records.write(result, RESULTS / "analysis" / f"self_test_seed{args.seed}.json")
+    write_json(result, RESULTS / "analysis" / f"self_test_seed{args.seed}.json")
     print(tables(result), end="")
 
 

@@ -22,7 +22,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 import hf_attncal
 from hf_attncal.analysis.plots import plot_receptive_fields
 from hf_attncal.data.synthetic.stack_language import entropy_per_symbol, true_dependencies
-from hf_attncal.data.text import read_lines
+from hf_attncal.files import read_lines, write_json
 from hf_attncal.metrics import records
 from hf_attncal.metrics.dependencies import dependency_score
 
@@ -69,7 +69,7 @@ def evaluate(folder: str, data: Path, name: str, bootstrap: int) -> None:
         result[split] = {"perplexity": run[split]["perplexity"], "receptive_field": measured}
         precision, recall = (measured["begin"][key] for key in ("precision", "recall"))
         print(f"{split}: precision {precision:.3f}, recall {recall:.3f}, perplexity {run[split]['perplexity']:.3f}")
-    records.write(result, RESULTS / "stack" / f"{name}.json")
+    write_json(result, RESULTS / "stack" / f"{name}.json")
 
 
 def draw(models: dict[str, str], data: Path, number: int, picture: str) -> None:

@@ -40,7 +40,7 @@ from tables_guided import GUIDED_TABLES, place
 from tables_recurrent import RECURRENT_TABLES
 from tables_uses import USES_TABLES
 
-from hf_attncal.metrics import records
+from hf_attncal.files import write_json
 
 DOCUMENTS = (
     *("README.md", "docs/analysis.md", "docs/check.md", "docs/experiments.md", "docs/reliability.md"),
@@ -614,7 +614,7 @@ def main() -> int:
     if figures != read("headlines"):
         stale.append("results/headlines.json")
         if not check:
-            records.write(figures, committed.RESULTS / "headlines.json")
+            write_json(figures, committed.RESULTS / "headlines.json")
     for name in DOCUMENTS:
         path = ROOT / name
         text = path.read_text(encoding="utf-8")

@@ -23,8 +23,8 @@ from hf_attncal.analysis.plots import heat_map
 from hf_attncal.analysis.reliability import jensen_shannon
 from hf_attncal.analysis.words import WordDetails, word_details
 from hf_attncal.data.synthetic.english_german import AlignedPair, generate_split
+from hf_attncal.files import write_json
 from hf_attncal.hub import Result, inspect_folder, translate_in_fresh_process, write_model_card
-from hf_attncal.metrics import records
 from hf_attncal.training.folder import Run
 from hf_attncal.training.run import build_tokenizer, train
 from hf_attncal.training.seq2seq import build_seq2seq_model, evaluate, make_trainer, tokenize_splits
@@ -117,7 +117,7 @@ def run_demo(output: str | Path, steps: int, seed: int) -> dict:
         "translations": translations,
         "seconds": round(time.monotonic() - started, 1),
     }
-    records.write(results, folder.parent / "results.json")
+    write_json(results, folder.parent / "results.json")
     console.rule()
     console.print(f"{results['seconds']:.0f} seconds. All of it is in {output}/.")
     return results

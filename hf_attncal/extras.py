@@ -8,7 +8,7 @@ from importlib.util import find_spec
 # The packages of each; of one that is in several, the first is what a user is told to install.
 EXTRAS = {
     "adapters": ("peft",),
-    "train": ("accelerate", "datasets", "filelock", "peft", "pyyaml", "rich", "sacrebleu"),
+    "train": ("accelerate", "datasets", "peft", "pyyaml", "rich", "sacrebleu"),
     "rouge": ("rouge-score", "nltk"),
     "plot": ("matplotlib",),
     "probe": ("scikit-learn",),

@@ -22,6 +22,8 @@ MODELS = PACKAGE / "models"
 # The whole order: a room imports rooms of rows above its own, and of no other.
 ORDER = (
     ("extras", "interrupts", "threads"),
+    ("compressed",),
+    ("files",),
     ("models", "data"),
     ("families",),
     ("metrics", "analysis"),

@@ -12,7 +12,7 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_attncal.data.pharaoh import GoldAlignment, Link, check_index_base, displacement_warning, iter_alignments
-from hf_attncal.data.text import read_lines, read_pairs
+from hf_attncal.files import read_lines, read_pairs
 from hf_attncal.metrics.aer import AlignmentScore, alignment_error_rate
 from hf_attncal.metrics.probabilities import BINS, ProbabilityScore, probability_score
 

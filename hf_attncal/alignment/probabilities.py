@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from hf_attncal.files import write_json
 from hf_attncal.inference.loading import file_beside
-from hf_attncal.metrics import records
 
 from .merging import WordAlignment
 from .symmetrization import SYMMETRIZATIONS
@@ -120,7 +120,7 @@ class LinkProbabilities:
         """Write it beside the checkpoint in `folder`; returns the path of the file."""
         path = Path(folder) / PROBABILITIES_FILE
         rules = {name: rule._asdict() for name, rule in self.rules.items()}
-        records.write({"pairs": self.pairs, "settings": self.settings, "rules": rules}, path)
+        write_json({"pairs": self.pairs, "settings": self.settings, "rules": rules}, path)
         return path
 
     @classmethod

@@ -17,8 +17,8 @@ from torch import Tensor
 
 from hf_attncal.data.batching import padded
 from hf_attncal.data.words import NO_WORD, WordTokens
+from hf_attncal.files import write_json
 from hf_attncal.inference.loading import file_beside
-from hf_attncal.metrics import records
 
 from .symmetrization import SYMMETRIZATIONS
 
@@ -53,7 +53,7 @@ class ReadingSettings:
     def save(self, folder: str | Path) -> Path:
         """Write the settings beside the checkpoint in `folder`; returns the path of the file."""
         path = Path(folder) / SETTINGS_FILE
-        records.write(self.to_dict(), path)
+        write_json(self.to_dict(), path)
         return path
 
     @classmethod

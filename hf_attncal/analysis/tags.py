@@ -6,7 +6,7 @@ A sentence has one tag for each of its words, and words are what `str.split()` g
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from hf_attncal.data.text import read_lines
+from hf_attncal.files import read_lines
 
 Tagger = Callable[[str], Sequence[str]]
 _SPACY = "spacy:"

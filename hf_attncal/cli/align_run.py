@@ -219,14 +219,14 @@ def _settings(options: argparse.Namespace) -> dict[str, Any]:
     from hf_attncal import __version__
     from hf_attncal.alignment.probabilities import PROBABILITIES_FILE
     from hf_attncal.alignment.sources import SETTINGS_FILE
+    from hf_attncal.files import sha256
     from hf_attncal.inference.loading import file_beside
     from hf_attncal.inference.revision import revision_of
-    from hf_attncal.metrics import records
 
     with load_errors(options.model):
         revision = revision_of(options.model)
         beside = {file: file_beside(options.model, file) for file in (SETTINGS_FILE, PROBABILITIES_FILE)}
-    hashes = {file: None if path is None else f"sha256:{records.sha256(path)}" for file, path in beside.items()}
+    hashes = {file: None if path is None else f"sha256:{sha256(path)}" for file, path in beside.items()}
     values = {f"--{name.replace('_', '-')}": value for name, value in vars(options).items() if name not in _FREE}
     return {"hf_attncal": __version__, "model": revision, **hashes, **values}
 

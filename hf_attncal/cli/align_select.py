@@ -75,7 +75,7 @@ def _run_select(options: argparse.Namespace) -> None:
     )
     from hf_attncal.alignment.encoder import STATES, EncoderStates, changed
     from hf_attncal.alignment.gold import Gold, gold_links, tune_threshold
-    from hf_attncal.data.text import read_pairs
+    from hf_attncal.files import read_pairs
 
     try:
         text = read_pairs(options.source, options.target)

@@ -146,7 +146,7 @@ def check_readable(*paths: str | None) -> None:
         CommandError: the first that is not there, a folder, or not to be read.
         ModuleNotFoundError: a .zst file, without the extra.
     """
-    from hf_attncal.data.compressed import check_suffix
+    from hf_attncal.compressed import check_suffix
 
     for path in paths:
         if path is None or (os.access(path, os.R_OK) and not os.path.isdir(path)):

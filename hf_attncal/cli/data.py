@@ -49,7 +49,7 @@ def add_data(commands: argparse._SubParsersAction) -> None:
 
 def _run_data(options: argparse.Namespace) -> None:
     from hf_attncal.data.published import CORPORA, compressed
-    from hf_attncal.metrics.records import write_bytes
+    from hf_attncal.files import write_bytes
 
     folder = Path(options.output)
     check_folder(options.output)

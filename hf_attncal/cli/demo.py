@@ -25,7 +25,7 @@ def _run_demo(options: argparse.Namespace) -> None:
     check_folder(options.output)
 
     from hf_attncal.demo import run_demo
-    from hf_attncal.metrics.records import writing
+    from hf_attncal.files import writing
 
     with writing(options.output):
         run_demo(options.output, steps=options.steps, seed=options.seed)

@@ -7,7 +7,6 @@ written once; a part of other inputs or settings is refused.
 
 import argparse
 import codecs
-import errno
 import hashlib
 import json
 import os
@@ -28,8 +27,6 @@ from .streams import check_output, open_file, output_file
 _PLACE = "{}"  # of the number of the part in a pattern
 _MOST_PARTS = 99_999
 _PIECE = 1 << 20
-# What a file system without hard links says.
-_NO_LINKS = (errno.EPERM, errno.EACCES, errno.ENOSYS, errno.EOPNOTSUPP, errno.EMLINK)
 
 
 @dataclass(frozen=True)
@@ -151,7 +148,7 @@ def check_parts(output: str | None, inputs: Sequence[str]) -> None:
         CommandError: why.
         ModuleNotFoundError: parts are to be .zst files, without the extra.
     """
-    from hf_attncal.data.compressed import check_suffix
+    from hf_attncal.compressed import check_suffix
 
     if output is None:
         raise CommandError(
@@ -225,7 +222,7 @@ def _fixed(job: dict[str, Any]) -> dict[str, Any]:
 
 def _input(path: str, shard: Shard, window: int, known: dict[str, Any] | None) -> dict[str, Any]:
     """A file: its lines, the SHA-256 of its text, where parts start; read through unless it is known and unchanged."""
-    from hf_attncal.data.compressed import DamagedFile
+    from hf_attncal.compressed import DamagedFile
 
     try:
         now = os.stat(path)
@@ -253,7 +250,7 @@ def _input(path: str, shard: Shard, window: int, known: dict[str, Any] | None) -
 
 
 def _is_plain(path: str) -> bool:
-    from hf_attncal.data.compressed import suffix_of
+    from hf_attncal.compressed import suffix_of
 
     return suffix_of(path) is None
 
@@ -318,23 +315,13 @@ def _read(path: str) -> dict[str, Any] | None:
 
 def _write(path: str, values: Mapping[str, Any], new: bool = False) -> bool:
     """Write a line of JSON, whole or not at all; with `new`, only where there is no such file (else False)."""
-    partial = f"{path}.{os.uname().nodename}.{os.getpid()}.partial"
+    from hf_attncal.files import whole_file
+
     try:
-        with open(partial, "w", encoding="utf-8") as file:
-            file.write(json.dumps(values) + "\n")
-        if new:
-            try:
-                os.link(partial, path)
-                return True
-            except FileExistsError:
-                return False
-            except OSError as error:
-                if error.errno not in _NO_LINKS:
-                    raise
-        os.replace(partial, path)
-        return True
+        with whole_file(path, new=new) as partial:
+            partial.write_text(json.dumps(values) + "\n", encoding="utf-8")
+    except FileExistsError:
+        return False
     except OSError as error:
         raise CommandError(f"{path} cannot be written: {error.strerror or error}.") from error
-    finally:
-        with suppress(FileNotFoundError):
-            os.unlink(partial)
+    return True

@@ -1,13 +1,12 @@
 """Lines in and out: read in windows, written whole; from and to files and pipes."""
 
 import codecs
-import fcntl
 import json
 import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from itertools import zip_longest
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
@@ -51,7 +50,7 @@ def read_windows(
         cut: is told the number of a longer line, of which the beginning is taken; without it, that is an error.
         before: number of lines that come before `source` begins.
     """
-    from hf_attncal.data.compressed import DamagedFile, looks_like
+    from hf_attncal.compressed import DamagedFile, looks_like
 
     lines: list[str] = []
     number = before
@@ -279,8 +278,8 @@ def open_file(path: str, mode: str) -> BinaryIO:
     Raises:
         CommandError: it cannot be opened.
     """
-    from hf_attncal.data.compressed import open_to_read
-    from hf_attncal.metrics.records import open_descriptor
+    from hf_attncal.compressed import open_to_read
+    from hf_attncal.files import open_descriptor
 
     try:
         if mode == "rb":
@@ -339,7 +338,8 @@ def output_file(path: str, option: str = "--output") -> Iterator[BinaryIO]:
     Raises:
         CommandError: it cannot be written, or another process is writing it.
     """
-    from hf_attncal.data.compressed import compressing, suffix_of
+    from hf_attncal.compressed import compressing, suffix_of
+    from hf_attncal.files import give_name
 
     suffix = suffix_of(path)
     special = _is_special(path)
@@ -354,7 +354,7 @@ def output_file(path: str, option: str = "--output") -> Iterator[BinaryIO]:
                 with compressing(open_file(partial, "wb"), suffix) as file:
                     yield NamedOutput(file, name)
                 if not special:
-                    os.replace(partial, path)
+                    give_name(Path(partial), Path(path))
         except CommandError as error:
             message = str(error)
             with suppress(OSError):
@@ -365,40 +365,27 @@ def output_file(path: str, option: str = "--output") -> Iterator[BinaryIO]:
             raise CommandError(message) from error
 
 
+@contextmanager
+def _alone(partial: str) -> Iterator[None]:
+    """Refuse to write a file that another process is writing."""
+    from hf_attncal.files import alone
+
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(alone(partial))
+        except BlockingIOError as error:
+            message = f"{partial} is being written by another process. Wait for it, or name another file."
+            raise CommandError(message) from error
+        except (OSError, ValueError) as error:  # ValueError: a zero byte in the name
+            raise CommandError(f"{partial} cannot be opened: {getattr(error, 'strerror', None) or error}.") from error
+        yield
+
+
 def _is_special(path: str) -> bool:
     """Whether it is there and no file, or open already: of /dev/fd/N `realpath` names the file, if anything."""
-    from hf_attncal.metrics.records import open_descriptor
+    from hf_attncal.files import open_descriptor
 
     return os.path.exists(path) and (not os.path.isfile(path) or open_descriptor(path) is not None)
-
-
-@contextmanager
-def _alone(path: str) -> Iterator[None]:
-    """A file that this process alone writes for a while; it is made if there is none. A killed process lets it go.
-
-    Raises:
-        CommandError: another process does, or it cannot be opened.
-    """
-    while True:
-        with open_file(path, "ab") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                message = f"{path} is being written by another process. Wait for it, or name another file."
-                raise CommandError(message) from error
-            except OSError:  # a file system without locks
-                pass
-            if _is_named(file, path):
-                yield
-                return
-        # Between our opening it and its lock, the other process has renamed or removed it: it is not ours to empty.
-
-
-def _is_named(file: BinaryIO, path: str) -> bool:
-    try:
-        return os.path.samestat(os.fstat(file.fileno()), os.stat(path))
-    except FileNotFoundError:
-        return False
 
 
 def _whole_lines(path: str, suffix: str | None) -> bool:
@@ -428,7 +415,7 @@ def check_files(inputs: Sequence[str], outputs: Mapping[str, str | None]) -> Non
         CommandError: what is wrong, and with which.
         ModuleNotFoundError: a .zst file, without the extra.
     """
-    from hf_attncal.data.compressed import check_suffix
+    from hf_attncal.compressed import check_suffix
 
     named = {option: path for option, path in outputs.items() if path is not None}
     for option, path in named.items():

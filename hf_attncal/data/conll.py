@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from .text import read_lines
+from hf_attncal.files import read_lines
 
 OUTSIDE = "O"
 _COLUMNS = "word, part of speech, chunk tag"

@@ -21,12 +21,13 @@ from datasets import Dataset, Features, Value, concatenate_datasets, load_datase
 from datasets.fingerprint import generate_random_fingerprint
 from transformers import PreTrainedTokenizerBase
 
+from hf_attncal.files import read_lines, read_pairs
+
 from .batching import beginning
 from .copying import CopyTokenizer
 from .pharaoh import Link
 from .rows import Rows
 from .segmentation import segment
-from .text import read_lines, read_pairs
 from .words import WordTokens, tokenize_words
 
 try:

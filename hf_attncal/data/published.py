@@ -13,7 +13,7 @@ import tarfile
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from .compressed import DamagedFile, decompressing
+from hf_attncal.compressed import DamagedFile, decompressing
 
 Fetch = Callable[[str], bytes]  # the address of a file -> its bytes
 Files = dict[str, bytes]  # name -> text in UTF-8, not compressed whatever the name says

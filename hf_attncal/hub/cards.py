@@ -16,8 +16,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from yaml import YAMLError
 
 from hf_attncal.extras import ORIGIN_TOLD, install_command
-from hf_attncal.families import FAMILIES
-from hf_attncal.metrics import records
+from hf_attncal.files import whole_file, write_text
 from hf_attncal.metrics.probabilities import ProbabilityScore
 
 from .folder import base_folder, inspect_folder
@@ -186,7 +185,7 @@ def write_trained_adapter_card(
         base=base,
         search=search,
     )
-    records.write_text(text + (f"\n{start}{section}" if start else ""), path)
+    write_text(text + (f"\n{start}{section}" if start else ""), path)
     return path
 
 
@@ -225,7 +224,7 @@ def write_tuned_encoder_card(
         example=example,
         results=results,
     )
-    records.write_text(text, path)
+    write_text(text, path)
     return path
 
 
@@ -251,7 +250,7 @@ def write_adapter_card(folder: str | Path, config: object, switches: dict[str, o
         # PEFT has written the folder there, and into a tag.
         card.data.base_model = None
         card.data.tags = [tag for tag in card.data.tags or () if not tag.endswith(f":{base}")]
-        records.write_text(str(card), path)
+        write_text(str(card), path)
     return path
 
 
@@ -278,7 +277,7 @@ def write_probabilities_card(
         diagram = None
     else:
         figure = reliability_diagram({"scores of the model": before.bins, "probabilities": after.bins})
-        with records.whole_file(Path(folder) / _DIAGRAM) as partial:
+        with whole_file(Path(folder) / _DIAGRAM) as partial:
             figure.savefig(partial, dpi=150, format="png")
     section = _TEMPLATES.get_template("link_probabilities.md.jinja").render(
         before=before, after=after, measured_on=measured_on, diagram=diagram
@@ -299,5 +298,5 @@ def _put_section(folder: str | Path, section: str, start: str, end: str, new: st
     before, _, rest = text.partition(start)
     _, found, after = rest.partition(end)
     after = after if found else rest  # the mark was edited away: rather an old section twice than words lost
-    records.write_text(f"{before.rstrip()}\n\n{start}\n{section}\n{end}\n{after.lstrip()}", path)
+    write_text(f"{before.rstrip()}\n\n{start}\n{section}\n{end}\n{after.lstrip()}", path)
     return path

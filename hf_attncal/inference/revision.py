@@ -6,7 +6,7 @@ from pathlib import Path
 
 from transformers.utils.hub import extract_commit_hash
 
-from hf_attncal.metrics import records
+from hf_attncal.files import sha256
 
 from .loading import file_beside
 
@@ -67,5 +67,5 @@ def _commit(name: str, revision: str | None) -> str | None:
 
 def _sha256(files: list[Path]) -> str:
     """Of names and contents."""
-    named = "".join(f"{file.name} {records.sha256(file)}\n" for file in files)
+    named = "".join(f"{file.name} {sha256(file)}\n" for file in files)
     return f"sha256:{hashlib.sha256(named.encode()).hexdigest()}"

@@ -3,31 +3,21 @@
 PyTorch is imported when it is asked: scoring files does not need it.
 """
 
-import errno
-import hashlib
-import json
 import os
 import platform
-import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, suppress
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
+
+from hf_attncal.files import sha256
 
 # The folder of the package in a clone; elsewhere that of the installed packages.
 _ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("hf_attncal", "torch", "transformers", "accelerate", "tokenizers", "datasets", "sacrebleu")
-# No space, no more of a quota, no larger file; and the words of safetensors and tokenizers for it, then of torch.
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_FULL_IN_WORDS = re.compile(
-    rf"os error ({'|'.join(map(str, _FULL))})\b|PytorchStreamWriter failed|inline_container|iostream error"
-)
 
 
 def software() -> dict[str, str]:
@@ -114,12 +104,6 @@ def _processor() -> str:
     return next(names, "")
 
 
-def sha256(path: str | Path) -> str:
-    """The SHA-256 of a file's bytes, in hexadecimal."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def record(
     config: dict[str, Any], files: dict[str, Path] | None = None, device: Any = None, **hardware_besides: Any
 ) -> dict[str, Any]:
@@ -141,119 +125,3 @@ def record(
         "hardware": {**hardware(device), **hardware_besides},
         "data_sha256": {name: sha256(path) for name, path in (files or {}).items()},
     }
-
-
-def write(results: dict[str, Any], *paths: str | Path) -> None:
-    """Write results as JSON to every path, each as `write_text` does.
-
-    Raises:
-        TypeError: something in `results` is no JSON; no file has been touched.
-        OSError: see `writing`.
-    """
-    text = json.dumps(results, indent=1, ensure_ascii=False) + "\n"
-    for path in paths:
-        write_text(text, path)
-
-
-def write_text(text: str, path: str | Path) -> None:
-    """Write a file of UTF-8, as `write_bytes` does."""
-    write_bytes(text.encode("utf-8"), path)
-
-
-def write_bytes(data: bytes, path: str | Path) -> None:
-    """Write a file, as `whole_file` does."""
-    with whole_file(path) as partial:
-        partial.write_bytes(data)
-
-
-@contextmanager
-def whole_file(path: str | Path) -> Iterator[Path]:
-    """A place to write a file to, which is whole or as it was; folders that are missing are made.
-
-    It is written under another name beside its own, brought to the disk and renamed. What is there and no file, such
-    as a pipe, is written to and stays what it is; so is what the process has open already (/dev/stdout), behind what
-    is in it.
-
-    Yields:
-        That name, or that of the pipe.
-
-    Raises:
-        OSError: see `writing`.
-    """
-    descriptor = open_descriptor(path)
-    if descriptor is not None:
-        with TemporaryDirectory() as folder, writing(path):
-            yield (made := Path(folder) / "made")
-            sys.stdout.flush()
-            with open(os.dup(descriptor), "wb") as file:
-                file.write(made.read_bytes())
-        return
-    if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
-        with writing(path):
-            yield Path(path)
-        return
-    path = Path(path).resolve()  # a symbolic link stays one
-    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
-    with writing(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            yield partial
-            to_disk(partial)
-            partial.replace(path)
-            to_disk(path.parent)
-        except OSError as error:
-            if error.filename == str(partial):  # a name that nobody has asked for
-                raise OSError(error.errno, error.strerror, str(path)) from error
-            raise
-        finally:
-            partial.unlink(missing_ok=True)
-
-
-def open_descriptor(path: str | Path) -> int | None:
-    """The number of the open file that a name such as /dev/stdout, /dev/fd/3 or a link to it stands for, else None.
-
-    A shell has opened it, perhaps to append (`>>`): it must be written through that number, and not replaced.
-    """
-    path = os.path.abspath(path)
-    for _ in range(40):  # as many links as the system follows
-        if found := re.fullmatch(r"/(?:dev|proc/self)/fd/(\d+)", path):
-            return int(found[1])
-        if not os.path.islink(path):
-            return None
-        path = os.path.normpath(os.path.join(os.path.dirname(path), os.readlink(path)))
-    return None
-
-
-def to_disk(*paths: Path) -> None:
-    """Wait until the disk has these files, or the names in these folders: no loss of power takes them away.
-
-    Raises:
-        OSError: a file cannot be written. Folders are left to those file systems that take them.
-    """
-    for path in paths:
-        with suppress(OSError) if path.is_dir() else nullcontext():
-            descriptor = os.open(path, os.O_RDONLY)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
-
-
-@contextmanager
-def writing(path: str | Path) -> Iterator[None]:
-    """Around what writes a file, or into a folder: the error of a full disk names it.
-
-    Raises:
-        OSError: the disk is full; `filename` is `path` where the system names no file, as it does not at a write, and
-            where safetensors, tokenizers or torch have an error of their own for it.
-    """
-    try:
-        yield
-    except OSError as error:
-        if error.errno in _FULL and error.filename is None:
-            raise OSError(error.errno, error.strerror, str(path)) from error
-        raise
-    except Exception as error:
-        if _FULL_IN_WORDS.search(str(error)):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path)) from error
-        raise

@@ -15,7 +15,7 @@ from hf_attncal.analysis.observations import Observations, observe
 from hf_attncal.analysis.reading import PairTooLongError, batches_of_pairs
 from hf_attncal.analysis.tags import Tagger, load_tags
 from hf_attncal.data.pharaoh import GoldAlignment
-from hf_attncal.data.text import read_lines, read_pairs
+from hf_attncal.files import read_lines, read_pairs
 from hf_attncal.inference.generation import LineTooLongError
 from hf_attncal.inference.translation import translate
 from hf_attncal.metrics import records

@@ -6,11 +6,10 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from hf_attncal.extras import need
-from hf_attncal.metrics.records import to_disk, write_bytes, writing
+from hf_attncal.files import fill_folder, writing
 
 from .contents import Chart, Report
 
@@ -34,22 +33,21 @@ def write_files(report: Report, folder: str | Path) -> None:
 
     Raises:
         ValueError: see `check_charts`; no file has changed.
-        OSError: see `metrics.records.writing`; likewise.
+        OSError: see `hf_attncal.files.writing`; likewise.
         ModuleNotFoundError: a chart has a figure, and matplotlib is not installed.
     """
     check_charts(report)
     folder = Path(folder)
     last = f"{_OVERVIEW}.json"
+
+    def save(unfinished: Path) -> None:
+        for name, data in _files(report):
+            (unfinished / name).write_bytes(data)
+        (unfinished / last).write_bytes(_json(_overview(report)))
+
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        with TemporaryDirectory(prefix="unfinished-", dir=folder) as unfinished:
-            for name, data in _files(report):
-                write_bytes(data, Path(unfinished, name))
-            write_bytes(_json(_overview(report)), Path(unfinished, last))
-            (folder / last).unlink(missing_ok=True)
-            for path in sorted(Path(unfinished).iterdir(), key=lambda path: path.name == last):
-                path.replace(folder / path.name)
-        to_disk(folder)
+        fill_folder(folder, save, last=(last,))
 
 
 def check_charts(report: Report) -> None:

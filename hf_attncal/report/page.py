@@ -17,7 +17,7 @@ from urllib.parse import quote
 import numpy as np
 
 from hf_attncal.extras import need
-from hf_attncal.metrics.records import whole_file
+from hf_attncal.files import whole_file
 
 from .contents import Chart, Report
 from .files import charts_of, check_charts, csv_text, svg_text
@@ -44,7 +44,7 @@ def write_page(report: Report, path: str | Path) -> None:
 
     Raises:
         ValueError: see `files.check_charts` and `check_pair`.
-        OSError: see `metrics.records.writing`.
+        OSError: see `hf_attncal.files.writing`.
         ModuleNotFoundError: a chart has a figure, and matplotlib is not installed.
     """
     check_charts(report)

@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from hf_attncal.adapters.tuner import check_adaptable
-from hf_attncal.data.text import read_lines
+from hf_attncal.files import read_lines, write_bytes
 from hf_attncal.inference.revision import revision_of
-from hf_attncal.metrics import records
 from hf_attncal.training.adapter import AdapterConfig, train_adapter
 from hf_attncal.training.folder import RESULTS, RUN
 
@@ -138,7 +137,7 @@ def train_probe(
         text = "".join(f"{line}\n" for line in lines).encode()
         if files[side].exists() and files[side].read_bytes() != text:
             raise ValueError(f"{files[side]} is the text of another probe. Name another folder with --probe.")
-        records.write_bytes(text, files[side])
+        write_bytes(text, files[side])
     values = {
         "preset": "probe",
         "data": {"train": {side: str(file) for side, file in files.items()}},

@@ -15,11 +15,11 @@ from torch import nn
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_pt_utils import nested_gather
 
-from hf_attncal.metrics import records
+from hf_attncal.files import UNFINISHED, give_name, to_disk
 from hf_attncal.models.loading import check_finite, check_missing
 
 from .averaging import last_checkpoints
-from .folder import UNFINISHED, make_readable
+from .folder import make_readable
 
 CLOCK = "clock.json"
 
@@ -120,10 +120,9 @@ class WholeCheckpointsMixin:
         if self.args.should_save:
             self.state.save_to_json(str(unfinished / TRAINER_STATE_NAME))
             (unfinished / CLOCK).write_text(json.dumps(clock), encoding="utf-8")
-            records.to_disk(*unfinished.rglob("*"), unfinished)
+            to_disk(*unfinished.rglob("*"))  # before one of the same name goes
             _discard(final)
-            unfinished.rename(final)
-            records.to_disk(folder)
+            give_name(unfinished, final)
             self._rotate(folder, final)
             shutil.rmtree(folder / UNFINISHED, ignore_errors=True)
         self.accelerator.wait_for_everyone()

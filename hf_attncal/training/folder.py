@@ -11,23 +11,23 @@ import re
 import shutil
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 from accelerate.utils import broadcast_object_list
-from filelock import FileLock, Timeout
 from transformers import TrainingArguments
 
+from hf_attncal.files import UNFINISHED, alone, fill_folder, sha256, write_json
 from hf_attncal.inference.revision import revision_of
 from hf_attncal.metrics import records
 
 from .averaging import last_checkpoints
 from .settings import LINKS, SPLITS, Settings, as_list
 
-RUN, RESULTS, LOCK, UNFINISHED = "run.json", "results.json", "run.lock", "unfinished"
+RUN, RESULTS, LOCK = "run.json", "results.json", "run.lock"
 # Training arguments that do not change a run: places, what is logged, workers. The beginnings of their names.
 _FREE = re.compile(
     "output_dir|log|disable_tqdm|report_to|run_name|project|trackio|push_to_hub|hub_|save_total_limit|use_cpu|debug|"
@@ -70,22 +70,38 @@ def claimed(config: Settings, args: TrainingArguments, resume: bool, allow_chang
         ValueError: the folder is in use, holds another run, or one with other settings or data.
     """
     folder, first = Path(args.output_dir), args.process_index == 0
-    lock = FileLock(folder / LOCK)
-    try:
-        run = Run(args, *in_first_process(first, partial(_claim, folder, lock, config, args, resume, allow_changes)))
+    with ExitStack() as stack:
+        claim = partial(_claim, folder, stack, config, args, resume, allow_changes)
+        run = Run(args, *in_first_process(first, claim))
         try:
             yield run
         except BaseException:
-            if lock.is_locked and run.results is None and not last_checkpoints(folder):
+            if first and run.results is None and not last_checkpoints(folder):
                 (folder / RUN).unlink(missing_ok=True)
             raise
-    finally:
-        if lock.is_locked:
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Have a folder for this process alone; nothing unfinished is left in it, nor the folder itself if it is empty.
+
+    Raises:
+        ValueError: another process has it.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(alone(folder / LOCK))
+        except BlockingIOError as error:
+            raise ValueError(
+                f"{folder} is in use by another process. Wait for it, or name another `training.output_dir`."
+            ) from error
+        try:
+            yield
+        finally:
             shutil.rmtree(folder / UNFINISHED, ignore_errors=True)
             with suppress(OSError):  # an open file keeps its name on some systems; a folder in use is kept
                 (folder / LOCK).unlink()
-            lock.release()
-            with suppress(OSError):
                 folder.rmdir()
 
 
@@ -104,16 +120,10 @@ def in_first_process(first: bool, function: Callable[[], Value]) -> Value:
 
 
 def _claim(
-    folder: Path, lock: FileLock, config: Settings, args: TrainingArguments, resume: bool, allow_changes: bool
+    folder: Path, stack: ExitStack, config: Settings, args: TrainingArguments, resume: bool, allow_changes: bool
 ) -> tuple[Path | None, list[dict[str, Any]], dict[str, Any] | None, int | None]:
     """Lock the folder, see what is in it, and write `run.json`; returns what a `Run` has besides its arguments."""
-    folder.mkdir(parents=True, exist_ok=True)
-    try:
-        lock.acquire(timeout=0)
-    except Timeout as error:
-        raise ValueError(
-            f"{folder} is in use by another process. Wait for it, or name another `training.output_dir`."
-        ) from error
+    stack.enter_context(_locked(folder))
     shutil.rmtree(folder / UNFINISHED, ignore_errors=True)  # of a process that was killed
     if not resume:
         check_free(folder)
@@ -204,9 +214,7 @@ def identity(config: Settings, args: TrainingArguments) -> dict[str, Any]:
     plain = config.published()
     plain.pop("card")  # words about the model
     files = config.data.files()
-    hashes = {
-        name: f"sha256:{records.sha256(path)}" if path.is_file() else f"no file {path}" for name, path in files.items()
-    }
+    hashes = {name: f"sha256:{sha256(path)}" if path.is_file() else f"no file {path}" for name, path in files.items()}
     for split in SPLITS:
         for key in (*config.data.sides, *LINKS):
             names = (getattr(config.data, split) or {}).get(key)
@@ -237,26 +245,14 @@ def _shown(value: Any) -> str:
 # ---- whole files ----
 
 
-def fill(folder: Path, save: Callable[[Path], None]) -> None:
-    """Put what `save` writes into a folder that it is given into this one: a file is whole or as it was.
+def fill(folder: Path, save: Callable[[Path], Any]) -> None:
+    """Put what `save` writes into the folder of a run, as `fill_folder` does; weights and then results come last."""
 
-    Weights and then results come last, and those that are replaced go first: a folder that has them has the rest.
-    """
-    staged = folder / UNFINISHED / "filled"
-    staged.mkdir(parents=True)
-    save(staged)
-    make_readable(staged)
-    records.to_disk(*staged.rglob("*"))
-    files = [path.relative_to(staged) for path in staged.rglob("*") if path.is_file()]
-    files.sort(key=lambda path: (path.name == RESULTS, path.suffix == ".safetensors"))
-    for name in reversed(files):
-        if name.name == RESULTS or name.suffix == ".safetensors":
-            (folder / name).unlink(missing_ok=True)
-    for name in files:
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (staged / name).replace(folder / name)
-    records.to_disk(*{(folder / name).parent for name in files}, folder)
-    shutil.rmtree(staged)
+    def save_readable(staged: Path) -> None:
+        save(staged)
+        make_readable(staged)
+
+    fill_folder(folder, save_readable, last=("*.safetensors", RESULTS))
 
 
 def finish_run(folder: Path, save: Callable[[Path], None]) -> None:
@@ -267,7 +263,7 @@ def finish_run(folder: Path, save: Callable[[Path], None]) -> None:
 
 def _state(folder: Path, run: dict[str, Any]) -> None:
     """Write `run.json`."""
-    fill(folder, lambda staged: records.write(run, staged / RUN))
+    fill(folder, lambda staged: write_json(run, staged / RUN))
 
 
 def make_readable(folder: str | Path) -> None:

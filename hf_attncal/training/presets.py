@@ -4,8 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
-from hf_attncal.data.text import read_lines
-from hf_attncal.families import Family
+from hf_attncal.files import read_lines
 
 from .settings import Settings, as_list, check, hints_of, merge, read_settings
 

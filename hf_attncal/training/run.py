@@ -17,7 +17,7 @@ from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from hf_attncal.analysis.reliability import LEAST_SPREAD, WITHOUT_MASKS
 from hf_attncal.data.corpora import all_lines, lowercased
 from hf_attncal.data.tokenizer import SPECIAL_TOKENS, train_bpe_tokenizer, train_word_tokenizer
-from hf_attncal.inference.loading import model_config
+from hf_attncal.files import write_json, writing
 from hf_attncal.metrics import records
 
 from .averaging import average_checkpoints, last_checkpoints
@@ -53,7 +53,7 @@ def run_script(
     command = ["python", *sys.argv] if arguments is None else [parser.prog, *arguments]
     results = run_job(job, config, command, resume=options.resume, allow_changes=options.allow_changes)
     if options.results and PartialState().is_main_process:
-        records.write(results, options.results)
+        write_json(results, options.results)
     return results
 
 
@@ -110,7 +110,7 @@ def start(config: Settings, resume: bool, allow_changes: bool, dry_run: bool = F
             run = Run(args, dry=True)
         else:
             args = config.arguments()
-            stack.enter_context(records.writing(args.output_dir))
+            stack.enter_context(writing(args.output_dir))
             run = stack.enter_context(claimed(config, args, resume, allow_changes))
         set_seed(args.seed)
         yield run
@@ -294,7 +294,7 @@ def finish(trainer: Trainer, results: dict[str, Any], save: Callable[[Path], dic
 
     def save_all(folder: Path) -> None:
         results.update(save(folder) or {})
-        records.write(results, folder / RESULTS)
+        write_json(results, folder / RESULTS)
 
     if trainer.args.process_index == 0:
         finish_run(Path(trainer.args.output_dir), save_all)

@@ -31,10 +31,9 @@ from hf_attncal.data.copying import CopyTokenizer
 from hf_attncal.data.corpora import TokenizationReport
 from hf_attncal.data.pharaoh import Link
 from hf_attncal.data.tokenizer import null_token_id
-from hf_attncal.families import default_of, translators
+from hf_attncal.families import TRANSLATORS
+from hf_attncal.files import write_text
 from hf_attncal.inference.generation import Search, generate_lines, longer_than, position_limit, source_limit
-from hf_attncal.inference.loading import model_config
-from hf_attncal.metrics import records
 from hf_attncal.models.configuration_attncal import guided_place
 from hf_attncal.models.cross_attention import calibration_of
 
@@ -423,7 +422,7 @@ def scored(model, tokenizer, pairs: Dataset, config: Settings, file: Path, **opt
     if score["unknown"]:
         told += f"; {score['unknown']} unknown words left out of what was written"
     if PartialState().is_main_process:
-        records.write_text("\n".join(hypotheses) + "\n", file)
+        write_text("\n".join(hypotheses) + "\n", file)
         print(f"{file.name.removesuffix('.hypotheses.txt')}:{told}")
     return score
 

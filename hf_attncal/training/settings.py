@@ -29,7 +29,7 @@ from transformers.integrations import integration_utils
 from hf_attncal.data.copying import CopyTokenizer
 from hf_attncal.data.corpora import PARALLEL, PLAIN, TokenizationReport, load_parallel, load_plain, tokenize_pairs
 from hf_attncal.data.pharaoh import Link
-from hf_attncal.data.text import read_lines
+from hf_attncal.files import read_lines
 from hf_attncal.inference.names import MODEL_FILES, TOKENIZER_FILES, check_name
 
 from .arguments import AttnCalTrainingArguments

@@ -20,10 +20,12 @@ from hf_attncal.data.batching import TokenBatchSampler
 from hf_attncal.data.collators import AlignmentCollator
 from hf_attncal.data.corpora import segmented, token_counts, tokenize_for_alignment
 from hf_attncal.data.rows import Rows
-from hf_attncal.families import Family, aligners
+from hf_attncal.families import FAMILIES, Family
+from hf_attncal.files import write_json
 from hf_attncal.hub import Result
 from hf_attncal.hub.cards import write_probabilities_card
-from hf_attncal.metrics import records
+from hf_attncal.models.configuration_hmm_align import HMMAlignConfig
+from hf_attncal.models.configuration_mask_align import MaskAlignConfig
 from hf_attncal.models.functional_jumps import learned_jumps
 from hf_attncal.models.modeling_mask_align import MaskAlignModel
 
@@ -456,7 +458,7 @@ def _of_words(config: AlignerConfig) -> dict[str, bool]:
 def _save(folder: Path, results: dict[str, Any], *parts) -> None:
     """Model and tokenizer with their results."""
     save_parts(*parts)(folder)
-    records.write(results, folder / RESULTS)
+    write_json(results, folder / RESULTS)
 
 
 def _read(

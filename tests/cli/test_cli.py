@@ -15,8 +15,8 @@ from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerBase
 from hf_attncal import AttnCalMarianConfig, AttnCalMarianMTModel
 from hf_attncal.cli import main
 from hf_attncal.cli.streams import read_windows
-from hf_attncal.data.text import read_lines
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
+from hf_attncal.files import read_lines
 from hf_attncal.inference.translation import translate
 
 LINES = ["the old house", "", "a house", "the the the old old", "   ", "old", "a"]

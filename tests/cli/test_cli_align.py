@@ -23,7 +23,7 @@ from hf_attncal.cli import align_run as align
 from hf_attncal.cli import build_parser, main
 from hf_attncal.cli.common import CommandError
 from hf_attncal.cli.streams import joined_pairs, read_windows, write_lines
-from hf_attncal.data.compressed import DamagedFile
+from hf_attncal.compressed import DamagedFile
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
 from hf_attncal.models.configuration_luong import LuongConfig
 from hf_attncal.models.configuration_mask_align import MaskAlignConfig

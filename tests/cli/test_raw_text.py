@@ -13,7 +13,7 @@ from hf_attncal.alignment import WordAligner
 from hf_attncal.cli import main
 from hf_attncal.cli.common import CommandError
 from hf_attncal.cli.streams import output_file
-from hf_attncal.data.compressed import compressing, open_to_read
+from hf_attncal.compressed import compressing, open_to_read
 from hf_attncal.data.segmentation import segment
 from hf_attncal.models.configuration_hmm_align import HMMAlignConfig
 

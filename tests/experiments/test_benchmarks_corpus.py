@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hf_attncal.alignment import WordAligner
-from hf_attncal.data.compressed import open_to_read
+from hf_attncal.compressed import open_to_read
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
 from hf_attncal.models.configuration_hmm_align import HMMAlignConfig
 from hf_attncal.models.modeling_hmm_align import HMMAlignModel

@@ -43,6 +43,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--output", required=True, type=Path, metavar="FILE", help="results file")
     parser.add_argument("--only", choices=KINDS, action="append", metavar="KIND", help="this kind; may be repeated")
     options = parser.parse_args(arguments)
+    from hf_attncal.files import write_json
     from hf_attncal.metrics import records
 
     kinds = options.only or KINDS
@@ -54,7 +55,7 @@ def main(arguments: list[str] | None = None) -> int:
             print(f"{kind}: {len(tried)} tried, {len(outcomes.bad(tried))} bad", flush=True)
             found += tried
     results = records.record({"kinds": list(kinds)}) | summary(found)
-    records.write(results | {"wall_seconds": round(time.monotonic() - started, 1)}, options.output)
+    write_json(results | {"wall_seconds": round(time.monotonic() - started, 1)}, options.output)
     for outcome in results["bad"]:
         print(outcome, file=sys.stderr)
     return int(bool(results["bad"]))

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from hf_attncal.metrics.records import sha256
+from hf_attncal.files import sha256
 
 ROOT = Path(__file__).resolve().parents[2]
 SIZES = {"d_model": 16, "encoder_layers": 1, "decoder_layers": 1}

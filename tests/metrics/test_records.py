@@ -12,6 +12,7 @@ import pytest
 import torch
 from safetensors import SafetensorError
 
+from hf_attncal.files import open_descriptor, write_json, write_text, writing
 from hf_attncal.metrics import records
 
 
@@ -88,7 +89,7 @@ def test_results_are_written_to_every_path_with_the_usual_rights(tmp_path):
     paths = [tmp_path / "a.json", tmp_path / "new" / "folder" / "b.json"]
     umask = os.umask(0o027)
     try:
-        records.write({"name": "Größe", "value": 0.5}, *paths)
+        write_json({"name": "Größe", "value": 0.5}, *paths)
     finally:
         os.umask(umask)
     for path in paths:
@@ -99,9 +100,9 @@ def test_results_are_written_to_every_path_with_the_usual_rights(tmp_path):
 
 def test_what_goes_wrong_leaves_the_file_as_it_was(tmp_path, monkeypatch):
     path = tmp_path / "a.json"
-    records.write({"value": 1}, path)
+    write_json({"value": 1}, path)
     with pytest.raises(TypeError, match="not JSON serializable"):
-        records.write({"value": {1}}, path)
+        write_json({"value": {1}}, path)
 
     def full(self, data):
         self.touch()
@@ -109,14 +110,14 @@ def test_what_goes_wrong_leaves_the_file_as_it_was(tmp_path, monkeypatch):
 
     monkeypatch.setattr("pathlib.Path.write_bytes", full)
     with pytest.raises(OSError, match="No space"):
-        records.write({"value": 2}, path)
+        write_json({"value": 2}, path)
     assert json.loads(path.read_text()) == {"value": 1}
     assert list(tmp_path.iterdir()) == [path]
 
 
 def test_a_symbolic_link_to_the_results_stays_one(tmp_path):
     (tmp_path / "link").symlink_to(tmp_path / "file")
-    records.write({}, tmp_path / "link")
+    write_json({}, tmp_path / "link")
     assert (tmp_path / "link").is_symlink()
     assert (tmp_path / "file").read_text() == "{}\n"
 
@@ -136,7 +137,7 @@ def test_a_symbolic_link_to_the_results_stays_one(tmp_path):
     ],
 )
 def test_a_full_disk_is_an_error_that_names_the_file(error, named):
-    with pytest.raises(OSError, match=r"No space|too large|quota") as raised, records.writing("folder/file"):
+    with pytest.raises(OSError, match=r"No space|too large|quota") as raised, writing("folder/file"):
         raise error
     assert raised.value.filename == named
 
@@ -145,7 +146,7 @@ def test_a_full_disk_is_an_error_that_names_the_file(error, named):
     "error", [OSError(errno.EPIPE, "Broken pipe"), OSError("no model"), ValueError("no"), RuntimeError("os error 280")]
 )
 def test_other_errors_stay_as_they_are(error):
-    with pytest.raises(type(error)) as raised, records.writing("folder/file"):
+    with pytest.raises(type(error)) as raised, writing("folder/file"):
         raise error
     assert raised.value is error
     assert getattr(error, "filename", None) is None
@@ -153,13 +154,14 @@ def test_other_errors_stay_as_they_are(error):
 
 def test_a_file_that_cannot_be_written_is_as_it_was(tmp_path):
     path = tmp_path / "results.json"
-    records.write({"old": 1}, path)
+    write_json({"old": 1}, path)
     script = """
 import resource, sys
+from hf_attncal.files import open_descriptor, write_json, write_text, writing
 from hf_attncal.metrics import records
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
 try:
-    records.write({"new": "x" * 5000}, sys.argv[1])
+    write_json({"new": "x" * 5000}, sys.argv[1])
 except OSError as error:
     print(error)
 """
@@ -173,7 +175,7 @@ def test_a_pipe_is_written_to_and_not_replaced(tmp_path):
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     with subprocess.Popen(["cat", str(pipe)], stdout=subprocess.PIPE) as reader:
-        records.write_text("whole", pipe)
+        write_text("whole", pipe)
         assert reader.communicate(timeout=10)[0] == b"whole"
     assert stat.S_ISFIFO(pipe.stat().st_mode)
     assert list(tmp_path.iterdir()) == [pipe]
@@ -183,7 +185,7 @@ def test_a_file_that_is_open_already_is_written_behind_what_it_has(tmp_path):
     """As `--report /dev/stdout >> log`: to replace the file would lose what a shell has written to it."""
     (tmp_path / "log").write_text("before\n")
     with open(tmp_path / "log", "a") as log:
-        records.write_text("made\n", f"/dev/fd/{log.fileno()}")
+        write_text("made\n", f"/dev/fd/{log.fileno()}")
         log.write("after\n")
     assert (tmp_path / "log").read_text() == "before\nmade\nafter\n"
     assert [path.name for path in tmp_path.iterdir()] == ["log"]
@@ -195,4 +197,4 @@ def test_only_names_of_open_files_are_such(tmp_path):
     (tmp_path / "other").symlink_to("/dev/fd/7")
     names = {"/dev/stdout": 1, "/dev/fd/12": 12, "/dev/fd/../fd/3": 3, tmp_path / "indirect": 7}
     names |= {"/dev/null": None, "/dev/fd": None, tmp_path / "link": None, tmp_path / "file": None, "stdout": None}
-    assert {name: records.open_descriptor(name) for name in names} == names
+    assert {name: open_descriptor(name) for name in names} == names

@@ -15,9 +15,9 @@ from hf_attncal.alignment import Seq2SeqAttention
 from hf_attncal.alignment.gold import Gold, score_aligner, tune_threshold
 from hf_attncal.data.corpora import tokenize_pairs
 from hf_attncal.data.pharaoh import parse_alignments
-from hf_attncal.data.text import read_lines
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
 from hf_attncal.data.words import text_and_word_ids
+from hf_attncal.files import read_lines
 from hf_attncal.inference.loading import load_seq2seq
 from hf_attncal.training import seq2seq
 from hf_attncal.training.adapter import AdapterConfig, train_adapter

@@ -15,7 +15,6 @@ import huggingface_hub
 import pytest
 import torch
 from accelerate import PartialState
-from filelock import FileLock, Timeout
 from helpers import assert_results_agree, tiny_model
 from peft import AutoPeftModelForSeq2SeqLM
 from safetensors.torch import load_file
@@ -25,6 +24,7 @@ from test_train_translation import ROOT, corpus, settings  # noqa: F401
 from test_trainer import largest_difference, make_trainer, toy_dataset, weights
 from transformers.trainer_utils import IntervalStrategy
 
+from hf_attncal.files import alone
 from hf_attncal.training import seq2seq
 from hf_attncal.training.averaging import last_checkpoints
 
@@ -278,15 +278,15 @@ def test_a_folder_is_refused_from_the_first_second(arguments, tmp_path, monkeypa
 
     def reading(*args):
         held.append((run / "run.json").is_file())
-        with pytest.raises(Timeout):
-            FileLock(run / "run.lock").acquire(timeout=0)
+        with pytest.raises(BlockingIOError), alone(run / "run.lock"):
+            pass
         return read_text(*args)
 
     monkeypatch.setattr(seq2seq, "read_text", reading)
     train_translation.main(arguments)
     assert held == [True]
     before = contents(run)
-    with FileLock(run / "run.lock"):
+    with alone(run / "run.lock"):
         for options in ([], ["--resume"]):
             with pytest.raises(ValueError, match="is in use by another process"):
                 train_translation.main([*arguments, *options])

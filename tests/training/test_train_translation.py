@@ -13,10 +13,10 @@ from safetensors.torch import save_file
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from hf_attncal.data.tokenizer import NULL, train_bpe_tokenizer
+from hf_attncal.files import sha256
 from hf_attncal.hub import translate_in_fresh_process
 from hf_attncal.inference.translation import translate
 from hf_attncal.metrics.bleu import bleu
-from hf_attncal.metrics.records import sha256
 from hf_attncal.training.averaging import average_checkpoints, last_checkpoints
 from hf_attncal.training.seq2seq import build_seq2seq_model, copies_of
 from hf_attncal.training.translation import TranslationConfig

@@ -1,0 +1,310 @@
+"""Files: lines read as they are, a file or a folder written whole, and a file that one process has alone.
+
+Whatever is written has its name only when it is complete and on the disk: a process may be killed at any system call,
+or the power fail.
+"""
+
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import re
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, BinaryIO
+
+from .compressed import TOLD, DamagedFile, looks_like, open_to_read
+
+UNFINISHED = "unfinished"  # folder in a folder that is being filled
+# No space, no more of a quota, no larger file; and the words of safetensors and tokenizers for it, then of torch.
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_FULL_IN_WORDS = re.compile(
+    rf"os error ({'|'.join(map(str, _FULL))})\b|PytorchStreamWriter failed|inline_container|iostream error"
+)
+# What a file system without hard links says.
+_NO_LINKS = (errno.EPERM, errno.EACCES, errno.ENOSYS, errno.EOPNOTSUPP, errno.EMLINK)
+
+
+# ---- reading ----
+
+
+def read_pairs(source: str | Path, target: str | Path) -> tuple[list[str], list[str]]:
+    """The lines of two files, line n of one belonging to line n of the other.
+
+    Raises:
+        ValueError: see `read_lines`; also if the numbers of lines differ.
+    """
+    source_lines, target_lines = read_lines(source), read_lines(target)
+    if len(source_lines) != len(target_lines):
+        raise ValueError(
+            f"Parallel files must have the same number of lines, but `{source}` has {len(source_lines)} and "
+            f"`{target}` has {len(target_lines)}. Check that both are of the same split and were not filtered apart."
+        )
+    return source_lines, target_lines
+
+
+def read_lines(path: str | Path) -> list[str]:
+    """The lines of a UTF-8 text file, without line ends; `.gz`, `.xz` and `.zst` files are decompressed.
+
+    Only LF and CRLF end a line. Unicode separators such as U+2028 and the form feed do not: text that contains them
+    would otherwise shift every later line against the other language.
+
+    Raises:
+        ValueError: the file is missing, neither a regular file nor a pipe (`<(command)`; it is read once), cannot be
+            read or decompressed, is not UTF-8 (with the line number), or has no text.
+    """
+    path = Path(path)
+    if not path.is_file() and not path.is_fifo():
+        problem = "is a directory" if path.is_dir() else "is a device" if path.exists() else "does not exist"
+        raise ValueError(f"Text file `{path}` {problem}. Give the path of a text file, {TOLD}.")
+    try:
+        with open_to_read(path) as file:
+            data = file.read()
+    except DamagedFile as error:
+        raise ValueError(
+            f"Text file `{path}` cannot be decompressed ({error}). It is damaged or not a {path.suffix} file: "
+            "fetch it again, or rename it if it is plain text."
+        ) from error
+    except OSError as error:
+        raise ValueError(f"Text file `{path}` cannot be read: {error.strerror or error}.") from error
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        if suffix := looks_like(data):
+            raise ValueError(f"Text file `{path}` looks like a {suffix} file. Give it a name that ends so.") from error
+        raise ValueError(
+            f"Text file `{path}` is not UTF-8: byte 0x{data[error.start]:02x} in line {line}. "
+            "Convert it to UTF-8 first, for example with `iconv -f latin1 -t utf-8`."
+        ) from error
+    if not text.strip():
+        raise ValueError(f"Text file `{path}` is empty ({len(data)} bytes without text). Give a file with sentences.")
+    lines = text.split("\n")
+    if not lines[-1]:
+        lines.pop()
+    return [line.removesuffix("\r") for line in lines]
+
+
+def sha256(path: str | Path) -> str:
+    """The SHA-256 of a file's bytes, in hexadecimal."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+# ---- writing ----
+
+
+def write_json(values: Any, *paths: str | Path) -> None:
+    """Write JSON to every path, each as `whole_file` does.
+
+    Raises:
+        TypeError: something in `values` is no JSON; no file has been touched.
+        OSError: see `writing`.
+    """
+    text = json.dumps(values, indent=1, ensure_ascii=False) + "\n"
+    for path in paths:
+        write_text(text, path)
+
+
+def write_text(text: str, path: str | Path) -> None:
+    """Write a file of UTF-8, as `write_bytes` does."""
+    write_bytes(text.encode("utf-8"), path)
+
+
+def write_bytes(data: bytes, path: str | Path) -> None:
+    """Write a file, as `whole_file` does."""
+    with whole_file(path) as partial:
+        partial.write_bytes(data)
+
+
+@contextmanager
+def whole_file(path: str | Path, new: bool = False) -> Iterator[Path]:
+    """Give a place to write a file to, which then is whole or as it was; missing folders are made.
+
+    The file is written under another name beside its own and renamed by `give_name`. A pipe or a device is written to
+    and stays what it is; so is a file that the process has open already (/dev/stdout), behind what is in it.
+
+    Args:
+        path: of the file.
+        new: it must not be there, not even made in the meantime by another machine.
+
+    Yields:
+        The other name, or that of the pipe.
+
+    Raises:
+        FileExistsError: it is there, and `new` was asked for.
+        OSError: see `writing`.
+    """
+    descriptor = open_descriptor(path)
+    if descriptor is not None:
+        with TemporaryDirectory() as folder, writing(path):
+            yield (made := Path(folder) / "made")
+            sys.stdout.flush()
+            with open(os.dup(descriptor), "wb") as file:
+                file.write(made.read_bytes())
+        return
+    if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
+        with writing(path):
+            yield Path(path)
+        return
+    path = Path(path).resolve()  # a symbolic link stays one
+    partial = path.with_name(f"{path.name}.{os.uname().nodename}.{os.getpid()}.partial")
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            yield partial
+            give_name(partial, path, new)
+        except OSError as error:
+            if error.filename == str(partial):  # a name that nobody has asked for
+                raise OSError(error.errno, error.strerror, str(path)) from error
+            raise
+        finally:
+            partial.unlink(missing_ok=True)
+
+
+def give_name(made: Path, final: Path, new: bool = False) -> None:
+    """Bring a file, or a folder with all that is in it, to the disk, and then rename it.
+
+    Args:
+        made: what is complete.
+        final: the name, on the same file system; a file that has it is replaced, a folder must not be there.
+        new: no file may have it (FileExistsError). `made` then keeps its own name, too.
+    """
+    to_disk(*made.rglob("*"), made)
+    if not (new and _linked(made, final)):
+        made.replace(final)
+    to_disk(final.parent)
+
+
+def _linked(made: Path, final: Path) -> bool:
+    """Give a file a second name that nothing else has; False where the file system has no such names."""
+    try:
+        os.link(made, final)
+    except FileExistsError:
+        raise
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        return False
+    return True
+
+
+def fill_folder(folder: Path, save: Callable[[Path], Any], last: tuple[str, ...] = ()) -> None:
+    """Put files into a folder that is there: each is whole or as it was, and none changes before all are on the disk.
+
+    Args:
+        folder: files of the same names are replaced, others stay.
+        save: writes them into the folder that it is given, `unfinished/filled` in this one.
+        last: patterns of names that come last, in this order. Those that are replaced are removed first, so a folder
+            that has them has the rest, too.
+    """
+    staged = folder / UNFINISHED / "filled"
+    shutil.rmtree(staged, ignore_errors=True)  # of a process that was killed
+    staged.mkdir(parents=True)
+    try:
+        save(staged)
+        to_disk(*staged.rglob("*"))
+        ranks = {
+            path.relative_to(staged): max((n for n, pattern in enumerate(last, 1) if path.match(pattern)), default=0)
+            for path in sorted(staged.rglob("*"))
+            if path.is_file()
+        }
+        names = sorted(ranks, key=ranks.get)
+        for name in reversed(names):
+            if ranks[name]:
+                (folder / name).unlink(missing_ok=True)
+        for name in names:
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (staged / name).replace(folder / name)
+        to_disk(*{(folder / name).parent for name in names}, folder)
+    finally:
+        shutil.rmtree(staged, ignore_errors=True)
+        with suppress(OSError):  # more is unfinished
+            staged.parent.rmdir()
+
+
+def to_disk(*paths: Path) -> None:
+    """Wait until the disk has these files, or the names in these folders: no loss of power takes them away.
+
+    Raises:
+        OSError: a file cannot be written. Folders are left to those file systems that take them.
+    """
+    for path in paths:
+        with suppress(OSError) if path.is_dir() else nullcontext():
+            descriptor = os.open(path, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+
+
+def open_descriptor(path: str | Path) -> int | None:
+    """The number of the open file that a name such as /dev/stdout, /dev/fd/3 or a link to it stands for, else None.
+
+    A shell has opened it, perhaps to append (`>>`): it must be written through that number, and not replaced.
+    """
+    path = os.path.abspath(path)
+    for _ in range(40):  # as many links as the system follows
+        if found := re.fullmatch(r"/(?:dev|proc/self)/fd/(\d+)", path):
+            return int(found[1])
+        if not os.path.islink(path):
+            return None
+        path = os.path.normpath(os.path.join(os.path.dirname(path), os.readlink(path)))
+    return None
+
+
+@contextmanager
+def writing(path: str | Path) -> Iterator[None]:
+    """Around what writes a file, or into a folder: the error of a full disk names it.
+
+    Raises:
+        OSError: the disk is full; `filename` is `path` where the system names no file, as it does not at a write, and
+            where safetensors, tokenizers or torch have an error of their own for it.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _FULL and error.filename is None:
+            raise OSError(error.errno, error.strerror, str(path)) from error
+        raise
+    except Exception as error:
+        if _FULL_IN_WORDS.search(str(error)):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path)) from error
+        raise
+
+
+# ---- alone ----
+
+
+@contextmanager
+def alone(path: str | Path) -> Iterator[None]:
+    """Have a file for this process alone; it is made if there is none, and a killed process lets it go.
+
+    Raises:
+        BlockingIOError: another process has it; `filename` is `path`.
+        OSError: it cannot be opened. A file system without locks is no error.
+    """
+    while True:
+        with open(path, "ab") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise BlockingIOError(error.errno, error.strerror, str(path)) from error
+            except OSError:
+                pass
+            if _is_named(file, path):
+                yield
+                return
+        # Between our opening it and its lock, the other process has renamed or removed it: it is not ours.
+
+
+def _is_named(file: BinaryIO, path: str | Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), os.stat(path))
+    except FileNotFoundError:
+        return False
