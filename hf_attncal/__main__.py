@@ -2,20 +2,19 @@
 
 import sys
 
-from hf_attncal.interrupts import leave_to_system
 from hf_attncal.threads import spin_briefly
 
 
 def main() -> int:
-    """Run the command and return its exit status.
-
-    Before and after its work, while Python imports and clears up, Ctrl-C ends the process without a word.
-    """
-    leave_to_system()
+    """Run the command and return its exit status; Ctrl-C is a line, also while the command itself is imported."""
     spin_briefly()
-    from hf_attncal.cli import main as run
+    try:
+        from hf_attncal.cli import main as run
 
-    return run()
+        return run()
+    except KeyboardInterrupt:
+        print("attncal: interrupted", file=sys.stderr)
+        return 130
 
 
 if __name__ == "__main__":

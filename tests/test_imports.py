@@ -21,7 +21,7 @@ MODELS = PACKAGE / "models"
 
 # The whole order: a room imports rooms of rows above its own, and of no other.
 ORDER = (
-    ("extras", "interrupts", "threads"),
+    ("extras", "threads"),
     ("compressed",),
     ("files",),
     ("models", "data"),

@@ -62,8 +62,6 @@ def exit_status(
         debug: asked after an error, whether to show where in the code it arose.
         refusals: errors that say what the user is to mend; of others it is said that they should not be.
     """
-    from hf_attncal.interrupts import Interruptible
-
     if sys.stderr is None:  # closed: what is printed there would go to standard output
         sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
@@ -71,7 +69,7 @@ def exit_status(
     try:
         if sys.stdout is None:
             raise CommandError("standard output is closed. Give the command a file or a pipe to write (`> FILE`).")
-        with Interruptible(name), redirect_stdout(NamedOutput(sys.stdout)) as output:
+        with redirect_stdout(NamedOutput(sys.stdout)) as output:
             try:
                 job()
                 return 0

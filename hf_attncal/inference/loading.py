@@ -1,9 +1,6 @@
 """Load a model by its name, be it that of a model or that of an adapter for one."""
 
 import dataclasses
-import json
-import subprocess
-import sys
 import warnings
 from pathlib import Path
 
@@ -112,7 +109,6 @@ def load_seq2seq(
     base, base_revision = adapter.base_model_name_or_path, adapter.revision
     model = _model(AutoModelForSeq2SeqLM, base, dtype=dtype, revision=base_revision, **options)
     adapter.inference_mode = True
-    _check_patterns(name, adapter, model)
     check_types(name)
     with peft_uses_old_names(), blamed(f"adapter_config.json or adapter_model.safetensors in {name}"):
         # Not its `from_pretrained`, which only warns of missing weights and is silent about others.
@@ -319,40 +315,3 @@ def _adapter_config(name: str | Path, revision: str | None):
             "save it, and name the result in `base_model_name_or_path` of adapter_config.json."
         )
     return config
-
-
-# PEFT matches these, which may be regular expressions, with the name of every module.
-_PATTERNS = ("target_modules", "exclude_modules", "layers_pattern", "rank_pattern", "alpha_pattern")
-_MATCH = """
-import json, re, sys
-patterns, names = json.load(sys.stdin)
-for pattern in patterns:
-    for name in names:
-        re.fullmatch(pattern, name), re.match(rf"(.*\\.)?({pattern})$", name)
-"""
-
-
-def _check_patterns(name: str | Path, adapter, model: torch.nn.Module, seconds: float = 3) -> None:
-    """Refuse regular expressions of an adapter that are none, or would take for ever.
-
-    Raises:
-        ValueError: there is one; the message names the field.
-    """
-    modules = [module for module, _ in model.named_modules()]
-    for field in _PATTERNS:
-        value = getattr(adapter, field, None) or []
-        # Of a list of modules, a name is no expression.
-        patterns = [value] if isinstance(value, str) else list(value) if isinstance(value, dict) else []
-        if field == "layers_pattern" and isinstance(value, list | tuple | set):
-            patterns = [str(pattern) for pattern in value]
-        if not patterns:
-            continue
-        command, given = [sys.executable, "-I", "-c", _MATCH], json.dumps([patterns, modules])
-        try:
-            subprocess.run(command, input=given, text=True, capture_output=True, timeout=seconds, check=True)
-        except (subprocess.TimeoutExpired, subprocess.CalledProcessError) as error:
-            problem = "takes for ever" if isinstance(error, subprocess.TimeoutExpired) else "is none"
-            raise ValueError(
-                f"{name}/adapter_config.json: `{field}` must be names of modules or a regular expression, got "
-                f"{str(value)[:80]!r}, which {problem}."
-            ) from error

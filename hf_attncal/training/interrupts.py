@@ -10,8 +10,6 @@ from pathlib import Path
 
 from transformers import Trainer, TrainerCallback
 
-from hf_attncal.interrupts import raises_interrupt
-
 from .averaging import last_checkpoints
 
 _TOLD = b"\nStopping after this step, with a checkpoint. Ctrl-C again: at once, without one.\n"
@@ -32,7 +30,7 @@ def saved_on_interrupt(trainer: Trainer) -> Iterator[None]:
     kept = args.save_strategy != "no" and not args.save_only_model
     ours = threading.current_thread() is threading.main_thread()
     handler = signal.getsignal(signal.SIGINT)
-    if not (kept and alone and ours and raises_interrupt(handler)):
+    if not (kept and alone and ours and handler is signal.default_int_handler):
         yield
         return
     stop = _Stop(trainer, handler)

@@ -476,16 +476,14 @@ OURS = {
     "base_model_type": ["evil", 5],
     "base_d_model": [7, "16"],
 }
-CATASTROPHIC = r"(([\w.])*[\w.])*!"
 LORA = {
     "r": [-1, 0, 10**9, "two", 3, float("nan"), MISSING],
     "lora_alpha": [float("nan"), "much", float("inf")],
-    "target_modules": [CATASTROPHIC, "(", [], ["no_such"], 5, None, ["fc1"], {"q_proj": 1}],
-    "exclude_modules": [CATASTROPHIC, 5],
-    "layers_pattern": [CATASTROPHIC],
+    "target_modules": ["(", [], ["no_such"], 5, None, ["fc1"], {"q_proj": 1}],
+    "exclude_modules": [5],
     "layers_to_transform": [[99], "all"],
-    "rank_pattern": [{CATASTROPHIC: 3}, {"q_proj": -1}, 5],
-    "alpha_pattern": [{CATASTROPHIC: 3}, {"q_proj": "x"}],
+    "rank_pattern": [{"q_proj": -1}, 5],
+    "alpha_pattern": [{"q_proj": "x"}],
     "modules_to_save": [["q_proj"], "evil", 5],
     "megatron_core": ["evil"],
     "megatron_config": [{"evil": 1}],

@@ -31,7 +31,6 @@ class Moment(NamedTuple):
 
 # (command, what it is struck by, when); bytes are those of FILE.partial.
 STRUCK = (
-    ("align run", "SIGINT", Moment(3, "seconds")),
     ("align run", "SIGINT", Moment(1, "lines")),
     ("align run", "SIGINT", Moment(200, "lines")),
     ("align run", "SIGTERM", Moment(100, "lines")),
@@ -39,7 +38,6 @@ STRUCK = (
     ("align run", READER_LEFT, Moment(150, "lines")),
     ("align run --output", "SIGINT", Moment(10_000, "bytes")),
     ("align run --output", "SIGTERM", Moment(40_000, "bytes")),
-    ("translate", "SIGINT", Moment(2, "seconds")),
     ("translate", "SIGINT", Moment(80, "lines")),
     ("translate", "SIGTERM", Moment(20, "lines")),
     ("translate", READER_LEFT, Moment(10, "lines")),
@@ -55,7 +53,7 @@ STRUCK = (
     ("summarize", "SIGTERM", Moment(20, "lines")),
     ("summarize", READER_LEFT, Moment(10, "lines")),
 )
-SAMPLE = (STRUCK[2], STRUCK[12], STRUCK[14])
+SAMPLE = (STRUCK[1], STRUCK[10], STRUCK[12])
 
 
 def run(folder: Path, *, full: bool) -> list[Outcome]:

@@ -279,8 +279,7 @@ def test_weights_that_are_no_floating_point_numbers_are_refused(copied):
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"target_modules": r"(([\w.])*[\w.])*!"}, "`target_modules` must be names .* takes for ever"),
-        ({"target_modules": "("}, "`target_modules` must be names .* is none"),
+        ({"target_modules": "("}, r"adapter_config.json or .* cannot be read: (error|PatternError): missing \)"),
         ({"megatron_config": {"a": 1}, "megatron_core": "evil"}, "`megatron_config` must be empty"),
         ({"use_rslora": "yes"}, "`use_rslora` must be true or false, got 'yes'"),
         ({"target_module": ["q_proj"]}, "`target_module` is no setting. Write `target_modules`"),
