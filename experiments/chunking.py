@@ -23,20 +23,21 @@ from pathlib import Path
 import numpy as np
 import sklearn
 import torch
+from chunk_score import CHUNK_F1, chunk_counts, chunk_score
 from committed import RESULTS, markdown
+from conll import TaggedSentence, most_frequent_tags, read_conll
 from frozen import add_models, read_models
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from word_vectors import by_stream, embedding_tables
 
-from hf_attncal.analysis.embeddings import by_stream, embedding_tables
 from hf_attncal.data.batching import batches_by_length, padded
-from hf_attncal.data.conll import OUTSIDE, TaggedSentence, most_frequent_tags, read_conll
+from hf_attncal.data.chunk_tags import OUTSIDE
 from hf_attncal.data.words import WordTokens, tokenize_words
 from hf_attncal.files import write_json
 from hf_attncal.metrics import records
-from hf_attncal.metrics.chunks import CHUNK_F1, chunk_counts, chunk_score
 
 FILES = {"train": "train.txt.gz", "test": "test.txt.gz"}
 PENALTIES = (0.001, 0.01, 0.1)  # `C` of scikit-learn, from strong to weak

@@ -23,6 +23,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from committed import RESULTS, markdown
+from copy_accuracy import copy_accuracy
 from frozen import Frozen, add_models, read_models
 from headlines import COPYING
 
@@ -33,7 +34,6 @@ from hf_attncal.files import read_pairs as read_text_pairs
 from hf_attncal.files import write_bytes, write_json
 from hf_attncal.inference.summarization import summarize_lines
 from hf_attncal.metrics import records
-from hf_attncal.metrics.copies import copy_accuracy
 from hf_attncal.metrics.rouge import rouge
 
 SPLITS = {"dev": ("valid.src", "valid.tgt"), "test": ("test.src", "test.tgt")}

@@ -19,14 +19,14 @@ from pathlib import Path
 
 from chunking import FILES
 from committed import RESULTS, markdown
+from conll import most_frequent_tags, read_conll
 from frozen import add_models, read_models
+from shared_tags import SHARED_TAGS, shared_tag_counts, shared_tags
+from word_vectors import embedding_tables, nearest_neighbours, plane, whole_words
 
-from hf_attncal.analysis.embeddings import embedding_tables, nearest_neighbours, plane, whole_words
 from hf_attncal.analysis.plots import scatter
-from hf_attncal.data.conll import most_frequent_tags, read_conll
-from hf_attncal.files import read_lines, write_bytes, write_json
+from hf_attncal.data.text import read_lines
 from hf_attncal.metrics import records
-from hf_attncal.metrics.neighbours import SHARED_TAGS, shared_tag_counts, shared_tags
 
 # For the colours of the map: how the tags of the Penn Treebank begin.
 CLASSES = {"noun": ("NN",), "verb": ("VB", "MD"), "adjective": ("JJ",), "adverb": ("RB",), "number": ("CD",)}

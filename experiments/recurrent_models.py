@@ -33,6 +33,7 @@ from adapter_attention import measure as chosen_attention
 from adapter_attention import read_gold
 from aligners import FILES
 from committed import RESULTS, markdown
+from copy_accuracy import COPIES, copy_accuracy, copy_counts
 from frozen import HYPOTHESES, Frozen, add_models, read_models
 from headlines import UNFED, recurrent_labels
 from torch.nn.functional import cross_entropy
@@ -47,7 +48,6 @@ from hf_attncal.data.corpora import load_parallel, tokenize_pairs
 from hf_attncal.files import read_pairs, write_bytes, write_json
 from hf_attncal.metrics import records
 from hf_attncal.metrics.bleu import bleu
-from hf_attncal.metrics.copies import COPIES, copy_accuracy, copy_counts
 from hf_attncal.metrics.perplexity import perplexity
 
 DEV = ("val.en", "val.de")

@@ -11,16 +11,11 @@ EXTRAS = {
     "train": ("accelerate", "datasets", "peft", "pyyaml", "rich", "sacrebleu"),
     "rouge": ("rouge-score", "nltk"),
     "plot": ("matplotlib",),
-    "probe": ("scikit-learn",),
     "evaluate": ("datasets", "evaluate"),
     "completion": ("shtab",),
     "zst": ("zstandard",),
 }
-_MODULES = {
-    "pyyaml": "yaml",
-    "scikit-learn": "sklearn",
-    "rouge-score": "rouge_score",
-}  # where it is not the name of the package
+_MODULES = {"pyyaml": "yaml", "rouge-score": "rouge_score"}  # where it is not the name of the package
 
 
 # What pip installs this package from, and where: it is on no index yet, where a stranger may take its name one day.

@@ -22,10 +22,9 @@ from hf_attncal.analysis.faithfulness import CUTS, PairFalls, faithfulness_falls
 from hf_attncal.analysis.perturbations import OPERATORS
 from hf_attncal.analysis.reading import decoder_size
 from hf_attncal.data.synthetic.english_german import AlignedPair, generate_split, write_pairs
-from hf_attncal.data.synthetic.planted import is_punctuation, plant_copies
+from hf_attncal.data.synthetic.planted import copied_words, is_punctuation, plant_copies
 from hf_attncal.data.synthetic.stack_language import VOCABULARY, true_dependencies
 from hf_attncal.inference.loading import load_seq2seq
-from hf_attncal.metrics.copies import copied_words
 from hf_attncal.metrics.faithfulness import (
     CIRCULAR,
     Faithfulness,

@@ -12,9 +12,8 @@ from collections import defaultdict
 from collections.abc import Hashable, Sequence
 from typing import NamedTuple, TypeVar
 
-from hf_attncal.data.conll import OUTSIDE
+from hf_attncal.data.chunk_tags import OUTSIDE, chunks_of
 from hf_attncal.data.pharaoh import Link, check_inside_pair
-from hf_attncal.metrics.chunks import chunks_of
 
 Owner = TypeVar("Owner", bound=Hashable)
 # Of a target word: source word -> weight of the link.

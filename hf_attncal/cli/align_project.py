@@ -125,7 +125,7 @@ def _project_tags(pair: LinkedPair, options: argparse.Namespace) -> Projected:
 
 def _project_spans(pair: LinkedPair, options: argparse.Namespace) -> Projected:
     from hf_attncal.alignment.projection import Span, bio_tags, project_spans, spans_of
-    from hf_attncal.data.conll import is_chunk_tag
+    from hf_attncal.data.chunk_tags import is_chunk_tag
 
     tags, target = _labels(pair, options.spans), pair.target.split()
     wrong = next((tag for tag in tags if not is_chunk_tag(tag)), None)

@@ -3,8 +3,7 @@
 from collections import Counter
 
 from hf_attncal.data.synthetic.english_german import generate_pairs
-from hf_attncal.data.synthetic.planted import INVENTED, is_punctuation, plant_copies
-from hf_attncal.metrics.copies import copied_words
+from hf_attncal.data.synthetic.planted import INVENTED, copied_words, is_punctuation, plant_copies
 
 PAIRS = generate_pairs(300, seed=2)
 

@@ -12,10 +12,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from conll import TaggedSentence
 from seq2seq_helpers import randomized, sized
 
 from hf_attncal import DiscreteTransformerConfig, DiscreteTransformerForConditionalGeneration
-from hf_attncal.data.conll import TaggedSentence
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
 from hf_attncal.data.words import tokenize_words
 

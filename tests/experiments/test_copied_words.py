@@ -5,10 +5,10 @@ import sys
 
 import pytest
 import torch
+from copy_accuracy import copy_accuracy
 from summary_helpers import TEXTS, copying_model, word_tokenizer
 
 from hf_attncal import AttnCalMarianMTModel
-from hf_attncal.metrics.copies import copy_accuracy
 
 HEADLINES = ("oil rises", "gold falls", None, "steel in Oslo", None, "oil falls", None)
 PAIRS = [(text, headline) for text, headline in zip(TEXTS, HEADLINES, strict=True) if headline]

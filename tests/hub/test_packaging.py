@@ -149,8 +149,7 @@ def test_what_is_imported_is_required_and_what_is_required_is_imported():
             elif isinstance(node, ast.ImportFrom) and not node.level:
                 imported.add(node.module.partition(".")[0])
     others = {
-        {"yaml": "pyyaml", "sklearn": "scikit-learn", "rouge_score": "rouge-score"}.get(name, name)
-        for name in imported - sys.stdlib_module_names
+        {"yaml": "pyyaml", "rouge_score": "rouge-score"}.get(name, name) for name in imported - sys.stdlib_module_names
     }
     assert others - {"hf_attncal", "huggingface_hub", "pyarrow", "spacy"} == required
 

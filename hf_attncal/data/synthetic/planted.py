@@ -11,6 +11,8 @@ from itertools import islice, product
 
 import numpy as np
 
+from hf_attncal.data.pharaoh import Link
+
 from .english_german import AlignedPair
 
 _SYLLABLES = [first + second for first, second in product("bdfgklmpvz", "aiou")]
@@ -30,6 +32,14 @@ def plant_copies(pairs: Iterable[AlignedPair], seed: int = 0) -> list[AlignedPai
     """
     generator = np.random.default_rng(seed)
     return [_planted(pair, *generator.random(2)) for pair in pairs]
+
+
+def copied_words(source: str, target: str) -> list[Link]:
+    """(i source, j target) of every target word that stands exactly once in the source, in the order of the target."""
+    words = source.split()
+    once = {word for word, number in Counter(words).items() if number == 1}
+    places = {word: i for i, word in enumerate(words) if word in once}
+    return [(places[word], j) for j, word in enumerate(target.split()) if word in places]
 
 
 def is_punctuation(word: str) -> bool:

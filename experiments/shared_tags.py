@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .base import Metric
+from hf_attncal.metrics.base import Metric
 
 SHARED_TAGS = Metric("SharedTags", lambda sums: sums[..., 0] / np.maximum(sums[..., 1], 1))
 

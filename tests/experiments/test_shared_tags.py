@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
+from shared_tags import SHARED_TAGS, shared_tag_counts, shared_tags
 
 from hf_attncal import __version__
-from hf_attncal.metrics.neighbours import SHARED_TAGS, shared_tag_counts, shared_tags
 
 NEIGHBOURS = np.array([[1, 2], [0, 3], [0, 1], [2, 0]])
 TAGS = ["A", "A", "B", "A"]

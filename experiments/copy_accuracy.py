@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from hf_attncal.data.pharaoh import Link
-
-from .base import Metric
+from hf_attncal.data.synthetic.planted import copied_words
+from hf_attncal.metrics.base import Metric
 
 COPIES = Metric("CopyAccuracy", lambda sums: sums[..., 0] / np.maximum(sums[..., 1], 1))
 
@@ -94,11 +94,3 @@ def copy_counts(pairs: Sequence[tuple[str, str]], links: Sequence[Collection[Lin
         copies = copied_words(*pair)
         counts[row] = sum(of_word.get(j) == {i} for i, j in copies), len(copies)
     return counts
-
-
-def copied_words(source: str, target: str) -> list[Link]:
-    """(i source, j target) of every target word that stands exactly once in the source, in the order of the target."""
-    words = source.split()
-    once = {word for word, number in Counter(words).items() if number == 1}
-    places = {word: i for i, word in enumerate(words) if word in once}
-    return [(places[word], j) for j, word in enumerate(target.split()) if word in places]

@@ -1,6 +1,6 @@
 """Precision, recall and F1 of chunks as the CoNLL-2000 shared task counts them (its script `conlleval`).
 
-A chunk that was found is right if its type, its first and its last word are. An `I-X` that continues none begins one.
+A chunk that was found is right if its type, its first and its last word are.
 """
 
 from collections.abc import Sequence
@@ -8,9 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hf_attncal.data.conll import is_chunk_tag
-
-from .base import Metric
+from hf_attncal.data.chunk_tags import chunks_of, is_chunk_tag
+from hf_attncal.metrics.base import Metric
 
 # Columns of the counts of a sentence.
 _CORRECT, _FOUND, _GOLD, _RIGHT_TAGS, _WORDS = range(5)
@@ -49,7 +48,7 @@ def chunk_score(
     """Score chunk tags against those of the annotation.
 
     Args:
-        gold: tags of every sentence, one for a word (see `hf_attncal.data.conll`).
+        gold: tags of every sentence, one for a word (see `hf_attncal.data.chunk_tags`).
         found: those to be scored.
         bootstrap: resamples of the sentences for the interval; 0 for none.
         seed: of the resamples.
@@ -87,24 +86,6 @@ def chunk_counts(gold: Sequence[Sequence[str]], found: Sequence[Sequence[str]]) 
             f"`gold` and `found` must be tags of the same sentences, at least one, got {len(gold)} and {len(found)}."
         )
     return np.array([_counts(n, *pair) for n, pair in enumerate(zip(gold, found, strict=True), start=1)])
-
-
-def chunks_of(tags: Sequence[str]) -> list[tuple[str, int, int]]:
-    """Type, first and last word (from 0) of every chunk of a sentence.
-
-    seqeval finds the same, but there is no wheel of it, and its source needs more than pip to be installed.
-    """
-    kinds = [tag[2:] for tag in tags]  # "" outside
-    begins = [
-        place
-        for place, (tag, kind) in enumerate(zip(tags, kinds, strict=True))
-        if kind and (tag[0] == "B" or place == 0 or kinds[place - 1] != kind)
-    ]
-    ends = [
-        next((after for after in range(first + 1, len(tags)) if after in begins or not kinds[after]), len(tags))
-        for first in begins
-    ]
-    return [(kinds[first], first, end - 1) for first, end in zip(begins, ends, strict=True)]
 
 
 def _counts(number: int, gold: Sequence[str], found: Sequence[str]) -> list[int]:

@@ -3,17 +3,15 @@
 Chunk tags are IOB2: `B-X` begins a chunk of type X, `I-X` continues it, `O` is outside.
 """
 
-import re
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from hf_attncal.files import read_lines
+from hf_attncal.data.chunk_tags import OUTSIDE, is_chunk_tag
+from hf_attncal.data.text import read_lines
 
-OUTSIDE = "O"
 _COLUMNS = "word, part of speech, chunk tag"
-_TAG = re.compile(r"O|[BI]-[^\s-]\S*")
 
 
 class TaggedSentence(NamedTuple):
@@ -22,11 +20,6 @@ class TaggedSentence(NamedTuple):
     words: tuple[str, ...]
     parts_of_speech: tuple[str, ...]
     chunk_tags: tuple[str, ...]
-
-
-def is_chunk_tag(tag: str) -> bool:
-    """Whether it is `O`, `B-TYPE` or `I-TYPE`."""
-    return _TAG.fullmatch(tag) is not None
 
 
 def read_conll(path: str | Path) -> list[TaggedSentence]:

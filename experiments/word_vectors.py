@@ -4,9 +4,8 @@ from collections.abc import Collection
 
 import numpy as np
 import torch
+from sklearn.manifold import TSNE
 from torch import Tensor
-
-from hf_attncal.extras import need
 
 
 def by_stream(semantic: Tensor, syntactic: Tensor | None) -> dict[str, Tensor]:
@@ -61,12 +60,8 @@ def plane(vectors: Tensor, seed: int = 0) -> np.ndarray:
     """t-SNE by cosine (van der Maaten and Hinton, 2008), by scikit-learn: (N, 2) of (N, d), the same for one seed.
 
     Raises:
-        ModuleNotFoundError: the extra `probe` is not installed.
         ValueError: fewer than 4 vectors, of which no map can be made.
     """
-    need("probe")
-    from sklearn.manifold import TSNE
-
     if len(vectors) < 4:
         raise ValueError(f"A map needs at least 4 vectors, got {len(vectors)}. Give more words.")
     # The perplexity is the usual one, below a third of the vectors where there are few.

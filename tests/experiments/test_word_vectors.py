@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 from seq2seq_helpers import bpe_tokenizer, sized
+from word_vectors import embedding_tables, nearest_neighbours, plane, whole_words
 
 from hf_attncal import DiscreteTransformerConfig, DiscreteTransformerForConditionalGeneration
-from hf_attncal.analysis.embeddings import embedding_tables, nearest_neighbours, plane, whole_words
 
 
 @pytest.mark.parametrize("streams", [1, 2])

@@ -3,8 +3,9 @@
 import gzip
 
 import pytest
+from conll import most_frequent_tags, read_conll
 
-from hf_attncal.data.conll import is_chunk_tag, most_frequent_tags, read_conll
+from hf_attncal.data.chunk_tags import is_chunk_tag
 
 ROWS = ["The DT B-NP", "dog NN I-NP", "runs VBZ B-VP", ". . O"]
 

@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
+from chunk_score import CHUNK_F1, chunk_counts, chunk_score
 
 from hf_attncal import __version__
-from hf_attncal.metrics.chunks import CHUNK_F1, chunk_counts, chunk_score
 
 GOLD = [["B-NP", "I-NP", "O", "B-VP"], ["B-NP", "B-NP"]]
 

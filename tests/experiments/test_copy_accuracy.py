@@ -1,10 +1,11 @@
 """The accuracy of links on copied words, against loops, and what it is compared with."""
 
 import pytest
+from copy_accuracy import COPIES, copy_accuracy, copy_counts
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hf_attncal.metrics.copies import COPIES, copied_words, copy_accuracy, copy_counts
+from hf_attncal.data.synthetic.planted import copied_words
 
 PAIRS = [("the cat saw the dog", "dog saw a dog the"), ("one two three", "two"), ("", "two"), ("x y", "")]
 # dog, saw, dog: `a` is not in the source, and `the` twice.
