@@ -28,7 +28,7 @@ from frozen import Frozen, add_models, read_models
 from headlines import COPYING
 
 from hf_attncal.analysis.plots import Picture
-from hf_attncal.analysis.reading import decoder_size, read_pairs
+from hf_attncal.analysis.reading import decoder_size, readings_of_pairs
 from hf_attncal.analysis.words import word_attention
 from hf_attncal.files import read_pairs as read_text_pairs
 from hf_attncal.files import write_bytes, write_json
@@ -55,7 +55,7 @@ def head_links(model, tokenizer, pairs: Sequence[tuple[str, str]]) -> dict[str, 
     layers, heads = decoder_size(model.config)
     stages = [stage for stage in STAGES if stage == "after" or model.config.calibration is not None]
     links = {stage: [[[set() for _ in pairs] for _ in range(heads)] for _ in range(layers)] for stage in stages}
-    for batch, reading in read_pairs(model, tokenizer, *zip(*pairs, strict=True), details="before" in stages):
+    for batch, reading in readings_of_pairs(model, tokenizer, *zip(*pairs, strict=True), details="before" in stages):
         for stage in stages:
             for layer, weights in enumerate(getattr(reading, STAGES[stage])):
                 for row, (index, source, target) in enumerate(batch):

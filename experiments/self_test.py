@@ -19,8 +19,7 @@ from frozen import Frozen, read_models
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import hf_attncal
-from hf_attncal.data.synthetic.stack_language import generate_split
-from hf_attncal.files import write_json
+from hf_attncal.data.synthetic.stack_language import generate_stack_split
 from hf_attncal.metrics import records
 from hf_attncal.self_test import MEASURED, SENTENCES, STEPS, judge_stack, run_self_test, stack_scores
 
@@ -49,7 +48,7 @@ def judged_stack(frozen: Frozen, count: int, bootstrap: int) -> dict:
     """Method -> how far it recovers the dependencies of the first sequences of test."""
     hf_attncal.register()
     model = AutoModelForCausalLM.from_pretrained(frozen.folder, dtype="float32").eval()
-    sequences = generate_split().test[:count]
+    sequences = generate_stack_split().test[:count]
     scores = stack_scores(model, AutoTokenizer.from_pretrained(frozen.folder), sequences)
     return {name: asdict(score) for name, score in judge_stack(sequences, scores, bootstrap).items()}
 

@@ -22,7 +22,7 @@ from hf_attncal.analysis.faithfulness import CUTS, PairFalls, faithfulness_falls
 from hf_attncal.analysis.perturbations import OPERATORS
 from hf_attncal.analysis.reading import decoder_size
 from hf_attncal.data.synthetic.english_german import AlignedPair, generate_split, write_pairs
-from hf_attncal.data.synthetic.planted import copied_words, is_punctuation, plant_copies
+from hf_attncal.data.synthetic.planted import copied_words, is_only_signs, plant_copies
 from hf_attncal.data.synthetic.stack_language import VOCABULARY, true_dependencies
 from hf_attncal.inference.loading import load_seq2seq
 from hf_attncal.metrics.faithfulness import (
@@ -97,7 +97,7 @@ class Task:
 def _truth(pair: AlignedPair, links) -> np.ndarray:
     truth = np.zeros((len(pair.target), len(pair.source)), dtype=bool)
     for i, j in links:
-        truth[j, i] = not is_punctuation(pair.target[j])
+        truth[j, i] = not is_only_signs(pair.target[j])
     return truth
 
 

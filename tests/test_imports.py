@@ -250,6 +250,36 @@ def test_type_checkers_are_told_of_what_is_imported_when_it_is_used():
     assert told == hf_attncal._LAZY
 
 
+# ---- names ----
+
+# Where a program begins: the command, the script of a process without this package.
+BEGINNINGS = {"main"}
+
+
+def defined_twice(sources: dict[str, str]) -> dict[str, list[str]]:
+    """Public classes and functions that several files define at their top, each with those files."""
+    places = defaultdict(list)
+    for file, source in sources.items():
+        for node in ast.parse(source).body:
+            for defined in ast.walk(node) if isinstance(node, ast.If | ast.Try) else [node]:
+                if isinstance(defined, ast.ClassDef | ast.FunctionDef) and not defined.name.startswith("_"):
+                    places[defined.name].append(file)
+    return {name: files for name, files in places.items() if len(files) > 1 and name not in BEGINNINGS}
+
+
+def test_a_public_name_has_one_meaning():
+    assert defined_twice({file_name(path): path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*.py")}) == {}
+
+
+def test_a_name_with_two_meanings_is_found():
+    sources = {
+        "a": "def read(): ...\ndef _own(): ...",
+        "b": "if True:\n    class read: ...\ndef _own(): ...",
+        "c": "read = 1",
+    }
+    assert defined_twice(sources) == {"read": ["a", "b"]}
+
+
 # ---- light ----
 
 

@@ -12,9 +12,9 @@ from .configuration import AttentionCalibrationConfig
 from .export import export_calibrated
 from .layers import adapter_layers
 from .null_mass import set_null_mass
-from .tuner import AttentionCalibrationModel, register
+from .tuner import AttentionCalibrationModel, register_with_peft
 
-register()
+register_with_peft()
 
 __all__ = [
     "AttentionCalibrationConfig",

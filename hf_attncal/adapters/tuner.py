@@ -257,7 +257,7 @@ def _some(what: str, names: list[str], shown: int = 3) -> str:
     return f"{what}: {', '.join(names[:shown]) or 'none'}{more}"
 
 
-def register() -> None:
+def register_with_peft() -> None:
     """Tell PEFT about the method. Its own table of types is closed, so the type is a one-member table of ours."""
     for name in (AdapterType.ATTNCAL, _EARLIER_NAME):
         PEFT_TYPE_TO_CONFIG_MAPPING[name] = AttentionCalibrationConfig

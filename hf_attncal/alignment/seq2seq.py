@@ -27,7 +27,7 @@ from hf_attncal.analysis.reading import (
     check_uam,
     decoder_size,
     has_uam,
-    read_pairs,
+    readings_of_pairs,
 )
 from hf_attncal.analysis.words import word_attention
 from hf_attncal.inference.loading import load_seq2seq
@@ -176,9 +176,9 @@ def read_weights(
     source_prefix: str = "",
     weights: str = "attention",
 ) -> Iterator[tuple[list[TokenPair], Layers, Reading]]:
-    """`read_pairs` for one of `WEIGHTS`, with those weights of every layer, (batch, heads, steps, source)."""
+    """`readings_of_pairs` for one of `WEIGHTS`, with those weights of every layer, (batch, heads, steps, source)."""
     check_weights(weights)
-    for pairs, reading in read_pairs(
+    for pairs, reading in readings_of_pairs(
         model,
         tokenizer,
         sources,
@@ -226,7 +226,7 @@ def seq2seq_weights(
         over those of a target word. One of the two numbers is 0 where a side has no word.
 
     Raises:
-        ValueError: see `read_pairs`; also a layer or head that the model does not have.
+        ValueError: see `readings_of_pairs`; also a layer or head that the model does not have.
     """
     result = [torch.zeros(len(t.split()), len(s.split())) for s, t in zip(sources, targets, strict=False)]
     for index, weights in _of_pairs(model, tokenizer, sources, targets, settings, batch_size):

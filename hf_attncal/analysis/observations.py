@@ -23,7 +23,7 @@ from hf_attncal.data.pharaoh import Link
 from hf_attncal.data.words import NO_WORD, is_punctuation
 
 from .links import best_links
-from .reading import Layers, Reading, TokenPair, check_some_words, read_pairs
+from .reading import Layers, Reading, TokenPair, check_some_words, readings_of_pairs
 from .reliability import WITHOUT_MASKS, head_average
 from .step_measures import MEASURES, NEED_INFORMATION, LayerRows, layer_rows
 from .tags import Tagger, tags_of
@@ -249,7 +249,7 @@ def observe(
 
     Raises:
         ValueError: no pair with words on both sides; tags that do not fit; thresholds or buckets that do not ascend;
-            and what `read_pairs` refuses.
+            and what `readings_of_pairs` refuses.
     """
     _check_bounds("thresholds", thresholds)
     _check_bounds("buckets", buckets)
@@ -258,7 +258,7 @@ def observe(
     sums = _Sums(sources, word_tags, tuple(thresholds), tuple(buckets), alignments)
     reading = {"details": True, "predictions": alignments, "batch_size": batch_size, "source_prefix": source_prefix}
     with recorded_value_norms(model) as norms:
-        for pairs, found in read_pairs(model, tokenizer, sources, targets, **reading):
+        for pairs, found in readings_of_pairs(model, tokenizer, sources, targets, **reading):
             sums.add(pairs, found, norms)
     null_norms = {number: float(norm.double().mean()) for number, norm in null_value_norms(model).items()}
     return sums.observations(targets, null_norms)

@@ -157,7 +157,7 @@ def teacher_forced(model, batch: Mapping[str, Tensor]) -> tuple[dict[str, Tensor
     return inputs, labels
 
 
-def read_pairs(
+def readings_of_pairs(
     model,
     tokenizer,
     sources: Sequence[str],

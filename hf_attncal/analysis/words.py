@@ -10,7 +10,7 @@ from torch import Tensor
 from hf_attncal.data.tokenizer import NULL
 from hf_attncal.data.words import NO_WORD, WordTokens
 
-from .reading import read_pairs
+from .reading import readings_of_pairs
 from .reliability import attention_is_reliable, head_average
 
 
@@ -39,13 +39,13 @@ def word_details(
 ) -> list[WordDetails | None]:
     """Attention, masks and contributions between the words of sentence pairs, teacher-forced on the targets.
 
-    Args and errors are those of `read_pairs`; besides, a ValueError for a model or adapter without masks.
+    Args and errors are those of `readings_of_pairs`; besides, a ValueError for a model or adapter without masks.
 
     Returns:
         The details of every pair, on the CPU; None for a pair with a side of no word.
     """
     found: dict[int, WordDetails] = {}
-    for pairs, reading in read_pairs(model, tokenizer, sources, targets, batch_size=batch_size, details=True):
+    for pairs, reading in readings_of_pairs(model, tokenizer, sources, targets, batch_size=batch_size, details=True):
         layers = zip(reading.uncalibrated, reading.masks, reading.contributions, reading.attentions, strict=True)
         layers = [layer for layer in layers if layer[1] is not None]
         reliable = torch.stack([attention_is_reliable(a, phi) for a, _, phi, _ in layers], dim=1)
@@ -77,14 +77,14 @@ def source_rows(
 ) -> list[SourceRows | None]:
     """The source words that each target word stands for, and those that were left out, which the `<null>` steps have.
 
-    Args and errors are those of `read_pairs`; besides, a ValueError for a model without `uam`.
+    Args and errors are those of `readings_of_pairs`; besides, a ValueError for a model without `uam`.
 
     Returns:
         The rows of every pair, on the CPU; None for a pair with a side of no word.
     """
     found: dict[int, SourceRows] = {}
     options = {"attentions": False, "uam": True, "batch_size": batch_size}
-    for pairs, reading in read_pairs(model, tokenizer, sources, targets, **options):
+    for pairs, reading in readings_of_pairs(model, tokenizer, sources, targets, **options):
         for row, (index, source, target) in enumerate(pairs):
             nulls = target.ids == model.config.null_token_id
             count = int(nulls.sum())

@@ -127,11 +127,11 @@ def _recorded(path: Path) -> dict[str, str]:
 
 def _stack_language(options: argparse.Namespace) -> dict[str, bytes]:
     """The files of the stack language."""
-    from hf_attncal.data.synthetic.stack_language import generate_split
+    from hf_attncal.data.synthetic.stack_language import generate_stack_split
 
     if options.fields or options.config or options.fetched:
         raise CommandError(f"{_GENERATED} is generated: it needs neither --from nor --fields nor --config.")
-    splits = generate_split()._asdict()
+    splits = generate_stack_split()._asdict()
     return {f"{name}.txt": "".join(f"{line}\n" for line in lines).encode() for name, lines in splits.items()}
 
 

@@ -9,9 +9,9 @@ from .scoring import (
     add_hypotheses,
     add_scoring,
     as_json,
-    check_number,
     check_once,
-    read_lines,
+    check_same_length,
+    read_scored_lines,
     signatures,
     table,
     too_few,
@@ -59,9 +59,9 @@ def _run_rouge(options: argparse.Namespace) -> None:
     need("rouge")
     names = [options.reference, *(options.others or [])]
     check_once([*names, *options.hypotheses])
-    files = {name: read_lines(options, name) for name in dict.fromkeys([*names, *options.hypotheses])}
+    files = {name: read_scored_lines(options, name) for name in dict.fromkeys([*names, *options.hypotheses])}
     for name, lines in files.items():
-        check_number(lines, name, files[names[0]], names[0], "summary")
+        check_same_length(lines, name, files[names[0]], names[0], "summary")
     references = list(zip(*(files[name] for name in names), strict=True))
     empty = [number for number, those in enumerate(references, 1) if not any(one.strip() for one in those)]
     if empty:

@@ -13,10 +13,10 @@ from .scoring import (
     add_scoring,
     as_json,
     called,
-    check_number,
     check_once,
+    check_same_length,
     column,
-    read_lines,
+    read_scored_lines,
     signatures,
     table,
     too_few,
@@ -94,7 +94,7 @@ def _run_score(options: argparse.Namespace) -> None:
     systems, bases = [], []
     for name in options.hypotheses:
         links, base = _read_links(options, name, parse_hypotheses, options.base, options.reverse, "--base")
-        check_number(links, name, gold, options.gold, "sentence pair")
+        check_same_length(links, name, gold, options.gold, "sentence pair")
         _check_inside(name, links, sentences, "--base", "--reverse")
         systems.append(links)
         bases.append(base if base == gold_base else f"gold={gold_base},hyp={base}")
@@ -163,7 +163,7 @@ def _read_links(
     """Links of a file, counted from 0, and the index base that the signature states."""
     from hf_attncal.data.pharaoh import detect_index_base
 
-    lines = read_lines(options, name)
+    lines = read_scored_lines(options, name)
     try:
         links = parse(lines, base=int(base == "1"), reverse=reverse)
         if base == "1":
@@ -192,8 +192,8 @@ def _read_sentences(options: argparse.Namespace, gold: list) -> list[tuple[list[
         return None
     sides = []
     for name in (options.source, options.target):
-        lines = read_lines(options, name)
-        check_number(lines, name, gold, options.gold, "sentence pair")
+        lines = read_scored_lines(options, name)
+        check_same_length(lines, name, gold, options.gold, "sentence pair")
         sides.append([line.split() for line in lines])
     return list(zip(*sides, strict=True))
 

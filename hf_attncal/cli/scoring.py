@@ -64,7 +64,7 @@ def check_once(names: Sequence[str]) -> None:
         raise CommandError("Standard input (-) can be read only once.")
 
 
-def read_lines(options: argparse.Namespace, name: str) -> list[str]:
+def read_scored_lines(options: argparse.Namespace, name: str) -> list[str]:
     """The lines of a file or of standard input.
 
     Raises:
@@ -81,7 +81,7 @@ def read_lines(options: argparse.Namespace, name: str) -> list[str]:
     return lines
 
 
-def check_number(lines: Sequence, name: str, first: Sequence, first_name: str, belongs: str) -> None:
+def check_same_length(lines: Sequence, name: str, first: Sequence, first_name: str, belongs: str) -> None:
     """Refuse files with different numbers of lines.
 
     Args:

@@ -95,10 +95,10 @@ def _run_summarize(options: argparse.Namespace) -> None:
     with ExitStack() as stack:
         lines = stack.enter_context(input_lines(options.input, BATCHES_PER_WINDOW * options.batch_size))
         target = stack.enter_context(output_lines(options.output))
-        summarize_stream(model, tokenizer, lines, target, options)
+        write_summaries(model, tokenizer, lines, target, options)
 
 
-def summarize_stream(
+def write_summaries(
     model, tokenizer, lines: tuple[BinaryIO, int, str], target: BinaryIO, options: argparse.Namespace
 ) -> None:
     """Summarise line by line, a window of lines at a time.

@@ -193,7 +193,7 @@ def settings_of(options: argparse.Namespace, *, base: Values | None = None) -> V
         CommandError: no text, or no output folder.
         ValueError, OSError: the file cannot be read, or a setting.
     """
-    from hf_attncal.training.settings import apply_overrides, merge, read_settings
+    from hf_attncal.training.settings import apply_overrides, merge_settings, read_settings
 
     values = read_settings(options.config) if options.config else {}
     if options.preset or not options.config:
@@ -208,10 +208,10 @@ def settings_of(options: argparse.Namespace, *, base: Values | None = None) -> V
     for option, (section, key) in _KEYS.items():
         given = getattr(options, option, None)
         if given is not None:
-            merge(values, {section: {key: given}})
+            merge_settings(values, {section: {key: given}})
     if options.minutes is not None:
         values["minutes"] = options.minutes
-    apply_overrides(merge(values, base or {}), options.settings)
+    apply_overrides(merge_settings(values, base or {}), options.settings)
     train = "--source and --target, or --text," if hasattr(options, "text") else "--source and --target"
     for section, key, option in (("data", "train", train), ("training", "output_dir", "--output")):
         if not (values.get(section) or {}).get(key):

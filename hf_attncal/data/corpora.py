@@ -419,7 +419,7 @@ def tokenize_for_alignment(
     return _tokenized(dataset, encode, names, TokenizationReport(max_length), shortest)
 
 
-def token_counts(dataset: Dataset, vocab_size: int) -> tuple[torch.Tensor, torch.Tensor]:
+def corpus_token_counts(dataset: Dataset, vocab_size: int) -> tuple[torch.Tensor, torch.Tensor]:
     """How often each token occurs in `input_ids` and in `target_input_ids`, (vocab_size,) each."""
     return tuple(
         torch.from_numpy(np.bincount(Rows.of(dataset, name).values, minlength=vocab_size))

@@ -43,7 +43,7 @@ _WPT03_SMALL = 100_000  # pairs in train.100k
 
 
 @dataclass(frozen=True)
-class Corpus:
+class PublishedCorpus:
     """How to make the files of a corpus, and what its text may be used for."""
 
     make: Callable[[Fetch], Files]
@@ -139,8 +139,12 @@ def wpt03_enfr(fetch: Fetch) -> Files:
 
 
 CORPORA = {
-    "multi30k": Corpus(multi30k, "the images of Multi30k are for non-commercial research and education", pinned=True),
-    "wpt03-enfr": Corpus(wpt03_enfr, "none is stated; made available by the Canadian Parliament for research"),
+    "multi30k": PublishedCorpus(
+        multi30k, "the images of Multi30k are for non-commercial research and education", pinned=True
+    ),
+    "wpt03-enfr": PublishedCorpus(
+        wpt03_enfr, "none is stated; made available by the Canadian Parliament for research"
+    ),
 }
 
 

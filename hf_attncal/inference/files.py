@@ -28,7 +28,7 @@ _SUFFIXES = (".json", ".safetensors", ".bin", ".model", ".spm", ".txt", ".jinja"
 _NUMBERS = ("F16", "BF16", "F32", "F64", "F8_E4M3", "F8_E5M2")
 
 
-def check_files(name: str | Path) -> None:
+def check_model_files(name: str | Path) -> None:
     """Refuse a folder with a file that cannot be read, or not as what its name says.
 
     Raises:

@@ -20,7 +20,7 @@ from hf_attncal.families import FAMILIES, register
 from hf_attncal.models.limits import check_labels, check_names, check_sizes, check_token_ids
 from hf_attncal.models.loading import check_finite, check_report
 
-from .files import blamed, check_files, check_types, read_object
+from .files import blamed, check_model_files, check_types, read_object
 from .names import TOKENIZER_FILES, check_name, is_hub_name
 
 register()  # the Auto classes below load our models, too
@@ -33,22 +33,9 @@ def load_config(name: str | Path, *, trust_remote_code: bool = False, revision: 
         OSError, ValueError: there is none, or one that no model can have.
     """
     adapter = _adapter_config(name, revision)
-    if adapter is None:
-        return model_config(name, trust_remote_code=trust_remote_code, revision=revision)
-    base, revision = adapter.base_model_name_or_path, adapter.revision
-    role = ", the `base_model_name_or_path` of the adapter,"
-    return model_config(base, trust_remote_code=trust_remote_code, revision=revision, role=role)
-
-
-def model_config(
-    name: str | Path, *, trust_remote_code: bool = False, revision: str | None = None, role: str = ""
-) -> PretrainedConfig:
-    """The configuration of a model that is no adapter, in place of `AutoConfig`; else as `load_config`.
-
-    Args:
-        role: what messages add to the name of the file.
-    """
-    check_files(name)
+    if adapter is not None:
+        name, revision = adapter.base_model_name_or_path, adapter.revision
+    check_model_files(name)
     file = Path(name) / "config.json"
     what = str(file) if file.is_file() else f"the configuration of {name}"
     with blamed(f"{what}{role}"):
@@ -270,7 +257,7 @@ def _adapter_config(name: str | Path, revision: str | None):
 
     import hf_attncal.adapters  # noqa: F401 (tells PEFT about our kind)
 
-    check_files(name)
+    check_model_files(name)
     values = read_object(Path(file))
     kind = values.get("peft_type")
     if not isinstance(kind, str) or kind not in PEFT_TYPE_TO_CONFIG_MAPPING:

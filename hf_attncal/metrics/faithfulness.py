@@ -22,7 +22,7 @@ CIRCULAR = {"contribution": ("hide",), "occlusion": ("unk",)}
 
 
 @dataclass(frozen=True)
-class Measured(base.Measured):
+class MeasuredFaithfulness(base.Measured):
     """A mean over target words with its 95 % interval over pairs; `circular`: it says nothing about the method."""
 
     circular: bool = False
@@ -39,7 +39,7 @@ class Verdict:
     """
 
     better: str | None
-    by_operator: dict[str, Measured]
+    by_operator: dict[str, MeasuredFaithfulness]
     circular: tuple[str, ...]
 
 
@@ -72,7 +72,7 @@ class Faithfulness:
         fields = {"targets": self.targets, "operators": "+".join(self.operators), "n": str(len(self.words))}
         return COMPREHENSIVENESS.signature(**fields)
 
-    def score(self, method: str, operator: str = HEADLINE, measure: str = "comprehensiveness") -> Measured:
+    def score(self, method: str, operator: str = HEADLINE, measure: str = "comprehensiveness") -> MeasuredFaithfulness:
         """The mean fall in nats: the higher the better for comprehensiveness, the lower for sufficiency.
 
         Raises:
@@ -80,10 +80,12 @@ class Faithfulness:
         """
         counts, metric = self._counts(method, operator, measure), metric_of(measure)
         interval = metric.interval(counts, self.bootstrap, self.seed)
-        return Measured(float(metric.score(counts.sum(axis=0))), interval, self._is_circular(operator, method))
+        return MeasuredFaithfulness(
+            float(metric.score(counts.sum(axis=0))), interval, self._is_circular(operator, method)
+        )
 
     def difference(self, first: str, second: str, operator: str = HEADLINE, measure: str = "comprehensiveness"):
-        """By how much the mean of the first method is above that of the second, on the same resamples: `Measured`.
+        """By how much the mean of the first method is above that of the second, on the same resamples.
 
         Raises:
             ValueError: see `score`; no `bootstrap`.
@@ -92,7 +94,7 @@ class Faithfulness:
         metric = metric_of(measure)
         values = [float(metric.score(of.sum(axis=0))) for of in counts]
         interval = metric.paired_interval(*reversed(counts), self.bootstrap, self.seed)
-        return Measured(values[0] - values[1], interval, self._is_circular(operator, first, second))
+        return MeasuredFaithfulness(values[0] - values[1], interval, self._is_circular(operator, first, second))
 
     def verdict(self, first: str, second: str, measure: str = "comprehensiveness") -> Verdict:
         """Which of two methods is better by a measure: only where all operators that are not circular say the same.
@@ -180,7 +182,7 @@ def metric_of(measure: str) -> Metric:
     return SUFFICIENCY if "sufficiency" in measure else COMPREHENSIVENESS
 
 
-def sign_of(difference: Measured, measure: str) -> int:
+def sign_of(difference: MeasuredFaithfulness, measure: str) -> int:
     """1 where the first is better and the interval says so, -1 where the second is, 0 where nobody can tell."""
     if difference.interval is None:
         return 0
@@ -194,7 +196,7 @@ def sign_of(difference: Measured, measure: str) -> int:
 
 def operator_agreement(
     effects: Iterable[np.ndarray], operators: Sequence[str], *, bootstrap: int = 1000, seed: int = 0
-) -> dict[tuple[str, str], Measured]:
+) -> dict[tuple[str, str], MeasuredFaithfulness]:
     """Whether two operators rank the source words alike: mean of Kendall's tau over target words.
 
     Args:
@@ -242,8 +244,8 @@ def kendall_tau(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     return np.divide(agreement, np.sqrt(untied), out=np.full(np.shape(agreement), np.nan), where=untied > 0)
 
 
-def _tau(counts: np.ndarray, bootstrap: int, seed: int) -> Measured:
+def _tau(counts: np.ndarray, bootstrap: int, seed: int) -> MeasuredFaithfulness:
     total = counts.sum(axis=0)
     if not total[1]:
-        return Measured(float("nan"), None)
-    return Measured(float(AGREEMENT.score(total)), AGREEMENT.interval(counts, bootstrap, seed))
+        return MeasuredFaithfulness(float("nan"), None)
+    return MeasuredFaithfulness(float(AGREEMENT.score(total)), AGREEMENT.interval(counts, bootstrap, seed))

@@ -125,7 +125,7 @@ def named_losses(
         uam_loss = uam_loss / num_targets
         losses |= {"loss": nmt_loss + uam_loss, "uam_loss": uam_loss.detach()}
     if links is not None and context.guided_attention is not None:  # layer drop may have left the layer out
-        loss = guided_loss(*context.guided_attention, links, labels, settings.guided_shift) / num_targets
+        loss = guided_attention_loss(*context.guided_attention, links, labels, settings.guided_shift) / num_targets
         losses |= {"loss": losses["loss"] + settings.guided_weight * loss, "guided_loss": loss.detach()}
     if context.mask_means:
         losses["mask_mean"] = torch.stack(context.mask_means).mean()
@@ -139,7 +139,7 @@ def named_losses(
     return losses
 
 
-def guided_loss(
+def guided_attention_loss(
     attention: Tensor, null: Tensor | None, links: Tensor, labels: torch.LongTensor, shift: bool
 ) -> Tensor:
     """Cross-entropy of a head's attention against links, `-sum_t sum_s p_ts log a_ts`: see `guided_terms`.

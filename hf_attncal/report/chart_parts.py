@@ -37,7 +37,7 @@ def about_controls(methods: Iterable[str]) -> str:
     return f" What never looks at the model is a control: {listed(controls)}. Any other method has to be better."
 
 
-def bars(panels: Mapping[str, Mapping[str, Sequence["Bar"]]], labels: Sequence[str]) -> Callable[[], "Figure"]:
+def draw_bars(panels: Mapping[str, Mapping[str, Sequence["Bar"]]], labels: Sequence[str]) -> Callable[[], "Figure"]:
     """What draws bars; args are those of `analysis.plots.bars`."""
     return partial(_draw, panels, labels)
 

@@ -16,7 +16,7 @@ from hf_attncal.metrics.links_by_tag import TagErrors, aer_by_tag
 from hf_attncal.metrics.means import means
 from hf_attncal.metrics.prediction_and_alignment import PredictionAndAlignment, prediction_and_alignment
 
-from .chart_parts import bars, cells
+from .chart_parts import cells, draw_bars
 from .contents import Cell, Chart
 
 if TYPE_CHECKING:
@@ -431,7 +431,7 @@ def _bars(panels: Mapping[str, Mapping[str, Sequence[Measured]]], labels: Sequen
         panel: {name: [(one.value, one.interval) for one in of] for name, of in series.items()}
         for panel, series in panels.items()
     }
-    return bars(plain, labels)
+    return draw_bars(plain, labels)
 
 
 def _lines(

@@ -14,7 +14,7 @@ from hf_attncal.metrics.faithfulness import (
     CIRCULAR,
     HEADLINE,
     Faithfulness,
-    Measured,
+    MeasuredFaithfulness,
     Verdict,
     faithfulness,
     metric_of,
@@ -36,7 +36,7 @@ class JudgedFaithfulness:
     """
 
     found: Faithfulness
-    agreement: dict[tuple[str, str], Measured]
+    agreement: dict[tuple[str, str], MeasuredFaithfulness]
 
     @property
     def headline(self) -> str:

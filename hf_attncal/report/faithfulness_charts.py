@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from hf_attncal.metrics.base import FEWEST_SENTENCES
 from hf_attncal.metrics.faithfulness import Verdict, metric_of
 
-from .chart_parts import about_controls, bars, cells, listed
+from .chart_parts import about_controls, cells, draw_bars, listed
 from .contents import Cell, Chart
 from .faithfulness import AREAS, YARDSTICK, JudgedFaithfulness
 
@@ -91,7 +91,7 @@ def faithfulness_by_method(judged: JudgedFaithfulness, measure: str) -> Chart:
         ),
         columns=_columns(["method"], found.operators, "{} (nats)", "{}: low", "{}: high", "{}: note"),
         rows=rows,
-        draw=bars(panels, methods),
+        draw=draw_bars(panels, methods),
         source=DEYOUNG,
     )
 
@@ -148,7 +148,7 @@ def operator_agreement_chart(judged: JudgedFaithfulness) -> Chart:
         ),
         columns=["first", "second", "Kendall's tau", "low", "high"],
         rows=rows,
-        draw=bars(panel, labels),
+        draw=draw_bars(panel, labels),
         source="Kendall 1945",
     )
 

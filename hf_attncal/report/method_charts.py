@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from hf_attncal.alignment.attributions import ScoredMethod
 
-from .chart_parts import about_controls, bars, cells
+from .chart_parts import about_controls, cells, draw_bars
 from .contents import Chart
 
 
@@ -29,6 +29,6 @@ def errors_by_method(scored: Mapping[str, ScoredMethod]) -> Chart:
             for name in names
             for score in [found[name]]
         ],
-        draw=bars(panels, names),
+        draw=draw_bars(panels, names),
         source="Och and Ney, 2003",
     )

@@ -22,7 +22,7 @@ from hf_attncal.files import whole_file
 from .contents import Chart, Report
 from .files import charts_of, check_charts, csv_text, svg_text
 from .names import display
-from .pair_view import PairView, Weights, check_pair, pair_html, with_null
+from .pair_view import PairView, PairWeights, check_pair, pair_view_html, with_null
 from .templates import FOLDER, cell, environment
 
 _LARGEST_DOWNLOAD = 300_000  # bytes of a file that the page carries
@@ -65,7 +65,7 @@ def write_page(report: Report, path: str | Path) -> None:
             style=_text("page.css"),
             script=script,
             script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-            first=None if first is None else pair_html(first),
+            first=None if first is None else pair_view_html(first),
             pairs=map(_packed_pair, chain([] if first is None else [first], pairs)),
         )
     )
@@ -225,7 +225,7 @@ def packed(pair: PairView) -> tuple[dict[str, Any], bytes]:
     return known, zlib.compress(b"".join(part.tobytes() for part in parts), 9)
 
 
-def _in_steps(weights: Weights) -> tuple[np.ndarray, np.ndarray]:
+def _in_steps(weights: PairWeights) -> tuple[np.ndarray, np.ndarray]:
     """The step of each layer and head, and the weights in them."""
     values = with_null(weights).astype(np.float64)
     values = values if weights.signed else values.clip(min=0)

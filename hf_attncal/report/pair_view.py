@@ -11,7 +11,7 @@ from .templates import environment
 
 
 @dataclass(frozen=True)
-class Weights:
+class PairWeights:
     """Weights of one sentence pair between tokens, by one way of looking.
 
     Args:
@@ -47,17 +47,17 @@ class PairView:
     target_tokens: Sequence[str]
     source_words: Sequence[int]
     target_words: Sequence[int]
-    weights: Mapping[str, Weights]
+    weights: Mapping[str, PairWeights]
     links: Sequence[tuple[int, int]] | None = None
     notes: Mapping[str, float] = field(default_factory=dict)
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows: the weights between words, mean over layers and heads."""
-        return pair_html(self)
+        return pair_view_html(self)
 
 
 def check_pair(pair: PairView) -> None:
-    """Refuse a pair that is not what `PairView` and `Weights` ask for.
+    """Refuse a pair that is not what `PairView` and `PairWeights` ask for.
 
     Raises:
         ValueError: words of tokens, links or weights that do not fit its texts and tokens; weights that are not
@@ -92,7 +92,7 @@ def check_pair(pair: PairView) -> None:
             raise ValueError(f"{what} must not be negative unless it is `signed`, got {values.min():.4g}.")
 
 
-def with_null(weights: Weights) -> np.ndarray:
+def with_null(weights: PairWeights) -> np.ndarray:
     """(layers, heads, target tokens, source tokens), with NULL as the last source token where there is one."""
     if weights.null is None:
         return weights.values
@@ -115,7 +115,7 @@ class _HeatMap(NamedTuple):
     largest: float
 
 
-def pair_html(pair: PairView) -> str:
+def pair_view_html(pair: PairView) -> str:
     """Return a pair as HTML: for each way of looking the weights between words, mean over layers and heads; no script.
 
     Raises:
@@ -127,7 +127,7 @@ def pair_html(pair: PairView) -> str:
     return template.render(pair=pair, maps=maps, links=set(map(tuple, pair.links or ())))
 
 
-def _between_words(pair: PairView, name: str, weights: Weights) -> _HeatMap:
+def _between_words(pair: PairView, name: str, weights: PairWeights) -> _HeatMap:
     import torch
 
     from hf_attncal.analysis.words import word_attention

@@ -7,11 +7,11 @@ import numpy as np
 import torch
 
 from hf_attncal.analysis.attribution import METHODS, attribute
-from hf_attncal.analysis.reading import Layers, Reading, TokenPair, read_pairs
+from hf_attncal.analysis.reading import Layers, Reading, TokenPair, readings_of_pairs
 from hf_attncal.analysis.reliability import attention_entropy, attention_is_reliable
 from hf_attncal.data.pharaoh import Link
 
-from .pair_view import PairView, Weights
+from .pair_view import PairView, PairWeights
 
 WINDOW = 64  # pairs that are held at once
 
@@ -33,7 +33,7 @@ def pair_views(
     and `contribution`, of a model with masks: each with all layers and heads; then the methods.
 
     Args:
-        model, tokenizer, sources, targets, batch_size: see `read_pairs`.
+        model, tokenizer, sources, targets, batch_size: see `readings_of_pairs`.
         methods: names of `analysis.attribution.METHODS` with their options.
         links: gold links of each pair.
         informed: the layers, from 0, whose masks carry information; None for all with masks. Of others there is no
@@ -55,7 +55,7 @@ def pair_views(
             for name, of in of_methods.items():
                 scores, null = of[index].scores[None, None].numpy(), of[index].null
                 null = None if null is None else null[None, None].numpy()
-                weights[name] = Weights(scores, null, METHODS[name].signed)
+                weights[name] = PairWeights(scores, null, METHODS[name].signed)
             yield PairView(
                 index=start + index,
                 source=texts[0][index],
@@ -72,9 +72,9 @@ def pair_views(
 
 def _readings(
     model, tokenizer, sources: Sequence[str], targets: Sequence[str], informed: Collection[int] | None, batch_size: int
-) -> Iterator[tuple[int, tuple[TokenPair, dict[str, Weights], dict[str, float]]]]:
+) -> Iterator[tuple[int, tuple[TokenPair, dict[str, PairWeights], dict[str, float]]]]:
     """Index -> the pair, weights of all layers and heads, and notes."""
-    for pairs, reading in read_pairs(model, tokenizer, sources, targets, batch_size=batch_size, details=True):
+    for pairs, reading in readings_of_pairs(model, tokenizer, sources, targets, batch_size=batch_size, details=True):
         layers = {"attention": reading.plain}
         told = [n for n, mask in enumerate(reading.masks) if mask is not None and (informed is None or n in informed)]
         if told:
@@ -92,7 +92,7 @@ def _same(reading: Reading) -> bool:
     return all(torch.allclose(plain, used, atol=1e-6) for plain, used in both)
 
 
-def _weights(layers: Layers, reading: Reading, row: int) -> Weights:
+def _weights(layers: Layers, reading: Reading, row: int) -> PairWeights:
     """Of one pair; a layer that has nothing to say is 0."""
     like = next(layer for layer in layers if layer is not None)
     values = [reading.unpadded(torch.zeros_like(like) if layer is None else layer, row) for layer in layers]
@@ -101,7 +101,7 @@ def _weights(layers: Layers, reading: Reading, row: int) -> Weights:
         steps = reading.target_mask[row]
         empty = torch.zeros_like(like[..., 0])
         nulls = np.stack([_array((empty if null is None else null)[row][:, steps]) for null in reading.nulls])
-    return Weights(np.stack([_array(value) for value in values]), nulls)
+    return PairWeights(np.stack([_array(value) for value in values]), nulls)
 
 
 def _notes(reading: Reading, row: int, told: Sequence[int]) -> dict[str, float]:

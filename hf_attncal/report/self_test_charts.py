@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from .chart_parts import bars
+from .chart_parts import draw_bars
 from .contents import Cell, Chart
 
 _KINDS = {"links": "links", "copies": "copied words"}
@@ -49,7 +49,7 @@ def planted_accuracy(methods: Mapping[str, Mapping[str, Mapping[str, Any]]], bes
         ),
         columns=["method", *(f"{label}{part}" for label in _KINDS.values() for part in (" (%)", ": low", ": high"))],
         rows=rows,
-        draw=bars(panels, names),
+        draw=draw_bars(panels, names),
     )
 
 

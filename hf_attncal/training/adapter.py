@@ -18,7 +18,7 @@ from hf_attncal.inference.loading import model_config
 
 from .arguments import AttnCalTrainingArguments
 from .calibrated import AttnCalTrainer, injected_adapters
-from .cards import SENTENCE, attention, base_name, score_results, split_name, write_adapter_card, write_card
+from .cards import SENTENCE, attention, base_name, score_results, split_name, write_card, write_card_of_adapter_run
 from .defaults import adapter_defaults
 from .folder import fill
 from .guide import annotated, given_links, with_counted_links
@@ -35,12 +35,12 @@ from .seq2seq import (
     guided_attention,
     last_scores,
     make_trainer,
-    readable,
     scored,
     search_as_scored,
     tokenize_splits,
+    within_positions,
 )
-from .settings import SPLITS, Settings, check, hints_of, merge, naming
+from .settings import SPLITS, Settings, check, hints_of, merge_settings, naming
 from .translation import BleuConfig
 
 METHODS = {"attncal": AttentionCalibrationConfig, "lora": LoraConfig, "full": None}
@@ -81,7 +81,7 @@ class AdapterConfig(Settings):
     @classmethod
     def defaults(cls, values):
         sections = {"adapter": {"method": "attncal"}, "training": TRAINING_DEFAULTS | {"output_dir": "runs/adapter"}}
-        merge(sections, sections_of("adapter", cls, values, adapter_defaults))
+        merge_settings(sections, sections_of("adapter", cls, values, adapter_defaults))
         given = values.get("adapter", {})
         if given.get("method", "attncal") != "attncal":
             sections["adapter"] = {}  # a preset's are fields of this method
@@ -173,8 +173,8 @@ def train_adapter(
         with args.main_process_first(local=False):
             checkpoint = base_checkpoint(config, tokenizer, output, write=args.process_index == 0)
         revision = config.model.revision if checkpoint == config.model.checkpoint else None
-        of_base = model_config(checkpoint, revision=revision)
-        splits = readable(splits, text, tokenizer, of_base, config.data)
+        of_base = AutoConfig.from_pretrained(checkpoint, revision=revision)
+        splits = within_positions(splits, text, tokenizer, of_base, config.data)
         tokenized, reports = tokenize_splits(splits, tokenizer, config.data, links=links)
         counted, counting = {}, 0.0
         if config.adapter.get("guided") and links is None:
@@ -260,7 +260,9 @@ def _write_cards(
     for file in sorted(folder.rglob("adapter_config.json")):
         method = model.peft_config[file.parent.name if file.parent != folder else "default"]
         kind = attention(method) if isinstance(method, AttentionCalibrationConfig) else method.peft_type.value
-        write_adapter_card(file.parent, config, results, f"An adapter for {base_name(base)}: {kind}.", scores, base)
+        write_card_of_adapter_run(
+            file.parent, config, results, f"An adapter for {base_name(base)}: {kind}.", scores, base
+        )
     for file in sorted(folder.rglob("config.json")):
         switches = model_config(file.parent)
         if switches.model_type in FAMILIES:

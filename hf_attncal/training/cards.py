@@ -44,7 +44,7 @@ def write_card(
     write_model_card(folder, **about, summary=summary, results=list(scores), example=example, task=task)
 
 
-def write_adapter_card(
+def write_card_of_adapter_run(
     folder: Path, config: Settings, results: dict[str, Any], summary: str, scores: Iterable[Result], base: str
 ) -> None:
     """Write the card of an adapter; `base` is the model that it adapts, else as `write_card`."""
@@ -68,7 +68,7 @@ def base_name(base: str) -> str:
 def write_encoder_card(
     folder: Path, config: Settings, results: dict[str, Any], summary: str, scores: Iterable[Result], base: str
 ) -> None:
-    """Write the card of an encoder of any kind that was tuned to align; else as `write_adapter_card`."""
+    """Write the card of an encoder of any kind that was tuned to align; else as `write_card_of_adapter_run`."""
     base_model = None if Path(base).is_dir() else base
     about = _about(config, results)
     write_tuned_encoder_card(

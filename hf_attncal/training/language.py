@@ -30,7 +30,7 @@ from .planning import plan, settled
 from .presets import harden, sections_of
 from .run import build_model, build_tokenizer, finish, hold_out, read_text, save_parts, start, train
 from .seq2seq import TRAINING_DEFAULTS
-from .settings import PlainConfig, Positive, Settings, VocabularyConfig, merge
+from .settings import PlainConfig, Positive, Settings, VocabularyConfig, merge_settings
 
 FAMILY = default_of("language")
 # Of sums (..., 2): predictions and tokens in their receptive fields.
@@ -49,7 +49,7 @@ class LanguageConfig(Settings):
     @classmethod
     def defaults(cls, values):
         sections = {"training": TRAINING_DEFAULTS | {"output_dir": "runs/language"}, "model": {}}
-        merge(sections, sections_of("language", cls, values, language_defaults))
+        merge_settings(sections, sections_of("language", cls, values, language_defaults))
         if values.get("model", {}).get("init_from"):
             sections["model"] = {}  # the size is that model's own
         harden(sections, values)
@@ -98,7 +98,7 @@ def train_language(
 
     With several processes (`accelerate launch`, `torchrun`) every one calls this; `resume`, `allow_changes` and
     `dry_run` as in `run.start`. Returns what `results.json` in the folder holds: what `run.train` gives, and what
-    `scored` gives of dev and test; of a dry run what `planning.plan` gives.
+    `scored_predictions` gives of dev and test; of a dry run what `planning.plan` gives.
 
     Raises:
         ValueError: see `run.start`, `planning.settled` and `build_language_tokenizer`; sequences longer than the
@@ -133,7 +133,7 @@ def train_language(
         config, trainer = settled(config, run, build, after)
         model, results = train(trainer, config, reports, run)
         for name in measured:
-            results[name] = scored(trainer, tokenized[name], reports[name], config)
+            results[name] = scored_predictions(trainer, tokenized[name], reports[name], config)
             if run.args.process_index == 0:
                 print("{}: perplexity {perplexity:.3f}  {signature}".format(name, **results[name]))
                 print(
@@ -191,7 +191,7 @@ def build_language_model(config: LanguageConfig, tokenizer: PreTrainedTokenizerB
     return model
 
 
-def scored(
+def scored_predictions(
     trainer: LanguageTrainer, text: Dataset, report: PlainReport, config: LanguageConfig
 ) -> dict[str, float | int | str]:
     """Cross-entropy and perplexity with their signature, and the mean size of the receptive field of a prediction.
@@ -213,7 +213,7 @@ def scored(
 
 
 def card_results(score: Mapping[str, Any], what: str) -> list[Result]:
-    """What `scored` gives as a card has it."""
+    """What `scored_predictions` gives as a card has it."""
     return [
         Result(f"perplexity on {what}", score["perplexity"], score["signature"], digits=3),
         Result(f"tokens in a receptive field on {what}", score["receptive_field_size"], score["field_signature"]),

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from hf_attncal.files import read_lines
 
-from .settings import Settings, as_list, check, hints_of, merge, read_settings
+from .settings import Settings, as_list, check, hints_of, merge_settings, read_settings
 
 FOLDER = Path(__file__).with_name("presets")
 _FITTED = ("small", "probe")  # presets whose sizes and steps follow from the amount of text
@@ -53,7 +53,7 @@ def sections_of(
         if "num_train_epochs" in values.get("training", {}) and not steps:  # how many steps is up to the tokens
             planned = fitting["training"].pop("max_steps")
             fitting["training"] |= {key: fitting["training"][key] / planned for key in _SHARES}
-        sections = merge(fitting, sections)
+        sections = merge_settings(fitting, sections)
     return sections
 
 

@@ -24,7 +24,7 @@ from .averaging import average_checkpoints, last_checkpoints
 from .folder import RESULTS, Run, check_free, claimed, fill, finish_run
 from .interrupts import how_to_go_on, saved_on_interrupt
 from .progress import bars_are_shown, shown_progress
-from .settings import SPLITS, Settings, TextConfig, hints_of, merge, read_settings
+from .settings import SPLITS, Settings, TextConfig, hints_of, merge_settings, read_settings
 from .threads import ChooseThreads
 
 # Nats of a target token. Between a pass and a pass without any perturbation lie some thousandths, which dropout draws.
@@ -48,7 +48,7 @@ def run_script(
     options = parser.parse_intermixed_args(arguments)
     values = read_settings(options.config, options.settings)
     if options.data:
-        merge(values, {"data": {"root": options.data}})
+        merge_settings(values, {"data": {"root": options.data}})
     config = config_class.make(values)
     command = ["python", *sys.argv] if arguments is None else [parser.prog, *arguments]
     results = run_job(job, config, command, resume=options.resume, allow_changes=options.allow_changes)

@@ -45,7 +45,7 @@ from .planning import plan, settled
 from .presets import anneal, check_preset, sections_of
 from .progress import bars_are_shown
 from .run import build_model, build_tokenizer, finish, held_out_rows, hold_out, read_text, save_parts, start, train
-from .settings import LINKS, SPLITS, DataConfig, Positive, Settings, VocabularyConfig, check, merge
+from .settings import LINKS, SPLITS, DataConfig, Positive, Settings, VocabularyConfig, check, merge_settings
 
 # The Trainer's defaults are for fine-tuning with metrics on logits; the loss is all that is read here.
 TRAINING_DEFAULTS = {
@@ -106,8 +106,10 @@ class Seq2SeqConfig(Settings):
         check({"backbone": (own | given)["backbone"]}, cls.own_keys(), "model")
         family = translators()[(own | given)["backbone"]]
         sections = {"model": own.copy(), "training": TRAINING_DEFAULTS | {"output_dir": f"runs/{cls.job}"}}
-        check_preset(cls.job, values.get("preset"), family, translators())
-        merge(sections, sections_of(cls.job, cls, values, family.resolve("sizes")))
+        if backbone == "luong" and values.get("preset") == "base":
+            raise ValueError("`preset` must be 'small' with `model.backbone` luong, got 'base', which is for Marian.")
+        fitted = recurrent_defaults if backbone == "luong" else translation_defaults
+        merge_settings(sections, sections_of(cls.job, cls, values, fitted))
         if given.get("init_from"):
             sections["model"] = own  # the rest is that model's own
         anneal(sections, "model", values)
@@ -167,7 +169,7 @@ def train_seq2seq(
         tokenizer = build_tokenizer(config, run, splits["train"])
         if config.data.max_source_length is not None:
             tokenizer.model_max_length = config.data.max_source_length  # saved with it: whoever uses the model cuts so
-        splits = readable(splits, text, tokenizer, config.model_config(), config.data)
+        splits = within_positions(splits, text, tokenizer, config.model_config(), config.data)
         tokenized, reports = tokenize_splits(splits, tokenizer, config.data, copies_of(config, tokenizer), links)
         counted, counting = {}, 0.0
         if config.guided and links is None:
@@ -258,7 +260,7 @@ def copies_of(config: Seq2SeqConfig, tokenizer: PreTrainedTokenizerBase) -> Copy
     return CopyTokenizer.of(tokenizer, SimpleNamespace(vocab_size=size, max_copied_tokens=slots))
 
 
-def readable(
+def within_positions(
     splits: dict[str, Dataset],
     text: dict[str, Dataset],
     tokenizer: PreTrainedTokenizerBase,

@@ -105,7 +105,7 @@ def apply_overrides(values: dict[str, Any], overrides: list[str]) -> dict[str, A
             raise ValueError(f"the value of an override must be YAML, got {override!r}: {error}. Quote it.") from error
         for name in reversed(key.split(".")):
             value = {name: value}
-        merge(values, value)
+        merge_settings(values, value)
     return values
 
 
@@ -126,14 +126,14 @@ def _read(path: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
         return values
     if not isinstance(base, str):
         raise ValueError(f"`base` must be the name of a file, got {base!r}.")
-    return merge(_read(path.parent / base, (*seen, path.resolve())), values)
+    return merge_settings(_read(path.parent / base, (*seen, path.resolve())), values)
 
 
-def merge(into: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
+def merge_settings(into: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
     """Recursive update of `into`, in place."""
     for key, value in values.items():
         if isinstance(into.get(key), dict) and isinstance(value, dict):
-            merge(into[key], value)
+            merge_settings(into[key], value)
         else:
             into[key] = value
     return into
@@ -487,7 +487,7 @@ class Settings:
         """
         hints = hints_of(cls)
         check(values, hints)
-        merged = merge(copy.deepcopy(cls.defaults(values)), copy.deepcopy(values))
+        merged = merge_settings(copy.deepcopy(cls.defaults(values)), copy.deepcopy(values))
         for name, value in merged.items():
             if dataclasses.is_dataclass(hints[name]):
                 check(value, hints_of(hints[name]), name)

@@ -18,7 +18,7 @@ from hf_attncal.alignment.gold import TUNED, Calibration, Gold, calibrate, evalu
 from hf_attncal.alignment.quality import LEAST_SCORE, estimate_quality
 from hf_attncal.data.batching import TokenBatchSampler
 from hf_attncal.data.collators import AlignmentCollator
-from hf_attncal.data.corpora import segmented, token_counts, tokenize_for_alignment
+from hf_attncal.data.corpora import corpus_token_counts, segmented, tokenize_for_alignment
 from hf_attncal.data.rows import Rows
 from hf_attncal.families import FAMILIES, Family
 from hf_attncal.files import write_json
@@ -321,7 +321,7 @@ def train_aligner(
             section = config.model | _of_words(config)  # also of one that goes on from another
             model = build_model(config.family.model_class, section, _of_text(config, tokenizer))
             if not config.model.get("init_from"):
-                model.set_token_counts(*token_counts(texts["train"], len(tokenizer)))
+                model.set_token_counts(*corpus_token_counts(texts["train"], len(tokenizer)))
             trainer = AlignerTrainer(
                 model=model,
                 args=args,

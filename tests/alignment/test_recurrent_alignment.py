@@ -16,7 +16,7 @@ from hf_attncal.alignment import (
     seq2seq_weights,
 )
 from hf_attncal.analysis.plots import heat_map
-from hf_attncal.analysis.reading import decoder_size, read_pairs
+from hf_attncal.analysis.reading import decoder_size, readings_of_pairs
 
 WIDTH = 1  # D of the local windows
 SIZES = {"d_model": 8, "encoder_layers": 2, "decoder_layers": 2, "window_width": WIDTH, "dropout": 0.0}
@@ -41,7 +41,7 @@ def model(request):
 def rows(model) -> dict[int, torch.Tensor]:
     """The attention of each pair, (steps, source)."""
     found = {}
-    for pairs, reading in read_pairs(model, bpe_tokenizer(), SOURCES, TARGETS, batch_size=4):
+    for pairs, reading in readings_of_pairs(model, bpe_tokenizer(), SOURCES, TARGETS, batch_size=4):
         (layer,) = reading.attentions
         for row, pair in enumerate(pairs):
             (found[pair.index],) = reading.unpadded(layer, row)
@@ -130,7 +130,7 @@ def test_generated_text_is_aligned_by_the_attention_that_it_was_written_with(mod
 
 def test_contributions_of_a_calibrated_one():
     model = recurrent("global", calibration="gated", leaky=True)
-    for _, reading in read_pairs(model, bpe_tokenizer(), SOURCES, TARGETS, details=True):
+    for _, reading in readings_of_pairs(model, bpe_tokenizer(), SOURCES, TARGETS, details=True):
         (phi,) = reading.contributions
         assert phi.shape == reading.attentions[0].shape
         assert phi.max() > 0

@@ -10,7 +10,7 @@ from seq2seq_helpers import PAIRS, SOURCES, TARGETS, bpe_tokenizer, randomized, 
 
 from hf_attncal import LuongConfig, LuongForConditionalGeneration, WordAligner
 from hf_attncal.alignment import GoldAlignment, Seq2SeqAttention, argmax_links, select_attention
-from hf_attncal.analysis.reading import read_pairs
+from hf_attncal.analysis.reading import readings_of_pairs
 from hf_attncal.analysis.repeated import shared_among_places
 from hf_attncal.analysis.words import source_rows, word_attention
 from hf_attncal.data.collators import NullCollator
@@ -58,7 +58,7 @@ def probabilities_of(model, tokenizer, source: str, target: str) -> torch.Tensor
 def test_weights_are_those_of_single_pairs(model, tokenizer):
     """Of a step and not of the next; of nothing but the words of the target."""
     found = {}
-    for pairs, reading in read_pairs(model, tokenizer, SOURCES, TARGETS, attentions=False, uam=True):
+    for pairs, reading in readings_of_pairs(model, tokenizer, SOURCES, TARGETS, attentions=False, uam=True):
         for row, pair in enumerate(pairs):
             found[pair.index] = reading.unpadded(reading.uam, row)
     aligned = WordAligner(model, tokenizer).align(TEXT)

@@ -18,7 +18,7 @@ from transformers import BertConfig, BertModel
 from hf_attncal.adapters import AttentionCalibrationConfig
 from hf_attncal.analysis import attention_entropy, jensen_shannon
 from hf_attncal.analysis.observations import GROUPS, observe
-from hf_attncal.analysis.reading import read_pairs
+from hf_attncal.analysis.reading import readings_of_pairs
 from hf_attncal.analysis.reliability import LEAST_SPREAD, mask_spread
 from hf_attncal.analysis.step_measures import MEASURES, NEED_INFORMATION
 from hf_attncal.analysis.tags import load_tags, read_tags, tags_of
@@ -307,14 +307,14 @@ def test_nothing_of_a_batch_is_kept(monkeypatch):
     read = []
 
     def watched(*args, **options):
-        for pairs, reading in read_pairs(*args, **options):
+        for pairs, reading in readings_of_pairs(*args, **options):
             read.append(weakref.ref(reading))
             yield pairs, reading
             del reading
             # `observe` itself still has the last one.
             assert [one() for one in read[:-1]] == [None] * (len(read) - 1)
 
-    monkeypatch.setattr("hf_attncal.analysis.observations.read_pairs", watched)
+    monkeypatch.setattr("hf_attncal.analysis.observations.readings_of_pairs", watched)
     found = observe(text_model("marian", "ours"), bpe_tokenizer(), SOURCES, TARGETS, tags=tags, batch_size=1)
     assert len(read) == len(SOURCES) == len(found.pairs)
     # What is kept of a pair is as much for a long one as for a short one.

@@ -21,7 +21,7 @@ from transformers import (
 from hf_attncal.adapters import AttentionCalibrationConfig
 from hf_attncal.analysis import attention_entropy, contributions, reliability_level
 from hf_attncal.analysis.corpus import attention_report
-from hf_attncal.analysis.reading import decoder_size, read, read_pairs
+from hf_attncal.analysis.reading import decoder_size, read, readings_of_pairs
 
 DETAILS = ("uncalibrated", "masks", "nulls")
 
@@ -34,7 +34,7 @@ def model(request, family):
 def pairs_of(model, kind: str = "attentions", **options) -> dict[int, list]:
     """For each pair the layers of one kind, unpadded."""
     found = {}
-    for pairs, reading in read_pairs(model, bpe_tokenizer(), SOURCES, TARGETS, **options):
+    for pairs, reading in readings_of_pairs(model, bpe_tokenizer(), SOURCES, TARGETS, **options):
         for row, pair in enumerate(pairs):
             layers = getattr(reading, kind)
             found[pair.index] = [None if layer is None else reading.unpadded(layer, row) for layer in layers]
@@ -163,11 +163,11 @@ def test_a_stock_model_has_no_details(family):
 
 def test_pairs_without_words_are_left_out(model):
     sources, targets = [SOURCES[0], "", " \t", SOURCES[1]], ["", TARGETS[0], "", TARGETS[1]]
-    ((pairs, reading),) = read_pairs(model, bpe_tokenizer(), sources, targets)
+    ((pairs, reading),) = readings_of_pairs(model, bpe_tokenizer(), sources, targets)
     assert [pair.index for pair in pairs] == [3]
     assert pairs[0].source.words == len(SOURCES[1].split())
     assert len(reading.source_mask) == 1
-    assert list(read_pairs(model, bpe_tokenizer(), [], [])) == []
+    assert list(readings_of_pairs(model, bpe_tokenizer(), [], [])) == []
 
 
 # ---- the model as it was ----

@@ -9,7 +9,7 @@ import pytest
 
 from hf_attncal.cli import main
 from hf_attncal.data import published
-from hf_attncal.data.synthetic.stack_language import generate_split
+from hf_attncal.data.synthetic.stack_language import generate_stack_split
 
 
 @pytest.fixture
@@ -85,7 +85,7 @@ def toy(tmp_path, monkeypatch):
     def make(fetch):
         return {name: fetch(f"https://example.org/toy/{name}") for name in ("a.txt", "b.txt")}
 
-    monkeypatch.setitem(published.CORPORA, "toy", published.Corpus(make, "none"))
+    monkeypatch.setitem(published.CORPORA, "toy", published.PublishedCorpus(make, "none"))
     return folder
 
 
@@ -170,7 +170,7 @@ def test_the_stack_language_is_generated(attncal, tmp_path):
     sizes = {"train": 50_000, "dev": 5_000, "test": 5_000}
     assert out.splitlines() == [f"{tmp_path}/data/{name}.txt: {lines:,} lines" for name, lines in sizes.items()]
     files = {name: (tmp_path / "data" / f"{name}.txt").read_text().splitlines() for name in sizes}
-    assert files == generate_split()._asdict()
+    assert files == generate_stack_split()._asdict()
     status, _, err = attncal("stack-language", "--output", tmp_path / "data")
     assert status == 1
     assert f"{tmp_path}/data/train.txt is there already" in err

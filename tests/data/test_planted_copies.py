@@ -3,7 +3,7 @@
 from collections import Counter
 
 from hf_attncal.data.synthetic.english_german import generate_pairs
-from hf_attncal.data.synthetic.planted import INVENTED, copied_words, is_punctuation, plant_copies
+from hf_attncal.data.synthetic.planted import INVENTED, copied_words, is_only_signs, plant_copies
 
 PAIRS = generate_pairs(300, seed=2)
 
@@ -42,4 +42,4 @@ def test_a_seed_decides():
 
 
 def test_punctuation_has_neither_letters_nor_digits():
-    assert [word for word in ("Haus", ",", "3", "...", "?!", "'s") if is_punctuation(word)] == [",", "...", "?!"]
+    assert [word for word in ("Haus", ",", "3", "...", "?!", "'s") if is_only_signs(word)] == [",", "...", "?!"]

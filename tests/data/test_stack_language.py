@@ -14,7 +14,7 @@ from hf_attncal.data.synthetic.stack_language import (
     check_sequence,
     entropy_per_symbol,
     generate_sequences,
-    generate_split,
+    generate_stack_split,
     log_probability,
     next_symbol_probabilities,
     true_dependencies,
@@ -92,27 +92,29 @@ def test_sequences_are_as_frequent_as_their_probabilities(length, max_depth):
 
 
 def test_a_split_shares_no_sequence():
-    split = generate_split(250, 100, 50, seed=7, length=9)
+    split = generate_stack_split(250, 100, 50, seed=7, length=9)
     assert [len(part) for part in split] == [250, 100, 50]
     together = [*split.train, *split.dev, *split.test]
     drawn = generate_sequences(2000, seed=7, length=9)
     assert together == list(dict.fromkeys(drawn))[:400]
     assert len(set(drawn[:400])) < 400  # so some were left out
-    assert generate_split(250, 100, 50, seed=7, length=9) == split
+    assert generate_stack_split(250, 100, 50, seed=7, length=9) == split
 
 
 def test_the_sizes_of_a_split_have_a_limit():
     """9 sequences of four symbols there are."""
-    assert len({*itertools.chain(*generate_split(2, 1, 1, length=4))}) == 4
+    assert len({*itertools.chain(*generate_stack_split(2, 1, 1, length=4))}) == 4
     with pytest.raises(ValueError, match="5 different sequences are more than half of the 9 of length 4 and depth 4"):
-        generate_split(3, 1, 1, length=4)
+        generate_stack_split(3, 1, 1, length=4)
     with pytest.raises(ValueError, match=r"sizes of a split must be >= 0, got 3, -1 and 1"):
-        generate_split(3, -1, 1)
+        generate_stack_split(3, -1, 1)
     for length, max_depth in SHAPES[1:]:
         there_are = len(language(length, max_depth))
-        assert len(generate_split(there_are // 2, 0, 0, length=length, max_depth=max_depth).train) == there_are // 2
+        assert (
+            len(generate_stack_split(there_are // 2, 0, 0, length=length, max_depth=max_depth).train) == there_are // 2
+        )
         with pytest.raises(ValueError, match=f"half of the {there_are} "):
-            generate_split(there_are // 2 + 1, 0, 0, length=length, max_depth=max_depth)
+            generate_stack_split(there_are // 2 + 1, 0, 0, length=length, max_depth=max_depth)
 
 
 def test_sequences_are_written_one_a_line(tmp_path):
@@ -129,7 +131,7 @@ def test_sequences_are_written_one_a_line(tmp_path):
         (lambda: generate_sequences(1, max_depth=5), r"`max_depth` must be from 1 to 4.*got 5"),
         (lambda: entropy_per_symbol(max_depth=0), r"`max_depth` must be from 1 to 4.*got 0"),
         (lambda: entropy_per_symbol(length=-3), r"`length` must be >= 1 .*got -3"),
-        (lambda: generate_split(length=0), r"`length` must be >= 1 .*got 0"),
+        (lambda: generate_stack_split(length=0), r"`length` must be >= 1 .*got 0"),
         (lambda: check_sequence("0", max_depth=9), r"`max_depth` must be from 1 to 4.*got 9"),
     ],
 )

@@ -16,7 +16,7 @@ from hf_attncal.analysis.faithfulness import measures
 from hf_attncal.metrics.faithfulness import faithfulness
 from hf_attncal.report.contents import Chart, Report, Section
 from hf_attncal.report.faithfulness import JudgedFaithfulness
-from hf_attncal.report.pair_view import PairView, Weights
+from hf_attncal.report.pair_view import PairView, PairWeights
 
 # What must stay text wherever it comes from.
 HOSTILE = "</script><script>alert(1)</script> \"quotes' <!-- </style> </noscript> <b>&amp;</b> {{7*7}} ]]>"
@@ -46,8 +46,8 @@ def pair_view(index: int = 0, source: str = "the old house", target: str = "das 
     shape = (3, 2, len(of_tokens[1]), len(of_tokens[0]))
     shares = generator.dirichlet(np.full(shape[-1] + 1, 0.3), size=shape[:-1])
     weights = {
-        "attention": Weights(shares[..., :-1], null=shares[..., -1]),
-        "occlusion": Weights(generator.normal(size=(1, 1, *shape[2:])) * 4, signed=True),
+        "attention": PairWeights(shares[..., :-1], null=shares[..., -1]),
+        "occlusion": PairWeights(generator.normal(size=(1, 1, *shape[2:])) * 4, signed=True),
     }
     fields = {"weights": weights, "links": [(0, 0), (1, 2)], "notes": {"reliability": index / 7}} | fields
     return PairView(index, source, target, *names, *of_tokens, **fields)

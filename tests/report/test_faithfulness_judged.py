@@ -10,7 +10,7 @@ from seq2seq_helpers import SOURCES, TARGETS, bpe_tokenizer, text_model
 
 from hf_attncal.analysis.attribution import attribute, word_scores
 from hf_attncal.analysis.faithfulness import faithfulness_falls, measures, word_effects
-from hf_attncal.metrics.faithfulness import Measured, Verdict, faithfulness, operator_agreement
+from hf_attncal.metrics.faithfulness import MeasuredFaithfulness, Verdict, faithfulness, operator_agreement
 from hf_attncal.report.faithfulness import JudgedFaithfulness, judge_faithfulness
 from hf_attncal.report.faithfulness_charts import faithfulness_by_method, faithfulness_charts, in_words
 
@@ -151,7 +151,7 @@ def test_rows_are_the_scores_the_best_method_first(judged):
 
 
 def test_a_verdict_is_told_in_words():
-    one = {"replace": Measured(1.0, (0.5, 1.5))}
+    one = {"replace": MeasuredFaithfulness(1.0, (0.5, 1.5))}
     assert in_words(Verdict("a", one, ()), "a", "b") == "a is better than b"
     assert in_words(Verdict("b", one, ("hide",)), "a", "b") == "b is better than a (hide left out: circular)"
     assert in_words(Verdict(None, one, ("hide", "unk")), "a", "b") == (

@@ -7,7 +7,7 @@ from report_helpers import SWITCHES, model_of
 from seq2seq_helpers import SOURCES, TARGETS, bpe_tokenizer, with_masks
 
 from hf_attncal.analysis.attribution import METHODS, attribute
-from hf_attncal.analysis.reading import read_pairs
+from hf_attncal.analysis.reading import readings_of_pairs
 from hf_attncal.analysis.reliability import reliability_level
 from hf_attncal.report import pairs
 from hf_attncal.report.pairs import pair_views
@@ -24,7 +24,7 @@ def test_weights_are_those_of_the_analysis(family, kind):
     model = model_of(family, kind)
     found = {view.index: view for view in views(model)}
     assert list(found) == sorted(found) == list(range(len(SOURCES)))
-    for read, reading in read_pairs(model, bpe_tokenizer(), SOURCES, TARGETS, batch_size=1, details=True):
+    for read, reading in readings_of_pairs(model, bpe_tokenizer(), SOURCES, TARGETS, batch_size=1, details=True):
         (pair,), view = read, found[read[0].index]
         expected = {"attention": reading.plain}
         if any(mask is not None for mask in reading.masks):

@@ -13,7 +13,7 @@ from hf_attncal.analysis.pictures import PAGE_FOOT, page_head, page_pair
 from hf_attncal.analysis.words import word_attention
 from hf_attncal.data.words import WordTokens
 from hf_attncal.report.page import write_page
-from hf_attncal.report.pair_view import Weights
+from hf_attncal.report.pair_view import PairWeights
 
 pytestmark = [
     pytest.mark.slow,
@@ -277,7 +277,7 @@ def test_only_charts_and_the_chosen_pair_are_printed(browser, address):
 def test_a_way_that_a_pair_does_not_have(browser, tmp_path):
     path = tmp_path / "page.html"
     values = pair_view().weights["attention"].values
-    write_page(report([pair_view(), pair_view(1, weights={"alti": Weights(values[:1, :1])})]), path)
+    write_page(report([pair_view(), pair_view(1, weights={"alti": PairWeights(values[:1, :1])})]), path)
     show(browser, path.as_uri(), "sentence=2&show=attention&show=alti")
     assert browser.value("document.getElementById('maps').innerText").startswith("attention: not for this sentence.")
     assert browser.value(f"{CELLS}.length") == 1

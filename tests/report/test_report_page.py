@@ -19,7 +19,7 @@ from report_helpers import HOSTILE, SCRIPTS, chart, pair_view, pairs_of, report,
 from hf_attncal.analysis.words import word_attention
 from hf_attncal.data.words import WordTokens
 from hf_attncal.report.page import SIGNED_STEPS, STEPS, packed, write_page
-from hf_attncal.report.pair_view import Weights, pair_html
+from hf_attncal.report.pair_view import PairWeights, pair_view_html
 
 VOID = {"meta", "input", "br"}
 FETCHING = {"src", "href", "xlink:href", "srcset", "data", "action", "formaction", "poster", "background"}
@@ -149,7 +149,7 @@ def test_weights_are_what_they_were_but_for_half_a_step():
 def test_a_matrix_of_zeros_and_a_large_one_survive():
     values = np.zeros((2, 1, 7, 6))
     values[1] = 1e30
-    known, data = packed(pair_view(weights={"a": Weights(values)}))
+    known, data = packed(pair_view(weights={"a": PairWeights(values)}))
     ((_, found, _),) = unpack(known, data)
     np.testing.assert_allclose(found, values, rtol=1e-6)
 
@@ -289,11 +289,14 @@ ONE = np.zeros((1, 1, 7, 6))
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"weights": {"a": Weights(ONE[0])}}, r"`weights\['a'\]` of pair 0 must be of shape \(layers, heads, 7, 6\)"),
-        ({"weights": {"a": Weights(ONE[:0])}}, "must be of shape"),
-        ({"weights": {"a": Weights(ONE, null=ONE)}}, "`null` of"),
-        ({"weights": {"a": Weights(ONE + np.nan)}}, "must be finite"),
-        ({"weights": {"a": Weights(ONE - 1)}}, "must not be negative unless it is `signed`, got -1"),
+        (
+            {"weights": {"a": PairWeights(ONE[0])}},
+            r"`weights\['a'\]` of pair 0 must be of shape \(layers, heads, 7, 6\)",
+        ),
+        ({"weights": {"a": PairWeights(ONE[:0])}}, "must be of shape"),
+        ({"weights": {"a": PairWeights(ONE, null=ONE)}}, "`null` of"),
+        ({"weights": {"a": PairWeights(ONE + np.nan)}}, "must be finite"),
+        ({"weights": {"a": PairWeights(ONE - 1)}}, "must not be negative unless it is `signed`, got -1"),
         ({"links": [(0, 3)]}, r"`links` of pair 0 has \(0, 3\)"),
         ({"source": "the house"}, "`source_words` of pair 0 must have a number from -1 to 1 for each of 6 tokens"),
     ],
@@ -311,7 +314,7 @@ def test_a_pair_that_does_not_fit_is_refused_by_name(tmp_path, fields, message):
 def test_a_pair_shows_itself_as_weights_between_words():
     pair = pair_view(4)
     html = pair._repr_html_()
-    assert html == pair_html(pair)
+    assert html == pair_view_html(pair)
     Page(html)
     assert "<script" not in html
     attention, occlusion = [
@@ -332,7 +335,7 @@ def test_a_pair_shows_itself_as_weights_between_words():
 
 
 def test_hostile_words_of_a_pair_stay_text():
-    html = pair_html(pair_view(source=HOSTILE, target=SCRIPTS))
+    html = pair_view_html(pair_view(source=HOSTILE, target=SCRIPTS))
     read = Page(html)
     assert HOSTILE in read.text
     assert read.scripts == []

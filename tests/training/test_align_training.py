@@ -14,7 +14,7 @@ from hf_attncal import MaskAlignConfig, MaskAlignModel
 from hf_attncal.alignment import WordAligner
 from hf_attncal.alignment.gold import Gold, score_aligner, tune_links
 from hf_attncal.data.collators import AlignmentCollator
-from hf_attncal.data.corpora import lowercased, token_counts, tokenize_for_alignment
+from hf_attncal.data.corpora import corpus_token_counts, lowercased, tokenize_for_alignment
 from hf_attncal.data.synthetic.english_german import generate_split
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
 from hf_attncal.models.functional_jumps import initial_jumps
@@ -100,7 +100,7 @@ def test_lowercased():
 
 def test_token_counts(tokenizer):
     data, _ = tokenize_for_alignment(pairs(LINES[:2], OTHER[:2]), tokenizer, 100)
-    source, target = token_counts(data, len(tokenizer))
+    source, target = corpus_token_counts(data, len(tokenizer))
     for counts, lines in ((source, LINES[:2]), (target, OTHER[:2])):
         ids = [i for line in lines for i in tokenizer(line, add_special_tokens=False)["input_ids"]]
         assert counts.tolist() == [ids.count(i) for i in range(len(tokenizer))]

@@ -19,7 +19,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from hf_attncal.analysis.language import sequence_sums
 from hf_attncal.data.collators import LanguageCollator
 from hf_attncal.data.synthetic.english_german import generate_split as generate_pairs
-from hf_attncal.data.synthetic.stack_language import entropy_per_symbol, generate_split, write_sequences
+from hf_attncal.data.synthetic.stack_language import entropy_per_symbol, generate_stack_split, write_sequences
 from hf_attncal.metrics.perplexity import perplexity
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "training"))
@@ -51,7 +51,7 @@ MODEL = {
 
 def lay_out(folder: Path) -> None:
     """Sequences of the stack language, and English sentences, whose lengths differ."""
-    split = generate_split(60, 20, 20, length=LENGTH, max_depth=2)
+    split = generate_stack_split(60, 20, 20, length=LENGTH, max_depth=2)
     sentences = generate_pairs(60, 20, 20, seed=5)
     for name, other in zip(split._fields, ("train", "valid", "test"), strict=True):
         write_sequences(getattr(split, name), folder / f"{name}.txt")

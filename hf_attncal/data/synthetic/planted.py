@@ -42,7 +42,7 @@ def copied_words(source: str, target: str) -> list[Link]:
     return [(places[word], j) for j, word in enumerate(target.split()) if word in places]
 
 
-def is_punctuation(word: str) -> bool:
+def is_only_signs(word: str) -> bool:
     """Whether a word has neither a letter nor a digit."""
     return not any(character.isalnum() for character in word)
 

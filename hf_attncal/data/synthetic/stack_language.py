@@ -44,7 +44,7 @@ def generate_sequences(n: int, seed: int = 0, length: int = LENGTH, max_depth: i
     return _draw(np.random.default_rng(seed), n, _allowed(length, max_depth))
 
 
-def generate_split(
+def generate_stack_split(
     train: int = 50_000,
     dev: int = 5_000,
     test: int = 5_000,
