@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.table import Table
 from transformers import PreTrainedModel
 
-from hf_attncal.families import BACKBONES
+from hf_attncal.families import backbones, default_of
 from hf_attncal.files import write_json
 from hf_attncal.metrics import records
 

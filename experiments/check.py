@@ -25,9 +25,10 @@ from pathlib import Path
 
 import torch
 
-from hf_attncal.alignment.check import VERDICTS, Checker, SharedTargets, Verdict
+from hf_attncal.alignment.check import VERDICTS, Checker, PairVerdict, SharedTargets
 from hf_attncal.alignment.check_self_test import self_test
-from hf_attncal.data.compressed import open_to_read
+from hf_attncal.compressed import open_to_read
+from hf_attncal.files import write_json
 from hf_attncal.metrics import records
 from hf_attncal.metrics.detection import Detection, detection
 
@@ -156,7 +157,7 @@ def told(found: Detection) -> dict:
     return dataclasses.asdict(found)
 
 
-def shown(number: int, verdict: Verdict) -> dict:
+def shown(number: int, verdict: PairVerdict) -> dict:
     """A flagged line of a results file."""
     source, target = verdict.marked()
     return {"line": number, "source": source, "target": target, "flagged": list(verdict.flagged)}
@@ -173,7 +174,7 @@ def write(options: argparse.Namespace, checker: Checker, name: str, files: dict[
         "bootstrap": BOOTSTRAP,
     }
     path = options.output / f"{name}.json"
-    records.write(records.record(config, files, "cpu") | numbers, path)
+    write_json(records.record(config, files, "cpu") | numbers, path)
     print(f"wrote {path}")
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from hf_attncal.data.chunk_tags import OUTSIDE, is_chunk_tag
-from hf_attncal.data.text import read_lines
+from hf_attncal.files import read_lines
 
 _COLUMNS = "word, part of speech, chunk tag"
 

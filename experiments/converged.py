@@ -18,7 +18,7 @@ from pathlib import Path
 from committed import RESULTS, markdown, with_p_value
 from frozen import add_models, read_models
 
-from hf_attncal.files import read_lines, write_json
+from hf_attncal.files import read_lines, sha256, write_json
 from hf_attncal.metrics import records
 from hf_attncal.metrics.bleu import paired_bleu
 
@@ -42,7 +42,7 @@ def paired(models, references: dict[str, list[str]]) -> dict[str, dict[str, dict
         for split, lines in references.items():
             files = [one.folder / f"{split}.hypotheses.txt" for one in (model, baselines[model.seed])]
             compared = paired_bleu(*map(read_lines, files), lines, tokenize, BOOTSTRAP)
-            hashes = dict(zip(("translations_sha256", "baseline_sha256"), map(records.sha256, files), strict=True))
+            hashes = dict(zip(("translations_sha256", "baseline_sha256"), map(sha256, files), strict=True))
             found[model.stem][split] = asdict(compared) | hashes
     return found
 

@@ -25,7 +25,7 @@ from shared_tags import SHARED_TAGS, shared_tag_counts, shared_tags
 from word_vectors import embedding_tables, nearest_neighbours, plane, whole_words
 
 from hf_attncal.analysis.plots import scatter
-from hf_attncal.data.text import read_lines
+from hf_attncal.files import read_lines, write_bytes, write_json
 from hf_attncal.metrics import records
 
 # For the colours of the map: how the tags of the Penn Treebank begin.

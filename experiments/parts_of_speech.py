@@ -17,7 +17,6 @@ from pathlib import Path
 from conll import most_frequent_tags, read_conll
 
 from hf_attncal import WordAligner
-from hf_attncal.data.text import read_pairs
 from hf_attncal.data.words import is_punctuation
 from hf_attncal.files import read_pairs, write_text
 

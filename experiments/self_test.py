@@ -20,6 +20,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import hf_attncal
 from hf_attncal.data.synthetic.stack_language import generate_stack_split
+from hf_attncal.files import write_json
 from hf_attncal.metrics import records
 from hf_attncal.self_test import MEASURED, SENTENCES, STEPS, judge_stack, run_self_test, stack_scores
 

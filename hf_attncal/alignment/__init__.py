@@ -9,7 +9,7 @@ from hf_attncal.metrics.aer import AER_METRIC, AlignmentScore, alignment_error_r
 
 from .aligner import WordAligner
 from .batches import AlignBatch
-from .check import Checker, Verdict
+from .check import Checker, PairVerdict
 from .check_learning import learn_check
 from .encoder import EncoderStates
 from .generated import GeneratedAlignment, align_generated
@@ -31,8 +31,8 @@ __all__ = [
     "GeneratedAlignment",
     "GoldAlignment",
     "LinkProbabilities",
+    "PairVerdict",
     "Seq2SeqAttention",
-    "Verdict",
     "WeightSource",
     "Weights",
     "WordAligner",

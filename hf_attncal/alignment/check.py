@@ -21,7 +21,7 @@ from hf_attncal.metrics.base import Measured, Metric, ratio
 from hf_attncal.metrics.means import means
 
 from .aligner import WordAligner
-from .check_evidence import Evidence, alien_share, read_evidence
+from .check_evidence import LinkEvidence, alien_share, read_evidence
 from .check_model import CHECK_FILE, CheckModel, seen
 
 _METRIC = Metric("Check", ratio)
@@ -32,7 +32,7 @@ _MANY = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class FlaggedSpan:
     """Words of one side that belong together: the first and the one after the last, and their characters, from 0."""
 
     words: tuple[int, int]
@@ -40,7 +40,7 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class PairVerdict:
     """What was found in one line.
 
     Args:
@@ -64,8 +64,8 @@ class Verdict:
     detached: float
     source_words: tuple[float, ...]
     target_words: tuple[float, ...]
-    left_out_spans: tuple[Span, ...]
-    made_up_spans: tuple[Span, ...]
+    left_out_spans: tuple[FlaggedSpan, ...]
+    made_up_spans: tuple[FlaggedSpan, ...]
     names: tuple[str, ...]
     flagged: tuple[str, ...]
 
@@ -143,7 +143,7 @@ class Checker:
         """
         return cls(WordAligner.from_pretrained(name, **options), saved_check(name, options.get("revision")))
 
-    def check(self, pairs: Iterable[tuple[str, str]], *, shared: SharedTargets | None = None) -> list[Verdict]:
+    def check(self, pairs: Iterable[tuple[str, str]], *, shared: SharedTargets | None = None) -> list[PairVerdict]:
         """Check sentence pairs, in their order.
 
         Args:
@@ -169,13 +169,13 @@ class Checker:
 
     def stream(
         self, pairs: Iterable[tuple[str, str]], *, shared: SharedTargets | None = None, window: int = _WINDOW
-    ) -> Iterator[Verdict]:
+    ) -> Iterator[PairVerdict]:
         """Check pairs as they arrive, `window` of them at once; see `check`."""
         iterator = iter(pairs)
         while some := list(islice(iterator, window)):
             yield from self.check(some, shared=shared)
 
-    def _verdict(self, evidence: Evidence, words, causes: Mapping[str, float], sources: int) -> Verdict:
+    def _verdict(self, evidence: LinkEvidence, words, causes: Mapping[str, float], sources: int) -> PairVerdict:
         source, target = evidence.source, evidence.target
         if not source.words or not target.words:
             return self._of_empty(source, target)
@@ -202,16 +202,16 @@ class Checker:
             found |= {"made_up": 1.0, "detached": 1.0}
         return self._made(source, target, found, words, names)
 
-    def _of_empty(self, source: Segments, target: Segments) -> Verdict:
+    def _of_empty(self, source: Segments, target: Segments) -> PairVerdict:
         names = [f"empty {side}" for side, found in (("source", source), ("target", target)) if not found.words]
         found = dict.fromkeys(VERDICTS, 0.0)
         found["left_out"], found["made_up"] = float(bool(source.words)), float(bool(target.words))
         words = tuple(np.ones(len(side.words)) for side in (source, target))
         return self._made(source, target, found, words, names)
 
-    def _made(self, source: Segments, target: Segments, found: Mapping[str, float], words, names) -> Verdict:
+    def _made(self, source: Segments, target: Segments, found: Mapping[str, float], words, names) -> PairVerdict:
         flagged = tuple(name for name in VERDICTS if found[name] > self.model.alarms[name])
-        return Verdict(
+        return PairVerdict(
             source.text, target.text, **found,
             source_words=tuple(words[0].tolist()), target_words=tuple(words[1].tolist()),
             left_out_spans=_spans(source, words[0]), made_up_spans=_spans(target, words[1]),
@@ -235,7 +235,9 @@ class Summary:
     signature: str
 
 
-def summarize(checker: Checker, verdicts: Iterable[Verdict], bootstrap: int = 1000, seed: int = 0) -> Summary:
+def summarize_verdicts(
+    checker: Checker, verdicts: Iterable[PairVerdict], bootstrap: int = 1000, seed: int = 0
+) -> Summary:
     """Sum up the verdicts of a text; memory: 100 bytes a line.
 
     Raises:
@@ -275,7 +277,7 @@ def saved_check(name: str | Path, revision: str | None = None) -> CheckModel:
     return CheckModel.load(file)
 
 
-def _spans(side: Segments, words: np.ndarray) -> tuple[Span, ...]:
+def _spans(side: Segments, words: np.ndarray) -> tuple[FlaggedSpan, ...]:
     """Runs of words above one half, without the punctuation at their ends."""
     above = (words > 0.5).tolist()
     if not any(above):
@@ -288,12 +290,12 @@ def _spans(side: Segments, words: np.ndarray) -> tuple[Span, ...]:
             places = [k for k in range(start, place) if any(map(str.isalnum, side.words[k]))]
             if places:
                 begin, end = places[0], places[-1] + 1
-                found.append(Span((begin, end), (characters[begin][0], characters[end - 1][1])))
+                found.append(FlaggedSpan((begin, end), (characters[begin][0], characters[end - 1][1])))
             start = None
     return tuple(found)
 
 
-def _marked(text: str, spans: Sequence[Span], before: str, after: str) -> str:
+def _marked(text: str, spans: Sequence[FlaggedSpan], before: str, after: str) -> str:
     parts, done = [], 0
     for span in spans:
         begin, end = span.characters

@@ -26,7 +26,7 @@ _UNKNOWN = -10.0  # log-ratio of what is not known at all
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class LinkEvidence:
     """What is known of the words of one pair.
 
     Args:
@@ -49,7 +49,7 @@ class Evidence:
 
 def read_evidence(
     aligner: WordAligner, pairs: Sequence[tuple[str, str]], batch_size: int = 256, batch_tokens: int = 4096
-) -> list[Evidence]:
+) -> list[LinkEvidence]:
     """Read the evidence of sentence pairs, in their order.
 
     Raises:
@@ -57,12 +57,12 @@ def read_evidence(
     """
     cut = segment if aligner.source.tokenize else white_space_words
     sides = [(cut(source), cut(target)) for source, target in pairs]
-    found: list[Evidence | None] = [None] * len(pairs)
+    found: list[LinkEvidence | None] = [None] * len(pairs)
     words = [(source.words, target.words) for source, target in sides]
     for index, scores, known in _scores(aligner, words, batch_size, batch_tokens):
         source, target = sides[index]
         best = scores.max(axis=1), scores.max(axis=0)
-        found[index] = Evidence(source, target, best, known, _said_again(target.words, scores))
+        found[index] = LinkEvidence(source, target, best, known, _said_again(target.words, scores))
     counts = hasattr(aligner.model, "counts_of")
     return [evidence or _of_nothing(*side, counts) for evidence, side in zip(found, sides, strict=True)]
 
@@ -118,11 +118,11 @@ def _merged(forward: Tensor, backward: Tensor | None) -> Tensor:
     return forward.mT if backward is None else harmonic(forward, backward)
 
 
-def _of_nothing(source: Segments, target: Segments, counts: bool) -> Evidence:
+def _of_nothing(source: Segments, target: Segments, counts: bool) -> LinkEvidence:
     """The evidence of a pair of which one side has no words."""
     best = np.zeros(len(source.words)), np.zeros(len(target.words))
     known = tuple(np.full(len(side), _UNKNOWN) for side in best) if counts else None
-    return Evidence(source, target, best, known, _said_again(target.words, np.zeros((0, len(target.words)))))
+    return LinkEvidence(source, target, best, known, _said_again(target.words, np.zeros((0, len(target.words)))))
 
 
 def _said_again(target: Sequence[str], scores: np.ndarray) -> np.ndarray:

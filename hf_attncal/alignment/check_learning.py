@@ -10,7 +10,7 @@ from hf_attncal.data.synthetic.translation_errors import Pair, plant_errors
 
 from .aligner import WordAligner
 from .check import VERDICTS, Checker
-from .check_evidence import Evidence, read_evidence, script_shares
+from .check_evidence import LinkEvidence, read_evidence, script_shares
 from .check_model import (
     CAUSES,
     PLANTED,
@@ -30,7 +30,7 @@ _FEWEST = 50
 _LENGTHS = (6, 10, 16, 25, 40)  # source words: as many pairs of each length are drawn, where there are
 _FALSE_ALARMS = 0.004  # share of clean lines that one verdict flags
 _KEPT = 0.35  # share of the planted errors that are learned from
-Line = tuple[Evidence, Sides]
+Line = tuple[LinkEvidence, Sides]
 
 
 def learn_check(

@@ -22,9 +22,9 @@ import regex
 
 from hf_attncal.data.synthetic.translation_errors import NEGATIONS
 from hf_attncal.data.words import is_punctuation
-from hf_attncal.metrics import records
+from hf_attncal.files import write_json
 
-from .check_evidence import Evidence
+from .check_evidence import LinkEvidence
 
 CHECK_FILE = "check.json"  # beside the aligner
 # Best scores are counted between these.
@@ -118,7 +118,7 @@ class Sides:
     odds: tuple[np.ndarray, np.ndarray]
 
 
-def seen(vocabulary: Vocabulary, evidence: Evidence) -> Sides:
+def seen(vocabulary: Vocabulary, evidence: LinkEvidence) -> Sides:
     """The classes of the words of a pair; a rare word and a number is looked for on the other side."""
     pair = evidence.source.words, evidence.target.words
     columns = [
@@ -154,13 +154,13 @@ def _alike(first: str, second: str) -> bool:
 
 
 def fit_table(
-    evidence: Sequence[tuple[Evidence, Sides]], against: Sequence[tuple[Evidence, Sides]], of: str = "best"
+    evidence: Sequence[tuple[LinkEvidence, Sides]], against: Sequence[tuple[LinkEvidence, Sides]], of: str = "best"
 ) -> np.ndarray:
     """Log-ratios of how often a value is among words without and with a partner, (2 sides, classes, bins).
 
     Args:
         evidence: of clean pairs. against: of pairs of which no word has a partner.
-        of: "best" or "known", the field of `Evidence`.
+        of: "best" or "known", the field of `LinkEvidence`.
     """
     edges = _EDGES_OF[of]
     table = np.zeros((2, len(CLASSES), len(edges) + 1))
@@ -277,11 +277,11 @@ class CheckModel:
         longer = math.log((len(target) + 1) / (len(source) + 1)) - mean
         return max(-8.0, min(8.0, longer / math.sqrt(fixed + falling / (len(source) + 1))))
 
-    def words(self, evidence: Evidence, sides: Sides) -> tuple[np.ndarray, np.ndarray]:
+    def words(self, evidence: LinkEvidence, sides: Sides) -> tuple[np.ndarray, np.ndarray]:
         """Probability of each source word, and of each target word, to have no partner."""
         return tuple(chain(self._against(evidence, sides, "best", side)) for side in (0, 1))
 
-    def features(self, evidence: Evidence, sides: Sides, words: tuple[np.ndarray, np.ndarray]) -> list[float]:
+    def features(self, evidence: LinkEvidence, sides: Sides, words: tuple[np.ndarray, np.ndarray]) -> list[float]:
         """The `FEATURES` of a line; `words` as `words` gives them."""
         values: list[float] = []
         for side in (0, 1):
@@ -319,7 +319,7 @@ class CheckModel:
             for name, weights in self.heads.items()
         }
 
-    def _against(self, evidence: Evidence, sides: Sides, of: str, side: int) -> np.ndarray:
+    def _against(self, evidence: LinkEvidence, sides: Sides, of: str, side: int) -> np.ndarray:
         table = getattr(self, of)[side]
         return table[sides.classes[side], np.digitize(getattr(evidence, of)[side], _EDGES_OF[of])]
 
@@ -338,7 +338,7 @@ class CheckModel:
             "totals": list(self.vocabulary.totals),
             "counts": list(self.vocabulary.counts),
         }
-        records.write(values, path)
+        write_json(values, path)
         return path
 
     @classmethod
@@ -393,7 +393,7 @@ def _inside(text: str) -> float:
     return sum(len(found[0]) / len(found[1]) - 1 for found in _AGAIN_AND_AGAIN.finditer(text.lower()))
 
 
-def _near(evidence: Evidence, again: np.ndarray) -> float:
+def _near(evidence: LinkEvidence, again: np.ndarray) -> float:
     """How much of `again` is said within four words of the last time."""
     if not again.any():
         return 0.0

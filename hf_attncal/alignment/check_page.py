@@ -2,7 +2,7 @@
 
 from html import escape
 
-from .check import Span, Verdict
+from .check import FlaggedSpan, PairVerdict
 
 _STYLE = """
 body{font:16px/1.5 system-ui,sans-serif;max-width:60em;margin:2em auto;padding:0 1em;color:#222;background:#fff}
@@ -17,7 +17,7 @@ PAGE_FOOT = "</body>\n</html>"
 _TOLD = {"left_out": "left out", "made_up": "made up", "repeats": "repeats itself", "detached": "no translation"}
 
 
-def page_head(source: str, target: str) -> str:
+def check_page_head(source: str, target: str) -> str:
     """The beginning of a page, which needs no other file; `source` and `target` are the names of the texts."""
     title = f"{escape(source)} and {escape(target)}, checked"
     return (
@@ -28,7 +28,7 @@ def page_head(source: str, target: str) -> str:
     )
 
 
-def page_line(number: int, verdict: Verdict) -> str:
+def page_line(number: int, verdict: PairVerdict) -> str:
     """A line of the page, in one line of HTML; `number` is that of the line in its file, from 1."""
     scores = ", ".join(_score(verdict, name) for name in _TOLD)
     names = "".join(f"; {escape(name)}" for name in verdict.names)
@@ -38,12 +38,12 @@ def page_line(number: int, verdict: Verdict) -> str:
     return text.replace("\r", " ").replace("\n", " ")
 
 
-def _score(verdict: Verdict, name: str) -> str:
+def _score(verdict: PairVerdict, name: str) -> str:
     text = f"{_TOLD[name]} {getattr(verdict, name):.2f}"
     return f"<b>{text}</b>" if name in verdict.flagged else text
 
 
-def _marked(text: str, spans: tuple[Span, ...], tag: str) -> str:
+def _marked(text: str, spans: tuple[FlaggedSpan, ...], tag: str) -> str:
     parts, done = [], 0
     for span in spans:
         begin, end = span.characters

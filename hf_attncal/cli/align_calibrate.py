@@ -10,7 +10,7 @@ from .common import (
     add_model_options,
     add_pair_files,
     at_least,
-    check_lengths,
+    check_longest_lines,
     check_readable,
     folder_beside,
 )
@@ -59,7 +59,7 @@ def _run_calibrate(options: argparse.Namespace) -> None:
 
     try:
         gold = Gold.read(options.source, options.target, options.gold)
-        check_lengths(options, *zip(*gold.pairs, strict=True))
+        check_longest_lines(options, *zip(*gold.pairs, strict=True))
         found = calibrate(aligner, gold, options.bins, options.bootstrap)
     except ValueError as error:
         raise CommandError(str(error)) from error

@@ -12,7 +12,7 @@ from .common import (
     add_longest_line,
     add_model_options,
     add_pair_files,
-    check_lengths,
+    check_longest_lines,
     check_readable,
     choose_device,
     folder_beside,
@@ -79,7 +79,7 @@ def _run_select(options: argparse.Namespace) -> None:
 
     try:
         text = read_pairs(options.source, options.target)
-        check_lengths(options, *text)
+        check_longest_lines(options, *text)
         gold = None if options.gold is None else gold_links(options.gold, list(zip(*text, strict=True)))
         model, tokenizer = _load(options)
         if gold is None and model.config.is_encoder_decoder and options.weights != STATES:

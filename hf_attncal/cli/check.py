@@ -217,17 +217,17 @@ def _plain(text: str) -> str:
 
 @contextmanager
 def _page(target: BinaryIO, options: argparse.Namespace) -> Iterator[None]:
-    from hf_attncal.alignment.check_page import PAGE_FOOT, page_head
+    from hf_attncal.alignment.check_page import PAGE_FOOT, check_page_head
 
-    write_lines(target, [page_head(options.source, options.target)])
+    write_lines(target, [check_page_head(options.source, options.target)])
     yield
     write_lines(target, [PAGE_FOOT])
 
 
 def _summary(checker, verdicts, options: argparse.Namespace) -> Iterator[str]:
-    from hf_attncal.alignment.check import VERDICTS, summarize
+    from hf_attncal.alignment.check import VERDICTS, summarize_verdicts
 
-    summary = summarize(checker, (verdict for _, verdict in verdicts), options.bootstrap)
+    summary = summarize_verdicts(checker, (verdict for _, verdict in verdicts), options.bootstrap)
 
     def percent(measured) -> str:
         ends = measured.interval and " ({:.2f} to {:.2f})".format(*(100 * end for end in measured.interval))

@@ -177,7 +177,7 @@ def add_pair_files(files: argparse._ActionsContainer, source: str = "source sent
     files.add_argument("--target", required=True, metavar="FILE", help="target sentences, as many lines")
 
 
-def check_lengths(options: argparse.Namespace, sources: Iterable[str], targets: Iterable[str]) -> None:
+def check_longest_lines(options: argparse.Namespace, sources: Iterable[str], targets: Iterable[str]) -> None:
     """Refuse pairs with a side over --longest-line, before a model reads them: work and memory are its square.
 
     Args:

@@ -16,6 +16,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from yaml import YAMLError
 
 from hf_attncal.extras import ORIGIN_TOLD, install_command
+from hf_attncal.families import FAMILIES
 from hf_attncal.files import whole_file, write_text
 from hf_attncal.metrics.probabilities import ProbabilityScore
 

@@ -33,8 +33,21 @@ def load_config(name: str | Path, *, trust_remote_code: bool = False, revision: 
         OSError, ValueError: there is none, or one that no model can have.
     """
     adapter = _adapter_config(name, revision)
-    if adapter is not None:
-        name, revision = adapter.base_model_name_or_path, adapter.revision
+    if adapter is None:
+        return model_config(name, trust_remote_code=trust_remote_code, revision=revision)
+    base, revision = adapter.base_model_name_or_path, adapter.revision
+    role = ", the `base_model_name_or_path` of the adapter,"
+    return model_config(base, trust_remote_code=trust_remote_code, revision=revision, role=role)
+
+
+def model_config(
+    name: str | Path, *, trust_remote_code: bool = False, revision: str | None = None, role: str = ""
+) -> PretrainedConfig:
+    """The configuration of a model that is no adapter, in place of `AutoConfig`; else as `load_config`.
+
+    Args:
+        role: what messages add to the name of the file.
+    """
     check_model_files(name)
     file = Path(name) / "config.json"
     what = str(file) if file.is_file() else f"the configuration of {name}"

@@ -173,7 +173,7 @@ def train_adapter(
         with args.main_process_first(local=False):
             checkpoint = base_checkpoint(config, tokenizer, output, write=args.process_index == 0)
         revision = config.model.revision if checkpoint == config.model.checkpoint else None
-        of_base = AutoConfig.from_pretrained(checkpoint, revision=revision)
+        of_base = model_config(checkpoint, revision=revision)
         splits = within_positions(splits, text, tokenizer, of_base, config.data)
         tokenized, reports = tokenize_splits(splits, tokenizer, config.data, links=links)
         counted, counting = {}, 0.0

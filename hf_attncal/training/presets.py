@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
+from hf_attncal.families import Family
 from hf_attncal.files import read_lines
 
 from .settings import Settings, as_list, check, hints_of, merge_settings, read_settings

@@ -18,6 +18,7 @@ from hf_attncal.analysis.reliability import LEAST_SPREAD, WITHOUT_MASKS
 from hf_attncal.data.corpora import all_lines, lowercased
 from hf_attncal.data.tokenizer import SPECIAL_TOKENS, train_bpe_tokenizer, train_word_tokenizer
 from hf_attncal.files import write_json, writing
+from hf_attncal.inference.loading import model_config
 from hf_attncal.metrics import records
 
 from .averaging import average_checkpoints, last_checkpoints

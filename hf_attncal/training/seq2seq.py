@@ -31,9 +31,10 @@ from hf_attncal.data.copying import CopyTokenizer
 from hf_attncal.data.corpora import TokenizationReport
 from hf_attncal.data.pharaoh import Link
 from hf_attncal.data.tokenizer import null_token_id
-from hf_attncal.families import TRANSLATORS
+from hf_attncal.families import default_of, translators
 from hf_attncal.files import write_text
 from hf_attncal.inference.generation import Search, generate_lines, longer_than, position_limit, source_limit
+from hf_attncal.inference.loading import model_config
 from hf_attncal.models.configuration_attncal import guided_place
 from hf_attncal.models.cross_attention import calibration_of
 
@@ -106,10 +107,8 @@ class Seq2SeqConfig(Settings):
         check({"backbone": (own | given)["backbone"]}, cls.own_keys(), "model")
         family = translators()[(own | given)["backbone"]]
         sections = {"model": own.copy(), "training": TRAINING_DEFAULTS | {"output_dir": f"runs/{cls.job}"}}
-        if backbone == "luong" and values.get("preset") == "base":
-            raise ValueError("`preset` must be 'small' with `model.backbone` luong, got 'base', which is for Marian.")
-        fitted = recurrent_defaults if backbone == "luong" else translation_defaults
-        merge_settings(sections, sections_of(cls.job, cls, values, fitted))
+        check_preset(cls.job, values.get("preset"), family, translators())
+        merge_settings(sections, sections_of(cls.job, cls, values, family.resolve("sizes")))
         if given.get("init_from"):
             sections["model"] = own  # the rest is that model's own
         anneal(sections, "model", values)

@@ -20,12 +20,10 @@ from hf_attncal.data.batching import TokenBatchSampler
 from hf_attncal.data.collators import AlignmentCollator
 from hf_attncal.data.corpora import corpus_token_counts, segmented, tokenize_for_alignment
 from hf_attncal.data.rows import Rows
-from hf_attncal.families import FAMILIES, Family
+from hf_attncal.families import Family, aligners
 from hf_attncal.files import write_json
 from hf_attncal.hub import Result
 from hf_attncal.hub.cards import write_probabilities_card
-from hf_attncal.models.configuration_hmm_align import HMMAlignConfig
-from hf_attncal.models.configuration_mask_align import MaskAlignConfig
 from hf_attncal.models.functional_jumps import learned_jumps
 from hf_attncal.models.modeling_mask_align import MaskAlignModel
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from hf_attncal.alignment import WordAligner
-from hf_attncal.alignment.check import VERDICTS, Checker, SharedTargets, saved_check, summarize
+from hf_attncal.alignment.check import VERDICTS, Checker, SharedTargets, saved_check, summarize_verdicts
 from hf_attncal.alignment.check_evidence import read_evidence
 from hf_attncal.alignment.check_learning import learn_check
 from hf_attncal.alignment.check_model import (
@@ -321,7 +321,7 @@ def test_learning_is_repeated_and_needs_text(checker, learned):
 def test_the_summary_counts_lines_and_words(checker, learned):
     pairs = [*learned[1][:30], ("The old man .", ""), ("", "Der Mann")]
     verdicts = checker.check(pairs)
-    found = summarize(checker, verdicts, bootstrap=20)
+    found = summarize_verdicts(checker, verdicts, bootstrap=20)
     flagged = sum(bool(verdict.flagged) for verdict in verdicts)
     assert found.lines == 32
     assert found.shares["lines flagged"].value == pytest.approx(flagged / 32)
@@ -329,4 +329,4 @@ def test_the_summary_counts_lines_and_words(checker, learned):
     assert found.shares["source words left out"].value == pytest.approx(np.mean(np.array(words) > 0.5))
     assert found.signature.startswith("Check|aligner:hmm_align|")
     with pytest.raises(ValueError, match="none"):
-        summarize(checker, [])
+        summarize_verdicts(checker, [])

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .planted import is_punctuation
+from hf_attncal.data.words import is_punctuation
 
 Words = tuple[str, ...]
 Pair = tuple[Words, Words]
