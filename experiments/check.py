@@ -47,7 +47,9 @@ CLEAN = {
     "tatoeba-deen": ("tatoeba-deen/test.de", "tatoeba-deen/test.en"),
     "multi30k": ("multi30k/test_2016_flickr.de", "multi30k/test_2016_flickr.en"),
     "wpt03-enfr": ("wpt03-enfr/test.en", "wpt03-enfr/test.fr"),
+    "wpt03-enfr-mt": ("wpt03-enfr/mt-test.en.gz", "wpt03-enfr/mt-test.fr.gz"),
     "dermit-derm": ("dermit-derm/test.de", "dermit-derm/test.rm"),
+    "dermit-derm-mt": ("dermit-derm/mt-test.de", "dermit-derm/mt-test.rm"),
 }
 
 
@@ -57,6 +59,7 @@ def main() -> None:
     parser.add_argument("--data", required=True, type=Path)
     parser.add_argument("--model", required=True, type=Path)
     parser.add_argument("--clean", choices=CLEAN, default="tatoeba-deen", help="planted, false_alarms: the clean text")
+    parser.add_argument("--label", help="ends the file's name: another aligner than the one of the other files")
     parser.add_argument("--output", required=True, type=Path)
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -173,7 +176,7 @@ def write(options: argparse.Namespace, checker: Checker, name: str, files: dict[
         "alarms": checker.model.alarms,
         "bootstrap": BOOTSTRAP,
     }
-    path = options.output / f"{name}.json"
+    path = options.output / f"{name}{'_' + options.label if options.label else ''}.json"
     write_json(records.record(config, files, "cpu") | numbers, path)
     print(f"wrote {path}")
 
