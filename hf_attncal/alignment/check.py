@@ -17,14 +17,11 @@ import numpy as np
 
 from hf_attncal.data.segmentation import Segments
 from hf_attncal.inference.loading import file_beside
-from hf_attncal.metrics.base import Measured, Metric, ratio
-from hf_attncal.metrics.means import means
 
 from .aligner import WordAligner
 from .check_evidence import LinkEvidence, alien_share, read_evidence
 from .check_model import CHECK_FILE, CheckModel, seen
 
-_METRIC = Metric("Check", ratio)
 VERDICTS = ("left_out", "made_up", "repeats", "detached")
 _WINDOW = 1024
 _LONG_ENOUGH = 5  # words of a target that many sources should not share
@@ -217,49 +214,6 @@ class Checker:
             left_out_spans=_spans(source, words[0]), made_up_spans=_spans(target, words[1]),
             names=tuple(names), flagged=flagged,
         )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Summary:
-    """What was found in a text.
-
-    Args:
-        lines: how many there are.
-        shares: by name, with 95 % intervals over lines: of lines flagged, by each verdict and by any; of source words
-            left out and of target words made up.
-        signature: how they were computed.
-    """
-
-    lines: int
-    shares: dict[str, Measured]
-    signature: str
-
-
-def summarize_verdicts(
-    checker: Checker, verdicts: Iterable[PairVerdict], bootstrap: int = 1000, seed: int = 0
-) -> Summary:
-    """Sum up the verdicts of a text; memory: 100 bytes a line.
-
-    Raises:
-        ValueError: there are none, or negative `bootstrap`.
-    """
-    rows = []
-    for verdict in verdicts:
-        flags = [(1.0 if verdict.flagged else 0.0, 1.0)] + [(float(name in verdict.flagged), 1.0) for name in VERDICTS]
-        sides = verdict.source_words, verdict.target_words
-        words = [(float(sum(value > 0.5 for value in side)), float(len(side))) for side in sides]
-        rows.append(np.array([*flags, *words], dtype=np.float32))
-    names = ["lines flagged", *(f"lines flagged: {name}" for name in VERDICTS)]
-    names += ["source words left out", "target words made up"]
-    learned = checker.model.learned
-    signature = _METRIC.signature(
-        aligner=checker.aligner.model.config.model_type,
-        learned=f"{learned['pairs']} pairs, seed {learned['seed']}",
-        alarms=" ".join(f"{checker.model.alarms[name]:.3f}" for name in VERDICTS),
-        n=str(len(rows)),
-    )
-    measured = means(np.stack(rows).astype(float) if rows else np.zeros((0, 1, 2)), bootstrap, seed)
-    return Summary(len(rows), dict(zip(names, measured, strict=True)), signature)
 
 
 def saved_check(name: str | Path, revision: str | None = None) -> CheckModel:

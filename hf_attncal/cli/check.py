@@ -39,6 +39,7 @@ def add_check(commands: argparse._SubParsersAction) -> None:
         "  attncal check MODEL --clean-source train.de --clean-target train.en\n"
         "  attncal check MODEL --source text.de --target text.en --format marked --worst 50\n"
         "  attncal check MODEL --source text.de --target text.en --format summary\n"
+        "  attncal check MODEL --source text.de --target ours.en --compare-with theirs.en\n"
         "  attncal check MODEL --source clean.de --target clean.en --self-test",
     )
     files = parser.add_argument_group("input and output")
@@ -66,6 +67,12 @@ def add_check(commands: argparse._SubParsersAction) -> None:
     )
     files.add_argument(
         "--bootstrap", type=not_negative, default=1000, help="summary: resamples of the lines for 95 %% intervals"
+    )
+    files.add_argument(
+        "--compare-with",
+        metavar="FILE",
+        help="translations of the same sources by another system: a summary of both, and by how much --target has "
+        "more or fewer faults, with a paired test",
     )
     files.add_argument(
         "--self-test",
@@ -97,6 +104,8 @@ def _run_check(options: argparse.Namespace) -> None:
         checker = Checker(aligner, saved_check(options.model))
     if options.self_test:
         _self_test(checker, options)
+    elif options.compare_with is not None:
+        _compare(checker, options)
     else:
         _check(checker, options)
 
@@ -114,7 +123,10 @@ def _check_options(options: argparse.Namespace) -> list[tuple[str, str]]:
         )
     if options.source is None and not sources:
         raise CommandError("There is nothing to do: give --source and --target, or --clean-source and --clean-target.")
-    inputs = [path for path in (options.source, options.target, *sources, *targets) if path is not None]
+    if options.compare_with is not None:
+        _check_comparison(options)
+    given = (options.source, options.target, options.compare_with, *sources, *targets)
+    inputs = [path for path in given if path is not None]
     check_readable(*sources, *targets)
     if options.source is None and options.output is not None:
         raise CommandError("--output is for what is checked: give --source and --target, or leave it out.")
@@ -122,6 +134,23 @@ def _check_options(options: argparse.Namespace) -> list[tuple[str, str]]:
     if sources and not os.path.isdir(options.model) and os.path.lexists(options.model):
         raise CommandError(f"{options.model} is a file, and check.json goes into the folder of an aligner.")
     return list(zip(sources, targets, strict=True))
+
+
+def _check_comparison(options: argparse.Namespace) -> None:
+    """Refuse options that a comparison of two systems does not have."""
+    if options.source is None:
+        raise CommandError("--compare-with needs the sources and the other translations: give --source and --target.")
+    for option, is_given in (
+        ("--self-test", options.self_test),
+        ("--worst", options.worst is not None),
+        (f"--format {options.format}", options.format not in ("tsv", "summary")),
+    ):
+        if is_given:
+            raise CommandError(f"--compare-with gives a summary of two systems and takes no {option}. Leave out one.")
+    if options.bootstrap == 0:
+        raise CommandError("--compare-with tests by resamples of the lines: give --bootstrap of at least 1.")
+    if not os.path.isfile(options.source):
+        raise CommandError(f"--compare-with reads {options.source} twice, so it must be a file, not a pipe.")
 
 
 def _learn(aligner, clean: list[tuple[str, str]], options: argparse.Namespace) -> None:
@@ -156,11 +185,11 @@ def _windows(names: tuple[str, str], options: argparse.Namespace):
         yield from parallel_pairs(*files, _WINDOW, names, options.longest_line)
 
 
-def _verdicts(checker, options: argparse.Namespace) -> Iterator[tuple[int, object]]:
-    """Number of each line, from 1, and its verdict."""
+def _verdicts(checker, options: argparse.Namespace, target: str | None = None) -> Iterator[tuple[int, object]]:
+    """Number of each line, from 1, and its verdict; `target` in the place of --target."""
     from hf_attncal.alignment.check import SharedTargets
 
-    names = options.source, options.target
+    names = options.source, target or options.target
     twice = options.together and all(map(os.path.isfile, names))  # a pipe is read once
     shared = SharedTargets(_pairs(names, options)) if twice else None
     first = 1
@@ -225,26 +254,50 @@ def _page(target: BinaryIO, options: argparse.Namespace) -> Iterator[None]:
 
 
 def _summary(checker, verdicts, options: argparse.Namespace) -> Iterator[str]:
-    from hf_attncal.alignment.check import VERDICTS, summarize_verdicts
+    from hf_attncal.alignment.check_summary import summarize_verdicts
 
     summary = summarize_verdicts(checker, (verdict for _, verdict in verdicts), options.bootstrap)
-
-    def percent(measured) -> str:
-        ends = measured.interval and " ({:.2f} to {:.2f})".format(*(100 * end for end in measured.interval))
-        return f"{100 * measured.value:.2f}{ends or ''}"
-
-    columns = {"": [], "per cent": []}
-    for name, measured in summary.shares.items():
-        columns[""].append(name)
-        columns["per cent"].append(percent(measured))
-    yield from table(columns)
+    shares = [_percent(share) for share in summary.shares.values()]
+    yield from table({"": list(summary.shares), "per cent": shares})
     yield ""
-    yield f"{summary.lines} lines; flagged: a probability above its alarm ({_alarms(checker, VERDICTS)})."
+    yield _lines_and_alarms(checker, summary.lines)
     yield summary.signature
 
 
-def _alarms(checker, names) -> str:
-    return ", ".join(f"{name} {checker.model.alarms[name]:.2f}" for name in names)
+def _compare(checker, options: argparse.Namespace) -> None:
+    """Write a summary of both systems, their differences, and the p of each."""
+    from hf_attncal.alignment.check_summary import compare_counts, count_faults, summarize_counts
+
+    with output_lines(options.output) as output:
+        names = options.target, options.compare_with
+        counts = [count_faults(verdict for _, verdict in _verdicts(checker, options, target)) for target in names]
+        try:
+            comparison = compare_counts(checker, *counts, options.bootstrap)
+        except ValueError as error:
+            raise CommandError(str(error)) from error
+        summaries = [summarize_counts(checker, count, options.bootstrap) for count in counts]
+        columns = {"per cent": list(summaries[0].shares)}
+        for heading, summary in zip(("target", "compared with"), summaries, strict=True):
+            columns[heading] = [_percent(share) for share in summary.shares.values()]
+        columns["difference"] = [_percent(share, "+") for share in comparison.differences.values()]
+        columns["p"] = ["-" if p is None else f"{p:.3f}" for p in comparison.p_values.values()]
+        tail = [
+            "",
+            "target: {}; compared with: {}".format(*names),
+            _lines_and_alarms(checker, len(counts[0])),
+            comparison.signature,
+        ]
+        write_lines(output, [*table(columns), *tail])
+
+
+def _percent(share, sign: str = "") -> str:
+    ends = share.interval and f" ({' to '.join(f'{100 * end:{sign}.2f}' for end in share.interval)})"
+    return f"{100 * share.value:{sign}.2f}{ends or ''}"
+
+
+def _lines_and_alarms(checker, lines: int) -> str:
+    alarms = ", ".join(f"{name} {alarm:.2f}" for name, alarm in checker.model.alarms.items())
+    return f"{lines} lines; a line is flagged if a probability is above its alarm ({alarms})."
 
 
 def _self_test(checker, options: argparse.Namespace) -> None:

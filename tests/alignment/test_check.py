@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from hf_attncal.alignment import WordAligner
-from hf_attncal.alignment.check import VERDICTS, Checker, SharedTargets, saved_check, summarize_verdicts
+from hf_attncal.alignment.check import VERDICTS, Checker, SharedTargets, saved_check
 from hf_attncal.alignment.check_evidence import read_evidence
 from hf_attncal.alignment.check_learning import learn_check
 from hf_attncal.alignment.check_model import (
@@ -25,6 +25,7 @@ from hf_attncal.alignment.check_model import (
     seen,
 )
 from hf_attncal.alignment.check_self_test import self_test
+from hf_attncal.alignment.check_summary import SHARES, compare_counts, count_faults, summarize_verdicts
 from hf_attncal.data.synthetic.english_german import generate_split, write_pairs
 from hf_attncal.training.word_alignment import AlignerConfig, train_aligner
 
@@ -330,3 +331,24 @@ def test_the_summary_counts_lines_and_words(checker, learned):
     assert found.signature.startswith("Check|aligner:hmm_align|")
     with pytest.raises(ValueError, match="none"):
         summarize_verdicts(checker, [])
+
+
+def test_two_systems_are_compared_line_by_line(checker, learned):
+    pairs = learned[1][:40]
+    sources = [source for source, _ in pairs]
+    worse = [(source, sources[0] if place % 2 else target) for place, (source, target) in enumerate(pairs)]
+    first, second = (count_faults(checker.check(system)) for system in (worse, pairs))
+    found = compare_counts(checker, first, second, bootstrap=200)
+    for place, name in enumerate(SHARES):
+        shares = [
+            sum(row[place][0] for row in counts) / sum(row[place][1] for row in counts) for counts in (first, second)
+        ]
+        assert found.differences[name].value == pytest.approx(shares[0] - shares[1])
+    assert found.differences["lines flagged"].interval[0] > 0.2
+    assert found.p_values["lines flagged"] < 0.05
+    same = compare_counts(checker, second, second, bootstrap=50)
+    assert set(same.p_values.values()) == {1}
+    assert all(difference.value == 0 for difference in same.differences.values())
+    with pytest.raises(ValueError, match="same sentences"):
+        compare_counts(checker, first, second[1:])
+    assert set(compare_counts(checker, first[:5], second[:5]).p_values.values()) == {None}

@@ -52,7 +52,11 @@ def ready(attncal, here):
 
 
 def run(attncal, *options):
-    status, out, err = attncal("check", "aligner", "--source", "dev.en", "--target", "bad.de", *options)
+    return run_on(attncal, "bad.de", *options)
+
+
+def run_on(attncal, target, *options):
+    status, out, err = attncal("check", "aligner", "--source", "dev.en", "--target", target, *options)
     assert (status, err) == (0, "")
     return out.splitlines()
 
@@ -120,6 +124,20 @@ def test_one_target_for_many_sources_is_seen_unless_not_asked_for(attncal, ready
     assert not any("sources" in line for line in run(attncal, "--no-together"))
 
 
+def test_two_systems_are_compared(attncal, ready):
+    lines = run(attncal, "--compare-with", "dev.de")
+    assert lines[0].split() == ["per", "cent", "target", "compared", "with", "difference", "p"]
+    (flagged,) = [line for line in lines if line.startswith("lines flagged ")]
+    ours, theirs = (run(attncal, "--format", "summary"), run_on(attncal, "dev.de", "--format", "summary"))
+    for summary in (ours, theirs):
+        (alone,) = [line for line in summary if line.startswith("lines flagged ")]
+        assert alone.removeprefix("lines flagged").strip() in flagged
+    assert "+3.33 (" in flagged  # two of sixty lines were spoilt
+    assert "target: bad.de; compared with: dev.de" in lines
+    same = run(attncal, "--compare-with", "bad.de")
+    assert all(line.endswith(" 1.000") for line in same[1:8])
+
+
 @pytest.mark.parametrize(
     ("options", "told"),
     [
@@ -129,6 +147,10 @@ def test_one_target_for_many_sources_is_seen_unless_not_asked_for(attncal, ready
         ("", "nothing to do"),
         ("--clean-source dev.en --clean-target dev.de --output new", "--output is for what is checked"),
         ("--source dev.en --target dev.de --output dev.de", "would overwrite"),
+        ("--compare-with dev.de --clean-source dev.en --clean-target dev.de", "give --source and --target"),
+        ("--source dev.en --target dev.de --compare-with dev.de --worst 3", "takes no --worst"),
+        ("--source dev.en --target dev.de --compare-with dev.de --format html", "takes no --format html"),
+        ("--source dev.en --target dev.de --compare-with dev.de --bootstrap 0", "at least 1"),
     ],
 )
 def test_options_that_do_not_go_together(attncal, here, options, told):
