@@ -11,7 +11,7 @@ The encoder sees each source without a few words in a row; what the model then w
 
 Reported is the ROC AUC of the words taken away among all words with a letter or digit, and of the lines: translations
 of the cut source against those of the whole one, by the least covered word, or by the model's own mean log-probability
-of a token. Words that the model leaves out by itself count as kept, for every method alike. ROOT has tatoeba-deen, whose
+of a token. Words that the model leaves out by itself count as kept, for every method. ROOT has tatoeba-deen, whose
 test text (lower-cased) is off the domain of the models, which were trained on captions. Written is
 results/check/own_faults_NAME_seedN.json for each model.
 """
