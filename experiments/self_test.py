@@ -5,24 +5,29 @@
 
 Trains a small translator and an aligner that counts on synthetic pairs (minutes on one core) and writes
 results/analysis/self_test_seedN.json. With `--stack`, language models of the stack language that are trained already
-(`configs/language/`) are judged in its place, by dependencies that are exact: see `hf_attncal.self_test`. Written is
+(`configs/language/`) are judged in its place, by dependencies that are exact. Written is
 results/analysis/self_test_stack_NAME_seedN.json for each.
 """
 
 import argparse
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from tempfile import TemporaryDirectory
 
+import numpy as np
+import torch
 from committed import RESULTS, markdown, percent_with_interval, ratio
 from frozen import Frozen, read_models
+from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import hf_attncal
-from hf_attncal.data.synthetic.stack_language import generate_stack_split
+from hf_attncal.data.synthetic.stack_language import VOCABULARY, generate_stack_split, true_dependencies
 from hf_attncal.files import write_json
 from hf_attncal.metrics import records
-from hf_attncal.self_test import MEASURED, SENTENCES, STEPS, judge_stack, run_self_test, stack_scores
+from hf_attncal.metrics.planted import PlantedScore, planted_score
+from hf_attncal.planted_truth import CHANCE, MEASURED, SENTENCES, STEPS, run_self_test
 
 
 def tables(result: dict) -> str:
@@ -43,6 +48,73 @@ def tables(result: dict) -> str:
         for name, of in by_measure.items()
     ]
     return f"{text}\n{markdown(['measure', 'usable', 'truth - random', 'tau with accuracy'], measured)}"
+
+
+# ---- the stack language ----
+
+
+@torch.no_grad()
+def stack_scores(model, tokenizer, sequences: Sequence[str], seed: int = 0) -> dict[str, list[np.ndarray]]:
+    """Score how much a language model reads each token for each symbol: (symbols, tokens read) for each sequence.
+
+    The methods are `fields`, receptive fields (numbers where attention is soft); `attention`, its mean over layers and
+    heads; `occlusion`, how far the log-probability of the symbol falls when another symbol replaces one that was read
+    (mean over all others); and `nearest` and `random`, which do not look at the model.
+
+    Args:
+        model: a `DiscreteTransformerForCausalLM`, in evaluation mode.
+        tokenizer: its own.
+        sequences: sequences of the stack language, all of the same length.
+        seed: seed of the method `random`.
+    """
+    ids = torch.tensor(tokenizer(list(sequences))["input_ids"], device=model.device)
+    symbols = tokenizer.convert_tokens_to_ids(list(VOCABULARY))
+    scores: dict[str, list[np.ndarray]] = {
+        name: [] for name in ("fields", "attention", "occlusion", "nearest", CHANCE)
+    }
+    for index, row in enumerate(ids):
+        read, labels = row[None, :-1], row[1:]
+        outputs = model(read, output_receptive_fields=True, output_attentions=True)
+        scores["fields"].append(outputs.target_receptive_fields[0].double().cpu().numpy())
+        weights = torch.stack([layer[0].double().mean(dim=0) for layer in outputs.attentions]).mean(dim=0)
+        scores["attention"].append(weights[:, : len(labels)].cpu().numpy())
+        scores["occlusion"].append(_symbol_effects(model, read, labels, outputs.logits[0], symbols))
+        places = np.arange(len(labels))
+        scores["nearest"].append(-np.abs(places[:, None] - places).astype(float))
+        scores[CHANCE].append(np.random.default_rng([seed, index]).random((len(labels), len(labels))))
+    return scores
+
+
+def _symbol_effects(model, read: Tensor, labels: Tensor, logits: Tensor, symbols: Sequence[int]) -> np.ndarray:
+    """Return by how much log-probabilities fall, (symbols, tokens read); 0 for the token that begins the sequence."""
+    copies, places = [], []
+    for place in range(1, read.shape[1]):
+        for symbol in symbols:
+            if symbol != read[0, place]:
+                copy = read[0].clone()
+                copy[place] = symbol
+                copies.append(copy)
+                places.append(place)
+    whole = logits.double().log_softmax(dim=-1).gather(1, labels[:, None])[:, 0]
+    after = model(torch.stack(copies)).logits.double().log_softmax(dim=-1)
+    after = after.gather(2, labels[None, :, None].expand(len(copies), -1, 1))[:, :, 0]
+    falls = np.zeros((len(labels), read.shape[1]))
+    np.add.at(falls.T, places, (whole - after).cpu().numpy())
+    return falls / (len(symbols) - 1)
+
+
+def judge_stack(
+    sequences: Sequence[str], scores: Mapping[str, Sequence[np.ndarray]], bootstrap: int = 1000
+) -> dict[str, PlantedScore]:
+    """Return for each method how well its scores recover what each symbol depends on.
+
+    The token read last is left out: each prediction needs it and every model reads it. The tokens to find are always
+    those just before it, so `nearest` is right within a row; only `pooled_auc` asks how far back they go.
+    """
+    truths = list(true_dependencies(list(sequences)))
+    earlier = [np.tri(len(truth), k=-1, dtype=bool) for truth in truths]
+    options = {"candidates": earlier, "bootstrap": bootstrap}
+    return {name: planted_score(truths, values, **options) for name, values in scores.items()}
 
 
 def judged_stack(frozen: Frozen, count: int, bootstrap: int) -> dict:

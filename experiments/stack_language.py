@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from committed import RESULTS
+from dependencies import dependency_score
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import hf_attncal
@@ -24,7 +25,6 @@ from hf_attncal.analysis.plots import plot_receptive_fields
 from hf_attncal.data.synthetic.stack_language import entropy_per_symbol, true_dependencies
 from hf_attncal.files import read_lines, write_json
 from hf_attncal.metrics import records
-from hf_attncal.metrics.dependencies import dependency_score
 
 SPLITS = ("dev", "test")
 SOFT = 0.5  # of a sum of weights, where attention is soft

@@ -1,7 +1,7 @@
 """hf_attncal: calibrated cross-attention for Marian- and BART-style models, adapters that do the same, a word aligner.
 
-Importing the package registers its models with the Auto classes, as soon as transformers is imported; what it exports
-is imported when it is used.
+Importing the package registers its models with the Auto classes as soon as transformers is imported. Its public names
+are imported when they are used.
 """
 
 import importlib
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from hf_attncal.families import FAMILIES, register, register_with_auto_classes
 
-if TYPE_CHECKING:  # what `__getattr__` below finds when it is used
+if TYPE_CHECKING:  # at run time `__getattr__` below imports these
     from hf_attncal.alignment import WordAligner as WordAligner
     from hf_attncal.models.configuration_attncal import AttnCalBartConfig as AttnCalBartConfig
     from hf_attncal.models.configuration_attncal import AttnCalMarianConfig as AttnCalMarianConfig

@@ -1,6 +1,6 @@
-"""Files that are compressed or not, as their name ends: .gz, .xz and .zst (which needs an extra), read and written.
+"""Read and write files that are plain or compressed, by the suffix of their name: .gz, .xz and .zst (an extra).
 
-What is written depends on what was written alone: no names and no times.
+Compressed files are reproducible: they hold no names and no times.
 """
 
 import gzip
@@ -13,60 +13,56 @@ from typing import BinaryIO
 
 from hf_attncal.extras import need
 
-# What such a file begins with.
+# First bytes of a compressed file.
 MARKS = {".gz": b"\x1f\x8b", ".xz": b"\xfd7zXZ\x00", ".zst": b"\x28\xb5\x2f\xfd"}
 
 
 class DamagedFile(Exception):
-    """A compressed file is cut, damaged or empty, has something else behind it, or is of another kind."""
+    """A compressed file is cut off, damaged, empty, followed by other bytes, or of another format."""
 
 
 TOLD = "plain, .gz, .xz or .zst"
 
 _PIECE = 1 << 17
-_PACKED_PIECE = 1 << 12  # bytes that are decompressed at once, to a hundred MB at worst
+_PACKED_PIECE = 1 << 12  # bytes decompressed at once: they become at most some hundred MB
 
 
 def suffix_of(path: str | Path) -> str | None:
-    """How the name of a compressed file ends; None for a plain one."""
+    """Return the suffix of a compressed file's name, or None for a plain file."""
     suffix = Path(path).suffix
     return suffix if suffix in MARKS else None
 
 
 def check_suffix(path: str | Path) -> None:
-    """Refuse a file that cannot be read or written here for its name.
-
-    Raises:
-        ModuleNotFoundError: it is a .zst file, and the extra is not installed.
-    """
+    """Raise ModuleNotFoundError for a .zst file if the extra `zst` is not installed."""
     if suffix_of(path) == ".zst":
         need("zst")
 
 
 def open_to_read(path: str | Path) -> BinaryIO:
-    """The bytes of a file, decompressed; concatenated files read like one.
+    """Open a file to read its decompressed bytes; concatenated compressed files read like one.
 
     Raises:
-        OSError: it cannot be opened.
-        ModuleNotFoundError: see `check_suffix`.
-        DamagedFile: by what is returned, when it is read.
+        OSError: the file cannot be opened.
+        ModuleNotFoundError: a .zst file without the extra `zst`.
+        DamagedFile: raised by the stream when it reads a file that is not whole.
     """
     check_suffix(path)
     return decompressing(open(path, "rb"), suffix_of(path))
 
 
 def decompressing(file: BinaryIO, suffix: str | None) -> BinaryIO:
-    """A stream of what `file`, which it closes, has compressed; `file` itself where `suffix` is None.
+    """Wrap `file` in a stream that decompresses it and closes it; return `file` itself if `suffix` is None.
 
-    To read it raises DamagedFile where the file is not whole.
+    The stream raises DamagedFile if the file is not whole.
     """
     return file if suffix is None else io.BufferedReader(_Unpacked(file, suffix), _PIECE)
 
 
 def compressing(file: BinaryIO, suffix: str | None) -> BinaryIO:
-    """A stream that compresses what is written into `file`, which it closes; `file` itself where `suffix` is None.
+    """Wrap `file` in a stream that compresses into it and closes it; return `file` itself if `suffix` is None.
 
-    To flush it does nothing: each time would cost bytes.
+    Flushing the stream does nothing, as each flush of a compressor costs bytes.
     """
     if suffix is None:
         return file
@@ -75,7 +71,7 @@ def compressing(file: BinaryIO, suffix: str | None) -> BinaryIO:
 
 
 def looks_like(data: bytes) -> str | None:
-    """The suffix that a file with this beginning should have; None for plain text."""
+    """Return the suffix that a file with these first bytes should have, or None for plain text."""
     return next((suffix for suffix, mark in MARKS.items() if data.startswith(mark)), None)
 
 
@@ -91,7 +87,7 @@ def _frames(file: BinaryIO) -> BinaryIO:
 
 
 class _Packed(io.BufferedIOBase):
-    """Collects what is written, since a compressor likes it in large pieces; closes compressor and file."""
+    """Collects bytes into the large pieces that a compressor works best on; closes compressor and file."""
 
     def __init__(self, packed: BinaryIO, file: BinaryIO):
         self._packed, self._file, self._waiting = packed, file, bytearray()
@@ -124,7 +120,7 @@ class _Packed(io.BufferedIOBase):
 
 
 def _unpacker(suffix: str):
-    """What makes the decompressor of each part of a file, and the error that this raises."""
+    """Return a function that makes a decompressor for a part of a file, and the error that decompressors raise."""
     if suffix == ".gz":
         return partial(zlib.decompressobj, wbits=16 + zlib.MAX_WBITS), zlib.error
     if suffix == ".xz":
@@ -135,17 +131,17 @@ def _unpacker(suffix: str):
 
 
 class _Unpacked(io.RawIOBase):
-    """The parts of a compressed file (members, streams, frames), one after the other, each read to its end.
+    """Reads the parts of a compressed file (members, streams, frames) one after the other, each to its end.
 
-    The readers of gzip, lzma and zstandard take an empty file for a whole one, lzma's also one with garbage behind its
-    first stream, zstandard's also one that is cut.
+    The readers of gzip, lzma and zstandard accept an empty file as whole; lzma's also accepts garbage after the first
+    stream, and zstandard's a file that is cut off.
     """
 
     def __init__(self, file: BinaryIO, suffix: str):
         self._file, self._suffix = file, suffix
         self._new, self._error = _unpacker(suffix)
-        self._part = None  # decompressor of the part that is being read
-        self._parts = self._padding = 0  # parts that were begun, zero bytes since the last
+        self._part = None  # decompressor of the part being read
+        self._parts = self._padding = 0  # number of parts begun, zero bytes after the last one
         self._packed = self._ready = b""
 
     def readable(self) -> bool:
@@ -162,8 +158,8 @@ class _Unpacked(io.RawIOBase):
             try:
                 self._ready = memoryview(self._part.decompress(self._packed))
             except self._error as error:
-                behind = f" behind part {self._parts - 1}" if self._parts > 1 else ""
-                raise DamagedFile(f"no whole {self._suffix} data{behind}: {error}") from error
+                place = f" after part {self._parts - 1}" if self._parts > 1 else ""
+                raise DamagedFile(f"incomplete {self._suffix} data{place}: {error}") from error
             self._packed = b""
             if self._part.eof:
                 self._packed, self._part = self._part.unused_data, None
@@ -172,7 +168,7 @@ class _Unpacked(io.RawIOBase):
         return size
 
     def _begins(self) -> bool:
-        """Begin a part, unless only padding is left: zero bytes, which .xz (by fours) and .gz may have behind one."""
+        """Begin a part unless only padding is left: zero bytes, which .xz (in fours) and .gz allow after a part."""
         if self._parts and self._suffix != ".zst":
             packed = self._packed.lstrip(b"\0")
             self._padding += len(self._packed) - len(packed)
@@ -185,11 +181,11 @@ class _Unpacked(io.RawIOBase):
 
     def _check_padding(self) -> None:
         if self._suffix == ".xz" and self._padding % 4:
-            raise DamagedFile(f"{self._padding} zero bytes behind part {self._parts}, a .xz file has them by fours")
+            raise DamagedFile(f"{self._padding} zero bytes after part {self._parts}, a .xz file has them in fours")
 
     def _check_end(self) -> None:
         if not self._parts:
-            raise DamagedFile(f"0 bytes, even a {self._suffix} file of no text has more")
+            raise DamagedFile(f"0 bytes; a {self._suffix} file has more even without text")
         if self._part is not None:
             raise DamagedFile("it ends too early")
         self._check_padding()

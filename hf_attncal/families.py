@@ -1,8 +1,8 @@
-"""The model families of this package, one row each: everything that depends on a family asks its row.
+"""The model families of this package: a table with one row for each, which all code that depends on a family reads.
 
-A new family is its configuration and model files in `models/`, and a row of `FAMILIES`. What a row needs of a higher
-room it names as "module:name", which is imported when it is asked for: nothing heavy is imported until then, so that
-the command line can read the table.
+A new family is its configuration and model files in `models/`, and a row of `FAMILIES`. A row names functions of
+higher rooms as "module:name". They are imported when they are asked for, so the command line can read the table
+without importing anything heavy.
 """
 
 import functools
@@ -32,10 +32,10 @@ class Card(NamedTuple):
     """The model card of a family.
 
     Args:
-        template: name of a file in `model_cards/`.
-        fields: configuration fields that say which attention a model has and how it is used.
+        template: name of a file in `model_cards/`, without its suffixes.
+        fields: configuration fields to list in the card.
         tag: tag on the Hub.
-        task: task as the Hub calls it; None for an aligner.
+        task: task in the Hub's terms; None for an aligner.
         pairs: whether the example is a pair `source ||| target`.
     """
 
@@ -50,26 +50,26 @@ class Family(NamedTuple):
     """One family of models.
 
     Args:
-        model_type: as in `config.json`.
-        label: what messages call such a model.
-        modules: of the configuration and of the models, in `hf_attncal.models`.
+        model_type: value of `model_type` in `config.json`.
+        label: name of such a model in messages.
+        modules: names of the configuration module and the model module in `hf_attncal.models`.
         config: name of the configuration class.
-        model: name of the model that users load.
+        model: name of the class of the model that users load.
         auto: name of the Auto class that loads it.
         card: its model card.
-        bare: name of the model without a head; None if there is none beside `model`.
-        stock: what it is with every switch off; None if transformers has nothing like it.
-        causal: name of its decoder-only language model, for `AutoModelForCausalLM`; None if there is none.
-        causal_card: model card of that one.
-        default_of: jobs that train this family where nothing else is asked for.
-        presets: presets that may train it; of an aligner each of them belongs to one family.
-        sizes: function of the amount of text that gives the settings of a preset fitted to it.
+        bare: name of the class without a head; None if there is none besides `model`.
+        stock: the same model with every switch off; None if transformers has no such model.
+        causal: name of the class of its decoder-only language model, for `AutoModelForCausalLM`; None for none.
+        causal_card: model card of the decoder-only language model.
+        default_of: jobs that train this family by default.
+        presets: presets that may train it; a preset of an aligner belongs to one family only.
+        sizes: function that fits the settings of a preset to the amount of text.
         after_preset: function that changes the settings of a preset once the others are known; None for none.
-        decoder_start: the token that the decoder begins with.
-        switches: switches of the command line that it takes.
-        options: options of the command line that are for it alone.
-        attention: function that says in words which attention a configuration has.
-        source: class that reads word alignments off it; None where its attention or its encoder is read.
+        decoder_start: token that the decoder begins with.
+        switches: switches of the command line that it supports.
+        options: options of the command line that only this family has.
+        attention: function that describes the attention of a configuration in words.
+        source: class that reads word alignments off it; None if they are read off its attention or its encoder.
         counted: whether an aligner learns by counting, not by gradients.
         summary: how an aligner works, for its card.
     """
@@ -99,7 +99,7 @@ class Family(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The name of the family in settings and on the command line: that of the stock model that it builds on."""
+        """The name of the family in settings and on the command line: the model type of its stock model, if any."""
         return self.model_type.removeprefix("attncal_")
 
     @property
@@ -118,7 +118,7 @@ class Family(NamedTuple):
 
     @property
     def auto_classes(self) -> dict[str, type]:
-        """Auto class by name -> the model of ours that it loads."""
+        """Our model class for each Auto class that loads one, by the Auto class's name."""
         names = {"AutoModel": self.bare, "AutoModelForCausalLM": self.causal, self.auto: self.model}
         return {auto: self._class("model", name) for auto, name in names.items() if name is not None}
 
@@ -126,12 +126,12 @@ class Family(NamedTuple):
         return resolve_name(f"{__package__}.models.{self.modules[kind == 'model']}:{name}")
 
     def auto_and_card(self, architecture: str | None) -> tuple[str, Card]:
-        """The Auto class and the card of a saved model; `architecture` is the name of its class."""
+        """Return the name of the Auto class and the card of a saved model, given the name of its class."""
         is_causal = self.causal is not None and architecture == self.causal
         return ("AutoModelForCausalLM", self.causal_card) if is_causal else (self.auto, self.card)
 
     def resolve(self, field: str) -> Any:
-        """The function or class that a field ("sizes", "after_preset", "attention", "source") names, or None."""
+        """Import the function or class that a field ("sizes", "after_preset", "attention", "source") names, if any."""
         name = getattr(self, field)
         return None if name is None else resolve_name(name)
 
@@ -227,7 +227,7 @@ FAMILIES = {
         ),
     )
 }
-# Model types of transformers that take the mean of the loss over a micro-batch whatever `num_items_in_batch` says
+# Model types of transformers that average the loss over a micro-batch and ignore `num_items_in_batch`
 # (transformers issue 47688).
 IGNORE_NUM_ITEMS = ("marian", "bart", "mbart", "pegasus", "m2m_100")
 
@@ -236,27 +236,27 @@ IGNORE_NUM_ITEMS = ("marian", "bart", "mbart", "pegasus", "m2m_100")
 
 
 def backbones() -> dict[str, Family]:
-    """The families that build on a model of transformers, by its model type."""
+    """Return the families that build on a model of transformers, by its model type."""
     return {family.name: family for family in FAMILIES.values() if family.stock is not None}
 
 
 def translators() -> dict[str, Family]:
-    """The families that write a text from another, by the name that settings give them."""
+    """Return the encoder-decoder families by their names in settings."""
     return {family.name: family for family in FAMILIES.values() if family.auto == "AutoModelForSeq2SeqLM"}
 
 
 def aligners() -> dict[str, Family]:
-    """The families that align words and do nothing else, by each of their presets."""
+    """Return the families that only align words, by each of their presets."""
     return {name: family for family in FAMILIES.values() if family.source is not None for name in family.presets}
 
 
 def default_of(job: str) -> Family:
-    """The family that a job ("translation", "summarization", "language") trains where nothing else is asked for."""
+    """Return the family that a job ("translation", "summarization", "language") trains by default."""
     return next(family for family in FAMILIES.values() if job in family.default_of)
 
 
 def stock_type(model_type: str) -> str:
-    """The model type of the stock model that a family builds on; any other model type as it is."""
+    """Return the model type of the stock model that a family builds on; any other model type unchanged."""
     family = FAMILIES.get(model_type)
     return model_type if family is None or family.stock is None else family.name
 
@@ -265,9 +265,9 @@ def stock_type(model_type: str) -> str:
 
 
 def register_with_auto_classes() -> None:
-    """Register every family with the Auto classes: now if transformers has been imported, else as soon as it is.
+    """Register every family with the Auto classes: now if transformers is imported, else when it is.
 
-    Importing transformers takes seconds. Who asks the command line for help, or scores a file, does not need it.
+    Importing transformers takes seconds, and a command that shows its help or scores a file does not need it.
     """
     if sys.modules.get("transformers") is not None:
         register()
@@ -287,27 +287,26 @@ def register() -> None:
 
 
 class _FinderOfTransformers:
-    """Finds `transformers` where the finders after it do, and has our classes registered when it has been imported.
+    """Finds `transformers` by the finders after this one, and registers our classes once it is imported.
 
-    It stays until then: many packages only ask whether there is such a package.
+    It stays in place until then, as many packages only check whether transformers exists.
     """
 
     def find_spec(self, name: str, path=None, target=None):
         if name != "transformers" or self not in sys.meta_path:
             return None
         after = sys.meta_path[sys.meta_path.index(self) + 1 :]
-        found = (finder.find_spec(name, path, target) for finder in after if hasattr(finder, "find_spec"))
-        spec = next((spec for spec in found if spec is not None), None)
+        specs = (finder.find_spec(name, path, target) for finder in after if hasattr(finder, "find_spec"))
+        spec = next((spec for spec in specs if spec is not None), None)
         if spec is not None and hasattr(spec.loader, "exec_module"):  # else `hf_attncal.__getattr__` registers
             spec.loader = _LoaderOfTransformers(self, spec.loader)
         return spec
 
 
 class _LoaderOfTransformers:
-    """Is `loader`, but registers our classes after the package.
+    """Wraps the loader of transformers, and registers our classes after it has loaded the package.
 
-    Not sooner: transformers imports its modules when they are used, and in the middle of one of them ours could not
-    import its classes.
+    Our classes cannot be imported sooner, while a module of transformers is only half imported.
     """
 
     def __init__(self, finder: _FinderOfTransformers, loader):

@@ -1,7 +1,7 @@
-"""Files: lines read as they are, a file or a folder written whole, and a file that one process has alone.
+"""Read lines, write a file or a folder whole, and lock a file for one process.
 
-Whatever is written has its name only when it is complete and on the disk: a process may be killed at any system call,
-or the power fail.
+A file gets its name only when it is complete and on the disk: a process may be killed at any system call, and the
+power may fail.
 """
 
 import errno
@@ -20,13 +20,13 @@ from typing import Any, BinaryIO
 
 from .compressed import TOLD, DamagedFile, looks_like, open_to_read
 
-UNFINISHED = "unfinished"  # folder in a folder that is being filled
-# No space, no more of a quota, no larger file; and the words of safetensors and tokenizers for it, then of torch.
+UNFINISHED = "unfinished"  # folder, inside a folder that is being filled, for files that are not complete
+# A full disk, quota or file; and how safetensors and tokenizers, then torch, say it in words.
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _FULL_IN_WORDS = re.compile(
     rf"os error ({'|'.join(map(str, _FULL))})\b|PytorchStreamWriter failed|inline_container|iostream error"
 )
-# What a file system without hard links says.
+# Errors of a file system without hard links.
 _NO_LINKS = (errno.EPERM, errno.EACCES, errno.ENOSYS, errno.EOPNOTSUPP, errno.EMLINK)
 
 
@@ -34,10 +34,10 @@ _NO_LINKS = (errno.EPERM, errno.EACCES, errno.ENOSYS, errno.EOPNOTSUPP, errno.EM
 
 
 def read_pairs(source: str | Path, target: str | Path) -> tuple[list[str], list[str]]:
-    """The lines of two files, line n of one belonging to line n of the other.
+    """Read two parallel files: line n of one belongs to line n of the other.
 
     Raises:
-        ValueError: see `read_lines`; also if the numbers of lines differ.
+        ValueError: different numbers of lines, or a file that `read_lines` refuses.
     """
     source_lines, target_lines = read_lines(source), read_lines(target)
     if len(source_lines) != len(target_lines):
@@ -49,14 +49,14 @@ def read_pairs(source: str | Path, target: str | Path) -> tuple[list[str], list[
 
 
 def read_lines(path: str | Path) -> list[str]:
-    """The lines of a UTF-8 text file, without line ends; `.gz`, `.xz` and `.zst` files are decompressed.
+    """Read the lines of a UTF-8 text file, without line ends; `.gz`, `.xz` and `.zst` files are decompressed.
 
     Only LF and CRLF end a line. Unicode separators such as U+2028 and the form feed do not: text that contains them
     would otherwise shift every later line against the other language.
 
     Raises:
-        ValueError: the file is missing, neither a regular file nor a pipe (`<(command)`; it is read once), cannot be
-            read or decompressed, is not UTF-8 (with the line number), or has no text.
+        ValueError: the file is missing, is neither a regular file nor a pipe (`<(command)`, which is read once),
+            cannot be read or decompressed, is not UTF-8 (with the line number), or has no text.
     """
     path = Path(path)
     if not path.is_file() and not path.is_fifo():
@@ -77,7 +77,7 @@ def read_lines(path: str | Path) -> list[str]:
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         if suffix := looks_like(data):
-            raise ValueError(f"Text file `{path}` looks like a {suffix} file. Give it a name that ends so.") from error
+            raise ValueError(f"Text file `{path}` looks like a {suffix} file. Add {suffix} to its name.") from error
         raise ValueError(
             f"Text file `{path}` is not UTF-8: byte 0x{data[error.start]:02x} in line {line}. "
             "Convert it to UTF-8 first, for example with `iconv -f latin1 -t utf-8`."
@@ -91,7 +91,7 @@ def read_lines(path: str | Path) -> list[str]:
 
 
 def sha256(path: str | Path) -> str:
-    """The SHA-256 of a file's bytes, in hexadecimal."""
+    """Return the SHA-256 of a file's bytes in hexadecimal."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -100,11 +100,11 @@ def sha256(path: str | Path) -> str:
 
 
 def write_json(values: Any, *paths: str | Path) -> None:
-    """Write JSON to every path, each as `whole_file` does.
+    """Write values as JSON to every path, each file whole.
 
     Raises:
-        TypeError: something in `values` is no JSON; no file has been touched.
-        OSError: see `writing`.
+        TypeError: `values` holds something that JSON cannot; no file has been touched.
+        OSError: a file cannot be written.
     """
     text = json.dumps(values, indent=1, ensure_ascii=False) + "\n"
     for path in paths:
@@ -112,41 +112,41 @@ def write_json(values: Any, *paths: str | Path) -> None:
 
 
 def write_text(text: str, path: str | Path) -> None:
-    """Write a file of UTF-8, as `write_bytes` does."""
+    """Write a UTF-8 file that is whole or as it was."""
     write_bytes(text.encode("utf-8"), path)
 
 
 def write_bytes(data: bytes, path: str | Path) -> None:
-    """Write a file, as `whole_file` does."""
+    """Write a file that is whole or as it was."""
     with whole_file(path) as partial:
         partial.write_bytes(data)
 
 
 @contextmanager
 def whole_file(path: str | Path, new: bool = False) -> Iterator[Path]:
-    """Give a place to write a file to, which then is whole or as it was; missing folders are made.
+    """Let the caller write a file that afterwards is whole or as it was; missing folders are made.
 
-    The file is written under another name beside its own and renamed by `give_name`. A pipe or a device is written to
-    and stays what it is; so is a file that the process has open already (/dev/stdout), behind what is in it.
+    The file is written under a temporary name beside its own and renamed by `give_name`. A pipe or a device is written
+    directly, and a file that the process has open already (/dev/stdout) is written after its content.
 
     Args:
-        path: of the file.
-        new: it must not be there, not even made in the meantime by another machine.
+        path: name of the file.
+        new: refuse to replace a file, even one that another machine makes in the meantime.
 
     Yields:
-        The other name, or that of the pipe.
+        The temporary name, or that of the pipe.
 
     Raises:
-        FileExistsError: it is there, and `new` was asked for.
-        OSError: see `writing`.
+        FileExistsError: the file exists, and `new` is set.
+        OSError: the file cannot be written.
     """
     descriptor = open_descriptor(path)
     if descriptor is not None:
         with TemporaryDirectory() as folder, writing(path):
-            yield (made := Path(folder) / "made")
+            yield (partial := Path(folder) / "partial")
             sys.stdout.flush()
             with open(os.dup(descriptor), "wb") as file:
-                file.write(made.read_bytes())
+                file.write(partial.read_bytes())
         return
     if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
         with writing(path):
@@ -160,31 +160,31 @@ def whole_file(path: str | Path, new: bool = False) -> Iterator[Path]:
             yield partial
             give_name(partial, path, new)
         except OSError as error:
-            if error.filename == str(partial):  # a name that nobody has asked for
+            if error.filename == str(partial):  # the user asked for another name
                 raise OSError(error.errno, error.strerror, str(path)) from error
             raise
         finally:
             partial.unlink(missing_ok=True)
 
 
-def give_name(made: Path, final: Path, new: bool = False) -> None:
-    """Bring a file, or a folder with all that is in it, to the disk, and then rename it.
+def give_name(complete: Path, final: Path, new: bool = False) -> None:
+    """Sync a complete file, or a folder with its content, to the disk, and rename it.
 
     Args:
-        made: what is complete.
-        final: the name, on the same file system; a file that has it is replaced, a folder must not be there.
-        new: no file may have it (FileExistsError). `made` then keeps its own name, too.
+        complete: the file or folder.
+        final: its new name, on the same file system. A file of this name is replaced; a folder must not exist.
+        new: raise FileExistsError if a file has this name. `complete` then keeps its old name as well.
     """
-    to_disk(*made.rglob("*"), made)
-    if not (new and _linked(made, final)):
-        made.replace(final)
+    to_disk(*complete.rglob("*"), complete)
+    if not (new and _link(complete, final)):
+        complete.replace(final)
     to_disk(final.parent)
 
 
-def _linked(made: Path, final: Path) -> bool:
-    """Give a file a second name that nothing else has; False where the file system has no such names."""
+def _link(complete: Path, final: Path) -> bool:
+    """Give a file a second, unused name; return False if the file system has no hard links."""
     try:
-        os.link(made, final)
+        os.link(complete, final)
     except FileExistsError:
         raise
     except OSError as error:
@@ -195,16 +195,16 @@ def _linked(made: Path, final: Path) -> bool:
 
 
 def fill_folder(folder: Path, save: Callable[[Path], Any], last: tuple[str, ...] = ()) -> None:
-    """Put files into a folder that is there: each is whole or as it was, and none changes before all are on the disk.
+    """Put files into an existing folder: each is whole or as it was, and none changes before all are on the disk.
 
     Args:
-        folder: files of the same names are replaced, others stay.
-        save: writes them into the folder that it is given, `unfinished/filled` in this one.
-        last: patterns of names that come last, in this order. Those that are replaced are removed first, so a folder
-            that has them has the rest, too.
+        folder: the folder; files of the same names are replaced, others stay.
+        save: writes the files into the folder that it gets, `unfinished/filled` in `folder`.
+        last: patterns of names to move last, in this order. Old files of these names are removed first, so a folder
+            that has them is complete.
     """
     staged = folder / UNFINISHED / "filled"
-    shutil.rmtree(staged, ignore_errors=True)  # of a process that was killed
+    shutil.rmtree(staged, ignore_errors=True)  # left by a process that was killed
     staged.mkdir(parents=True)
     try:
         save(staged)
@@ -224,15 +224,15 @@ def fill_folder(folder: Path, save: Callable[[Path], Any], last: tuple[str, ...]
         to_disk(*{(folder / name).parent for name in names}, folder)
     finally:
         shutil.rmtree(staged, ignore_errors=True)
-        with suppress(OSError):  # more is unfinished
+        with suppress(OSError):  # it holds other unfinished files
             staged.parent.rmdir()
 
 
 def to_disk(*paths: Path) -> None:
-    """Wait until the disk has these files, or the names in these folders: no loss of power takes them away.
+    """Wait until the disk has these files, or the names in these folders, so that they survive a loss of power.
 
     Raises:
-        OSError: a file cannot be written. Folders are left to those file systems that take them.
+        OSError: a file cannot be written. Errors for folders are ignored, as some file systems cannot sync them.
     """
     for path in paths:
         with suppress(OSError) if path.is_dir() else nullcontext():
@@ -244,14 +244,15 @@ def to_disk(*paths: Path) -> None:
 
 
 def open_descriptor(path: str | Path) -> int | None:
-    """The number of the open file that a name such as /dev/stdout, /dev/fd/3 or a link to it stands for, else None.
+    """Return the descriptor that a name such as /dev/stdout, /dev/fd/3 or a link to it stands for, or None.
 
-    A shell has opened it, perhaps to append (`>>`): it must be written through that number, and not replaced.
+    A shell has opened the file, perhaps to append (`>>`), so it must be written through its descriptor and not
+    replaced.
     """
     path = os.path.abspath(path)
     for _ in range(40):  # as many links as the system follows
-        if found := re.fullmatch(r"/(?:dev|proc/self)/fd/(\d+)", path):
-            return int(found[1])
+        if match := re.fullmatch(r"/(?:dev|proc/self)/fd/(\d+)", path):
+            return int(match[1])
         if not os.path.islink(path):
             return None
         path = os.path.normpath(os.path.join(os.path.dirname(path), os.readlink(path)))
@@ -260,11 +261,11 @@ def open_descriptor(path: str | Path) -> int | None:
 
 @contextmanager
 def writing(path: str | Path) -> Iterator[None]:
-    """Around what writes a file, or into a folder: the error of a full disk names it.
+    """Name `path` in the error of a full disk, around code that writes a file or into a folder.
 
     Raises:
-        OSError: the disk is full; `filename` is `path` where the system names no file, as it does not at a write, and
-            where safetensors, tokenizers or torch have an error of their own for it.
+        OSError: the disk is full. `filename` is `path` if the system names no file, or if safetensors, tokenizers or
+            torch raised an error of their own.
     """
     try:
         yield
@@ -283,11 +284,11 @@ def writing(path: str | Path) -> Iterator[None]:
 
 @contextmanager
 def alone(path: str | Path) -> Iterator[None]:
-    """Have a file for this process alone; it is made if there is none, and a killed process lets it go.
+    """Lock a file for this process, creating it if need be; the lock ends with the process, even if it is killed.
 
     Raises:
-        BlockingIOError: another process has it; `filename` is `path`.
-        OSError: it cannot be opened. A file system without locks is no error.
+        BlockingIOError: another process has the lock; `filename` is `path`.
+        OSError: the file cannot be opened. A file system without locks is no error.
     """
     while True:
         with open(path, "ab") as file:
@@ -300,7 +301,7 @@ def alone(path: str | Path) -> Iterator[None]:
             if _is_named(file, path):
                 yield
                 return
-        # Between our opening it and its lock, the other process has renamed or removed it: it is not ours.
+        # Another process has renamed or removed the file after we opened it: lock the one that has the name now.
 
 
 def _is_named(file: BinaryIO, path: str | Path) -> bool:

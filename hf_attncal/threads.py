@@ -1,8 +1,8 @@
-"""The number of CPU threads that suits a small model at the moment, found by timing steps.
+"""Choose the number of CPU threads for a small model by timing steps.
 
-A thread of PyTorch that has nothing to do waits by spinning. On an idle machine that is the fastest way; as soon as
-anything else wants the processor, the spinning takes away the time that the others need to finish, and a step with
-two threads can take several times as long as one with a single thread.
+An idle thread of PyTorch waits by spinning. That is fastest on an idle machine. But if another process wants the
+processor, spinning takes the time that the other threads need to finish, and a step with two threads can take several
+times as long as with one.
 """
 
 import os
@@ -10,59 +10,61 @@ import statistics
 import time
 from collections.abc import Callable
 
-# What decides how GNU OpenMP, with which PyTorch is built for Linux, lets a thread wait.
+# Environment variables for how a thread of GNU OpenMP, which PyTorch uses on Linux, waits.
 _WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
-# Turns of spinning before a thread sleeps. Of the default, 300,000, others lose more; with this a
+# Turns of spinning before a thread sleeps. The default of 300,000 costs other processes more; with this number a
 # small model trains as fast on an idle machine (`results/benchmark_demo_cpu.json`).
 _SPINS = "10000"
-MOST_THREADS = 1024  # of many more the process dies where it starts them
-# A round of measurements: this many steps with each number of threads, after some that warm up.
+MOST_THREADS = 1024  # a process that starts many more is killed by the system
+# Steps that warm up, and steps timed with each number of threads in a round of measurements.
 _WARM_UP, _STEPS = 2, 3
-# A number of threads is given up after one step that takes so much longer than the best, and chosen if it is so much
-# faster than the present one.
+# A number of threads is dropped after a step this many times slower than the best, and chosen if its steps take at
+# most this share of the present time.
 _HOPELESS, _BETTER = 1.5, 0.9
-# Seconds to the next round, or this many times what the last one cost, if that is more.
+# Seconds until the next round, or this many times the cost of the last one, if that is longer.
 _PAUSE, _PAUSE_PER_COST = 20.0, 30.0
 
 
 def spin_briefly() -> None:
-    """Make idle threads of PyTorch sleep after a short spin. It has an effect before torch is imported, and only then.
+    """Make idle threads of PyTorch sleep after a short spin; call it before torch is imported.
 
-    A wait policy in the environment of the user stays as it is.
+    A wait policy that the user has set in the environment stays.
     """
     if not any(name in os.environ for name in _WAITING):
         os.environ["GOMP_SPINCOUNT"] = _SPINS
 
 
 def is_fixed_by_user() -> bool:
-    """Whether the environment says how many threads to use."""
+    """Return whether the environment says how many threads to use."""
     return any(os.environ.get(name) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"))
 
 
 def check_threads(threads: int, name: str) -> None:
-    """Raise ValueError, which begins with `name`, for a number of threads that PyTorch cannot start.
+    """Raise ValueError, beginning with `name`, for a number of threads that PyTorch cannot start.
 
-    PyTorch itself ends the process where the system refuses a thread.
+    PyTorch itself would end the process if the system refused a thread.
     """
     if not 1 <= threads <= MOST_THREADS:
-        raise ValueError(f"{name} must be from 1 to {MOST_THREADS}, got {threads}. More than cores make it slower.")
+        raise ValueError(
+            f"{name} must be from 1 to {MOST_THREADS}, got {threads}. More threads than cores are slower."
+        )
 
 
 class ThreadChoice:
-    """Repeats a piece of work with the number of threads that finishes it soonest, measured again now and then.
+    """Finds the number of threads that finishes a step soonest, and measures again from time to time.
 
-    Call `begin()` before and `end()` after each piece. What is timed is the work itself, so that no second of it is
-    lost; different numbers of threads add up in another order, so results differ by rounding.
+    Call `begin()` before and `end()` after each step. The steps that are timed are those of the job itself, so no time
+    is lost. Different numbers of threads add up in another order, so results differ by rounding.
 
     Args:
-        most: the largest number of threads to try; half of it, a quarter, ... and 1 are tried beside it.
-        set_threads: called with a number of threads, such as `torch.set_num_threads`.
-        clock: returns seconds.
+        most: the largest number of threads to try; half of it, a quarter, ... and 1 are tried, too.
+        set_threads: function that sets the number of threads, such as `torch.set_num_threads`.
+        clock: function that returns seconds.
 
     Attributes:
-        threads: the present choice.
-        seconds: the median of a step by number of threads, as the last round measured it.
-        rounds: how many rounds have ended.
+        threads: number of threads chosen at present.
+        seconds: median seconds of a step by number of threads, measured in the last round.
+        rounds: number of rounds that have ended.
     """
 
     def __init__(self, most: int, set_threads: Callable[[int], None], clock: Callable[[], float] = time.perf_counter):
@@ -105,7 +107,7 @@ class ThreadChoice:
     def _choose(self) -> None:
         self.seconds = {count: statistics.median(times) for count, times in self._times.items()}
         fastest = min(self.seconds, key=self.seconds.__getitem__)
-        # What it cost to try other numbers of threads than the present one, which would have been used anyway.
+        # Seconds lost by trying other numbers of threads than the present one.
         best = self.seconds[fastest]
         cost = sum(sum(times) - len(times) * best for count, times in self._times.items() if count != self.threads)
         if best < _BETTER * self.seconds[self.threads]:
@@ -115,7 +117,7 @@ class ThreadChoice:
         self.rounds += 1
 
     def __str__(self) -> str:
-        """The choice in words: "2 threads (0.12 seconds a step; with 1: 0.18)"."""
+        """Describe the choice: "2 threads (0.12 seconds a step; with 1: 0.18)"."""
         others = [f"with {count}: {seconds:.2f}" for count, seconds in self.seconds.items() if count != self.threads]
-        what = "1 thread" if self.threads == 1 else f"{self.threads} threads"
-        return f"{what} ({'; '.join([f'{self.seconds[self.threads]:.2f} seconds a step', *others])})"
+        chosen = "1 thread" if self.threads == 1 else f"{self.threads} threads"
+        return f"{chosen} ({'; '.join([f'{self.seconds[self.threads]:.2f} seconds a step', *others])})"

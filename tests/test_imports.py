@@ -13,6 +13,7 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
+from shipped import SHIPPED
 
 import hf_attncal
 
@@ -32,15 +33,12 @@ ORDER = (
     ("inference",),
     ("alignment",),
     ("training",),
-    ("demo", "self_test"),
+    ("demo", "planted_truth"),
     ("report",),
     ("cli",),
     ("__main__",),
 )
 LEVELS = {room: level for level, rooms in enumerate(ORDER) for room in rooms}
-
-# What a shipped file may import: huggingface_hub is where transformers takes `@strict` from, and comes with it.
-SHIPPED = {"torch", "transformers", "huggingface_hub"}
 
 
 @dataclass(frozen=True)
@@ -316,3 +314,16 @@ def test_the_command_line_imports_only_the_standard_library_at_its_top(file):
     top = [ast.unparse(node) for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
     modules = {found.module.partition(".")[0] for found in imports_of("\n".join(top)) if found.dots != 1}
     assert modules <= sys.stdlib_module_names
+
+
+def test_no_test_module_imports_another():
+    """Tests share helper files: the tests of an imported module could run twice, or see what it changes."""
+    tests = Path(__file__).parent
+    names = {path.stem for path in tests.rglob("test_*.py")}
+    found = [
+        f"{path.relative_to(tests)}: {imported}"
+        for path in sorted(tests.rglob("test_*.py"))
+        for imported in imports_of(path.read_text(encoding="utf-8"))
+        if imported.module.rpartition(".")[2] in names or imported.name in names
+    ]
+    assert not found

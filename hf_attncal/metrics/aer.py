@@ -66,13 +66,13 @@ class AlignmentScore:
 
 
 def find_index_mismatch(gold: Sequence[GoldAlignment], hypotheses: Sequence[Collection[Link]]) -> str | None:
-    """What seems wrong with the indices of a hypothesis, found by scoring it with others.
+    """Detect links whose indices count other words than those of the gold alignment.
 
     Where AER is above 30 %, it is computed again with every index raised or lowered by 1 and with source and target
-    exchanged. If less than half of it is left, gold and hypothesis do not mean the same words.
+    exchanged. If that more than halves it, gold and hypothesis do not mean the same words.
 
     Returns:
-        A sentence that says so, or `None`: nothing found, or links in fewer than ten sentence pairs on either side.
+        A sentence for the user, or None if nothing looks wrong or fewer than ten sentence pairs have links.
     """
     aer = _aer(_count(gold, hypotheses).sum(axis=0))
     if aer <= _SUSPICIOUS_AER or not all(map(enough_for_index_checks, (gold, hypotheses))):
@@ -109,7 +109,7 @@ def alignment_error_rate(
     seed: int = 0,
     check_indices: bool = True,
 ) -> AlignmentScore:
-    """AER, precision, recall and F1 over a whole corpus.
+    """Compute AER, precision, recall and F1 over a whole corpus.
 
     With sure links S, possible links P (P includes S) and hypothesis A, counted over all pairs:
     `AER = 1 - (|A & S| + |A & P|) / (|A| + |S|)`, precision `|A & P| / |A|`, recall `|A & S| / |S|`.
@@ -129,7 +129,7 @@ def alignment_error_rate(
         bootstrap: number of resamples of the sentence pairs for the 95 % confidence interval of AER (its 2.5th and
             97.5th percentiles); 0 for no interval. Fewer than `FEWEST_SENTENCES` pairs have none.
         seed: of the resamples. The same number of pairs and the same seed give the same resamples.
-        check_indices: refuse an annotation that looks 1-based, and warn of what `find_index_mismatch` finds.
+        check_indices: refuse an annotation that looks 1-based, and warn if `find_index_mismatch` finds a mismatch.
 
     Warns:
         UserWarning: gold and hypothesis seem not to count the same words.
@@ -176,51 +176,43 @@ def paired_bootstrap(
     first: Sequence[Collection[Link]],
     second: Sequence[Collection[Link]],
     *,
-    ignore_possible: bool = False,
-    sentences: Sequence[WordPair] | None = None,
-    punctuation: bool = True,
     bootstrap: int = 1000,
     seed: int = 0,
+    **selection,
 ) -> float | None:
-    """Share of resamples of the sentence pairs in which the AER of `second` is lower than that of `first`.
+    """Return the share of resamples of the sentence pairs in which `second` has a lower AER than `first`.
 
-    `Metric.paired_bootstrap` says what it tells. Args and errors are those of `alignment_error_rate`; `bootstrap` must
-    be at least 1, and there must be a pair.
+    It is None for fewer than `FEWEST_SENTENCES` pairs; `Metric.paired_bootstrap` explains how to read it.
+
+    Args:
+        gold: annotated links of every pair.
+        first, second: links that two systems propose, in the same order.
+        bootstrap: number of resamples, at least 1.
+        seed: seed of the resamples.
+        selection: `ignore_possible`, `sentences` and `punctuation` of `alignment_error_rate`.
+
+    Raises:
+        ValueError: no pair, `bootstrap` < 1, or an argument that `alignment_error_rate` refuses.
     """
-    counts = [_count_checked(gold, links, ignore_possible, sentences, punctuation) for links in (first, second)]
-    return _METRIC.paired_bootstrap(*counts, bootstrap, seed)
+    return _METRIC.paired_bootstrap(*_paired_counts(gold, first, second, **selection), bootstrap, seed)
 
 
-def paired_p_value(
-    gold: Sequence[GoldAlignment],
-    first: Sequence[Collection[Link]],
-    second: Sequence[Collection[Link]],
-    *,
-    ignore_possible: bool = False,
-    sentences: Sequence[WordPair] | None = None,
-    punctuation: bool = True,
-    bootstrap: int = 1000,
-    seed: int = 0,
-) -> float | None:
-    """p of the two-sided test that both alignments have the same AER: `Metric.paired_p_value`; else as above."""
-    counts = [_count_checked(gold, links, ignore_possible, sentences, punctuation) for links in (first, second)]
-    return _METRIC.paired_p_value(*counts, bootstrap, seed)
+def paired_p_value(gold, first, second, *, bootstrap: int = 1000, seed: int = 0, **selection) -> float | None:
+    """Return p of the two-sided test that both systems have the same AER (`Metric.paired_p_value`).
+
+    Arguments and errors are those of `paired_bootstrap`.
+    """
+    return _METRIC.paired_p_value(*_paired_counts(gold, first, second, **selection), bootstrap, seed)
 
 
 def paired_interval(
-    gold: Sequence[GoldAlignment],
-    first: Sequence[Collection[Link]],
-    second: Sequence[Collection[Link]],
-    *,
-    bootstrap: int = 1000,
-    seed: int = 0,
+    gold, first, second, *, bootstrap: int = 1000, seed: int = 0, **selection
 ) -> tuple[float, float] | None:
-    """95 % confidence interval of the AER of `second` minus that of `first`, both on the same resamples.
+    """Return the 95 % confidence interval of the AER of `second` minus that of `first`, on the same resamples.
 
-    Args and errors are those of `paired_bootstrap`.
+    Arguments and errors are those of `paired_bootstrap`.
     """
-    counts = [_count_checked(gold, links) for links in (first, second)]
-    return _METRIC.paired_interval(*counts, bootstrap, seed)
+    return _METRIC.paired_interval(*_paired_counts(gold, first, second, **selection), bootstrap, seed)
 
 
 def _check_pairs(gold: Sequence[GoldAlignment], hypotheses: Sequence[Collection[Link]]) -> None:
@@ -228,16 +220,11 @@ def _check_pairs(gold: Sequence[GoldAlignment], hypotheses: Sequence[Collection[
         raise ValueError(f"{len(gold)} annotated sentence pairs, but {len(hypotheses)} proposed alignments.")
 
 
-def _count_checked(
-    gold: Sequence[GoldAlignment],
-    hypotheses: Sequence[Collection[Link]],
-    ignore_possible: bool = False,
-    sentences: Sequence[WordPair] | None = None,
-    punctuation: bool = True,
-) -> np.ndarray:
-    """What `_count` gives of the links that count."""
-    _check_pairs(gold, hypotheses)
-    return _count(*_select(gold, hypotheses, ignore_possible, sentences, punctuation))
+def _paired_counts(gold, *systems, ignore_possible=False, sentences=None, punctuation=True) -> list[np.ndarray]:
+    """Count the selected links of each system, (pairs, 4) each; see `_count`."""
+    for hypotheses in systems:
+        _check_pairs(gold, hypotheses)
+    return [_count(*_select(gold, links, ignore_possible, sentences, punctuation)) for links in systems]
 
 
 def _select(
@@ -247,7 +234,7 @@ def _select(
     sentences: Sequence[WordPair] | None,
     punctuation: bool,
 ) -> tuple[Sequence[GoldAlignment], Sequence[Collection[Link]]]:
-    """The links that count, after a check that they lie inside `sentences`."""
+    """Return the links that are scored, after a check that they lie inside `sentences`."""
     if ignore_possible:
         gold = [GoldAlignment(sure=pair.sure, possible=pair.sure) for pair in gold]
     if sentences is not None:
@@ -276,7 +263,7 @@ def _select(
 
 
 def _count(gold: Sequence[GoldAlignment], hypotheses: Sequence[Collection[Link]]) -> np.ndarray:
-    """(pairs, 4): |A|, |S|, |A & S| and |A & P| of every pair. All scores are functions of sums of these."""
+    """Count |A|, |S|, |A & S| and |A & P| of every pair, (pairs, 4). All scores are functions of their sums."""
     rows = [
         (len(links), len(pair.sure), len(links & pair.sure), len(links & pair.possible))
         for pair, links in zip(gold, map(frozenset, hypotheses), strict=True)
@@ -285,7 +272,7 @@ def _count(gold: Sequence[GoldAlignment], hypotheses: Sequence[Collection[Link]]
 
 
 def _aer(counts: np.ndarray) -> np.ndarray:
-    """AER from summed counts, (..., 4) to (...)."""
+    """Compute AER from summed counts, (..., 4) to (...)."""
     proposed, sure, sure_hits, possible_hits = np.moveaxis(counts, -1, 0)
     total = proposed + sure
     return 1 - np.where(total > 0, sure_hits + possible_hits, 1) / np.maximum(total, 1)

@@ -20,9 +20,12 @@ class BleuScore:
 
 
 def bleu(hypotheses: Sequence[str], references: Sequence[str], tokenize: str = "13a") -> BleuScore:
-    """Corpus BLEU of one reference per line, by sacreBLEU.
+    """Compute corpus BLEU with one reference per line, by sacreBLEU.
 
-    `tokenize` is sacreBLEU's: "13a" for plain text, "none" for text that is already split into tokens.
+    Args:
+        hypotheses: translations to score.
+        references: one reference for each of them.
+        tokenize: sacreBLEU's tokenizer: "13a" for plain text, "none" for text that is already split into tokens.
 
     Raises:
         ValueError: no lines, or not as many hypotheses as references.
@@ -43,11 +46,11 @@ class PairedBleu:
     """How a system compares with a baseline on the same lines.
 
     Args:
-        score: of the system.
-        minus_baseline: the score less that of the baseline.
-        p_value: of the two-sided hypothesis that the two are equally good (`Metric.paired_p_value`); None for too few
+        score: BLEU of the system.
+        minus_baseline: BLEU of the system minus that of the baseline.
+        p_value: p of the two-sided hypothesis that both are equally good (`Metric.paired_p_value`); None for too few
             lines to tell.
-        signature: of the score, with the number and seed of the resamples, and the test.
+        signature: signature of the score, with the number and seed of the resamples, and the test.
     """
 
     score: float
@@ -63,14 +66,19 @@ def paired_bleu(
     tokenize: str = "13a",
     bootstrap: int = 1000,
 ) -> PairedBleu:
-    """Compare with a baseline by the two-sided paired bootstrap over lines; else as `bleu`.
+    """Score translations and compare them with a baseline by the two-sided paired bootstrap over lines.
 
-    The resamples are those of sacreBLEU's paired bootstrap. Its p is another one: it takes the absolute value of each
-    resampled difference before it subtracts their mean, so that it tests one side where systems differ, is 0.42 where
-    equally good ones do, and counts no ties, so that it is 0.001 for identical ones.
+    The resamples are those of sacreBLEU's paired bootstrap, but not its p: sacreBLEU takes the absolute value of each
+    resampled difference before it subtracts their mean. So its p is one-sided where systems differ, about 0.42 for
+    equally good ones, and 0.001 for identical ones, because it counts no ties.
+
+    Args:
+        hypotheses, references, tokenize: as for `bleu`.
+        baseline: translations of the baseline, one per line.
+        bootstrap: number of resamples.
 
     Raises:
-        ValueError: see `bleu`; `bootstrap` below 1.
+        ValueError: `bootstrap` < 1, or no lines, or different numbers of lines.
     """
     if bootstrap < 1:
         raise ValueError(f"`bootstrap` must be at least 1 (a number of resamples), got {bootstrap}.")
@@ -85,13 +93,13 @@ def paired_bleu(
 
 
 def _line_counts(metric: BLEU, hypotheses: Sequence[str], references: Sequence[str]) -> np.ndarray:
-    """(lines, 10): n-grams of each line that match, all of the hypothesis (n from 1 to 4), and both lengths."""
+    """Count matching n-grams, all n-grams of the hypothesis (n from 1 to 4), and both lengths: (lines, 10)."""
     scores = [metric.corpus_score([line], [[own]]) for line, own in zip(hypotheses, references, strict=True)]
     return np.array([[*score.counts, *score.totals, score.sys_len, score.ref_len] for score in scores])
 
 
 def _of_sums(sums: np.ndarray) -> np.ndarray:
-    """BLEU of what `_line_counts` counts, (..., 10) to (...)."""
+    """Compute BLEU from summed counts of `_line_counts`, (..., 10) to (...)."""
 
     def of_corpus(row: np.ndarray) -> float:
         counts = row.tolist()

@@ -16,11 +16,12 @@ class Detection:
     """How well scores tell faults from the rest.
 
     Args:
-        auc: how often a fault has a higher score than what is none; ties count half.
-        precision_at_90: share of faults among those with the highest scores, as few as hold 90 % of all faults; what
-            shares the last score counts as well.
-        faults: how many there are. cases: of how many.
-        signature: how both were computed.
+        auc: how often a fault has a higher score than a case without fault; ties count half.
+        precision_at_90: share of faults among the fewest top-scored cases that hold 90 % of all faults; cases that tie
+            with the last of them are included.
+        faults: number of faults.
+        cases: number of cases.
+        signature: how both scores were computed.
     """
 
     auc: Measured
@@ -34,13 +35,14 @@ def detection(truths: ArrayLike, scores: ArrayLike, bootstrap: int = 1000, seed:
     """Score a detector of faults.
 
     Args:
-        truths: (cases,), true for a fault. scores: (cases,), higher where one is likelier.
-        bootstrap: resamples of the cases for 95 % intervals; those without a fault, or with nothing else, are passed
-            over. 0 for none.
-        seed: of the resamples.
+        truths: (cases,), true for a fault.
+        scores: (cases,), higher where a fault is likelier.
+        bootstrap: number of resamples of the cases for 95 % intervals, 0 for none. Resamples without a fault, or with
+            faults only, are skipped.
+        seed: seed of the resamples.
 
     Raises:
-        ValueError: other shapes, scores that are not finite, no fault or nothing but faults, or negative `bootstrap`.
+        ValueError: shapes that differ, scores that are not finite, no fault, faults only, or negative `bootstrap`.
     """
     truths, scores = np.asarray(truths, dtype=bool), np.asarray(scores, dtype=float)
     if truths.ndim != 1 or truths.shape != scores.shape:
@@ -72,7 +74,7 @@ def detection(truths: ArrayLike, scores: ArrayLike, bootstrap: int = 1000, seed:
 
 
 def _both(truths: np.ndarray, last: np.ndarray, times: np.ndarray) -> tuple[float, float]:
-    """AUC and precision of cases from the highest score to the lowest, each counted so many times."""
+    """Compute AUC and precision of cases sorted from the highest score; each counts `times` times."""
     hits = np.concatenate([[0.0], np.cumsum(truths * times)[last]])
     others = np.concatenate([[0.0], np.cumsum(~truths * times)[last]])
     area = float((np.diff(others) * (hits[1:] + hits[:-1])).sum() / 2)

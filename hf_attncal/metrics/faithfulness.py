@@ -1,6 +1,6 @@
-"""How faithful scores of source words are to what a model uses: means over target words, intervals, and verdicts.
+"""Score how faithfully attributions name the source words a model uses: means over target words, intervals, verdicts.
 
-What is counted here is measured by `hf_attncal.analysis.faithfulness`.
+`hf_attncal.analysis.faithfulness` measures the falls of log-probability that are averaged here.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -16,14 +16,14 @@ COMPREHENSIVENESS = Metric("Faithfulness", ratio)
 SUFFICIENCY = Metric("Faithfulness", ratio, lower_is_better=True)
 AGREEMENT = Metric("OperatorAgreement", ratio)
 HEADLINE = "replace"  # the operator whose sources are like those that the model was trained on
-# What an operator does to these was seen, or trained by, the method itself: phi learns by perturbing attention, and
-# occlusion by the unknown token is what the operator does.
+# Operators that the method itself is built on, so they prove nothing about it: phi is trained by perturbing attention,
+# and occlusion replaces words by the unknown token, as the operator does.
 CIRCULAR = {"contribution": ("hide",), "occlusion": ("unk",)}
 
 
 @dataclass(frozen=True)
 class MeasuredFaithfulness(base.Measured):
-    """A mean over target words with its 95 % interval over pairs; `circular`: it says nothing about the method."""
+    """A mean over target words with its 95 % interval over pairs; a `circular` one proves nothing about the method."""
 
     circular: bool = False
 
@@ -33,9 +33,9 @@ class Verdict:
     """Which of two methods is more faithful by one measure.
 
     Args:
-        better: its name; None, no verdict, where operators disagree or one of them cannot tell.
-        by_operator: by how much the first is above the second, with the interval.
-        circular: operators that were left out, because they are circular for one of the two.
+        better: name of the better method, or None if operators disagree or one of them cannot tell.
+        by_operator: for each operator how far the first method is above the second, with the interval.
+        circular: operators that were left out because they are circular for one of the two.
     """
 
     better: str | None
@@ -48,13 +48,13 @@ class Faithfulness:
     """Falls of the log-probability of target words, added up over each pair.
 
     Args:
-        sums: for each method (pairs, operators, measures).
-        words: (pairs,), how many target words were added up.
-        operators, measures: the names of the axes.
-        targets: what the target texts are.
+        sums: for each method the summed falls, (pairs, operators, measures).
+        words: number of target words in each sum, (pairs,).
+        operators, measures: names of the axes.
+        targets: kind of the target texts, "reference" or "output".
         circular: for each method the operators that are circular for it.
-        bootstrap: resamples of the pairs for each interval; 0 for none, and then no verdicts.
-        seed: of the resamples.
+        bootstrap: number of resamples of the pairs for each interval; 0 for no intervals and no verdicts.
+        seed: seed of the resamples.
     """
 
     sums: dict[str, np.ndarray]
@@ -68,12 +68,12 @@ class Faithfulness:
 
     @property
     def signature(self) -> str:
-        """How it was computed."""
+        """The targets, operators and number of pairs that the scores come from."""
         fields = {"targets": self.targets, "operators": "+".join(self.operators), "n": str(len(self.words))}
         return COMPREHENSIVENESS.signature(**fields)
 
     def score(self, method: str, operator: str = HEADLINE, measure: str = "comprehensiveness") -> MeasuredFaithfulness:
-        """The mean fall in nats: the higher the better for comprehensiveness, the lower for sufficiency.
+        """Return the mean fall in nats: higher is better for comprehensiveness, lower for sufficiency.
 
         Raises:
             ValueError: a method, operator or measure that was not measured.
@@ -85,28 +85,28 @@ class Faithfulness:
         )
 
     def difference(self, first: str, second: str, operator: str = HEADLINE, measure: str = "comprehensiveness"):
-        """By how much the mean of the first method is above that of the second, on the same resamples.
+        """Return the mean of the first method minus that of the second, with its interval on the same resamples.
 
         Raises:
-            ValueError: see `score`; no `bootstrap`.
+            ValueError: a method, operator or measure that was not measured, or `bootstrap` is 0.
         """
         counts = [self._counts(method, operator, measure) for method in (first, second)]
         metric = metric_of(measure)
-        values = [float(metric.score(of.sum(axis=0))) for of in counts]
+        values = [float(metric.score(by_pair.sum(axis=0))) for by_pair in counts]
         interval = metric.paired_interval(*reversed(counts), self.bootstrap, self.seed)
         return MeasuredFaithfulness(values[0] - values[1], interval, self._is_circular(operator, first, second))
 
     def verdict(self, first: str, second: str, measure: str = "comprehensiveness") -> Verdict:
-        """Which of two methods is better by a measure: only where all operators that are not circular say the same.
+        """Decide which of two methods is better by a measure: all operators that are not circular must agree.
 
         There is no verdict on fewer than `base.FEWEST_SENTENCES` pairs, which have no interval.
 
         Raises:
-            ValueError: see `difference`.
+            ValueError: a method or measure that was not measured, or `bootstrap` is 0.
         """
         by_operator = {operator: self.difference(first, second, operator, measure) for operator in self.operators}
-        circular = tuple(operator for operator, found in by_operator.items() if found.circular)
-        signs = {sign_of(found, measure) for found in by_operator.values() if not found.circular}
+        circular = tuple(operator for operator, difference in by_operator.items() if difference.circular)
+        signs = {sign_of(difference, measure) for difference in by_operator.values() if not difference.circular}
         better = {1: first, -1: second}.get(signs.pop()) if len(signs) == 1 else None
         return Verdict(better, by_operator, circular)
 
@@ -114,7 +114,7 @@ class Faithfulness:
         return any(operator in self.circular.get(method, ()) for method in methods)
 
     def _counts(self, method: str, operator: str, measure: str) -> np.ndarray:
-        """(pairs, 2): falls and target words."""
+        """Return the summed falls and the number of target words of each pair, (pairs, 2)."""
         for name, value, known in (
             ("method", method, tuple(self.sums)),
             ("operator", operator, self.operators),
@@ -136,20 +136,21 @@ def faithfulness(
     bootstrap: int = 1000,
     seed: int = 0,
 ) -> Faithfulness:
-    """Add up what was measured; of every pair only its sums are kept.
+    """Add up falls of log-probability over the target words of each pair; only the sums are kept.
 
     Args:
-        falls: for each pair, for each method (operators, measures, target words). The order of pairs changes the
-            intervals' resamples alone.
-        operators, measures: the names of the axes.
-        targets: what the target texts are, `reference` or `output` (of the model): it stands in the signature.
-        circular: for each method the operators whose results say nothing about it.
-        bootstrap: resamples of the pairs for each interval; 0 for none.
-        seed: of the resamples.
+        falls: for each pair, for each method (operators, measures, target words). The order of pairs matters only for
+            the resamples of the intervals.
+        operators, measures: names of the axes.
+        targets: "reference" if the target texts are references, "output" if the model wrote them; stated in the
+            signature.
+        circular: for each method the operators whose results prove nothing about it.
+        bootstrap: number of resamples of the pairs for each interval; 0 for none.
+        seed: seed of the resamples.
 
     Raises:
-        ValueError: no pair, another shape than the names, other methods than those of the first pair, another kind of
-            targets, or negative `bootstrap`.
+        ValueError: no pair, a shape that does not fit the names, methods that differ between pairs, another value of
+            `targets`, or negative `bootstrap`.
     """
     if targets not in ("reference", "output"):
         raise ValueError(f"`targets` must be 'reference' or 'output' (the model's own), got {targets!r}.")
@@ -157,12 +158,12 @@ def faithfulness(
         raise ValueError(f"`bootstrap` must be >= 0 (a number of resamples, 0 for none), got {bootstrap}.")
     sums: dict[str, list[np.ndarray]] = {}
     words: list[int] = []
-    for number, of_pair in enumerate(falls, start=1):
-        if sums and of_pair.keys() != sums.keys():
+    for number, by_method in enumerate(falls, start=1):
+        if sums and by_method.keys() != sums.keys():
             raise ValueError(
-                f"`falls` of pair {number} are of {sorted(of_pair)}, those of the first of {sorted(sums)}."
+                f"`falls` of pair {number} has the methods {sorted(by_method)}, but the first pair has {sorted(sums)}."
             )
-        for method, values in of_pair.items():
+        for method, values in by_method.items():
             if values.shape[:-1] != (len(operators), len(measures)):
                 raise ValueError(
                     f"`falls` of {method!r} for pair {number} must be ({len(operators)} operators, {len(measures)} "
@@ -171,19 +172,19 @@ def faithfulness(
             sums.setdefault(method, []).append(values.sum(axis=-1))
         words.append(values.shape[-1])
     if not words:
-        raise ValueError("`falls` must be those of a pair at least, got none.")
-    stacked = {method: np.stack(of) for method, of in sums.items()}
+        raise ValueError("`falls` must have at least one pair, got none.")
+    stacked = {method: np.stack(by_pair) for method, by_pair in sums.items()}
     axes = np.array(words), tuple(operators), tuple(measures)
     return Faithfulness(stacked, *axes, targets, circular, bootstrap, seed)
 
 
 def metric_of(measure: str) -> Metric:
-    """Which way a measure is better."""
+    """Return the metric of a measure, which knows whether lower is better."""
     return SUFFICIENCY if "sufficiency" in measure else COMPREHENSIVENESS
 
 
 def sign_of(difference: MeasuredFaithfulness, measure: str) -> int:
-    """1 where the first is better and the interval says so, -1 where the second is, 0 where nobody can tell."""
+    """Return 1 if the interval shows that the first method is better, -1 if the second is, 0 if it includes zero."""
     if difference.interval is None:
         return 0
     low, high = difference.interval
@@ -197,31 +198,34 @@ def sign_of(difference: MeasuredFaithfulness, measure: str) -> int:
 def operator_agreement(
     effects: Iterable[np.ndarray], operators: Sequence[str], *, bootstrap: int = 1000, seed: int = 0
 ) -> dict[tuple[str, str], MeasuredFaithfulness]:
-    """Whether two operators rank the source words alike: mean of Kendall's tau over target words.
+    """Measure whether operators rank the source words alike: mean of Kendall's tau over target words.
 
     Args:
-        effects: for each pair (operators, target words, source words), what each source word does alone.
-        operators: their names.
-        bootstrap: resamples of the pairs for each interval; 0 for none.
-        seed: of the resamples.
+        effects: for each pair (operators, target words, source words), the effect of each source word alone.
+        operators: names of the operators.
+        bootstrap: number of resamples of the pairs for each interval; 0 for none.
+        seed: seed of the resamples.
 
     Returns:
-        For each two operators the mean of tau, from -1 (reversed) to 1 (alike); NaN where no target word has a tau.
+        For every two operators the mean of tau, from -1 (reversed) to 1 (alike); NaN if no target word has a tau.
 
     Raises:
-        ValueError: fewer than two operators, no pair, effects of another number of operators, or negative `bootstrap`.
+        ValueError: fewer than two operators, no pair, effects for another number of operators, or negative
+            `bootstrap`.
     """
     if len(operators) < 2:
-        raise ValueError(f"`operators` must be two at least, to be compared, got {len(operators)}.")
+        raise ValueError(f"`operators` must name at least two to compare, got {len(operators)}.")
     both = list(combinations(range(len(operators)), 2))
     rows = []
-    for number, of_pair in enumerate(effects, start=1):
-        if len(of_pair) != len(operators):
-            raise ValueError(f"`effects` of pair {number} must be of {len(operators)} operators, got {len(of_pair)}.")
-        taus = kendall_tau(*(of_pair[list(side)] for side in zip(*both, strict=True)))
+    for number, by_operator in enumerate(effects, start=1):
+        if len(by_operator) != len(operators):
+            raise ValueError(
+                f"`effects` of pair {number} must have {len(operators)} operators, got {len(by_operator)}."
+            )
+        taus = kendall_tau(*(by_operator[list(side)] for side in zip(*both, strict=True)))
         rows.append(np.stack([np.nansum(taus, axis=1), np.isfinite(taus).sum(axis=1)], axis=1))
     if not rows:
-        raise ValueError("`effects` must be those of a pair at least, got none.")
+        raise ValueError("`effects` must have at least one pair, got none.")
     counts = np.stack(rows)  # (pairs, two operators, 2)
     return {
         (operators[a], operators[b]): _tau(counts[:, column], bootstrap, seed) for column, (a, b) in enumerate(both)
@@ -229,7 +233,7 @@ def operator_agreement(
 
 
 def kendall_tau(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Kendall's tau-b of the last axis: (..., n) and (..., n) to (...), NaN where one of the two is constant.
+    """Compute Kendall's tau-b over the last axis: (..., n) and (..., n) to (...), NaN where one is constant.
 
     `(concordant - discordant) / sqrt(pairs not tied in the first * pairs not tied in the second)` (Kendall 1945).
 

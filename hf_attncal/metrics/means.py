@@ -1,4 +1,4 @@
-"""Means of what was counted in each sentence pair, many at once, on the same resamples."""
+"""Means of counts over sentence pairs, many at once, with intervals on the same resamples."""
 
 import numpy as np
 
@@ -8,12 +8,12 @@ _MEANS = Metric("Means", lambda sums: ratio(sums.reshape(*sums.shape[:-1], -1, 2
 
 
 def means(counts: np.ndarray, bootstrap: int = 1000, seed: int = 0) -> list[Measured]:
-    """Means over a corpus with 95 % bootstrap intervals over its pairs.
+    """Compute means over a corpus with 95 % bootstrap intervals over its pairs.
 
     Args:
-        counts: (pairs, K, 2), or (pairs, 2) for one mean: sums, and of how many, as `Observations` counts them.
-        bootstrap: resamples of the pairs; 0 for no intervals. Fewer than `FEWEST_SENTENCES` pairs have none.
-        seed: of the resamples.
+        counts: (pairs, K, 2), or (pairs, 2) for one mean: a sum and the number of its terms, as in `Observations`.
+        bootstrap: number of resamples of the pairs; 0 for no intervals. Fewer than `FEWEST_SENTENCES` pairs have none.
+        seed: seed of the resamples.
 
     Returns:
         The K means; NaN without an interval where nothing was counted.
@@ -22,7 +22,7 @@ def means(counts: np.ndarray, bootstrap: int = 1000, seed: int = 0) -> list[Meas
         ValueError: no pair, or negative `bootstrap`.
     """
     if not len(counts):
-        raise ValueError("`counts` must be those of one pair at least, got none.")
+        raise ValueError("`counts` must have at least one pair, got none.")
     if bootstrap < 0:
         raise ValueError(f"`bootstrap` must be >= 0 (a number of resamples, 0 for none), got {bootstrap}.")
     flat = counts.reshape(len(counts), -1)
@@ -38,10 +38,14 @@ def means(counts: np.ndarray, bootstrap: int = 1000, seed: int = 0) -> list[Meas
 
 
 def mean_difference(first: np.ndarray, second: np.ndarray, bootstrap: int = 1000, seed: int = 0) -> Measured:
-    """By how much one mean is above another of the same pairs, on the same resamples; args are those of `means`.
+    """Return the first mean minus the second over the same pairs, with its 95 % interval on the same resamples.
+
+    Args:
+        first, second: sums and numbers of terms, (pairs, 2) each.
+        bootstrap, seed: as for `means`.
 
     Raises:
-        ValueError: see `Metric.paired_interval`.
+        ValueError: no pair, different numbers of pairs, or `bootstrap` < 1.
     """
     metric = Metric("Means", ratio)
     value = float(metric.score(first.sum(axis=0)) - metric.score(second.sum(axis=0)))

@@ -21,16 +21,16 @@ class PerplexityScore:
 
 
 def perplexity(counts: np.ndarray, *, unit: str, end: bool, unknown: int) -> PerplexityScore:
-    """Perplexity over all predictions of all sequences; the token at the beginning is given, and not predicted.
+    """Compute perplexity over all predictions of all sequences; the first token is given, not predicted.
 
     Args:
         counts: (sequences, 2): sum of the negative log-probabilities, in nats, and number of predictions.
-        unit: what a token is: perplexities of different units cannot be compared.
-        end: whether the end of a sequence is one of its tokens.
-        unknown: how many tokens are not in the vocabulary; all of them are one token to the model.
+        unit: name of the unit that a token is; perplexities of different units cannot be compared.
+        end: whether the end of a sequence is predicted, too.
+        unknown: number of tokens outside the vocabulary; the model sees them all as the same token.
 
     Raises:
-        ValueError: no prediction, or `unit` is no text that a signature can hold.
+        ValueError: no prediction, or a `unit` that a signature cannot hold.
     """
     nats, tokens = counts.sum(axis=0) if len(counts) else (0.0, 0)
     if not tokens:

@@ -1,7 +1,7 @@
-"""Whether scores of source words recover what was planted: data of which it is known what a target word comes from.
+"""Score how well attributions recover planted truth, in data where the origin of each target word is known.
 
-The truth is a matrix of booleans for each pair, (target words, source words). Only target words are counted that come
-from some of the words that they might come from, and not from all: of the others there is nothing to recover.
+The truth is a matrix of booleans for each pair, (target words, source words). A target word counts only if some, but
+not all, of its candidate source words are true: for the others there is nothing to recover.
 """
 
 from collections import Counter
@@ -19,24 +19,23 @@ MEASURES = ("accuracy", "precision", "auc", "pooled_auc")
 
 @dataclass(frozen=True)
 class PlantedScore:
-    """Means over target words, from 0 to 1, and what they are to be compared with.
+    """Means over target words, from 0 to 1, and baselines to compare them with.
+
+    Words that share a score are counted in every order alike, so constant scores do as well as chance.
 
     Args:
         accuracy: how often the source word with the highest score is a true one.
-        precision: share of true words among the best R, R being how many are true.
-        auc: how often a true word has a higher score than another one, of the same target word; ties count half.
-        pooled_auc: the same over all target words of a pair, the mean over pairs: whether scores of different target
-            words can be compared.
+        precision: share of true words among the best R, where R is the number of true words.
+        auc: how often a true word scores higher than another word, for the same target word; ties count half.
+        pooled_auc: AUC over all target words of a pair together, averaged over pairs: it asks whether scores of
+            different target words can be compared.
         by_chance: accuracy of a word drawn at random.
-        one_place: accuracy of the one place in the source that is right most often, with hindsight.
-        one_distance: the same of the one distance from the place of the target word.
-        signature: how they were computed.
-        pairs: with a target word that is counted.
-        target_words: that are counted.
+        one_place: accuracy of the single place in the source that is right most often, with hindsight.
+        one_distance: accuracy of the single distance from the place of the target word that is right most often.
+        signature: how the scores were computed.
+        pairs: number of pairs with a target word that counts.
+        target_words: number of target words that count.
         intervals: 95 % confidence intervals over pairs, by name; None without `bootstrap` and for too few pairs.
-
-    Where several words share a score each order of them counts alike, so that scores that are all the same do as well
-    as chance.
     """
 
     accuracy: float
@@ -60,17 +59,17 @@ def planted_score(
     bootstrap: int = 0,
     seed: int = 0,
 ) -> PlantedScore:
-    """Score scores against what was planted.
+    """Score attributions against planted truth.
 
     Args:
         truths: booleans (target words, source words) for each pair.
-        scores: numbers of the same shape, the highest for what counts most.
-        candidates: booleans of the same shape, which words might be true at all; None for all of them.
-        bootstrap: resamples of the pairs for the intervals; 0 for none.
-        seed: of the resamples.
+        scores: attributions of the same shape, highest for the most important word.
+        candidates: booleans of the same shape that mark the words that might be true at all; None for all words.
+        bootstrap: number of resamples of the pairs for the intervals; 0 for none.
+        seed: seed of the resamples.
 
     Raises:
-        ValueError: see `planted_counts`; no target word to count, or negative `bootstrap`.
+        ValueError: no target word to count, negative `bootstrap`, or arguments that `planted_counts` refuses.
     """
     counts = planted_counts(truths, scores, candidates)
     total = counts.sum(axis=0)
@@ -96,18 +95,18 @@ def planted_score(
 def planted_counts(
     truths: Sequence[ArrayLike], scores: Sequence[ArrayLike], candidates: Sequence[ArrayLike] | None = None
 ) -> np.ndarray:
-    """(pairs, measures in the order of `MEASURES`, 2): sums, and of how many; of `pooled_auc` each pair is one.
+    """Sum each measure over the target words of each pair: sums and numbers of terms, (pairs, measures, 2).
 
-    Two methods on the same pairs are compared by `Metric.paired_interval` of one measure.
+    Measures are in the order of `MEASURES`; a pair is one term of `pooled_auc`. `Metric.paired_interval` of a measure
+    compares two methods on the same pairs.
 
     Raises:
-        ValueError: another number of scores or candidates than of truths, another shape, truths that are not booleans,
-            or scores that are not finite.
+        ValueError: numbers of pairs or shapes that differ, truths that are not booleans, or scores that are not
+            finite.
     """
-    given = {"scores": scores} | ({} if candidates is None else {"candidates": candidates})
-    for name, of in given.items():
-        if len(of) != len(truths):
-            raise ValueError(f"`{name}` must be those of every pair, got {len(of)} for {len(truths)} pairs.")
+    for name, matrices in (("scores", scores), ("candidates", candidates)):
+        if matrices is not None and len(matrices) != len(truths):
+            raise ValueError(f"`{name}` must have one entry for each of {len(truths)} pairs, got {len(matrices)}.")
     counts = np.zeros((len(truths), len(MEASURES), 2))
     for index in range(len(truths)):
         rows = [row for _, row in _rows(truths, scores, candidates, index)]
@@ -121,7 +120,7 @@ def planted_counts(
 
 @dataclass(frozen=True)
 class _Row:
-    """The words that one target word might come from: those that are candidates, whatever the others are."""
+    """Truth and scores of the source words of one target word, (source words,) each; only candidates count."""
 
     true: np.ndarray
     candidate: np.ndarray
@@ -132,7 +131,7 @@ class _Row:
         return cls(*(np.concatenate([getattr(row, name) for row in rows]) for name in ("true", "candidate", "scores")))
 
     def best(self, count: int) -> float:
-        """Expected share of true words among the best, where those of one score come in any order."""
+        """Return the expected share of true words among the best `count`, with ties in random order."""
         scores, true = self.scores[self.candidate], self.true[self.candidate]
         last = np.sort(scores)[-count]
         above, tied = scores > last, scores == last
@@ -146,7 +145,7 @@ class _Row:
 
 
 def _rows(truths, scores, candidates, index: int) -> list[tuple[int, _Row]]:
-    """The target words of a pair that are counted, with their places."""
+    """Return the target words of a pair that count, with their places."""
     true, values = np.asarray(truths[index]), np.asarray(scores[index], dtype=np.float64)
     place = f"pair {index} (counted from 0)"
     if true.dtype != bool or true.ndim != 2:

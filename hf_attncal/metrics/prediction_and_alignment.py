@@ -1,4 +1,4 @@
-"""Whether words are predicted where they are aligned well (Mask-Align: Chen et al., ACL 2021, section 3.7, Fig. 7)."""
+"""Compare prediction with alignment, word by word (Mask-Align: Chen et al., ACL 2021, section 3.7, Fig. 7)."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -17,12 +17,12 @@ CATEGORIES = ("cPcA", "wPcA", "cPwA", "wPwA")
 
 @dataclass(frozen=True)
 class PredictionAndAlignment:
-    """Shares of target words.
+    """Shares of target words that are predicted or aligned correctly.
 
     Args:
-        shares: category, one of `CATEGORIES` -> its share, with the 95 % interval over pairs. They add up to 1.
-        words: how many words were counted: those with a gold link.
-        unlinked: how many have none, and were left out: no alignment of theirs can be correct.
+        shares: for each of `CATEGORIES` its share, with the 95 % interval over pairs. The shares add up to 1.
+        words: number of words that were counted: those with a gold link.
+        unlinked: number of words without a gold link; they are left out, as no alignment of them can be correct.
     """
 
     shares: dict[str, Measured]
@@ -46,22 +46,22 @@ def prediction_and_alignment(
     Args:
         gold: annotated links of every pair.
         links: proposed links of every pair.
-        predicted: for every pair (target words,), whether a word is predicted correctly; `Observations.predicted`.
-        source_lengths: of every pair, in words.
-        bootstrap: resamples of the pairs for the intervals; 0 for none.
-        seed: of the resamples.
+        predicted: for every pair (target words,), whether a word is predicted correctly, as `Observations.predicted`.
+        source_lengths: number of source words of every pair.
+        bootstrap: number of resamples of the pairs for the intervals; 0 for none.
+        seed: seed of the resamples.
 
     Raises:
-        ValueError: unequal numbers of pairs, a link outside of its pair, or no word with a gold link.
+        ValueError: unequal numbers of pairs, a link outside its pair, or no word with a gold link.
     """
     if not len(gold) == len(links) == len(predicted) == len(source_lengths):
         raise ValueError(
-            f"Pairs must be the same everywhere, got {len(gold)} in `gold`, {len(links)} in `links`, "
+            f"All arguments must have the same pairs, got {len(gold)} in `gold`, {len(links)} in `links`, "
             f"{len(predicted)} in `predicted` and {len(source_lengths)} in `source_lengths`."
         )
-    lengths = [(length, len(of)) for length, of in zip(source_lengths, predicted, strict=True)]
-    for of in (gold, links):
-        check_inside_sentences(of, lengths)
+    lengths = [(length, len(words)) for length, words in zip(source_lengths, predicted, strict=True)]
+    for alignments in (gold, links):
+        check_inside_sentences(alignments, lengths)
     counts = np.zeros((len(gold), len(CATEGORIES), 2))
     total = 0
     for row, (annotated, proposed, right) in enumerate(zip(gold, links, predicted, strict=True)):
@@ -73,6 +73,6 @@ def prediction_and_alignment(
         total += len(right)
     words = int(counts[:, 0, 1].sum())
     if not words:
-        raise ValueError("`gold` must link one target word at least, got no link.")
+        raise ValueError("`gold` must link at least one target word, got no link.")
     shares = dict(zip(CATEGORIES, means(counts, bootstrap, seed), strict=True))
     return PredictionAndAlignment(shares, words, total - words)

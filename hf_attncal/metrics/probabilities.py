@@ -1,12 +1,13 @@
-"""Do probabilities keep what they promise? Calibration error, Brier score, and the bins of a reliability diagram.
+"""Score how well probabilities match what comes true: calibration error, Brier score, bins of a reliability diagram.
 
-Of everything that is said to be right with probability p, a share p is to be right. The expected calibration error
-(ECE; Naeini et al., AAAI 2015) puts what was said into bins and takes the mean, over all that is in them, of the
-distance between a bin's mean probability and the share of it that is right.
+Statements made with probability p should be right in a share p of the cases. The expected calibration error (ECE;
+Naeini et al., AAAI 2015) sorts statements into bins by probability and averages, over all statements, the distance
+between the mean probability of a bin and the share of its statements that are right.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -14,16 +15,16 @@ import numpy as np
 from .base import Metric, ratio
 
 BINS = 10
-# Equal-mass: as many in each bin, as far as equal probabilities allow. Equal-width: bins are as wide.
+# Equal-mass: each bin has as many probabilities, as far as ties allow. Equal-width: each bin is as wide.
 BINNINGS = ("equal-mass", "equal-width")
 
-# What was said of each sentence (pair), and whether it is right.
+# For each sentence (pair) the probabilities of its statements, and whether each statement is right.
 Said = Sequence[Sequence[float]]
 Right = Sequence[Sequence[bool]]
 
 
 class Bin(NamedTuple):
-    """One mark of a reliability diagram: the mean probability, the share that is right, and of how many."""
+    """One mark of a reliability diagram: the mean probability, the share that is right, and the number of cases."""
 
     probability: float
     right: float
@@ -32,19 +33,19 @@ class Bin(NamedTuple):
 
 @dataclass(frozen=True)
 class ProbabilityScore:
-    """How far probabilities are from what comes true; all but `count` are fractions, lower is better.
+    """How far probabilities are from what comes true; all but `count` are fractions, and lower errors are better.
 
     Args:
-        ece: with bins of equal mass.
-        ece_equal_width: with bins of equal width.
-        brier: the mean squared distance of a probability from 1 (right) or 0.
-        mean: of the probabilities.
-        right: share that is right.
-        count: of the probabilities.
-        bins: of equal mass, from the lowest.
+        ece: expected calibration error with bins of equal mass.
+        ece_equal_width: expected calibration error with bins of equal width.
+        brier: mean squared distance of a probability from 1 (right) or 0 (wrong).
+        mean: mean of the probabilities.
+        right: share of statements that are right.
+        count: number of probabilities.
+        bins: bins of equal mass, from the lowest probability.
         signature: how `ece` was computed.
         interval: 95 % confidence interval of `ece`.
-        brier_interval: the same of `brier`.
+        brier_interval: 95 % confidence interval of `brier`.
     """
 
     ece: float
@@ -64,7 +65,7 @@ def _calibration_error(sums: np.ndarray) -> np.ndarray:
     return np.abs(bins[..., 1] - bins[..., 2]).sum(axis=-1) / np.maximum(bins[..., 0].sum(axis=-1), 1)
 
 
-# Both of sums over sentences: of `bin_counts`, and of `brier_counts`.
+# They score sums over sentences of `bin_counts` and of `brier_counts`.
 ECE = Metric("ece", _calibration_error, lower_is_better=True)
 BRIER = Metric("brier", ratio, lower_is_better=True)
 
@@ -72,19 +73,19 @@ BRIER = Metric("brier", ratio, lower_is_better=True)
 def probability_score(
     said: Said, right: Right, *, bins: int = BINS, bootstrap: int = 0, seed: int = 0
 ) -> ProbabilityScore:
-    """All of it, over a corpus.
+    """Compute calibration errors, the Brier score and a reliability diagram over a corpus.
 
     Args:
         said: probabilities of each sentence.
-        right: of each probability, whether what it was said of is right.
-        bins: how many of each kind.
-        bootstrap: resamples of the sentences for the 95 % intervals; 0 for none. The bins stay those of all. The error
-            of a resample is on average above that of the whole, because bins with fewer in them scatter more.
-        seed: of the resamples.
+        right: for each probability, whether its statement is right.
+        bins: number of bins of each kind.
+        bootstrap: number of resamples of the sentences for the 95 % intervals; 0 for none. All resamples use the bins
+            of the whole corpus. Their errors are higher on average, because emptier bins scatter more.
+        seed: seed of the resamples.
 
     Raises:
-        ValueError: nothing was said; other numbers of sentences or within one; a probability that is not from 0 to 1;
-            `bins` below 1 or a negative `bootstrap`.
+        ValueError: no probability, `said` and `right` of different lengths, a probability outside 0 to 1, `bins` < 1
+            or negative `bootstrap`.
     """
     mass, width = (bin_counts(said, right, bins, binning) for binning in BINNINGS)
     squares = brier_counts(said, right)
@@ -107,11 +108,12 @@ def probability_score(
 
 
 def bin_counts(said: Said, right: Right, bins: int = BINS, binning: str = BINNINGS[0]) -> np.ndarray:
-    """For each sentence, of each bin: how many, the sum of their probabilities, how many are right.
+    """Count, for each sentence and bin, the probabilities, their sum, and how many are right: (sentences, 3 * bins).
 
-    Returns:
-        (sentences, 3 * bins), which `ECE` scores. Arguments and errors are those of `probability_score`; also
-        ValueError for another `binning`.
+    `ECE` scores these counts. Arguments and errors are those of `probability_score`.
+
+    Raises:
+        ValueError: a `binning` that is not one of `BINNINGS`.
     """
     if bins < 1:
         raise ValueError(f"`bins` must be >= 1, got {bins}.")
@@ -127,7 +129,7 @@ def bin_counts(said: Said, right: Right, bins: int = BINS, binning: str = BINNIN
 
 
 def brier_counts(said: Said, right: Right) -> np.ndarray:
-    """For each sentence the sum of squared distances and how many, (sentences, 2), which `BRIER` scores."""
+    """Return the sum of squared distances and their number for each sentence, (sentences, 2); `BRIER` scores them."""
     rows, p, y = _flat(said, right)
     counts = np.zeros((len(said), 2))
     np.add.at(counts, rows, np.stack([(p - y) ** 2, np.ones_like(p)], axis=1))
@@ -135,11 +137,12 @@ def brier_counts(said: Said, right: Right) -> np.ndarray:
 
 
 def _flat(said: Said, right: Right) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The sentence of each probability, the probability, and 1 or 0."""
-    if [len(one) for one in said] != [len(one) for one in right]:
-        raise ValueError("`said` and `right` must be of the same sentences, one of each for each probability.")
-    rows = np.repeat(np.arange(len(said)), [len(one) for one in said])
-    p, y = (np.array([value for one in side for value in one], dtype=float) for side in (said, right))
+    """Return the sentence of each probability, the probability, and 1 if it is right or 0, (probabilities,) each."""
+    lengths = list(map(len, said))
+    if lengths != list(map(len, right)):
+        raise ValueError("`said` and `right` must have the same sentences, with one entry for each probability.")
+    rows = np.repeat(np.arange(len(said)), lengths)
+    p, y = (np.array(list(chain.from_iterable(side)), dtype=float) for side in (said, right))
     if not ((p >= 0) & (p <= 1)).all():
         raise ValueError(f"`said` must be from 0 to 1, got {p[~((p >= 0) & (p <= 1))][0]}.")
     return rows, p, y

@@ -1,6 +1,6 @@
-"""What a results file states besides its numbers, so that they can be checked and made again.
+"""Record what a results file needs besides its numbers, so that they can be checked and made again.
 
-PyTorch is imported when it is asked: scoring files does not need it.
+PyTorch is imported inside a function: scoring files does not need it.
 """
 
 import os
@@ -21,7 +21,7 @@ PACKAGES = ("hf_attncal", "torch", "transformers", "accelerate", "tokenizers", "
 
 
 def software() -> dict[str, str]:
-    """Versions of Python and of the packages that a result can depend on."""
+    """Return the versions of Python and of the packages that a result can depend on."""
     return {"python": platform.python_version(), **{name: version(name) for name in PACKAGES}}
 
 
@@ -29,7 +29,7 @@ def software() -> dict[str, str]:
 def commit() -> str | None:
     """Return the commit of the clone that this package runs from, with `-dirty` where tracked files differ from it.
 
-    It is asked once in a process, so a long run that asks at its start states the code that it began with.
+    Git is asked once in a process, so a long run that asks at its start states the code that it began with.
 
     Returns:
         40 hexadecimal digits, or None where the package was installed without a clone or git does not answer.
@@ -44,12 +44,12 @@ def commit() -> str | None:
 
 
 def command(arguments: list[str] | None = None) -> str:
-    """Return the command line of this process as a reader would repeat it; of absolute paths only the last part.
+    """Return the command line of this process as a reader would repeat it.
 
-    Results are published, and where files lie on the machine of whoever made them is nobody's business.
+    Results are published, so absolute paths, which show where files lie on a machine, are cut to their last part.
 
     Args:
-        arguments: of the command, its name first; by default those of the process.
+        arguments: the command's name and arguments; by default those of the process.
     """
     program, *rest = sys.argv if arguments is None else arguments
     path = Path(program)
@@ -69,14 +69,14 @@ def _without_place(argument: str) -> str:
 
 
 def hardware(device: Any = None) -> dict[str, Any]:
-    """The processor, its threads and its load, and the GPU with its CUDA version.
+    """Describe the processor, its threads and its load, and the GPU with its CUDA version.
 
-    `load_average` is that of the minute before the call: a benchmark asks before it begins, and so tells its reader
-    whether the machine was quiet.
+    `load_average` covers the minute before the call: a benchmark asks before it begins, so its reader sees whether
+    the machine was quiet.
 
     Args:
-        device: what the numbers were computed on (a `torch.device` or its name): it is stated, and a GPU only if it
-            is that one. None: the GPU is stated where there is one.
+        device: device that computed the numbers (a `torch.device` or its name). It is stated, and a GPU is described
+            only if it is this device. None: a GPU is described if there is one.
     """
     import torch
 
@@ -95,7 +95,7 @@ def hardware(device: Any = None) -> dict[str, Any]:
 
 
 def _processor() -> str:
-    """The name of the processor; empty where the system does not tell."""
+    """Return the name of the processor, or "" if the system does not tell it."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:  # not Linux
@@ -107,15 +107,13 @@ def _processor() -> str:
 def record(
     config: dict[str, Any], files: dict[str, Path] | None = None, device: Any = None, **hardware_besides: Any
 ) -> dict[str, Any]:
-    """Return what every results file begins with: the settings, and all that the numbers could depend on besides.
-
-    That is `config`, `command`, `commit`, `software`, `hardware` and `data_sha256`.
+    """Return the head of a results file: `config`, `command`, `commit`, `software`, `hardware` and `data_sha256`.
 
     Args:
-        config: settings as plain data, without the places of this machine.
-        files: data file by the name to state -> where it is; stated are their SHA-256.
-        device: as in `hardware`.
-        hardware_besides: more to say about the hardware (`processes`, `bf16`).
+        config: settings as plain data, without paths of this machine.
+        files: data files by the name under which their SHA-256 is stated.
+        device: device that computed the numbers, as for `hardware`.
+        hardware_besides: further facts about the hardware (`processes`, `bf16`).
     """
     return {
         "config": config,

@@ -1,4 +1,4 @@
-"""ROUGE-1, -2, -L and -Lsum by the package `rouge-score`, with a signature that says how they were computed."""
+"""Compute ROUGE-1, -2, -L and -Lsum by the package `rouge-score`, with a signature that says how."""
 
 import warnings
 from collections.abc import Callable, Sequence
@@ -32,25 +32,25 @@ _PUNKT = PunktSentenceTokenizer()
 
 @dataclass(frozen=True)
 class RougeScore:
-    """Means over the pairs of F1 (0 to 100, not rounded), and the signature that says how they were computed."""
+    """Mean F1 over the pairs (0 to 100, not rounded), and the signature that says how it was computed."""
 
     rouge1: float
     rouge2: float
     rougeL: float
     rougeLsum: float
     signature: str
-    intervals: dict[str, tuple[float, float]] | None = None  # 95 % confidence interval of each
+    intervals: dict[str, tuple[float, float]] | None = None  # 95 % confidence interval of each measure
 
     @classmethod
     def of(cls, counts: dict[str, np.ndarray], signature: str, bootstrap: int = 0, seed: int = 0) -> Self:
-        """The score of what `rouge_counts` gives; the other arguments are as of `rouge`.
+        """Score the counts of `rouge_counts`; `bootstrap` and `seed` are as for `rouge`.
 
         Raises:
             ValueError: negative `bootstrap`.
         """
-        scores = {name: float(ROUGE.score(of_pairs.sum(axis=0))) for name, of_pairs in counts.items()}
-        found = {name: ROUGE.interval(of_pairs, bootstrap, seed) for name, of_pairs in counts.items()}
-        return cls(**scores, signature=signature, intervals=None if None in found.values() else found)
+        scores = {name: float(ROUGE.score(by_pair.sum(axis=0))) for name, by_pair in counts.items()}
+        intervals = {name: ROUGE.interval(by_pair, bootstrap, seed) for name, by_pair in counts.items()}
+        return cls(**scores, signature=signature, intervals=None if None in intervals.values() else intervals)
 
 
 def rouge(
@@ -62,26 +62,26 @@ def rouge(
     bootstrap: int = 0,
     seed: int = 0,
 ) -> RougeScore:
-    """ROUGE by `rouge-score`.
+    """Compute ROUGE by `rouge-score`.
 
-    ROUGE-L takes a summary for one sentence. ROUGE-Lsum goes by sentences: the lines of a summary that has line
-    ends, and of any other what nltk's Punkt parts without a trained model, at white space alone. That ends a sentence
-    at each `.`, `!` and `?` but those of initials and ellipses, so behind abbreviations, too.
+    ROUGE-L treats a summary as one sentence. ROUGE-Lsum goes sentence by sentence: the lines of a summary that has
+    line ends; any other is split at white space by nltk's Punkt without a trained model. Punkt then ends a sentence
+    at each `.`, `!` and `?` except those of initials and ellipses, so after abbreviations, too.
 
     Args:
-        hypotheses: the summaries to be scored.
-        references: of each its reference, or several: then each measure is that of the reference with which it is
-            largest. The signature says how many (`refs:2`, or `refs:1-3`).
-        tokenize: "rouge" is that of `rouge-score`: lower case, and nothing but runs of a-z and 0-9 (so `####` and
-            `ü` are no part of a word); "words" for other languages than English: lower case, and the words of
-            `data.segmentation` but marks of punctuation, in Chinese and Japanese an ideograph each; "none" for text
-            that is already split into tokens: at white space.
+        hypotheses: summaries to score.
+        references: for each summary one reference, or several: then each measure takes the reference that gives the
+            highest score. The signature states their number (`refs:2`, or `refs:1-3`).
+        tokenize: "rouge" keeps runs of a-z and 0-9 in lower case, as `rouge-score` does (`####` and `ü` are lost);
+            "words", for languages other than English, keeps the words of `data.segmentation` in lower case without
+            punctuation, in Chinese and Japanese one per ideograph; "none" splits at white space, for text that is
+            already tokenised.
         stemmer: compare the stems of English words (Porter, for words of more than three letters).
-        bootstrap: resamples of the pairs for the intervals; 0 for none.
-        seed: of the resamples.
+        bootstrap: number of resamples of the pairs for the intervals; 0 for none.
+        seed: seed of the resamples.
 
     Raises:
-        ValueError: see `rouge_counts`; negative `bootstrap`.
+        ValueError: negative `bootstrap`, or an argument that `rouge_counts` refuses.
     """
     counts = rouge_counts(hypotheses, references, tokenize, stemmer=stemmer)
     return RougeScore.of(counts, rouge_signature(references, tokenize, stemmer=stemmer), bootstrap, seed)
@@ -90,8 +90,8 @@ def rouge(
 def rouge_signature(
     references: Sequence[str | Sequence[str]], tokenize: str = "rouge", *, stemmer: bool = False
 ) -> str:
-    """What the scores of `rouge` with these arguments are signed with."""
-    numbers = [len(_several(those)) for those in references]
+    """Return the signature of the scores that `rouge` gives for these arguments."""
+    numbers = [len(_as_list(alternatives)) for alternatives in references]
     least, most = min(numbers), max(numbers)
     return ROUGE.signature(
         score="F1",
@@ -113,16 +113,16 @@ def rouge_counts(
     *,
     stemmer: bool = False,
 ) -> dict[str, np.ndarray]:
-    """For each of `MEASURES` an array (pairs, 2): F1, and 1 for the pair.
+    """Return for each of `MEASURES` an array (pairs, 2): F1 of the pair, and 1.
 
-    Two systems on the same pairs are compared by `ROUGE.paired_interval` of their counts of a measure.
+    `ROUGE.paired_interval` of such counts compares two systems on the same pairs.
 
     Warns:
-        UserWarning: "rouge" drops letters of the references, as it does all that are not a-z.
+        UserWarning: "rouge" drops letters of the references, because they are not a-z.
 
     Raises:
-        ValueError: no summaries, not as many hypotheses as references, an empty list of references, or no such
-            tokenisation.
+        ValueError: no summaries, unequal numbers of hypotheses and references, an empty list of references, or an
+            unknown tokenisation.
     """
     if len(hypotheses) != len(references) or not references:
         raise ValueError(
@@ -137,24 +137,24 @@ def rouge_counts(
     else:
         tokenizer = _Whole(str.split if tokenize == "none" else _words, stemmer)
     *whole, by_sentence = MEASURES
-    of_whole, of_sentences = (RougeScorer(names, tokenizer=tokenizer) for names in (whole, [by_sentence]))
+    text_scorer, sentence_scorer = (RougeScorer(names, tokenizer=tokenizer) for names in (whole, [by_sentence]))
     counts = {name: np.ones((len(references), 2)) for name in MEASURES}
-    for number, (found, those) in enumerate(zip(hypotheses, references, strict=True)):
-        if not (those := _several(those)):
+    for number, (summary, alternatives) in enumerate(zip(hypotheses, references, strict=True)):
+        if not (alternatives := _as_list(alternatives)):
             raise ValueError(f"`references[{number}]` must have at least one reference, got none.")
-        scores = of_whole.score_multi(those, found)
-        scores |= of_sentences.score_multi([_sentence_lines(one) for one in those], _sentence_lines(found))
+        scores = text_scorer.score_multi(alternatives, summary)
+        scores |= sentence_scorer.score_multi(list(map(_sentence_lines, alternatives)), _sentence_lines(summary))
         for name in MEASURES:
             counts[name][number, 0] = scores[name].fmeasure
     return counts
 
 
-def _several(references: str | Sequence[str]) -> Sequence[str]:
+def _as_list(references: str | Sequence[str]) -> Sequence[str]:
     return [references] if isinstance(references, str) else references
 
 
 def _sentence_lines(text: str) -> str:
-    """A summary with its sentences on a line each, which `rouge-score` takes for sentences."""
+    """Put each sentence of a summary on a line, as `rouge-score` expects sentences."""
     if "\n" in text.strip():
         return text
     starts = [start for start, _ in _PUNKT.span_tokenize(text)][1:]
@@ -164,25 +164,26 @@ def _sentence_lines(text: str) -> str:
 
 
 def _warn_of_dropped_letters(references: Sequence[str | Sequence[str]]) -> None:
-    letters = [letter for those in references for text in _several(those) for letter in text if letter.isalpha()]
+    texts = [text for alternatives in references for text in _as_list(alternatives)]
+    letters = [letter for text in texts for letter in text if letter.isalpha()]
     dropped = [letter for letter in letters if not letter.isascii()]
     if dropped:
         share = f"{len(dropped) / len(letters):.1%}".replace("%", " %")
         warnings.warn(
-            f"The tokenisation `rouge` knows English alone: it drops {len(dropped)} of the {len(letters)} letters of "
-            f"the references ({share}; the first is {dropped[0]!r}), and parts words there. For text in other "
+            f"The tokenisation `rouge` is for English only: it drops {len(dropped)} of the {len(letters)} letters of "
+            f"the references ({share}; the first is {dropped[0]!r}) and splits words there. For text in other "
             'languages pass --tokenize words (`tokenize="words"`, in a training evaluation.rouge_tokenize=words).',
             stacklevel=4,
         )
 
 
 def _words(text: str) -> list[str]:
-    """Words in lower case, without punctuation, in any script."""
+    """Return the words of text in any script, in lower case and without punctuation."""
     return [word for word in segment(text.lower()).words if not is_punctuation(word)]
 
 
 class _Whole(Tokenizer):
-    """Tokens of which nothing is thrown away; `rouge-score` itself keeps letters and digits of ASCII alone."""
+    """Keeps whole tokens; the tokenizer of `rouge-score` keeps only letters and digits of ASCII."""
 
     def __init__(self, split: Callable[[str], list[str]], stemmer: bool):
         self.split = split

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from hf_attncal.metrics import records
 from hf_attncal.metrics.base import Measured
-from hf_attncal.self_test import ALIGNER, MEASURED, STEPS, run_self_test
+from hf_attncal.planted_truth import ALIGNER, MEASURED, STEPS, run_self_test
 
 from .chart_parts import listed
 from .contents import Report, Section

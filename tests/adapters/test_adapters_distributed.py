@@ -11,7 +11,7 @@ import torch
 from adapter_helpers import adapted, save_base
 from helpers import run_in_two_processes
 from peft import PeftModel
-from test_trainer import largest_difference, logged, make_trainer, toy_dataset, weights
+from runs import largest_difference, logged, make_trainer, toy_dataset, weights
 
 pytestmark = pytest.mark.slow
 SETTINGS = {

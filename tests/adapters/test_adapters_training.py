@@ -16,8 +16,8 @@ from adapter_helpers import (
 )
 from helpers import assert_close, assert_identical, enable_checkpointing, gradients
 from peft import IA3Config, LoraConfig, get_peft_model, get_peft_model_state_dict
+from runs import collate, toy_dataset
 from safetensors.torch import load_file
-from test_trainer import collate, toy_dataset
 from transformers import Seq2SeqTrainer, Seq2SeqTrainingArguments
 
 from hf_attncal import AttnCalTrainer, AttnCalTrainingArguments

@@ -6,9 +6,9 @@ import random
 
 import pytest
 import torch
+from aligner_helpers import PAIRS, tiny_mask_align
+from aligner_helpers import TEXT as WORDS
 from helpers import tiny_stock_model
-from test_aligner import PAIRS, tiny_mask_align
-from test_aligner import TEXT as WORDS
 
 from hf_attncal.alignment import LinkProbabilities, Seq2SeqAttention, WordAligner
 from hf_attncal.alignment.gold import Gold, calibrate

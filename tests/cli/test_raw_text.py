@@ -246,7 +246,7 @@ def test_without_the_extra_a_zst_file_is_refused_before_the_model_is_looked_at(t
     ):
         assert main(["align", "run", "nothing", *given]) == 1
         assert (
-            "zstandard is not installed, which this needs: pip install '.[zst]' in a clone of hf_attncal"
+            "this needs zstandard, which is not installed: pip install '.[zst]' in a clone of hf_attncal"
             in capsys.readouterr().err
         )
 

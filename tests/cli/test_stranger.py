@@ -11,7 +11,7 @@ from pathlib import Path
 
 import huggingface_hub
 import pytest
-from test_help import COMMANDS
+from command_parsers import COMMANDS
 
 import hf_attncal
 from hf_attncal.cli import exit_status, main

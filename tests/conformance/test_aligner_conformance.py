@@ -7,7 +7,7 @@ further skip into a failure.
 import unittest
 import unittest.mock
 
-import test_stock  # the module and not its classes, which would be collected here once more
+import stock_cases  # the module and not its classes, which would be collected here once more
 import torch
 from testers import CommonMixin, NewModelMixin, outlived_reasons
 from transformers.testing_utils import torch_device
@@ -61,7 +61,7 @@ class MaskAlignModelTester:
 class MaskAlignMixin(NewModelMixin, CommonMixin):
     """The whole suite; `return_loss` stands for labels."""
 
-    stock_test_case = test_stock.StockMarianTest
+    stock_test_case = stock_cases.StockMarianTest
     all_model_classes = (MaskAlignModel,)
     switches: dict = {}
     has_attentions = False

@@ -5,7 +5,7 @@
 
 import unittest
 
-import test_stock  # the module and not its classes, which would be collected here once more
+import stock_cases  # the module and not its classes, which would be collected here once more
 from testers import ConformanceMixin, NewModelMixin
 from upstream import announce
 
@@ -38,13 +38,13 @@ class OursMixin(NewModelMixin, ConformanceMixin):
 
 
 class MarianMixin(OursMixin):
-    stock_test_case = test_stock.StockMarianTest
+    stock_test_case = stock_cases.StockMarianTest
     config_class = AttnCalMarianConfig
     all_model_classes = (AttnCalMarianModel, AttnCalMarianMTModel)
 
 
 class BartMixin(OursMixin):
-    stock_test_case = test_stock.StockBartTest
+    stock_test_case = stock_cases.StockBartTest
     config_class = AttnCalBartConfig
     all_model_classes = (AttnCalBartModel, AttnCalBartForConditionalGeneration)
 

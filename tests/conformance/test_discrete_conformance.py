@@ -7,7 +7,7 @@ import functools
 import unittest
 import unittest.mock
 
-import test_stock  # the module and not its classes, which would be collected here once more
+import stock_cases  # the module and not its classes, which would be collected here once more
 from testers import TINY, CommonMixin, ConformanceMixin, NewModelMixin, Seq2SeqModelTester
 from transformers import MarianConfig, MarianForCausalLM
 from upstream import ConfigTester, GenerationTesterMixin, announce, modeling
@@ -27,7 +27,7 @@ modeling.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES = {
 
 
 class OneStreamTest(NewModelMixin, ConformanceMixin, unittest.TestCase):
-    stock_test_case = test_stock.StockMarianTest
+    stock_test_case = stock_cases.StockMarianTest
     config_class = DiscreteTransformerConfig
     all_model_classes = (DiscreteTransformerModel, DiscreteTransformerForConditionalGeneration)
 

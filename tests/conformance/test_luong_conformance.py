@@ -6,7 +6,7 @@ further skip into a failure.
 
 import unittest
 
-import test_stock  # the module and not its classes, which would be collected here once more
+import stock_cases  # the module and not its classes, which would be collected here once more
 from testers import ConformanceMixin, NewModelMixin, Seq2SeqModelTester, outlived_reasons
 from upstream import ConfigTester, announce
 
@@ -40,7 +40,7 @@ class LuongModelTester(Seq2SeqModelTester):
 
 
 class LuongMixin(NewModelMixin, ConformanceMixin):
-    stock_test_case = test_stock.StockMarianTest
+    stock_test_case = stock_cases.StockMarianTest
     all_model_classes = (LuongModel, LuongForConditionalGeneration)
     config_class = LuongConfig
     has_attentions = False

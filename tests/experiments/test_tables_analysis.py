@@ -1,7 +1,7 @@
 """Tables and headlines of methods of attribution, from made-up results."""
 
 import pytest
-from test_tables_recurrent import write
+from made_up import write
 
 OPERATORS = ("replace", "hide", "unk", "delete")
 

@@ -1,7 +1,7 @@
 """Tables and headlines of models that copy, from made-up results."""
 
 import pytest
-from test_tables_recurrent import of_seed, write
+from made_up import of_seed, write
 
 
 @pytest.fixture

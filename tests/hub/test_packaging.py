@@ -236,7 +236,7 @@ def test_what_needs_an_extra_says_in_one_line_which(bare, tmp_path):
         "import hf_attncal.metrics.rouge": ("rouge-score", "rouge"),
     }
     told = [
-        f"{package} is not installed, which this needs: pip install '.[{extra}]' in a clone of hf_attncal, or with "
+        f"this needs {package}, which is not installed: pip install '.[{extra}]' in a clone of hf_attncal, or with "
         "its wheel in place of the dot"
         for package, extra in (
             ("shtab", "completion"),

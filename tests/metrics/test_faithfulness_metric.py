@@ -136,7 +136,7 @@ def test_agreement_is_the_mean_over_target_words_that_have_a_tau():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"falls": []}, "those of a pair at least, got none"),
+        ({"falls": []}, "must have at least one pair, got none"),
         ({"operators": ("hide",)}, r"must be \(1 operators, 2 measures, target words\), got \(3, 2,"),
         ({"targets": "gold"}, "`targets` must be 'reference' or 'output'"),
         ({"bootstrap": -1}, "`bootstrap` must be >= 0"),
@@ -160,7 +160,7 @@ def test_pairs_of_other_methods_and_unknown_names_are_refused():
 
 
 def test_agreement_of_one_operator_or_of_nothing_is_refused():
-    with pytest.raises(ValueError, match="two at least"):
+    with pytest.raises(ValueError, match="at least two"):
         operator_agreement([], ("hide",))
     with pytest.raises(ValueError, match="got none"):
         operator_agreement([], ("hide", "unk"))

@@ -71,9 +71,9 @@ def test_few_words_of_a_kind_are_no_reason_to_doubt_the_indices():
 
 def test_what_does_not_fit_is_refused():
     links = {"attention": ATTENTION}
-    with pytest.raises(ValueError, match="`links` must have those of one name"):
+    with pytest.raises(ValueError, match="`links` must have at least one name"):
         aer_by_tag(GOLD, {}, TAGS, SENTENCES)
-    with pytest.raises(ValueError, match="`tags` must be those of 2 pairs, got 1"):
+    with pytest.raises(ValueError, match="`tags` must have 2 pairs, as `gold`, got 1"):
         aer_by_tag(GOLD, links, TAGS[:1], SENTENCES)
     with pytest.raises(ValueError, match="line 2: 3 tags for 2 target words"):
         aer_by_tag(GOLD, links, [TAGS[0], ["D", "N", "N"]], SENTENCES)

@@ -94,8 +94,8 @@ TRUTH = np.array([[True, False]])
 @pytest.mark.parametrize(
     ("truths", "scores", "options", "message"),
     [
-        ([TRUTH], [], {}, "`scores` must be those of every pair, got 0 for 1 pairs"),
-        ([TRUTH], [np.ones((1, 2))], {"candidates": []}, "`candidates` must be those of every pair"),
+        ([TRUTH], [], {}, "`scores` must have one entry for each of 1 pairs, got 0"),
+        ([TRUTH], [np.ones((1, 2))], {"candidates": []}, "`candidates` must have one entry for each"),
         ([TRUTH], [np.ones((2, 1))], {}, r"`scores` of pair 0 .* shape of its truth, \(1, 2\), got \(2, 1\)"),
         ([TRUTH.astype(int)], [np.ones((1, 2))], {}, "must be booleans"),
         ([TRUTH], [np.array([[1.0, np.nan]])], {}, "must be finite numbers"),

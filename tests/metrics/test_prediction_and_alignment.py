@@ -46,5 +46,5 @@ def test_what_does_not_fit_is_refused():
     with pytest.raises(ValueError, match="line 2: link 0-3 lies outside"):
         prediction_and_alignment(GOLD, [LINKS[0], {(0, 3)}], PREDICTED, LENGTHS)
     nothing = GoldAlignment(frozenset(), frozenset())
-    with pytest.raises(ValueError, match="must link one target word at least"):
+    with pytest.raises(ValueError, match="must link at least one target word"):
         prediction_and_alignment([nothing] * 2, LINKS, PREDICTED, LENGTHS)

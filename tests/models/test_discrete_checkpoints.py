@@ -4,7 +4,7 @@ import pytest
 import torch
 from discrete_helpers import KINDS, MODELS, batch_for, tiny_discrete
 from helpers import TINY, assert_close, assert_gradients_close, assert_identical, enable_checkpointing, gradients
-from test_trainer import logged, make_trainer, toy_dataset
+from runs import logged, make_trainer, toy_dataset
 from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM
 
 from hf_attncal import DiscreteTransformerConfig, DiscreteTransformerForCausalLM

@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 from helpers import tiny_model, tiny_stock_model
-from test_imports import SHIPPED
-from test_remote_code import ALIGNER, MODELS
+from shipped import ALIGNER, MODELS, SHIPPED
 
 from hf_attncal import MaskAlignConfig, MaskAlignModel
 

@@ -11,34 +11,15 @@ import torch
 from discrete_helpers import tiny_discrete
 from helpers import scatter, tiny_batch, tiny_model
 from huggingface_hub import ModelCard
+from shipped import ALIGNER, MODELS
 from transformers.utils import hub
 
 from hf_attncal import MaskAlignConfig, MaskAlignModel
 
 PROGRAM = Path(__file__).with_name("load_without_package.py")
 
-MODELS = {
-    "marian": {"calibration": "gated", "leaky": True, "gumbel": True},
-    "bart": {"calibration": "annealed", "annealing_steps": 10, "mask_projection": "head", "leaky": True},
-}
-MODELS["bart"] |= {"copy": True, "max_copied_tokens": 2, "unk_token_id": 3}
-
 SCHEDULE = {"gumbel_final_temperature": 0.1, "gumbel_temperature_steps": 10, "receptive_field_penalty": 0.1}
 DISCRETE = {"seq2seq": {"streams": 2, **SCHEDULE}, "causal": {"streams": 1, **SCHEDULE}}
-
-ALIGNER = {
-    "vocab_size": 11,
-    "d_model": 8,
-    "encoder_layers": 1,
-    "decoder_layers": 1,
-    "attention_heads": 2,
-    "ffn_dim": 8,
-    "dropout": 0.0,
-    "prediction": "mixture",
-    "diagonal_bias": 1.0,
-    "sampled_softmax": True,
-    "max_jump": 2,
-}
 
 
 def in_fresh_process(source, destination, home, batch) -> dict:

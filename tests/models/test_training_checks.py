@@ -4,7 +4,7 @@ import pytest
 import torch
 from helpers import assert_close, assert_gradients_close, gradients, is_mask_network, tiny_model
 from peft import IA3Config, LoraConfig
-from test_trainer import collate, toy_dataset
+from runs import collate, toy_dataset
 from transformers import Seq2SeqTrainer, Seq2SeqTrainingArguments
 
 from hf_attncal import AnnealingCallback

@@ -9,24 +9,16 @@ from pathlib import Path
 import pytest
 import torch
 from datasets import Dataset
-from helpers import run_in_two_processes, scatter
+from helpers import run_in_two_processes
+from runs import tiny_aligner
 
-from hf_attncal import MaskAlignConfig, MaskAlignModel
 from hf_attncal.data.collators import AlignmentCollator
 from hf_attncal.training.word_alignment import AlignerTrainer, AlignerTrainingArguments
 
-SIZES = {"vocab_size": 11, "d_model": 8, "encoder_layers": 1, "decoder_layers": 1, "attention_heads": 2, "ffn_dim": 8}
 SCENARIOS = {
     "attention": {"share_embeddings": True},
     "mixture": {"prediction": "mixture", "diagonal_bias": 1.0, "sampled_softmax": True},
 }
-
-
-def tiny_model(**config) -> MaskAlignModel:
-    torch.manual_seed(3)
-    model = MaskAlignModel(MaskAlignConfig(**SIZES, dropout=0.0, **config)).double()
-    scatter(model)
-    return model
 
 
 def train(folder: Path, accumulation: int, **config) -> AlignerTrainer:
@@ -52,7 +44,7 @@ def train(folder: Path, accumulation: int, **config) -> AlignerTrainer:
     )
     dataset = Dataset.from_dict(columns | {"length": [max(both) for both in lengths]})
     trainer = AlignerTrainer(
-        model=tiny_model(**config), args=args, train_dataset=dataset, data_collator=AlignmentCollator(0)
+        model=tiny_aligner(**config), args=args, train_dataset=dataset, data_collator=AlignmentCollator(0)
     )
     trainer.train()
     return trainer
@@ -88,7 +80,7 @@ def test_two_processes_equal_one(name, two_processes, tmp_path):
     """2 processes x 2 steps of accumulation = 1 process x 4 steps of accumulation: weights and log."""
     both, one = torch.load(two_processes / f"{name}.pt"), train(tmp_path, 4, **SCENARIOS[name])
     assert both["processes"] == 2
-    before = tiny_model(**SCENARIOS[name]).state_dict()
+    before = tiny_aligner(**SCENARIOS[name]).state_dict()
     moved = 0.0
     for key, value in one.model.state_dict().items():
         assert float((both["weights"][key] - value).abs().max()) < 1e-6, key

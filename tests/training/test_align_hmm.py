@@ -14,14 +14,14 @@ from pathlib import Path
 import pytest
 import torch
 from datasets import Dataset
-from helpers import run_in_two_processes, write_linked_pairs
+from helpers import run_in_two_processes
+from runs import write_corpus
 
 from hf_attncal.alignment import WordAligner
 from hf_attncal.alignment.gold import Gold, calibrate, score_aligner
 from hf_attncal.alignment.probabilities import saved_probabilities
 from hf_attncal.cli import main
 from hf_attncal.data.pharaoh import parse_alignments
-from hf_attncal.data.synthetic.english_german import generate_split
 from hf_attncal.metrics.aer import alignment_error_rate
 from hf_attncal.models.configuration_hmm_align import HMMAlignConfig
 from hf_attncal.models.modeling_hmm_align import HMMAlignModel
@@ -38,13 +38,6 @@ TINY_RUN = {"max_steps": 4, "tokens_per_batch": 300, "warmup_steps": 2, "bf16": 
 TINY_RUN |= {"eval_steps": 2, "save_steps": 2, "agreement_warmup_steps": 2}
 
 ENDS = ("en", "de", "align")
-
-
-def write_corpus(folder: Path, train: int = 600) -> Path:
-    """A synthetic language: text, gold links, and links of the training text."""
-    split = generate_split(train, 20, 60, seed=3)
-    write_linked_pairs(folder, train=split.train, dev=split.valid, test=split.test)
-    return folder
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from hf_attncal.training.defaults import (
     recurrent_defaults,
     translation_defaults,
 )
-from hf_attncal.training.settings import merge
+from hf_attncal.training.settings import merge_settings
 from hf_attncal.training.summarization import SummarizationConfig
 from hf_attncal.training.translation import TranslationConfig
 
@@ -87,7 +87,7 @@ def test_the_jobs_take_them(pairs):
     assert config.model["d_model"] % config.model["encoder_attention_heads"] == 0
     for job in (TranslationConfig, SummarizationConfig):
         recurrent = recurrent_defaults(pairs)
-        assert job.make(merge(recurrent, {"model": {"backbone": "luong"}})).model["d_model"] == 256
+        assert job.make(merge_settings(recurrent, {"model": {"backbone": "luong"}})).model["d_model"] == 256
     adapter = adapter_defaults(pairs)
     adapter["model"]["checkpoint"] = "folder"
     assert AdapterConfig.make(adapter).arguments().learning_rate == 1e-3

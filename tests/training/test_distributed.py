@@ -13,7 +13,7 @@ import torch
 from discrete_helpers import tiny_discrete
 from helpers import run_in_two_processes, tiny_model
 from luong_helpers import tiny_luong
-from test_trainer import collate, largest_difference, logged, make_trainer, toy_dataset, weights
+from runs import collate, largest_difference, logged, make_trainer, toy_dataset, weights
 
 from hf_attncal.data.collators import LinkCollator
 

@@ -12,8 +12,7 @@ import torch.distributed as dist
 from discrete_helpers import tiny_discrete
 from helpers import run_in_two_processes, tiny_model
 from luong_helpers import tiny_luong
-from test_align_distributed import tiny_model as tiny_aligner
-from test_trainer import largest_difference, weights
+from runs import largest_difference, tiny_aligner, weights
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 from datasets import Dataset
 from helpers import assert_results_agree
-from test_align_hmm import write_corpus
+from runs import write_corpus
 from transformers import AutoTokenizer
 
 from hf_attncal import WordAligner

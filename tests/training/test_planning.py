@@ -7,9 +7,9 @@ from types import SimpleNamespace
 
 import pytest
 from helpers import tiny_model
+from runs import make_trainer, toy_dataset
+from runs import translation_settings as settings
 from safetensors.torch import load_file
-from test_train_translation import ROOT, corpus, settings  # noqa: F401
-from test_trainer import make_trainer, toy_dataset
 from transformers import TrainerCallback, TrainerControl, TrainerState
 
 from hf_attncal.training import planning, seq2seq
@@ -29,7 +29,7 @@ def quick(monkeypatch):
 
 
 @pytest.fixture
-def config(corpus, tmp_path):  # noqa: F811
+def config(corpus, tmp_path):
     """Makes the settings of a run of four steps in tmp_path/run, with more of them if it is told so."""
 
     def make(*more: str) -> TranslationConfig:

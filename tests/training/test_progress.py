@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
-from test_train_translation import corpus, settings  # noqa: F401
+from runs import translation_settings as settings
 from transformers import PrinterCallback, TrainerCallback, TrainerState
 from transformers.integrations import integration_utils
 from transformers.trainer import DEFAULT_PROGRESS_CALLBACK
@@ -168,7 +168,7 @@ def test_evaluations_that_are_left(strategy, left):
 
 
 @pytest.fixture
-def config(corpus, tmp_path):  # noqa: F811
+def config(corpus, tmp_path):
     """Makes the settings of a run that evaluates after its second and its last step."""
 
     def make(*more: str) -> TranslationConfig:

@@ -17,11 +17,8 @@ import torch
 from accelerate import PartialState
 from helpers import assert_results_agree, tiny_model
 from peft import AutoPeftModelForSeq2SeqLM
+from runs import ROOT, adapter_settings, largest_difference, make_trainer, toy_dataset, weights
 from safetensors.torch import load_file
-from test_train_adapter import base  # noqa: F401
-from test_train_adapter import settings as adapter_settings
-from test_train_translation import ROOT, corpus, settings  # noqa: F401
-from test_trainer import largest_difference, make_trainer, toy_dataset, weights
 from transformers.trainer_utils import IntervalStrategy
 
 from hf_attncal.files import alone
@@ -31,28 +28,6 @@ from hf_attncal.training.averaging import last_checkpoints
 sys.path.insert(0, str(ROOT / "training"))
 import train_adapter
 import train_translation
-
-QUICK = ["training.eval_strategy=no", "data.dev=null", "training.bf16=false", "average_last=1"]
-
-
-@pytest.fixture
-def arguments(corpus, tmp_path) -> list[str]:  # noqa: F811
-    """Of a run of four steps in tmp_path/run, with a checkpoint at each."""
-    return ["--config", str(settings(tmp_path)), "--data", str(corpus), *QUICK]
-
-
-@pytest.fixture
-def stopped(arguments, tmp_path) -> list[str]:
-    """The arguments of a run that was killed after its second checkpoint, with half of a third."""
-    train_translation.main([*arguments, "training.save_total_limit=9"])
-    run = tmp_path / "run"
-    for name in ("model.safetensors", "results.json"):
-        (run / name).unlink()
-    for step in (3, 4):
-        shutil.rmtree(run / f"checkpoint-{step}")
-    (run / "unfinished" / "checkpoint-3").mkdir(parents=True)
-    (run / "unfinished" / "checkpoint-3" / "model.safetensors").write_bytes(b"half")
-    return arguments
 
 
 def contents(folder: Path) -> dict[str, tuple[bytes, int]]:
@@ -131,7 +106,7 @@ def test_other_settings_are_refused(stopped, tmp_path):
         assert contents(tmp_path / "run") == left, setting
 
 
-def test_other_data_are_refused(stopped, corpus):  # noqa: F811
+def test_other_data_are_refused(stopped, corpus):
     text = (corpus / "train.en").read_text(encoding="utf-8")
     (corpus / "train.en").write_text(text.replace("dog", "cow"), encoding="utf-8")
     with pytest.raises(ValueError, match=r"`data.train.source` is \[\"sha256:.*began with \[\"sha256:"):
@@ -149,7 +124,7 @@ def test_another_number_of_processes_is_refused(stopped, tmp_path):
         train_translation.main([*stopped, "--resume"])
 
 
-def test_what_does_not_change_a_run_may_differ(stopped, tmp_path, corpus):  # noqa: F811
+def test_what_does_not_change_a_run_may_differ(stopped, tmp_path, corpus):
     """And the folders may have moved."""
     free = ["logging_steps=2", "save_total_limit=5", "dataloader_num_workers=1", "run_name=x", "report_to=none"]
     shutil.move(tmp_path / "run", tmp_path / "moved")
@@ -177,7 +152,7 @@ def test_a_finished_run_without_checkpoints_cannot_be_changed(arguments):
         train_translation.main([*arguments, "--resume", "--allow-changes", "training.max_steps=6"])
 
 
-def test_another_base_of_an_adapter_is_refused(base):  # noqa: F811
+def test_another_base_of_an_adapter_is_refused(base):
     arguments = [*adapter_settings(base, calibration="gated"), "data.test=null", "data.dev=null"]
     arguments.append("training.eval_strategy=no")
     train_adapter.main(arguments)
@@ -187,7 +162,7 @@ def test_another_base_of_an_adapter_is_refused(base):  # noqa: F811
         train_adapter.main([*arguments, "--resume"])
 
 
-def test_another_commit_of_a_base_on_the_hub_is_refused(base, tmp_path, monkeypatch):  # noqa: F811
+def test_another_commit_of_a_base_on_the_hub_is_refused(base, tmp_path, monkeypatch):
     cache = tmp_path / "hub" / "models--someone--base"
     commits = ["1" * 40, "2" * 40]
     for commit in commits:
@@ -308,7 +283,7 @@ def test_a_folder_of_something_else_is_refused(arguments, tmp_path):
     assert sorted(path.name for path in run.iterdir()) == ["model.safetensors", "run.json"]
 
 
-def test_an_error_before_the_first_checkpoint_gives_the_folder_back(arguments, corpus, tmp_path):  # noqa: F811
+def test_an_error_before_the_first_checkpoint_gives_the_folder_back(arguments, corpus, tmp_path):
     text = (corpus / "test.de").read_text(encoding="utf-8")
     (corpus / "test.de").write_text("ein\n", encoding="utf-8")
     with pytest.raises(ValueError, match="same number of lines"):
@@ -327,7 +302,7 @@ def test_an_error_in_a_save_leaves_the_last_checkpoint(arguments, tmp_path, monk
     assert train_translation.main([*arguments, "--resume"])["steps"] == 4
 
 
-def test_others_can_read_what_is_written(base):  # noqa: F811
+def test_others_can_read_what_is_written(base):
     lora = {"r": 2, "target_modules": ["q_proj"]}
     umask = os.umask(0o027)
     try:
@@ -340,7 +315,7 @@ def test_others_can_read_what_is_written(base):  # noqa: F811
 
 
 @pytest.mark.parametrize("name", ["base", "ours"])
-def test_an_adapter_works_from_any_folder(base, name, tmp_path, monkeypatch):  # noqa: F811
+def test_an_adapter_works_from_any_folder(base, name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     adapter = {"calibration": None, "leaky": True}
     arguments = [*adapter_settings(base, **adapter), "data.test=null", "data.dev=null", "training.eval_strategy=no"]

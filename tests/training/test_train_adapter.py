@@ -7,14 +7,12 @@ from pathlib import Path
 
 import pytest
 import torch
-import yaml
 from helpers import files_that_name
 from peft import AutoPeftModelForSeq2SeqLM, PeftModel
-from test_train_translation import ROOT, corpus, german  # noqa: F401
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, MarianConfig, MarianMTModel
+from runs import ROOT, german
+from runs import adapter_settings as settings
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
-from hf_attncal import AttnCalMarianConfig, AttnCalMarianMTModel
-from hf_attncal.data.tokenizer import train_bpe_tokenizer
 from hf_attncal.hub import inspect_folder
 from hf_attncal.inference.revision import revision_of
 from hf_attncal.inference.translation import translate
@@ -27,66 +25,6 @@ sys.path.insert(0, str(ROOT / "training"))
 import train_adapter
 
 CONFIGS = [*sorted((ROOT / "configs").glob("adapter/*.yaml")), ROOT / "configs" / "reference_adapter.yaml"]
-SIZES = {
-    "d_model": 16,
-    "encoder_layers": 1,
-    "decoder_layers": 2,
-    "encoder_attention_heads": 2,
-    "decoder_attention_heads": 2,
-    "encoder_ffn_dim": 16,
-    "decoder_ffn_dim": 16,
-    "max_position_embeddings": 32,
-    "init_std": 0.2,
-}
-
-
-@pytest.fixture
-def base(corpus, tmp_path) -> Path:  # noqa: F811
-    """A folder with a stock model and its tokenizer."""
-    lines = (corpus / "train.en").read_text(encoding="utf-8") + (corpus / "train.de").read_text(encoding="utf-8")
-    tokenizer = train_bpe_tokenizer(lines.splitlines(), 60)
-    tokens = {
-        "vocab_size": len(tokenizer),
-        "pad_token_id": tokenizer.pad_token_id,
-        "bos_token_id": tokenizer.bos_token_id,
-        "eos_token_id": tokenizer.eos_token_id,
-        "forced_eos_token_id": tokenizer.eos_token_id,
-        "decoder_start_token_id": tokenizer.pad_token_id,
-    }
-    torch.manual_seed(1)
-    MarianMTModel(MarianConfig(**SIZES, **tokens)).save_pretrained(tmp_path / "base")
-    AttnCalMarianMTModel(AttnCalMarianConfig(**SIZES, **tokens)).save_pretrained(tmp_path / "ours")
-    gated = AttnCalMarianConfig(**SIZES, **tokens, calibration="gated")
-    AttnCalMarianMTModel(gated).save_pretrained(tmp_path / "gated")
-    for name in ("base", "ours", "gated"):
-        tokenizer.save_pretrained(tmp_path / name)
-    return tmp_path / "base"
-
-
-def settings(base: Path, **adapter) -> list[str]:
-    """Arguments of the script for four optimiser steps."""
-    values = {
-        "data": {name: {"source": f"{name}.en", "target": f"{name}.de"} for name in ("train", "dev", "test")},
-        "model": {"checkpoint": str(base), "label_smoothing": 0.1},
-        "adapter": adapter,
-        "training": {
-            "output_dir": str(base.parent / "run"),
-            "max_steps": 4,
-            "tokens_per_step": 256,
-            "tokens_per_batch": 128,
-            "learning_rate": 2e-2,
-            "logging_steps": 1,
-            "eval_strategy": "steps",
-            "eval_steps": 4,
-            "save_steps": 2,
-            "disable_tqdm": True,
-            "bf16": False,
-        },
-        "evaluation": {"bleu_tokenize": "none", "dev_lines": 3, "num_beams": 2},
-    }
-    path = base.parent / "config.yaml"
-    path.write_text(yaml.safe_dump(values), encoding="utf-8")
-    return ["--config", str(path), "--data", str(base.parent / "data")]
 
 
 def same_weights(one: Path, other: Path) -> bool:
@@ -94,7 +32,7 @@ def same_weights(one: Path, other: Path) -> bool:
     return all(torch.equal(first[name], second[name]) for name in first)
 
 
-def test_text_to_scored_adapter(base, corpus, tmp_path):  # noqa: F811
+def test_text_to_scored_adapter(base, corpus, tmp_path):
     """All that the script leaves behind; then a resume that goes on from the last checkpoint."""
     arguments = settings(base, calibration="annealed", annealing_steps=10)
     results = train_adapter.main([*arguments, "--results", str(tmp_path / "results" / "x.json")])

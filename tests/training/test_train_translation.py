@@ -9,6 +9,8 @@ import pytest
 import torch
 import yaml
 from helpers import TINY, files_that_name, tiny_model
+from runs import ROOT, SENTENCES, german
+from runs import translation_settings as settings
 from safetensors.torch import save_file
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
@@ -22,72 +24,8 @@ from hf_attncal.training.seq2seq import build_seq2seq_model, copies_of
 from hf_attncal.training.translation import TranslationConfig
 
 NO_SCORES = ["data.dev=null", "data.test=null", "data.held_out_pairs=0", "training.eval_strategy=no"]
-ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "training"))
 import train_translation  # noqa: E402
-
-WORDS = {"a": "ein", "dog": "hund", "cat": "kater", "runs": "läuft", "sleeps": "schläft", "big": "großer", ".": "."}
-SENTENCES = [
-    f"a {adjective}{noun} {verb} ."
-    for adjective in ("", "big ", "big big ")
-    for noun in ("dog", "cat", "dog dog")
-    for verb in ("runs", "sleeps")
-]
-
-
-def german(sentence: str) -> str:
-    return " ".join(WORDS[word] for word in sentence.split())
-
-
-@pytest.fixture
-def corpus(tmp_path) -> Path:
-    """Three splits of word-by-word translations."""
-    folder = tmp_path / "data"
-    folder.mkdir()
-    for name, sentences in (("train", SENTENCES * 3), ("dev", SENTENCES[:6]), ("test", SENTENCES[4:9])):
-        (folder / f"{name}.en").write_text("\n".join(sentences) + "\n", encoding="utf-8")
-        (folder / f"{name}.de").write_text("\n".join(map(german, sentences)) + "\n", encoding="utf-8")
-    return folder
-
-
-def settings(folder: Path, **model) -> Path:
-    """A config file for a model of a few thousand parameters and four optimiser steps."""
-    transformer = {
-        "encoder_attention_heads": 2,
-        "decoder_attention_heads": 2,
-        "encoder_ffn_dim": 16,
-        "decoder_ffn_dim": 16,
-        "max_position_embeddings": 32,
-    }
-    values = {
-        "data": {name: {"source": f"{name}.en", "target": f"{name}.de"} for name in ("train", "dev", "test")},
-        "tokenizer": {"vocab_size": 60},
-        "model": {
-            "d_model": 16,
-            "encoder_layers": 1,
-            "decoder_layers": 1,
-            "label_smoothing": 0.1,
-            **({} if model.get("backbone") == "luong" else transformer),
-            **model,
-        },
-        "training": {
-            "output_dir": str(folder / "run"),
-            "max_steps": 4,
-            "tokens_per_step": 256,
-            "tokens_per_batch": 128,
-            "learning_rate": 1e-2,
-            "logging_steps": 1,
-            "eval_strategy": "steps",
-            "eval_steps": 2,
-            "save_steps": 1,
-            "disable_tqdm": True,
-        },
-        "evaluation": {"bleu_tokenize": "none", "dev_lines": 3, "num_beams": 2},
-        "average_last": 3,
-    }
-    path = folder / "config.yaml"
-    path.write_text(yaml.safe_dump(values), encoding="utf-8")
-    return path
 
 
 @pytest.mark.parametrize(

@@ -6,15 +6,14 @@ from pathlib import Path
 
 import pytest
 import torch
-from datasets import Dataset
 from helpers import FAMILIES, TINY, tiny_model
 from luong_helpers import tiny_luong
+from runs import PAD, collate, largest_difference, logged, make_trainer, toy_dataset, weights
 from transformers import MarianConfig, MarianMTModel, Seq2SeqTrainer, Seq2SeqTrainingArguments, TrainerCallback
 
 from hf_attncal import AttnCalTrainer, AttnCalTrainingArguments
 from hf_attncal.training.calibrated import mask_network_parameters
 
-PAD, EOS = TINY["pad_token_id"], TINY["eos_token_id"]
 SWITCHES = {
     "gated": {"calibration": "gated"},
     "annealed": {"calibration": "annealed", "annealing_steps": 10},
@@ -26,60 +25,6 @@ CHECKPOINTING = (
     if hasattr(Seq2SeqTrainingArguments, "activation_checkpointing")
     else "gradient_checkpointing"
 )
-
-
-def toy_dataset(size: int = 40, seed: int = 0, longest: int = 9) -> Dataset:
-    """Random sentence pairs of different lengths, both sides ending in eos."""
-    generator = torch.Generator().manual_seed(seed)
-
-    def sentence() -> list[int]:
-        length = int(torch.randint(1, longest, (), generator=generator))
-        return [*torch.randint(3, TINY["vocab_size"], (length,), generator=generator).tolist(), EOS]
-
-    return Dataset.from_dict({name: [sentence() for _ in range(size)] for name in ("input_ids", "labels")})
-
-
-def collate(examples: list[dict]) -> dict[str, torch.Tensor]:
-    """Padded batch: what `DataCollatorForSeq2Seq` gives, without a tokenizer."""
-
-    def pad(name: str, value: int) -> torch.Tensor:
-        rows = [torch.tensor(example[name]) for example in examples]
-        return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=value)
-
-    sources = pad("input_ids", PAD)
-    return {"input_ids": sources, "attention_mask": (sources != PAD).long(), "labels": pad("labels", -100)}
-
-
-def make_trainer(folder: Path | str, model, dataset: Dataset | None = None, **arguments) -> AttnCalTrainer:
-    """A trainer on the CPU that logs every step, with the order of the examples fixed by the seed."""
-    defaults = {
-        "output_dir": str(folder),
-        "use_cpu": True,
-        "max_steps": 5,
-        "learning_rate": 0.05,
-        "lr_scheduler_type": "constant",
-        "optim": "adamw_torch",
-        "logging_steps": 1,
-        "save_strategy": "no",
-        "disable_tqdm": True,
-        "dataloader_pin_memory": False,
-    }
-    args = AttnCalTrainingArguments(**defaults | arguments)
-    dataset = toy_dataset() if dataset is None else dataset
-    return AttnCalTrainer(model=model, args=args, train_dataset=dataset, data_collator=collate)
-
-
-def weights(model) -> dict[str, torch.Tensor]:
-    return {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
-
-
-def largest_difference(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> float:
-    assert one.keys() == other.keys()
-    return max(float((one[name] - other[name]).abs().max()) for name in one)
-
-
-def logged(trainer, name: str) -> list[float]:
-    return [entry[name] for entry in trainer.state.log_history if name in entry]
 
 
 def tiny(family: str, **switches):

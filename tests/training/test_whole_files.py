@@ -2,22 +2,21 @@
 
 import os
 import shutil
+import sys
 import time
 from pathlib import Path
 
 import pytest
+from runs import ROOT, adapter_settings
 from safetensors.torch import load_file, save_file
-from test_resume import arguments, stopped  # noqa: F401
-from test_train_adapter import (
-    base,  # noqa: F401
-    train_adapter,
-)
-from test_train_adapter import settings as adapter_settings
-from test_train_translation import corpus, train_translation  # noqa: F401
 from transformers import PreTrainedTokenizerFast
 
 from hf_attncal.training.folder import claimed
 from hf_attncal.training.translation import TranslationConfig
+
+sys.path.insert(0, str(ROOT / "training"))
+import train_adapter
+import train_translation
 
 
 def change(checkpoint: Path, what, file: str = "model.safetensors") -> str:
@@ -39,7 +38,7 @@ def change(checkpoint: Path, what, file: str = "model.safetensors") -> str:
 # ---- the tokenizer ----
 
 
-def test_half_a_tokenizer_has_no_name(arguments, tmp_path, monkeypatch):  # noqa: F811
+def test_half_a_tokenizer_has_no_name(arguments, tmp_path, monkeypatch):
     save, before = PreTrainedTokenizerFast.save_pretrained, []
 
     def half(self, folder, *rest, **options):
@@ -69,7 +68,7 @@ def test_half_a_tokenizer_has_no_name(arguments, tmp_path, monkeypatch):  # noqa
         (float("-inf"), "`{name}` has values that are not finite"),
     ],
 )
-def test_a_resume_refuses_weights_that_are_missing_or_no_numbers(stopped, tmp_path, what, message):  # noqa: F811
+def test_a_resume_refuses_weights_that_are_missing_or_no_numbers(stopped, tmp_path, what, message):
     weights = tmp_path / "run" / "checkpoint-2" / "model.safetensors"
     whole = weights.read_bytes()
     name = change(weights.parent, what)
@@ -81,7 +80,7 @@ def test_a_resume_refuses_weights_that_are_missing_or_no_numbers(stopped, tmp_pa
 
 @pytest.mark.parametrize("what", ["lost", float("nan")])
 @pytest.mark.parametrize("beside", [False, True], ids=["PEFT", "transformers"])
-def test_so_does_that_of_an_adapter(base, beside, what, tmp_path):  # noqa: F811
+def test_so_does_that_of_an_adapter(base, beside, what, tmp_path):
     """Of PEFT's models, and of transformers' interface, where a LoRA is trained beside it."""
     adapter = {"calibration": "gated"} | ({"lora": {"r": 2, "target_modules": ["q_proj"]}} if beside else {})
     of_run = [*adapter_settings(base, **adapter), "data.test=null", "data.dev=null", "training.eval_strategy=no"]
@@ -98,7 +97,7 @@ def test_so_does_that_of_an_adapter(base, beside, what, tmp_path):  # noqa: F811
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="/proc is of Linux")
-def test_everything_is_on_the_disk_before_it_gets_its_name(arguments, tmp_path, monkeypatch):  # noqa: F811
+def test_everything_is_on_the_disk_before_it_gets_its_name(arguments, tmp_path, monkeypatch):
     """And so does the name, in the end."""
     events: list[tuple[str, Path]] = []
     sync, rename, replace = os.fsync, Path.rename, Path.replace

@@ -12,8 +12,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from hf_attncal.alignment import WordAligner
 from hf_attncal.alignment.attributions import word_posteriors
@@ -23,7 +21,6 @@ from hf_attncal.analysis.perturbations import OPERATORS
 from hf_attncal.analysis.reading import decoder_size
 from hf_attncal.data.synthetic.english_german import AlignedPair, generate_split, write_pairs
 from hf_attncal.data.synthetic.planted import copied_words, is_only_signs, plant_copies
-from hf_attncal.data.synthetic.stack_language import VOCABULARY, true_dependencies
 from hf_attncal.inference.loading import load_seq2seq
 from hf_attncal.metrics.faithfulness import (
     CIRCULAR,
@@ -242,71 +239,6 @@ def judge_metrics(found: Faithfulness, accuracies: Mapping[str, float]) -> dict[
                 "tau": None if np.isnan(tau) else tau,
             }
     return judged
-
-
-# ---- the stack language ----
-
-
-@torch.no_grad()
-def stack_scores(model, tokenizer, sequences: Sequence[str], seed: int = 0) -> dict[str, list[np.ndarray]]:
-    """What methods say that a language model reads for each symbol: (symbols, tokens read) for each sequence.
-
-    `fields`: receptive fields, as numbers where attention is soft; `attention`: the mean over layers and heads;
-    `occlusion`: by how much the log-probability of the symbol falls when another symbol stands in the place of one
-    that was read (the mean over all others); and `nearest` and `random`, which know nothing.
-
-    Args:
-        model: a `DiscreteTransformerForCausalLM`, in evaluation mode.
-        tokenizer: its own.
-        sequences: of the stack language, of one length.
-        seed: of `random`.
-    """
-    ids = torch.tensor(tokenizer(list(sequences))["input_ids"], device=model.device)
-    symbols = tokenizer.convert_tokens_to_ids(list(VOCABULARY))
-    found: dict[str, list[np.ndarray]] = {name: [] for name in ("fields", "attention", "occlusion", "nearest", CHANCE)}
-    for index, row in enumerate(ids):
-        read, labels = row[None, :-1], row[1:]
-        outputs = model(read, output_receptive_fields=True, output_attentions=True)
-        found["fields"].append(outputs.target_receptive_fields[0].double().cpu().numpy())
-        weights = torch.stack([layer[0].double().mean(dim=0) for layer in outputs.attentions]).mean(dim=0)
-        found["attention"].append(weights[:, : len(labels)].cpu().numpy())
-        found["occlusion"].append(_symbol_effects(model, read, labels, outputs.logits[0], symbols))
-        places = np.arange(len(labels))
-        found["nearest"].append(-np.abs(places[:, None] - places).astype(float))
-        found[CHANCE].append(np.random.default_rng([seed, index]).random((len(labels), len(labels))))
-    return found
-
-
-def _symbol_effects(model, read: Tensor, labels: Tensor, logits: Tensor, symbols: Sequence[int]) -> np.ndarray:
-    """(symbols, tokens read): falls of log-probabilities; the first token, which begins the sequence, has none."""
-    copies, places = [], []
-    for place in range(1, read.shape[1]):
-        for symbol in symbols:
-            if symbol != read[0, place]:
-                copy = read[0].clone()
-                copy[place] = symbol
-                copies.append(copy)
-                places.append(place)
-    whole = logits.double().log_softmax(dim=-1).gather(1, labels[:, None])[:, 0]
-    after = model(torch.stack(copies)).logits.double().log_softmax(dim=-1)
-    after = after.gather(2, labels[None, :, None].expand(len(copies), -1, 1))[:, :, 0]
-    falls = np.zeros((len(labels), read.shape[1]))
-    np.add.at(falls.T, places, (whole - after).cpu().numpy())
-    return falls / (len(symbols) - 1)
-
-
-def judge_stack(
-    sequences: Sequence[str], scores: Mapping[str, Sequence[np.ndarray]], bootstrap: int = 1000
-) -> dict[str, PlantedScore]:
-    """Method -> how far its scores recover what each symbol depends on.
-
-    The token read last is left out: each prediction needs it and every model reads it. What is left to be found is
-    always the tokens just before it, so `nearest` is right within a row: only `pooled_auc` asks how far back they go.
-    """
-    truths = list(true_dependencies(list(sequences)))
-    earlier = [np.tri(len(truth), k=-1, dtype=bool) for truth in truths]
-    options = {"candidates": earlier, "bootstrap": bootstrap}
-    return {name: planted_score(truths, of, **options) for name, of in scores.items()}
 
 
 # ---- all of it ----

@@ -2,16 +2,13 @@
 
 import numpy as np
 import pytest
-import torch
 from seq2seq_helpers import bpe_tokenizer, text_model
 
-from hf_attncal import DiscreteTransformerConfig, DiscreteTransformerForCausalLM, self_test
+from hf_attncal import planted_truth
 from hf_attncal.analysis.faithfulness import measures
 from hf_attncal.data.synthetic.english_german import AlignedPair, generate_pairs
-from hf_attncal.data.synthetic.stack_language import VOCABULARY, generate_sequences, true_dependencies
-from hf_attncal.data.tokenizer import LANGUAGE_TOKENS, train_word_tokenizer
 from hf_attncal.metrics.faithfulness import faithfulness
-from hf_attncal.self_test import CHANCE, ORACLE, Task, judge_methods, judge_metrics, judge_stack, judged_faithfulness
+from hf_attncal.planted_truth import CHANCE, ORACLE, Task, judge_methods, judge_metrics, judged_faithfulness
 
 OPERATORS = ("replace", "hide")
 
@@ -88,69 +85,18 @@ def test_circular_results_are_not_ranked():
     assert judged["hide"]["comprehensiveness"]["tau"] == 1  # without contribution
 
 
-# ---- the stack language ----
-
-
-@pytest.fixture(scope="module")
-def stack():
-    special = [token for token in LANGUAGE_TOKENS if token != "</s>"]
-    tokenizer = train_word_tokenizer([" ".join(VOCABULARY)], 20, special_tokens=special)
-    torch.manual_seed(0)
-    sizes = {"d_model": 8, "decoder_layers": 2, "decoder_attention_heads": 2, "decoder_ffn_dim": 8}
-    tokens = {"pad_token_id": tokenizer.pad_token_id, "bos_token_id": tokenizer.bos_token_id, "eos_token_id": None}
-    config = DiscreteTransformerConfig(vocab_size=len(tokenizer), hard_attention=False, **sizes, **tokens)
-    return DiscreteTransformerForCausalLM(config).double().eval(), tokenizer
-
-
-def test_the_stack_language_is_judged_without_the_token_read_last():
-    sequences = generate_sequences(30, seed=1, length=12)
-    truths = true_dependencies(sequences)
-    near = -np.abs(np.arange(12)[:, None] - np.arange(12)).astype(float)
-    judged = judge_stack(sequences, {"truth": truths.astype(float), "nearest": [near] * 30}, bootstrap=20)
-    assert judged["truth"].pooled_auc == 1
-    assert judged["nearest"].accuracy == judged["nearest"].auc == 1
-    assert judged["nearest"].pooled_auc < 1
-    current = np.eye(12)
-    assert judge_stack(sequences, {"current": [current] * 30}, bootstrap=0)["current"].auc == 0.5
-
-
-def test_effects_of_symbols_are_those_of_every_sequence_read_alone(stack):
-    model, tokenizer = stack
-    sequences = generate_sequences(2, seed=4, length=6)
-    found = self_test.stack_scores(model, tokenizer, sequences)
-    assert {name: [of.shape for of in values] for name, values in found.items()} == dict.fromkeys(
-        ("fields", "attention", "occlusion", "nearest", "random"), [(6, 6)] * 2
-    )
-
-    @torch.no_grad()
-    def log_probability(read: list[str], symbol: str) -> float:
-        ids = torch.tensor([tokenizer.convert_tokens_to_ids(["<s>", *read])])
-        return float(model(ids).logits[0, -1].log_softmax(-1)[tokenizer.convert_tokens_to_ids(symbol)])
-
-    symbols = sequences[1].split()
-    for number, symbol in enumerate(symbols):
-        read = symbols[:number]
-        for place in range(number):
-            others = [other for other in VOCABULARY if other != read[place]]
-            after = [log_probability([*read[:place], other, *read[place + 1 :]], symbol) for other in others]
-            expected = log_probability(read, symbol) - sum(after) / len(after)
-            assert found["occlusion"][1][number, place + 1] == pytest.approx(expected, abs=1e-10)
-    assert not np.triu(found["occlusion"][1], k=1).any()
-    assert not np.triu(found["attention"][1], k=1).any()
-
-
 # ---- all of it ----
 
 
 def test_a_run_of_a_few_steps(tmp_path, monkeypatch):
-    monkeypatch.setattr(self_test, "SENTENCES", {"train": 80, "dev": 4, "test": 6})
-    monkeypatch.setattr(self_test, "VOCABULARY_SIZE", 150)
+    monkeypatch.setattr(planted_truth, "SENTENCES", {"train": 80, "dev": 4, "test": 6})
+    monkeypatch.setattr(planted_truth, "VOCABULARY_SIZE", 150)
     small = {"d_model: 128": "d_model: 16", "ffn_dim: 256": "ffn_dim: 16"}
-    settings = self_test.SETTINGS
+    settings = planted_truth.SETTINGS
     for old, new in small.items():
         settings = settings.replace(old, new)
-    monkeypatch.setattr(self_test, "SETTINGS", settings)
-    found = self_test.run_self_test(tmp_path / "run", steps=2, measured=2, bootstrap=20)
+    monkeypatch.setattr(planted_truth, "SETTINGS", settings)
+    found = planted_truth.run_self_test(tmp_path / "run", steps=2, measured=2, bootstrap=20)
     assert found["training"]["steps"] == 2
     names = {"attention", "attention@layer0", "contribution@layer1", "value_zeroing@layer1", "alti", "posterior"}
     assert names <= found["methods"].keys()

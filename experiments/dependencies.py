@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .base import Metric
+from hf_attncal.metrics.base import Metric
 
 Interval = tuple[float, float]
 

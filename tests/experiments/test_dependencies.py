@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 import torch
+from dependencies import dependency_score
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hf_attncal import __version__
 from hf_attncal.metrics.base import Metric
-from hf_attncal.metrics.dependencies import dependency_score
 
 
 def fields(seed: int, sizes=(4, 4, 4), share: float = 0.5) -> list[np.ndarray]:

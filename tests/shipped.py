@@ -1,0 +1,24 @@
+"""What a file that ships to the Hub may import, and the models that tests ship."""
+
+# What a shipped file may import: huggingface_hub is where transformers takes `@strict` from, and comes with it.
+SHIPPED = {"torch", "transformers", "huggingface_hub"}
+
+MODELS = {
+    "marian": {"calibration": "gated", "leaky": True, "gumbel": True},
+    "bart": {"calibration": "annealed", "annealing_steps": 10, "mask_projection": "head", "leaky": True},
+}
+MODELS["bart"] |= {"copy": True, "max_copied_tokens": 2, "unk_token_id": 3}
+
+ALIGNER = {
+    "vocab_size": 11,
+    "d_model": 8,
+    "encoder_layers": 1,
+    "decoder_layers": 1,
+    "attention_heads": 2,
+    "ffn_dim": 8,
+    "dropout": 0.0,
+    "prediction": "mixture",
+    "diagonal_bias": 1.0,
+    "sampled_softmax": True,
+    "max_jump": 2,
+}
