@@ -1,6 +1,6 @@
-"""`attncal demo`: a small gated model on synthetic English-German, from raw text to a folder for the Hub.
+"""Run `attncal demo`: a small gated model on synthetic English-German, from raw text to a folder for the Hub.
 
-Everything is made on the spot: the sentence pairs with their exact word alignments, the vocabulary and the model.
+Sentence pairs with exact word alignments, vocabulary and model are all made on the spot.
 """
 
 import copy
@@ -32,7 +32,7 @@ from hf_attncal.training.settings import load_yaml
 from hf_attncal.training.translation import TranslationConfig
 
 PAIRS = {"train": 20_000, "valid": 300, "test": 300}
-# As in a file of configs/.
+# Settings in the format of configs/.
 SETTINGS = """
 tokenizer: {vocab_size: 800}
 model: {d_model: 128, encoder_layers: 2, decoder_layers: 2, encoder_attention_heads: 4, decoder_attention_heads: 4,
@@ -44,17 +44,17 @@ evaluation: {batch_size: 100, max_new_tokens: 48, bleu_tokenize: none}
 """
 LONGEST_MAP = 10  # words of the longer side of the sentence in the heat map
 SHOWN = 3  # sentences that the process without the package translates
-WORDS = ("all", "without_punctuation")  # what is scored
+WORDS = ("all", "without_punctuation")  # words that alignments are scored on
 Scored = tuple[Sequence[AlignedPair], Sequence[WordDetails]]
 
 
 def run_demo(output: str | Path, steps: int, seed: int) -> dict:
-    """Train, measure, draw, save, and translate with what was saved; returns what `results.json` holds.
+    """Train, measure, draw and save a model, translate with the saved folder, and return the results.
 
     Args:
         output: folder for `heat_map.png`, `results.json` and the model in `model/`.
-        steps: optimiser steps.
-        seed: of the model and of the order of training. The data are always the same.
+        steps: number of optimiser steps.
+        seed: seed of the model and of the order of training. The data are always the same.
     """
     started = time.monotonic()
     _quiet_libraries()
@@ -124,7 +124,7 @@ def run_demo(output: str | Path, steps: int, seed: int) -> dict:
 
 
 def compare_alignments(dev: Scored, test: Scored) -> dict[str, dict]:
-    """AER on test of `attention` and of `contribution`, each in the layer (from 0) that is best for it on dev."""
+    """Compute AER on test of `attention` and `contribution`, each in its best layer (from 0) on dev."""
 
     def aer(data: Scored, name: str, layer: int, words: str = "all") -> dict:
         pairs, details = data
@@ -141,7 +141,7 @@ def compare_alignments(dev: Scored, test: Scored) -> dict[str, dict]:
 
 
 def print_alignments(scores: dict[str, dict], reliability: Sequence[float], console: Console) -> None:
-    """What `compare_alignments` found, and how often attention and contribution agree."""
+    """Print the scores of `compare_alignments`, and how often attention and contribution agree."""
     table = Table("alignment error rate", box=SIMPLE_HEAD, padding=(0, 2, 0, 0))
     for heading in ("all words", "without punctuation", "layer"):
         table.add_column(heading, justify="right")
@@ -162,43 +162,43 @@ def print_alignments(scores: dict[str, dict], reliability: Sequence[float], cons
 
 
 def draw_heat_map(path: Path, translations: Sequence[str], data: Scored, layer: int) -> str:
-    """Attention, contribution and what calibration changes, of one test pair in one layer; returns the pair.
+    """Draw attention, contribution and the change by calibration for one test pair in one layer; return the pair.
 
-    The rule: of the pairs that fit the page and that the model translates as the reference does, the one that
-    calibration changes most, by the Jensen-Shannon divergence between attention before and after it, summed over the
-    target words. So it is the strongest case and not a typical one. Where no translation is right, all that fit count.
+    The pair is the one that calibration changes most, by the Jensen-Shannon divergence between attention before and
+    after it, summed over the target words. So it is the strongest case, not a typical one. It is chosen among pairs
+    that fit the page and are translated as in the reference or, if there are none, among all that fit.
 
     Args:
-        path: of the picture.
-        translations: what the model writes for each pair.
-        data: the pairs and what the model says of their words.
-        layer: counted from 0.
+        path: path of the picture.
+        translations: the model's translation of each pair.
+        data: the pairs and the model's details of their words.
+        layer: layer, from 0.
     """
 
     def changed(index: int) -> float:
-        before, after = (of[layer][None, None] for of in (details[index].attention, details[index].calibrated))
-        return float(jensen_shannon(before, after).sum())
+        weights = details[index].attention, details[index].calibrated
+        return float(jensen_shannon(*(layers[layer][None, None] for layers in weights)).sum())
 
     pairs, details = data
     fitting = [n for n, pair in enumerate(pairs) if max(len(pair.source), len(pair.target)) <= LONGEST_MAP]
     right = [n for n in fitting if translations[n] == " ".join(pairs[n].target)]
     chosen = max(right or fitting, key=changed)
-    pair, found = pairs[chosen], details[chosen]
-    attention = found.attention[layer]
-    panels = {"attention a": attention, "contribution φ = |aₚ − a|": found.contribution[layer]}
-    change = "calibrated attention less a", found.calibrated[layer] - attention
+    pair, detail = pairs[chosen], details[chosen]
+    attention = detail.attention[layer]
+    panels = {"attention a": attention, "contribution φ = |aₚ − a|": detail.contribution[layer]}
+    change = "calibrated attention minus a", detail.calibrated[layer] - attention
     title = f"Decoder layer {layer} (counted from 0), mean of the heads; calibrated: what the model uses, as shares"
     heat_map(panels, pair.source, pair.target, links=pair.links, title=title, change=change).savefig(path, dpi=160)
     return f"{' '.join(pair.source)}  |  {' '.join(pair.target)}"
 
 
 def save(folder: Path, model, example: str, score: dict, alignment: dict) -> None:
-    """Model, code and model card; the tokenizer is there already."""
+    """Save model, code and model card; the tokenizer is saved already."""
     model.save_pretrained(folder)
     results = [Result("BLEU", score["bleu"], score["signature"])]
-    for (name, found), words in product(alignment.items(), WORDS):
-        measure = f"AER of {name}, layer {found['layer']} from 0"
-        results.append(Result(measure, 100 * found[words]["aer"], found[words]["signature"]))
+    for (name, scores), words in product(alignment.items(), WORDS):
+        measure = f"AER of {name}, layer {scores['layer']} from 0"
+        results.append(Result(measure, 100 * scores[words]["aer"], scores[words]["signature"]))
     write_model_card(
         folder,
         model_name="attncal-demo",
@@ -216,7 +216,7 @@ def _texts(pairs: Sequence[AlignedPair]) -> Dataset:
 
 
 def _quiet_libraries() -> None:
-    """One progress bar is enough, and what the libraries remark about a toy run helps nobody."""
+    """Silence the progress bars and remarks of the libraries, which do not help in a toy run."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     disable_progress_bars()
     transformers_logging.disable_progress_bar()

@@ -1,9 +1,9 @@
-"""Which method finds what was planted, and which metric can tell a method that does from one that does not?
+"""Judge methods of attribution and measures of faithfulness on text whose true links are known: the self-test.
 
-A small translator is trained on pairs of which it is known what comes from where: the links of the synthetic grammar,
-and invented words that nothing but their place in the source can tell. On others of their kind each method of
-attribution is scored by how often its best source word is a true one, and each measure of faithfulness by whether it
-finds scores that are the truth better than random ones. What fails here says nothing elsewhere.
+A small translator is trained on pairs with planted truth: the links of the synthetic grammar, and invented words that
+only their place in the source predicts. On held-out pairs each method of attribution is scored by how often its best
+source word is a true one, and each measure of faithfulness by whether it rates the truth above random scores. A method
+or measure that fails here cannot be trusted elsewhere.
 """
 
 from collections import Counter
@@ -41,7 +41,7 @@ SENTENCES = {"train": 20_000, "dev": 100, "test": 200}
 STEPS = 1000
 MEASURED = 30
 VOCABULARY_SIZE = 800
-# As in a file of configs/.
+# Settings in the format of configs/.
 SETTINGS = """
 data: {train: {source: train.en, target: train.de}, dev: {source: dev.en, target: dev.de},
   test: {source: test.en, target: test.de}}
@@ -56,20 +56,20 @@ training: {tokens_per_batch: 1024, tokens_per_step: 1024, learning_rate: 0.003, 
 evaluation: {batch_size: 100, max_new_tokens: 48, bleu_tokenize: none}
 """
 ORACLE, CHANCE = "oracle", "random"
-BY_LAYER = ("attention", "contribution", "value_zeroing")  # of these each layer, too, is a method
+BY_LAYER = ("attention", "contribution", "value_zeroing")  # each layer of these is judged as a method, too
 _OF_LAYER = "@layer"
 _BATCH = 128  # sources are short
-ALIGNER = "posterior"  # the method that an aligner stands behind
+ALIGNER = "posterior"  # the method that reads links off an aligner
 
 
 @dataclass(frozen=True)
 class Task:
-    """Pairs of which it is known what comes from where.
+    """Sentence pairs with their true links.
 
     Args:
         sources, targets: texts.
-        truths: kind -> for each pair booleans (target words, source words): `links`, of all words but punctuation, and
-            `copies`, of target words that stand exactly once in the source.
+        truths: for each kind of truth, booleans (target words, source words) for each pair. `links` are the links of
+            all words but punctuation; `copies` those of target words that appear exactly once in the source.
     """
 
     sources: list[str]
@@ -78,16 +78,16 @@ class Task:
 
     @classmethod
     def of(cls, pairs: Sequence[AlignedPair]) -> "Task":
-        """Of pairs of the grammar."""
+        """Make a task of pairs of the synthetic grammar."""
         sources, targets = ([" ".join(pair[side]) for pair in pairs] for side in (0, 1))
         copies = [copied_words(*texts) for texts in zip(sources, targets, strict=True)]
         kinds = {"links": [pair.links for pair in pairs], "copies": copies}
-        truths = {kind: [_truth(*both) for both in zip(pairs, of, strict=True)] for kind, of in kinds.items()}
+        truths = {kind: [_truth(*pair) for pair in zip(pairs, links, strict=True)] for kind, links in kinds.items()}
         return cls(sources, targets, truths)
 
     def first(self, count: int) -> "Task":
-        """The first pairs of it."""
-        truths = {kind: of[:count] for kind, of in self.truths.items()}
+        """Return a task of the first `count` pairs."""
+        truths = {kind: matrices[:count] for kind, matrices in self.truths.items()}
         return Task(self.sources[:count], self.targets[:count], truths)
 
 
@@ -102,19 +102,19 @@ def _truth(pair: AlignedPair, links) -> np.ndarray:
 
 
 def planted_pairs(seed: int = 0) -> dict[str, list[AlignedPair]]:
-    """Training, dev and test pairs, `SENTENCES` of each."""
+    """Generate training, dev and test pairs in the numbers of `SENTENCES`."""
     split = generate_split(*SENTENCES.values(), seed=seed)
     return {name: plant_copies(pairs, seed) for name, pairs in zip(SENTENCES, split, strict=True)}
 
 
 def train_planted(folder: Path, pairs: Mapping[str, Sequence[AlignedPair]], steps: int, seed: int) -> dict:
-    """Train the translator into `folder/model`, of text that is written to `folder`; what its `results.json` holds.
+    """Write the text to `folder`, train the translator into `folder/model`, and return its results.
 
-    Where the same training is there already it is taken.
+    If `folder/model` has the same training already, it is not repeated.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    for name, of in pairs.items():
-        write_pairs(of, folder / f"{name}.en", folder / f"{name}.de")
+    for name, split in pairs.items():
+        write_pairs(split, folder / f"{name}.en", folder / f"{name}.de")
     values = load_yaml(SETTINGS % VOCABULARY_SIZE)
     values["data"]["root"] = str(folder)
     values["training"] |= {"output_dir": str(folder / "model"), "max_steps": steps, "seed": seed}
@@ -125,9 +125,9 @@ def train_planted(folder: Path, pairs: Mapping[str, Sequence[AlignedPair]], step
 
 
 def count_planted(folder: Path, seed: int) -> WordAligner:
-    """An aligner that counts (some seconds) in `folder/aligner`, of the training text that is in `folder`.
+    """Train an aligner by counting (some seconds) into `folder/aligner`, on the training text in `folder`.
 
-    Where the same training is there already it is taken.
+    If `folder/aligner` has the same training already, it is not repeated.
     """
     data = {"train": {"source": "train.en", "target": "train.de"}, "root": str(folder), "held_out_pairs": 0}
     training = {"output_dir": str(folder / "aligner"), "seed": seed}
@@ -137,9 +137,9 @@ def count_planted(folder: Path, seed: int) -> WordAligner:
 
 
 def method_scores(model, tokenizer, task: Task, aligner: WordAligner | None = None) -> dict[str, list[np.ndarray]]:
-    """For each method that works on the model, and for layers of some, the scores between the words of each pair.
+    """Score the words of each pair by every method that works on the model, and by each layer of `BY_LAYER`.
 
-    With an aligner, what it says is a method, too.
+    With an aligner, its links are judged as a method, too.
     """
     layers, _ = decoder_size(model.config)
     methods = [name for name in works_on(model) if name != ALIGNER]
@@ -161,73 +161,77 @@ def method_scores(model, tokenizer, task: Task, aligner: WordAligner | None = No
 def judge_methods(
     task: Task, scores: Mapping[str, Sequence[np.ndarray]], bootstrap: int = 1000, seed: int = 0
 ) -> dict[str, dict[str, PlantedScore]]:
-    """Method -> kind of truth -> how far its scores recover it."""
+    """Return, for each method and kind of truth, how well its scores recover the truth."""
+    options = {"bootstrap": bootstrap, "seed": seed}
     return {
-        name: {kind: planted_score(truths, of, bootstrap=bootstrap, seed=seed) for kind, truths in task.truths.items()}
-        for name, of in scores.items()
+        name: {kind: planted_score(truths, matrices, **options) for kind, truths in task.truths.items()}
+        for name, matrices in scores.items()
     }
 
 
 def compared_with_controls(
     task: Task, scores: Mapping[str, Sequence[np.ndarray]], method: str, bootstrap: int = 1000, seed: int = 0
 ) -> dict[str, dict]:
-    """By how much a method recovers more of the links than each that never looks at the model, on the same resamples.
+    """Compare a method's accuracy on links with that of each control, which never looks at the model.
 
     Returns:
-        Control -> `value`, the difference of the accuracies, and its `interval`; the strongest control first.
+        For each control the difference of accuracies, `value`, and its `interval` on the same resamples; the strongest
+        control first.
     """
     place, truths = MEASURES.index("accuracy"), task.truths["links"]
     counts = {name: planted_counts(truths, scores[name])[:, place] for name in (method, *CONTROLS) if name in scores}
-    found = {
-        name: asdict(mean_difference(counts[method], of, bootstrap, seed))
-        for name, of in counts.items()
+    differences = {
+        name: asdict(mean_difference(counts[method], control, bootstrap, seed))
+        for name, control in counts.items()
         if name != method
     }
-    return dict(sorted(found.items(), key=lambda item: item[1]["value"]))
+    return dict(sorted(differences.items(), key=lambda item: item[1]["value"]))
 
 
 def judged_faithfulness(
     model, tokenizer, task: Task, scores: Mapping[str, Sequence[np.ndarray]], bootstrap: int = 1000, **options
 ) -> Faithfulness:
-    """Faithfulness of methods and of the truth, of target words whose link is known, given the references.
+    """Measure the faithfulness of methods and of the truth, on target words of the references with a known link.
 
     Args:
-        options: of `faithfulness_falls`.
+        options: options of `faithfulness_falls`.
     """
     truths = task.truths["links"]
-    # Where words are equally true, or untrue, what comes first is drawn.
-    generators = (np.random.default_rng([0, index]) for index in range(len(truths)))
-    oracle = [truth + 1e-6 * of.random(truth.shape) for truth, of in zip(truths, generators, strict=True)]
+    # Words that are equally true, or untrue, come in random order.
+    oracle = [
+        truth + 1e-6 * np.random.default_rng([0, index]).random(truth.shape) for index, truth in enumerate(truths)
+    ]
     falls = faithfulness_falls(model, tokenizer, task.sources, task.targets, {**scores, ORACLE: oracle}, **options)
-    known = (_known_words(one, truths) for one in falls)
+    known = (_known_words(pair_falls, truths) for pair_falls in falls)
     names = options.get("operators", OPERATORS), measures(options.get("cuts", CUTS), options.get("soft", True))
     circular = {name: CIRCULAR.get(name.partition(_OF_LAYER)[0], ()) for name in scores}
     return faithfulness(known, *names, targets="reference", circular=circular, bootstrap=bootstrap)
 
 
-def _known_words(found: PairFalls, truths: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
-    known = truths[found.index].any(axis=1)
-    return {name: falls[..., known] for name, falls in found.falls.items()}
+def _known_words(pair_falls: PairFalls, truths: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
+    known = truths[pair_falls.index].any(axis=1)
+    return {name: falls[..., known] for name, falls in pair_falls.falls.items()}
 
 
-def judge_metrics(found: Faithfulness, accuracies: Mapping[str, float]) -> dict[str, dict[str, dict]]:
-    """Operator -> measure -> whether it can be used.
+def judge_metrics(measured: Faithfulness, accuracies: Mapping[str, float]) -> dict[str, dict[str, dict]]:
+    """Decide for each operator and measure of faithfulness whether it can be used.
 
     Args:
-        found: with the scores `oracle` and `random` among its methods.
-        accuracies: method -> how far it recovers what was planted.
+        measured: faithfulness of methods, including the scores `oracle` and `random`.
+        accuracies: for each method how well it recovers the planted truth.
 
     Returns:
-        `usable`: the truth is better than random scores, and the interval says so. `above_random`: by how much, in
-        nats, with its `interval`. `tau`: Kendall's tau between the ranking of the methods by this measure and by
-        `accuracies`, those left out that are circular for this operator; None of fewer than two.
+        For each operator and measure: `usable`, whether the interval shows that the truth beats random scores;
+        `above_random`, by how much, in nats, with its `interval`; `tau`, Kendall's tau between the ranking of methods
+        by this measure and by `accuracies`, without methods that are circular for the operator (None for fewer than
+        two).
     """
     judged: dict[str, dict[str, dict]] = {}
-    for operator in found.operators:
+    for operator in measured.operators:
         judged[operator] = {}
-        for measure in found.measures:
-            difference = found.difference(ORACLE, CHANCE, operator, measure)
-            scores = {name: found.score(name, operator, measure) for name in accuracies}
+        for measure in measured.measures:
+            difference = measured.difference(ORACLE, CHANCE, operator, measure)
+            scores = {name: measured.score(name, operator, measure) for name in accuracies}
             compared = [name for name, score in scores.items() if not score.circular]
             sign = -1 if metric_of(measure).lower_is_better else 1
             by_measure = np.array([sign * scores[name].value for name in compared])
@@ -247,17 +251,17 @@ def judge_metrics(found: Faithfulness, accuracies: Mapping[str, float]) -> dict[
 def run_self_test(
     folder: str | Path, *, steps: int = STEPS, seed: int = 1, measured: int = MEASURED, bootstrap: int = 1000
 ) -> dict:
-    """Train, attribute, and judge methods and metrics.
+    """Train a translator on planted truth, and judge methods and metrics by it.
 
     Args:
-        folder: for text and model; an empty one, or that of an earlier run with the same `steps` and `seed`.
-        steps: of the training.
-        seed: of the model, of its training and of all draws. The data are always the same.
-        measured: how many test pairs faithfulness is measured on.
-        bootstrap: resamples for each interval.
+        folder: folder for text and model; empty, or from an earlier run with the same `steps` and `seed`.
+        steps: number of training steps.
+        seed: seed of the model, its training and all draws. The data are always the same.
+        measured: number of test pairs that faithfulness is measured on.
+        bootstrap: number of resamples for each interval.
 
     Returns:
-        What the training says of itself, `training`, and what `judge` finds.
+        The results of the training, `training`, and those of `judge`.
     """
     folder, pairs = Path(folder), planted_pairs()
     training = train_planted(folder, pairs, steps, seed)
@@ -276,38 +280,38 @@ def judge(
     bootstrap: int = 1000,
     aligner: WordAligner | None = None,
 ) -> dict:
-    """Judge methods and metrics by what they say of a translator.
+    """Judge methods and metrics on a translator.
 
     Args:
         model, tokenizer: the translator, in evaluation mode.
-        pairs: `train`, from which words are drawn, `dev` and `test`; see `planted_pairs`.
-        seed, measured, bootstrap: see `run_self_test`.
-        aligner: of the same languages, for the method `posterior`; None for none.
+        pairs: splits of `planted_pairs`: `train`, from which words are drawn, `dev` and `test`.
+        seed, measured, bootstrap: as for `run_self_test`.
+        aligner: aligner of the same languages, for the method `posterior`; None for none.
 
     Returns:
-        All of test: `methods`, see `judge_methods`; `best_method`, the one that is most accurate on the links of dev
-        (of those that look at the model); `above_control`, see `compared_with_controls`;
-        `faithfulness`: method -> operator -> measure -> value, interval, circular; `metrics`: see `judge_metrics`;
-        `operator_agreement`: two operators -> Kendall's tau.
+        Results on test: `methods` (`judge_methods`); `best_method`, the most accurate on the links of dev among those
+        that look at the model; `above_control` (`compared_with_controls`); `faithfulness`, with value, interval and
+        `circular` for each method, operator and measure; `metrics` (`judge_metrics`); `operator_agreement`, Kendall's
+        tau for every two operators.
     """
     dev, test = (Task.of(pairs[name]) for name in ("dev", "test"))
     on_dev = _accuracies(judge_methods(dev, method_scores(model, tokenizer, dev), bootstrap=0))
     best = max((name for name in on_dev if name not in CONTROLS), key=on_dev.get)
     scores = method_scores(model, tokenizer, test, aligner)
     methods = judge_methods(test, scores, bootstrap, seed)
-    few, some = test.first(measured), {name: of[:measured] for name, of in scores.items()}
+    few, few_scores = test.first(measured), {name: matrices[:measured] for name, matrices in scores.items()}
     frequencies = Counter(word for pair in pairs["train"] for word in pair.source)
     options = {"frequencies": frequencies, "seed": seed, "batch_size": _BATCH}
-    found = judged_faithfulness(model, tokenizer, few, some, bootstrap, **options)
+    faithful = judged_faithfulness(model, tokenizer, few, few_scores, bootstrap, **options)
     effects = word_effects(model, tokenizer, few.sources, few.targets, **options)
-    agreement = operator_agreement((one.effects for one in effects), OPERATORS, bootstrap=bootstrap, seed=seed)
+    agreement = operator_agreement((pair.effects for pair in effects), OPERATORS, bootstrap=bootstrap, seed=seed)
     return {
-        "methods": {name: {kind: asdict(of) for kind, of in kinds.items()} for name, kinds in methods.items()},
+        "methods": {name: {kind: asdict(score) for kind, score in kinds.items()} for name, kinds in methods.items()},
         "best_method": best,
         "above_control": compared_with_controls(test, scores, best, bootstrap, seed),
-        "faithfulness": {"signature": found.signature, "methods": _table(found)},
-        "metrics": judge_metrics(found, _accuracies(methods)),
-        "operator_agreement": {"+".join(both): asdict(tau) for both, tau in agreement.items()},
+        "faithfulness": {"signature": faithful.signature, "methods": _table(faithful)},
+        "metrics": judge_metrics(faithful, _accuracies(methods)),
+        "operator_agreement": {"+".join(names): asdict(tau) for names, tau in agreement.items()},
     }
 
 
@@ -315,11 +319,11 @@ def _accuracies(methods: Mapping[str, Mapping[str, PlantedScore]]) -> dict[str, 
     return {name: by_kind["links"].accuracy for name, by_kind in methods.items()}
 
 
-def _table(found: Faithfulness) -> dict[str, dict[str, dict[str, dict]]]:
+def _table(measured: Faithfulness) -> dict[str, dict[str, dict[str, dict]]]:
     return {
         method: {
-            operator: {measure: asdict(found.score(method, operator, measure)) for measure in found.measures}
-            for operator in found.operators
+            operator: {measure: asdict(measured.score(method, operator, measure)) for measure in measured.measures}
+            for operator in measured.operators
         }
-        for method in found.sums
+        for method in measured.sums
     }

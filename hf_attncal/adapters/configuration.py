@@ -39,7 +39,7 @@ class AttentionCalibrationConfig(PeftConfig):
         calibration_weight: lambda of eq. 10, used by `"fixed"`.
         annealing_steps: the 1e5 of eq. 11, in optimiser steps, used by `"annealed"`.
         mask_penalty: alpha of eq. 4.
-        label_smoothing: of both losses, in [0, 1). The Trainer's `label_smoothing_factor` must stay 0.
+        label_smoothing: label smoothing of both losses, in [0, 1). The Trainer's `label_smoothing_factor` must stay 0.
         null_key_std: standard deviation of the initial NULL keys and values; `None` for `d_model ** -0.5`.
         null_bias: initial value of the learned bias on the score of NULL, one for each head. A fresh leaky adapter
             gives NULL about `exp(null_bias) / sum(exp(scores))` of the weight: near nothing and not nothing, as a
@@ -47,10 +47,10 @@ class AttentionCalibrationConfig(PeftConfig):
         guided: one head learns links between source and target tokens, which training takes as `links`: its queries
             and keys get a low-rank change, 0 at first, which is all that an adapter without another switch has.
         guided_layer, guided_head: which; `None` for the second last layer, which is filled in.
-        guided_rank: of the change, from 1 to d_k; `None` for 16, or d_k where that is less, which is filled in.
-        guided_weight: of its loss, more than in our models, as an adapter is trained for few steps.
+        guided_rank: rank of the change, from 1 to d_k; `None` is filled in as 16, or d_k if that is less.
+        guided_weight: weight of its loss, larger than in our models, as an adapter is trained for few steps.
         guided_shift: as in our models.
-        base_model_type, base_d_model: of the model that the adapter was made for; filled in and checked.
+        base_model_type, base_d_model: type and size of the model that the adapter was made for; filled in and checked.
 
     Raises:
         ValueError: a value is outside its range; the message names the field, the rule and the value.

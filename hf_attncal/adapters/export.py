@@ -21,7 +21,7 @@ _NO_NULL = -1e4
 
 
 def export_calibrated(model: nn.Module) -> PreTrainedModel:
-    """A full `AttnCal...` model that computes what the base model with its active adapter computes.
+    """Make a full `AttnCal...` model that computes the same as the base model with its active adapter.
 
     It owns its weights, saves its code with `save_pretrained`, and loads with `trust_remote_code=True` where this
     package is not installed. Adapters of other methods that are active (LoRA) are merged into its weights. The given
@@ -93,7 +93,7 @@ def export_calibrated(model: nn.Module) -> PreTrainedModel:
 
 
 def _with_others_merged(base: nn.Module) -> nn.Module:
-    """`base`, or a copy of it in which the active adapters of other methods are part of the weights."""
+    """Return `base`, or a copy of it with the active adapters of other methods merged into its weights."""
 
     def others(model: nn.Module) -> list[BaseTunerLayer]:
         layers = (module for module in model.modules() if isinstance(module, BaseTunerLayer))

@@ -1,4 +1,4 @@
-"""What an adapter puts into a cross-attention: one child module, and a class that asks it.
+"""The parts that an adapter adds to a cross-attention: one child module, and a class that calls it.
 
 The attention stays the module that it was, with its weights under their names, so that a LoRA on the same projections
 and the recording of attentions go on as before. Its class becomes a subclass of its own class whose `forward` hands
@@ -52,7 +52,7 @@ class HeadChange(nn.Module):
             setattr(self, f"{side}_up", nn.Parameter(torch.zeros(head_dim, rank)))
 
     def forward(self, side: str, states: Tensor) -> Tensor:
-        """What is added to the projection of `side` ("query" or "key"): (..., d_model) -> (..., d_model)."""
+        """Compute the change of the projection of `side` ("query" or "key"): (..., d_model) -> (..., d_model)."""
         # By `linear`, which `DetachedParameters` knows: links and the translation loss train it, the mask loss not.
         for name in ("down", "up"):
             states = nn.functional.linear(states, getattr(self, f"{side}_{name}").to(states.dtype))
@@ -251,7 +251,7 @@ def _mix_out(module: nn.Module, mixin: type) -> None:
 
 
 def decoder_of(model: nn.Module) -> nn.Module | None:
-    """The decoder of a transformers model; `None` if it has none."""
+    """Return the decoder of a transformers model, or None if it has none."""
     get_decoder = getattr(model, "get_decoder", None)
     decoder = get_decoder() if get_decoder is not None else None
     return decoder if isinstance(decoder, nn.Module) else None
@@ -283,17 +283,17 @@ def lacking(model: nn.Module) -> str:
 
 
 def adapter_layers(model: nn.Module) -> list[AdapterLayer]:
-    """The adapter layers in a model, first decoder layer first; empty if it has no attention-calibration adapter."""
+    """Return the adapter layers in a model, first decoder layer first; [] without an attention-calibration adapter."""
     return [module for module in model.modules() if isinstance(module, AdapterLayer)]
 
 
 def active_settings(model: nn.Module) -> AttentionCalibrationConfig | None:
-    """The configuration of the attention-calibration adapter in use; `None` if there is none."""
+    """Return the configuration of the attention-calibration adapter in use, or None."""
     return next((layer.switches for layer in adapter_layers(model) if layer.switches is not None), None)
 
 
 def attach(attention: nn.Module) -> AdapterLayer:
-    """The adapter layer of an attention; made if it has none."""
+    """Return the adapter layer of an attention, making it if it has none."""
     if not isinstance(attention, AdaptedAttentionMixin):
         setattr(attention, CHILD, AdapterLayer(attention))
         _mix_in(attention, AdaptedAttentionMixin)

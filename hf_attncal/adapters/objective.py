@@ -21,7 +21,7 @@ from .layers import active_settings, decoder_of
 
 
 class ObjectiveContext(AttentionContext):
-    """What the hooks of one forward pass know."""
+    """State that the hooks of one forward pass share."""
 
     def __init__(
         self,

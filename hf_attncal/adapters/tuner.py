@@ -36,7 +36,7 @@ _GUIDED_RANK = 16
 
 
 def check_adaptable(model: nn.Module) -> dict[int, tuple[str, nn.Module]]:
-    """The cross-attentions of a model that an adapter can be put into: see `cross_attentions`.
+    """Return the cross-attentions of a model that an adapter can be put into, as `cross_attentions` finds them.
 
     Raises:
         ValueError: a model of another kind, or one of ours with a switch of its own.

@@ -1,6 +1,6 @@
-"""The `attncal` command: a file for each command, `align_run.py` for `attncal align run`, and what they share.
+"""The `attncal` command: one file for each command (`align_run.py` for `attncal align run`), and shared parts.
 
-At the top of these files only the standard library is imported: `attncal --help` must not wait for torch.
+These files import only the standard library at the top, so that `attncal --help` does not wait for torch.
 """
 
 import argparse
@@ -54,18 +54,18 @@ def main(arguments: list[str] | None = None) -> int:
 def exit_status(
     job: Callable[[], Any], name: str, debug: Callable[[], bool], refusals: type[Exception] = CommandError
 ) -> int:
-    """Do a job as a command does: what goes wrong is one line on standard error, and the status says how it ended.
+    """Run a job as a command: print any error as one line on standard error, and return the exit status.
 
     Args:
-        job: what it gives is dropped.
-        name: of the command, which begins the line.
-        debug: asked after an error, whether to show where in the code it arose.
-        refusals: errors that say what the user is to mend; of others it is said that they should not be.
+        job: the job; its return value is dropped.
+        name: name of the command, which begins the line.
+        debug: returns whether to show the traceback of an error.
+        refusals: errors whose message tells the user what to do; any other error is reported as a bug.
     """
-    if sys.stderr is None:  # closed: what is printed there would go to standard output
+    if sys.stderr is None:  # closed: its text would go to standard output
         sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
-        sys.stdout.reconfigure(errors="backslashreplace")  # the name of a file need not be UTF-8, nor the terminal
+        sys.stdout.reconfigure(errors="backslashreplace")  # file names and terminals need not be UTF-8
     try:
         if sys.stdout is None:
             raise CommandError("standard output is closed. Give the command a file or a pipe to write (`> FILE`).")
@@ -90,7 +90,7 @@ def exit_status(
 
 
 def _drop_output() -> None:
-    """Python flushes standard output at exit, and would complain once more about what cannot be written."""
+    """Discard unwritten output, as Python flushes it at exit and would report the same error again."""
     try:
         if sys.stdout is not None:
             sys.stdout.flush()
@@ -99,7 +99,7 @@ def _drop_output() -> None:
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The parser of `attncal` and its sub-commands; `options.run` is the function to call."""
+    """Build the parser of `attncal` and its sub-commands; the parsed `options.run` is the function to call."""
     from hf_attncal import __version__
 
     parser = Parser(

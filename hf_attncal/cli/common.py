@@ -1,4 +1,4 @@
-"""What the sub-commands share: errors for the user, arguments, loading."""
+"""Parts that the commands share: errors for the user, arguments, loading."""
 
 import argparse
 import errno
@@ -13,11 +13,11 @@ LONGEST_LINE = 10_000  # bytes: two such sides take at most 3 GB and 10 seconds 
 
 
 class CommandError(Exception):
-    """Something the user can mend: the message is printed without a traceback."""
+    """An error that the user can correct; its message is printed without a traceback."""
 
 
 def at_least(low: int, high: int = (1 << 31) - 1) -> Callable[[str], int]:
-    """The type of an argument that is a whole number of at least `low`, and no more than `high`."""
+    """Return the type of an argument that is a whole number from `low` to `high`."""
 
     def number(text: str) -> int:
         value = int(text)
@@ -33,7 +33,7 @@ positive = at_least(1)
 
 
 def between(low: float, high: float) -> Callable[[str], float]:
-    """The type of an argument that is a number from `low` to `high`; NaN is none."""
+    """Return the type of an argument that is a number from `low` to `high`, and not NaN."""
 
     def number(text: str) -> float:
         value = float(text)
@@ -53,12 +53,12 @@ def add_model_options(
     longest_line: int = LONGEST_LINE,
     optional: bool = False,
 ) -> argparse._ArgumentGroup:
-    """Add MODEL and what every command asks that loads one; returned is their group "running", for more of the kind.
+    """Add MODEL and the options of every command that loads a model; return the group "running" for more options.
 
     Args:
-        parser: of the command.
-        model: what MODEL may be.
-        lines, longest_line: as of `add_running_options`.
+        parser: parser of the command.
+        model: help text of MODEL.
+        lines, longest_line: as for `add_running_options`.
         optional: MODEL may be left out.
     """
     parser.add_argument("model", metavar="MODEL", nargs="?" if optional else None, help=model)
@@ -68,12 +68,12 @@ def add_model_options(
 def add_running_options(
     parser: argparse.ArgumentParser, *, lines: bool = False, longest_line: int = LONGEST_LINE
 ) -> argparse._ArgumentGroup:
-    """Add how a model is loaded and runs; returned is their group "running".
+    """Add options for loading and running a model, and return their group "running".
 
     Args:
-        parser: of the command.
-        lines: the command goes line by line: it has a limit for a line, and counts them (`streams.progress_bar`).
-        longest_line: that limit, in bytes.
+        parser: parser of the command.
+        lines: the command reads line by line, so add a limit for a line and a count of lines (`streams.progress_bar`).
+        longest_line: default of that limit, in bytes.
     """
     from hf_attncal.threads import MOST_THREADS
 
@@ -103,11 +103,11 @@ def add_running_options(
 
 
 def add_file_options(parser: argparse.ArgumentParser, lines: str) -> argparse._ArgumentGroup:
-    """Add --input and --output (see `streams.input_lines` and `streams.output_lines`); returned is their group.
+    """Add --input and --output, for `streams.input_lines` and `streams.output_lines`, and return their group.
 
     Args:
-        parser: of the command.
-        lines: what the lines of the input are.
+        parser: parser of the command.
+        lines: description of the lines of the input.
     """
     files = parser.add_argument_group("input and output")
     files.add_argument("--input", metavar="FILE", help=f"{lines}; plain, .gz, .xz or .zst; without it, standard input")
@@ -116,7 +116,7 @@ def add_file_options(parser: argparse.ArgumentParser, lines: str) -> argparse._A
 
 
 def add_output_option(files: argparse._ArgumentGroup) -> None:
-    """Add --output (see `streams.output_lines`)."""
+    """Add --output, for `streams.output_lines`."""
     files.add_argument(
         "--output",
         metavar="FILE",
@@ -126,7 +126,7 @@ def add_output_option(files: argparse._ArgumentGroup) -> None:
 
 
 def add_longest_line(parser: argparse._ActionsContainer, default: int = LONGEST_LINE) -> None:
-    """Add --longest-line, in bytes: what keeps a line without end from taking all memory (see `read_windows`)."""
+    """Add --longest-line, in bytes, which keeps an endless line from taking all memory (`read_windows`)."""
     parser.add_argument(
         "--longest-line",
         type=positive,
@@ -140,11 +140,11 @@ def add_longest_line(parser: argparse._ActionsContainer, default: int = LONGEST_
 
 
 def check_readable(*paths: str | None) -> None:
-    """Refuse an input that cannot be read, before anything is loaded; None is no input.
+    """Check that inputs can be read, before anything is loaded; None stands for no input.
 
     Raises:
-        CommandError: the first that is not there, a folder, or not to be read.
-        ModuleNotFoundError: a .zst file, without the extra.
+        CommandError: an input is missing, a folder, or has no read permission.
+        ModuleNotFoundError: a .zst file without the extra `zst`.
     """
     from hf_attncal.compressed import check_suffix
 
@@ -152,40 +152,40 @@ def check_readable(*paths: str | None) -> None:
         if path is None or (os.access(path, os.R_OK) and not os.path.isdir(path)):
             check_suffix(path or "")
             continue
-        problem = "is a folder, and no file" if os.path.isdir(path) else "may not be read: change its permissions"
+        problem = "is a folder, not a file" if os.path.isdir(path) else "may not be read: change its permissions"
         raise CommandError(
             f"{path} {problem}." if os.path.lexists(path) else f"There is no file {path or repr(path)}."
         )
 
 
 def check_folder(path: str, option: str = "--output") -> None:
-    """Refuse an output folder that cannot be one, before anything is loaded.
+    """Check that an output folder can be made, before anything is loaded.
 
     Raises:
-        CommandError: it, or what it should lie in, is a file.
+        CommandError: the path, or a parent of it, is a file.
     """
-    there = path or "."
-    while not os.path.lexists(there) and os.path.dirname(there) != there:
-        there = os.path.dirname(there) or "."
-    if not os.path.isdir(there):
-        raise CommandError(f"{path} cannot be a folder: {there} is a file. Give another {option}.")
+    existing = path or "."
+    while not os.path.lexists(existing) and os.path.dirname(existing) != existing:
+        existing = os.path.dirname(existing) or "."
+    if not os.path.isdir(existing):
+        raise CommandError(f"{path} cannot be a folder: {existing} is a file. Give another {option}.")
 
 
 def add_pair_files(files: argparse._ActionsContainer, source: str = "source sentences, one a line") -> None:
-    """Add --source and --target of a command that needs sentence pairs; `source` says what the first holds."""
+    """Add --source and --target of a command that needs sentence pairs; `source` describes the source file."""
     files.add_argument("--source", required=True, metavar="FILE", help=f"{source}; plain, .gz, .xz or .zst")
     files.add_argument("--target", required=True, metavar="FILE", help="target sentences, as many lines")
 
 
 def check_longest_lines(options: argparse.Namespace, sources: Iterable[str], targets: Iterable[str]) -> None:
-    """Refuse pairs with a side over --longest-line, before a model reads them: work and memory are its square.
+    """Check that no line is over --longest-line before a model reads it: work and memory grow with its square.
 
     Args:
-        options: --source, --target and --longest-line of the command.
+        options: options of the command, with --source, --target and --longest-line.
         sources, targets: the lines of the two files.
 
     Raises:
-        CommandError: the first line that is too long, with its number and file.
+        CommandError: a line is too long; the message has its number and file.
     """
     for name, lines in ((options.source, sources), (options.target, targets)):
         for number, line in enumerate(lines, start=1):
@@ -194,25 +194,25 @@ def check_longest_lines(options: argparse.Namespace, sources: Iterable[str], tar
 
 
 def too_long(number: int, name: str, longest: int) -> str:
-    """What is said of a line of `name` over --longest-line."""
+    """Return the message about a line of the file `name` that is over --longest-line."""
     return f"line {number} of {name} has more than {longest} bytes. Split it, or raise --longest-line."
 
 
 def add_folder_beside(parser: argparse.ArgumentParser, name: str) -> None:
-    """Add --output, of a command that writes a file of that name beside MODEL."""
+    """Add --output of a command that writes the file `name` beside MODEL."""
     parser.add_argument("--output", metavar="FOLDER", help=f"where {name} goes; without it, MODEL if that is a folder")
 
 
 def folder_beside(options: argparse.Namespace, name: str) -> Path:
-    """The folder for a file of that name: --output, or MODEL.
+    """Return the folder for the file `name`: --output, or MODEL.
 
     Raises:
-        CommandError: --output cannot be a folder; without it, MODEL is none.
+        CommandError: --output cannot be a folder, or MODEL is not a folder and there is no --output.
     """
     if options.output is not None:
         check_folder(options.output)
     elif not Path(options.model).is_dir():
-        raise CommandError(f"{options.model} is no folder: name one for {name} with --output.")
+        raise CommandError(f"{options.model} is not a folder: name one for {name} with --output.")
     return Path(options.output or options.model)
 
 
@@ -220,7 +220,7 @@ def folder_beside(options: argparse.Namespace, name: str) -> Path:
 
 
 def one_line(error: BaseException) -> str:
-    """What an error says, on one line: its first, and those after it that a colon announces."""
+    """Return the message of an error on one line: its first line, and the next ones after a colon."""
     first, *others = [line.strip() for line in str(error).strip().splitlines()] or [""]
     while first.endswith(":") and others:
         first += " " + others.pop(0)
@@ -228,19 +228,19 @@ def one_line(error: BaseException) -> str:
 
 
 def explain(error: BaseException) -> str:
-    """What is told to the user about an error, on one line: what to mend, or else that it is a bug."""
+    """Explain an error to the user on one line: how to correct it, or that it is a bug."""
     if isinstance(error, CommandError):
         return str(error)
     if isinstance(error, ModuleNotFoundError):
         from hf_attncal.extras import remedy
 
-        if told := remedy(error.name):
-            return f"{told}."
+        if advice := remedy(error.name):
+            return f"{advice}."
     kind, text = type(error).__name__, one_line(error)
     if isinstance(error, OSError):
-        told = f"{error.filename}: {error.strerror}." if error.filename and error.strerror else f"{text or kind}."
+        message = f"{error.filename}: {error.strerror}." if error.filename and error.strerror else f"{text or kind}."
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        return f"{told} Make room on its disk, or name another place." if full else told
+        return f"{message} Make room on its disk, or name another place." if full else message
     if isinstance(error, MemoryError) or kind == "OutOfMemoryError" or "can't allocate memory" in text:
         return f"there is not enough memory ({text or kind})."
     return f"{kind}: {text}. Unless a file of the model is damaged, this is a bug of attncal: --debug shows where."
@@ -251,9 +251,9 @@ def explain(error: BaseException) -> str:
 
 @contextmanager
 def load_errors(name: str) -> Iterator[None]:
-    """What goes wrong while the checkpoint `name` is loaded becomes an error for the user; no bars, no warnings.
+    """Turn any error of loading the checkpoint `name` into one for the user, and silence progress bars and warnings.
 
-    What the libraries warn of, and matters, is an error of `hf_attncal.inference.loading`.
+    Library warnings that matter are errors of `hf_attncal.inference.loading`.
 
     Raises:
         CommandError: in place of whatever the libraries raise on a file that they did not expect.
@@ -303,7 +303,7 @@ def load_errors(name: str) -> Iterator[None]:
 
 
 def tell_model(name: str, model) -> None:
-    """With -v: what was loaded."""
+    """Log the loaded model, shown with -v."""
     tensors = model.state_dict().values()  # an aligner that counts has no parameters
     types = sorted({str(tensor.dtype).removeprefix("torch.") for tensor in tensors if tensor.is_floating_point()})
     size = f"{sum(tensor.numel() for tensor in tensors):,} numbers in {' and '.join(types)}"
@@ -311,9 +311,7 @@ def tell_model(name: str, model) -> None:
 
 
 def choose_device(options: argparse.Namespace) -> str:
-    """The device of --device, or a GPU if there is one: that of the local rank, where processes share a job.
-
-    From here on PyTorch computes with the --threads that were asked for.
+    """Set the number of --threads, and return the device: --device, or a GPU (that of the local rank), or the CPU.
 
     Raises:
         CommandError: the device cannot be used.

@@ -1,4 +1,4 @@
-"""`attncal completion`: what a shell reads to complete commands, options and their values."""
+"""`attncal completion`: write the script with which a shell completes commands, options and their values."""
 
 import argparse
 from collections.abc import Iterator
@@ -35,7 +35,7 @@ def _run_completion(attncal: argparse.ArgumentParser, options: argparse.Namespac
 
 
 def _actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
-    """Those of the parser and of all commands below it."""
+    """Yield the actions of a parser and of all commands below it."""
     for action in parser._actions:
         yield action
         if isinstance(action, argparse._SubParsersAction):

@@ -1,4 +1,4 @@
-"""`attncal data`: a corpus, published or generated, as the files that a configuration names."""
+"""`attncal data`: fetch or generate a corpus as the files that a configuration names."""
 
 import argparse
 import hashlib
@@ -54,7 +54,7 @@ def _run_data(options: argparse.Namespace) -> None:
     folder = Path(options.output)
     check_folder(options.output)
     if options.fetched is not None and not os.path.isdir(options.fetched):
-        raise CommandError(f"--from {options.fetched} is no folder. Name the one that has the published files.")
+        raise CommandError(f"--from {options.fetched} is not a folder. Name the folder with the published files.")
     if options.name == _GENERATED:
         files, left_out = _stack_language(options), 0
     else:
@@ -67,20 +67,19 @@ def _run_data(options: argparse.Namespace) -> None:
         lines = text.count(b"\n")
         print(f"{folder / name}: {lines:,} lines")
     if left_out:
-        print(f"{left_out:,} pairs were left out: a side is empty, or holds a line break.")
+        print(f"{left_out:,} pairs were left out: a side is empty or has a line break.")
 
 
 def _corpus(options: argparse.Namespace) -> tuple[dict[str, bytes], int]:
-    """The files of a corpus, all of its pairs."""
+    """Make the files of a published corpus; no pair is left out."""
     from hf_attncal.data.published import CORPORA, check_sha256
 
     name, folder = options.name, Path(options.output)
     if options.fields or options.config:
         raise CommandError(f"--fields and --config belong to a dataset of the Hub; {name} needs neither.")
-    there = [] if folder.is_dir() or not folder.exists() else [folder]
-    there += [file for file in folder.glob("*") if file.name != _RECORD]
-    if there:  # before some hundred megabytes are fetched
-        raise CommandError(f"--output {folder} is no empty folder. Name one, or one that does not exist yet.")
+    is_file = folder.exists() and not folder.is_dir()
+    if is_file or any(file.name != _RECORD for file in folder.glob("*")):  # before hundreds of megabytes are fetched
+        raise CommandError(f"--output {folder} is not an empty folder. Name an empty one, or a new one.")
     hashes: dict[str, str] = {}
     record = folder / _RECORD
     known = _recorded(record) | ({} if options.fetched is None else _recorded(Path(options.fetched) / _RECORD))
@@ -93,8 +92,8 @@ def _corpus(options: argparse.Namespace) -> tuple[dict[str, bytes], int]:
             check_sha256(address, data, known[file])
         elif not CORPORA[name].pinned:
             print(
-                f"{file}: SHA-256 {hashes[file]}, which nothing could be compared with. It goes to {record}: where "
-                "that file is in --output (or --from) another time, a difference is an error.",
+                f"{file}: SHA-256 {hashes[file]}, which could not be compared with a known one. It is written to "
+                f"{record}; if that file is in --output (or --from) next time, a difference is an error.",
                 file=sys.stderr,
             )
         return data
@@ -110,10 +109,10 @@ def _corpus(options: argparse.Namespace) -> tuple[dict[str, bytes], int]:
 
 
 def _recorded(path: Path) -> dict[str, str]:
-    """File name -> SHA-256, of a record of what was fetched; empty where there is none.
+    """Read the recorded SHA-256 of fetched files, by file name; {} if there is no record.
 
     Raises:
-        CommandError: it cannot be read.
+        CommandError: the record cannot be read.
     """
     try:
         lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
@@ -121,12 +120,12 @@ def _recorded(path: Path) -> dict[str, str]:
         raise CommandError(f"{path} cannot be read: {error}.") from error
     rows = [re.fullmatch(r"([0-9a-f]{64})  (\S.*)", line) for line in lines]
     if not all(rows):
-        raise CommandError(f"{path} is no list of SHA-256 as `sha256sum` writes it: see line {rows.index(None) + 1}.")
+        raise CommandError(f"{path} is not in the format of `sha256sum`: see line {rows.index(None) + 1}.")
     return {row[2]: row[1] for row in rows}
 
 
 def _stack_language(options: argparse.Namespace) -> dict[str, bytes]:
-    """The files of the stack language."""
+    """Generate the files of the stack language."""
     from hf_attncal.data.synthetic.stack_language import generate_stack_split
 
     if options.fields or options.config or options.fetched:
@@ -136,10 +135,10 @@ def _stack_language(options: argparse.Namespace) -> dict[str, bytes]:
 
 
 def _fetch(address: str, folder: str | None) -> bytes:
-    """What is at an address, or in a file of its name in `folder`.
+    """Fetch an address, or read the file of its name in `folder`.
 
     Raises:
-        CommandError: it cannot be had.
+        CommandError: it cannot be fetched or read.
     """
     if folder is not None:
         path = Path(folder) / address.rpartition("/")[2]
@@ -156,27 +155,27 @@ def _fetch(address: str, folder: str | None) -> bytes:
     except (OSError, http.client.HTTPException) as error:
         reason = str(getattr(error, "reason", error)) or type(error).__name__
         raise CommandError(
-            f"{address} cannot be fetched: {reason}. Fetch it in another way, and name its folder with --from."
+            f"{address} cannot be fetched: {reason}. Fetch it another way, and name its folder with --from."
         ) from error
 
 
 def _hub_dataset(options: argparse.Namespace) -> tuple[dict[str, bytes], int]:
-    """The two files of a dataset of the Hub, and how many of its pairs are not in them."""
+    """Make the two files of a dataset of the Hub, and count the pairs that are left out."""
     from hf_attncal.data.published import CORPORA, hub_dataset
 
     name, known = options.name, ", ".join(CORPORA)
     if "/" not in name:
         raise CommandError(
-            f"{name} is none of {known}, {_GENERATED}; a dataset of the Hub has an id such as OWNER/NAME."
+            f"{name} is not one of {known}, {_GENERATED}; a dataset of the Hub has an id such as OWNER/NAME."
         )
     if not options.fields:
         raise CommandError(f"--fields is missing: which fields of {name} hold source and target?")
     if options.fetched:
-        raise CommandError(f"--from belongs to {known}; of a local dataset, give the folder as NAME.")
+        raise CommandError(f"--from belongs to {known}; for a local dataset, give its folder as NAME.")
     from huggingface_hub.utils import logging
 
-    logging.set_verbosity_error()  # it tells each of its five tries
+    logging.set_verbosity_error()  # it would log each of its five tries
     try:
         return hub_dataset(name, options.config, options.split, tuple(options.fields))
-    except (ValueError, OSError) as error:  # all of those of `datasets` and of the Hub's client are of these kinds
-        raise CommandError(f"{name} cannot be had: {one_line(error)}") from error
+    except (ValueError, OSError) as error:  # `datasets` and the Hub's client raise only these
+        raise CommandError(f"{name} cannot be loaded: {one_line(error)}") from error

@@ -1,4 +1,4 @@
-"""What the commands share whose models write a line for each line: loading, the loop over lines, what was cut."""
+"""Parts of commands whose models write a line for each line: loading, the loop over lines, warnings of cut lines."""
 
 import argparse
 import warnings
@@ -12,10 +12,10 @@ _NAMED = 10  # lines that a warning names
 
 
 def load_model(options: argparse.Namespace):
-    """Model and tokenizer of an encoder-decoder checkpoint; of the options, those of `add_model_options` count.
+    """Load model and tokenizer of an encoder-decoder checkpoint, by the options of `add_model_options`.
 
     Raises:
-        CommandError: there is no such checkpoint, it is of another kind, or the device cannot be used.
+        CommandError: the checkpoint is missing or of another kind, or the device cannot be used.
     """
     name, trust_remote_code = options.model, options.trust_remote_code
     with load_errors(name):
@@ -23,18 +23,18 @@ def load_model(options: argparse.Namespace):
         from hf_attncal.inference.loading import load_config, load_seq2seq
         from hf_attncal.inference.translation import translate
 
-        # False and not None: asked with None, transformers would read the answer from standard input, our data.
+        # Not None: transformers would then ask the user, and read the answer from standard input, which is our data.
         config = load_config(name, trust_remote_code=trust_remote_code)
         if not config.is_encoder_decoder:
             raise CommandError(
-                f"{name} holds a model of type {config.model_type!r}, which is no encoder-decoder by its config.json. "
-                "Give a sequence-to-sequence checkpoint (Marian, BART, T5, ... or one of ours)."
+                f"{name} holds a model of type {config.model_type!r}, which is not an encoder-decoder by its "
+                "config.json. Give a sequence-to-sequence checkpoint (Marian, BART, T5, ... or one of ours)."
             )
         model, tokenizer = load_seq2seq(name, dtype=options.dtype, trust_remote_code=trust_remote_code)
     model = model.to(choose_device(options)).eval()
     with load_errors(name), blamed(f"config.json, generation_config.json or tokenizer_config.json in {name}"):
         beams = getattr(options, "beams", None) or 2
-        translate(model, tokenizer, ["1"], num_beams=beams, max_new_tokens=2)  # else the first line would be blamed
+        translate(model, tokenizer, ["1"], num_beams=beams, max_new_tokens=2)  # else errors would blame the first line
     tell_model(name, model)
     return model, tokenizer
 
@@ -48,21 +48,21 @@ def answer_lines(
     answer: Callable[[Sequence[str]], tuple[list[tuple], Exception | None, str]],
     write: Callable[[list[tuple]], None],
 ) -> None:
-    """Answer line by line, a window of lines at a time; which lines were cut, or lack words, is told in the end.
+    """Answer line by line, a window of lines at a time, and warn at the end of lines that were cut or lack words.
 
     Args:
         model: an encoder-decoder.
         tokenizer: its tokenizer.
-        lines: what to read, how many lines at once, and what messages call it (see `input_lines`).
-        options: `longest_line`, `progress` and `too_long` count.
-        verb: what is done with a line, "translated".
-        answer: gives a row for each line: the line, what was `Generated` for it, and more, for `write`; up to the
-            first line that fails, and that error, or None, and what could not be done with the line.
-        write: writes rows.
+        lines: the input, the number of lines of a window, and the input's name in messages (`input_lines`).
+        options: options of the command, with `longest_line`, `progress` and `too_long`.
+        verb: participle for messages, such as "translated".
+        answer: function of the lines of a window. It returns rows (line, `Generated`, ...) up to the first line that
+            fails, the error or None, and a participle of what could not be done with that line.
+        write: function that writes rows.
 
     Raises:
-        CommandError: a line that is not UTF-8, is too long, or cannot be answered; the message names the number of the
-            line. All lines before it have been answered and written.
+        CommandError: a line is not UTF-8, is too long, or cannot be answered; the message has its number. All lines
+            before it have been answered and written.
     """
     from hf_attncal.inference.generation import LineTooLongError, source_limit
 
@@ -88,23 +88,22 @@ def answer_lines(
                 if error is not None:
                     raise error
     finally:
-        told = sorted(number for number in cut if number <= done)
-        if told:
+        if cut := sorted(number for number in cut if number <= done):
             limit = source_limit(model, tokenizer)
             warnings.warn(
-                f"of {len(told)} of {done} lines of {name} only the beginning was {verb}: {limit} tokens, of at most "
-                f"{options.longest_line} bytes ({named_lines(told)}).",
+                f"of {len(cut)} of {done} lines of {name} only the beginning was {verb}: {limit} tokens, of at most "
+                f"{options.longest_line} bytes ({named_lines(cut)}).",
                 stacklevel=2,
             )
         if unknown:
             warnings.warn(
-                f"what was made of {len(unknown)} of {done} lines of {name} lacks words that the vocabulary of the "
-                f"model does not have ({named_lines(unknown)}).",
+                f"the output for {len(unknown)} of {done} lines of {name} lacks words that are not in the vocabulary "
+                f"of the model ({named_lines(unknown)}).",
                 stacklevel=2,
             )
 
 
 def named_lines(numbers: Sequence[int]) -> str:
-    """The numbers of some lines, the first of them."""
+    """List the first line numbers: "lines 1, 4, ..."."""
     first = ", ".join(map(str, numbers[:_NAMED])) + (", ..." if len(numbers) > _NAMED else "")
     return f"line{'s' if len(numbers) > 1 else ''} {first}"

@@ -1,4 +1,4 @@
-"""What the commands share that read sentence pairs with their links: from a file, or by an aligner."""
+"""Parts of commands that read sentence pairs with links, from a file or from an aligner."""
 
 import argparse
 from collections.abc import Callable, Iterator, Sequence
@@ -14,13 +14,13 @@ _WINDOW = 1024  # lines
 
 
 class LinkedPair(NamedTuple):
-    """A line of every file, and the links.
+    """A line of every file, and its links.
 
     Args:
-        number: of the line, from 1.
-        source, target: the lines.
-        others: those of the other files.
-        links, scores: sorted; no scores where a file has none.
+        number: number of the line, from 1.
+        source, target: lines of the two sides.
+        others: lines of the other files.
+        links, scores: sorted links and their scores; None for scores if a file has none.
     """
 
     number: int
@@ -32,12 +32,12 @@ class LinkedPair(NamedTuple):
 
 
 def add_linked_options(parser: argparse.ArgumentParser, files: argparse._ArgumentGroup, source: str) -> None:
-    """Add --source, --target, --links, --aligner, --output and how an aligner runs.
+    """Add --source, --target, --links, --aligner, --output and the options for running an aligner.
 
     Args:
-        parser: of the command.
-        files: the group of files.
-        source: what the source file holds.
+        parser: parser of the command.
+        files: group for the options of files.
+        source: description of the source file.
     """
     add_pair_files(files, source)
     files.add_argument(
@@ -53,16 +53,14 @@ def add_linked_options(parser: argparse.ArgumentParser, files: argparse._Argumen
 
 
 def check_linked(options: argparse.Namespace, *others: str | None) -> None:
-    """Refuse files and options that do not go together, before anything is loaded.
+    """Raise CommandError for files and options that do not go together, before anything is loaded.
 
     Args:
-        options: of the command.
-        others: more files that it reads; None is none.
+        options: options of the command.
+        others: further files that it reads; None for a file that is not given.
     """
     if (options.links is None) == (options.aligner is None):
-        raise CommandError(
-            "Give the links of the pairs (--links FILE), or what makes them (--aligner NAME): one of both."
-        )
+        raise CommandError("Give either the links of the pairs (--links FILE) or an aligner (--aligner NAME).")
     inputs = [options.source, options.target, options.links, *others]
     check_files([path for path in inputs if path is not None], {"--output": options.output})
 
@@ -73,13 +71,13 @@ def linked_windows(
     others: Sequence[str] = (),
     plain: Callable[[str], str] | None = None,
 ) -> Iterator[tuple[list[LinkedPair], CommandError | None]]:
-    """Sentence pairs with their links, in groups; with the last comes what is wrong with the line after it, or None.
+    """Yield sentence pairs with their links, in groups, each with the error of the line after it, or None.
 
     Args:
-        options: those of `add_linked_options`.
-        stack: closes the files.
-        others: more files with a line for each pair.
-        plain: the words of a source line, parted by spaces, where it has more than these; raises ValueError.
+        options: options of `add_linked_options`.
+        stack: stack that closes the files.
+        others: further files with a line for each pair.
+        plain: function that returns the words of a source line with markup, separated by spaces, or raises ValueError.
     """
     from hf_attncal.data.pharaoh import parse_scored
 
@@ -89,23 +87,23 @@ def linked_windows(
     read = plain or str
     first = 1
     for rows, error in parallel_lines(files, _WINDOW, names, options.longest_line):
-        texts, failure = until_failure(lambda some: [(read(row[0]), row[1]) for row in some], rows)
+        texts, failure = until_failure(lambda group: [(read(row[0]), row[1]) for row in group], rows)
         if failure is not None:
             error = line_error(first + len(texts), f"of {options.source}", failure)
         if aligner is None:
             lines = [(row[-1], number) for number, (row, _) in enumerate(zip(rows, texts, strict=False), start=first)]
-            found, failure = until_failure(lambda some: [parse_scored(*line) for line in some], lines)
+            linked, failure = until_failure(lambda group: [parse_scored(*line) for line in group], lines)
             if failure is not None:
                 error = CommandError(f"{options.links}: {failure}")
         else:
             aligned, failure = until_failure(aligner.align, texts)
-            found = [(one.links, one.scores) for one in aligned]
+            linked = [(alignment.links, alignment.scores) for alignment in aligned]
             if failure is not None:
-                error = line_error(first + len(found), "cannot be aligned", failure)
+                error = line_error(first + len(linked), "cannot be aligned", failure)
         yield (
             [
                 LinkedPair(number, row[0], row[1], row[2 : 2 + len(others)], *links)
-                for number, (row, links) in enumerate(zip(rows, found, strict=False), start=first)
+                for number, (row, links) in enumerate(zip(rows, linked, strict=False), start=first)
             ],
             error,
         )
@@ -121,17 +119,17 @@ def answer_windows(
     options: argparse.Namespace,
     label: str,
 ) -> None:
-    """Do something with each pair, a window at a time; what is done is written before an error is raised.
+    """Answer each pair, a window at a time; answers are written before an error is raised.
 
     Args:
-        windows: of `linked_windows`.
-        answer: raises CommandError for a pair that it refuses.
-        write: gets the answers of a window.
-        options: of the command.
-        label: of the bar.
+        windows: windows of `linked_windows`.
+        answer: function of a pair; it raises CommandError for a pair that it refuses.
+        write: function that writes the answers of a window.
+        options: options of the command.
+        label: label of the progress bar.
 
     Raises:
-        CommandError: the first that there is.
+        CommandError: the first error.
     """
     with progress_bar(label, options.progress) as bar:
         for pairs, error in windows:
@@ -150,7 +148,7 @@ def answer_windows(
 
 @contextmanager
 def in_line(name: str, number: int) -> Iterator[None]:
-    """A ValueError becomes an error for the user that names the file and the line."""
+    """Turn a ValueError into an error for the user that names the file and the line."""
     try:
         yield
     except ValueError as error:

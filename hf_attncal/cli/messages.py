@@ -1,10 +1,10 @@
-"""What a command tells besides its results, on standard error, by -q, -v and -vv.
+"""Messages of a command on standard error, besides its results, by -q, -v and -vv.
 
 =========  =====================================================
 -q         errors
-(nothing)  and warnings; progress, where standard error is a terminal
--v         and what is done: files, model, seconds, memory (`LOG`)
--vv        and what the libraries log
+(nothing)  and warnings; progress, if standard error is a terminal
+-v         and steps of the work: files, model, seconds, memory (`LOG`)
+-vv        and messages of the libraries
 =========  =====================================================
 """
 
@@ -18,27 +18,27 @@ from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 
 LOG = logging.getLogger("hf_attncal")
-# What the libraries read when they are imported.
+# Environment variables that the libraries read when they are imported.
 _LIBRARIES = ("TRANSFORMERS_VERBOSITY", "DATASETS_VERBOSITY", "HF_HUB_VERBOSITY")
 _NO_BARS = {"HF_HUB_DISABLE_PROGRESS_BARS": "1", "TQDM_DISABLE": "1"}
 
 
 @contextmanager
 def loudness(verbose: int, quiet: bool) -> Iterator[None]:
-    """Tell as much as the options ask for, and in the end, with -v, how long it took.
+    """Set how much a command prints; with -v, print at the end how long it took.
 
     Args:
-        verbose: number of times that -v was given.
-        quiet: -q was given.
+        verbose: how often -v was given.
+        quiet: whether -q was given.
     """
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("attncal: %(message)s"))
     before = LOG.level
-    told = {} if sys.stderr.isatty() and not quiet else dict(_NO_BARS)  # in a file a bar is a line a step
+    variables = {} if sys.stderr.isatty() and not quiet else dict(_NO_BARS)  # in a file a bar is a line per step
     if quiet or verbose > 1:
-        told |= dict.fromkeys(_LIBRARIES, "error" if quiet else "info")
-    saved = {name: os.environ[name] for name in told if name in os.environ}
-    os.environ.update(told)
+        variables |= dict.fromkeys(_LIBRARIES, "error" if quiet else "info")
+    saved = {name: os.environ[name] for name in variables if name in os.environ}
+    os.environ.update(variables)
     LOG.setLevel(logging.ERROR if quiet else [logging.WARNING, logging.INFO, logging.DEBUG][min(verbose, 2)])
     LOG.addHandler(handler)
     start = time.monotonic()
@@ -54,24 +54,24 @@ def loudness(verbose: int, quiet: bool) -> Iterator[None]:
     finally:
         LOG.removeHandler(handler)
         LOG.setLevel(before)
-        for name in told:
+        for name in variables:
             del os.environ[name]
         os.environ.update(saved)
 
 
 def is_quiet() -> bool:
-    """Whether progress and warnings are not wanted (-q)."""
+    """Return whether progress and warnings are off (-q)."""
     return not LOG.isEnabledFor(logging.WARNING)
 
 
 def libraries_are_heard() -> bool:
-    """Whether what the libraries log is wanted (-vv)."""
+    """Return whether messages of the libraries are shown (-vv)."""
     return LOG.isEnabledFor(logging.DEBUG)
 
 
 @contextmanager
 def job_progress() -> Iterator[None]:
-    """What a training job prints on its way to its results is progress: -q drops it."""
+    """Drop with -q what a training job prints before its results, as it is progress."""
     if not is_quiet():
         yield
         return
@@ -80,5 +80,5 @@ def job_progress() -> Iterator[None]:
 
 
 def _show_warning(message, category, filename, lineno, file=None, line=None) -> None:
-    """On one line, as errors are, and not with the place in the code."""
+    """Print a warning on one line, as errors are, without its place in the code."""
     print(f"attncal: warning: {' '.join(str(message).split())}", file=sys.stderr)

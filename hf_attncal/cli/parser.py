@@ -1,8 +1,8 @@
-"""How every command reads its options and shows its help.
+"""The parser of every command: how it reads options and shows help.
 
-A command gets this with `commands.add_parser(name, help=, description=, epilog=)` and nothing else. Its epilog has an
-example or more, each on a line that begins with two spaces. An option with a value says its default, or what happens
-`without it`; a number is `N` or `X` in usage lines.
+A command gets it by `commands.add_parser(name, help=, description=, epilog=)`. Its epilog has at least one example, on
+a line that begins with two spaces. The help of an option with a value states its default, or what happens `without
+it`; a number is `N` or `X` in usage lines.
 """
 
 import argparse
@@ -10,19 +10,19 @@ import sys
 import textwrap
 from typing import NoReturn
 
-_OF_BOOLEAN_OPTION = " (default: %(default)s)"  # argparse's own, up to Python 3.12
+_BOOLEAN_DEFAULT = " (default: %(default)s)"  # argparse adds it to boolean options up to Python 3.12
 
 
 class HelpFormatter(argparse.HelpFormatter):
-    """Shows defaults, calls numbers N or X, keeps the ends of lines, and wraps none that begins with a space."""
+    """Shows defaults, calls numbers N or X, keeps line ends, and does not wrap lines that begin with a space."""
 
     def _get_help_string(self, action: argparse.Action) -> str:
-        told = (action.help or "").removesuffix(_OF_BOOLEAN_OPTION)
-        if not action.option_strings or "(default: " in told or action.default in (None, False, argparse.SUPPRESS):
-            return told
-        if action.default is True:  # of `--x | --no-x`
-            return f"{told} (default: {action.option_strings[0]})"
-        return f"{told} (default: %(default)s)"
+        text = (action.help or "").removesuffix(_BOOLEAN_DEFAULT)
+        if not action.option_strings or "(default: " in text or action.default in (None, False, argparse.SUPPRESS):
+            return text
+        if action.default is True:  # an option `--x | --no-x`
+            return f"{text} (default: {action.option_strings[0]})"
+        return f"{text} (default: %(default)s)"
 
     def _get_default_metavar_for_optional(self, action: argparse.Action) -> str:
         numbers = {int: "N", float: "X"}
@@ -34,14 +34,14 @@ class HelpFormatter(argparse.HelpFormatter):
 
 
 class Parser(argparse.ArgumentParser):
-    """The parser of `attncal` and of each of its commands: what all of them have, and errors that help."""
+    """Parser of `attncal` and each of its commands, with their common options and helpful errors."""
 
     def __init__(self, *arguments, **options):
         ours = {"add_help": False, "allow_abbrev": False, "formatter_class": HelpFormatter}
         super().__init__(*arguments, **options | ours)
-        self.suggest_on_error = False  # Python 3.14's: ours is older
+        self.suggest_on_error = False  # Python 3.14's suggestions would repeat ours
         self._common = self.add_argument_group("for every command")
-        # SUPPRESS: given before the name of a command, none is forgotten after it.
+        # SUPPRESS keeps an option that was given before the name of a command.
         self._common.add_argument("-h", "--help", action="help", help="show this help and exit")
         loudness = self._common.add_mutually_exclusive_group()
         loudness.add_argument(
@@ -49,25 +49,25 @@ class Parser(argparse.ArgumentParser):
             "--verbose",
             action="count",
             default=argparse.SUPPRESS,
-            help="tell what is being done, too: files, models, seconds, memory; -vv: what the libraries log, too",
+            help="also print what is being done: files, models, seconds, memory; -vv: also messages of libraries",
         )
         loudness.add_argument(
             "-q",
             "--quiet",
             action="store_true",
             default=argparse.SUPPRESS,
-            help="only results and errors: no progress, no warnings",
+            help="print only results and errors: no progress, no warnings",
         )
         self._common.add_argument(
-            "--debug", action="store_true", default=argparse.SUPPRESS, help="show where in the code an error arose"
+            "--debug", action="store_true", default=argparse.SUPPRESS, help="show the traceback of an error"
         )
 
     def format_help(self) -> str:
-        self._action_groups.sort(key=lambda group: group is self._common)  # to the end
+        self._action_groups.sort(key=lambda group: group is self._common)  # common options come last
         return super().format_help()
 
     def error(self, message: str) -> NoReturn:
-        """As argparse's; where nothing but the name of a command is missing, the help shows which there are."""
+        """Print an error as argparse does; if only the name of a command is missing, print the help with all names."""
         missing = [action.metavar for action in self._actions if isinstance(action, argparse._SubParsersAction)]
         if missing and message.endswith(f"required: {missing[0]}"):
             self.print_help(sys.stderr)
@@ -75,7 +75,7 @@ class Parser(argparse.ArgumentParser):
         super().error(message)
 
     def parse_known_args(self, args=None, namespace=None):
-        """Unknown arguments are an error here, with the usage of the command that got them, and not at the top."""
+        """Report unknown arguments here, with the usage of the command that got them and not of `attncal`."""
         namespace, unknown = super().parse_known_args(args, namespace)
         if unknown:
             names = [name.partition("=")[0] for name in unknown if name.startswith("-")]
@@ -94,5 +94,5 @@ class Parser(argparse.ArgumentParser):
 def _nearest(name: str, known) -> str:
     from difflib import get_close_matches
 
-    found = get_close_matches(str(name), known, n=1)
-    return f". Did you mean {found[0]}?" if found else ""
+    matches = get_close_matches(str(name), known, n=1)
+    return f". Did you mean {matches[0]}?" if matches else ""

@@ -63,7 +63,7 @@ def _run_rouge(options: argparse.Namespace) -> None:
     for name, lines in files.items():
         check_same_length(lines, name, files[names[0]], names[0], "summary")
     references = list(zip(*(files[name] for name in names), strict=True))
-    empty = [number for number, those in enumerate(references, 1) if not any(one.strip() for one in those)]
+    empty = [number for number, texts in enumerate(references, 1) if not any(map(str.strip, texts))]
     if empty:
         warnings.warn(
             f"{' and '.join(names)}: {len(empty)} of {len(references)} lines have no text, the first is line "
@@ -81,7 +81,7 @@ def _run_rouge(options: argparse.Namespace) -> None:
 def _rows(
     options: argparse.Namespace, files: dict[str, list[str]], references: list[tuple[str, ...]]
 ) -> list[dict[str, Any]]:
-    """For every hypothesis its name, the fields of its `RougeScore`, and how far it is above the first."""
+    """Return for every hypothesis its name, the fields of its `RougeScore`, and how far it is above the first."""
     from dataclasses import asdict
 
     from hf_attncal.metrics.rouge import MEASURES, ROUGE, RougeScore, rouge_counts, rouge_signature
@@ -102,7 +102,7 @@ def _rows(
 
 
 def _as_text(options: argparse.Namespace, rows: list[dict[str, Any]], count: int) -> str:
-    """A table with one row for each hypothesis and measure, and what is needed to read it."""
+    """Format a table with one row for each hypothesis and measure, and notes that explain it."""
     from hf_attncal.metrics.rouge import MEASURES
 
     cells = [(row, measure) for row in rows for measure in MEASURES]
@@ -121,17 +121,17 @@ def _as_text(options: argparse.Namespace, rows: list[dict[str, Any]], count: int
     if len(rows) > 1:
         columns["above first"] = [_above(row["above_first"] and row["above_first"][measure]) for row, measure in cells]
         notes.append(
-            "above first: F1 less that of the first hypothesis"
+            "above first: F1 minus that of the first hypothesis"
             + (", with the 95 % interval over the same resamples." if resampled else ".")
         )
     return "\n".join([*table(columns), "", *notes, *signatures(rows)])
 
 
-def _above(found: dict[str, Any] | None) -> str:
-    if found is None:
+def _above(comparison: dict[str, Any] | None) -> str:
+    if comparison is None:
         return ""
-    interval = found["interval"]
-    return f"{found['difference']:+.2f}" + (f" ({_interval(*interval, sign='+')})" if interval else "")
+    interval = comparison["interval"]
+    return f"{comparison['difference']:+.2f}" + (f" ({_interval(*interval, sign='+')})" if interval else "")
 
 
 def _interval(low: float, high: float, sign: str = "") -> str:

@@ -105,17 +105,17 @@ def _run_score(options: argparse.Namespace) -> None:
 def score_rows(
     gold: Sequence, systems: Sequence[Sequence], bases: Sequence[str], sentences: list | None, options
 ) -> list[dict[str, Any]]:
-    """For every hypothesis its name, the fields of its `AlignmentScore`, `better_than_first` and `p_value`.
+    """Return for every hypothesis its name, the fields of its `AlignmentScore`, `better_than_first` and `p_value`.
 
     Args:
         gold: annotated links of every sentence pair.
         systems: for every hypothesis the links of every sentence pair.
-        bases: what the signature of every hypothesis says about index bases.
-        sentences: source and target words of every sentence pair, where known.
-        options: the options of `attncal score`.
+        bases: index bases that the signature of every hypothesis states.
+        sentences: source and target words of every sentence pair, if known.
+        options: options of `attncal score`.
 
     Raises:
-        CommandError: indices of a hypothesis seem to be shifted or exchanged, or the signature cannot hold an option.
+        CommandError: indices of a hypothesis seem shifted or exchanged, or the signature cannot hold an option.
     """
     from dataclasses import asdict
 
@@ -126,7 +126,7 @@ def score_rows(
         paired_p_value,
     )
 
-    counted = {
+    selection = {
         "ignore_possible": options.ignore_possible,
         "sentences": sentences,
         "punctuation": not options.without_punctuation,
@@ -142,12 +142,12 @@ def score_rows(
                 "--reverse-gold, or pass --no-index-check to score the files as they are."
             )
         try:
-            score = alignment_error_rate(gold, links, base=base, check_indices=False, **stated, **counted)
+            score = alignment_error_rate(gold, links, base=base, check_indices=False, **stated, **selection)
         except ValueError as error:
             raise CommandError(str(error)) from error
         compared = {"better_than_first": paired_bootstrap, "p_value": paired_p_value}
         against = {
-            field: measure(gold, systems[0], links, **counted) if rows and options.bootstrap else None
+            field: measure(gold, systems[0], links, **selection) if rows and options.bootstrap else None
             for field, measure in compared.items()
         }
         rows.append({"hypothesis": name, **asdict(score), **against})
@@ -160,7 +160,7 @@ def score_rows(
 def _read_links(
     options: argparse.Namespace, name: str, parse: Callable[..., list], base: str, reverse: bool, option: str
 ) -> tuple[list, str]:
-    """Links of a file, counted from 0, and the index base that the signature states."""
+    """Read the links of a file, counted from 0, and return them with the index base for the signature."""
     from hf_attncal.data.pharaoh import detect_index_base
 
     lines = read_scored_lines(options, name)
@@ -178,8 +178,8 @@ def _read_links(
             return links, base
         if detected is None:
             raise CommandError(
-                f"{called(name)}: {option} auto cannot tell from what number its words are counted: no index is 0, "
-                f"and few lines have links. Pass {option} 0 or {option} 1."
+                f"{called(name)}: {option} auto cannot tell whether its words count from 0 or 1: no index is 0, and "
+                f"few lines have links. Pass {option} 0 or {option} 1."
             )
         return parse(lines, base=detected, reverse=reverse), f"{detected}(auto)"
     except ValueError as error:
@@ -187,7 +187,7 @@ def _read_links(
 
 
 def _read_sentences(options: argparse.Namespace, gold: list) -> list[tuple[list[str], list[str]]] | None:
-    """Source and target words of every pair, or `None` without --source and --target."""
+    """Read source and target words of every pair; return None without --source and --target."""
     if not options.source:
         return None
     sides = []
@@ -199,7 +199,7 @@ def _read_sentences(options: argparse.Namespace, gold: list) -> list[tuple[list[
 
 
 def _check_inside(name: str, links: list, sentences: list | None, base: str, reverse: str) -> None:
-    """Refuse links of words that do not exist, with the option, `base` or `reverse`, that reads them."""
+    """Raise CommandError for links of words that do not exist, and suggest the option `base` or `reverse`."""
     from hf_attncal.data.pharaoh import check_inside_sentences
 
     if sentences is None:
@@ -208,18 +208,18 @@ def _check_inside(name: str, links: list, sentences: list | None, base: str, rev
     try:
         check_inside_sentences(links, lengths, remedy=f"pass {base} 1")
     except ValueError as error:
-        told = f"{called(name)}: {error}"
+        message = f"{called(name)}: {error}"
         with suppress(ValueError):
             check_inside_sentences(links, [(b, a) for a, b in lengths])
-            told += f" All lie inside with source and target exchanged: see {reverse}, or exchange the texts."
-        raise CommandError(told) from error
+            message += f" All are inside with source and target exchanged: see {reverse}, or exchange the texts."
+        raise CommandError(message) from error
 
 
 # ---- writing ----
 
 
 def _as_text(options: argparse.Namespace, rows: list[dict[str, Any]]) -> str:
-    """A table with one row for each hypothesis, in per cent, and what is needed to read it."""
+    """Format a table with one row for each hypothesis, in per cent, and notes that explain it."""
 
     def rates(field: str) -> list[str]:
         return ["" if row[field] is None else f"{100 * row[field]:.1f}" for row in rows]

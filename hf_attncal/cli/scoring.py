@@ -1,4 +1,4 @@
-"""What the commands share that score files: hypotheses, the bootstrap, reading, tables."""
+"""Parts of commands that score files: hypotheses, the bootstrap, reading, tables."""
 
 import argparse
 import json
@@ -19,21 +19,21 @@ def add_hypotheses(parser: argparse.ArgumentParser, what: str, besides: str = ""
     """Add HYP, one or more.
 
     Args:
-        parser: of the command.
-        what: a line of a file is.
-        besides: said of it, too.
+        parser: parser of the command.
+        what: description of a line of such a file.
+        besides: further words of the help text.
     """
-    told = f"{what}: a plain, .gz, .xz or .zst file, or - for standard input{besides}"
-    parser.add_argument("hypotheses", metavar="HYP", nargs="+", help=told)
+    text = f"{what}: a plain, .gz, .xz or .zst file, or - for standard input{besides}"
+    parser.add_argument("hypotheses", metavar="HYP", nargs="+", help=text)
 
 
 def add_scoring(parser: argparse.ArgumentParser, rounded: str, resampled: str) -> None:
     """Add --format, --bootstrap and --longest-line.
 
     Args:
-        parser: of the command.
-        rounded: how the text shows scores.
-        resampled: what the bootstrap draws.
+        parser: parser of the command.
+        rounded: how text output rounds scores.
+        resampled: name of the units that the bootstrap resamples.
     """
     parser.add_argument("--format", choices=("text", "json"), default="text", help=f"{rounded}, or all")
     parser.add_argument(
@@ -59,13 +59,13 @@ not_negative.metavar = "N"
 
 
 def check_once(names: Sequence[str]) -> None:
-    """Refuse to read standard input twice."""
+    """Raise CommandError if standard input is named twice."""
     if names.count(STANDARD_INPUT) > 1:
         raise CommandError("Standard input (-) can be read only once.")
 
 
 def read_scored_lines(options: argparse.Namespace, name: str) -> list[str]:
-    """The lines of a file or of standard input.
+    """Read the lines of a file or of standard input.
 
     Raises:
         CommandError: it cannot be read, or is empty.
@@ -82,15 +82,12 @@ def read_scored_lines(options: argparse.Namespace, name: str) -> list[str]:
 
 
 def check_same_length(lines: Sequence, name: str, first: Sequence, first_name: str, belongs: str) -> None:
-    """Refuse files with different numbers of lines.
+    """Raise CommandError, with both names and numbers, for files with different numbers of lines.
 
     Args:
-        lines, first: of each file.
-        name, first_name: what the files are called.
-        belongs: what line n of every file belongs to.
-
-    Raises:
-        CommandError: with both names and numbers.
+        lines, first: lines of the two files.
+        name, first_name: names of the two files.
+        belongs: name of the unit, such as "sentence pair", that line n of every file belongs to.
     """
     if len(lines) != len(first):
         raise CommandError(
@@ -100,7 +97,7 @@ def check_same_length(lines: Sequence, name: str, first: Sequence, first_name: s
 
 
 def called(name: str) -> str:
-    """A file as messages call it."""
+    """Return the name of a file in messages."""
     return "standard input" if name == STANDARD_INPUT else name
 
 
@@ -108,36 +105,36 @@ def called(name: str) -> str:
 
 
 def as_json(options: argparse.Namespace, rows: list[dict[str, Any]], **files: Any) -> str:
-    """Everything, not rounded, in ASCII, which is JSON in every encoding.
+    """Format all scores as JSON, not rounded, in ASCII, which every encoding can hold.
 
     Args:
-        options: of the command.
-        rows: of each hypothesis.
-        files: that they were scored against.
+        options: options of the command.
+        rows: scores of each hypothesis.
+        files: names of the files that they were scored against.
     """
     bootstrap = {"resamples": options.bootstrap, "seed": SEED, "confidence": 0.95} if options.bootstrap else None
     return json.dumps({**files, "bootstrap": bootstrap, "scores": rows}, indent=2)
 
 
 def too_few(count: int, what: str) -> str:
-    """Why there is no interval, for the reader of a table.
+    """Explain to the reader of a table why there is no interval.
 
     Args:
-        count: how many there are.
-        what: the bootstrap draws.
+        count: number of units.
+        what: name of the units that the bootstrap resamples.
     """
     from hf_attncal.metrics.base import FEWEST_SENTENCES
 
-    return f"No interval and no comparison: {count} {what} are too few to tell, it takes {FEWEST_SENTENCES} or more."
+    return f"No interval and no comparison: {count} {what} are too few, {FEWEST_SENTENCES} or more are needed."
 
 
 def column(rows: list[dict[str, Any]], field: str) -> list:
-    """A field of every row."""
+    """Return a field of every row."""
     return [row[field] for row in rows]
 
 
 def table(columns: dict[str, list[str]]) -> Iterator[str]:
-    """Lines of a table: the first column to the left, numbers to the right."""
+    """Yield the lines of a table, with the first column aligned left and numbers aligned right."""
     widths = [max(map(len, [heading, *cells])) for heading, cells in columns.items()]
     for name, *numbers in [list(columns), *zip(*columns.values(), strict=True)]:
         padded = [number.rjust(width) for number, width in zip(numbers, widths[1:], strict=True)]
@@ -145,7 +142,7 @@ def table(columns: dict[str, list[str]]) -> Iterator[str]:
 
 
 def signatures(rows: list[dict[str, Any]]) -> list[str]:
-    """The signature of all rows, or that of each where they differ."""
+    """Return the common signature of all rows, or that of each row if they differ."""
     if len(set(column(rows, "signature"))) == 1:
         return [rows[0]["signature"]]
     return [f"{row['hypothesis']}: {row['signature']}" for row in rows]

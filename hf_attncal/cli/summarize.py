@@ -104,12 +104,12 @@ def write_summaries(
     """Summarise line by line, a window of lines at a time.
 
     Args:
-        model, tokenizer, lines: see `answer_lines`.
-        target: gets a line for each line, flushed after every window.
-        options: the options of `attncal summarize`.
+        model, tokenizer, lines: as for `answer_lines`.
+        target: output with a line for each line, flushed after every window.
+        options: options of `attncal summarize`.
 
     Raises:
-        CommandError: see `answer_lines`; or options that do not suit the model.
+        CommandError: options that do not suit the model, or a line that `answer_lines` refuses.
     """
     from hf_attncal.inference.summarization import summarize_lines
 
@@ -129,7 +129,7 @@ def write_summaries(
         copied=options.copied or options.format == "marked",
     )
     try:
-        summarize([])  # else the first line would have the blame
+        summarize([])  # else an error would blame the first line
     except ValueError as error:
         raise CommandError(f"{options.model} cannot be used with these options: {one_line(error)}") from error
 
@@ -144,7 +144,7 @@ def write_summaries(
 
 
 def _line(source: str, summary, options: argparse.Namespace) -> str:
-    """What is written for a line, and what was `Generated` for it."""
+    """Format the output line for a source line and its `Generated` summary."""
     if options.format == "json":
         return json_line(_values(source, summary, options.copied))
     columns = [_marked(summary) if options.format == "marked" else summary.text]
@@ -158,7 +158,7 @@ def _line(source: str, summary, options: argparse.Namespace) -> str:
 
 
 def _marked(summary) -> str:
-    """The summary for a person to read: what is copied, and from where."""
+    """Mark the copied words of a summary, with the number of the word that each is copied from."""
     sources = defaultdict(list)
     for i, j in summary.links:
         sources[j].append(str(i))
@@ -167,7 +167,7 @@ def _marked(summary) -> str:
 
 
 def _values(source: str, summary, copied: bool) -> dict:
-    """The fields of the JSON of a line."""
+    """Return the JSON fields of a line."""
     values = {
         "source": source,
         "summary": summary.text,

@@ -108,7 +108,7 @@ def _run_translate(options: argparse.Namespace) -> None:
 
 
 def _check_options(options: argparse.Namespace) -> None:
-    """What can be wrong with files and options is said before the model is loaded."""
+    """Check files and options before the model is loaded."""
     aligned = options.alignments is not None or options.aligner is not None
     if aligned and not options.alignments and options.format == "text":
         raise CommandError("Links need a file beside the text: give --alignments FILE, or --format json.")
@@ -122,10 +122,10 @@ def _check_options(options: argparse.Namespace) -> None:
 
 
 def _own_aligner(options: argparse.Namespace, model, tokenizer):
-    """The `WordAligner` that reads the model itself, as `attncal align run` would; text tells no scores of links.
+    """Return the `WordAligner` that reads the model itself, as `attncal align run` does; only JSON has link scores.
 
     Raises:
-        CommandError: what `align select` or `align calibrate` left cannot be used, or nothing can be aligned.
+        CommandError: files of `align select` or `align calibrate` cannot be used, or the model cannot align.
     """
     from hf_attncal.alignment import WordAligner
     from hf_attncal.alignment.probabilities import saved_probabilities
@@ -153,18 +153,18 @@ def translate_stream(
     Args:
         model: an encoder-decoder, on its device.
         tokenizer: its tokenizer.
-        lines: what to read, how many lines at once, and what messages call it (see `input_lines`).
-        target: gets a line for each line, flushed after every window.
-        options: the options of `attncal translate`.
-        aligner: a `WordAligner`, for the links of each line with its translation.
-        links: gets them, if there is an aligner.
+        lines: the input, the number of lines of a window, and the input's name in messages (`input_lines`).
+        target: output with a line for each line, flushed after every window.
+        options: options of `attncal translate`.
+        aligner: a `WordAligner` for the links of each line with its translation.
+        links: output for the links, if there is an aligner.
 
     Raises:
-        CommandError: see `answer_lines`; a line may also be one that cannot be aligned with its translation.
+        CommandError: a line that `answer_lines` refuses, or that cannot be aligned with its translation.
 
     Warns:
-        which lines have no links, as text and translation have more tokens than the aligner has positions: a text that
-        was written from tokens can be split into more.
+        UserWarning: lines have no links, because their translation, split into tokens again, has more tokens than the
+            aligner has positions.
     """
     from hf_attncal.analysis.reading import PairTooLongError
     from hf_attncal.inference.translation import translate_lines
@@ -186,10 +186,10 @@ def translate_stream(
         translations, failure = until_failure(translate, texts)
         problem = "translated"
         alignments: list = [None] * (0 if align else len(translations))
-        pairs = [(text, found.text) for text, found in zip(texts, translations, strict=False)]
+        pairs = [(text, translation.text) for text, translation in zip(texts, translations, strict=False)]
         while len(alignments) < len(pairs):
-            found, unaligned = until_failure(align, pairs[len(alignments) :])
-            alignments += found
+            aligned, unaligned = until_failure(align, pairs[len(alignments) :])
+            alignments += aligned
             if isinstance(unaligned, PairTooLongError):
                 alignments.append(None)
             elif unaligned is not None:
@@ -221,7 +221,7 @@ def translate_stream(
 
 
 def _line(source: str, translation, alignment, aligned: bool, options: argparse.Namespace) -> str:
-    """What is written for a line: what was `Generated` and, where one was asked for, its `WordAlignment` or null."""
+    """Format the output line for a source line, its `Generated` translation and, if asked for, its links or null."""
     if options.format == "text":
         score = "" if translation.score is None else f"{translation.score:.4f}"
         return f"{score}\t{translation.text}" if options.scores else translation.text

@@ -1,4 +1,4 @@
-"""Batches: sentences of similar length with a bounded number of tokens, and what fills up the shorter ones."""
+"""Batches of sentences of similar length with a bounded number of tokens, and their padding."""
 
 import heapq
 from collections.abc import Iterator, Sequence
@@ -11,14 +11,14 @@ from transformers import TrainerCallback
 
 
 def padded(rows: Sequence[Sequence[int] | np.ndarray], value: int) -> tuple[Tensor, Tensor]:
-    """One right-padded tensor of rows of different lengths, on the CPU.
+    """Pad rows of different lengths on the right into one tensor on the CPU.
 
     Args:
         rows: at least one row of whole numbers.
-        value: what fills up the shorter rows.
+        value: number that fills the shorter rows.
 
     Returns:
-        (batch, longest) int64 of the rows, and (batch, longest) int64 with 1 where there is a row and 0 behind it.
+        The rows, (batch, longest) int64, and their mask, (batch, longest) int64 with 1 for tokens and 0 for padding.
     """
     lengths = np.array([len(row) for row in rows])
     mask = np.arange(lengths.max()) < lengths[:, None]
@@ -28,11 +28,11 @@ def padded(rows: Sequence[Sequence[int] | np.ndarray], value: int) -> tuple[Tens
 
 
 def beginning(row: list, longest: int | None) -> list:
-    """The first tokens of a text, or what belongs to them, and the last, which ends it; `longest` at most.
+    """Cut a row to `longest` entries: its first ones and the last, which ends the text.
 
     Args:
-        row: of the whole text.
-        longest: None for no such limit.
+        row: one entry for each token of a text.
+        longest: most entries; None for no limit.
     """
     return row if longest is None or len(row) <= longest else [*row[: longest - 1], row[-1]]
 
@@ -40,18 +40,18 @@ def beginning(row: list, longest: int | None) -> list:
 def batches_by_length(
     lengths: Sequence[int] | Sequence[tuple[int, ...]], batch_size: int | None = None, max_tokens: int | None = None
 ) -> Iterator[list[int]]:
-    """Every example once, in batches of similar length, the longest first: a shortage of memory shows at once.
+    """Yield every example once, in batches of similar length, longest first: a shortage of memory shows at once.
 
-    For inference, where the order is free but nothing is drawn; training takes `TokenBatchSampler`.
+    This is for inference, where the order is free; training uses `TokenBatchSampler`.
 
     Args:
-        lengths: tokens of each example, or of each of its sides.
-        batch_size: most examples in a batch; None for no such limit.
-        max_tokens: most tokens in a batch, all sides and padding included; None for no such limit. An example over it
-            makes a batch of its own.
+        lengths: number of tokens of each example, or of each of its sides.
+        batch_size: most examples in a batch; None for no limit.
+        max_tokens: most tokens in a batch, all sides and padding included; None for no limit. A longer example makes
+            a batch of its own.
 
     Yields:
-        Indices of examples; of equally long ones the first comes first.
+        Indices of examples; equally long ones stay in order.
     """
     sides = [length if isinstance(length, tuple) else (length,) for length in lengths]
     batch: list[int] = []
@@ -70,26 +70,27 @@ def batches_by_length(
 
 
 class TokenBatchSampler(Sampler[list[int]]):
-    """Batch sampler: every example once per epoch, in batches of at most `max_tokens` tokens with padding.
+    """Draws every example once per epoch, in batches of at most `max_tokens` tokens, padding included.
 
-    The cost of a batch is its number of examples times the longest side of any of them, what the larger of its two
-    padded tensors holds. Examples are sorted by that length, those of equal length in a new random order every epoch;
-    the sorted lengths are cut greedily and the batches shuffled. As the sorted lengths are the same in every epoch, so
-    are the cuts: `len()` never changes, which a Trainer that computes its number of steps once relies on.
+    The cost of a batch is its number of examples times the longest side of any of them: the size of the larger of its
+    two padded tensors. Examples are sorted by that length, equal lengths in a new random order every epoch; then they
+    are cut greedily into batches, and the batches are shuffled. The sorted lengths, and so the cuts, are the same in
+    every epoch: `len()` never changes, as a Trainer that computes its number of steps once expects.
 
-    Everything depends on `seed` and the epoch alone, so all processes draw the same batches.
+    Batches depend only on `seed` and the epoch, so all processes draw the same ones.
 
-    Works as `DataLoader(batch_sampler=...)` under accelerate: `batch_size` is None, the sign of varying sizes for its
-    `BatchSamplerShard`, and `sampler` leads accelerate's `set_epoch` through that wrapper. After a resume in several
-    processes both wrap it too deep for them (`SkipBatchSampler` over `BatchSamplerShard`): add `SetEpochCallback`.
+    It works as `DataLoader(batch_sampler=...)` under accelerate: `batch_size` is None, which tells its
+    `BatchSamplerShard` that sizes vary, and accelerate's `set_epoch` goes through that wrapper by `sampler`. After a
+    resume in several processes it is wrapped too deep for that (`SkipBatchSampler` over `BatchSamplerShard`): add
+    `SetEpochCallback`.
 
     Args:
-        lengths: (N,) tokens of the longer side, or (N, 2) of source and target.
+        lengths: number of tokens of the longer side, (N,), or of source and target, (N, 2).
         max_tokens: largest cost of a batch.
-        seed: of the order of examples and batches.
+        seed: seed of the order of examples and batches.
         shuffle: False gives the same batches every time, short examples first.
-        multiple_of: the number of batches is made a multiple of it (processes times accumulation steps) by halving
-            the batches with most examples: no example is lost or repeated.
+        multiple_of: make the number of batches a multiple of this (processes times accumulation steps) by halving
+            the batches with most examples, so that no example is lost or repeated.
 
     Raises:
         ValueError: no examples, a length below 1, an example longer than `max_tokens`, or fewer examples than the
@@ -111,7 +112,7 @@ class TokenBatchSampler(Sampler[list[int]]):
         if longest.ndim == 2:
             longest = longest.max(axis=1)
         if not longest.size:
-            raise ValueError("`lengths` must not be empty: there is no example to put into batches.")
+            raise ValueError("`lengths` must not be empty: there are no examples to put into batches.")
         if longest.min() < 1:
             raise ValueError(f"`lengths` must be >= 1, got {longest.min()} for example {longest.argmin()}.")
         if longest.max() > max_tokens:
@@ -131,7 +132,7 @@ class TokenBatchSampler(Sampler[list[int]]):
         return self
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the order that the next iteration draws."""
+        """Choose the epoch whose order the next iteration draws."""
         self.epoch = epoch
 
     def __len__(self) -> int:
@@ -152,8 +153,8 @@ class TokenBatchSampler(Sampler[list[int]]):
 class SetEpochCallback(TrainerCallback):
     """Tells a batch sampler the epoch, however deep the Trainer's data loader has wrapped it.
 
-    Needed for several processes that resume inside an epoch: neither transformers 5.23 nor accelerate 1.15 reach the
-    sampler then, and without it the resumed epoch would skip batches of epoch 0's order.
+    Several processes that resume inside an epoch need it: neither transformers 5.23 nor accelerate 1.15 reach the
+    sampler then, so the resumed epoch would skip batches in the order of epoch 0.
     """
 
     def __init__(self, sampler: TokenBatchSampler) -> None:
@@ -164,7 +165,7 @@ class SetEpochCallback(TrainerCallback):
 
 
 def _cut(lengths: np.ndarray, max_tokens: int) -> list[tuple[int, int]]:
-    """Greedy [start, end) spans of ascending lengths whose size times last length is at most `max_tokens`."""
+    """Cut ascending lengths greedily into [start, end) spans whose size times last length is at most `max_tokens`."""
     spans, start = [], 0
     for end, length in enumerate(lengths.tolist()):
         if (end + 1 - start) * length > max_tokens:
@@ -174,7 +175,7 @@ def _cut(lengths: np.ndarray, max_tokens: int) -> list[tuple[int, int]]:
 
 
 def _split_to_multiple(spans: list[tuple[int, int]], multiple_of: int) -> list[tuple[int, int]]:
-    """Halve the spans with most examples until their number is a multiple."""
+    """Halve the spans with most examples until the number of spans is a multiple of `multiple_of`."""
     missing = -len(spans) % multiple_of
     heap = [(start - end, start, end) for start, end in spans]
     heapq.heapify(heap)
@@ -182,8 +183,8 @@ def _split_to_multiple(spans: list[tuple[int, int]], multiple_of: int) -> list[t
         negative_size, start, end = heap[0]
         if negative_size == -1:
             raise ValueError(
-                f"`multiple_of` is {multiple_of}, but only {len(heap)} examples are there to share out: "
-                "give more examples, or use fewer processes and accumulation steps."
+                f"`multiple_of` is {multiple_of}, but there are only {len(heap)} examples: give more examples, or use "
+                "fewer processes and accumulation steps."
             )
         middle = (start + end) // 2
         heapq.heapreplace(heap, (start - middle, start, middle))

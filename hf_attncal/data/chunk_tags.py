@@ -1,6 +1,6 @@
-"""Tags of chunks, one a word (IOB2): `B-X` begins a chunk of type X, `I-X` continues it, `O` is outside.
+"""Chunk tags of words (IOB2): `B-X` begins a chunk of type X, `I-X` continues it, `O` is outside any chunk.
 
-An `I-X` that continues no chunk begins one.
+An `I-X` that does not continue a chunk begins one.
 """
 
 import re
@@ -11,14 +11,14 @@ _TAG = re.compile(r"O|[BI]-[^\s-]\S*")
 
 
 def is_chunk_tag(tag: str) -> bool:
-    """Whether it is `O`, `B-TYPE` or `I-TYPE`."""
+    """Return whether a tag is `O`, `B-TYPE` or `I-TYPE`."""
     return _TAG.fullmatch(tag) is not None
 
 
 def chunks_of(tags: Sequence[str]) -> list[tuple[str, int, int]]:
-    """Type, first and last word (from 0) of every chunk of a sentence.
+    """Return type, first and last word (from 0) of every chunk of a sentence.
 
-    seqeval finds the same, but there is no wheel of it, and its source needs more than pip to be installed.
+    seqeval gives the same, but it has no wheel, and building its source needs more than pip.
     """
     kinds = [tag[2:] for tag in tags]  # "" outside
     begins = [

@@ -1,4 +1,4 @@
-"""From examples to batches."""
+"""Collators: they turn tokenised examples into batches for our models."""
 
 from collections.abc import Sequence
 
@@ -10,13 +10,13 @@ from .batching import padded
 
 
 class NullCollator(DataCollatorForSeq2Seq):
-    """Batches for a model with `uam`: each target that is shorter than its source is extended to the same length.
+    """Makes batches for a model with `uam`: a target shorter than its source is extended to the source's length.
 
-    What stands behind its end of sentence is the model's `null_token_id`, in labels and in what the decoder reads.
-    Both lengths count special tokens. Arguments as of `DataCollatorForSeq2Seq`; `model` is needed.
+    The model's `null_token_id` follows the end of sentence, in the labels and in the input of the decoder. Lengths
+    include special tokens. Arguments are those of `DataCollatorForSeq2Seq`, with `model` required.
 
     Raises:
-        ValueError: a model without `null_token_id`.
+        ValueError: the model has no `null_token_id`.
     """
 
     def __init__(self, tokenizer, model, **options) -> None:
@@ -24,8 +24,8 @@ class NullCollator(DataCollatorForSeq2Seq):
         self.null_token_id = model.config.null_token_id
         if self.null_token_id is None:
             raise ValueError(
-                "`null_token_id` must be the token that extends targets, got None. Set it in the configuration of the "
-                "model, or use `DataCollatorForSeq2Seq` for a model without `uam`."
+                "`null_token_id` must be the token that extends targets, got None. Set it in the model's "
+                "configuration, or use `DataCollatorForSeq2Seq` for a model without `uam`."
             )
 
     def __call__(self, features: Sequence[dict], return_tensors: str | None = None):
@@ -40,31 +40,31 @@ class NullCollator(DataCollatorForSeq2Seq):
 
 
 class CopyCollator(DataCollatorForSeq2Seq):
-    """Batches for a model with `copy` of what `hf_attncal.data.copying.CopyTokenizer` makes of sources and targets.
+    """Makes batches for a model with `copy` from examples of `hf_attncal.data.copying.CopyTokenizer`.
 
-    As `DataCollatorForSeq2Seq`, with `extended_input_ids` padded like `input_ids`; `copied_words` are left out.
+    It adds `extended_input_ids`, padded like `input_ids`, to those of `DataCollatorForSeq2Seq`, and drops
+    `copied_words`.
     """
 
     def __call__(self, features: Sequence[dict], return_tensors: str | None = None):
-        extended = [np.asarray(example["extended_input_ids"]) for example in features]
         ours = ("extended_input_ids", "copied_words")
         plain = [{name: value for name, value in example.items() if name not in ours} for example in features]
         batch = super().__call__(plain, return_tensors)
+        extended = np.concatenate([np.asarray(example["extended_input_ids"]) for example in features])
         batch["extended_input_ids"] = batch["input_ids"].clone()
-        real = torch.from_numpy(np.concatenate(extended))
-        batch["extended_input_ids"][batch["attention_mask"].bool()] = real
+        batch["extended_input_ids"][batch["attention_mask"].bool()] = torch.from_numpy(extended)
         return batch
 
 
 class CopyNullCollator(CopyCollator, NullCollator):
-    """Batches for a model with `copy` and `uam`: those of both collators."""
+    """Makes batches for a model with both `copy` and `uam`."""
 
 
 class LinkCollator:
-    """Batches for a model with `guided`: those of another collator, and `links` as the model takes them.
+    """Makes batches for a model with `guided`: those of another collator, with `links` in the form the model takes.
 
-    An example has `links`, source and target token of each in turn, as `tokenize_pairs` gives them; a batch whose
-    examples have none is left as it is.
+    The `links` of an example list source and target token of each link in turn, as `tokenize_pairs` gives them. A
+    batch whose examples have none is left as it is.
 
     Args:
         collator: a `DataCollatorForSeq2Seq`, or one of ours.
@@ -88,11 +88,11 @@ class LinkCollator:
 
 
 def cells_of_links(examples: Sequence[dict], shape: Sequence[int], starts: torch.Tensor | None = None) -> torch.Tensor:
-    """1 where a target token is linked to a source token, else 0, (batch, target, source).
+    """Return a matrix with 1 where a target token is linked to a source token, else 0, (batch, target, source).
 
     Args:
-        examples: each with `links`, source and target token of each in turn.
-        shape: of the result.
+        examples: each with `links`, which lists source and target token of each link in turn.
+        shape: shape of the result.
         starts: places of the first source and target token of each example, (batch, 2); None for 0.
     """
     cells = torch.zeros(tuple(shape))
@@ -105,13 +105,13 @@ def cells_of_links(examples: Sequence[dict], shape: Sequence[int], starts: torch
 
 
 class LanguageCollator:
-    """Right-padded batches of what `tokenize_plain` returns, as causal language models take them.
+    """Makes right-padded batches for causal language models from examples of `tokenize_plain`.
 
-    Labels are the tokens themselves, as the models shift them; -100 at padding, and at the first token, which nothing
-    predicts, so that the labels that count are as many as the predictions.
+    Labels are the tokens themselves, since the models shift them. They are -100 at padding and at the first token,
+    which nothing predicts, so there are as many labels as predictions.
 
     Args:
-        pad_token_id: what fills the shorter sequences.
+        pad_token_id: token that fills the shorter sequences.
     """
 
     def __init__(self, pad_token_id: int) -> None:
@@ -125,10 +125,10 @@ class LanguageCollator:
 
 
 class AlignmentCollator:
-    """Right-padded batches of what `tokenize_for_alignment` returns, as `MaskAlignModel` takes them.
+    """Makes right-padded batches for `MaskAlignModel` from examples of `tokenize_for_alignment`.
 
     Args:
-        pad_token_id: what fills the shorter sentences.
+        pad_token_id: token that fills the shorter sentences.
     """
 
     def __init__(self, pad_token_id: int) -> None:

@@ -1,4 +1,4 @@
-"""Words that only a source has: their numbers behind a vocabulary of whole words, and back to words."""
+"""Numbers for the unknown words of a source, after the end of a vocabulary of whole words, and back to words."""
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby
@@ -14,17 +14,17 @@ logger = logging.get_logger(__name__)
 
 
 class CopyTokenizer:
-    """Numbers for texts, in which each unknown word of a source has a slot of its own behind the vocabulary.
+    """Tokenises texts so that each unknown word of a source gets a slot of its own after the vocabulary.
 
-    The slots of a source are for its own unknown words, in the order in which they come first; a word that comes again
-    has the same. Those beyond the last slot stay unknown: `left_unknown` counts them, and a warning says so once.
+    Each source has slots for its own unknown words, in the order of their first appearance; a word that appears again
+    has the same slot. Words beyond the last slot stay unknown: `left_unknown` counts them, and a warning says so once.
 
     Args:
-        tokenizer: a fast one of whole words, with an unknown token. Of subwords hardly one is unknown.
-        config: of a model with `copy`; `vocab_size` and `max_copied_tokens` are read.
+        tokenizer: a fast tokenizer of whole words with an unknown token. (With subwords hardly any token is unknown.)
+        config: configuration of a model with `copy`; its `vocab_size` and `max_copied_tokens` are read.
 
     Raises:
-        ValueError: a tokenizer that is not fast, or has no unknown token.
+        ValueError: the tokenizer is not fast, or has no unknown token.
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, config) -> None:
@@ -38,26 +38,26 @@ class CopyTokenizer:
 
     @classmethod
     def of(cls, tokenizer: PreTrainedTokenizerBase, config) -> Self | None:
-        """That of a model whose configuration this is; None for one without slots."""
+        """Make the tokenizer for a model with this configuration, or return None if the model has no slots."""
         return cls(tokenizer, config) if getattr(config, "max_copied_tokens", 0) else None
 
     def source(self, text: str, longest: int | None = None) -> dict[str, list]:
-        """One source; see `sources`."""
-        return {name: of_sources[0] for name, of_sources in self.sources([text], longest).items()}
+        """Tokenise one source, as `sources` does several."""
+        return {name: column[0] for name, column in self.sources([text], longest).items()}
 
     def sources(self, texts: Sequence[str], longest: int | None = None) -> dict[str, list]:
-        """Several sources.
+        """Tokenise several sources.
 
         Args:
-            texts: theirs.
-            longest: most tokens; of a longer source the beginning is read, and the end of sentence.
+            texts: the sources.
+            longest: most tokens; a longer source is cut to its beginning and the end of sentence.
 
         Returns:
-            Columns `input_ids`, `attention_mask` and `extended_input_ids` of numbers, `copied_words`, the word of each
-            slot, and `length`, how many tokens the whole source has.
+            Columns with an entry for each source: `input_ids`, `attention_mask` and `extended_input_ids` (numbers),
+            `copied_words` (the word of each slot), and `length` (number of tokens of the whole source).
         """
         names = ("input_ids", "attention_mask", "extended_input_ids", "copied_words", "length")
-        found = {name: [] for name in names}
+        columns = {name: [] for name in names}
         for ids, surfaces in self._read(texts, "text"):
             length = len(ids)
             ids, surfaces = beginning(ids, longest), beginning(surfaces, longest)
@@ -72,33 +72,33 @@ class CopyTokenizer:
                 )
             row = ids, [1] * len(ids), self._extended(ids, surfaces, words), words, length
             for name, value in zip(names, row, strict=True):
-                found[name].append(value)
-        return found
+                columns[name].append(value)
+        return columns
 
     def target(self, text: str, copied_words: Sequence[str]) -> list[int]:
-        """`labels` of a target: unknown words that its source has are the numbers of their slots.
+        """Return the `labels` of a target: unknown words that its source has become the numbers of their slots.
 
         Args:
-            text: its own.
-            copied_words: of its source.
+            text: the target.
+            copied_words: the words of its source's slots.
         """
         return self.targets([text], [copied_words])[0]
 
     def targets(self, texts: Sequence[str], copied_words: Sequence[Sequence[str]]) -> list[list[int]]:
-        """The same of several targets, with the words of each one's source."""
-        read = self._read(texts, "text_target")
-        return [self._extended(*target, words) for target, words in zip(read, copied_words, strict=True)]
+        """Return the `labels` of several targets, given the slot words of each one's source."""
+        tokenized = self._read(texts, "text_target")
+        return [self._extended(*target, words) for target, words in zip(tokenized, copied_words, strict=True)]
 
     def _read(self, texts: Sequence[str], side: str) -> Iterator[tuple[list[int], list[str | None]]]:
-        """Of each text the ids, and of each unknown token the word as it is written, `None` of the others."""
-        if not texts:  # fast tokenizers fail on none
+        """Yield the ids of each text and, for each unknown token, its word as written (None for known tokens)."""
+        if not texts:  # fast tokenizers fail on an empty list
             return
         options = {"truncation": False, "padding": False, "verbose": False, "return_offsets_mapping": True}
         encoded = self.tokenizer(**{side: list(texts)}, **options)
         unknown, end = self.tokenizer.unk_token_id, self.tokenizer.eos_token_id
         special = {unknown, *self.tokenizer.all_special_ids}
         for text, ids, places in zip(texts, encoded["input_ids"], encoded["offset_mapping"], strict=True):
-            # What a text spells as a special token is a word of it, and none that the model knows.
+            # A special token that is spelled out in a text is a word, and one that the model does not know.
             surfaces = [
                 text[first:last] if token in special and last > first else None
                 for token, (first, last) in zip(ids, places, strict=True)
@@ -119,21 +119,22 @@ def decode_copied(
     tokenizer: PreTrainedTokenizerBase,
     vocab_size: int,
 ) -> list[str]:
-    """Texts of what `generate()` returns, without special tokens; numbers from `vocab_size` on are the source's words.
+    """Decode the output of `generate()` without special tokens; numbers from `vocab_size` on are words of the source.
 
     Args:
-        tokens: (n, length). copied_words: of each source (`CopyTokenizer.source`); n is a multiple of their number,
-            for several outputs of each.
-        vocab_size: of the model's configuration.
+        tokens: token numbers, (n, length). n is a multiple of the number of sources, for several outputs of each.
+        copied_words: the slot words of each source (`CopyTokenizer.source`).
+        tokenizer: the tokenizer of the model.
+        vocab_size: `vocab_size` of the model's configuration.
 
     Raises:
-        ValueError: n is no multiple, or a slot that its source does not have.
+        ValueError: n is not a multiple, or a number stands for a slot that its source does not have.
     """
     rows = tokens.tolist() if isinstance(tokens, torch.Tensor) else tokens
     if not copied_words or len(rows) % len(copied_words):
         raise ValueError(
-            f"`tokens` must have a row for each of `copied_words`, or equally many, got {len(rows)} for "
-            f"{len(copied_words)}."
+            f"`tokens` must have as many rows for each of `copied_words`, got {len(rows)} rows for "
+            f"{len(copied_words)} sources."
         )
     each = len(rows) // len(copied_words)
     return [_decoded(row, copied_words[n // each], tokenizer, vocab_size) for n, row in enumerate(rows)]
@@ -142,8 +143,8 @@ def decode_copied(
 def _decoded(row: Sequence[int], words: Sequence[str], tokenizer: PreTrainedTokenizerBase, vocab_size: int) -> str:
     if max(row, default=0) >= vocab_size + len(words):
         raise ValueError(
-            f"`tokens` must be below {vocab_size + len(words)} where the source has {len(words)} words of its own, "
-            f"got {max(row)}. Pass the `copied_words` of the very sources that were generated from."
+            f"`tokens` must be below {vocab_size + len(words)}, as the source has {len(words)} words of its own, "
+            f"got {max(row)}. Pass the `copied_words` of the sources that the output was generated from."
         )
     pieces = []
     for copied, run in groupby(row, lambda token: token >= vocab_size):

@@ -1,7 +1,7 @@
-"""Text: files or a `datasets` id in, token ids out. Of parallel text, pairs; of plain text, a sequence a line.
+"""Read text from files or a `datasets` id, and tokenise it: sentence pairs, or plain text with a sequence per line.
 
-Nothing is repaired in silence: a file that cannot be what the caller thinks it is stops the program, and pairs that
-cannot be trained on are dropped, counted and reported, never truncated (a cut sentence pair is a wrong translation).
+Nothing is repaired silently: a file that cannot be what the caller expects raises an error, and pairs that cannot be
+trained on are dropped, counted and reported, never truncated (a cut sentence pair is a wrong translation).
 """
 
 import warnings
@@ -40,19 +40,18 @@ Report = TypeVar("Report", bound="TokenizationReport")
 
 
 def read_parallel(source: str | Path, target: str | Path) -> Dataset:
-    """Two files, line n of one belonging to line n of the other, as a Dataset with columns "source" and "target".
+    """Read two parallel files into a Dataset with the columns "source" and "target".
 
-    Pairs with an empty side are kept here, so that row n is line n + 1; `tokenize_pairs` drops and counts them.
+    Pairs with an empty side are kept, so row n is line n + 1; `tokenize_pairs` drops and counts them.
 
     Raises:
-        ValueError: see `read_pairs`.
+        ValueError: a file that `read_pairs` refuses.
     """
-    source_lines, target_lines = read_pairs(source, target)
-    return Dataset.from_dict({"source": source_lines, "target": target_lines})
+    return Dataset.from_dict(dict(zip(PARALLEL, read_pairs(source, target), strict=True)))
 
 
 def load_parallel(spec: Mapping[str, Any]) -> Dataset:
-    """A Dataset with the columns "source" and "target" from an entry of a configuration.
+    """Load a Dataset with the columns "source" and "target" from an entry of a configuration.
 
     Args:
         spec: either `{source: path, target: path}`, where both may be lists of files to concatenate, or
@@ -60,8 +59,8 @@ def load_parallel(spec: Mapping[str, Any]) -> Dataset:
             `datasets.load_dataset`. A field may be nested: `translation.en`.
 
     Raises:
-        ValueError: keys that are unknown or missing, lists of different lengths, a field that the dataset does not
-            have; and the errors of `read_parallel`.
+        ValueError: unknown or missing keys, lists of different lengths, a field that the dataset does not have, or a
+            file that `read_parallel` refuses.
     """
     _check_spec(spec, PARALLEL)
     if "dataset" in spec:
@@ -75,14 +74,15 @@ def load_parallel(spec: Mapping[str, Any]) -> Dataset:
 
 
 def load_plain(spec: Mapping[str, Any]) -> Dataset:
-    """A Dataset with the column "text" from an entry of a configuration, row n being line n + 1.
+    """Load a Dataset with the column "text" from an entry of a configuration; row n is line n + 1.
 
     Args:
-        spec: either `{text: path}`, or a list of files to concatenate, or `{dataset: id, split: ..., text_field: ...}`
-            with an optional `config`, as for `load_parallel`.
+        spec: either `{text: path}`, where the path may be a list of files to concatenate, or `{dataset: id, split:
+            ..., text_field: ...}` with an optional `config`, as for `load_parallel`.
 
     Raises:
-        ValueError: as `load_parallel`; and the errors of `read_lines`.
+        ValueError: unknown or missing keys, a field that the dataset does not have, or a file that `read_lines`
+            refuses.
     """
     _check_spec(spec, PLAIN)
     if "dataset" in spec:
@@ -91,7 +91,7 @@ def load_plain(spec: Mapping[str, Any]) -> Dataset:
 
 
 def _check_spec(spec: Mapping[str, Any], sides: Sequence[str]) -> None:
-    """Refuse an entry of a configuration that does not name the text of each side."""
+    """Raise ValueError for an entry of a configuration that does not name the text of each side."""
     files, fields = set(sides), {"dataset", "config", "split", *(f"{side}_field" for side in sides)}
     allowed = fields if "dataset" in spec else files
     required = allowed - {"config"}
@@ -102,7 +102,7 @@ def _check_spec(spec: Mapping[str, Any], sides: Sequence[str]) -> None:
 
 
 def _load_fields(spec: Mapping[str, Any], sides: Sequence[str]) -> Dataset:
-    """The columns `sides` of a dataset of the Hub; dots lead into nested fields."""
+    """Load the fields of a dataset of the Hub as the columns `sides`; dots lead into nested fields."""
     dataset = load_dataset(spec["dataset"], spec.get("config"), split=spec["split"])
     fields = {side: spec[f"{side}_field"] for side in sides}
     while nested := [field for field in fields.values() if field not in dataset.column_names]:
@@ -114,32 +114,27 @@ def _load_fields(spec: Mapping[str, Any], sides: Sequence[str]) -> Dataset:
 
 
 def all_lines(dataset: Dataset, batch_size: int = 10_000) -> Iterable[str]:
-    """Every sentence of every side, for training a joint vocabulary; sentences that are missing are left out."""
+    """Yield every sentence of every side, for training a joint vocabulary; missing sentences are skipped."""
     columns = dataset.select_columns(list(_sides(dataset)))
     batches = (chain.from_iterable(batch.values()) for batch in columns.iter(batch_size))
     return (line for line in chain.from_iterable(batches) if line)
 
 
 def lowercased(dataset: Dataset) -> Dataset:
-    """The text in lower case; sentences that are missing stay so."""
-
-    sides = _sides(dataset)
-
-    def lower(batch: dict[str, list]) -> dict[str, list]:
-        return {side: [line and line.lower() for line in batch[side]] for side in sides}
-
-    return dataset.map(lower, batched=True, keep_in_memory=True, load_from_cache_file=False, desc="Lower-casing")
+    """Put the text in lower case; missing sentences stay missing."""
+    return _changed(dataset, str.lower, "Lower-casing")
 
 
 def segmented(dataset: Dataset) -> Dataset:
-    """Raw text cut into words, with spaces between them; sentences that are missing stay so."""
+    """Cut raw text into words with spaces between them; missing sentences stay missing."""
+    return _changed(dataset, lambda line: " ".join(segment(line).words), "Cutting into words")
 
-    sides = _sides(dataset)
 
-    def cut(batch: dict[str, list]) -> dict[str, list]:
-        return {side: [line and " ".join(segment(line).words) for line in batch[side]] for side in sides}
+def _changed(dataset: Dataset, change: Callable[[str], str], label: str) -> Dataset:
+    def change_batch(batch: dict[str, list]) -> dict[str, list]:
+        return {side: [line and change(line) for line in batch[side]] for side in _sides(dataset)}
 
-    return dataset.map(cut, batched=True, keep_in_memory=True, load_from_cache_file=False, desc="Cutting into words")
+    return dataset.map(change_batch, batched=True, keep_in_memory=True, load_from_cache_file=False, desc=label)
 
 
 def _as_list(paths: Any) -> list:
@@ -147,7 +142,7 @@ def _as_list(paths: Any) -> list:
 
 
 def _sides(dataset: Dataset) -> tuple[str, ...]:
-    """The columns that hold text."""
+    """Return the names of the columns with text."""
     return PARALLEL if PARALLEL[0] in dataset.column_names else PLAIN
 
 
@@ -156,7 +151,7 @@ def _sides(dataset: Dataset) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class TokenizationReport:
-    """How many sentence pairs were kept and why the others were dropped. `str()` gives a sentence for people."""
+    """Counts of sentence pairs that were kept and dropped, by reason; `str()` gives a sentence for people."""
 
     max_length: int
     kept: int = 0
@@ -169,7 +164,7 @@ class TokenizationReport:
     _empty: ClassVar[str] = "an empty side (remove these lines from both files)"
 
     def fits(self, lengths: Sequence[int]) -> bool:
-        """Whether a row whose sides have so many tokens is short enough."""
+        """Return whether a row is short enough, given the number of tokens of each side."""
         return max(lengths) <= self.max_length
 
     @property
@@ -195,7 +190,7 @@ class TokenizationReport:
 
 @dataclass(frozen=True)
 class PlainReport(TokenizationReport):
-    """The same of plain text; `unknown` tokens of what was kept are not in the vocabulary."""
+    """Counts of plain sequences; `unknown` is the number of kept tokens outside the vocabulary."""
 
     unknown: int = 0
 
@@ -213,7 +208,7 @@ class PlainReport(TokenizationReport):
 
 @dataclass(frozen=True)
 class SummaryReport(TokenizationReport):
-    """The same of texts and their summaries, which `max_length` is of; `truncated` sources of the kept are cut."""
+    """Counts of texts with summaries, whose length `max_length` limits; `truncated` is the number of cut sources."""
 
     max_source_length: int = 0
     truncated: int = 0
@@ -243,32 +238,32 @@ def tokenize_pairs(
     copies: CopyTokenizer | None = None,
     links: Sequence[Collection[Link]] | None = None,
 ) -> tuple[Dataset, TokenizationReport]:
-    """Token ids of sentence pairs; pairs that are too long or have an empty side are dropped and counted.
+    """Tokenise sentence pairs; pairs that are too long or have an empty side are dropped and counted.
 
     The result stays in memory: nothing is written to the cache folder of `datasets`.
 
     Args:
         dataset: columns "source" and "target", as `load_parallel` returns.
-        tokenizer: any tokenizer with an end-of-sentence token; one with different source and target vocabularies
-            (Marian's) is asked for the target one.
-        max_length: largest number of tokens of a side, the end-of-sentence token included.
-        max_source_length: the same of a source, which is truncated to it (and `max_length` is of the target alone):
-            of a text the beginning is a text, too, and has the summary. None: sources are not truncated.
-        copies: of a model with slots for words that only a source has.
+        tokenizer: any tokenizer with an end-of-sentence token; if its source and target vocabularies differ
+            (Marian), targets get the target one.
+        max_length: most tokens of a side, the end-of-sentence token included.
+        max_source_length: truncate sources to so many tokens, and apply `max_length` to targets only. This suits
+            summarization, where the beginning of a text still has the summary. None: sources are not truncated.
+        copies: tokenizer of a model with slots for words that only a source has; None for other models.
         links: (i source word, j target word) of every pair, for a model with `guided`; a link between words links all
-            their tokens. Only with whole sources.
+            their tokens. Sources must not be truncated then.
 
     Returns:
-        A Dataset with `input_ids`, `labels` (both end in eos) and `length` (of the longer side), and the report; with
-        `copies` also `extended_input_ids`, and labels in slots; with `links` these, as source and target token of each
-        in turn.
+        A Dataset with `input_ids`, `labels` (both end in eos) and `length` (of the longer side), and the report. With
+        `copies` it also has `extended_input_ids`, and slots in the labels; with `links` also `links`, which lists
+        source and target token of each link in turn.
 
     Warns:
-        UserWarning: with the report, if a pair was dropped or a source truncated; how many unknown words had no slot.
+        UserWarning: pairs were dropped or sources truncated (the report), or unknown words had no slot.
 
     Raises:
-        ValueError: `max_length` < 2, no end-of-sentence token, or no pair left; another number of lines of links than
-            of pairs, a link outside its pair (with the line), or links of truncated sources.
+        ValueError: `max_length` < 2, no end-of-sentence token, no pair left, unequal numbers of pairs and of lines of
+            links, a link outside its pair (with the line), or links together with `max_source_length`.
     """
     if max_length < 2:
         raise ValueError(f"`max_length` must be >= 2 (one token and the end of the sentence), got {max_length}.")
@@ -286,26 +281,27 @@ def tokenize_pairs(
         nonlocal truncated
         if copies is None:
             options = {"truncation": False, "padding": False, "verbose": False}
-            read, labels = (
+            inputs, labels = (
                 [ids if ids and ids[-1] == eos else [*ids, eos] for ids in tokenizer(**text, **options)["input_ids"]]
                 for text in ({"text": sources}, {"text_target": targets})
             )
-            lengths = list(map(len, read))
-            made = {"input_ids": [beginning(ids, max_source_length) for ids in read], "labels": labels}
+            lengths = list(map(len, inputs))
+            columns = {"input_ids": [beginning(ids, max_source_length) for ids in inputs], "labels": labels}
         else:
-            read = copies.sources(sources, max_source_length)
-            lengths, labels = read["length"], copies.targets(targets, read["copied_words"])
-            made = {"input_ids": read["input_ids"], "labels": labels, "extended_input_ids": read["extended_input_ids"]}
+            inputs = copies.sources(sources, max_source_length)
+            lengths, labels = inputs["length"], copies.targets(targets, inputs["copied_words"])
+            columns = {"input_ids": inputs["input_ids"], "labels": labels}
+            columns["extended_input_ids"] = inputs["extended_input_ids"]
         if max_source_length is not None:
             long = (length > max_source_length for length in lengths)
             truncated += sum(cut and len(ids) <= max_length for cut, ids in zip(long, labels, strict=True))
         if links is not None:
             words = tokenize_words(tokenizer, sources), tokenize_words(tokenizer, targets, target=True)
-            made["links"] = _links_of_tokens(links, rows, *words)
-        return made
+            columns["links"] = _links_of_tokens(links, rows, *words)
+        return columns
 
-    added = {"extended_input_ids": copies, "links": links}
-    names = ("input_ids", "labels", *(name for name, given in added.items() if given is not None))
+    optional = {"extended_input_ids": copies, "links": links}
+    names = ("input_ids", "labels", *(name for name, value in optional.items() if value is not None))
     if max_source_length is None:
         report = TokenizationReport(max_length)
     else:
@@ -326,23 +322,22 @@ def tokenize_pairs(
 def tokenize_plain(
     dataset: Dataset, tokenizer: PreTrainedTokenizerBase, max_length: int, end: bool
 ) -> tuple[Dataset, PlainReport]:
-    """Token ids of sequences, `<s> x_0 ... x_n`; those that are too long or empty are dropped and counted.
+    """Tokenise sequences as `<s> x_0 ... x_n`; those that are too long or empty are dropped and counted.
 
     Args:
         dataset: column "text", as `load_plain` returns.
-        tokenizer: with a token for the beginning of a sequence.
+        tokenizer: a tokenizer with a token for the beginning of a sequence.
         max_length: most tokens of a sequence, special tokens included.
-        end: whether a sequence ends in the token for its end.
+        end: whether a sequence ends in the end-of-sentence token.
 
     Returns:
         A Dataset with `input_ids` and `length`, and the report.
 
     Warns:
-        UserWarning: with the report, if a sequence was dropped or a token is unknown.
+        UserWarning: sequences were dropped or tokens are unknown (the report).
 
     Raises:
-        ValueError: the tokenizer lacks a token, a sequence has one of its special tokens in the text, or none is
-            left.
+        ValueError: the tokenizer lacks a token, a text spells out a special token, or no sequence is left.
     """
     special = {name: getattr(tokenizer, f"{name}_token_id") for name in ("bos", "eos")[: 1 + end]}
     if missing := next((name for name, token in special.items() if token is None), None):
@@ -352,15 +347,15 @@ def tokenize_plain(
 
     def encode(texts: list[str], rows: list[int]) -> dict[str, list]:
         options = {"add_special_tokens": False, "truncation": False, "padding": False, "verbose": False}
-        found = tokenizer(texts, **options)["input_ids"]
-        for text, ids in zip(texts, found, strict=True):
+        encoded = tokenizer(texts, **options)["input_ids"]
+        for text, ids in zip(texts, encoded, strict=True):
             if token := reserved.intersection(ids):
                 mark = tokenizer.convert_ids_to_tokens(min(token))
                 raise ValueError(
-                    f"The text must not have {mark!r} in it, which marks its own places in a sequence, got "
-                    f"{text[:80]!r}. Write something else there."
+                    f"The text must not contain the special token {mark!r}, got {text[:80]!r}. Write something else "
+                    "there."
                 )
-        return {"input_ids": [begin + ids + ends for ids in found]}
+        return {"input_ids": [begin + ids + ends for ids in encoded]}
 
     tokenized, report = _tokenized(dataset, encode, ("input_ids",), PlainReport(max_length))
     if unknown := int((Rows.of(tokenized, "input_ids").values == tokenizer.unk_token_id).sum()):
@@ -377,28 +372,28 @@ def tokenize_for_alignment(
     text_target: bool = False,
     shortest: int = 2,
 ) -> tuple[Dataset, TokenizationReport]:
-    """Token ids of sentence pairs without special tokens, and word links as links between their tokens.
+    """Tokenise sentence pairs without special tokens, and turn word links into links between tokens.
 
-    Pairs are dropped with a side that is too short (Mask-Align, sec. 4.1: of one token, which would have nothing to be
-    predicted from), too long or empty; all are counted. Nothing is written to a cache folder.
+    Pairs with a side that is too long, empty, or too short are dropped and counted. (Too short is a side of one token,
+    which has no context to be predicted from; Mask-Align, sec. 4.1.) Nothing is written to a cache folder.
 
     Args:
         dataset: columns "source" and "target".
         tokenizer: a fast tokenizer.
         max_length: most tokens of a side.
         links: (i source word, j target word) of every pair; a link between words links all their tokens.
-        text_target: the tokenizer segments target text in a way of its own (Marian's).
-        shortest: least tokens of a side.
+        text_target: tokenise targets as `text_target`, for a tokenizer whose two languages differ (Marian's).
+        shortest: fewest tokens of a side.
 
     Returns:
-        A Dataset with `input_ids`, `target_input_ids`, `length` (of the longer side) and, with links, `links` (source
+        A Dataset with `input_ids`, `target_input_ids`, `length` (of the longer side) and, if given, `links` (source
         and target token of each in turn), and the report.
 
     Warns:
-        UserWarning: with the report, if a pair was dropped.
+        UserWarning: pairs were dropped (the report).
 
     Raises:
-        ValueError: another number of lines of links than of pairs, a link outside its pair (with the line), a slow
+        ValueError: unequal numbers of pairs and of lines of links, a link outside its pair (with the line), a slow
             tokenizer with links, or no pair left.
     """
     if links is not None:
@@ -410,8 +405,8 @@ def tokenize_for_alignment(
     def encode(sources: list[str], targets: list[str], rows: list[int]) -> dict[str, list]:
         if links is None:
             options = {"add_special_tokens": False, "truncation": False, "padding": False, "verbose": False}
-            named = ({"text": sources}, {"text_target" if text_target else "text": targets})
-            return dict(zip(names, (tokenizer(**side, **options)["input_ids"] for side in named), strict=True))
+            texts = ({"text": sources}, {"text_target" if text_target else "text": targets})
+            return dict(zip(names, (tokenizer(**text, **options)["input_ids"] for text in texts), strict=True))
         sides = [tokenize_words(tokenizer, side, special_tokens=False) for side in (sources, targets)]
         ids = ([tokens.ids for tokens in side] for side in sides)
         return dict(zip(names, (*ids, _links_of_tokens(links, rows, *sides)), strict=True))
@@ -420,7 +415,7 @@ def tokenize_for_alignment(
 
 
 def corpus_token_counts(dataset: Dataset, vocab_size: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """How often each token occurs in `input_ids` and in `target_input_ids`, (vocab_size,) each."""
+    """Count how often each token occurs in `input_ids` and in `target_input_ids`, (vocab_size,) each."""
     return tuple(
         torch.from_numpy(np.bincount(Rows.of(dataset, name).values, minlength=vocab_size))
         for name in ("input_ids", "target_input_ids")
@@ -434,9 +429,15 @@ def _tokenized(
     report: Report,
     shortest: int = 1,
 ) -> tuple[Dataset, Report]:
-    """The columns `names` that `encode` makes of the text of each side and row numbers, without what does not fit.
+    """Encode text, drop rows that do not fit, and fill in a copy of `report`.
 
-    The first columns are the token ids of each side. `report` says what is too long; a copy of it is filled in.
+    Args:
+        dataset: text of one or two sides.
+        encode: function of the texts of each side and the row numbers that returns columns, token ids of each side
+            first.
+        names: names of these columns.
+        report: decides which rows are too long.
+        shortest: fewest tokens of a side.
     """
     sides = _sides(dataset)
     dropped = {"too_long": 0, "too_short": 0, "empty": 0}
@@ -489,12 +490,12 @@ def _check_number(links: Sequence[Collection[Link]], dataset: Dataset) -> None:
 def _links_of_tokens(
     links: Sequence[Collection[Link]], rows: list[int], sources: list[WordTokens], targets: list[WordTokens]
 ) -> list[list[int]]:
-    """The links of some rows between their tokens."""
+    """Turn the word links of some rows into links between their tokens."""
     return [_token_links(links[row], *pair, row + 1) for row, *pair in zip(rows, sources, targets, strict=True)]
 
 
 def _token_links(links: Collection[Link], source: WordTokens, target: WordTokens, line: int) -> list[int]:
-    """Links between words as a flat list of source and target tokens in turn."""
+    """Turn links between words into a flat list of source and target tokens in turn."""
     sources, targets = source.tokens_of_words(), target.tokens_of_words()
     flat: list[int] = []
     for i, j in links:

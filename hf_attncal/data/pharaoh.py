@@ -1,4 +1,4 @@
-"""Word alignments in Pharaoh format: reading links and annotations, writing links, what is wrong with indices.
+"""Read and write word alignments in Pharaoh format, and detect wrong indices.
 
 A link is a pair (i, j): source word i, target word j, both counted from 0.
 """
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 Link = tuple[int, int]
 
-# `3-4` is a sure link, `3p4` and `3?4` are possible ones. `++`: a long token is looked at once.
+# `3-4` is a sure link, `3p4` and `3?4` are possible ones. `++` keeps the pattern from backtracking in a long token.
 _LINK = r"(?P<first>[0-9]++)(?P<kind>[-p?])(?P<second>[0-9]++)"
 _GOLD_LINK = re.compile(_LINK)
 
@@ -19,28 +19,26 @@ _PROPOSED_LINK = re.compile(_LINK + r"(?::(?P<score>[-+]?([0-9]++(\.[0-9]*+)?|\.
 
 _MOST_DIGITS = 9  # of an index; more are not the number of a word
 
-# More than this share of displaced pairs, and so many at least, are no matter of taste: thirteen published gold sets
-# have at most 5 %, and one whose tokens were changed after the annotation 16 % (results/aligner/displaced_dev.json).
+# More than this share of displaced pairs, and at least this number, is an error and no matter of taste: thirteen
+# published gold sets have at most 5 %, and one whose tokens were changed after the annotation has 16 %
+# (results/aligner/displaced_dev.json).
 _MOST_DISPLACED = 0.08
 _FEWEST_DISPLACED = 3
 
-# With links in fewer sentence pairs than this, that no first word has any may well be a coincidence.
+# In fewer sentence pairs with links than this, it may be a coincidence that no first word is linked.
 _PAIRS_FOR_INDEX_CHECKS = 10
 
 
 @dataclass(frozen=True)
 class GoldAlignment:
-    """Annotated links of one sentence pair. `possible` includes every link of `sure` (P includes S).
-
-    Links to compare with are sets; links that an aligner finds are sorted tuples.
-    """
+    """Annotated links of one sentence pair; `possible` includes every link of `sure` (P includes S)."""
 
     sure: frozenset[Link]
     possible: frozenset[Link]
 
 
 def parse_alignments(lines: Iterable[str], base: int = 0, reverse: bool = False) -> list[GoldAlignment]:
-    """All that `iter_alignments` gives."""
+    """Read annotated Pharaoh lines into a list, as `iter_alignments` yields them."""
     return list(iter_alignments(lines, base, reverse))
 
 
@@ -49,12 +47,12 @@ def iter_alignments(lines: Iterable[str], base: int = 0, reverse: bool = False) 
 
     Args:
         lines: text lines; an empty one is a pair without links.
-        base: index of the first word in the file, 0 or 1. The links that are returned count from 0.
+        base: index of the first word in the file, 0 or 1. Links are returned with indices from 0.
         reverse: the file has the target index first.
 
     Raises:
-        ValueError: a token that is no link, or an index below `base` or of more than nine digits, with the number and
-            the text of the line.
+        ValueError: a token that is not a link, or an index below `base` or of more than nine digits; the message has
+            the number and the text of the line.
     """
     _check_base(base)
     for number, line in enumerate(lines, start=1):
@@ -68,7 +66,7 @@ def iter_alignments(lines: Iterable[str], base: int = 0, reverse: bool = False) 
 def parse_hypotheses(lines: Iterable[str], base: int = 0, reverse: bool = False) -> list[frozenset[Link]]:
     """Read proposed links, one sentence pair a line: `i-j`, or `i-j:0.93` with a score, which is ignored.
 
-    Args and errors are those of `parse_alignments`; a possible link is an error, too.
+    Arguments and errors are those of `iter_alignments`; a possible link is an error, too.
     """
     _check_base(base)
     return [
@@ -78,27 +76,27 @@ def parse_hypotheses(lines: Iterable[str], base: int = 0, reverse: bool = False)
 
 
 def parse_scored(line: str, number: int) -> tuple[tuple[Link, ...], tuple[float, ...] | None]:
-    """Read the proposed links of one sentence pair, sorted, and their scores; None unless each link has one.
+    """Read the proposed links of one sentence pair, sorted, and their scores, or None unless each link has one.
 
     Raises:
-        ValueError: as `parse_hypotheses`; also a score that is not from 0 to 1, or a link that has two scores.
+        ValueError: a line that `parse_hypotheses` refuses, a score outside 0 to 1, or a link with two scores.
     """
-    found = {}
+    scores = {}
     for match, link in _proposed(line, number, 0, False):
         score = None if match["score"] is None else float(match["score"])
         if not 0 <= (score or 0) <= 1:
             raise ValueError(f"line {number}: {_quoted(match[0])} has a score that is not from 0 to 1. Leave it out.")
-        if found.setdefault(link, score) != score:
+        if scores.setdefault(link, score) != score:
             raise ValueError(
                 f"line {number}: the link {link[0]}-{link[1]} is given twice, with different scores, the second "
                 f"time as {_quoted(match[0])}. Leave one of them out."
             )
-    links = tuple(sorted(found))
-    return links, None if None in found.values() else tuple(found[link] for link in links)
+    links = tuple(sorted(scores))
+    return links, None if None in scores.values() else tuple(scores[link] for link in links)
 
 
 def _proposed(line: str, number: int, base: int, reverse: bool) -> Iterator[tuple[re.Match, Link]]:
-    """What `_parse_line` finds in a line of a hypothesis."""
+    """Yield the links of a line of a hypothesis, as `_parse_line` does; a possible link is an error."""
     for match, link in _parse_line(line, number, base, reverse, _PROPOSED_LINK):
         if match["kind"] != "-":
             raise ValueError(
@@ -109,7 +107,7 @@ def _proposed(line: str, number: int, base: int, reverse: bool) -> Iterator[tupl
 
 
 def format_links(links: Iterable[Link], scores: Iterable[float] | None = None) -> str:
-    """Links of one sentence pair in Pharaoh format, sorted: `i-j i-j`, or with a score for each `i-j:0.9300`."""
+    """Write the links of one sentence pair in Pharaoh format, sorted: `i-j i-j`, or with scores `i-j:0.9300`."""
     if scores is None:
         return " ".join(f"{i}-{j}" for i, j in sorted(links))
     return " ".join(f"{i}-{j}:{score:.4f}" for (i, j), score in sorted(zip(links, scores, strict=True)))
@@ -123,7 +121,7 @@ def _check_base(base: int) -> None:
 def _parse_line(
     line: str, number: int, base: int, reverse: bool, pattern: re.Pattern
 ) -> Iterator[tuple[re.Match, Link]]:
-    """Every token of a line as a match of `pattern` and as a link that counts from 0, source first."""
+    """Yield every token of a line as a match of `pattern` and as a link with indices from 0, source first."""
     for token in line.split():
         match = pattern.fullmatch(token)
         if match is None:
@@ -148,15 +146,15 @@ def _quoted(text: str) -> str:
 
 
 def enough_for_index_checks(pairs: Sequence[GoldAlignment | Collection[Link]]) -> bool:
-    """Whether ten or more sentence pairs have links: of fewer, what looks like wrong indices may be a coincidence."""
+    """Return whether ten or more sentence pairs have links; in fewer, wrong-looking indices may be a coincidence."""
     return sum(bool(_all_links(pair)) for pair in pairs) >= _PAIRS_FOR_INDEX_CHECKS
 
 
 def detect_index_base(pairs: Sequence[GoldAlignment | Collection[Link]]) -> int | None:
-    """From what number links that were read as 0-based seem to count.
+    """Guess the index of the first word in links that were read as 0-based.
 
     Returns:
-        0 if any index is 0; 1 if none is, though `enough_for_index_checks` holds; `None` if it does not.
+        0 if any index is 0; 1 if none is in enough pairs (`enough_for_index_checks`); None if there are too few pairs.
     """
     if any(0 in link for pair in pairs for link in _all_links(pair)):
         return 0
@@ -168,15 +166,15 @@ def check_index_base(
     lengths: Sequence[tuple[int, int]] | None = None,
     remedy: str = "read it with `base=1`",
 ) -> None:
-    """Refuse links that do not count from 0: a 1-based file read as 0-based gives an error rate near 70 %.
+    """Raise ValueError for links that do not count from 0: a 1-based file read as 0-based has an AER near 70 %.
 
     Args:
         pairs: annotated or proposed links of every sentence pair, as they were read.
-        lengths: (source words, target words) of every pair, where known.
-        remedy: what the message advises for a 1-based file.
+        lengths: (source words, target words) of every pair, if known.
+        remedy: advice for a 1-based file.
 
     Raises:
-        ValueError: an index that lies outside its sentence, or a corpus in which no first word has any link.
+        ValueError: an index outside its sentence, or a corpus in which no first word has any link.
     """
     if lengths is not None:
         check_inside_sentences(pairs, lengths, remedy)
@@ -189,10 +187,10 @@ def check_inside_sentences(
     lengths: Sequence[tuple[int, int]],
     remedy: str = "read it with `base=1`",
 ) -> None:
-    """Refuse links of words that do not exist. Arguments are those of `check_index_base`.
+    """Raise ValueError for links of words that do not exist; arguments are those of `check_index_base`.
 
     Raises:
-        ValueError: an index that lies outside its sentence, or not one length for every sentence pair.
+        ValueError: an index outside its sentence, or unequal numbers of pairs and lengths.
     """
 
     def advice() -> str:
@@ -201,15 +199,15 @@ def check_inside_sentences(
 
     if len(lengths) != len(pairs):
         raise ValueError(f"{len(pairs)} lines of links for {len(lengths)} sentence pairs.{advice()}")
-    for number, (pair, of_pair) in enumerate(zip(pairs, lengths, strict=True), start=1):
+    for number, (pair, pair_lengths) in enumerate(zip(pairs, lengths, strict=True), start=1):
         try:
-            check_inside_pair(_all_links(pair), of_pair)
+            check_inside_pair(_all_links(pair), pair_lengths)
         except ValueError as error:
             raise ValueError(f"line {number}: {error}{advice()}") from error
 
 
 def check_inside_pair(links: Iterable[Link], lengths: tuple[int, int]) -> None:
-    """Raises ValueError for a link of a word that a pair of so many source and target words does not have."""
+    """Raise ValueError for a link outside a pair with these numbers of source and target words."""
     for i, j in sorted(links):
         if not (0 <= i < lengths[0] and 0 <= j < lengths[1]):
             raise ValueError(
@@ -221,16 +219,17 @@ def check_inside_pair(links: Iterable[Link], lengths: tuple[int, int]) -> None:
 def displaced_pairs(
     pairs: Sequence[GoldAlignment | Collection[Link]], sentences: Sequence[tuple[Sequence[str], Sequence[str]]]
 ) -> tuple[list[int], int]:
-    """Where links point past their words: a number or a mark that is once on each side is linked, but not to itself.
+    """Find pairs in which a number or mark that appears once on each side is linked, but not to itself.
 
-    Indices that slipped by a token in the middle of a sentence stay inside it, and no other check sees them.
+    Their indices have probably slipped by a token in the middle of a sentence. No other check sees that, as the
+    indices stay inside the sentence.
 
     Args:
-        pairs: annotated or proposed links of every sentence pair, counted from 0.
+        pairs: annotated or proposed links of every sentence pair, with indices from 0.
         sentences: source and target words of every pair.
 
     Returns:
-        Which pairs, and how many have such a number or mark.
+        The displaced pairs (from 0), and the number of pairs with such a number or mark.
     """
     displaced, candidates = [], 0
     for row, (pair, (source, target)) in enumerate(zip(pairs, sentences, strict=True)):
@@ -245,7 +244,7 @@ def displaced_pairs(
 
 
 def _places_of_single(words: Sequence[str]) -> dict[str, int]:
-    """The places of the numbers and marks that stand only once in a sentence."""
+    """Return the places of the numbers and marks that appear only once in a sentence."""
     counts = Counter(words)
     return {
         word: place
@@ -257,15 +256,15 @@ def _places_of_single(words: Sequence[str]) -> dict[str, int]:
 def displacement_warning(
     pairs: Sequence[GoldAlignment | Collection[Link]], sentences: Sequence[tuple[Sequence[str], Sequence[str]]]
 ) -> str | None:
-    """What there is to say about `displaced_pairs`: None for so few as good annotations have."""
+    """Return a warning about `displaced_pairs`, or None if there are no more than in good annotations."""
     displaced, candidates = displaced_pairs(pairs, sentences)
     if len(displaced) < _FEWEST_DISPLACED or len(displaced) <= _MOST_DISPLACED * candidates:
         return None
     lines = ", ".join(str(row + 1) for row in displaced[:10]) + (", ..." if len(displaced) > 10 else "")
     return (
         f"{len(displaced)} of the {candidates} sentence pairs that have the same number or punctuation mark once on "
-        f"each side link it to something else (lines {lines}): the indices of their links are probably displaced, and "
-        "no aligner can be right there. Were tokens split or dropped after the annotation?"
+        f"each side link it to something else (lines {lines}): their indices are probably displaced, and no aligner "
+        "can be right there. Were tokens split or dropped after the annotation?"
     )
 
 

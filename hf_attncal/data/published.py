@@ -1,6 +1,6 @@
-"""Published parallel text as files: the corpora that `configs/` name, and datasets of the Hub.
+"""Turn published parallel text into files: the corpora that `configs/` use, and datasets of the Hub.
 
-docs/data.md says where each corpus comes from and under which licence.
+docs/data.md gives the origin and licence of each corpus.
 """
 
 import gzip
@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 from hf_attncal.compressed import DamagedFile, decompressing
 
-Fetch = Callable[[str], bytes]  # the address of a file -> its bytes
-Files = dict[str, bytes]  # name -> text in UTF-8, not compressed whatever the name says
+Fetch = Callable[[str], bytes]  # returns the bytes of a file, given its address
+Files = dict[str, bytes]  # name -> text in UTF-8, not compressed even if the name ends in .gz
 Pair = tuple[str, str]
 
 _MULTI30K = (
@@ -31,40 +31,42 @@ _MULTI30K_SHA256 = {
     "test_2016_flickr.de": "c6a33d39d48f9f510de147651316cd9d918e09ad0219df734a2f16b6baccacc4",
 }
 _WPT03 = "https://web.eecs.umich.edu/~mihalcea/wpt/data/English-French."
-# Archive -> our split, its links, which sentences we take, and how many pairs, sure and possible links these have.
+# For each archive: our split, its file of links, the sentences we take, and their numbers of pairs, sure and possible
+# links.
 _WPT03_GOLD = {
     "trial": ("dev", "trial/trial.wa", slice(None), (37, 338, 1446)),
     "test": ("test", "answers/test.wa.nonullalign", slice(None, None, 2), (224, 1963, 7201)),
 }
 _WPT03_TRAINING = 1_130_104  # pairs in the archive
-_WPT03_HELD_OUT = 20_000  # pairs, at least, of whole sitting days for the two translation splits
-_WPT03_TRANSLATION = 2_000  # pairs in each of them
+_WPT03_HELD_OUT = 20_000  # pairs at least, in whole sitting days, that the two translation splits are taken from
+_WPT03_TRANSLATION = 2_000  # pairs in each translation split
 _WPT03_SMALL = 100_000  # pairs in train.100k
 
 
 @dataclass(frozen=True)
 class PublishedCorpus:
-    """How to make the files of a corpus, and what its text may be used for."""
+    """A function that makes the files of a corpus, and the licence of its text."""
 
     make: Callable[[Fetch], Files]
     licence: str
-    pinned: bool = False  # `make` knows the SHA-256 of all that it fetches
+    pinned: bool = False  # whether `make` checks the SHA-256 of every file that it fetches
 
 
 def hub_dataset(name: str, config: str | None, split: str, fields: tuple[str, str]) -> tuple[Files, int]:
-    """Two fields of a dataset of the Hub, as `SPLIT.FIELD`: `train.en` and `train.de`.
+    """Make two files from fields of a dataset of the Hub, named `SPLIT.FIELD` (`train.en` and `train.de`).
 
     Args:
-        name: its id, or a local folder; `config` and `split` are those of `datasets.load_dataset`.
-        fields: of source and target; a dot leads into a nested field, and the last part names the file.
+        name: id of the dataset, or a local folder.
+        config, split: as for `datasets.load_dataset`.
+        fields: fields of source and target; a dot leads into a nested field, and the last part names the file.
 
     Returns:
-        The files, and how many pairs were left out, as a side is empty or holds a line break.
+        The files, and the number of pairs left out because a side is empty or has a line break.
 
     Raises:
-        ValueError: no such field, both files would have one name, or no pair is left.
+        ValueError: no such field, the same name for both files, or no pair is left.
     """
-    from .corpora import load_parallel  # torch with it, which no corpus below needs
+    from .corpora import load_parallel  # imports torch, which no corpus below needs
 
     source, target = names = [f"{split}.{field.rpartition('.')[2]}" for field in fields]
     if source == target:
@@ -83,22 +85,15 @@ def hub_dataset(name: str, config: str | None, split: str, fields: tuple[str, st
 
 
 def check_sha256(address: str, data: bytes, expected: str) -> None:
-    """Refuse what was fetched where it is something else than before.
-
-    Raises:
-        ValueError: its SHA-256 is another one.
-    """
-    if (found := hashlib.sha256(data).hexdigest()) != expected:
-        raise ValueError(f"{address} is another file than it was: its SHA-256 is {found}, not {expected}.")
+    """Raise ValueError if fetched data do not have the expected SHA-256."""
+    if (actual := hashlib.sha256(data).hexdigest()) != expected:
+        raise ValueError(f"{address} has changed: its SHA-256 is {actual}, not {expected}.")
 
 
 def compressed(name: str, text: bytes) -> bytes:
-    """The bytes of the file `name`: the same ones for the same text."""
+    """Compress text as the suffix of `name` says; the same text gives the same bytes."""
     if name.endswith(".gz"):
-        buffer = io.BytesIO()
-        with gzip.GzipFile("", "wb", fileobj=buffer, mtime=0) as file:
-            file.write(text)
-        return buffer.getvalue()
+        return gzip.compress(text, mtime=0)
     return lzma.compress(text) if name.endswith(".xz") else text
 
 
@@ -106,10 +101,10 @@ def compressed(name: str, text: bytes) -> bytes:
 
 
 def multi30k(fetch: Fetch) -> Files:
-    """Multi30k English-German, lower-cased and tokenised by its authors: `train`, `val` and `test_2016_flickr`.
+    """Make Multi30k English-German, lower-cased and tokenised by its authors: `train`, `val`, `test_2016_flickr`.
 
     Raises:
-        ValueError: what was fetched is another text than the one that was measured.
+        ValueError: a fetched file is not the text of our results.
     """
     files = {}
     for name, expected in _MULTI30K_SHA256.items():
@@ -121,7 +116,7 @@ def multi30k(fetch: Fetch) -> Files:
 
 
 def wpt03_enfr(fetch: Fetch) -> Files:
-    """The Hansards of WPT03, English-French: annotated `dev` and `test`, training text, and two translation splits.
+    """Make the Hansards of WPT03, English-French: annotated `dev` and `test`, training text, two translation splits.
 
     Raises:
         ValueError: an archive lacks a file, has other numbers of pairs or links, or links that do not fit the words.
@@ -131,9 +126,9 @@ def wpt03_enfr(fetch: Fetch) -> Files:
         members = _members(fetch(f"{_WPT03}{archive}.tar.gz"))
         sides = [_lines(_member(members, f"{archive}/{archive}.{side}")) for side in "ef"]
         gold = _pharaoh(_member(members, links), sides)[taken]
-        found = (len(gold), *("".join(gold).count(mark) for mark in "-p"))
-        if found != expected:
-            raise ValueError(f"{links} gives {found} pairs, sure and possible links, not {expected}.")
+        counts = (len(gold), *("".join(gold).count(mark) for mark in "-p"))
+        if counts != expected:
+            raise ValueError(f"{links} gives {counts} pairs, sure and possible links, not {expected}.")
         files |= _parallel(split, zip(*(side[taken] for side in sides), strict=True)) | {f"{split}.align": _text(gold)}
     return files | _hansards(_members(fetch(f"{_WPT03}training.tar.gz")))
 
@@ -152,11 +147,11 @@ CORPORA = {
 
 
 def _hansards(members: Files) -> Files:
-    """Training text and translation splits: no pair twice, no sitting day in both, and the same choice every time."""
+    """Make training text and translation splits: no pair twice, no sitting day in both, the same choice every time."""
     names = sorted(name.removesuffix(".e") for name in members if re.search(r"/training/[^/]+\.e$", name))
     days = [list(zip(*(_lines(_member(members, f"{name}.{side}")) for side in "ef"), strict=True)) for name in names]
-    if (found := sum(map(len, days))) != _WPT03_TRAINING:
-        raise ValueError(f"English-French.training.tar.gz has {found} sentence pairs, not {_WPT03_TRAINING}.")
+    if (total := sum(map(len, days))) != _WPT03_TRAINING:
+        raise ValueError(f"English-French.training.tar.gz has {total} sentence pairs, not {_WPT03_TRAINING}.")
     choice = random.Random(13)
     choice.shuffle(days)
     held_out: list[Pair] = []
@@ -176,16 +171,16 @@ def _hansards(members: Files) -> Files:
 
 
 def _fits(pair: Pair, least: int, most: int) -> bool:
-    """Whether both sides have so many words, and neither more than nine times as many as the other."""
+    """Return whether both sides have from `least` to `most` words, and neither nine times more than the other."""
     shorter, longer = sorted(len(side.split()) for side in pair)
     return least <= shorter and longer <= min(most, 9 * shorter)
 
 
 def _members(archive: bytes) -> Files:
-    """The files of a .tar.gz, which is read to its end: there is the checksum of all before it.
+    """Return the files of a .tar.gz; it is read to its end, where its checksum is.
 
     Raises:
-        ValueError: it is none, or not whole.
+        ValueError: the data are not a whole .tar.gz.
     """
     try:
         with decompressing(io.BytesIO(archive), ".gz") as data:
@@ -195,34 +190,34 @@ def _members(archive: bytes) -> Files:
                 pass
         return files
     except (tarfile.TarError, DamagedFile) as error:
-        raise ValueError(f"What was fetched is no whole .tar.gz ({error}).") from error
+        raise ValueError(f"The fetched file is not a whole .tar.gz ({error}).") from error
 
 
 def _member(members: Files, name: str) -> bytes:
-    """A file by the end of its path."""
-    found = [data for path, data in members.items() if path == name or path.endswith(f"/{name}")]
-    if len(found) != 1:
-        raise ValueError(f"The archive has {len(found)} files {name}, it must have one.")
-    return found[0]
+    """Return a file of an archive by the end of its path."""
+    matches = [data for path, data in members.items() if path == name or path.endswith(f"/{name}")]
+    if len(matches) != 1:
+        raise ValueError(f"The archive has {len(matches)} files {name}, it must have one.")
+    return matches[0]
 
 
 def _lines(text: bytes) -> list[str]:
-    """Sentences in Latin-1, in the tags `<s snum=0001> ... </s>` or without them; one space between words."""
+    """Read sentences in Latin-1, with or without tags `<s snum=0001> ... </s>`; one space between words."""
     lines = text.decode("latin-1").removesuffix("\n").split("\n")
     return [" ".join(re.sub(r"^<s[^>]*>|</s>\s*$", "", line).split()) for line in lines]
 
 
 def _pharaoh(links: bytes, sides: Sequence[Sequence[str]]) -> list[str]:
-    """Lines `sentence source target S|P`, counted from 1, as links `i-j` and `ipj` of each sentence, from 0."""
+    """Turn lines `sentence source target S|P`, counted from 1, into links `i-j` and `ipj`, counted from 0."""
     lengths = [[len(line.split()) for line in side] for side in sides]
-    found: list[set] = [set() for _ in lengths[0]]
+    pairs: list[set] = [set() for _ in lengths[0]]
     for number, line in enumerate(links.decode("latin-1").splitlines(), start=1):
         sentence, i, j, kind = line.split()
         n, i, j = int(sentence) - 1, int(i) - 1, int(j) - 1
-        if not (kind in "SP" and 0 <= n < len(found) and 0 <= i < lengths[0][n] and 0 <= j < lengths[1][n]):
+        if not (kind in "SP" and 0 <= n < len(pairs) and 0 <= i < lengths[0][n] and 0 <= j < lengths[1][n]):
             raise ValueError(f"Line {number} of the published links, `{line}`, does not fit the sentences.")
-        found[n].add((i, j, "-" if kind == "S" else "p"))
-    return [" ".join(f"{i}{mark}{j}" for i, j, mark in sorted(pair)) for pair in found]
+        pairs[n].add((i, j, "-" if kind == "S" else "p"))
+    return [" ".join(f"{i}{mark}{j}" for i, j, mark in sorted(pair)) for pair in pairs]
 
 
 def _parallel(split: str, pairs: Iterable[Pair], suffix: str = "") -> Files:

@@ -1,4 +1,4 @@
-"""Many short lists of numbers in few arrays: of a hundred million tokens, lists of lists would take gigabytes."""
+"""Keep many short lists of numbers in few arrays: for 100 million tokens, lists of lists would take gigabytes."""
 
 from array import array
 from collections.abc import Iterable, Sequence
@@ -9,14 +9,15 @@ from datasets import Dataset
 
 from .pharaoh import Link
 
-_AT_ONCE = 10_000  # rows that are joined, or told to Arrow, at a time
+_AT_ONCE = 10_000  # rows that are joined, or passed to Arrow, at a time
 
 
 class Rows(Sequence[np.ndarray]):
     """Lists of numbers in one array.
 
     Args:
-        values: of all rows. starts: of each row in them, and their number, (rows + 1,).
+        values: the numbers of all rows, (values,).
+        starts: where each row starts in `values`, and their number, (rows + 1,).
     """
 
     def __init__(self, values: np.ndarray, starts: np.ndarray):
@@ -24,14 +25,14 @@ class Rows(Sequence[np.ndarray]):
 
     @classmethod
     def of(cls, dataset: Dataset, column: str) -> "Rows":
-        """A column of lists of numbers."""
+        """Read a column of lists of numbers."""
         chunks = [chunk[column].combine_chunks() for chunk in dataset.with_format("arrow").iter(_AT_ONCE)]
         lengths = np.concatenate([np.asarray(chunk.value_lengths()) for chunk in chunks])
         return cls(np.concatenate([np.asarray(chunk.flatten()) for chunk in chunks]), _starts(lengths))
 
     @classmethod
     def gathered(cls, rows: Iterable[tuple[int, np.ndarray]], number: int) -> "Rows":
-        """So many rows, of int32, that come in any order with their numbers; those that do not come are empty."""
+        """Gather `number` rows of int32 that come in any order with their row numbers; missing rows are empty."""
         lengths, order = np.zeros(number, dtype=np.int64), array("q")
         joined: list[np.ndarray] = []
         waiting: list[np.ndarray] = []
@@ -44,12 +45,12 @@ class Rows(Sequence[np.ndarray]):
                 waiting.clear()
         if waiting:
             joined.append(np.concatenate(waiting, dtype=np.int32))
-        found = cls(np.empty(lengths.sum(), dtype=np.int32), _starts(lengths))
+        gathered = cls(np.empty(lengths.sum(), dtype=np.int32), _starts(lengths))
         for first in range(0, len(order), _AT_ONCE):
-            came = np.array(order[first : first + _AT_ONCE])
-            found.values[found._places(came)] = joined[first // _AT_ONCE]
-            joined[first // _AT_ONCE] = None  # its memory is needed no more
-        return found
+            numbers = np.array(order[first : first + _AT_ONCE])
+            gathered.values[gathered._places(numbers)] = joined[first // _AT_ONCE]
+            joined[first // _AT_ONCE] = None  # free its memory
+        return gathered
 
     def __len__(self) -> int:
         return len(self.starts) - 1
@@ -58,19 +59,19 @@ class Rows(Sequence[np.ndarray]):
         return self.values[self.starts[row] : self.starts[row + 1]]
 
     def where(self, kept: np.ndarray) -> "Rows":
-        """The values that are kept, (values,) of bool, each in its row."""
+        """Keep the values marked in `kept`, (values,) of bool, each in its row."""
         return Rows(self.values[kept], np.concatenate([[0], np.cumsum(kept, dtype=np.int64)])[self.starts])
 
     def within(self) -> np.ndarray:
-        """The place of each value in its row, (values,)."""
+        """Return the place of each value in its row, (values,)."""
         return np.arange(len(self.values)) - np.repeat(self.starts[:-1], np.diff(self.starts))
 
     def selected(self, rows: np.ndarray) -> "Rows":
-        """Some rows, by their numbers."""
+        """Return the rows with these numbers."""
         return Rows(self.values[self._places(rows)], _starts(np.diff(self.starts)[rows]))
 
     def column(self) -> pa.ChunkedArray:
-        """As a column of a Dataset."""
+        """Convert the rows to a column of a Dataset."""
         firsts = range(0, len(self), _AT_ONCE) or [0]
         chunks = []
         for starts in (self.starts[first : first + _AT_ONCE + 1] for first in firsts):
@@ -79,7 +80,7 @@ class Rows(Sequence[np.ndarray]):
         return pa.chunked_array(chunks)
 
     def _places(self, rows: np.ndarray) -> np.ndarray:
-        """Where the values of some rows are, one row after the other."""
+        """Return the places of the values of some rows, one row after the other."""
         lengths = np.diff(self.starts)[rows]
         ends = np.cumsum(lengths)
         return np.repeat(self.starts[rows] - (ends - lengths), lengths) + np.arange(lengths.sum())
@@ -89,7 +90,7 @@ class LinkRows(Sequence[list[Link]]):
     """The links of many sentence pairs.
 
     Args:
-        rows: (i source word, j target word) of each link of a pair in turn.
+        rows: source and target word of each link of a pair in turn.
     """
 
     def __init__(self, rows: Rows):
@@ -97,8 +98,8 @@ class LinkRows(Sequence[list[Link]]):
 
     @classmethod
     def gathered(cls, links: Iterable[Iterable[Link]], number: int) -> "LinkRows":
-        """The links of so many pairs, which come in order."""
-        rows = (np.array(sorted(of_pair), dtype=np.int32).reshape(-1) for of_pair in links)
+        """Gather the links of `number` pairs, which come in order."""
+        rows = (np.array(sorted(pair), dtype=np.int32).reshape(-1) for pair in links)
         return cls(Rows.gathered(enumerate(rows), number))
 
     def __len__(self) -> int:
@@ -108,7 +109,7 @@ class LinkRows(Sequence[list[Link]]):
         return list(map(tuple, self._rows[row].reshape(-1, 2).tolist()))
 
     def selected(self, rows: np.ndarray) -> "LinkRows":
-        """Those of some pairs, by their numbers."""
+        """Return the links of the pairs with these numbers."""
         return LinkRows(self._rows.selected(rows))
 
 

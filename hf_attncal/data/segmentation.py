@@ -1,13 +1,14 @@
-"""Raw text of any script to words, and back: by Unicode's word boundaries (UAX #29), each with its characters.
+"""Cut raw text of any script into words, by Unicode's word boundaries (UAX #29), and map words back to the text.
 
-White space parts words. What is between is cut at the boundaries of UAX #29, by its default rules: letters, and
-numbers with their decimal and thousands marks (`1,000.50`), are words; so is each ideograph, each hiragana, and each
-character of Thai, Lao, Khmer and Burmese, whose words only a dictionary could tell; combining marks stay with what
-they stand on. A mark of punctuation, a hyphen too, or a symbol is a word, and so is a run of the same one (`...`).
+White space separates words. Text between white space is cut at the boundaries of UAX #29, by its default rules: runs
+of letters are words, and so are numbers with their decimal and thousands marks (`1,000.50`), each ideograph, each
+hiragana, and each character of Thai, Lao, Khmer and Burmese, whose words only a dictionary could find. Combining marks
+stay with the character they modify. A punctuation mark (hyphens included) or a symbol is a word, and so is a run of
+the same one (`...`).
 
-Beyond that, an address (`https://...`, `www...`, `name@host`) is one word, and an apostrophe between Latin letters
-parts a word: before it where one of the English endings follows (`John 's`, `we 'll`, `don 't`), else behind it
-(`l' homme`, `dell' arte`).
+Beyond these rules, an address (`https://...`, `www...`, `name@host`) is one word, and an apostrophe between Latin
+letters splits a word: before the apostrophe if an English ending follows (`John 's`, `we 'll`, `don 't`), otherwise
+after it (`l' homme`, `dell' arte`).
 """
 
 from collections.abc import Sequence
@@ -30,7 +31,7 @@ _PIECE = regex.compile(
     r"|.+?(?:\b|$)",
     regex.DOTALL,
 )
-_LONGEST_KEPT = 32  # characters of what is remembered: without spaces a sentence is one chunk
+_LONGEST_KEPT = 32  # characters of a chunk to remember: a sentence without spaces is one chunk
 
 
 class Segments(NamedTuple):
@@ -38,9 +39,9 @@ class Segments(NamedTuple):
 
     Args:
         text: the text.
-        words: what stands in it, in order: all of it but white space.
-        owners: the white-space word, from 0, that each stands for; None for a mark of punctuation on a word.
-        raw_words: how many words white space parts.
+        words: its words in order; together they are the text without white space.
+        owners: for each word, the white-space word (from 0) that it stands for; None for punctuation on a word.
+        raw_words: number of white-space words.
     """
 
     text: str
@@ -50,30 +51,30 @@ class Segments(NamedTuple):
 
     @property
     def spans(self) -> tuple[tuple[int, int], ...]:
-        """The characters (Unicode code points) of each word, its first and the one after its last, from 0."""
-        found, end = [], 0
+        """The first character (Unicode code point, from 0) of each word, and the one after its last."""
+        spans, end = [], 0
         for word in self.words:
-            start = self.text.index(word, end)  # there is nothing but white space before it
+            start = self.text.index(word, end)  # only white space is before it
             end = start + len(word)
-            found.append((start, end))
-        return tuple(found)
+            spans.append((start, end))
+        return tuple(spans)
 
 
 def segment(text: str) -> Segments:
-    """The words of raw text."""
+    """Cut raw text into words."""
     words: list[str] = []
     owners: list[int | None] = []
     chunks = text.split()
     for number, chunk in enumerate(chunks):
         pieces = _known_pieces(chunk) if len(chunk) <= _LONGEST_KEPT else _pieces(chunk)
-        for piece, stands in pieces:
+        for piece, stands_for_chunk in pieces:
             words.append(piece)
-            owners.append(number if stands else None)
+            owners.append(number if stands_for_chunk else None)
     return Segments(text, tuple(words), tuple(owners), len(chunks))
 
 
 def white_space_words(text: str) -> Segments:
-    """The words that white space parts."""
+    """Cut text at white space only."""
     words = tuple(text.split())
     return Segments(text, words, tuple(range(len(words))), len(words))
 
@@ -81,21 +82,21 @@ def white_space_words(text: str) -> Segments:
 def raw_links(
     links: Sequence[Link], scores: Sequence[float], source: Segments, target: Segments
 ) -> tuple[tuple[Link, ...], tuple[float, ...]]:
-    """Links between words of `segment` as links between the white-space words that they stand for, sorted.
+    """Turn links between words of `segment` into links between white-space words, sorted.
 
-    Two are linked where any of their words are, and the score is the largest. What only marks of punctuation on words
-    link (`house,` and `gut,`) is not.
+    Two white-space words are linked if any of their words are, with the largest score of these links. Links between
+    punctuation marks on words (the commas of `house,` and `gut,`) do not count.
     """
-    found: dict[Link, float] = {}
+    best: dict[Link, float] = {}
     for (i, j), score in zip(links, scores, strict=True):
         owners = source.owners[i], target.owners[j]
         if None not in owners:
-            found[owners] = max(score, found.get(owners, score))
-    return tuple(sorted(found)), tuple(found[link] for link in sorted(found))
+            best[owners] = max(score, best.get(owners, score))
+    return tuple(sorted(best)), tuple(best[link] for link in sorted(best))
 
 
 def raw_means(values: Sequence[float], segments: Segments) -> tuple[float, ...]:
-    """One value for each white-space word: the mean over the words that stand for it."""
+    """Average a value of each word over the words that stand for each white-space word."""
     sums, counts = [0.0] * segments.raw_words, [0] * segments.raw_words
     for value, owner in zip(values, segments.owners, strict=True):
         if owner is not None:
@@ -105,7 +106,7 @@ def raw_means(values: Sequence[float], segments: Segments) -> tuple[float, ...]:
 
 
 def _pieces(chunk: str) -> tuple[tuple[str, bool], ...]:
-    """Words of text without white space, and whether each stands for it: a mark does where there are but marks."""
+    """Cut a chunk without white space into words, and say which stand for it: marks only if there is nothing else."""
     words = [piece[0] for piece in _PIECE.finditer(chunk)]
     marks = [is_punctuation(word) for word in words]
     return tuple((word, not mark or all(marks)) for word, mark in zip(words, marks, strict=True))

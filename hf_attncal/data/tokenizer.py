@@ -1,4 +1,4 @@
-"""A vocabulary trained from raw text, of subwords or of whole words, as a plain `transformers` tokenizer."""
+"""Train a vocabulary of subwords or whole words from raw text, as a plain `transformers` tokenizer."""
 
 from collections.abc import Iterable
 
@@ -6,12 +6,12 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_toke
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 EOS, UNK, PAD, BOS = "</s>", "<unk>", "<pad>", "<s>"
-NULL = "<null>"  # what extends a target to the length of its source, where the model is to align the two
+NULL = "<null>"  # extends a target to the length of its source, for models with `uam`
 SPECIAL_TOKENS = [EOS, UNK, PAD]  # ids 0, 1, 2; Marian checkpoints have eos 0 and unk 1, too
-LANGUAGE_TOKENS = [*SPECIAL_TOKENS, BOS]  # of a language model; without EOS where the end of a text says nothing
+LANGUAGE_TOKENS = [*SPECIAL_TOKENS, BOS]  # for a language model; drop EOS if the end of a text means nothing
 _NAMES = {"bos_token": BOS, "eos_token": EOS, "unk_token": UNK, "pad_token": PAD}
-SPACE = "▁"  # what SentencePiece writes for a space; in front of the first word, too
-# A run of punctuation or symbols, with the space before it, is a unit of its own: "dog." and "dog" share "dog".
+SPACE = "▁"  # SentencePiece's mark of a space, also put before the first word
+# A run of punctuation or symbols, with the space before it, is a separate unit, so "dog." and "dog" share "dog".
 PUNCTUATION = Regex(rf"{SPACE}?(?:\p{{P}}|(?!{SPACE})\p{{S}})+")
 
 
@@ -24,25 +24,24 @@ def train_bpe_tokenizer(
 ) -> PreTrainedTokenizerFast:
     """Learn byte-pair merges (Sennrich et al. 2016) over the lines of both languages.
 
-    Text is normalised to NFC, runs of white space become one space and outer white space goes; on such text `decode`
-    gives back exactly what `__call__` was given. A character that is not in the training text becomes `<unk>`: falling
-    back to bytes would add 256 entries whose embeddings a small corpus never trains. `</s>`, `<unk>` and `<pad>`
-    written in the text are ordinary characters, so that no input can end a sentence early.
+    Text is normalised to NFC, runs of white space become one space, and outer white space is removed; for such text
+    `decode` returns exactly the text that `__call__` got. A character that is not in the training text becomes
+    `<unk>`, as a byte fallback would add 256 entries whose embeddings a small corpus never trains. `</s>`, `<unk>` and
+    `<pad>` in the text are ordinary characters, so no input can end a sentence early.
 
-    The result depends on the text and `vocab_size` only. It is saved by `save_pretrained` and loaded by
-    `AutoTokenizer.from_pretrained`, which does not need this package.
+    The result depends only on the text and `vocab_size`. `AutoTokenizer.from_pretrained` loads it without this
+    package.
 
     Args:
         lines: sentences of all languages that share the vocabulary.
-        vocab_size: number of entries, special tokens included. Text too small for so many merges gives fewer;
-            `len(tokenizer)` tells.
-        model_max_length: written into the tokenizer; nothing is truncated unless asked for.
-        show_progress: progress bars of the trainer.
-        special_tokens: with `<s>`, for a language model, a text begins with it and ends in nothing, so that it can be
-            continued; otherwise it ends in `</s>`.
+        vocab_size: number of entries, special tokens included. A small text gives fewer; see `len(tokenizer)`.
+        model_max_length: stored in the tokenizer; it truncates only when asked to.
+        show_progress: show the trainer's progress bars.
+        special_tokens: special tokens. If they include `<s>`, for a language model, a text begins with it and has no
+            end mark, so that it can be continued; otherwise a text ends in `</s>`.
 
     Raises:
-        ValueError: no text, or `vocab_size` below the special tokens and the characters of the text.
+        ValueError: no text, or `vocab_size` below the number of special tokens and characters of the text.
     """
     tokenizer = Tokenizer(models.BPE(unk_token=UNK, fuse_unk=False))
     tokenizer.normalizer = normalizers.Sequence(
@@ -67,7 +66,7 @@ def train_word_tokenizer(
     show_progress: bool = False,
     special_tokens: list[str] = LANGUAGE_TOKENS,
 ) -> PreTrainedTokenizerFast:
-    """The words of a text, which white space parts, as the vocabulary of a language model: for languages of symbols.
+    """Make a vocabulary of the white-space words of a text, for a language model of a language of symbols.
 
     A word that is not in the training text becomes `<unk>`.
 
@@ -92,9 +91,9 @@ def train_word_tokenizer(
 
 
 def null_token_id(tokenizer: PreTrainedTokenizerBase) -> int:
-    """The number of `<null>`, which is added to the special tokens of a tokenizer that does not have it.
+    """Return the number of `<null>`, adding it to the special tokens of a tokenizer that does not have it.
 
-    A model with fewer embeddings than the tokenizer then has tokens is to be resized
+    If the tokenizer then has more tokens than the model has embeddings, resize the model
     (`model.resize_token_embeddings(len(tokenizer))`).
     """
     if NULL not in tokenizer.get_vocab():
@@ -103,7 +102,7 @@ def null_token_id(tokenizer: PreTrainedTokenizerBase) -> int:
 
 
 def _finished(tokenizer: Tokenizer, special_tokens: list[str], model_max_length: int) -> PreTrainedTokenizerFast:
-    """A trained tokenizer as transformers', which puts a special token before a text or behind it."""
+    """Wrap a trained tokenizer for transformers; it puts a special token before or after a text."""
     marked, begins = (BOS, True) if BOS in special_tokens else (EOS, False)
     single, other = (f"{marked} $A", "$B") if begins else (f"$A {marked}", f"$B {marked}")
     tokenizer.post_processor = processors.TemplateProcessing(
@@ -121,7 +120,7 @@ def _finished(tokenizer: Tokenizer, special_tokens: list[str], model_max_length:
 
 
 def _check_vocabulary(tokenizer: Tokenizer, vocab_size: int, special_tokens: list[str]) -> None:
-    """The trainer keeps every character even when that exceeds `vocab_size`; refuse that, and text without words."""
+    """Raise ValueError for text without words, or with more characters than `vocab_size`, as the trainer keeps all."""
     size = tokenizer.get_vocab_size()
     if size <= len(special_tokens):
         raise ValueError("The text to train a tokenizer on is empty. Give at least one line with a word.")

@@ -1,9 +1,9 @@
-"""From tokens to words: which whitespace-separated word of a text every token belongs to.
+"""Map tokens to words: find the whitespace-separated word of a text that each token belongs to.
 
-Training data, aligning, reading attention and generated text all ask here, so they agree. The rule: a token belongs to
-the word of the last character that it covers; one that ends in the space before a word, or covers nothing (a
-byte-level "Ġ" whose offsets are trimmed), belongs to the word that follows, or to none where none follows; a special
-token belongs to no word. No word is `NO_WORD`. Words are what `str.split()` gives.
+Training data, alignment, reading of attention and generated text all use this module, so they agree. The rule: a token
+belongs to the word of the last character that it covers. A token that ends in the space before a word, or covers no
+character (a byte-level "Ġ" whose offsets are trimmed), belongs to the next word, if there is one. A special token
+belongs to no word (`NO_WORD`). Words are those of `str.split()`.
 """
 
 import html
@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-NO_WORD = -1  # the word of a token that belongs to none
+NO_WORD = -1  # for a token that belongs to no word
 _METASPACE = "▁"
 _MOST_KEPT = 1 << 17  # words whose tokens `WordTokenizer` remembers: some 50 MB
 _SPACES = np.array([chr(code).isspace() for code in range(0x3002)])  # U+3000 is the last white space of Unicode
@@ -36,7 +36,7 @@ class WordTokens(NamedTuple):
     words: int
 
     def tokens_of_words(self) -> list[list[int]]:
-        """The places of the tokens of each word."""
+        """Return the places of the tokens of each word."""
         places: list[list[int]] = [[] for _ in range(self.words)]
         for token, word in enumerate(self.word_ids.tolist()):
             if word != NO_WORD:
@@ -47,19 +47,19 @@ class WordTokens(NamedTuple):
 def tokenize_words(
     tokenizer, texts: Sequence[str], *, target: bool = False, prefix: str = "", special_tokens: bool = True
 ) -> list[WordTokens]:
-    """Tokens of each text and the word that each token belongs to.
+    """Tokenise texts, and find the word that each token belongs to.
 
-    A fast tokenizer tells by character offsets (its own `word_ids()` counts pieces of its pre-tokenizer: "don", "'",
-    "t"). A slow one (Marian's SentencePiece) has none: its words are tokenised one by one, which almost always gives
-    the tokens of the sentence. Where it does not, the two token sequences are matched, and the tokens between two
-    matches are shared out in proportion.
+    A fast tokenizer gives character offsets. (Its own `word_ids()` counts pieces of its pre-tokenizer: "don", "'",
+    "t".) A slow one (Marian's SentencePiece) does not: words are tokenised one by one, which almost always gives the
+    tokens of the sentence. If it does not, the two token sequences are matched, and the tokens between two matches
+    are divided among the words in proportion.
 
     Args:
-        tokenizer: of the model.
-        texts: sentences. Nothing is truncated.
+        tokenizer: the model's tokenizer.
+        texts: sentences; none is truncated.
         target: tokenise as target text (`text_target`), for tokenizers whose two languages differ.
-        prefix: put in front of each text; its tokens belong to no word.
-        special_tokens: with the special tokens that the tokenizer adds.
+        prefix: text put before each sentence; its tokens belong to no word.
+        special_tokens: include the special tokens that the tokenizer adds.
     """
     if not texts:
         return []
@@ -68,13 +68,13 @@ def tokenize_words(
 
 
 class WordTokenizer:
-    """`tokenize_words` of texts without special tokens, which remembers the tokens of words where it can.
+    """Tokenises texts as `tokenize_words` does without special tokens, and remembers the tokens of words if it can.
 
-    It can where words are tokenised each by itself, as by our own tokenizers: a corpus repeats its words, and to
-    tokenise each line anew would take a quarter of the time of aligning it by counts.
+    It can if the tokenizer treats each word separately, as ours do. A corpus repeats its words, and tokenising every
+    line anew would take a quarter of the time of aligning it by counts.
 
     Args:
-        tokenizer: a fast one.
+        tokenizer: a fast tokenizer.
     """
 
     def __init__(self, tokenizer):
@@ -82,7 +82,7 @@ class WordTokenizer:
         self._ids: dict[str, list[int]] | None = {} if _parts_at_spaces(tokenizer) else None
 
     def __call__(self, texts: Sequence[str]) -> list[WordTokens]:
-        # A word that begins with the mark of a word is told from that mark by what stands before it.
+        # "▁" in a text depends on the characters before it, so words cannot be tokenised one by one.
         if self._ids is None or not texts or any(_METASPACE in text for text in texts):
             return tokenize_words(self.tokenizer, texts, special_tokens=False)
         lines = [text.split() for text in texts]
@@ -100,7 +100,7 @@ class WordTokenizer:
         ]
 
     def _learn(self, lines: Sequence[Sequence[str]]) -> None:
-        """The tokens of words that are not known yet."""
+        """Tokenise the words that are not known yet."""
         used = {word for line in lines for word in line}
         if len(self._ids) > _MOST_KEPT:
             self._ids = {word: self._ids[word] for word in used & self._ids.keys()}
@@ -110,20 +110,20 @@ class WordTokenizer:
 
 
 def is_punctuation(word: str) -> bool:
-    """Whether a word is only punctuation (Unicode category P) or accents used as quotes, also escaped (`&quot;`).
+    """Return whether a word is only punctuation (Unicode category P) or accents used as quotes, escaped or not.
 
-    Currency and mathematical signs are words.
+    Currency and mathematical signs are not punctuation. Escaped marks look like `&quot;`.
     """
     text = html.unescape(word)
     return bool(text) and all(unicodedata.category(character)[0] == "P" or character in "`´^¨" for character in text)
 
 
 def text_and_word_ids(tokenizer, tokens: Sequence[int]) -> tuple[str, np.ndarray]:
-    """The text of generated tokens, and the word of it that each token belongs to, (tokens,) int64.
+    """Decode generated tokens, and find the word of the text that each token belongs to, (tokens,) int64.
 
-    The tokens need not be those that the text would be split into, so they are decoded from left to right. A token
-    that adds nothing that can be seen (white space, the first bytes of a character) belongs to the word of the next
-    one that does; a special token belongs to no word.
+    Tokenising the text again may give other tokens, so they are decoded from left to right. A token that adds nothing
+    visible (white space, the first bytes of a character) belongs to the word of the next visible one; a special token
+    belongs to no word.
     """
     tokens = list(tokens)
 
@@ -138,7 +138,7 @@ def text_and_word_ids(tokenizer, tokens: Sequence[int]) -> tuple[str, np.ndarray
     for n, token in enumerate(tokens):
         after = decode(tokens[: n + 1])
         if after.rstrip() != before.rstrip():
-            # At most the last word, should later tokens have joined two words again.
+            # Later tokens may have joined two words, so the number must not exceed the last word.
             word_ids[[*waiting, n]] = min(len(after.split()), words) - 1
             waiting = []
         elif decode([token]).strip() == decode([token], skip_special_tokens=False).strip():  # not a special token
@@ -148,10 +148,10 @@ def text_and_word_ids(tokenizer, tokens: Sequence[int]) -> tuple[str, np.ndarray
 
 
 def _parts_at_spaces(tokenizer) -> bool:
-    """Whether a tokenizer makes of each word what it makes of it alone.
+    """Return whether a tokenizer is known to treat each word separately.
 
-    That is known of Metaspace, which marks the beginning of every word, the first too, and cuts there, after
-    normalizers that leave it where it is.
+    That holds for Metaspace, which marks and cuts before every word, the first included, after normalizers that do
+    not move words.
     """
     backend = json.loads(tokenizer.backend_tokenizer.to_str())
     steps = {name: backend[name] or {} for name in ("normalizer", "pre_tokenizer")}
@@ -182,7 +182,7 @@ def _encode(tokenizer, texts: Sequence[str], target: bool, special_tokens: bool,
 
 
 def _by_offsets(tokenizer, texts: Sequence[str], prefix: str, target: bool, special_tokens: bool) -> list[WordTokens]:
-    """With a fast tokenizer, all texts at once: aligning a corpus spends its time here and in the model."""
+    """Find words by the offsets of a fast tokenizer, for all texts at once: aligning a corpus spends its time here."""
     texts = [prefix + text for text in texts]
     options = {"return_offsets_mapping": True, "return_special_tokens_mask": special_tokens}
     encoded = _encode(tokenizer, texts, target, special_tokens, **options)
@@ -190,8 +190,8 @@ def _by_offsets(tokenizer, texts: Sequence[str], prefix: str, target: bool, spec
     count = sum(lengths)
     ids = _flat(encoded["input_ids"], count)
     start, end = _flat(chain.from_iterable(encoded["offset_mapping"]), 2 * count).reshape(-1, 2).T
-    # All texts in one line of characters, each with a line end behind it. Every character belongs to the word whose
-    # number is that of the words that have ended before it: white space to the word that follows.
+    # Join all texts into one array of characters, with a line end after each. The word of a character is the number of
+    # words that have ended before it, so white space belongs to the next word.
     codes = np.frombuffer("\n".join([*texts, ""]).encode("utf-32-le", "surrogatepass"), dtype=np.uint32)
     space = _SPACES[np.minimum(codes, len(_SPACES) - 1)]
     ended = np.cumsum(np.concatenate([[False], ~space[:-1] & space[1:]]))
@@ -218,7 +218,7 @@ def _flat(rows, count: int) -> np.ndarray:
 
 
 def _by_matching(tokenizer, texts: Sequence[str], prefix: str, target: bool, special_tokens: bool) -> list[WordTokens]:
-    """With a slow tokenizer, by its tokens for each word alone."""
+    """Find words by the tokens that a slow tokenizer gives for each word alone."""
     whole = [prefix + text for text in texts]
     vocabulary = sorted({word for text in whole for word in text.split()})
     alone = _encode(tokenizer, vocabulary, target, False)["input_ids"] if vocabulary else []
@@ -230,17 +230,17 @@ def _by_matching(tokenizer, texts: Sequence[str], prefix: str, target: bool, spe
         words = len(text.split())
         of_prefix = len(line.split()) - words
         expected = [(token, n - of_prefix) for n, word in enumerate(line.split()) for token in word_tokens[word]]
-        found = _matched_words([token for token, _ in expected], [word for _, word in expected], inner)
-        # Special tokens surround the others: find where those begin.
+        words_of_tokens = _matched_words([token for token, _ in expected], [word for _, word in expected], inner)
+        # Special tokens surround the others: find where the others begin.
         start = next(n for n in range(len(ids) - len(inner) + 1) if ids[n : n + len(inner)] == inner)
         word_ids = np.full(len(ids), NO_WORD)
-        word_ids[start : start + len(inner)] = np.maximum(found, NO_WORD)
+        word_ids[start : start + len(inner)] = np.maximum(words_of_tokens, NO_WORD)
         result.append(WordTokens(np.array(ids, dtype=np.int64), word_ids, words))
     return result
 
 
 def _matched_words(expected: list[int], words: list[int], tokens: list[int]) -> list[int]:
-    """The word of each of `tokens`, where the words on their own gave the tokens `expected` of `words`."""
+    """Return the word of each token, given the tokens `expected` of words alone and the word of each of these."""
     if expected == tokens:
         return words
     result: list[int] = []

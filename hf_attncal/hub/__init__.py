@@ -1,4 +1,4 @@
-"""A folder that can go to the Hub: is it complete, what does its model card say, does it load without this package?"""
+"""Prepare a folder for the Hub: check that it is complete, write its model card, load it without this package."""
 
 from .cards import (
     CardFacts,

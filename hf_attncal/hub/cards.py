@@ -1,6 +1,6 @@
-"""Model cards: what a published model or adapter is, how it loads, what was measured.
+"""Write and read model cards, which say what a model or adapter is, how to load it, and what was measured.
 
-The words are in the templates of `model_cards/`, which a family names in `families.py`.
+The text is in the templates of `model_cards/`, which `families.py` names for each family.
 """
 
 import json
@@ -22,7 +22,7 @@ from hf_attncal.metrics.probabilities import ProbabilityScore
 
 from .folder import base_folder, inspect_folder
 
-# In an installed package the templates are package data; in a clone they lie beside the package.
+# The templates are package data in an installed package; in a clone they are in a folder beside it.
 _PACKAGE = Path(__file__).parents[1]
 _TEMPLATES = Environment(
     loader=FileSystemLoader([_PACKAGE / "model_cards", _PACKAGE.parent / "model_cards"]),
@@ -30,13 +30,14 @@ _TEMPLATES = Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
-# A text as a literal of the language of the example that it goes into; JSON's strings are Python's, too.
+# Filters that write a text as a literal of Python (JSON's strings are valid there) or of the shell.
 _TEMPLATES.globals["install"] = f"{install_command()}  # {ORIGIN_TOLD}"
 _TEMPLATES.filters |= {"python": lambda text: json.dumps(text, ensure_ascii=False), "shell": shlex.quote}
 
 CARD_START, CARD_END = "<!-- hf_attncal: written at each save -->", "<!-- hf_attncal: end -->"
 _PROBABILITIES = "<!-- hf_attncal: link probabilities -->", "<!-- hf_attncal: end of link probabilities -->"
 _DIAGRAM = "link_probabilities.png"  # beside the card
+_TAGS = {card.tag for family in FAMILIES.values() for card in (family.card, family.causal_card) if card is not None}
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ class Result:
 
 @dataclass(frozen=True)
 class CardFacts:
-    """What a model card says of its model in a few words: its name ("" for none), languages and scores of its text."""
+    """Facts that a model card states: the model's name ("" for none), and its languages and scores."""
 
     name: str = ""
     facts: Mapping[str, str] = field(default_factory=dict)
@@ -69,31 +70,31 @@ def write_model_card(
     license: str | None = None,
     task: str | None = None,
 ) -> Path:
-    """Write `README.md` into a saved model's folder: what it is, how it loads, what was measured.
+    """Write the model card, `README.md`, into a saved model's folder.
 
     Args:
-        folder: written by `save_pretrained`.
+        folder: folder written by `save_pretrained`.
         model_name: the heading, and the name that the example loads.
-        summary: one or two sentences on what the model is.
-        training_data: what it was trained on.
-        example: a source sentence for the example; of an aligner a pair `source ||| target`; of a language model the
-            beginning of a text.
+        summary: one or two sentences on the model.
+        training_data: description of the training data.
+        example: input of the example: a source sentence, for an aligner a pair `source ||| target`, for a language
+            model the beginning of a text.
         languages: language codes, source first.
-        results: measured numbers. None leaves "Not measured" in the card.
-        license: of the model, as the Hub spells it ("apache-2.0"). It is its publisher's to choose: without it the
-            card names none.
-        task: as the Hub calls it ("summarization"). None: what models of its family are trained for.
+        results: measured numbers; without any the card says "Not measured".
+        license: license of the model in the Hub's spelling ("apache-2.0"). The publisher has to choose it: without it
+            the card names none.
+        task: task in the Hub's terms ("summarization"); None for the task of the model's family.
 
     Returns:
         The path of the card.
 
     Raises:
-        ValueError: `folder` does not hold a model of this package, or `example` is not a pair where one is needed.
+        ValueError: `folder` does not hold a model of this package, or `example` must be a pair and is not.
     """
-    found = inspect_folder(folder)
-    if found.model_type not in FAMILIES:
-        raise ValueError(f"{folder} holds an adapter, whose card `write_trained_adapter_card` writes.")
-    _, card = FAMILIES[found.model_type].auto_and_card(found.architecture)
+    saved = inspect_folder(folder)
+    if saved.model_type not in FAMILIES:
+        raise ValueError(f"{folder} holds an adapter: write its card with `write_trained_adapter_card`.")
+    _, card = FAMILIES[saved.model_type].auto_and_card(saved.architecture)
     if card.pairs and example.count(" ||| ") != 1:
         raise ValueError(f"`example` of an aligner must be a pair `source ||| target`, got {example!r}.")
     text = _render(
@@ -111,28 +112,28 @@ def write_model_card(
         example=example,
         task=task or card.task,
         results=results,
-        folder=found,
-        switches={name: found.config[name] for name in card.fields if found.config.get(name)},
+        folder=saved,
+        switches={name: saved.config[name] for name in card.fields if saved.config.get(name)},
     )
-    path = found.path / "README.md"
+    path = saved.path / "README.md"
     ModelCard(text).save(path)
     return path
 
 
 def read_model_card(model: str | Path) -> CardFacts:
-    """Read the card of a folder, or of a Hub name whose card is in the cache; without one nothing is known.
+    """Read the card of a folder, or of a Hub name whose card is in the cache; without a card there are no facts.
 
-    The name and the scores are found in cards of this package only; languages in any card that lists one or two.
+    Name and scores are read from cards of this package's families only, languages from any card with one or two.
     """
     folder = Path(model)
     file = folder / "README.md" if folder.is_dir() else _cached_card(str(model))
     try:
         card = ModelCard.load(file, ignore_metadata_errors=True)
-    except (OSError, TypeError, ValueError, YAMLError):  # no card, or none that can be read
+    except (OSError, TypeError, ValueError, YAMLError):  # no card, or an unreadable one
         return CardFacts()
     languages = card.data.language or []
     languages = [languages] if isinstance(languages, str) else languages
-    ours = "attention-calibration" in (card.data.tags or [])
+    ours = not _TAGS.isdisjoint(card.data.tags or [])
     name = re.search(r"^# (.+)$", card.text, re.MULTILINE)
     facts = {"Languages": "–".join(map(str, languages))} if 0 < len(languages) <= 2 else {}
     if ours:
@@ -143,10 +144,10 @@ def read_model_card(model: str | Path) -> CardFacts:
 
 def _cached_card(name: str) -> str | None:
     try:
-        found = try_to_load_from_cache(name, "README.md")
+        path = try_to_load_from_cache(name, "README.md")
     except ValueError:  # not a name of the Hub
         return None
-    return found if isinstance(found, str) else None
+    return path if isinstance(path, str) else None
 
 
 def write_trained_adapter_card(
@@ -162,14 +163,14 @@ def write_trained_adapter_card(
     results: Sequence[Result] = (),
     license: str | None = None,
 ) -> Path:
-    """Write the card of an adapter into its folder, around the section of `write_adapter_card` if there is one.
+    """Write the card of a trained adapter, and keep the section of `write_adapter_card` if there is one.
 
     Args:
-        folder: of the saved adapter, of any method.
-        base_model: on the Hub; None: the front matter names none.
-        base: what the base model is called, and what tells it from others of that name.
+        folder: folder of the saved adapter, of any PEFT method.
+        base_model: name of the base model on the Hub; None leaves it out of the front matter.
+        base: name of the base model for readers, with its revision or hash.
         search: arguments of `generate` with which the results were measured.
-        model_name, summary, training_data, languages, results, license: as in `write_model_card`.
+        model_name, summary, training_data, languages, results, license: as for `write_model_card`.
 
     Returns:
         The path of the card.
@@ -202,12 +203,12 @@ def write_tuned_encoder_card(
     results: Sequence[Result] = (),
     license: str | None = None,
 ) -> Path:
-    """Write the card of an encoder of any kind that was tuned to align words; returns its path.
+    """Write the card of an encoder that was tuned to align words, and return its path.
 
     Args:
-        folder: of the saved model.
-        base_model: on the Hub; None: the front matter names none.
-        model_name, summary, training_data, example, languages, results, license: as in `write_model_card`.
+        folder: folder of the saved model.
+        base_model: name of the base model on the Hub; None leaves it out of the front matter.
+        model_name, summary, training_data, example, languages, results, license: as for `write_model_card`.
     """
     path = Path(folder) / "README.md"
     text = _render(
@@ -230,25 +231,24 @@ def write_tuned_encoder_card(
 
 
 def write_adapter_card(folder: str | Path, config: object, switches: dict[str, object]) -> Path:
-    """Put a section about a saved adapter into `README.md`, in the place of an earlier save's; the rest stays.
+    """Put a section about a saved adapter into `README.md`, replacing that of an earlier save.
 
     Args:
-        folder: of the saved adapter; a card that is there already is completed.
-        config: the adapter's configuration: what it says of the base model is in the section.
-        switches: the fields of `config` to name, and their values.
+        folder: folder of the saved adapter; the rest of an existing card stays.
+        config: the adapter's configuration, which names the base model.
+        switches: fields of `config` to list, with their values.
 
     Returns:
         The path of the card.
     """
     base = config.base_model_name_or_path
-    place = base_folder(base)
-    name = place.name if place else base
+    local = base_folder(base)
     section = _TEMPLATES.get_template("adapter.md.jinja").render(
-        config=config, switches=switches, base=name, local=place is not None
+        config=config, switches=switches, base=local.name if local else base, local=local is not None
     )
     path = _put_section(folder, section, CARD_START, CARD_END, "---\nlibrary_name: peft\n---\n")
-    if place and (card := ModelCard(path.read_text(encoding="utf-8"))).data.base_model == base:
-        # PEFT has written the folder there, and into a tag.
+    if local and (card := ModelCard(path.read_text(encoding="utf-8"))).data.base_model == base:
+        # PEFT has written the local folder there, and into a tag.
         card.data.base_model = None
         card.data.tags = [tag for tag in card.data.tags or () if not tag.endswith(f":{base}")]
         write_text(str(card), path)
@@ -258,15 +258,15 @@ def write_adapter_card(folder: str | Path, config: object, switches: dict[str, o
 def write_probabilities_card(
     folder: str | Path, before: ProbabilityScore, after: ProbabilityScore, measured_on: str
 ) -> Path:
-    """Put a section about link probabilities into `README.md`, in the place of an earlier one; the rest stays.
+    """Put a section about link probabilities into `README.md`, replacing an earlier one; the rest stays.
 
-    The reliability diagram lies beside it, where matplotlib is installed.
+    If matplotlib is installed, a reliability diagram is written beside the card.
 
     Args:
-        folder: of the checkpoint.
-        before: how good the model's scores are as probabilities.
-        after: the same of what they were made.
-        measured_on: what both were measured on.
+        folder: folder of the checkpoint.
+        before: score of the model's own scores as probabilities.
+        after: score of the calibrated probabilities.
+        measured_on: description of the data that both were measured on.
 
     Returns:
         The path of the card.
@@ -287,17 +287,17 @@ def write_probabilities_card(
 
 
 def _render(template: str, front_matter: dict[str, object], **words: object) -> str:
-    """A whole card, of a template by its name; what is None or empty in the front matter is left out."""
+    """Render a whole card from a template; fields of the front matter that are None or empty are left out."""
     data = ModelCardData(**{name: value for name, value in front_matter.items() if value})
     return _TEMPLATES.get_template(f"{template}.md.jinja").render(card_data=data.to_yaml(), **words).rstrip() + "\n"
 
 
 def _put_section(folder: str | Path, section: str, start: str, end: str, new: str = "") -> Path:
-    """Put a section between its marks into `README.md`, at its end where there is none; `new` begins a new card."""
+    """Put a section between its marks in `README.md`, or at its end; `new` is the beginning of a new card."""
     path = Path(folder) / "README.md"
     text = path.read_text(encoding="utf-8") if path.exists() else new
     before, _, rest = text.partition(start)
-    _, found, after = rest.partition(end)
-    after = after if found else rest  # the mark was edited away: rather an old section twice than words lost
+    _, mark, after = rest.partition(end)
+    after = after if mark else rest  # someone removed the end mark: keep the old section rather than lose text
     write_text(f"{before.rstrip()}\n\n{start}\n{section}\n{end}\n{after.lstrip()}", path)
     return path

@@ -1,4 +1,4 @@
-"""What a saved model's folder holds, and what keeps it from loading elsewhere."""
+"""Inspect the folder of a saved model, and list what keeps it from loading elsewhere."""
 
 import json
 import re
@@ -8,16 +8,16 @@ from pathlib import Path
 from hf_attncal.families import FAMILIES
 
 ADAPTER_CONFIG = "adapter_config.json"
-# What a training leaves beside the model: to go on from, and of processes that are at work or were killed.
+# Files that a training leaves beside the model: checkpoints, and remains of running or killed processes.
 _OF_TRAINING = ("checkpoint-*", "unfinished", "run.lock")
 
 
 @dataclass(frozen=True)
 class HubFolder:
-    """What the folder of a saved model or adapter holds.
+    """The content of a saved model's or adapter's folder.
 
-    `problems` are what keeps it from loading elsewhere, empty if nothing does. `ignore_patterns` match what a training
-    has left in it and nobody else needs, such as checkpoints: `huggingface_hub.upload_folder` takes them.
+    `problems` lists what keeps it from loading elsewhere. `ignore_patterns`, for `huggingface_hub.upload_folder`,
+    match files that only the training needs, such as checkpoints.
     """
 
     path: Path
@@ -27,8 +27,8 @@ class HubFolder:
     weight_bytes: int
     code_files: tuple[str, ...]
     problems: tuple[str, ...]
-    config: dict = field(repr=False)  # what config.json says, of an adapter adapter_config.json
-    ignore_patterns: tuple[str, ...] = ()  # what of the folder is for going on with the training, for `upload_folder`
+    config: dict = field(repr=False)  # content of config.json, for an adapter of adapter_config.json
+    ignore_patterns: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         state = "ready for the Hub" if not self.problems else "not ready: " + "; ".join(self.problems)
@@ -43,11 +43,10 @@ class HubFolder:
 
 
 def inspect_folder(folder: str | Path) -> HubFolder:
-    """Look at a folder written by `save_pretrained`, without loading the model and without the network.
+    """Inspect a folder written by `save_pretrained`, without loading the model and without the network.
 
     Raises:
-        ValueError: `folder` holds no readable `config.json`, or one that is not of a model of this package, and no
-            adapter.
+        ValueError: `folder` holds neither an adapter nor a readable `config.json` of a model of this package.
     """
     folder = Path(folder)
     if (folder / ADAPTER_CONFIG).is_file() and not (folder / "config.json").exists():
@@ -89,7 +88,7 @@ def inspect_folder(folder: str | Path) -> HubFolder:
 
 
 def _inspect_adapter(folder: Path) -> HubFolder:
-    """The same of an adapter of any method: others can load it if its base model is on the Hub."""
+    """Inspect an adapter of any PEFT method: others can load it if its base model is on the Hub."""
     config = _read(folder, ADAPTER_CONFIG)
     base, kind = config.get("base_model_name_or_path"), str(config.get("peft_type"))
     weights = sorted(folder.glob("adapter_model.safetensors"))
@@ -112,7 +111,7 @@ def _inspect_adapter(folder: Path) -> HubFolder:
 
 
 def base_folder(base: str | None) -> Path | None:
-    """The folder that the name of an adapter's base model stands for; None of a name on the Hub, or of none."""
+    """Return the folder that an adapter's base model is in, or None if it is a name on the Hub or missing."""
     if not base or not (Path(base).is_absolute() or Path(base).is_dir() or base.startswith(".")):
         return None
     return Path(base).resolve()
@@ -126,7 +125,7 @@ def _read(folder: Path, name: str) -> dict:
     try:
         config = json.loads((folder / name).read_text(encoding="utf-8"))
         if not isinstance(config, dict):
-            raise ValueError("it is no object")
+            raise ValueError("it is not a JSON object")
     except (OSError, ValueError) as error:
         raise ValueError(f"{folder} is not the folder of a saved model: {name} cannot be read ({error}).") from error
     return config

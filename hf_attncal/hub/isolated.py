@@ -1,4 +1,4 @@
-"""Does a saved folder work where this package is not installed?"""
+"""Test that a saved folder works where this package is not installed."""
 
 import json
 import os
@@ -15,13 +15,13 @@ PROGRAM = Path(__file__).with_name("isolated_translation.py")
 def translate_in_fresh_process(folder: str | Path, sentences: Sequence[str], **options: Any) -> list[str]:
     """Translate with a saved folder in a new Python process in which `import hf_attncal` fails.
 
-    What others have is what is tested: transformers, the folder, `trust_remote_code=True`. The code that transformers
-    copies from the folder goes to a temporary cache.
+    The process uses only transformers and the folder, with `trust_remote_code=True`, as other people do. The code that
+    transformers copies from the folder goes to a temporary cache.
 
     Args:
-        folder: of the model.
-        sentences: source text; all are one batch.
-        options: of `generate` (`num_beams=4`), which is as the saved generation config says without them.
+        folder: folder of the model.
+        sentences: source sentences; they are translated in one batch.
+        options: options of `generate` (`num_beams=4`); the saved generation config gives the others.
 
     Raises:
         RuntimeError: the folder does not load or does not generate there; the message ends with that process's error.

@@ -1,4 +1,4 @@
-"""Translates as on the machine of someone who has only transformers; `isolated.py` runs it, as a file.
+"""Translate as on a machine that has only transformers; `isolated.py` runs this file in a new process.
 
 Reads a request from standard input and writes the translations to standard output, both JSON.
 """

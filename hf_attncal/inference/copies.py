@@ -1,4 +1,4 @@
-"""What a model with `copy` copied: of each generated token how much, and from which word."""
+"""Find how much of each generated token a model with `copy` copied, and from which word."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -13,14 +13,14 @@ from hf_attncal.data.words import NO_WORD, text_and_word_ids, tokenize_words
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """How far a generated token is a copy.
+    """How much of a generated token is copied, and from where.
 
     Args:
-        share: of its probability what is copied, from 0 to 1; the rest is generated.
-        source_token: the token of the source, counted from 0 as the model reads it, that is most likely copied; None
-            where the source does not have the token.
-        source_word: the word of the line, from 0, that `source_token` belongs to; None where it belongs to none.
-        word: the word of the text, from 0, that the token belongs to; None of special tokens.
+        share: copied share of its probability, from 0 to 1; the rest is generated.
+        source_token: the source token (from 0, as the model reads it) that is most likely copied; None if the source
+            does not have the token.
+        source_word: the word of the line (from 0) that `source_token` belongs to; None if it belongs to no word.
+        word: the word of the generated text (from 0) that the token belongs to; None for a special token.
     """
 
     share: float
@@ -30,25 +30,24 @@ class Copy:
 
     @property
     def is_copied(self) -> bool:
-        """Whether more of it is copied than generated."""
+        """Whether more of the token is copied than generated."""
         return self.share > 0.5
 
 
 def copy_shares(ids: Tensor, copied: Tensor, tokens: Tensor, log_probabilities: Tensor) -> tuple[Tensor, Tensor]:
-    """Of each token y_t the share that is copied, `sum_(s: x_s = y_t) c_s / P(y_t)`, and the s of the largest c_s.
+    """Compute the copied share of each token y_t, `sum_(s: x_s = y_t) c_s / P(y_t)`, and the s of the largest c_s.
 
     Args:
-        ids: x, the source tokens, with slots where there are any, (B, S).
-        copied: c, the probability of copying each of them, (B, T, S).
-        tokens: y, (B, T).
+        ids: source tokens x, as numbers of slots where they have one, (B, S).
+        copied: probability c of copying each source token, (B, T, S).
+        tokens: generated tokens y, (B, T).
         log_probabilities: log P(y), (B, T).
 
     Returns:
-        Both (B, T); s is -1 where no source token is y_t.
+        The shares and the places s, (B, T) each; s is -1 where no source token is y_t.
     """
     same = ids.unsqueeze(1) == tokens.unsqueeze(2)
-    of_token = copied.masked_fill(~same, 0.0)
-    total = of_token.sum(dim=-1)
+    total = copied.masked_fill(~same, 0.0).sum(dim=-1)
     share = torch.where(total > 0, total / log_probabilities.to(total.dtype).exp(), 0.0).clamp(max=1.0)
     best = copied.masked_fill(~same, -1.0).argmax(dim=-1)
     return share, best.masked_fill(~same.any(dim=-1), -1)
@@ -57,12 +56,13 @@ def copy_shares(ids: Tensor, copied: Tensor, tokens: Tensor, log_probabilities: 
 def words_of_sources(
     tokenizer, lines: Sequence[str], prefix: str, lengths: Sequence[tuple[int, int | None]]
 ) -> Iterator[list[int | None]]:
-    """The word of each line that each token that is read of it belongs to; None of special tokens and the prefix.
+    """Yield for each line the word of each token that the model reads; None for special tokens and the prefix.
 
     Args:
-        lines: text. prefix: what stands in front of each.
-        lengths: how many tokens are read of each, and, if that is its beginning and the end of sentence, how many it
-            has.
+        tokenizer: the model's tokenizer.
+        lines: source lines.
+        prefix: text before each line.
+        lengths: for each line the number of tokens that are read and, if the line was cut, the number that it has.
     """
     tokenized = tokenize_words(tokenizer, lines, prefix=prefix)
     for line, (read, whole) in zip(tokenized, lengths, strict=True):
@@ -74,11 +74,14 @@ def words_of_sources(
 def words_of_text(
     tokenizer, ids: Sequence[int], slot_words: Sequence[str], vocab_size: float, text: str
 ) -> list[int | None]:
-    """The word of a generated text that each of its tokens belongs to.
+    """Return the word of a generated text that each of its tokens belongs to.
 
     Args:
-        ids: of the tokens; those from `vocab_size` on stand for `slot_words`.
-        text: as `decode_copied` or the tokenizer has decoded them: it may have closed up spaces before punctuation.
+        tokenizer: the model's tokenizer.
+        ids: numbers of the tokens; those from `vocab_size` on stand for `slot_words`.
+        slot_words: words of the slots of the source.
+        vocab_size: `vocab_size` of the model's configuration.
+        text: the decoded text, in which spaces before punctuation may have been removed.
     """
     pieces: list[str] = []
     places: list[int | None] = []  # of tokens among the pieces

@@ -1,6 +1,6 @@
-"""The files of a checkpoint or an adapter, before a library reads them: errors name the file, no pipe is waited for.
+"""Check the files of a checkpoint or an adapter before a library reads them, so that errors name the file.
 
-What comes from the Hub's cache is not looked at: the Hub's client has written it, and checked its size.
+Files in the Hub's cache are not checked: the Hub's client has written them and checked their sizes.
 """
 
 import json
@@ -24,16 +24,16 @@ _OBJECTS = (
     "adapter_config.json",
     "alignment.json",
 )
-_SUFFIXES = (".json", ".safetensors", ".bin", ".model", ".spm", ".txt", ".jinja")  # of all that is read
+_SUFFIXES = (".json", ".safetensors", ".bin", ".model", ".spm", ".txt", ".jinja")  # of all files that are read
 _NUMBERS = ("F16", "BF16", "F32", "F64", "F8_E4M3", "F8_E5M2")
 
 
 def check_model_files(name: str | Path) -> None:
-    """Refuse a folder with a file that cannot be read, or not as what its name says.
+    """Raise ValueError if a file in the folder `name` is unreadable or its content does not match its extension.
 
     Raises:
-        ValueError: a folder, a pipe or a device in place of a file, one that may not be read; JSON that is none, or
-            no object, or has NaN in it; safetensors with a damaged header, or an index of shards that are not there.
+        ValueError: a folder, a pipe or a device in place of a file, or a file without read permission; invalid JSON,
+            JSON that is not an object or has NaN; safetensors with a damaged header, or an index of missing shards.
     """
     folder = Path(name)
     if not folder.is_dir():
@@ -51,10 +51,10 @@ def check_model_files(name: str | Path) -> None:
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """The object in a JSON file.
+    """Read the object in a JSON file.
 
     Raises:
-        ValueError: there is none; the message names the file.
+        ValueError: the file does not hold a JSON object; the message names the file.
     """
     with blamed(path):
         values = json.loads(path.read_text(encoding="utf-8"), parse_constant=_no_number)
@@ -64,21 +64,21 @@ def read_object(path: Path) -> dict[str, Any]:
 
 
 def tensor_types(path: Path) -> dict[str, tuple[str, list[int]]]:
-    """Type ("F32", "I64", ...) and shape of every tensor in a safetensors file, from its header."""
+    """Read type ("F32", "I64", ...) and shape of every tensor from the header of a safetensors file."""
     with safe_open(path, framework="pt") as file:
         slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 (it is no dictionary)
         return {name: (entry.get_dtype(), entry.get_shape()) for name, entry in slices.items()}
 
 
 def check_types(name: str | Path, expected: set[str] | None = None) -> None:
-    """Refuse weights of a folder that are no floating-point numbers: a library would turn them into some.
+    """Raise ValueError for weights in a folder that are not floating-point numbers; a library would convert them.
 
     Args:
-        name: of the model or adapter; nothing is done unless it is a folder.
-        expected: names that must be such numbers; None for every tensor but single numbers, which may be counters.
+        name: name of the model or adapter; unless it is a folder, nothing is checked.
+        expected: names of the tensors to check; None for all but single numbers, which may be counters.
 
     Raises:
-        ValueError: one is not; the message names file and tensor.
+        ValueError: a tensor has another type; the message names file and tensor.
     """
     for path in sorted(Path(name).glob("*.safetensors")):
         for tensor, (kind, shape) in tensor_types(path).items():
@@ -88,10 +88,10 @@ def check_types(name: str | Path, expected: set[str] | None = None) -> None:
 
 @contextmanager
 def blamed(what: object) -> Iterator[None]:
-    """Whatever a library raises on a damaged file names it.
+    """Turn any error that a library raises on a damaged file into a ValueError that names the file.
 
     Raises:
-        ValueError: in place of the library's error. A lack of memory, or of a package, is no damage.
+        ValueError: in place of the library's error; a lack of memory or of a package is passed on.
     """
     try:
         yield
@@ -128,4 +128,4 @@ def _check_shards(path: Path, values: dict[str, Any]) -> None:
 
 
 def _no_number(text: str) -> None:
-    raise ValueError(f"{text} is no number")
+    raise ValueError(f"{text} is not a number")

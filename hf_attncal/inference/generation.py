@@ -1,4 +1,4 @@
-"""A text for each of many lines, by any encoder-decoder: batches, search, scores, and what was copied from where."""
+"""Generate a text for each line with any encoder-decoder: batches, search, scores, and the origin of copied words."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -16,13 +16,13 @@ from hf_attncal.data.pharaoh import Link
 
 from .copies import Copy, copy_shares, words_of_sources, words_of_text
 
-# What a generation config may not say without sampling.
+# Fields that a generation config must not set without sampling.
 _OF_SAMPLING = ("temperature", "top_k", "top_p", "min_p", "top_h", "typical_p", "epsilon_cutoff", "eta_cutoff")
 _READ_AT_ONCE = 512  # tokens: their logits take 120 MB with a vocabulary of 60,000
 
 
 class LineTooLongError(ValueError):
-    """A line of more tokens than the model has positions: the first such line, at `index` from 0."""
+    """A line has more tokens than the model has positions; `index` is the first such line, from 0."""
 
     def __init__(self, index: int, tokens: int, limit: int) -> None:
         self.index, self.tokens, self.limit = index, tokens, limit
@@ -34,18 +34,18 @@ class LineTooLongError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Generated:
-    """What was written for a line. Without `scores`, and for a line without text, there are no tokens and scores.
+    """The text generated for a line. Without `scores`, and for an empty line, it has no tokens and no scores.
 
     Args:
-        text: on one line, without special tokens.
-        tokens: as they were generated, the end of sentence included where it was reached, or where the text was cut
-            off and the model has a `forced_eos_token_id`.
-        token_scores: of each token, the natural logarithm of its probability given the source and the tokens before
-            it; 0 for a first token that the model's `forced_bos_token_id` leaves no choice.
-        score: their sum / number of tokens ** `length_penalty`, what beam search compares texts by.
-        cut_from: how many tokens the line has, if only its beginning was read; else None.
-        unknown: how many unknown tokens (`<unk>`) were written, which the text leaves out.
-        copies: with `copied`, how far each token is a copy.
+        text: the text on one line, without special tokens.
+        tokens: generated tokens, including the end of sentence if it was reached, or if the text was cut off and the
+            model has a `forced_eos_token_id`.
+        token_scores: natural logarithm of the probability of each token, given the source and the tokens before it;
+            0 for a first token that the model's `forced_bos_token_id` forces.
+        score: sum of `token_scores` / number of tokens ** `length_penalty`, by which beam search compares texts.
+        cut_from: number of tokens of the line, if only its beginning was read; else None.
+        unknown: number of generated unknown tokens (`<unk>`), which the text leaves out.
+        copies: with `copied`, how much of each token is copied.
     """
 
     text: str
@@ -58,21 +58,21 @@ class Generated:
 
     @property
     def links(self) -> tuple[Link, ...]:
-        """(i word of the line, j word of the text), sorted, wherever a token of word j is copied from word i."""
-        found = {(copy.source_word, copy.word) for copy in self.copies if copy.is_copied}
-        return tuple(sorted(link for link in found if None not in link))
+        """Links (i word of the line, j word of the text), sorted, where a token of word j is copied from word i."""
+        links = {(copy.source_word, copy.word) for copy in self.copies if copy.is_copied}
+        return tuple(sorted(link for link in links if None not in link))
 
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """How texts are searched; everything else is as the model's `generation_config` says, but nothing is sampled.
+    """Settings of the search for a text; the model's `generation_config` gives the others, but sampling is off.
 
     Args:
         num_beams: beam size; 1 is greedy.
         length_penalty: the beam score is log-probability / length ** `length_penalty` (`generate`'s definition).
         max_new_tokens: longest text, in tokens. None: twice the longest source of the batch plus 10.
-        min_new_tokens: shortest text. None: as the model's `generation_config` says.
-        no_repeat_ngram_size: no run of so many tokens comes twice. None: as the model's `generation_config` says.
+        min_new_tokens: shortest text, in tokens. None: that of the model's `generation_config`.
+        no_repeat_ngram_size: length of token runs that must not repeat. None: that of the model's `generation_config`.
 
     Raises:
         ValueError: a setting out of range.
@@ -96,10 +96,10 @@ class Search:
                 raise ValueError(f"`{name}` must be >= {least}, got {value}.")
 
     def options(self, source_length: int, limit: int) -> dict[str, Any]:
-        """What `generate` takes for a batch.
+        """Return the options of `generate` for a batch.
 
         Args:
-            source_length: tokens of its longest source.
+            source_length: number of tokens of the longest source of the batch.
             limit: most tokens in a sequence.
         """
         longest, shortest = self.max_new_tokens, self.min_new_tokens
@@ -114,16 +114,16 @@ class Search:
             "max_new_tokens": min(longest, limit - 1),
             "max_length": None,
         }
-        if self.num_beams == 1:  # it would warn of what is for beams alone
+        if self.num_beams == 1:  # it would warn of options for beams
             options |= {"length_penalty": None, "early_stopping": None}
-        if shortest is not None:  # the decoder's start token counts in this one, and both would be too many
+        if shortest is not None:  # `min_length` includes the decoder's start token; setting both would conflict
             options |= {"min_length": shortest + 1, "min_new_tokens": None}
         if self.no_repeat_ngram_size is not None:
             options["no_repeat_ngram_size"] = self.no_repeat_ngram_size
         return options
 
     def saved(self, limit: int) -> dict[str, Any]:
-        """Return what a `generation_config` has to say for `generate()` to search so where its caller says nothing.
+        """Return the fields of a `generation_config` with which `generate()` searches so by default.
 
         The length is a `max_length`, because a caller's `max_new_tokens` or `max_length` wins over that, and a
         caller's `max_length` would lose against a saved `max_new_tokens`. It cannot follow the sources: without
@@ -153,28 +153,28 @@ def generate_lines(
     prefix: str = "",
     progress: str | None = None,
 ) -> list[Generated]:
-    """A text for each line, in the order of the input.
+    """Generate a text for each line, in the order of the input.
 
-    Lines are batched by length, longest first, so a shortage of memory shows at once. A line without text gives an
-    empty text. The model is put into evaluation mode and back.
+    Lines are batched by length, longest first, so a shortage of memory shows at once. An empty line gives an empty
+    text. The model is put into evaluation mode and back.
 
     Args:
         model: an encoder-decoder with `generate`, on the device to use.
         tokenizer: its tokenizer.
-        lines: source text.
-        search: how texts are searched.
+        lines: source lines.
+        search: settings of the search.
         batch_size: most lines in a batch.
-        max_tokens: most source tokens in a batch, padding included; None for no such limit.
-        too_long: what happens to a line of more tokens than `source_limit` allows: "error" or "truncate".
-        scores: tell tokens and scores, too: one more pass of the model, which is given the text. (`generate` has
-            scores of beams only where it keeps the logits of all steps.)
-        copied: tell `copies`, too, and so tokens and scores: it is the same pass.
-        prefix: put in front of each line.
-        progress: what a progress bar over lines calls the work; None for no bar.
+        max_tokens: most source tokens in a batch, padding included; None for no limit.
+        too_long: "error" or "truncate" for a line of more tokens than `source_limit` allows.
+        scores: also return tokens and scores. This takes one more pass of the model over the generated text, since
+            `generate` gives scores of beams only if it keeps the logits of all steps.
+        copied: also return `copies`, tokens and scores, by the same pass.
+        prefix: text put before each line.
+        progress: label of a progress bar over lines; None for no bar.
 
     Raises:
         LineTooLongError: a line is too long; nothing has been generated.
-        ValueError: a setting out of range; or `copied` of a model without `copy`.
+        ValueError: a setting out of range, or `copied` for a model without `copy`.
     """
     if batch_size < 1:
         raise ValueError(f"`batch_size` must be >= 1, got {batch_size}.")
@@ -189,7 +189,7 @@ def generate_lines(
     copies = CopyTokenizer.of(tokenizer, model.config)
     sources = _encode(tokenizer, lines, prefix, source_limit(model, tokenizer), too_long, copies)
     vocab_size = math.inf if copies is None else copies.vocab_size
-    found = [Generated("")] * len(lines)
+    generated = [Generated("")] * len(lines)
     numbers = list(sources)
     training = model.training
     bar = tqdm(total=len(sources), desc=progress, unit="sent", disable=progress is None)
@@ -208,28 +208,28 @@ def generate_lines(
             unknown = _unknown_tokens(tokenizer, output)
             for n, text, count in zip(batch, texts, unknown, strict=True):
                 text = " ".join(text.split("\n")).strip()
-                found[n] = Generated(text, cut_from=sources[n].cut_from, unknown=count)
+                generated[n] = Generated(text, cut_from=sources[n].cut_from, unknown=count)
             if scores or copied:
                 rows = list(_read_back(model, inputs, output, copied))
                 for n, row in zip(batch, rows, strict=True):
                     score = sum(row.scores) / len(row.ids) ** search.length_penalty
                     names = _names(tokenizer, vocab_size, row.ids, sources[n].words)
-                    found[n] = replace(found[n], tokens=names, token_scores=tuple(row.scores), score=score)
+                    generated[n] = replace(generated[n], tokens=names, token_scores=tuple(row.scores), score=score)
             if copied:
-                read = [(len(sources[n].ids), sources[n].cut_from) for n in batch]
-                of_sources = words_of_sources(tokenizer, [lines[n] for n in batch], prefix, read)
-                for n, row, of_source in zip(batch, rows, of_sources, strict=True):
-                    of_text = words_of_text(tokenizer, row.ids, sources[n].words, vocab_size, found[n].text)
-                    found[n] = replace(found[n], copies=row.copies(of_source, of_text))
+                lengths = [(len(sources[n].ids), sources[n].cut_from) for n in batch]
+                source_words = words_of_sources(tokenizer, [lines[n] for n in batch], prefix, lengths)
+                for n, row, words in zip(batch, rows, source_words, strict=True):
+                    text_words = words_of_text(tokenizer, row.ids, sources[n].words, vocab_size, generated[n].text)
+                    generated[n] = replace(generated[n], copies=row.copies(words, text_words))
             bar.update(len(batch))
     finally:
         bar.close()
         model.train(training)
-    return found
+    return generated
 
 
 def _unknown_tokens(tokenizer, output: Tensor) -> list[int]:
-    """How many unknown tokens each row has; none where the tokenizer has one token for that and for something else."""
+    """Count the unknown tokens of each row; 0 if the tokenizer uses its unknown token for another purpose, too."""
     unknown = tokenizer.unk_token_id
     if unknown is None or unknown in (tokenizer.pad_token_id, tokenizer.eos_token_id, tokenizer.bos_token_id):
         return [0] * len(output)
@@ -237,23 +237,23 @@ def _unknown_tokens(tokenizer, output: Tensor) -> list[int]:
 
 
 def position_limit(model, tokenizer) -> int:
-    """Most tokens in a sequence: the model's number of positions, or else the tokenizer's `model_max_length`."""
+    """Return the most tokens in a sequence: the model's number of positions, or the tokenizer's `model_max_length`."""
     return int(getattr(model.config, "max_position_embeddings", None) or tokenizer.model_max_length)
 
 
 def source_limit(model, tokenizer) -> int:
-    """Most tokens in a source: fewer than the model has positions where the tokenizer says that it was trained so."""
+    """Return the most tokens in a source: `position_limit`, or fewer if the tokenizer's `model_max_length` is less."""
     return min(position_limit(model, tokenizer), int(tokenizer.model_max_length))
 
 
 def longer_than(limit: int, tokenizer, lines: Sequence[str]) -> dict[int, int]:
-    """The number of tokens of each line that has more than `limit`, by its index."""
+    """Return the number of tokens of each line that has more than `limit`, by its index."""
     indices, ids = _token_ids(tokenizer, lines)
     return {index: len(source) for index, source in zip(indices, ids, strict=True) if len(source) > limit}
 
 
 def _token_ids(tokenizer, lines: Sequence[str], prefix: str = "") -> tuple[list[int], list[list[int]]]:
-    """Indices of the lines with text, and their token ids, end of sentence included."""
+    """Return the indices of the lines with text, and their token ids, end of sentence included."""
     indices = _with_text(lines)
     if not indices:
         return [], []
@@ -266,27 +266,27 @@ def _with_text(lines: Sequence[str]) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """A line as numbers; of a model with slots also with them, and their words; `cut_from` so many."""
+    """A tokenised line."""
 
     ids: list[int]
-    extended: list[int] | None = None
-    words: Sequence[str] = ()
-    cut_from: int | None = None
+    extended: list[int] | None = None  # numbers with slots, for a model that copies
+    words: Sequence[str] = ()  # words of the slots
+    cut_from: int | None = None  # number of tokens of the whole line, if it was cut
 
 
 def _encode(
     tokenizer, lines: Sequence[str], prefix: str, limit: int, too_long: str, copies: CopyTokenizer | None
 ) -> dict[int, _Source]:
-    """The lines with text by their index, none with more than `limit` tokens."""
+    """Tokenise the lines with text, by their index; none has more than `limit` tokens."""
     if copies is None:
         indices, ids = _token_ids(tokenizer, lines, prefix)
         lengths = list(map(len, ids))
         columns = [[beginning(row, limit) for row in ids]]
     else:
         indices = _with_text(lines)
-        read = copies.sources([prefix + lines[i] for i in indices], limit)
-        lengths = read["length"]
-        columns = [read[name] for name in ("input_ids", "extended_input_ids", "copied_words")]
+        tokenized = copies.sources([prefix + lines[i] for i in indices], limit)
+        lengths = tokenized["length"]
+        columns = [tokenized[name] for name in ("input_ids", "extended_input_ids", "copied_words")]
     sources = {}
     for index, length, *source in zip(indices, lengths, *columns, strict=True):
         if length > limit and too_long == "error":
@@ -296,7 +296,7 @@ def _encode(
 
 
 def _inputs(batch: Sequence[_Source], padding: int, device: torch.device) -> dict[str, Tensor]:
-    """What the model takes of a batch."""
+    """Return the inputs of the model for a batch."""
     ids, mask = padded([source.ids for source in batch], padding)
     inputs = {"input_ids": ids, "attention_mask": mask}
     if batch[0].extended is not None:
@@ -305,7 +305,7 @@ def _inputs(batch: Sequence[_Source], padding: int, device: torch.device) -> dic
 
 
 def _names(tokenizer, vocab_size: float, ids: Sequence[int], words: Sequence[str]) -> tuple[str, ...]:
-    """The tokens of these numbers, of which those from `vocab_size` on are words of the source."""
+    """Return the tokens of these numbers; those from `vocab_size` on are words of the source."""
     return tuple(
         words[token - vocab_size] if token >= vocab_size else tokenizer.convert_ids_to_tokens(token) for token in ids
     )
@@ -313,7 +313,7 @@ def _names(tokenizer, vocab_size: float, ids: Sequence[int], words: Sequence[str
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """A generated text as the model reads it: of each token the log-probability, and what `copy_shares` says."""
+    """The tokens of a generated text with their log-probabilities, and shares and places of `copy_shares`."""
 
     ids: list[int]
     scores: list[float]
@@ -321,7 +321,7 @@ class _Read:
     places: Sequence[int] = ()
 
     def copies(self, source_words: Sequence[int | None], words: Sequence[int | None]) -> tuple[Copy, ...]:
-        """With the word of each source token, and of each token."""
+        """Make a `Copy` for each token, given the word of each source token and of each token."""
         return tuple(
             Copy(share, None, None, word) if place < 0 else Copy(share, place, source_words[place], word)
             for share, place, word in zip(self.shares, self.places, words, strict=True)
@@ -329,13 +329,13 @@ class _Read:
 
 
 def _read_back(model, inputs: dict[str, Tensor], output: Tensor, copied: bool) -> Iterator[_Read]:
-    """One more pass over a batch that was generated: each row without the token that only starts the decoder, up to
-    the end of sentence.
+    """Run the model over a generated batch; yield each row from after the decoder's start to the end of sentence.
 
     Args:
-        inputs: of the model.
-        output: (batch, 1 + steps), what was generated.
-        copied: read what is copied, too.
+        model: the model that generated the batch.
+        inputs: inputs of the model.
+        output: generated tokens, (batch, 1 + steps).
+        copied: also compute copied shares.
     """
     ends = model.generation_config.eos_token_id
     ends = ends if isinstance(ends, list | tuple) else [ends]
@@ -344,9 +344,9 @@ def _read_back(model, inputs: dict[str, Tensor], output: Tensor, copied: bool) -
     at_once = max(1, _READ_AT_ONCE // output.shape[1])
     for start in range(0, len(output), at_once):
         part = slice(start, start + at_once)
-        given = {name: tensor[part] for name, tensor in inputs.items()}
-        read = model(**given, decoder_input_ids=output[part, :-1], use_cache=False, **options)
-        tokens, logits = output[part, 1:], read.logits
+        part_inputs = {name: tensor[part] for name, tensor in inputs.items()}
+        outputs = model(**part_inputs, decoder_input_ids=output[part, :-1], use_cache=False, **options)
+        tokens, logits = output[part, 1:], outputs.logits
         scores = torch.stack(
             [
                 -cross_entropy(row.to(torch.promote_types(row.dtype, torch.float32)), ids, reduction="none")
@@ -355,7 +355,7 @@ def _read_back(model, inputs: dict[str, Tensor], output: Tensor, copied: bool) -
         )
         columns = [scores]
         if copied:
-            columns += copy_shares(source[part], read.copy_probabilities, tokens, scores)
+            columns += copy_shares(source[part], outputs.copy_probabilities, tokens, scores)
         if model.generation_config.forced_bos_token_id is not None:
             scores[:, 0] = 0
         for ids, *columns_of_row in zip(tokens.tolist(), *(column.tolist() for column in columns), strict=True):

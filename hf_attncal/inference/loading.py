@@ -1,4 +1,4 @@
-"""Load a model by its name, be it that of a model or that of an adapter for one."""
+"""Load a model by the name of a model or of an adapter."""
 
 import dataclasses
 import warnings
@@ -27,10 +27,10 @@ register()  # the Auto classes below load our models, too
 
 
 def load_config(name: str | Path, *, trust_remote_code: bool = False, revision: str | None = None) -> PretrainedConfig:
-    """The configuration of a model, or of the model that an adapter was trained on; arguments as of `load_seq2seq`.
+    """Load the configuration of a model, or of an adapter's base model; arguments are those of `load_seq2seq`.
 
     Raises:
-        OSError, ValueError: there is none, or one that no model can have.
+        OSError, ValueError: there is no configuration, or one that no model can have.
     """
     adapter = _adapter_config(name, revision)
     if adapter is None:
@@ -43,17 +43,18 @@ def load_config(name: str | Path, *, trust_remote_code: bool = False, revision: 
 def model_config(
     name: str | Path, *, trust_remote_code: bool = False, revision: str | None = None, role: str = ""
 ) -> PretrainedConfig:
-    """The configuration of a model that is no adapter, in place of `AutoConfig`; else as `load_config`.
+    """Load the configuration of a model that is not an adapter, with more checks than `AutoConfig`.
 
     Args:
-        role: what messages add to the name of the file.
+        name, trust_remote_code, revision: as for `load_seq2seq`.
+        role: words that messages add to the name of the file.
     """
     check_model_files(name)
     file = Path(name) / "config.json"
     what = str(file) if file.is_file() else f"the configuration of {name}"
     with blamed(f"{what}{role}"):
-        if found := file_beside(name, "config.json", revision):
-            values = read_object(found)
+        if path := file_beside(name, "config.json", revision):
+            values = read_object(path)
             check_labels(values)
             for key in ("dtype", "torch_dtype"):
                 torch_dtype(values.get(key), key)
@@ -67,11 +68,11 @@ def model_config(
 
 
 def _check_kernels(values: dict) -> None:
-    """Refuse kernels of the Hub, which are code, in a configuration and in those of its parts."""
+    """Raise ValueError for kernels of the Hub, which are code, in a configuration or one nested in it."""
     for key, value in values.items():
         if key in ("attn_implementation", "_attn_implementation"):
             if "/" in str(value):
-                raise ValueError(f"`{key}` must name no code of the Hub, got {value!r}. Remove it.")
+                raise ValueError(f"`{key}` must not name code of the Hub, got {value!r}. Remove it.")
         elif isinstance(value, dict):
             _check_kernels(value)
 
@@ -83,19 +84,19 @@ def load_seq2seq(
     trust_remote_code: bool = False,
     revision: str | None = None,
 ) -> tuple[PreTrainedModel, object]:
-    """An encoder-decoder and its tokenizer, on the CPU.
+    """Load an encoder-decoder and its tokenizer on the CPU.
 
     Args:
         name: folder or Hub name of a model, or of a PEFT adapter (ours, LoRA, ...). An adapter is put into the model
-            that its configuration names; the tokenizer is that model's where the adapter comes without one.
-        dtype: a floating-point type of PyTorch or its name; None for the one that the model is saved in.
+            that its configuration names. If it has no tokenizer, that model's is used.
+        dtype: a floating-point type of PyTorch or its name; None for the type that the model is saved in.
         trust_remote_code: run the model code that comes with the model.
-        revision: branch, tag or commit of `name` on the Hub. That of an adapter's model is in its configuration.
+        revision: branch, tag or commit of `name` on the Hub. An adapter's configuration gives that of its base model.
 
     Raises:
-        OSError, ValueError: a file is not there or damaged (which); a `dtype` that is none; a model whose weights are
-            not all there, or not finite; a tokenizer that is not the model's; an adapter that cannot be used (which,
-            why, and what to do), or of ours or a LoRA whose file has missing or unexpected weights.
+        OSError, ValueError: a file is missing or damaged (the message names it), `dtype` is not a floating-point type,
+            weights are missing or not finite, the tokenizer is that of another model, or the adapter cannot be used
+            (the message says why and what to do), for example because its file has missing or unexpected weights.
     """
     options = {"trust_remote_code": trust_remote_code}
     adapter = _adapter_config(name, revision)
@@ -111,11 +112,11 @@ def load_seq2seq(
     adapter.inference_mode = True
     check_types(name)
     with peft_uses_old_names(), blamed(f"adapter_config.json or adapter_model.safetensors in {name}"):
-        # Not its `from_pretrained`, which only warns of missing weights and is silent about others.
+        # `from_pretrained` would only warn of missing weights, and ignore unexpected ones.
         adapted = PeftModel(model, adapter)
-        found = adapted.load_adapter(str(name), "default", revision=revision)
-    # Ours looks itself. Other kinds share weights between layers, which PEFT counts as missing.
-    missing, unexpected = found.missing_keys, found.unexpected_keys
+        report = adapted.load_adapter(str(name), "default", revision=revision)
+    # Our adapters check this themselves. Other kinds share weights between layers, which PEFT counts as missing.
+    missing, unexpected = report.missing_keys, report.unexpected_keys
     if adapter.peft_type == PeftType.LORA and (missing or unexpected):
         raise ValueError(
             f"{name} does not hold the weights that its adapter_config.json describes: {len(missing)} are missing "
@@ -127,12 +128,12 @@ def load_seq2seq(
         tokenizer = _tokenizer(name, model.config, mend, revision=revision, **options)
     else:
         tokenizer = _tokenizer(base, model.config, revision=base_revision, **options)
-    # The base model itself, with the adapter in it: what works with models of transformers works with it.
+    # Return the base model itself with the adapter inside, so that it works like any model of transformers.
     return adapted.get_base_model(), tokenizer
 
 
 def load_whole(auto_class, name: str | Path, *, dtype: str | torch.dtype | None = None, **options) -> tuple:
-    """A model, which is no adapter, by the Auto class of its kind, and its tokenizer; else as `load_seq2seq`."""
+    """Load a model that is not an adapter by its Auto class, and its tokenizer; else as `load_seq2seq`."""
     model = _model(auto_class, name, dtype=dtype, **options)
     check_finite(model)
     return model, _tokenizer(name, model.config, **options)
@@ -145,7 +146,7 @@ def _model(auto_class, name: str | Path, *, dtype: str | torch.dtype | None, **o
         model, report = auto_class.from_pretrained(
             name, dtype=dtype, output_loading_info=True, ignore_mismatched_sizes=True, **options
         )
-    # Of an encoder that was saved under another head: it is read off the first token, and nothing here reads it.
+    # An encoder saved with another head lacks its pooler, which nothing here uses.
     report["missing_keys"] = {key for key in report["missing_keys"] if not key.startswith("pooler.")}
     check_report(name, model, report, all_known=model.config.model_type in FAMILIES)
     check_types(name, {key for key, tensor in model.state_dict().items() if tensor.is_floating_point()})
@@ -156,14 +157,13 @@ def _model(auto_class, name: str | Path, *, dtype: str | torch.dtype | None, **o
 
 
 def brings_code(name: str | Path) -> bool:
-    """Whether a model, or the one that an adapter was trained on, names code of its own (`auto_map`)."""
-    adapter, values = _values_of(name, "adapter_config.json"), []
-    for part in {str(name), str(adapter.get("base_model_name_or_path") or name)}:
-        values += [_values_of(part, file) for file in ("config.json", "tokenizer_config.json")]
-    return any(found.get("auto_map") for found in values)
+    """Return whether a model, or an adapter's base model, comes with code of its own (`auto_map`)."""
+    base = _values_of(name, "adapter_config.json").get("base_model_name_or_path") or name
+    files = ("config.json", "tokenizer_config.json")
+    return any(_values_of(part, file).get("auto_map") for part in {str(name), str(base)} for file in files)
 
 
-# Fields of a generation configuration for which transformers runs code of the Hub, with the values that do not ask so.
+# Fields of a generation configuration that make transformers run code of the Hub, with their harmless values.
 _DECODED_BY_CODE = {
     "constraints": (None, []),
     "force_words_ids": (None, []),
@@ -174,22 +174,22 @@ _DECODED_BY_CODE = {
 
 
 def decoded_by_code(name: str | Path) -> list[str]:
-    """Fields of generation_config.json that transformers would run code of the Hub for, which is not the model's."""
+    """Return the fields of generation_config.json that make transformers run code of the Hub, not the model's."""
     values = _values_of(name, "generation_config.json")
     return [field for field, unset in _DECODED_BY_CODE.items() if values.get(field) not in unset]
 
 
 def _values_of(name: str | Path, file: str) -> dict:
-    """What a JSON file of a model holds; nothing where there is none, or one that cannot be read."""
+    """Read a JSON file of a model; {} if it is missing or unreadable."""
     try:
-        found = file_beside(name, file)
-        return {} if found is None else read_object(found)
+        path = file_beside(name, file)
+        return {} if path is None else read_object(path)
     except (OSError, ValueError):
         return {}
 
 
 def _tokenizer(name: str | Path, config: PretrainedConfig, mend: str = "Save it anew.", **options):
-    """The tokenizer beside a model or adapter.
+    """Load the tokenizer of a model or adapter.
 
     Raises:
         ValueError: it cannot be loaded, or has tokens that the model of this configuration does not have.
@@ -209,56 +209,60 @@ def _tokenizer(name: str | Path, config: PretrainedConfig, mend: str = "Save it 
     if not isinstance(longest, int | float):
         raise ValueError(f"{what} must have a number as `model_max_length`, got {longest!r}. {mend}")
     if tokenizer.is_fast and len(set(vocabulary.values())) < len(vocabulary):
-        raise ValueError(f"{what} has a number for several tokens. {mend}")
-    # bart-large-cnn has no embedding of its mask token, which no text gives.
+        raise ValueError(f"{what} gives several tokens the same number. {mend}")
+    # bart-large-cnn has no embedding for its mask token, which never occurs in text.
     largest, token = max((number, token) for token, number in vocabulary.items() if token != tokenizer.mask_token)
     size = _vocabulary(config)
     if isinstance(size, int) and largest >= size:
         raise ValueError(
-            f"{what} is that of another model: it has the token {token!r} with the number {largest}, "
-            f"the model has {size} (`vocab_size`). {mend}"
+            f"{what} is that of another model: its token {token!r} has the number {largest}, but the model has only "
+            f"{size} tokens (`vocab_size`). {mend}"
         )
     return tokenizer
 
 
 def _vocabulary(config: PretrainedConfig) -> int | None:
-    """How many tokens a model has, the larger of two vocabularies; None where its configuration does not say it."""
+    """Return the size of a model's (larger) vocabulary, or None if its configuration does not state it."""
     sizes = [getattr(config, name, None) for name in ("vocab_size", "decoder_vocab_size")]
     return max((size for size in sizes if size is not None), default=None)
 
 
 def file_beside(name: str | Path, file: str, revision: str | None = None) -> Path | None:
-    """A file of a model's or adapter's folder or repository, downloaded if need be; None where there is none."""
-    found = cached_file(
+    """Return a file of a model's or adapter's folder or repository, downloading it if need be; None if missing."""
+    path = cached_file(
         name,
         file,
         revision=revision,
         _raise_exceptions_for_missing_entries=False,
         _raise_exceptions_for_connection_errors=False,
     )
-    return None if found is None else Path(found)
+    return None if path is None else Path(path)
 
 
 def torch_dtype(dtype: str | torch.dtype | None, field: str = "dtype") -> str | torch.dtype:
-    """What `from_pretrained` takes: a floating-point type, or "auto" for that of the file; errors name the field."""
+    """Return the `dtype` of `from_pretrained`: a floating-point type, or "auto" for the type that is saved.
+
+    Raises:
+        ValueError: another value; the message names `field`.
+    """
     if dtype in (None, "auto"):
         return "auto"
-    known = getattr(torch, str(dtype).removeprefix("torch."), None)
-    if not isinstance(known, torch.dtype) or not known.is_floating_point:
+    torch_type = getattr(torch, str(dtype).removeprefix("torch."), None)
+    if not isinstance(torch_type, torch.dtype) or not torch_type.is_floating_point:
         raise ValueError(
             f"`{field}` must be a floating-point type of PyTorch ('float32', 'bfloat16', 'float16', ...), or None for "
             f"that of the file, got {dtype!r}."
         )
-    return known
+    return torch_type
 
 
 def _adapter_config(name: str | Path, revision: str | None):
-    """The PEFT configuration in a folder or repository; None where it holds a model.
+    """Load the PEFT configuration in a folder or repository; return None if it holds a model.
 
     Raises:
-        OSError: there is nothing of that name; see `check_name`.
-        ValueError: an adapter of a kind that PEFT does not know, or a prompt; one that does not say what it was
-            trained on, or names a folder that is not there or another adapter.
+        OSError: nothing has this name (`check_name`).
+        ValueError: an adapter of a kind that PEFT does not know, a learned prompt, or an adapter whose base model is
+            not stated, is missing, or is an adapter itself.
     """
     check_name(name, revision)
     file = find_adapter_config_file(str(name), revision=revision)
@@ -276,7 +280,7 @@ def _adapter_config(name: str | Path, revision: str | None):
     if not isinstance(kind, str) or kind not in PEFT_TYPE_TO_CONFIG_MAPPING:
         raise ValueError(
             f"{name} is an adapter whose `peft_type` must be a kind that PEFT knows, got {kind!r}. Update "
-            "peft, import what adds that kind to it, or mend adapter_config.json."
+            "peft, import the package that adds that kind to it, or correct adapter_config.json."
         )
     kinds = {field.name: field.type for field in dataclasses.fields(PEFT_TYPE_TO_CONFIG_MAPPING[kind])}
     with blamed(file):
@@ -294,7 +298,7 @@ def _adapter_config(name: str | Path, revision: str | None):
         )
     if config.is_prompt_learning:
         raise ValueError(
-            f"{name} is an adapter of the kind {config.peft_type.value}, which lives outside the model (`peft_type`): "
+            f"{name} is an adapter of the kind {config.peft_type.value} (`peft_type`), which is outside the model: "
             "load it with PEFT. Adapters inside the model (LoRA, ours, ...) can be used here."
         )
     base = config.base_model_name_or_path
@@ -302,8 +306,8 @@ def _adapter_config(name: str | Path, revision: str | None):
         raise ValueError(f"{name} is an adapter whose `base_model_name_or_path` names no model, got {base!r}.")
     if not Path(base).is_dir() and not is_hub_name(base):
         raise ValueError(
-            f"{name} is an adapter for {base}, which is neither a folder here nor a name on the Hub. Go where that "
-            "folder is, or mend `base_model_name_or_path` in adapter_config.json."
+            f"{name} is an adapter for {base}, which is neither a folder here nor a name on the Hub. Run this where "
+            "that folder is, or correct `base_model_name_or_path` in adapter_config.json."
         )
     try:
         check_name(base, config.revision)

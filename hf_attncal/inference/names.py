@@ -1,7 +1,7 @@
-"""The name of a model, a tokenizer or an adapter: a folder, or a name on the Hub. What is neither is said at once.
+"""Check that the name of a model, a tokenizer or an adapter is a folder or a name on the Hub, and fail early if not.
 
-transformers asks the Hub for whatever is no folder, file by file, and each time again and again where it gets no
-answer. Only the standard library is imported here, so that a command need not wait for torch to say what is wrong.
+transformers asks the Hub for any name that is not a folder, file by file, and retries each time it gets no answer.
+This module imports only the standard library, so that a command can report a wrong name before torch is imported.
 """
 
 import os
@@ -12,25 +12,25 @@ MODEL_FILES = ("config.json", "adapter_config.json")
 TOKENIZER_FILES = ("tokenizer_config.json", "tokenizer.json")
 
 _HUB_NAME = re.compile(r"\w[\w.-]*(/[\w.-]+)?")
-_SECONDS = 5  # for the Hub to answer
+_SECONDS = 5  # to wait for an answer of the Hub
 
 
 def is_hub_name(name: str | Path) -> bool:
-    """Whether the Hub may have such a name: at most one slash, and no `.`, `~` or `/` at the beginning."""
+    """Return whether the Hub may have such a name: at most one slash, and no `.`, `~` or `/` at the beginning."""
     return _HUB_NAME.fullmatch(str(name)) is not None
 
 
 def check_name(name: str | Path, revision: str | None = None, files: tuple[str, ...] = MODEL_FILES) -> None:
-    """Refuse a name that nothing can be loaded from.
+    """Raise OSError for a name that nothing can be loaded from.
 
     Args:
         name: folder or Hub name.
         revision: branch, tag or commit on the Hub.
-        files: one of these must be in the folder; of a repository one that is in the Hub's cache is enough.
+        files: the folder must have one of these files, or the Hub's cache one of the repository.
 
     Raises:
-        OSError: a file in place of a folder; a folder that is not there, or has none of `files`; a name that the Hub
-            does not know; a Hub that gives no answer. The message names it.
+        OSError: the name is a file, a missing folder, a folder without any of `files`, or not on the Hub; or the Hub
+            does not answer. The message says which.
     """
     path = Path(name)
     if os.path.isdir(name):
@@ -38,7 +38,7 @@ def check_name(name: str | Path, revision: str | None = None, files: tuple[str, 
     elif os.path.lexists(name):
         there = any((path.parent / file).is_file() for file in files)
         which = str(path.parent) if there else f"a folder with {_one_of(files)}"
-        raise NotADirectoryError(f"{name} is no folder. Name {which}.")
+        raise NotADirectoryError(f"{name} is not a folder. Name {which}.")
     elif not is_hub_name(name):
         raise FileNotFoundError(f"There is no folder {name or repr(name)}.{_nearest(path)}")
     else:
@@ -46,12 +46,12 @@ def check_name(name: str | Path, revision: str | None = None, files: tuple[str, 
 
 
 def _check_folder(folder: Path, files: tuple[str, ...]) -> None:
-    if any(os.path.lexists(folder / file) for file in files):  # a link that leads nowhere is named later
+    if any(os.path.lexists(folder / file) for file in files):  # a broken link gets its own error later
         return
     empty = next(folder.iterdir(), None) is None
-    below = {found.parent for file in files for found in folder.glob(f"*/{file}")}
-    mended = f" Did you mean {max(below, key=os.path.getmtime)}?" if below else ""
-    raise FileNotFoundError(f"{folder} is {'an empty' if empty else 'a'} folder without {_one_of(files)}.{mended}")
+    below = {path.parent for file in files for path in folder.glob(f"*/{file}")}
+    advice = f" Did you mean {max(below, key=os.path.getmtime)}?" if below else ""
+    raise FileNotFoundError(f"{folder} is {'an empty' if empty else 'a'} folder without {_one_of(files)}.{advice}")
 
 
 def _check_hub(name: str, revision: str | None, files: tuple[str, ...]) -> None:
@@ -62,7 +62,7 @@ def _check_hub(name: str, revision: str | None, files: tuple[str, ...]) -> None:
         return
     neither = f"{name} is neither a folder here nor in the cache of the Hub"
     if is_offline_mode():
-        raise ConnectionError(f"{neither}, and HF_HUB_OFFLINE forbids to ask the Hub.{_nearest(Path(name))}")
+        raise ConnectionError(f"{neither}, and HF_HUB_OFFLINE forbids asking the Hub.{_nearest(Path(name))}")
     try:
         get_hf_file_metadata(hf_hub_url(name, files[0], revision=revision), timeout=_SECONDS)
     except GatedRepoError:
@@ -74,9 +74,9 @@ def _check_hub(name: str, revision: str | None, files: tuple[str, ...]) -> None:
             f"There is neither a folder {name} here nor a model of this name on the Hub (or it is private: `hf auth "
             f"login`).{_nearest(Path(name))}"
         ) from None
-    except (EntryNotFoundError, HfHubHTTPError):  # an adapter, or what transformers knows better to tell
+    except (EntryNotFoundError, HfHubHTTPError):  # an adapter, or a problem that transformers explains better
         return
-    except Exception as error:  # of the HTTP client, whose name changes between versions of huggingface_hub
+    except Exception as error:  # from the HTTP client, which differs between versions of huggingface_hub
         raise ConnectionError(
             f"{neither}, and {constants.ENDPOINT} cannot be reached ({error}). Check the connection, or name a "
             f"folder.{_nearest(Path(name))}"
@@ -88,7 +88,7 @@ def _one_of(files: tuple[str, ...]) -> str:
 
 
 def _nearest(path: Path) -> str:
-    """The folder that may have been meant: one beside it, or that of a `~` that no shell has read."""
+    """Suggest a folder with a similar name, also after a `~` that no shell has expanded."""
     from difflib import get_close_matches
 
     try:

@@ -1,4 +1,4 @@
-"""Which model a name stands for: what tells one that has been changed from the one that was there before."""
+"""Identify the model behind a name, so that a changed model can be told from an earlier one."""
 
 import hashlib
 import json
@@ -10,7 +10,7 @@ from hf_attncal.files import sha256
 
 from .loading import file_beside
 
-# Of a folder: the files that its model, adapter, tokenizer and their code are read from.
+# Files of a folder from which a model, adapter, tokenizer and their code are read.
 _READ = (
     "config.json",
     "generation_config.json",
@@ -31,41 +31,41 @@ _READ = (
 
 
 def revision_of(name: str, revision: str | None = None) -> str:
-    """What a model, an adapter or a tokenizer is.
+    """Return the identity of a model, an adapter or a tokenizer.
 
     Returns:
-        Of a folder the SHA-256 of the files that are read from it; of a name on the Hub `name@commit`, the name if the
-        commit is unknown. Of an adapter also that of the model that it was trained on, after ` on `.
+        For a folder, the SHA-256 of the files that are read from it. For a name on the Hub, `name@commit`, or the name
+        if the commit is unknown. For an adapter, the identity of its base model follows after ` on `.
     """
     if Path(name).is_dir():
-        found = _sha256(sorted({file for pattern in _READ for file in Path(name).glob(pattern) if file.is_file()}))
+        identity = _sha256(sorted({file for pattern in _READ for file in Path(name).glob(pattern) if file.is_file()}))
     else:
         commit = _commit(name, revision)
-        found = f"{name}@{commit}" if commit else name
+        identity = f"{name}@{commit}" if commit else name
     adapter = file_beside(name, "adapter_config.json", revision)
     base = None if adapter is None else _base(adapter)
-    return found if base is None else f"{found} on {revision_of(*base)}"
+    return identity if base is None else f"{identity} on {revision_of(*base)}"
 
 
 def _base(adapter: Path) -> tuple[str, str | None] | None:
-    """The model that an adapter names, and its revision; None where it names none."""
+    """Return the base model that an adapter names and its revision, or None if it names none."""
     try:
         values = json.loads(adapter.read_text(encoding="utf-8"))
         base = values["base_model_name_or_path"]
-    except (OSError, ValueError, KeyError, TypeError):  # said when it is loaded
+    except (OSError, ValueError, KeyError, TypeError):  # loading it reports the error
         return None
     is_adapter = isinstance(base, str) and Path(base, "adapter_config.json").exists()
     return (base, values.get("revision")) if base and isinstance(base, str) and not is_adapter else None
 
 
 def _commit(name: str, revision: str | None) -> str | None:
-    """The commit on the Hub that a model's name leads to, as it is in the cache; None where it is not known."""
+    """Return the commit of a model in the Hub's cache, or None if it is not known."""
     files = ("config.json", "tokenizer_config.json", "adapter_config.json")
-    found = (file_beside(name, file, revision) for file in files)
-    return next((extract_commit_hash(str(file), None) for file in found if file is not None), None)
+    paths = (file_beside(name, file, revision) for file in files)
+    return next((extract_commit_hash(str(path), None) for path in paths if path is not None), None)
 
 
 def _sha256(files: list[Path]) -> str:
-    """Of names and contents."""
+    """Hash the names and contents of files."""
     named = "".join(f"{file.name} {sha256(file)}\n" for file in files)
     return f"sha256:{hashlib.sha256(named.encode()).hexdigest()}"

@@ -1,4 +1,4 @@
-"""Summaries of lists and streams of texts, as the checkpoint searches them unless the caller says otherwise."""
+"""Summarise lists and streams of texts; the checkpoint's `generation_config` gives the defaults of the search."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
@@ -8,7 +8,7 @@ from .generation import Generated, LineTooLongError, Search, generate_lines, pos
 
 
 def summarize(model, tokenizer, texts: Sequence[str], **options: Any) -> list[str]:
-    """The texts of `summarize_lines`, with its options and errors."""
+    """Summarise texts and return only the summaries; options and errors are those of `summarize_lines`."""
     return [summary.text for summary in summarize_lines(model, tokenizer, texts, **options)]
 
 
@@ -33,17 +33,17 @@ def summarize_lines(
     """Summarise `texts`: one summary for each, on one line, in the order of the input.
 
     Args:
-        num_beams, length_penalty, no_repeat_ngram_size, min_new_tokens, max_new_tokens: of `generation.Search`; what
-            is None is as the model's `generation_config` says. If that does not say how long a summary may be either,
-            or allows all positions of the model, it is twice the longest text of the batch plus 10 tokens.
-        too_long: what happens to a text of more tokens than `generation.source_limit` allows: "truncate" has its
-            beginning summarised, and `cut_from` of its summary says so; or "error".
-        prefix: put in front of each text; None for `prefix_of`.
+        num_beams, length_penalty, no_repeat_ngram_size, min_new_tokens, max_new_tokens: as for `generation.Search`;
+            None takes the value of the model's `generation_config`. If that does not limit the length of a summary
+            either, or only to all positions of the model, it is twice the longest text of the batch plus 10 tokens.
+        too_long: for a text of more tokens than `generation.source_limit` allows, "truncate" summarises its beginning
+            (see `cut_from` of the summary), and "error" raises LineTooLongError.
+        prefix: text put before each text; None for that of `prefix_of`.
         progress: show a progress bar over texts.
-        model, tokenizer, batch_size, max_tokens, scores, copied: of `generate_lines`, and its errors.
+        model, tokenizer, batch_size, max_tokens, scores, copied: as for `generate_lines`; its errors, too.
 
     Raises:
-        ValueError: summaries would have to be longer than they may be.
+        ValueError: `min_new_tokens` is larger than the longest summary allowed.
     """
     return generate_lines(
         model,
@@ -63,11 +63,13 @@ def summarize_lines(
 def summarize_stream(
     model, tokenizer, texts: Iterable[str], *, window: int = 256, **options: Any
 ) -> Iterator[Generated]:
-    """The same of texts without end: a summary for each, `window` of them after as many have come.
+    """Summarise a stream of texts, a window at a time.
 
     Args:
-        window: texts that are read before any is summarised: of these, batches are of like length.
-        options: of `summarize_lines`, as are the errors; before one, the summaries of the windows before have come.
+        model, tokenizer: as for `summarize_lines`.
+        texts: texts, possibly without end.
+        window: number of texts that are read, and batched by length, at a time.
+        options: options of `summarize_lines`. Its errors are raised after the summaries of all windows before.
     """
     texts, before = iter(texts), 0
     while group := list(islice(texts, window)):
@@ -92,14 +94,14 @@ def _search(
     own_shortest = own.min_new_tokens or (own.min_length - 1 if own.min_length else None)
     own_longest = own.max_new_tokens or (own.max_length - 1 if own.max_length else None)
     if own_longest is not None and own_longest >= limit:
-        own_longest = None  # all positions: it says no length
+        own_longest = None  # all positions: no limit
     shortest, longest = _first(min_new_tokens, own_shortest), _first(max_new_tokens, own_longest)
     most = min(_first(longest, limit), limit)
     if shortest is not None and shortest > most >= 1:
         whose = "the model's own " if min_new_tokens is None else ""
         raise ValueError(
-            f"`min_new_tokens` must be at most {most}, what a summary may have, got {whose}{shortest}. Give a smaller "
-            "`min_new_tokens`, or a larger `max_new_tokens`."
+            f"`min_new_tokens` must be at most {most}, the longest summary allowed, got {whose}{shortest}. Give a "
+            "smaller `min_new_tokens`, or a larger `max_new_tokens`."
         )
     return Search(
         _first(num_beams, own.num_beams, 1),
@@ -111,14 +113,14 @@ def _search(
 
 
 def _first(*values):
-    """The first that is given."""
+    """Return the first value that is not None."""
     return next((value for value in values if value is not None), None)
 
 
 def prefix_of(model) -> str:
-    """What a configuration says that stands in front of a text to be summarised, as "summarize: " in that of T5."""
+    """Return the prefix that a configuration asks for before a text to summarise, such as "summarize: " for T5."""
     tasks = getattr(model.config, "task_specific_params", None)
     task = tasks.get("summarization") if isinstance(tasks, dict) else None
     prefix = task.get("prefix") if isinstance(task, dict) else None
-    found = _first(prefix, getattr(model.config, "prefix", None))
-    return found if isinstance(found, str) else ""
+    prefix = _first(prefix, getattr(model.config, "prefix", None))
+    return prefix if isinstance(prefix, str) else ""

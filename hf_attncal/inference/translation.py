@@ -1,4 +1,4 @@
-"""Translation of lists of lines, and its score: what the training script, the command line and the demo share."""
+"""Translate lists of lines."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,7 +7,7 @@ from .generation import Generated, Search, generate_lines
 
 
 def translate(model, tokenizer, lines: Sequence[str], **options: Any) -> list[str]:
-    """The texts of `translate_lines`, with its options and errors."""
+    """Translate lines and return only the translations; options and errors are those of `translate_lines`."""
     return [translation.text for translation in translate_lines(model, tokenizer, lines, **options)]
 
 
@@ -28,9 +28,10 @@ def translate_lines(
     """Translate `lines`: one translation for each line, in the order of the input.
 
     Args:
-        num_beams, length_penalty, max_new_tokens: of `Search`.
+        num_beams, length_penalty, max_new_tokens: as for `Search`.
         progress: show a progress bar over sentences.
-        model, tokenizer, lines, batch_size, max_tokens, too_long, scores: of `generate_lines`, and its errors.
+        model, tokenizer, lines, batch_size, max_tokens, too_long, scores: as for `generate_lines`, whose errors are
+            raised, too.
     """
     return generate_lines(
         model,

@@ -27,8 +27,8 @@ WordPair = tuple[Sequence[str], Sequence[str]]
 # The folder to give to `evaluate.load`.
 AER_METRIC = str(Path(__file__).parent / "evaluate_modules" / "aer")
 
-# An error rate above the first, of which less than the second part is left with other indices, is no coincidence. (Of
-# Hansards with their many possible links, links that are off by one get no more than about 40 %.)
+# An AER above the first number that falls to less than the second part of it with other indices is no coincidence.
+# (On the Hansards with their many possible links, links that are off by one reach only about 40 %.)
 _SUSPICIOUS_AER, _SUSPICIOUS_PART = 0.3, 0.5
 
 
@@ -128,7 +128,7 @@ def alignment_error_rate(
             Needs `sentences`.
         bootstrap: number of resamples of the sentence pairs for the 95 % confidence interval of AER (its 2.5th and
             97.5th percentiles); 0 for no interval. Fewer than `FEWEST_SENTENCES` pairs have none.
-        seed: of the resamples. The same number of pairs and the same seed give the same resamples.
+        seed: seed of the resamples. The same number of pairs and the same seed give the same resamples.
         check_indices: refuse an annotation that looks 1-based, and warn if `find_index_mismatch` finds a mismatch.
 
     Warns:
@@ -136,7 +136,7 @@ def alignment_error_rate(
 
     Raises:
         ValueError: unequal numbers of pairs, an annotation that looks 1-based, a link outside of its sentence,
-            `punctuation=False` without `sentences`, a negative `bootstrap`, or a `|` in what the signature states.
+            `punctuation=False` without `sentences`, a negative `bootstrap`, or a `|` in a field of the signature.
     """
     signature = _METRIC.signature(
         base=base,

@@ -1,4 +1,4 @@
-"""What every metric shares: a signature, the bootstrap interval, and the paired comparison of two systems.
+"""Parts that every metric shares: a signature, the bootstrap interval, and the paired comparison of two systems.
 
 A metric counts something in every sentence (pair, document): an array (sentences, k). Its score is a function of the
 sums over sentences, so a resample of the corpus is scored by weighting rows, not by counting again.
@@ -19,7 +19,7 @@ _MOST_KEPT = 2**20  # numbers of resamples, 8 MB
 
 
 def ratio(sums: np.ndarray) -> np.ndarray:
-    """A mean: what was added up, and of how many, (..., 2) to (...); 0 of none."""
+    """Divide sums by the numbers of their terms, (..., 2) to (...); 0 for no terms."""
     return sums[..., 0] / np.maximum(sums[..., 1], 1)
 
 
@@ -36,9 +36,9 @@ class Metric:
     """A corpus score that is a function of sums over sentences.
 
     Args:
-        name: what its signatures begin with.
-        score: of sums (..., k) to (...).
-        lower_is_better: for an error rate.
+        name: first word of its signatures.
+        score: function of sums (..., k) to scores (...).
+        lower_is_better: True for an error rate.
     """
 
     name: str
@@ -46,7 +46,7 @@ class Metric:
     lower_is_better: bool = False
 
     def signature(self, **fields: str) -> str:
-        """How a score was computed: `NAME|field:value|...|version:...`, fields in the given order.
+        """State how a score was computed: `NAME|field:value|...|version:...`, fields in the given order.
 
         Raises:
             ValueError: a value that is empty, holds a `|`, or is not one line of printable text.
@@ -58,7 +58,7 @@ class Metric:
         return "|".join([self.name, *(f"{field}:{value}" for field, value in stated.items())])
 
     def interval(self, counts: np.ndarray, bootstrap: int, seed: int) -> tuple[float, float] | None:
-        """95 % confidence interval of the score: the 2.5th and 97.5th percentiles over resamples of the sentences.
+        """Return the 95 % confidence interval of the score: percentiles 2.5 and 97.5 over resamples of the sentences.
 
         Args:
             counts: (sentences, k).
@@ -155,7 +155,7 @@ class Metric:
         return self.resampled(first, bootstrap, seed), self.resampled(second, bootstrap, seed)
 
     def resampled(self, counts: np.ndarray, bootstrap: int, seed: int) -> np.ndarray:
-        """(bootstrap,) scores. Resample r has the sentences of the r-th call of `integers(sentences, size=sentences)`.
+        """Score resamples, (bootstrap,). Resample r draws with the r-th call of `integers(sentences, size=sentences)`.
 
         A sentence that is drawn n times counts n times, so the sums are products of how often with `counts`.
         """
@@ -165,7 +165,7 @@ class Metric:
 
 
 def _how_often(sentences: int, bootstrap: int, seed: int) -> Iterator[np.ndarray]:
-    """For each resample how often it has each sentence, (sentences,)."""
+    """Yield for each resample how often it has each sentence, (sentences,)."""
     generator = np.random.default_rng(seed)
     for _ in range(bootstrap):
         yield np.bincount(generator.integers(sentences, size=sentences), minlength=sentences)
@@ -173,5 +173,5 @@ def _how_often(sentences: int, bootstrap: int, seed: int) -> Iterator[np.ndarray
 
 @lru_cache(maxsize=2)
 def _kept(sentences: int, bootstrap: int, seed: int) -> list[np.ndarray]:
-    """The same, for many scores of the same sentences one after the other."""
+    """Keep the draws of `_how_often`, for many scores of the same sentences one after the other."""
     return list(_how_often(sentences, bootstrap, seed))

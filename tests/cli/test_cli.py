@@ -193,7 +193,7 @@ def test_a_checkpoint_of_another_kind(attncal, tmp_path):
     BertForMaskedLM(BertConfig(vocab_size=10, **tiny)).save_pretrained(tmp_path)
     status, _, err = attncal("translate", str(tmp_path))
     assert status == 1
-    assert "'bert', which is no encoder-decoder" in err
+    assert "'bert', which is not an encoder-decoder" in err
 
 
 def test_model_code_runs_only_when_it_is_asked_for(attncal, tmp_path):

@@ -481,7 +481,7 @@ def test_what_is_too_much_for_the_memory_at_once_is_aligned_in_parts(run, checkp
         (["--source", "s", "--target", "t", "--input", "p"], "Give --input, or --source and --target"),
         (["--input", "no/such/file"], "There is no file no/such/file."),
         (["--output", "no/such/folder/links"], "which is no folder"),
-        (["--input", "."], ". is a folder, and no file."),
+        (["--input", "."], ". is a folder, not a file."),
         (["--output", "."], "--output . is a folder"),
     ],
 )

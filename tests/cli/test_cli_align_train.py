@@ -165,7 +165,7 @@ def test_select_writes_the_best_attention(corpus, translator, tmp_path, capsys):
     assert Seq2SeqAttention.load(tmp_path).to_dict() == json.loads(rows[0].split(maxsplit=1)[1])
 
     assert main(["align", "select", "Helsinki-NLP/nowhere", *files, gold]) == 1
-    assert "is no folder" in capsys.readouterr().err
+    assert "is not a folder" in capsys.readouterr().err
     short = f"--gold={tmp_path / 'short'}"
     (tmp_path / "short").write_text("0-0\n", encoding="utf-8")
     assert main(["align", "select", str(translator), *files, short]) == 1

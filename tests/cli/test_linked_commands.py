@@ -146,7 +146,7 @@ def test_an_aligner_in_the_place_of_links(attncal, trained, here, monkeypatch):
         ({"source": "a b c d\n\n</b>c\n", "links": "0-0\n\n9-9\n"}, "--markup", "line 3 of source: '</b>' ends", 2),
         ({}, "", "Say what to carry: --tags FILE, --spans FILE or --markup", 0),
         ({}, "--tags tags --markup", "one of them", 0),
-        ({}, "--tags tags --aligner source", "one of both", 0),
+        ({}, "--tags tags --aligner source", "either the links", 0),
         ({}, "--tags tags --untagged ''", "--untagged must be a tag: one word without white space, got ''", 0),
         ({}, "--tags tags --output tags", "--output .*tags would overwrite tags", 0),
     ],
@@ -163,7 +163,7 @@ def test_what_is_wrong_names_file_and_line(changed, arguments, told, done, attnc
 def test_without_links_and_without_an_aligner_nothing_begins(attncal, here):
     status, out, err = attncal("align", "lexicon", *TEXT[:4])
     assert (status, out) == (1, "")
-    assert "Give the links of the pairs (--links FILE), or what makes them (--aligner NAME)" in err
+    assert "Give either the links of the pairs (--links FILE) or an aligner (--aligner NAME)" in err
 
 
 # ---- lexicon ----

@@ -81,7 +81,7 @@ def test_of_too_few_there_is_no_interval(run):
     heading, *rows = out.splitlines()
     assert heading.split() == ["hypothesis", "measure", "F1", "above", "first"]
     assert rows[4].split() == ["few", "ROUGE-1", "100.00", "+0.00"]
-    assert "No interval and no comparison: 1 summaries are too few to tell, it takes 6 or more." in rows
+    assert "No interval and no comparison: 1 summaries are too few, 6 or more are needed." in rows
     row = json.loads(run("few", "few", "few", "--format", "json")[1])["scores"][1]
     assert row["intervals"] is row["above_first"]["rouge1"]["interval"] is None
 

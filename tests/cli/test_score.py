@@ -130,7 +130,7 @@ def test_of_too_few_pairs_there_is_no_interval_and_no_comparison(score, files):
     assert (status, err) == (0, "")
     heading, *rows = out.splitlines()
     assert heading.split() == ["hypothesis", "AER", "precision", "recall", "F1", "links"]
-    assert "No interval and no comparison: 4 sentence pairs are too few to tell, it takes 6 or more." in rows
+    assert "No interval and no comparison: 4 sentence pairs are too few, 6 or more are needed." in rows
     second = json.loads(score(files.gold, files.first, files.second, "--format", "json")[1])["scores"][1]
     assert second["interval"] is second["better_than_first"] is second["p_value"] is None
 
@@ -303,7 +303,7 @@ def test_links_outside_the_sentences(score, files, write):
     assert "it looks 1-based, pass --base 1." in refused(score(files.gold, late, *texts))
     assert "it looks 1-based, pass --gold-base 1." in refused(score(late, files.first, *texts))
     turned = write("turned", ["0-2", "0-0", "", ""])
-    told = "All lie inside with source and target exchanged: see "
+    told = "All are inside with source and target exchanged: see "
     assert f"{told}--reverse, or" in refused(score(files.gold, turned, *texts))
     assert f"{told}--reverse-gold, or" in refused(score(turned, files.first, *texts))
     assert told not in refused(score(files.gold, outside, *texts))

@@ -220,7 +220,7 @@ def test_lengths_that_exclude_each_other_are_told_before_any_line(attncal, summa
         "summarize", summarizer.folder, "--device", "cpu", "--max-new-tokens", "2", text="das\n"
     )
     assert (status, out) == (1, "")
-    assert "`min_new_tokens` must be at most 2, what a summary may have, got the model's own 3." in err
+    assert "`min_new_tokens` must be at most 2, the longest summary allowed, got the model's own 3." in err
 
 
 def test_a_language_model_is_refused(attncal, tmp_path):
@@ -228,7 +228,7 @@ def test_a_language_model_is_refused(attncal, tmp_path):
     GPT2LMHeadModel(GPT2Config(**sizes)).save_pretrained(tmp_path)
     status, out, err = attncal("summarize", str(tmp_path), text="a\n")
     assert (status, out) == (1, "")
-    assert "'gpt2', which is no encoder-decoder" in err
+    assert "'gpt2', which is not an encoder-decoder" in err
 
 
 def test_a_line_that_fails_is_named(attncal, copier, monkeypatch):

@@ -108,7 +108,7 @@ def test_multiple_of_splits_as_little_as_needed():
         ([3, 11, 2], 10, 1, r"`max_tokens` .*got 10 but example 1 has 11 tokens. Raise `max_tokens`"),
         ([(3, 2), (1, 12)], 10, 1, "example 1 has 12 tokens"),
         ([3], 10, 0, "`multiple_of` must be >= 1, got 0"),
-        ([3, 3, 3], 10, 4, "`multiple_of` is 4, but only 3 examples"),
+        ([3, 3, 3], 10, 4, "`multiple_of` is 4, but there are only 3 examples"),
     ],
 )
 def test_bad_arguments(lengths, max_tokens, multiple_of, message):

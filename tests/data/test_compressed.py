@@ -150,7 +150,7 @@ def test_a_file_that_is_not_what_its_name_says_is_told(tmp_path, suffix):
     packed.write_bytes(PACK[suffix](TEXT))
     with pytest.raises(ValueError, match=rf"damaged or not a \{suffix} file"):
         read_lines(plain)
-    with pytest.raises(ValueError, match=rf"packed.txt. looks like a \{suffix} file. Give it a name"):
+    with pytest.raises(ValueError, match=rf"packed.txt. looks like a \{suffix} file\. Add"):
         read_lines(packed)
 
 
@@ -166,7 +166,7 @@ def test_a_zst_file_without_the_extra_names_it(tmp_path, monkeypatch):
     for use in (lambda: need("zst"), lambda: read_lines(tmp_path / "a.zst"), lambda: write(tmp_path / "b.zst", [b""])):
         (tmp_path / "a.zst").write_bytes(b"")
         with pytest.raises(
-            ModuleNotFoundError, match=r"zstandard is not installed.*pip install '\.\[zst\]' in a clone"
+            ModuleNotFoundError, match=r"needs zstandard, which is not installed: pip install '\.\[zst\]' in a clone"
         ):
             use()
 

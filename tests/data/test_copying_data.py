@@ -93,9 +93,11 @@ def test_back_to_texts(tokenizer):
     words = [["Zebra", "Zora"], ["Otto"]]
     found = decode_copied(tokens, words, tokenizer, VOCABULARY)
     assert found == ["the Zebra sees Zora", "Zebra Zebra the", "Otto", "sees"]
-    with pytest.raises(ValueError, match="`tokens` must be below 15 where the source has 1 words of its own, got 15"):
+    with pytest.raises(ValueError, match="`tokens` must be below 15, as the source has 1 words of its own, got 15"):
         decode_copied(tokens[:1], words[1:], tokenizer, VOCABULARY)
-    with pytest.raises(ValueError, match=r"`tokens` must have a row for each of `copied_words`, .* got 3 for 2"):
+    with pytest.raises(
+        ValueError, match=r"`tokens` must have as many rows for each of `copied_words`, got 3 rows for 2"
+    ):
         decode_copied(tokens[:3], words, tokenizer, VOCABULARY)
 
 

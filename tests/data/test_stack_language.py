@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from stack_helpers import log_probability, next_symbol_probabilities, write_sequences
 
 from hf_attncal.data.synthetic.stack_language import (
     VOCABULARY,
@@ -15,10 +16,7 @@ from hf_attncal.data.synthetic.stack_language import (
     entropy_per_symbol,
     generate_sequences,
     generate_stack_split,
-    log_probability,
-    next_symbol_probabilities,
     true_dependencies,
-    write_sequences,
 )
 
 SHAPES = [(1, 1), (2, 1), (4, 1), (5, 2), (6, 4)]  # length, greatest depth
@@ -186,7 +184,7 @@ def test_exactly_what_is_not_in_the_language_is_refused(symbols, max_depth):
 @pytest.mark.parametrize(
     ("sequence", "message"),
     [
-        (" ", "needs a symbol, got none"),
+        (" ", "needs at least one symbol, got none"),
         ("( 1 x )", r"^Symbol 3 of `\( 1 x \)` is 'x'\. Symbols are 0 1 2 3 4 \( \), with spaces"),
         ("(1)", r"^Symbol 1 of `\(1\)` is '\(1\)'\. .*with spaces between them"),
         ("5", "^Symbol 1 of `5` is '5'"),
@@ -239,7 +237,7 @@ def test_dependencies_and_the_position_are_enough_to_predict_and_less_is_not():
 
 
 def test_a_batch_has_one_length():
-    with pytest.raises(ValueError, match=r"Sequence 2 has 2 symbols and the first one 1: .* one length"):
+    with pytest.raises(ValueError, match=r"Sequence 2 has 2 symbols and the first one 1: .* the same length"):
         true_dependencies(["0", "0 0"])
     with pytest.raises(ValueError, match="`sequences` is empty"):
         true_dependencies([])

@@ -233,3 +233,13 @@ def test_a_card_tells_name_languages_and_scores(tmp_path):
     card.write_text("---\nlanguage: [\n---\n")
     assert read_model_card(tmp_path) == CardFacts()
     assert read_model_card("someone/not-in-the-cache") == CardFacts()
+
+
+@pytest.mark.parametrize("tag", ["attention-calibration", "luong-attention", "discrete-transformer", "word-alignment"])
+def test_a_card_of_each_family_is_read_with_name_and_scores(tag, tmp_path):
+    text = f"---\ntags: [{tag}]\nlanguage: [en, de]\n---\n# a-model\n\n| BLEU | 31.4 | `BLEU|x` |\n"
+    (tmp_path / "README.md").write_text(text, encoding="utf-8")
+    facts = read_model_card(tmp_path)
+    assert (facts.name, facts.facts["BLEU"]) == ("a-model", "31.4 (its model card)")
+    (tmp_path / "README.md").write_text(text.replace(tag, "of-others"), encoding="utf-8")
+    assert read_model_card(tmp_path).facts == {"Languages": "en–de"}

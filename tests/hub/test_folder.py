@@ -80,7 +80,7 @@ def test_an_adapter_is_ready_where_its_base_is_on_the_hub(tmp_path):
             f"`base_model_name_or_path` of adapter_config.json must be the base model's name on the Hub, got {base!r}"
         )
         assert base is None or base not in (tmp_path / "README.md").read_text(encoding="utf-8")
-    with pytest.raises(ValueError, match="`write_trained_adapter_card` writes"):
+    with pytest.raises(ValueError, match="write its card with `write_trained_adapter_card`"):
         write_model_card(tmp_path, model_name="m", summary="", training_data="", example="a")
 
 

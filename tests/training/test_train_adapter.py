@@ -89,7 +89,7 @@ def test_a_base_that_asks_for_a_kernel_of_the_hub_is_refused(method, base):
     config = AdapterConfig.make({"model": {"checkpoint": str(base)}, "adapter": {"method": method, **fields}})
     tokenizer = AutoTokenizer.from_pretrained(base)
     for read in (lambda: base_checkpoint(config, tokenizer, base.parent / "out"), lambda: build(config, str(base))):
-        with pytest.raises(ValueError, match="`attn_implementation` must name no code of the Hub, got 'someone/kern"):
+        with pytest.raises(ValueError, match="`attn_implementation` must not name code of the Hub, got 'someone/kern"):
             read()
 
 

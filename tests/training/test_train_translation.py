@@ -282,7 +282,7 @@ def test_a_start_that_asks_for_a_kernel_of_the_hub_is_refused(switches, tmp_path
     (tmp_path / "config.json").write_text(json.dumps(saved | {"attn_implementation": "someone/kernel"}))
     config = TranslationConfig.make({"model": {"init_from": str(tmp_path), **switches}})
     for read in (build_seq2seq_model, copies_of):
-        with pytest.raises(ValueError, match="`attn_implementation` must name no code of the Hub, got 'someone/kern"):
+        with pytest.raises(ValueError, match="`attn_implementation` must not name code of the Hub, got 'someone/kern"):
             read(config, tokenizer)
 
 

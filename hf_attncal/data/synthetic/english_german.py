@@ -1,4 +1,4 @@
-"""A synthetic language pair: real English and German sentences with exact word alignments.
+"""Generate a synthetic language pair: real English and German sentences with exact word alignments.
 
 A synchronous grammar builds both sides of a sentence at once. Every word carries the numbers of the meanings that it
 expresses ("the", "old" and "man" have one each; German "im" has two, that of "in" and that of "the"), and two words
@@ -49,7 +49,7 @@ class SyntheticSplit(NamedTuple):
 
 
 def generate_pairs(n: int, seed: int = 0) -> list[AlignedPair]:
-    """`n` sentence pairs of 3 to 16 words a side. A seed always gives the same pairs, a larger `n` more of them."""
+    """Generate `n` pairs of 3 to 16 words a side. A seed always gives the same pairs; a larger `n` adds more."""
     return list(islice(_sentences(seed), n))
 
 
@@ -62,7 +62,7 @@ def write_pairs(pairs: Iterable[AlignedPair], source: str | Path, target: str | 
 
 
 def generate_split(train: int, valid: int, test: int, seed: int = 0) -> SyntheticSplit:
-    """Three sets without any English or German sentence in common, nor twice in one of them."""
+    """Generate three sets in which no English or German sentence appears twice."""
     seen: set[tuple[str, ...]] = set()
 
     def is_new(pair: AlignedPair) -> bool:
@@ -76,7 +76,7 @@ def generate_split(train: int, valid: int, test: int, seed: int = 0) -> Syntheti
 
 
 class _Phrase(NamedTuple):
-    """A constituent in both languages. `person` indexes verb forms; `negated`: its "kein" has already said "nicht"."""
+    """A constituent in both languages. `person` indexes verb forms; `negated`: its "kein" replaces "nicht"."""
 
     english: list[Word]
     german: list[Word]
@@ -102,7 +102,7 @@ class _Predicate(NamedTuple):
 
 
 class _Objects(NamedTuple):
-    """The objects of a verb, in German those that are pronouns apart. `pronoun`: so is the first of the English."""
+    """The objects of a verb, with German pronouns apart from nouns; `pronoun`: the first English object is one."""
 
     english: list[Word]
     pronouns: list[Word]
@@ -126,7 +126,7 @@ class _Grammar:
         return self.rng.random() < probability
 
     def sentence(self) -> _Phrase:
-        """A main clause, a question, or a main and a subordinate clause in either order, with the final mark."""
+        """Draw a main clause, a question, or a main and a subordinate clause in either order, with the final mark."""
         shape = self.rng.choices(("main", "question", "before", "after", "that"), (55, 10, 10, 10, 15))[0]
         join, comma = (self.meaning(),), (",", (self.meaning(),))
         if shape in {"main", "question"}:
@@ -227,20 +227,20 @@ class _Grammar:
         if frame in {"acc", "ditransitive"}:
             animate = "person" in verb.kinds
             patient = self.noun_phrase("acc", verb.kinds, pronouns if animate else ("thing",), plain, negation)
-        given = [phrase for phrase in (recipient, patient) if phrase]
-        english = [word for phrase in given for word in phrase.english]
+        phrases = [phrase for phrase in (recipient, patient) if phrase]
+        english = [word for phrase in phrases for word in phrase.english]
         if recipient and patient and (patient.pronoun or self.chance(0.4)):
             english = [*patient.english, ("to", ()), *recipient.english]
         return _Objects(
             english,
-            [word for phrase in reversed(given) if phrase.pronoun for word in phrase.german],
-            [word for phrase in given if not phrase.pronoun for word in phrase.german],
-            pronoun=len(given) == 1 and given[0].pronoun,
+            [word for phrase in reversed(phrases) if phrase.pronoun for word in phrase.german],
+            [word for phrase in phrases if not phrase.pronoun for word in phrase.german],
+            pronoun=len(phrases) == 1 and phrases[0].pronoun,
             negated=bool(patient and patient.negated),
         )
 
     def predicate(self, verb: Verb, tense: str, person: int, negation: int, question: bool) -> _Predicate:
-        """The verb group in a tense; English takes "do" where it asks or denies without another auxiliary."""
+        """Build the verb group in a tense; English adds "do" to a question or negation without another auxiliary."""
         content, helper = (self.meaning(),), (self.meaning(),)
         modal = self.rng.choice([word for word in lexicon.MODALS if not (negation and word == "must")])
         wants = tense == "modal" and modal == "want"
@@ -283,7 +283,7 @@ class _Grammar:
         return _Predicate(auxiliaries, main, [(text, content) for text in adverb], finite, end, last)
 
     def copula(self, kind: str, tense: str, person: int, negation: int) -> _Predicate:
-        """The copula and an adjective: "is old", "ist alt"."""
+        """Build the copula and an adjective: "is old", "ist alt"."""
         english, *german = self.rng.choice(lexicon.ADJECTIVES[kind])
         content, quality = (self.meaning(),), (self.meaning(),)
         be, sein = ("was", "war") if tense == "past" else ("be", "sein")
@@ -294,12 +294,14 @@ class _Grammar:
     def noun_phrase(
         self, case: str, kinds: tuple[str, ...], pronouns: tuple[str, ...], plain: bool = False, negation: int = 0
     ) -> _Phrase:
-        """A pronoun, a name, or a noun with what belongs to it.
+        """Draw a pronoun, a name, or a noun with its determiner, adjective and owner.
 
         Args:
-            kinds: of `NOUNS`. pronouns: groups of `PRONOUNS`.
+            case: German case.
+            kinds: keys of `NOUNS`.
+            pronouns: groups of `PRONOUNS`.
             plain: only determiners that suit a negated clause.
-            negation: the meaning of "not" where an indefinite phrase is to take it in as "kein"; else 0.
+            negation: the meaning of "not" if an indefinite phrase takes it in as "kein"; else 0.
         """
         kind = self.rng.choice(kinds)
         if self.chance(0.25):
@@ -357,7 +359,7 @@ class _Grammar:
         return _Phrase([*((text, meanings) for text in english.split("_")), *phrase.english], words)
 
     def place(self, direction: bool) -> _Phrase:
-        """Where ("im Park", dative) or where to ("in den Park", accusative; "zur Brücke")."""
+        """Draw a place ("im Park", dative) or a direction ("in den Park", accusative; "zur Brücke")."""
         noun = self.rng.choice(NOUNS["place"])
         determiner = self.rng.choice((THE, THE, THE, A, *DETERMINERS["singular"][1:3]))
         if not direction:
@@ -368,14 +370,14 @@ class _Grammar:
         return self.prepositional("to", "zu", self.noun_group(noun, "dat", determiner))
 
     def adjunct(self) -> _Phrase:
-        """A place or company."""
+        """Draw a place or company."""
         if self.chance(0.65):
             return self.place(direction=False)
         english, german, case = self.rng.choice(lexicon.COMPANY)
         return self.prepositional(english, german, self.noun_phrase(case, ("person",), ("person",)))
 
     def time(self, tense: str) -> _Phrase:
-        """An adverb of time that suits the tense; its words are linked as the table says."""
+        """Draw an adverb of time that suits the tense; its words are linked as in the table."""
         adverb = self.rng.choice(lexicon.ADVERBS[tense])
         meanings = [[self.meaning() for _ in indices] for indices in adverb.links]
         german = [
@@ -402,7 +404,7 @@ def _aligned(sentence: _Phrase) -> AlignedPair:
 
 
 def _sentences(seed: int) -> Iterator[AlignedPair]:
-    """Sentences without end; those that are too short or too long are left out."""
+    """Yield sentences without end, except those that are too short or too long."""
     grammar = _Grammar(seed)
     while True:
         sentence = grammar.sentence()

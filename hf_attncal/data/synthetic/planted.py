@@ -1,8 +1,8 @@
-"""English-German pairs with invented words, each of which a translation can only have from its place in the source.
+"""Make English-German pairs with invented words that a translator can only copy from their place in the source.
 
-The grammar of `english_german.py` knows which words are linked, but a translator may know a word without looking:
-from the words before it, or because it is frequent. An invented word is drawn evenly among many and stands in both
-texts, so that nothing but its source word tells it.
+The grammar of `english_german.py` knows which words are linked, but a translator may guess a word without looking at
+the source: from the words before it, or because it is frequent. An invented word is drawn evenly among many and stands
+in both texts, so only its source word predicts it.
 """
 
 from collections import Counter
@@ -16,26 +16,25 @@ from hf_attncal.data.pharaoh import Link
 from .english_german import AlignedPair
 
 _SYLLABLES = [first + second for first, second in product("bdfgklmpvz", "aiou")]
-# As many as are learned by name: `Baba`, `Bafi` and so on.
+# Few enough for a model to learn each of them: `Baba`, `Bafi` and so on.
 INVENTED = [f"{a}{b}".capitalize() for a, b in islice(product(_SYLLABLES, repeat=2), 0, None, 16)]
 
 
 def plant_copies(pairs: Iterable[AlignedPair], seed: int = 0) -> list[AlignedPair]:
-    """The pairs, where an invented word stands for one word and its translation.
+    """Replace one word of each pair and its translation by an invented word.
 
-    It takes the places of two words that are linked with each other and nothing else, drawn evenly; a pair without
-    such words is as it was.
+    The two words, drawn evenly, are linked with each other and nothing else; a pair without such words stays as it is.
 
     Args:
-        pairs: as `generate_pairs` makes them.
-        seed: of the words and their places.
+        pairs: pairs of `generate_pairs`.
+        seed: seed of the words and their places.
     """
     generator = np.random.default_rng(seed)
     return [_planted(pair, *generator.random(2)) for pair in pairs]
 
 
 def copied_words(source: str, target: str) -> list[Link]:
-    """(i source, j target) of every target word that stands exactly once in the source, in the order of the target."""
+    """Link each target word that appears exactly once in the source to it: (i source, j target), in target order."""
     words = source.split()
     once = {word for word, number in Counter(words).items() if number == 1}
     places = {word: i for i, word in enumerate(words) if word in once}
@@ -43,7 +42,7 @@ def copied_words(source: str, target: str) -> list[Link]:
 
 
 def is_only_signs(word: str) -> bool:
-    """Whether a word has neither a letter nor a digit."""
+    """Return whether a word has neither a letter nor a digit."""
     return not any(character.isalnum() for character in word)
 
 

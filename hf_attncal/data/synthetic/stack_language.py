@@ -1,17 +1,16 @@
-"""The stack language: parentheses that match, numbers that say how deep they stand, and what each symbol depends on.
+"""Generate the stack language: matching parentheses, numbers that state their depth, and the true dependencies.
 
-`( 1 ( 2 ) ) 0`: a number is the count of parentheses open at its place. The language is that of the Discrete
+In `( 1 ( 2 ) ) 0` a number is the count of open parentheses at its place. The language is that of the Discrete
 Transformer (sec. 7.1), which does not say how its sequences were drawn. Here every symbol is drawn uniformly from
-those that are allowed at its place: the number of the depth, `(` below the greatest depth, `)` above depth 0, each
-only if what is then open can still be closed. So a sequence has exactly its length and ends at depth 0, and its
-probability is known.
+those allowed at its place: the number of the depth, `(` below the greatest depth, `)` above depth 0, each only if all
+open parentheses can still be closed. So a sequence has exactly its length and ends at depth 0, and its probability is
+known.
 
-To predict a symbol it suffices to know the last number and all that was read after it. (How much room is left to
-close parentheses, a model knows from its positions.)
+To predict a symbol, the last number and all symbols after it are enough. (A model knows from its positions how much
+room is left to close parentheses.)
 """
 
-from collections.abc import Iterable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -34,7 +33,7 @@ class StackSplit(NamedTuple):
 
 
 def generate_sequences(n: int, seed: int = 0, length: int = LENGTH, max_depth: int = MAX_DEPTH) -> list[str]:
-    """`n` sequences, spaces between symbols. A seed always gives the same sequences, a larger `n` more of them.
+    """Generate `n` sequences with spaces between symbols. A seed always gives the same ones; a larger `n` adds more.
 
     Raises:
         ValueError: negative `n`, `length` below 1, or `max_depth` not from 1 to 4.
@@ -52,35 +51,29 @@ def generate_stack_split(
     length: int = LENGTH,
     max_depth: int = MAX_DEPTH,
 ) -> StackSplit:
-    """Three sets without any sequence in common, nor twice in one of them: one that was drawn before is left out.
+    """Generate three sets in which no sequence appears twice.
 
     Raises:
-        ValueError: a negative size, more sequences than half of those that there are, or what `generate_sequences`
-            refuses.
+        ValueError: a negative size, more than half of all sequences that exist, or a `length` or `max_depth` that
+            `generate_sequences` refuses.
     """
     if min(train, dev, test) < 0:
         raise ValueError(f"The sizes of a split must be >= 0, got {train}, {dev} and {test}.")
     allowed, total = _allowed(length, max_depth), train + dev + test
-    if total > (there_are := _count(allowed)) / 2:
+    if total > (existing := _count(allowed)) / 2:
         raise ValueError(
-            f"{total} different sequences are more than half of the {there_are} of length {length} and depth "
+            f"{total} different sequences are more than half of the {existing} of length {length} and depth "
             f"{max_depth}. Ask for fewer or longer ones."
         )
-    generator, found = np.random.default_rng(seed), {}
-    while len(found) < total:
-        found |= dict.fromkeys(_draw(generator, total, allowed))
-    sequences = list(found)
+    generator, unique = np.random.default_rng(seed), {}
+    while len(unique) < total:
+        unique |= dict.fromkeys(_draw(generator, total, allowed))
+    sequences = list(unique)
     return StackSplit(sequences[:train], sequences[train : train + dev], sequences[train + dev : total])
 
 
-def write_sequences(sequences: Iterable[str], path: str | Path) -> None:
-    """Write sequences, one a line."""
-    with open(path, "w", encoding="utf-8") as file:
-        file.writelines(f"{sequence}\n" for sequence in sequences)
-
-
 def _allowed(length: int, max_depth: int) -> np.ndarray:
-    """(length, max_depth + 1, symbols) booleans: which symbols may stand at a position that is at some depth."""
+    """Return which symbols are allowed at each position and depth: booleans (length, max_depth + 1, symbols)."""
     if length < 1:
         raise ValueError(f"`length` must be >= 1 (symbols of a sequence), got {length}.")
     _check_max_depth(max_depth)
@@ -93,7 +86,7 @@ def _allowed(length: int, max_depth: int) -> np.ndarray:
 
 
 def _draw(generator: np.random.Generator, n: int, allowed: np.ndarray) -> list[str]:
-    """The next `n` sequences of a generator; a sequence takes one random number a symbol."""
+    """Draw `n` sequences; each takes one random number per symbol."""
     random = generator.random((n, len(allowed)))
     symbols = np.empty(random.shape, dtype=np.int64)
     depth = np.zeros(n, dtype=np.int64)
@@ -106,45 +99,20 @@ def _draw(generator: np.random.Generator, n: int, allowed: np.ndarray) -> list[s
 
 
 def _count(allowed: np.ndarray) -> int:
-    """How many sequences there are."""
-    ways = [1] * allowed.shape[1]  # to go on from each depth; whole numbers of Python never overflow
+    """Count the sequences of the language."""
+    ways = [1] * allowed.shape[1]  # ways to go on from each depth; integers of Python do not overflow
     for table in allowed[::-1]:
         ways = [sum(ways[depth + _DEPTH_CHANGE[s]] for s in np.flatnonzero(row)) for depth, row in enumerate(table)]
     return ways[0]
 
 
-# ---- probabilities ----
-
-
-def next_symbol_probabilities(sequence: str, max_depth: int = MAX_DEPTH) -> np.ndarray:
-    """The distributions that the symbols of a sequence were drawn from, (n, symbols), in the order of `VOCABULARY`.
-
-    Row i is that of symbol i, given the symbols before it and the length of the sequence.
-
-    Raises:
-        ValueError: see `check_sequence`.
-    """
-    symbols = _encode(sequence, max_depth)
-    depth = np.cumsum(_DEPTH_CHANGE[symbols]) - _DEPTH_CHANGE[symbols]
-    choices = _allowed(len(symbols), max_depth)[np.arange(len(symbols)), depth]
-    return choices / choices.sum(axis=1, keepdims=True)
-
-
-def log_probability(sequence: str, max_depth: int = MAX_DEPTH) -> float:
-    """Log-probability, in nats, with which a sequence is drawn among those of its length.
-
-    Raises:
-        ValueError: see `check_sequence`.
-    """
-    probabilities = next_symbol_probabilities(sequence, max_depth)
-    return float(np.log(probabilities[np.arange(len(probabilities)), _encode(sequence, max_depth)]).sum())
+# ---- entropy ----
 
 
 def entropy_per_symbol(length: int = LENGTH, max_depth: int = MAX_DEPTH) -> float:
-    """Entropy of the sequences of a length in nats, divided by it: no model has a lower cross-entropy on average.
+    """Return the entropy per symbol, in nats, of sequences of a length: the lowest cross-entropy a model can reach.
 
-    `exp` of it is the perplexity that a model can reach, if it is asked for the symbols alone: the end of a sequence,
-    which is certain, counts neither as a prediction nor in the length.
+    Its `exp` is the lowest perplexity over symbols; the end of a sequence, which is certain, is not counted.
 
     Raises:
         ValueError: `length` below 1, or `max_depth` not from 1 to 4.
@@ -165,7 +133,7 @@ def entropy_per_symbol(length: int = LENGTH, max_depth: int = MAX_DEPTH) -> floa
 
 
 def check_sequence(sequence: str, max_depth: int = MAX_DEPTH) -> tuple[str, ...]:
-    """The symbols of a sequence of the language, of whatever length.
+    """Check a sequence of any length, and return its symbols.
 
     Raises:
         ValueError: no symbol, one that is unknown, a number that is not the depth, a `)` that nothing opened, a `(`
@@ -174,7 +142,7 @@ def check_sequence(sequence: str, max_depth: int = MAX_DEPTH) -> tuple[str, ...]
     _check_max_depth(max_depth)
     symbols = tuple(sequence.split())
     if not symbols:
-        raise ValueError("A sequence of the stack language needs a symbol, got none.")
+        raise ValueError("A sequence of the stack language needs at least one symbol, got none.")
     opened: list[int] = []  # positions
     for position, symbol in enumerate(symbols):
         place = f"Symbol {position + 1} of {_shown(symbols)}"
@@ -198,20 +166,20 @@ def check_sequence(sequence: str, max_depth: int = MAX_DEPTH) -> tuple[str, ...]
 
 
 def true_dependencies(sequences: Sequence[str], max_depth: int = MAX_DEPTH) -> np.ndarray:
-    """What the prediction of each symbol depends on: the last number that was read, and all that was read after it.
+    """Return which inputs the prediction of each symbol depends on: the last number, and all symbols after it.
 
-    A model has read `<s> x_0 ... x_(i-1)` when it predicts x_i. Where no number is among these, the span begins with
+    A model has read `<s> x_0 ... x_(i-1)` when it predicts x_i. If there is no number among them, the span begins with
     `<s>`, which stands for depth 0.
 
     Args:
-        sequences: of one length n.
+        sequences: sequences that all have the same length n.
 
     Returns:
         Booleans (batch, n, n), (target, source): row i is the prediction of symbol i, column 0 is `<s>`, column j
         symbol j - 1, as in the inputs `<s> x_0 ... x_(n-2)` of a causal language model.
 
     Raises:
-        ValueError: no sequence, sequences of several lengths, or one that `check_sequence` refuses.
+        ValueError: no sequence, sequences of different lengths, or one that `check_sequence` refuses.
     """
     encoded = []
     for number, sequence in enumerate(sequences, start=1):
@@ -221,8 +189,8 @@ def true_dependencies(sequences: Sequence[str], max_depth: int = MAX_DEPTH) -> n
             raise ValueError(f"Sequence {number}: {error}") from error
         if len(encoded[-1]) != len(encoded[0]):
             raise ValueError(
-                f"Sequence {number} has {len(encoded[-1])} symbols and the first one {len(encoded[0])}: those of a "
-                "batch must have one length."
+                f"Sequence {number} has {len(encoded[-1])} symbols and the first one {len(encoded[0])}: all sequences "
+                "of a batch must have the same length."
             )
     if not encoded:
         raise ValueError("`sequences` is empty: give at least one.")
@@ -234,16 +202,16 @@ def true_dependencies(sequences: Sequence[str], max_depth: int = MAX_DEPTH) -> n
 
 
 def _encode(sequence: str, max_depth: int) -> np.ndarray:
-    """(n,) indices into `VOCABULARY` of a sequence that is in the language."""
+    """Check a sequence, and return the indices of its symbols in `VOCABULARY`, (n,)."""
     return np.array([VOCABULARY.index(symbol) for symbol in check_sequence(sequence, max_depth)])
 
 
 def _check_max_depth(max_depth: int) -> None:
     if not 1 <= max_depth <= MAX_DEPTH:
-        raise ValueError(f"`max_depth` must be from 1 to {MAX_DEPTH}, the greatest number there is, got {max_depth}.")
+        raise ValueError(f"`max_depth` must be from 1 to {MAX_DEPTH}, the greatest number, got {max_depth}.")
 
 
 def _shown(symbols: Sequence[str]) -> str:
-    """A sequence in an error message: long ones are cut."""
+    """Quote a sequence for an error message, cutting a long one."""
     text = " ".join(symbols)
     return f"`{text if len(text) <= 80 else f'{text[:80]} ...'}`"

@@ -1,7 +1,7 @@
-"""Errors of translation, planted into clean sentence pairs: what was left out and what was made up is then known.
+"""Plant translation errors into clean sentence pairs, so that omitted and invented words are known.
 
-Each kind is made by one function from a pair, another pair of the same text and a generator of random numbers. It
-returns None where the pair has no place for the error (no number, no negation).
+One function makes each kind of error, from a pair, another pair of the same text and a random generator. It returns
+None if the pair has no place for the error (no number, no negation).
 """
 
 from collections.abc import Callable, Sequence
@@ -14,7 +14,7 @@ from hf_attncal.data.words import is_punctuation
 Words = tuple[str, ...]
 Pair = tuple[Words, Words]
 
-# Words that deny, without which a sentence says the contrary. Other languages need their own: see `plant_errors`.
+# Negations, without which a sentence says the opposite. For other languages, pass `negations` to `plant_errors`.
 NEGATIONS = frozenset(
     {
         *("not", "n't", "'nt", "'t", "no", "never", "nobody", "nothing", "none", "neither", "nor", "cannot"),
@@ -23,7 +23,7 @@ NEGATIONS = frozenset(
     }
 )
 _CLAUSE_ENDS = frozenset(",;:.!?，。；、！？।")
-_FEWEST, _MOST = 3, 12  # words of a clause that is put somewhere else
+_FEWEST, _MOST = 3, 12  # words of a clause that is inserted into another sentence
 
 
 @dataclass(frozen=True)
@@ -33,9 +33,9 @@ class PlantedError:
     Args:
         source, target: words of the pair, with the error.
         kind: one of `KINDS`.
-        left_out: source words that the target no longer says, from 0, sorted; None where they are not known.
-        made_up: target words that the source does not say, from 0, sorted.
-        original: number of the clean pair.
+        left_out: source words (from 0, sorted) that the target no longer translates; None if they are not known.
+        made_up: target words (from 0, sorted) that translate nothing in the source.
+        original: number of the clean pair, from 0.
     """
 
     source: Words
@@ -55,10 +55,10 @@ def plant_errors(
     """Plant one error of each kind into each pair that has a place for it.
 
     Args:
-        pairs: (source words, target words), held to be good translations.
+        pairs: (source words, target words) of translations taken as good.
         kinds: some of `KINDS`; None for all.
-        seed: of the places and of what is put there.
-        negations: words, in lower case, that deny.
+        seed: seed of the places and words that are drawn.
+        negations: negations in lower case.
 
     Raises:
         ValueError: an unknown kind, or fewer than two pairs (clauses come from another pair).
@@ -69,7 +69,7 @@ def plant_errors(
         raise ValueError(f"`kinds` must be some of {', '.join(KINDS)}, got {unknown[0]!r}.")
     if len(pairs) < 2:
         raise ValueError(f"`pairs` must be two or more, as clauses are taken from another pair, got {len(pairs)}.")
-    found = []
+    errors = []
     for number, pair in enumerate(pairs):
         generator = np.random.default_rng((seed, number))
         other = pairs[(number + 1 + int(generator.integers(len(pairs) - 1))) % len(pairs)]
@@ -78,12 +78,12 @@ def plant_errors(
             if planted is not None:
                 source, target, left_out, made_up = planted
                 left_out = None if left_out is None else tuple(left_out)
-                found.append(PlantedError(source, target, kind, left_out, tuple(made_up), number))
-    return found
+                errors.append(PlantedError(source, target, kind, left_out, tuple(made_up), number))
+    return errors
 
 
 def clause_spans(words: Words) -> list[tuple[int, int]]:
-    """First word and the one after the last of each clause: what ends in a comma, a full stop and the like."""
+    """Return the first word of each clause and the one after its last; a clause ends in a comma, a full stop etc."""
     ends = [place + 1 for place, word in enumerate(words) if word in _CLAUSE_ENDS]
     if not ends or ends[-1] != len(words):
         ends.append(len(words))
@@ -91,7 +91,7 @@ def clause_spans(words: Words) -> list[tuple[int, int]]:
 
 
 def _omission(pair: Pair, other: Pair, generator):
-    """A clause is missing in the target: one of as many as the source has, or, where that is not so, another's."""
+    """Drop a clause of the target, if both sides have as many clauses; otherwise add another pair's to the source."""
     source, target = pair
     clauses, translated = clause_spans(source), clause_spans(target)
     if len(clauses) == len(translated) > 1:
@@ -105,7 +105,7 @@ def _omission(pair: Pair, other: Pair, generator):
 
 
 def _truncation(pair: Pair, other: Pair, generator):
-    """The target breaks off, or a stretch of it is missing."""
+    """Cut off the end of the target, or a stretch inside it."""
     source, target = pair
     if len(target) < 2 * _FEWEST:
         return None
@@ -115,13 +115,13 @@ def _truncation(pair: Pair, other: Pair, generator):
 
 
 def _insertion(pair: Pair, other: Pair, generator):
-    """A clause of another target stands in this one."""
+    """Insert a clause of another target into this one."""
     target, begin, end = _inserted(pair[1], _clause(other[1], generator), generator)
     return pair[0], target, (), _content(target, begin, end)
 
 
 def _replacement(pair: Pair, other: Pair, generator):
-    """A clause of another target stands in place of some words of this one."""
+    """Replace some words of the target by a clause of another target."""
     source, target = pair
     clause = _clause(other[1], generator)
     if len(target) < 2 * _FEWEST:
@@ -133,12 +133,12 @@ def _replacement(pair: Pair, other: Pair, generator):
 
 
 def _detached(pair: Pair, other: Pair, generator):
-    """The target is that of another pair."""
+    """Take the target of another pair."""
     return pair[0], other[1], _content(pair[0], 0, len(pair[0])), _content(other[1], 0, len(other[1]))
 
 
 def _repetition(pair: Pair, other: Pair, generator):
-    """Some words of the target are said again, once or many times, in place of what follows or before it."""
+    """Repeat some words of the target once or many times, before or instead of the words that follow."""
     source, target = pair
     words = [place for place, word in enumerate(target) if not is_punctuation(word)]
     if len(words) < _FEWEST:
@@ -157,7 +157,7 @@ def _repetition(pair: Pair, other: Pair, generator):
 
 
 def _number(pair: Pair, other: Pair, generator):
-    """A number that both sides have is another one in the target."""
+    """Change a digit in the target of a number that both sides have."""
     source, target = pair
     places = [j for j, word in enumerate(target) if any(map(str.isdecimal, word)) and word in source]
     if not places:
@@ -173,7 +173,7 @@ def _number(pair: Pair, other: Pair, generator):
 
 
 def _negation(pair: Pair, negations: frozenset[str]):
-    """The one negation of the target is missing, where the source has one, too."""
+    """Drop the only negation of the target, if the source has exactly one, too."""
     source, target = pair
     denied = [[place for place, word in enumerate(side) if word.lower() in negations] for side in pair]
     if len(denied[0]) != 1 or len(denied[1]) != 1:
@@ -183,7 +183,7 @@ def _negation(pair: Pair, negations: frozenset[str]):
 
 
 def _name(pair: Pair, other: Pair, generator):
-    """A name, that is a capitalised word that both sides share, is another one in the target."""
+    """Replace a name in the target by another; a name is a capitalised word that both sides share."""
     source, target = pair
     places = _name_places(source, target)
     names = [other[1][place] for place in _name_places(*other) if other[1][place] not in source]
@@ -195,20 +195,20 @@ def _name(pair: Pair, other: Pair, generator):
 
 
 def _name_places(source: Words, target: Words) -> list[int]:
-    """Places of the capitalised words of `target`, beyond its first, that `source` has as well."""
+    """Return the places of the capitalised words of `target`, after its first, that `source` has as well."""
     return [
         place for place, word in enumerate(target) if place and len(word) > 2 and word.istitle() and word in source
     ]
 
 
 def _swapped(pair: Pair, other: Pair, generator):
-    """Each side stands where the other belongs."""
+    """Exchange source and target."""
     source, target = pair
     return target, source, _content(target, 0, len(target)), _content(source, 0, len(source))
 
 
 def _untranslated(pair: Pair, other: Pair, generator):
-    """The target is the source again, all of it or its end."""
+    """Copy the source to the target, all of it or its end."""
     source, target = pair
     if source == target:
         return None
@@ -235,7 +235,7 @@ def _inserted(words: Words, clause: Words, generator) -> tuple[Words, int, int]:
 
 
 def _content(words: Words, begin: int, end: int) -> tuple[int, ...]:
-    """The words of a stretch that are no punctuation."""
+    """Return the words of a stretch that are not punctuation."""
     return tuple(place for place in range(begin, end) if not is_punctuation(words[place]))
 
 

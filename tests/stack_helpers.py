@@ -1,0 +1,38 @@
+"""Probabilities of sequences of the stack language, and files of them."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+
+from hf_attncal.data.synthetic.stack_language import _DEPTH_CHANGE, MAX_DEPTH, _allowed, _encode
+
+
+def write_sequences(sequences: Iterable[str], path: str | Path) -> None:
+    """Write sequences, one a line."""
+    with open(path, "w", encoding="utf-8") as file:
+        file.writelines(f"{sequence}\n" for sequence in sequences)
+
+
+def next_symbol_probabilities(sequence: str, max_depth: int = MAX_DEPTH) -> np.ndarray:
+    """Return the distributions that the symbols of a sequence are drawn from, (n, symbols), ordered as `VOCABULARY`.
+
+    Row i is the distribution of symbol i, given the symbols before it and the length of the sequence.
+
+    Raises:
+        ValueError: a sequence that `check_sequence` refuses.
+    """
+    symbols = _encode(sequence, max_depth)
+    depth = np.cumsum(_DEPTH_CHANGE[symbols]) - _DEPTH_CHANGE[symbols]
+    choices = _allowed(len(symbols), max_depth)[np.arange(len(symbols)), depth]
+    return choices / choices.sum(axis=1, keepdims=True)
+
+
+def log_probability(sequence: str, max_depth: int = MAX_DEPTH) -> float:
+    """Return the log-probability, in nats, of drawing a sequence among those of its length.
+
+    Raises:
+        ValueError: a sequence that `check_sequence` refuses.
+    """
+    probabilities = next_symbol_probabilities(sequence, max_depth)
+    return float(np.log(probabilities[np.arange(len(probabilities)), _encode(sequence, max_depth)]).sum())
