@@ -34,6 +34,7 @@ if TYPE_CHECKING:  # at run time `__getattr__` below imports these
     from hf_attncal.models.modeling_luong import LuongForConditionalGeneration as LuongForConditionalGeneration
     from hf_attncal.models.modeling_luong import LuongModel as LuongModel
     from hf_attncal.models.modeling_mask_align import MaskAlignModel as MaskAlignModel
+    from hf_attncal.report.analyze import analyze as analyze
     from hf_attncal.training.arguments import AttnCalTrainingArguments as AttnCalTrainingArguments
     from hf_attncal.training.calibrated import AnnealingCallback as AnnealingCallback
     from hf_attncal.training.calibrated import AttnCalTrainer as AttnCalTrainer
@@ -45,6 +46,7 @@ _LAZY = {
     "AttnCalTrainer": "hf_attncal.training.calibrated",
     "AttnCalTrainingArguments": "hf_attncal.training.arguments",
     "WordAligner": "hf_attncal.alignment",
+    "analyze": "hf_attncal.report.analyze",
 }
 for _family in FAMILIES.values():
     _LAZY[_family.config] = f"hf_attncal.models.{_family.modules[0]}"

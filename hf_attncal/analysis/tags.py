@@ -57,13 +57,18 @@ def load_tags(name: str | Path, texts: Sequence[str]) -> list[tuple[str, ...]] |
     Raises:
         ValueError: see `read_tags` and `tags_of`, the message names the file; spaCy or the pipeline is not installed.
     """
-    if str(name).startswith(_SPACY):
+    if is_tagger_name(name):
         return spacy_tagger(str(name).removeprefix(_SPACY))
     tags = read_tags(name)
     try:
         return tags_of(texts, tags)
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from error
+
+
+def is_tagger_name(name: str | Path) -> bool:
+    """Return whether a user names a tagger and not a file of tags."""
+    return str(name).startswith(_SPACY)
 
 
 def spacy_tagger(name: str) -> Tagger:

@@ -1,1 +1,1 @@
-"""The report on what attention says: its contents, their figures, and the page that shows them."""
+"""The report of `hf_attncal.analyze`: its text, its probe, all that is measured for it, put together."""

@@ -10,8 +10,7 @@ from hf_attncal.analysis.attribution import METHODS, attribute
 from hf_attncal.analysis.reading import Layers, Reading, TokenPair, readings_of_pairs
 from hf_attncal.analysis.reliability import attention_entropy, attention_is_reliable
 from hf_attncal.data.pharaoh import Link
-
-from .pair_view import PairView, PairWeights
+from hf_attncal.figures.pair_view import PairView, PairWeights
 
 WINDOW = 64  # pairs that are held at once
 

@@ -1,10 +1,11 @@
-"""A probe for a model without masks: what it depends on can be asked then, and what it writes stays as it was."""
+"""A probe for a model without masks: an adapter that learns them, and leaves what the model writes as it is."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryDirectory
 
 from hf_attncal.adapters.tuner import check_adaptable
 from hf_attncal.files import read_lines, write_bytes
@@ -12,132 +13,122 @@ from hf_attncal.inference.revision import revision_of
 from hf_attncal.training.adapter import AdapterConfig, train_adapter
 from hf_attncal.training.folder import RESULTS, RUN
 
+from .text import Corpus
+
 _ADAPTER = "adapter"
 _MOST_AGAIN = 0.1  # of the pairs to look at: short sentences come again in any text
+_LOOKED_AT = 500  # pairs to look at, where the probe learns from the same text
+_LEAST = 500  # pairs that a probe learns from
 
 
 @dataclass(frozen=True)
-class KeptProbe:
-    """A probe that an earlier analysis has left.
+class Probe:
+    """How a model without masks gets a probe.
 
     Args:
-        folder: where it is.
-        steps: that it was trained for.
-        sources, targets: what it learned from.
+        pairs: text that the probe learns from; None for all pairs to analyse but the first 500 (at most a fifth),
+            which are looked at.
+        folder: where the probe is kept, or was kept by an earlier analysis; None to drop it.
+        steps: optimiser steps; None for as many as fit the text.
     """
 
-    folder: Path
-    steps: int
-    sources: Sequence[str]
-    targets: Sequence[str]
+    pairs: Corpus | None = None
+    folder: str | Path | None = None
+    steps: int | None = None
 
-    @classmethod
-    def find(cls, folder: str | Path, checkpoint: str) -> "KeptProbe | None":
-        """The probe of a model in a folder; None where there is none yet.
+    def parted(self, corpus: Corpus, checkpoint: str) -> tuple[Corpus, Corpus]:
+        """Return the pairs to look at, and those that the probe learns from, or learned from if it was kept.
 
         Raises:
-            ValueError: one of another model, or one that does not say what it learned from.
+            ValueError: the text is too little for both; the kept probe is that of another model, text or number of
+                steps than is asked for, or does not say what it learned from.
         """
-        folder = Path(folder)
-        adapter = folder / _ADAPTER
-        if not (adapter / "adapter_config.json").is_file():
+        count = min(_LOOKED_AT, max(1, len(corpus.sources) // 5))
+        text, kept = self.pairs, self._kept(checkpoint)
+        if kept is not None:
+            if text is None and list(corpus.sources[count:]) == kept.sources:
+                return corpus.first(count), kept  # as when it was trained
+            text = kept
+        if text is not None:
+            _check_others(corpus, text)
+            return corpus, text
+        if corpus.gold is not None or corpus.tags is not None:
+            raise ValueError(
+                f"{checkpoint} has no masks, and a probe must learn from other text than that with --gold or --tags: "
+                "give --probe-source and --probe-target, or --no-probe."
+            )
+        if len(corpus.sources) - count < _LEAST:
+            raise ValueError(
+                f"the text has {len(corpus.sources)} lines, too few to train a probe on most and to look at the "
+                "others: give --probe-source and --probe-target, some thousand pairs, or --no-probe."
+            )
+        return corpus.first(count), corpus.rest(count)
+
+    def _kept(self, checkpoint: str) -> Corpus | None:
+        """Return the text of the probe that was kept; None where there is none yet. Errors: see `parted`."""
+        if self.folder is None or not (Path(self.folder) / _ADAPTER / "adapter_config.json").is_file():
             return None
+        folder, adapter = Path(self.folder), Path(self.folder) / _ADAPTER
         try:
             run = json.loads((adapter / RUN).read_text(encoding="utf-8"))["run"]
             steps = json.loads((adapter / RESULTS).read_text(encoding="utf-8"))["steps"]
             trained_on = run["model"]["checkpoint"]
-            text = [read_lines(folder / f"text.{side}") for side in ("source", "target")]
+            kept = Corpus(*(read_lines(folder / f"text.{side}") for side in ("source", "target")))
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise ValueError(
-                f"{folder} has a probe, and not what says what it was trained on ({_ADAPTER}/{RUN}, text.source, "
+                f"{folder} has a probe, but not what says what it was trained on ({_ADAPTER}/{RUN}, text.source, "
                 f"text.target): {error}. Name another folder with --probe."
             ) from error
         if trained_on != revision_of(checkpoint):
-            raise ValueError(
-                f"{folder} has a probe of another model than {checkpoint}, or of what it was before: of {trained_on}, "
-                f"not {revision_of(checkpoint)}. Name another folder with --probe."
+            problem = (
+                f"a probe of another model than {checkpoint}, or of what it was before: of {trained_on}, not "
+                f"{revision_of(checkpoint)}. Name"
             )
-        return cls(folder, steps, *text)
-
-    @property
-    def adapter(self) -> str:
-        """Its folder for `from_pretrained`."""
-        return str(self.folder / _ADAPTER)
-
-    def check_asked(self, pairs: tuple[Sequence[str], Sequence[str]] | None, steps: int | None) -> None:
-        """Raises ValueError where it was trained on other pairs, or for another number of steps, than is asked."""
-        if pairs is not None and list(map(list, pairs)) != [list(self.sources), list(self.targets)]:
-            raise ValueError(
-                f"{self.folder} has a probe that learned from {len(self.sources)} other pairs than those of "
-                "--probe-source. Leave that out, or name another folder with --probe."
+        elif self.pairs is not None and (self.pairs.sources, self.pairs.targets) != (kept.sources, kept.targets):
+            problem = (
+                f"a probe that learned from {len(kept.sources)} other pairs than those of --probe-source. Leave that "
+                "out, or name"
             )
-        if steps not in (None, self.steps):
-            raise ValueError(
-                f"{self.folder} has a probe of {self.steps} steps, got --probe-steps {steps}. Leave that out, or name "
-                "another folder with --probe."
-            )
+        elif self.steps not in (None, steps):
+            problem = f"a probe of {steps} steps, got --probe-steps {self.steps}. Leave that out, or name"
+        else:
+            return kept
+        raise ValueError(f"{folder} has {problem} another folder with --probe.")
+
+    @contextmanager
+    def trained(self, checkpoint: str, text: Corpus, seed: int) -> Iterator[str]:
+        """Train the probe by its preset (`attncal adapt model --preset probe`), or take the same one if it was kept.
+
+        Args:
+            checkpoint: the model: a folder, or its name on the Hub. Its weights stay as they are.
+            text: sentence pairs to learn from.
+            seed: of the adapter and of the order of the text.
+
+        Yields:
+            The folder of the adapter; it is dropped in the end unless the probe has a folder.
+
+        Raises:
+            ValueError: the folder has the text of another probe, and see `train_adapter`.
+        """
+        if self.folder is None:
+            with TemporaryDirectory(prefix="attncal-probe-") as folder:
+                yield _train(checkpoint, text, Path(folder), self.steps, seed)
+        elif self._kept(checkpoint) is not None:
+            yield str(Path(self.folder) / _ADAPTER)
+        else:
+            yield _train(checkpoint, text, Path(self.folder), self.steps, seed)
 
 
-def check_others(sources: Sequence[str], learned: Sequence[str]) -> None:
-    """Refuse to look at what a probe learns from, on which its masks say more than they know.
-
-    Raises:
-        ValueError: more than a tenth of the sources to look at are among those.
-    """
-    its = set(learned)
-    again = sum(source in its for source in sources)
-    if again > _MOST_AGAIN * len(sources):
-        raise ValueError(
-            f"{again} of the {len(sources)} pairs to look at have a source that the probe learns, or has learned, "
-            "from. Give other text with --source, or for a probe that is kept all of the text of its training."
-        )
+USUAL_PROBE = Probe()
 
 
-def check_can_have_probe(model) -> None:
-    """Refuse a model that no probe can be put into, before text is read for one.
-
-    Raises:
-        ValueError: it; the message says how to do without.
-    """
-    try:
-        check_adaptable(model)
-    except ValueError as error:
-        raise ValueError(f"No probe: {error} To do without one: --no-probe.") from error
-
-
-def train_probe(
-    checkpoint: str,
-    sources: Sequence[str],
-    targets: Sequence[str],
-    folder: str | Path,
-    *,
-    steps: int | None = None,
-    minutes: float | None = None,
-    seed: int = 1,
-) -> dict[str, Any]:
-    """Train a probe by its preset (`attncal adapt model --preset probe`), or take the same one if it is there.
-
-    Args:
-        checkpoint: the model: a folder, or its name on the Hub. Its weights stay as they are.
-        sources, targets: sentence pairs to learn from, others than those that will be looked at.
-        folder: for the adapter; the text that it learned from is written beside it.
-        steps: optimiser steps; None for as many as fit the text.
-        minutes: time budget; None for no limit.
-        seed: of the adapter and of the order of the text.
-
-    Returns:
-        What `train_adapter` gives.
-
-    Raises:
-        ValueError: a model that cannot be adapted, a folder with the text of another probe, and see `train_adapter`.
-    """
-    folder, files = Path(folder), {}
-    for side, lines in {"source": sources, "target": targets}.items():
-        files[side] = (folder / f"text.{side}").resolve()
-        text = "".join(f"{line}\n" for line in lines).encode()
-        if files[side].exists() and files[side].read_bytes() != text:
-            raise ValueError(f"{files[side]} is the text of another probe. Name another folder with --probe.")
-        write_bytes(text, files[side])
+def _train(checkpoint: str, text: Corpus, folder: Path, steps: int | None, seed: int) -> str:
+    files = {side: (folder / f"text.{side}").resolve() for side in ("source", "target")}
+    for file, lines in zip(files.values(), (text.sources, text.targets), strict=True):
+        data = "".join(f"{line}\n" for line in lines).encode()
+        if file.exists() and file.read_bytes() != data:
+            raise ValueError(f"{file} is the text of another probe. Name another folder with --probe.")
+        write_bytes(data, file)
     values = {
         "preset": "probe",
         "data": {"train": {side: str(file) for side, file in files.items()}},
@@ -146,6 +137,26 @@ def train_probe(
     }
     if steps is not None:
         values["training"]["max_steps"] = steps
-    if minutes is not None:
-        values["minutes"] = minutes
-    return train_adapter(AdapterConfig.make(values), resume=True)
+    train_adapter(AdapterConfig.make(values), resume=True)
+    return values["training"]["output_dir"]
+
+
+def _check_others(corpus: Corpus, learned: Corpus) -> None:
+    """Raise ValueError if many pairs to look at are those of the probe, on which its masks say more than they know."""
+    known = set(learned.sources)
+    again = sum(source in known for source in corpus.sources)
+    if again > _MOST_AGAIN * len(corpus.sources):
+        raise ValueError(
+            f"{again} of the {len(corpus.sources)} pairs to look at have a source that the probe learns, or has "
+            "learned, from. Give other text with --source, or for a kept probe all of the text of its training."
+        )
+
+
+def check_can_have_probe(model, checkpoint: str) -> None:
+    """Raise ValueError, before text is read for a probe, if the model cannot have one; the message says what to do."""
+    try:
+        check_adaptable(model)
+        if not checkpoint:
+            raise ValueError("the model must be one that is saved, for an adapter names its model. Give its name.")
+    except ValueError as error:
+        raise ValueError(f"No probe: {error} To do without one: --no-probe.") from error

@@ -3,14 +3,13 @@
 from collections.abc import Mapping
 from pathlib import Path
 
+from hf_attncal.figures.charts import listed
+from hf_attncal.figures.contents import Report, Section
+from hf_attncal.figures.findings import compared
+from hf_attncal.figures.self_test_charts import self_test_charts
 from hf_attncal.metrics import records
 from hf_attncal.metrics.base import Measured
 from hf_attncal.planted_truth import ALIGNER, MEASURED, STEPS, run_self_test
-
-from .chart_parts import listed
-from .contents import Report, Section
-from .findings import compared
-from .self_test_charts import self_test_charts
 
 
 def self_test_report(

@@ -9,6 +9,7 @@ import torch
 from helpers import FAMILIES
 from seq2seq_helpers import PAIRS, bpe_tokenizer, randomized, sized, text_model
 
+import hf_attncal
 from hf_attncal.analysis.observations import observe
 from hf_attncal.data.pharaoh import format_links
 from hf_attncal.inference.loading import load_seq2seq
@@ -82,6 +83,34 @@ def test_summary_page_and_files(attncal, gated, files):
     assert set(record["data_sha256"]) == {"source", "target", "gold", "tags"}
 
 
+def test_a_report_of_python_is_that_of_the_command(attncal, gated, files):
+    """Pairs in memory and a model by its name: the same files, but for how they were made."""
+    status, out, err = attncal(
+        "analyze", gated, *QUICK, *text(files, "source", "target"), "--figures", str(files / "command")
+    )
+    assert (status, err) == (0, "")
+    pairs = list(zip(SOURCES, TARGETS, strict=True))
+    methods = ["attention", "contribution", "random"]
+    report = hf_attncal.analyze(gated, pairs, methods=methods, measured=2, batch_size=3)
+    report.save(files / "python")
+    assert all(sentence in " ".join(out.split()) for sentence in (*report.summary, *report.caveats))
+    command, python = ({file.name: file for file in (files / name).iterdir()} for name in ("command", "python"))
+    assert python.keys() == {*command, "report.html"}
+    for name in command.keys() - {"report.json"}:
+        assert python[name].read_bytes() == command[name].read_bytes(), name
+    both = [json.loads(of["report.json"].read_text(encoding="utf-8")) for of in (command, python)]
+    records = [overview.pop("record") for overview in both]
+    assert both[0] == both[1]
+    assert records[0]["config"] == records[1]["config"]
+    assert set(records[0]["data_sha256"]) == {"source", "target"}
+    assert report.scored is None
+    assert len(report.judged.found.words) == 2
+    page = (files / "python" / "report.html").read_text(encoding="utf-8")
+    report.save(files / "again")  # the pairs are read anew
+    assert (files / "again" / "report.html").read_text(encoding="utf-8") == page
+    assert SOURCES[0] in page
+
+
 def test_without_targets_the_model_writes_them(attncal, gated, files):
     status, out, _ = attncal("analyze", gated, *QUICK, *text(files, "source"), "--pairs", "3")
     assert status == 0
@@ -148,7 +177,7 @@ def test_a_stock_model_gets_a_probe_that_can_be_kept(attncal, stock, files, recw
     ],
 )
 def test_what_is_wrong_is_told_before_a_probe_is_trained(attncal, stock, files, monkeypatch, change, more, problem):
-    monkeypatch.setattr("hf_attncal.report.probe.train_probe", lambda *_, **__: pytest.fail("trained"))
+    monkeypatch.setattr("hf_attncal.report.probe.train_adapter", lambda *_, **__: pytest.fail("trained"))
     for name, line in change.items():
         lines = (files / name).read_text(encoding="utf-8").splitlines()
         (files / name).write_text(text_of([lines[0], line, *lines[2:]]), encoding="utf-8")

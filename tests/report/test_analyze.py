@@ -4,19 +4,21 @@ import numpy as np
 import pytest
 from seq2seq_helpers import PAIRS, SOURCES, TARGETS, bpe_tokenizer, text_model, with_masks
 
+import hf_attncal
 from hf_attncal.data.pharaoh import GoldAlignment
-from hf_attncal.report.analyze import Corpus, analyze
+from hf_attncal.report.analyze import analyze
+from hf_attncal.report.text import Corpus
 
 TAGS = [["capital" if word[0].isupper() else "small" for word in target.split()] for target in TARGETS]
 GOLD = [GoldAlignment(pair.links, pair.links) for pair in PAIRS]
 NO_LINKS = GoldAlignment(frozenset(), frozenset())
 CORPUS = Corpus(SOURCES, TARGETS, gold=GOLD, tags=TAGS)
-OPTIONS = {"title": "x", "methods": ["attention", "contribution", "random"], "bootstrap": 0, "browsed": 0}
+OPTIONS = {"methods": ["attention", "contribution", "random"], "bootstrap": 0, "browsed": 0}
 
 
 def rows_of(corpus: Corpus, **options) -> dict[str, list]:
     """Chart -> rows. Without intervals: the resamples are those of pairs in their order."""
-    report = analyze(text_model("marian", "ours"), bpe_tokenizer(), corpus, **OPTIONS | options)
+    report = analyze(text_model("marian", "ours"), corpus, bpe_tokenizer(), **OPTIONS | options)
     return {chart.name: chart.rows for section in report.sections for chart in section.charts}
 
 
@@ -54,7 +56,7 @@ def test_charts_depend_on_the_pairs_alone(expected, changed):
 
 def test_contributions_of_idle_masks_are_in_no_part_of_the_report():
     idle = with_masks(text_model("marian", "ours"), {layer: {0: 1, 1: 1} for layer in range(3)})
-    report = analyze(idle, bpe_tokenizer(), CORPUS, **OPTIONS | {"browsed": 2, "bootstrap": 20})
+    report = analyze(idle, CORPUS, bpe_tokenizer(), **OPTIONS | {"browsed": 2, "bootstrap": 20})
     charts = {chart.name: chart for section in report.sections for chart in section.charts}
     for name in ("aer_by_method", "comprehensiveness", "sufficiency"):
         assert {row[0] for row in charts[name].rows} == {"attention", "random"}
@@ -64,10 +66,36 @@ def test_contributions_of_idle_masks_are_in_no_part_of_the_report():
     assert config["methods"] == ["attention", "random"]
     assert config["withheld"]["layers"] == [0, 1, 2]
     assert config["withheld"]["why"] in report.summary[0]
-    only = analyze(idle, bpe_tokenizer(), CORPUS, **OPTIONS | {"methods": ["contribution"]})
+    only = analyze(idle, CORPUS, bpe_tokenizer(), **OPTIONS | {"methods": ["contribution"]})
     assert [section.title for section in only.sections] == ["Attention over the corpus"]
-    usual = analyze(text_model("marian", "ours"), bpe_tokenizer(), CORPUS, **OPTIONS)
+    usual = analyze(text_model("marian", "ours"), CORPUS, bpe_tokenizer(), **OPTIONS)
     assert usual.record["config"]["withheld"] is None
+
+
+@pytest.mark.parametrize(
+    ("pairs", "options", "problem"),
+    [
+        ([], {}, "`pairs` must be sources, or pairs .*got none"),
+        ([("a", "b", "c")], {}, "`pairs` must be sources, or pairs"),
+        (["a", ("a", "b")], {}, "`pairs` must be sources, or pairs"),
+        ([("a", " ")], {}, "a pair with words on both sides, got none of 1 pairs"),
+        ([("der die", "the")], {"methods": ["attentio"]}, "got 'attentio'"),
+        ([("der die", "the")], {"tokenizer": None}, "`tokenizer` must be that of the model, got None"),
+        ([("das alte Haus " * 40, "the")], {}, "line 1 has .* source tokens"),
+        (Corpus(["der die"], ["the"], tags=[["x", "y"]]), {}, "line 1: `tags` must be one for each"),
+    ],
+)
+def test_what_is_wrong_is_told_before_anything_is_measured(monkeypatch, pairs, options, problem):
+    for name in ("readings_of_pairs", "recorded_value_norms"):
+        monkeypatch.setattr(f"hf_attncal.analysis.observations.{name}", lambda *_, **__: pytest.fail("measured"))
+    options = {"tokenizer": bpe_tokenizer()} | options
+    with pytest.raises(ValueError, match=problem):
+        hf_attncal.analyze(text_model("marian", "ours"), pairs, **options)
+
+
+def test_a_model_that_was_never_saved_can_have_no_probe():
+    with pytest.raises(ValueError, match="No probe: the model must be one that is saved"):
+        hf_attncal.analyze(text_model("marian", "stock"), SOURCES, bpe_tokenizer())
 
 
 def test_the_rest_of_a_text_knows_its_lines():

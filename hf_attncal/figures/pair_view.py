@@ -6,8 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .names import display
-from .templates import environment
+from .templates import display, environment
 
 
 @dataclass(frozen=True)

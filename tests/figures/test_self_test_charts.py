@@ -2,8 +2,8 @@
 
 import pytest
 
+from hf_attncal.figures.self_test_charts import self_test_charts
 from hf_attncal.report import self_test
-from hf_attncal.report.self_test_charts import self_test_charts
 
 
 def score(value: float, interval: bool = True) -> dict:
@@ -40,7 +40,7 @@ def test_methods_are_in_the_order_of_their_accuracy_in_percent(charts):
         "(always the same place)",
     ]
     assert chart.rows[1][1:] == pytest.approx([50, 40, 60, 75, 65, 85])
-    assert chart.rows[2][1:] == [12.5, None, None, 12.5, None, None]
+    assert chart.rows[2][1:] == (12.5, None, None, 12.5, None, None)
     assert all(len(row) == len(chart.columns) for row in chart.rows)
     axes = chart.draw().axes
     assert [one.get_xlabel() for one in axes] == ["links found, %", "copied words found, %"]
@@ -51,8 +51,8 @@ def test_methods_are_in_the_order_of_their_accuracy_in_percent(charts):
 def test_measures_that_cannot_tell_stand_out(charts):
     chart = charts["usable_measures"]
     assert chart.rows == [
-        ["hide", "sufficiency", "NO", 0.5, -1.0, 2.0, None],
-        ["unk", "comprehensiveness", "yes", 0.5, -1.0, 2.0, 0.5],
+        ("hide", "sufficiency", "NO", 0.5, -1.0, 2.0, None),
+        ("unk", "comprehensiveness", "yes", 0.5, -1.0, 2.0, 0.5),
     ]
     assert len(chart.columns) == 7
     assert chart.draw is None
@@ -61,7 +61,7 @@ def test_measures_that_cannot_tell_stand_out(charts):
 def test_without_intervals_there_are_none():
     methods = {"alti": {"links": score(0.8, False), "copies": score(0.5, False)}}
     chart, _ = self_test_charts({**FOUND, "methods": methods})
-    assert chart.rows[0][1:4] == [80, None, None]
+    assert chart.rows[0][1:4] == (80, None, None)
     assert chart.draw().axes
 
 

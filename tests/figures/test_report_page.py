@@ -18,8 +18,8 @@ from report_helpers import HOSTILE, SCRIPTS, chart, pair_view, pairs_of, report,
 
 from hf_attncal.analysis.words import word_attention
 from hf_attncal.data.words import WordTokens
-from hf_attncal.report.page import SIGNED_STEPS, STEPS, packed, write_page
-from hf_attncal.report.pair_view import PairWeights, pair_view_html
+from hf_attncal.figures.page import SIGNED_STEPS, STEPS, packed, write_page
+from hf_attncal.figures.pair_view import PairWeights, pair_view_html
 
 VOID = {"meta", "input", "br"}
 FETCHING = {"src", "href", "xlink:href", "srcset", "data", "action", "formaction", "poster", "background"}
@@ -267,7 +267,7 @@ def test_an_error_in_the_middle_leaves_the_page_as_it_was(tmp_path):
 def test_a_full_disk_is_an_error_that_names_the_file(tmp_path, monkeypatch):
     path = tmp_path / "page.html"
     full = open("/dev/full", "wb", buffering=0)  # noqa: SIM115  `write_page` closes it
-    monkeypatch.setattr("hf_attncal.report.page.open", lambda *_: full, raising=False)
+    monkeypatch.setattr("hf_attncal.figures.page.open", lambda *_: full, raising=False)
     with pytest.raises(OSError) as error:  # noqa: PT011
         write_page(report(), path)
     assert error.value.errno == errno.ENOSPC

@@ -19,11 +19,10 @@ import numpy as np
 from hf_attncal.extras import need
 from hf_attncal.files import whole_file
 
+from .chart_files import charts_of, check_charts, csv_text, svg_text
 from .contents import Chart, Report
-from .files import charts_of, check_charts, csv_text, svg_text
-from .names import display
 from .pair_view import PairView, PairWeights, check_pair, pair_view_html, with_null
-from .templates import FOLDER, cell, environment
+from .templates import FOLDER, cell, display, environment
 
 _LARGEST_DOWNLOAD = 300_000  # bytes of a file that the page carries
 _MOST_ROWS = 500  # of a table on the page

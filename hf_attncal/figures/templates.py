@@ -1,14 +1,26 @@
-"""The templates of a page, and how they write numbers and names."""
+"""The templates of a page, and how they write numbers and the names of methods."""
 
 import math
+import re
 from functools import cache
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from .names import display
-
 FOLDER = Path(__file__).parent
+
+NAMES = {
+    "value_norm": "value norms",
+    "transformed_norm": "transformed norms",
+    "full_norm": "full norms",
+    "alti": "ALTI+",
+    "value_zeroing": "value zeroing",
+    "input_x_gradient": "input × gradient",
+    "integrated_gradients": "integrated gradients",
+    "layer_gradient_x_activation": "layer gradient × activation",
+    "attention_shifted": "attention of the step after",
+}
+_ANY = re.compile(rf"(?<![\w`])(?:{'|'.join(sorted(NAMES, key=len, reverse=True))})(?!\w)(?!\.\w)(?!`)")
 
 
 @cache
@@ -41,3 +53,8 @@ def _digits(value: float, largest: float) -> str:
         places = min(8, max(2, 1 - math.floor(math.log10(largest)))) if largest > 0 else 2
     text = f"{abs(value):.{places}f}".removeprefix("0" if places else "")
     return f"−{text}" if value < 0 and float(text) else text
+
+
+def display(text: str) -> str:
+    """Return the text with the names of methods for people, where a program writes `input_x_gradient`."""
+    return _ANY.sub(lambda name: NAMES[name[0]], text)

@@ -12,8 +12,8 @@ from hf_attncal.alignment import WordAlignment
 from hf_attncal.analysis.pictures import PAGE_FOOT, page_head, page_pair
 from hf_attncal.analysis.words import word_attention
 from hf_attncal.data.words import WordTokens
-from hf_attncal.report.page import write_page
-from hf_attncal.report.pair_view import PairWeights
+from hf_attncal.figures.page import write_page
+from hf_attncal.figures.pair_view import PairWeights
 
 pytestmark = [
     pytest.mark.slow,

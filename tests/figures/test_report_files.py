@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 import pytest
 from report_helpers import HOSTILE, chart, figure, report
 
-from hf_attncal.report.files import write_files
+from hf_attncal.figures.chart_files import write_files
 
 
 def read_all(folder):

@@ -10,9 +10,9 @@ from seq2seq_helpers import SOURCES, TARGETS, bpe_tokenizer, text_model
 
 from hf_attncal.analysis.attribution import attribute, word_scores
 from hf_attncal.analysis.faithfulness import faithfulness_falls, measures, word_effects
+from hf_attncal.analysis.judged import JudgedFaithfulness, judge_faithfulness
+from hf_attncal.figures.faithfulness_charts import faithfulness_by_method, faithfulness_charts, in_words
 from hf_attncal.metrics.faithfulness import MeasuredFaithfulness, Verdict, faithfulness, operator_agreement
-from hf_attncal.report.faithfulness import JudgedFaithfulness, judge_faithfulness
-from hf_attncal.report.faithfulness_charts import faithfulness_by_method, faithfulness_charts, in_words
 
 OPERATORS = ("replace", "hide", "unk")
 OPTIONS = {"operators": OPERATORS, "cuts": (1,), "soft": False, "draws": 1, "bootstrap": 50}

@@ -7,9 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from hf_attncal.analysis.attribution import CONTROLS
-from hf_attncal.analysis.faithfulness import CUTS, PairFalls, Scores, faithfulness_falls, measures, word_effects
-from hf_attncal.analysis.perturbations import OPERATORS
 from hf_attncal.metrics.faithfulness import (
     CIRCULAR,
     HEADLINE,
@@ -20,6 +17,10 @@ from hf_attncal.metrics.faithfulness import (
     metric_of,
     operator_agreement,
 )
+
+from .attribution import CONTROLS
+from .faithfulness import CUTS, PairFalls, Scores, faithfulness_falls, measures, word_effects
+from .perturbations import OPERATORS
 
 # It takes words away one by one, which is nearly what is measured: what it comes to is what can be reached.
 YARDSTICK = "occlusion"

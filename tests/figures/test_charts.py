@@ -11,9 +11,9 @@ from seq2seq_helpers import PAIRS, SOURCES, TARGETS, bpe_tokenizer, text_model, 
 
 from hf_attncal.analysis.observations import observe
 from hf_attncal.data.pharaoh import GoldAlignment
+from hf_attncal.figures.charts import observation_charts
 from hf_attncal.metrics.aer import alignment_error_rate
 from hf_attncal.metrics.means import means
-from hf_attncal.report.charts import observation_charts, reliability_by_entropy
 
 GOLD = [GoldAlignment(pair.links, pair.links) for pair in PAIRS]
 OPTIONS = {"sources": SOURCES, "targets": TARGETS, "bootstrap": 20}
@@ -68,6 +68,11 @@ def test_a_chart_is_whole(charts, name):
         assert not any(isinstance(cell, float) and not math.isfinite(cell) for cell in row)
     figure = chart.draw()
     assert figure._repr_png_().startswith(b"\x89PNG")
+
+
+def by_entropy(found, **options):
+    charts = observation_charts(found, **options)
+    return next(chart for chart in charts if chart.name == "reliability_by_entropy")
 
 
 def cells(chart, **where) -> list:
@@ -141,7 +146,7 @@ def test_errors_are_those_of_the_top_layer_unless_another_is_asked_for(found, ch
 
 
 def test_a_curve_ends_where_it_has_all_predictions(found):
-    (axes,) = reliability_by_entropy(found, bootstrap=0).draw().axes
+    (axes,) = by_entropy(found, bootstrap=0).draw().axes
     assert len(axes.lines) == 3
     for layer, line in enumerate(axes.lines):
         bounds, levels = line.get_data()
@@ -154,7 +159,7 @@ def test_a_curve_ends_where_it_has_all_predictions(found):
 
 
 def test_a_curve_has_its_intervals_and_its_axes_begin_at_0(found):
-    chart = reliability_by_entropy(found, bootstrap=20)
+    chart = by_entropy(found, bootstrap=20)
     (axes,) = chart.draw().axes
     assert (axes.get_xlim()[0], axes.get_ylim()[0]) == (0, 0)
     assert len(axes.collections) == 3
@@ -167,9 +172,11 @@ def test_a_curve_has_its_intervals_and_its_axes_begin_at_0(found):
 def test_of_many_layers_some_are_drawn(found):
     """As many as can be told apart, the first and the last among them; the table has all."""
     many = {name: np.repeat(of[:, :1], 9, axis=1) for name, of in found.by_layer.items()}
-    arrays = {name: np.repeat(getattr(found, name)[:, :1], 9, axis=1) for name in ("by_threshold", "by_bucket")}
-    deep = replace(found, by_layer=many, layers=dict.fromkeys(found.layers, tuple(range(9))), **arrays)
-    chart = reliability_by_entropy(deep, bootstrap=0)
+    heads = {name: np.repeat(of[:1], 9, axis=0) for name, of in found.by_head.items()}
+    names = ("by_threshold", "by_bucket", "by_tag", "by_group", "group_norms")
+    arrays = {name: np.repeat(getattr(found, name)[:, :1], 9, axis=1) for name in names}
+    deep = replace(found, by_layer=many, by_head=heads, layers=dict.fromkeys(found.layers, tuple(range(9))), **arrays)
+    chart = by_entropy(deep, bootstrap=0)
     assert {row[0] for row in chart.rows} == set(range(9))
     names = [line.get_label() for line in chart.draw().axes[0].lines]
     assert len(names) == 6
@@ -186,5 +193,5 @@ def test_gold_must_fit(found):
 
 
 def test_charts_are_made_without_matplotlib():
-    code = "import sys, hf_attncal.report.charts; print('matplotlib' in sys.modules)"
+    code = "import sys, hf_attncal.figures.charts; print('matplotlib' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "False"

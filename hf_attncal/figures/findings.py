@@ -7,6 +7,7 @@ import numpy as np
 
 from hf_attncal.alignment.attributions import ATTENTION, ScoredMethod
 from hf_attncal.analysis.attribution import CONTROLS
+from hf_attncal.analysis.judged import YARDSTICK, JudgedFaithfulness
 from hf_attncal.analysis.observations import Observations
 from hf_attncal.analysis.reliability import LEAST_SPREAD, WITHOUT_MASKS
 from hf_attncal.data.pharaoh import GoldAlignment
@@ -14,8 +15,7 @@ from hf_attncal.metrics.aer import paired_interval
 from hf_attncal.metrics.base import FEWEST_SENTENCES, Measured
 from hf_attncal.metrics.means import means
 
-from .chart_parts import listed
-from .faithfulness import YARDSTICK, JudgedFaithfulness
+from .charts import listed
 
 CONTRIBUTION = "contribution"
 _MOVES = 0.005  # of steps: below, a calibration leaves attention where it was, as a probe does

@@ -3,8 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-from .chart_parts import draw_bars
-from .contents import Cell, Chart
+from hf_attncal.metrics.base import Measured
+
+from .charts import cells, draw_bars
+from .contents import Chart
 
 _KINDS = {"links": "links", "copies": "copied words"}
 _REFERENCES = {"by_chance": "(a word drawn at random)", "one_place": "(always the same place)"}
@@ -22,20 +24,13 @@ def planted_accuracy(methods: Mapping[str, Mapping[str, Mapping[str, Any]]], bes
         methods: method -> kind of truth -> `PlantedScore` as a dictionary. best: the most accurate on other text.
     """
     names = sorted(methods, key=lambda name: methods[name]["links"]["accuracy"], reverse=True)
-    rows: list[list[Cell]] = []
-    for name in names:
-        row: list[Cell] = [name]
-        for kind in _KINDS:
-            row += [_percent(value) for value in _bounded(methods[name][kind])]
-        rows.append(row)
+    scores = {kind: [_percent(methods[name][kind]) for name in names] for kind in _KINDS}
+    rows = [(name, *cells(links), *cells(copies)) for name, links, copies in zip(names, *scores.values(), strict=True)]
     for key, label in _REFERENCES.items():
-        row = [label]
-        for kind in _KINDS:
-            row += [_percent(methods[names[0]][kind][key]), None, None]
-        rows.append(row)
-    panels = {
-        f"{label} found, %": {"": [_bar(methods[name][kind]) for name in names]} for kind, label in _KINDS.items()
-    }
+        by_kind = [methods[names[0]][kind][key] for kind in _KINDS]
+        links, copies = (None if share is None else 100 * share for share in by_kind)
+        rows.append((label, links, None, None, copies, None, None))
+    panels = {f"{label} found, %": {"": scores[kind]} for kind, label in _KINDS.items()}
     return Chart(
         name="planted_accuracy",
         title="How often each method names the word that is known to be the right one",
@@ -59,13 +54,14 @@ def usable_measures(metrics: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> C
     Args:
         metrics: see `self_test.judge_metrics`.
     """
-    rows: list[list[Cell]] = []
-    for operator, by_measure in metrics.items():
-        for measure, one in by_measure.items():
-            usable = "yes" if one["usable"] else "NO"
-            rows.append(
-                [operator, measure, usable, one["above_random"], *(one["interval"] or (None, None)), one["tau"]]
-            )
+    rows = [
+        (
+            *(operator, measure, "yes" if one["usable"] else "NO"),
+            *(one["above_random"], *(one["interval"] or (None, None)), one["tau"]),
+        )
+        for operator, by_measure in metrics.items()
+        for measure, one in by_measure.items()
+    ]
     return Chart(
         name="usable_measures",
         title="Which measures of faithfulness can tell the truth from random numbers",
@@ -81,14 +77,6 @@ def usable_measures(metrics: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> C
     )
 
 
-def _bounded(score: Mapping[str, Any]) -> tuple[float, float | None, float | None]:
-    return score["accuracy"], *((score["intervals"] or {}).get("accuracy") or (None, None))
-
-
-def _percent(value: float | None) -> float | None:
-    return None if value is None else 100 * value
-
-
-def _bar(score: Mapping[str, Any]) -> tuple[float, tuple[float, float] | None]:
-    value, low, high = map(_percent, _bounded(score))
-    return value, None if low is None else (low, high)
+def _percent(score: Mapping[str, Any]) -> Measured:
+    interval = (score["intervals"] or {}).get("accuracy")
+    return Measured(100 * score["accuracy"], interval and tuple(100 * bound for bound in interval))

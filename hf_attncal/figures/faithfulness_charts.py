@@ -1,13 +1,14 @@
 """Charts of how faithful methods are: from `JudgedFaithfulness` to tables, figures and plain words."""
 
 from collections.abc import Sequence
+from itertools import chain
 
+from hf_attncal.analysis.judged import AREAS, YARDSTICK, JudgedFaithfulness
 from hf_attncal.metrics.base import FEWEST_SENTENCES
 from hf_attncal.metrics.faithfulness import Verdict, metric_of
 
-from .chart_parts import about_controls, cells, draw_bars, listed
-from .contents import Cell, Chart
-from .faithfulness import AREAS, YARDSTICK, JudgedFaithfulness
+from .charts import about_controls, cells, draw_bars, listed
+from .contents import Chart
 
 DEYOUNG = "DeYoung et al. (ERASER), ACL 2020"
 _TARGETS = {"reference": "the reference translations", "output": "the model's own translations"}
@@ -57,16 +58,12 @@ def faithfulness_by_method(judged: JudgedFaithfulness, measure: str) -> Chart:
     found = judged.found
     methods = judged.ranking(measure)
     scores = {name: [found.score(name, operator, measure) for operator in found.operators] for name in methods}
-    rows: list[list[Cell]] = []
-    for name in methods:
-        row: list[Cell] = [name]
-        for one in scores[name]:
-            row += [*cells(one.value, one.interval), _CIRCULAR if one.circular else None]
-        rows.append(row)
-    panels = {
-        f"{operator} (nats)": {"": [(scores[name][n].value, scores[name][n].interval) for name in methods]}
-        for n, operator in enumerate(found.operators)
-    }
+    rows = [
+        (name, *chain.from_iterable((*cells(one), _CIRCULAR if one.circular else None) for one in row))
+        for name, row in scores.items()
+    ]
+    columns = zip(found.operators, *scores.values(), strict=True)
+    panels = {f"{operator} (nats)": {"": column} for operator, *column in columns}
     circular = [
         f"{name} under {operator}"
         for name in methods
@@ -99,12 +96,11 @@ def faithfulness_by_method(judged: JudgedFaithfulness, measure: str) -> Chart:
 def faithfulness_verdicts(judged: JudgedFaithfulness, method: str, measure: str) -> Chart:
     """Whether a method is more faithful than each other one, in words."""
     verdicts = judged.verdicts(method, measure)
-    rows: list[list[Cell]] = []
-    for other in (name for name in judged.ranking(measure) if name != method):
-        differences: list[Cell] = []
-        for one in verdicts[other].by_operator.values():
-            differences += cells(one.value, one.interval)
-        rows.append([other, in_words(verdicts[other], method, other), *differences])
+    others = [name for name in judged.ranking(measure) if name != method]
+    rows = [
+        (other, in_words(verdict, method, other), *chain.from_iterable(map(cells, verdict.by_operator.values())))
+        for other, verdict in ((name, verdicts[name]) for name in others)
+    ]
     return Chart(
         name=f"{measure}_verdicts",
         title=f"Is {method} more faithful than others? ({measure})",
@@ -134,9 +130,7 @@ def in_words(verdict: Verdict, first: str, second: str) -> str:
 
 def operator_agreement_chart(judged: JudgedFaithfulness) -> Chart:
     """Whether it matters how a word is taken away."""
-    rows = [[*both, *cells(tau.value, tau.interval)] for both, tau in judged.agreement.items()]
-    labels = [" and ".join(both) for both in judged.agreement]
-    panel = {"Kendall's tau": {"": [(tau.value, tau.interval) for tau in judged.agreement.values()]}}
+    panels = {"Kendall's tau": {"": list(judged.agreement.values())}}
     return Chart(
         name="operator_agreement",
         title="Whether the ways to take a word away agree on which words matter",
@@ -147,8 +141,8 @@ def operator_agreement_chart(judged: JudgedFaithfulness) -> Chart:
             "way, and not about the model. With 95 % bootstrap intervals over sentence pairs."
         ),
         columns=["first", "second", "Kendall's tau", "low", "high"],
-        rows=rows,
-        draw=draw_bars(panel, labels),
+        rows=[(*both, *cells(tau)) for both, tau in judged.agreement.items()],
+        draw=draw_bars(panels, map(" and ".join, judged.agreement)),
         source="Kendall 1945",
     )
 

@@ -9,13 +9,13 @@ from report_helpers import made_up_judged, model_of
 from seq2seq_helpers import PAIRS, SOURCES, TARGETS, bpe_tokenizer, text_model, with_masks
 
 from hf_attncal.alignment.attributions import ScoredMethod, ScoredReading
+from hf_attncal.analysis.judged import JudgedFaithfulness
 from hf_attncal.analysis.observations import observe
 from hf_attncal.data.pharaoh import GoldAlignment
+from hf_attncal.figures.charts import errors_by_method
+from hf_attncal.figures.findings import caveats_of, compared, findings_of
 from hf_attncal.metrics.aer import alignment_error_rate
 from hf_attncal.metrics.base import Measured
-from hf_attncal.report.faithfulness import JudgedFaithfulness
-from hf_attncal.report.findings import caveats_of, compared, findings_of
-from hf_attncal.report.method_charts import errors_by_method
 
 GOLD = [GoldAlignment(pair.links, pair.links) for pair in PAIRS]
 RESAMPLED = {"bootstrap": 50, "seed": 0}

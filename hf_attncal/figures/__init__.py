@@ -1,0 +1,1 @@
+"""What is shown: charts, findings in sentences, and the page and files of a report. Nothing is measured here."""

@@ -1,0 +1,144 @@
+"""The text that a model is analysed on: sentence pairs, in memory, with gold links and tags where there are some."""
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from hf_attncal.alignment.gold import gold_links
+from hf_attncal.analysis.reading import PairTooLongError, batches_of_pairs
+from hf_attncal.analysis.tags import Tagger, is_tagger_name, load_tags
+from hf_attncal.data.pharaoh import GoldAlignment
+from hf_attncal.files import read_lines, read_pairs
+from hf_attncal.inference.generation import LineTooLongError
+from hf_attncal.inference.translation import translate
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """What a model is analysed on.
+
+    Args:
+        sources: texts.
+        targets: their references, or what the model wrote; None if they are not known yet.
+        are_output: whether the model wrote the targets.
+        gold: annotated links of each pair.
+        tags: parts of speech of the words of the targets, as `analysis.tags.tags_of` takes them.
+        start: line of the first pair, from 0, in the files that were read.
+        files: name -> file that was read. A pipe is not among them: it is read once.
+    """
+
+    sources: Sequence[str]
+    targets: Sequence[str] | None = None
+    are_output: bool = False
+    gold: Sequence[GoldAlignment] | None = None
+    tags: Sequence[Sequence[str]] | Tagger | None = None
+    start: int = 0
+    files: Mapping[str, Path] = field(default_factory=dict)
+
+    @classmethod
+    def read(
+        cls,
+        source: str | Path,
+        target: str | Path | None = None,
+        gold: str | Path | None = None,
+        tags: str | None = None,
+    ) -> "Corpus":
+        """Read text, links in Pharaoh format (`i-j` sure, `ipj` possible, from 0) and tags from files.
+
+        Raises:
+            ValueError: a file cannot be read or has another number of lines, links point outside of their sentences,
+                or gold links or tags come without the target that they belong to.
+        """
+        named = {"source": source, "target": target, "gold": gold, "tags": tags}
+        named = {name: file for name, file in named.items() if file and not is_tagger_name(file)}
+        files = {name: Path(file) for name, file in named.items() if os.path.isfile(file)}
+        if target is None:
+            if gold or tags:
+                raise ValueError("gold links and tags belong to the words of a target text: give it (--target) too.")
+            return cls(read_lines(source), files=files)
+        sources, targets = read_pairs(source, target)
+        links = None if gold is None else gold_links(gold, list(zip(sources, targets, strict=True)))
+        return cls(sources, targets, gold=links, tags=None if tags is None else load_tags(tags, targets), files=files)
+
+    @classmethod
+    def of(cls, texts: "Corpus | Iterable[str] | Iterable[tuple[str, str]]") -> "Corpus":
+        """Return a corpus of sources alone, or of pairs (source, target); a corpus stays as it is.
+
+        Raises:
+            ValueError: there is neither a text nor a pair of two texts.
+        """
+        if isinstance(texts, Corpus):
+            return texts
+        rows = [(row,) if isinstance(row, str) else tuple(row) for row in texts]
+        sides = {len(row) for row in rows}
+        if sides not in ({1}, {2}) or not all(isinstance(text, str) for row in rows for text in row):
+            raise ValueError(
+                "`pairs` must be sources, or pairs (source, target), of text and not a mixture, got "
+                f"{rows[:1] or 'none'}."
+            )
+        return cls(*map(list, zip(*rows, strict=True)))
+
+    def first(self, count: int) -> "Corpus":
+        """Return the first `count` pairs."""
+        return self._rows(range(min(count, len(self.sources))))
+
+    def rest(self, count: int) -> "Corpus":
+        """Return all pairs but the first `count`."""
+        return replace(self._rows(range(count, len(self.sources))), start=self.start + count)
+
+    def with_words(self, count: int) -> "Corpus":
+        """Return the first `count` pairs that have words on both sides."""
+        return self._rows(self._worded()[:count])
+
+    def _worded(self) -> list[int]:
+        pairs = zip(self.sources, self.targets or (), strict=True)
+        return [row for row, pair in enumerate(pairs) if all(side.strip() for side in pair)]
+
+    def _rows(self, rows: Sequence[int]) -> "Corpus":
+        columns = {name: getattr(self, name) for name in ("sources", "targets", "gold", "tags")}
+        lists = {name: column for name, column in columns.items() if column is not None and not callable(column)}
+        return replace(self, **{name: [column[row] for row in rows] for name, column in lists.items()})
+
+    def written_by(self, model, tokenizer, batch_size: int) -> "Corpus":
+        """Return this corpus with what a model writes for the sources, by 4 beams, as targets.
+
+        Raises:
+            ValueError: a source has more tokens than the model has positions; the message names its line.
+        """
+        try:
+            targets = translate(model, tokenizer, list(self.sources), batch_size=batch_size)
+        except LineTooLongError as error:
+            raise ValueError(self.too_long(error.index, "source", error.tokens, error.limit)) from error
+        return replace(self, targets=targets, are_output=True)
+
+    def check(self, measured: int = 0) -> None:
+        """Raise ValueError if the text, targets included, is too little to be analysed.
+
+        Args:
+            measured: number of pairs on which faithfulness is measured: with some, a source word must have another one
+                that can replace it.
+        """
+        if not self._worded():
+            raise ValueError(
+                f"the text must have a pair with words on both sides, got none of {len(self.sources)} pairs."
+            )
+        if measured and len({word for source in self.sources for word in source.split()}) < 2:
+            raise ValueError(
+                "the source text must have two different words at least, of which one can replace the other, got 1. "
+                "Give more text, or leave faithfulness out (--measured 0)."
+            )
+
+    def check_lengths(self, model, tokenizer) -> None:
+        """Raise ValueError, naming the line, if a pair has more tokens than the model has positions."""
+        try:
+            next(batches_of_pairs(model, tokenizer, list(self.sources), list(self.targets)), None)
+        except PairTooLongError as error:
+            raise ValueError(self.too_long(error.index, error.side, error.tokens, error.limit)) from error
+
+    def too_long(self, index: int, side: str, tokens: int, limit: int) -> str:
+        """Return the message about a pair that the model cannot read, by its line."""
+        return (
+            f"line {self.start + index + 1} has {tokens} {side} tokens, the model takes at most {limit}. Split it, or "
+            "leave it out, in all files."
+        )
