@@ -11,7 +11,7 @@ from .step_measures import layer_rows
 
 @torch.no_grad()
 def attention_report(model, batches: Iterable[Mapping[str, Tensor]]) -> dict[str, list[float]]:
-    """How far the cross-attention of a calibrated model can be believed, layer by layer.
+    """Measure how far the cross-attention of a calibrated model can be believed, layer by layer.
 
     Teacher-forced on the given targets; the model's mode is left as it is.
 

@@ -27,7 +27,7 @@ Scores = Sequence[ArrayLike | None]
 
 @dataclass(frozen=True)
 class PairFalls:
-    """What becomes of one pair.
+    """Falls of log-probabilities in one pair, by method.
 
     Args:
         index: its place among all pairs.
@@ -40,7 +40,7 @@ class PairFalls:
 
 
 class WordEffects(NamedTuple):
-    """What single source words do in one pair.
+    """Falls of log-probabilities in one pair without single source words.
 
     Args:
         index: its place among all pairs.
@@ -53,7 +53,7 @@ class WordEffects(NamedTuple):
 
 
 def measures(cuts: Sequence[float] = CUTS, soft: bool = True) -> tuple[str, ...]:
-    """What the measures of `faithfulness_falls` are called, in their order.
+    """Return the names of the measures of `faithfulness_falls`, in their order.
 
     `comprehensiveness@1`, `comprehensiveness@0.2` and so on, one for each of `cuts`, and `comprehensiveness`, their
     mean (the area over the cuts); the same of `sufficiency`; with `soft` `soft_comprehensiveness`, `soft_sufficiency`.
@@ -131,7 +131,7 @@ def word_effects(
     batch_size: int = 32,
     source_prefix: str = "",
 ) -> Iterator[WordEffects]:
-    """What each source word alone does to each target word under each operator.
+    """Measure what each source word alone does to each target word under each operator.
 
     The rankings of source words that operators give so are compared by `metrics.faithfulness.operator_agreement`.
 
@@ -151,14 +151,14 @@ def word_effects(
 
 
 def best_words(scores: np.ndarray, cut: float) -> np.ndarray:
-    """Booleans of the shape of scores (..., source words): the best of each row, by a cut of `faithfulness_falls`."""
+    """Mark the best words of each row of scores (..., source words), by a cut of `faithfulness_falls`."""
     count = min(cut, scores.shape[-1]) if isinstance(cut, int) else ceil(round(cut * scores.shape[-1], 9))
     ranks = np.argsort(np.argsort(-scores, axis=-1, kind="stable"), axis=-1, kind="stable")
     return ranks < count
 
 
 def keep_probabilities(scores: np.ndarray) -> np.ndarray:
-    """Scores as probabilities, the highest of each row 1; see `soft` of `faithfulness_falls`."""
+    """Turn scores into probabilities, the highest of each row 1; see `soft` of `faithfulness_falls`."""
     positive = scores.clip(min=0)
     highest = positive.max(axis=-1, keepdims=True, initial=0)
     return np.divide(positive, highest, out=np.zeros_like(positive), where=highest > 0)
@@ -166,7 +166,7 @@ def keep_probabilities(scores: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class _Plan:
-    """What is measured of every pair."""
+    """How every pair is measured."""
 
     perturber: Perturber
     cuts: tuple[float, ...]
@@ -174,7 +174,7 @@ class _Plan:
     draws: int
 
     def changes(self, pair: TokenPair, scores: np.ndarray) -> list[list[list[list[Change]]]]:
-        """Of each operator and measure but the areas, for each draw, the change that each target word asks for."""
+        """Return the change that each target word asks for, by operator, measure (without the areas) and draw."""
         best = [best_words(scores, cut)[None] for cut in self.cuts]
         kept = [*(~words for words in best), *best]
         if self.soft:
@@ -184,7 +184,7 @@ class _Plan:
         return [[_changes(operator, words, self.draws) for words in kept] for operator in self.perturber.operators]
 
     def with_areas(self, falls: np.ndarray) -> np.ndarray:
-        """(operators, measures but the areas, target words) -> (operators, measures, target words)."""
+        """Add the areas: (operators, measures but the areas, target words) -> (operators, measures, target words)."""
         count = len(self.cuts)
         parts = []
         for hard in (falls[:, :count], falls[:, count : 2 * count]):
@@ -193,7 +193,7 @@ class _Plan:
 
 
 def _changes(operator: str, kept: np.ndarray, draws: int) -> list[list[Change]]:
-    """A change for each draw and row of `kept`, (1 or draws, rows, source words)."""
+    """Return a change for each draw and row of `kept`, (1 or draws, rows, source words)."""
     is_drawn = operator == "replace"
     count = max(len(kept), draws if is_drawn else 1)
     return [
@@ -203,12 +203,12 @@ def _changes(operator: str, kept: np.ndarray, draws: int) -> list[list[Change]]:
 
 
 def _of_own_words(found: dict[Change, np.ndarray], changes: list[list[Change]]) -> np.ndarray:
-    """Of changes (draws, target words), each for its own target word: the mean over draws, (target words,)."""
+    """Average over draws what changes (draws, target words) do, each to its own target word: (target words,)."""
     return np.mean([[found[change][word] for word, change in enumerate(rows)] for rows in changes], axis=0)
 
 
 def _of_all_words(found: dict[Change, np.ndarray], changes: list[list[Change]]) -> np.ndarray:
-    """Of changes (draws, source words), each for all target words: (target words, source words)."""
+    """Average over draws what changes (draws, source words) do to all target words: (target words, source words)."""
     return np.mean([[found[change] for change in rows] for rows in changes], axis=0).T
 
 
@@ -229,7 +229,7 @@ def _falls(plan: _Plan, batches, sources: Sequence[str], scores: Mapping[str, Sc
 
 
 def _asked(changes) -> dict[Change, set[int]]:
-    """All changes of scores (operators, measures, draws, target words), with the target words that ask for them."""
+    """Collect all changes (operators, measures, draws, target words), with the target words that ask for them."""
     found: dict[Change, set[int]] = {}
     for rows in (rows for of_scores in changes for of in of_scores for measure in of for rows in measure):
         for word, change in enumerate(rows):

@@ -9,7 +9,7 @@ from matplotlib import font_manager
 
 
 def families_for(text: str) -> list[str]:
-    """The font families that matplotlib shall try in turn, so that each character of a text is found.
+    """Return the font families that matplotlib shall try in turn, so that each character of a text is found.
 
     They are the configured ones, and installed fonts with the characters that those lack.
 
@@ -35,7 +35,7 @@ def families_for(text: str) -> list[str]:
 
 
 def _installed() -> list[font_manager.FontEntry]:
-    """Upright fonts of the machine: those that come with matplotlib are its defaults, or made for formulas."""
+    """Return the upright fonts of the machine. Those that matplotlib brings are its defaults, or for formulas."""
     own = Path(matplotlib.get_data_path())
     upright = (font for font in font_manager.fontManager.ttflist if font.style == "normal")
     return sorted((font for font in upright if own not in Path(font.fname).parents), key=lambda font: font.name)

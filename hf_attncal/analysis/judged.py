@@ -29,7 +29,7 @@ AREAS = ("comprehensiveness", "sufficiency")  # the measures that are looked at 
 
 @dataclass(frozen=True)
 class JudgedFaithfulness:
-    """What scores are worth to the model that they are about.
+    """How faithful the scores of methods are to a model.
 
     Args:
         found: means, intervals and verdicts, the pairs in their order.
@@ -41,23 +41,23 @@ class JudgedFaithfulness:
 
     @property
     def headline(self) -> str:
-        """The operator that is looked at first."""
+        """Return the operator that is looked at first."""
         return HEADLINE if HEADLINE in self.found.operators else self.found.operators[0]
 
     def ranking(self, measure: str = "comprehensiveness") -> list[str]:
-        """The methods by a measure under the headline operator, the best first."""
+        """Return the methods by a measure under the headline operator, the best first."""
         return _ranking(self.found, self.headline, measure)
 
     def controls(self, measure: str = "comprehensiveness") -> list[str]:
-        """Those of the methods that never look at the model, the strongest first, as in `ranking`."""
+        """Return the methods that never look at the model, the strongest first, as in `ranking`."""
         return [name for name in self.ranking(measure) if name.partition("@")[0] in CONTROLS]
 
     def verdicts(self, method: str, measure: str = "comprehensiveness") -> dict[str, Verdict]:
-        """Of a method against each other one. Raises ValueError as `Faithfulness.verdict` does."""
+        """Return the verdict on a method against each other one. Errors are those of `Faithfulness.verdict`."""
         return {other: self.found.verdict(method, other, measure) for other in self.found.sums if other != method}
 
     def unbeaten(self, measure: str = "comprehensiveness") -> list[str]:
-        """The methods that no other one is better than by a verdict: among them is the one to read."""
+        """Return the methods that no other one is better than by a verdict: among them is the one to read."""
         beaten = set()
         for first, second in combinations(self.found.sums, 2):
             better = self.found.verdict(first, second, measure).better
@@ -68,7 +68,7 @@ class JudgedFaithfulness:
     def against_best(
         self, method: str, measure: str = "comprehensiveness", without: Collection[str] = (YARDSTICK,)
     ) -> tuple[str, Verdict] | None:
-        """A method against the best of all others.
+        """Compare a method with the best of all others.
 
         The best is found on the pairs with an even number and compared on those with an odd one, so that it gains
         nothing by being chosen.
@@ -90,7 +90,7 @@ class JudgedFaithfulness:
         return best, odd.verdict(method, best, measure)
 
     def to_dict(self, method: str | None = None) -> dict[str, Any]:
-        """All of it as plain data, for JSON.
+        """Return everything as plain data, for JSON.
 
         Args:
             method: whose verdicts against the others are told; None for those of no method.
@@ -171,14 +171,14 @@ def judge_faithfulness(
 
 
 def _noting(falls: Iterable[PairFalls], order: list[int]) -> Iterable[dict[str, np.ndarray]]:
-    """The falls of each pair, whose number is noted."""
+    """Yield the falls of each pair, and note its number in `order`."""
     for one in falls:
         order.append(one.index)
         yield one.falls
 
 
 def _rows(found: Faithfulness, rows: Iterable[int]) -> Faithfulness:
-    """Of some pairs, in this order."""
+    """Return the measurement of some pairs, in this order."""
     chosen = list(rows)
     return replace(found, sums={name: of[chosen] for name, of in found.sums.items()}, words=found.words[chosen])
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 @torch.no_grad()
 def sequence_sums(model, batches: Iterable[Mapping[str, Tensor]]) -> np.ndarray:
-    """Sums over the predictions of each sequence; the model's mode is left as it is.
+    """Return sums over the predictions of each sequence; the model's mode is left as it is.
 
     Args:
         model: a `DiscreteTransformerForCausalLM`.

@@ -99,25 +99,25 @@ class Observations:
 
     @property
     def calibrated(self) -> tuple[int, ...]:
-        """The decoder layers whose masks carry information, from 0; none for a model without calibration."""
+        """Return the decoder layers whose masks carry information, from 0; none for a model without calibration."""
         return self.layers["reliability"]
 
     @property
     def idle(self) -> tuple[int, ...]:
-        """The decoder layers, from 0, whose masks carry no information: see `informed` in `step_measures.py`."""
+        """Return the decoder layers, from 0, whose masks carry no information (`informed` of `step_measures.py`)."""
         return tuple(layer for layer in self.layers["mask"] if layer not in self.calibrated)
 
     @property
     def is_changed(self) -> bool:
-        """Whether calibration changes attention at all; that of a probe does not."""
+        """Return whether calibration changes attention at all; that of a probe does not."""
         return any(self.mean("divergence", layer) > _ROUNDING for layer in self.calibrated)
 
     def top(self, measure: str = "reliability") -> int:
-        """The highest layer with a measure, which the paper's analyses look at."""
+        """Return the highest layer with a measure, which the paper's analyses look at."""
         return max(self._layers_of(measure))
 
     def counts(self, measure: str, layer: int) -> np.ndarray:
-        """One of `MEASURES` in a layer, and steps: (N, 2).
+        """Return the sums of one of `MEASURES` in a layer, and the steps: (N, 2).
 
         Raises:
             ValueError: another measure, or a layer that does not have it.
@@ -130,12 +130,12 @@ class Observations:
         return np.stack([self.by_layer[measure][:, layer], self.steps], axis=1)
 
     def mean(self, measure: str, layer: int) -> float:
-        """The mean of a measure over all steps. Errors: see `counts`."""
+        """Return the mean of a measure over all steps. Errors: see `counts`."""
         total, steps = self.counts(measure, layer).sum(axis=0)
         return float(total / steps)
 
     def reliability_up_to(self, layer: int) -> np.ndarray:
-        """Reliable steps among those whose entropy is at most each threshold (Fig. 4): (N, thresholds, 2).
+        """Count reliable steps among those whose entropy is at most each threshold (Fig. 4): (N, thresholds, 2).
 
         Raises:
             ValueError: a layer without masks.
@@ -144,12 +144,12 @@ class Observations:
         return self.by_threshold[:, layer, :-1, ::-1].cumsum(axis=1)
 
     def steps_up_to(self, layer: int) -> np.ndarray:
-        """Steps whose entropy is at most each threshold, among all: (N, thresholds, 2)."""
+        """Count the steps whose entropy is at most each threshold, among all: (N, thresholds, 2)."""
         below = self.by_threshold[:, layer, :-1, 0].cumsum(axis=1)
         return np.stack([below, np.broadcast_to(self.steps[:, None], below.shape)], axis=2)
 
     def divergence_in(self, layer: int) -> np.ndarray:
-        """Divergence of the rows of each bucket of entropy (Fig. 8): (N, buckets + 1, 2).
+        """Add up the divergence of the rows of each bucket of entropy (Fig. 8): (N, buckets + 1, 2).
 
         Raises:
             ValueError: a layer without masks.
@@ -158,12 +158,12 @@ class Observations:
         return self.by_bucket[:, layer]
 
     def bucket_names(self) -> list[str]:
-        """`0 to 0.8`, ..., `above 3.2`: a lower bound belongs to its bucket."""
+        """Name the buckets, `0 to 0.8`, ..., `above 3.2`: a lower bound belongs to its bucket."""
         inner = [f"{low:g} to {high:g}" for low, high in pairwise((0, *self.buckets))]
         return [*inner, f"above {self.buckets[-1]:g}"]
 
     def of_tag(self, measure: str, layer: int) -> np.ndarray:
-        """`reliability` or `average_entropy` of the steps with each tag (Fig. 3): (N, tags, 2).
+        """Add up `reliability` or `average_entropy` of the steps with each tag (Fig. 3): (N, tags, 2).
 
         Raises:
             ValueError: another measure, or a layer that does not have it; no tags were given.
@@ -177,15 +177,15 @@ class Observations:
         return np.stack([self.by_tag[:, layer, :, names.index(measure)], self.tag_steps], axis=2)
 
     def attention_of_groups(self, layer: int) -> np.ndarray:
-        """The share of attention that each of `GROUPS` of source tokens gets in a layer: (N, 3, 2)."""
+        """Add up the share of attention that each of `GROUPS` of source tokens gets in a layer: (N, 3, 2)."""
         return np.stack([self.by_group[:, layer], np.repeat(self.steps[:, None], len(GROUPS), axis=1)], axis=2)
 
     def norms_of_groups(self, layer: int) -> np.ndarray:
-        """Norms of the value vectors of `GROUPS` of source tokens in a layer, the mean over heads: (N, 3, 2)."""
+        """Add up the norms of value vectors of `GROUPS` of source tokens in a layer, the mean over heads: (N, 3, 2)."""
         return np.stack([self.group_norms[:, layer], self.group_tokens], axis=2)
 
     def links(self, weights: str, layer: int) -> list[frozenset[Link]]:
-        """For every pair of the corpus, each target word and its best source word in the head average of a layer.
+        """Return, for every pair, the links of each target word to its best source word by the head average of a layer.
 
         Args:
             weights: one of `WEIGHTS`; attention is that before calibration.
@@ -270,7 +270,7 @@ def _check_bounds(name: str, bounds: Sequence[float]) -> None:
 
 
 class _Places(NamedTuple):
-    """What the steps and source tokens of a batch are, as 0 and 1.
+    """Kinds of the steps and source tokens of a batch, as 0 and 1.
 
     Args:
         steps: (batch, steps), real ones.
@@ -284,7 +284,7 @@ class _Places(NamedTuple):
 
 
 class _Sums:
-    """What is added up while a corpus is read."""
+    """Sums that grow while a corpus is read."""
 
     def __init__(
         self,
@@ -334,7 +334,7 @@ class _Sums:
             self._add_alignments(pairs, reading, contributions)
 
     def _add_heads(self, number: int, count: int, rows: LayerRows, places: _Places) -> None:
-        """Add what is measured of the heads of one of `count` layers."""
+        """Add the measures of the heads of one of `count` layers."""
         for name in rows.layer:
             self.layers[name].add(number)
         for name, of_heads in rows.heads.items():
@@ -344,7 +344,7 @@ class _Sums:
     def _of_layer(
         self, attention: Tensor, rows: LayerRows, norms: Tensor | None, places: _Places
     ) -> dict[str, Tensor]:
-        """The sums of one layer, (batch, ...): measures, and what `Observations` has by something."""
+        """Return the sums of one layer, (batch, ...): measures, and those by threshold, bucket, tag and group."""
         steps = places.steps
         measures = {name: rows.layer[name] * steps if name in rows.layer else 0 * steps for name in MEASURES}
         # Below, which threshold and bucket a row belongs to, (..., 1 + bounds).
@@ -363,7 +363,7 @@ class _Sums:
         }
 
     def _tag_of_step(self, pairs: list[TokenPair], reading: Reading) -> Tensor:
-        """`_Places.tags`."""
+        """Return `_Places.tags`."""
         of_step = np.zeros((*reading.target_mask.shape, len(self.tags)))
         for row, pair in enumerate(pairs if self.tags else ()):
             numbers = np.array([self.tags.index(tag) for tag in self.word_tags[pair.index]])
@@ -372,7 +372,7 @@ class _Sums:
         return torch.as_tensor(of_step, device=reading.target_mask.device)
 
     def _group_of_token(self, pairs: list[TokenPair], reading: Reading) -> Tensor:
-        """`_Places.groups`."""
+        """Return `_Places.groups`."""
         of_token = np.zeros((*reading.source_mask.shape, len(GROUPS)))
         for row, pair in enumerate(pairs):
             # No word is -1: the last.
@@ -426,14 +426,14 @@ class _Sums:
 
 
 def _one_hot(values: Tensor, bounds: Sequence[float], right: bool) -> Tensor:
-    """(...) -> (..., bounds + 1), 1 at the interval that the value is in; its lower bound (`right`) or its upper one
+    """Mark the interval that each value is in, (...) -> (..., bounds + 1); its lower bound (`right`) or its upper one
     belongs to an interval."""
     place = torch.bucketize(values, values.new_tensor(bounds), right=right)
     return torch.nn.functional.one_hot(place, len(bounds) + 1).to(values.dtype)
 
 
 def _best(pair: TokenPair, layers: Sequence[Tensor | None]) -> np.ndarray:
-    """(layers, target words) of (heads, steps, source) in each layer: the best source word of each target word."""
+    """Return the best source word of each target word, (layers, target words), from weights (heads, steps, source)."""
     best = np.full((len(layers), pair.target.words), -1, dtype=np.int16)
     for number, weights in enumerate(layers):
         if weights is not None:

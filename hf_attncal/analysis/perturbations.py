@@ -70,11 +70,11 @@ class WordFrequencies:
 
     @classmethod
     def of(cls, texts: Iterable[str]) -> "WordFrequencies":
-        """Of the words of texts."""
+        """Count the words of texts."""
         return cls(Counter(word for text in texts for word in text.split()))
 
     def others(self, words: Sequence[str], generator: np.random.Generator) -> list[str]:
-        """For each word another one."""
+        """Draw another word for each word."""
         drawn = [""] * len(words)
         same = list(range(len(words)))
         while same:
@@ -86,7 +86,7 @@ class WordFrequencies:
 
 
 class _Target(NamedTuple):
-    """What is read of the target of a pair.
+    """The part of the target of a pair that has to be read.
 
     Args:
         row: of the pair. wanted: booleans (target words,). places: the tokens of these words.
@@ -104,7 +104,7 @@ class _Target(NamedTuple):
 
     @property
     def length(self) -> int:
-        """How many tokens have to be read, one at least."""
+        """Return how many tokens have to be read, one at least."""
         return int(self.places.max(initial=0)) + 1
 
 
@@ -151,7 +151,7 @@ class Perturber:
             raise ValueError(f"`batch_size` must be >= 1, got {self.batch_size}.")
 
     def generator(self, pair: TokenPair, purpose: int, draw: int) -> np.random.Generator:
-        """Random numbers of a pair, the same wherever it stands."""
+        """Return the generator of the random numbers of a pair, the same wherever it stands."""
         content = (len(pair.source.ids), *pair.source.ids.tolist(), *pair.target.ids.tolist())
         return np.random.default_rng([self.seed, purpose, draw, *content])
 
@@ -159,7 +159,7 @@ class Perturber:
     def log_probabilities(
         self, pairs: Sequence[TokenPair], sources: Sequence[str], changes: Sequence[Mapping[Change, Collection[int]]]
     ) -> list[tuple[np.ndarray, dict[Change, np.ndarray]]]:
-        """Log-probabilities of target words, the sums over their tokens, teacher-forced on the target.
+        """Return log-probabilities of target words, sums over their tokens, teacher-forced on the target.
 
         Args:
             pairs: of similar lengths. sources: their texts. changes: what to try with each, and the target words of
@@ -197,7 +197,7 @@ class Perturber:
     def _written(
         self, pairs: Sequence[TokenPair], sources: Sequence[str], wanted: Sequence[tuple[int, Change]]
     ) -> list[np.ndarray]:
-        """The tokens of changed sources."""
+        """Return the tokens of changed sources."""
         copies: dict[int, WordTokens] = {}
         texts: dict[int, str] = {}
         words = [source.split() for source in sources]
@@ -236,7 +236,7 @@ class Perturber:
     def _read(
         self, sources: Sequence[np.ndarray], targets: Sequence[_Target], pairs: Sequence[TokenPair]
     ) -> list[np.ndarray]:
-        """Target words of sources by their tokens."""
+        """Read target words, given the tokens of sources."""
         found: dict[int, np.ndarray] = {}
         lengths = [(target.length, len(ids)) for target, ids in zip(targets, sources, strict=True)]
         for numbers in batches_by_length(lengths, self.batch_size):
@@ -248,7 +248,7 @@ class Perturber:
     def _read_hidden(
         self, hidden: Sequence[tuple[int, Change]], targets: Sequence[_Target], pairs: Sequence[TokenPair]
     ) -> list[np.ndarray]:
-        """Target words of whole sources, some of whose states the decoder does not see."""
+        """Read target words, given whole sources, some of whose states the decoder does not see."""
         if not hidden:
             return []
         own = [_Target.of(row, pair, range(pair.target.words)) for row, pair in enumerate(pairs)]
@@ -282,7 +282,7 @@ class Perturber:
         return Batch(rows, [], *teacher_forced(self.model, tensors))
 
     def _of_words(self, batch: Batch, targets: Sequence[_Target], encoded=None) -> list[np.ndarray]:
-        """Sums over the tokens of each target word that is wanted, for each row; NaN for others."""
+        """Add up the tokens of each target word that is wanted, for each row; NaN for others."""
         steps, _ = padded([np.append(target.places, 0) for target in targets], 0)  # none is without a step
         tokens = (
             log_probabilities(self.model, batch, encoded, steps=steps.to(self.model.device)).double().cpu().numpy()
@@ -296,7 +296,7 @@ class Perturber:
 
 
 def _of_words(tokens: WordTokens, chosen: np.ndarray) -> np.ndarray:
-    """Booleans, (tokens,): those of the chosen words."""
+    """Mark the tokens of the chosen words: booleans, (tokens,)."""
     return np.append(chosen, False)[tokens.word_ids]  # NO_WORD, which is -1, finds the False
 
 

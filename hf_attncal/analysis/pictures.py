@@ -145,7 +145,7 @@ def place(pair: Aligned) -> PairPicture:
 def _words(
     words: Sequence[str], nulls: Sequence[float] | None, linked: set[int], slots: Sequence[float], width: float
 ) -> tuple[tuple[PlacedWord, ...], bool]:
-    """The words of a row, spread evenly over the whole width, and whether they run from right to left."""
+    """Place the words of a row, spread evenly over the whole width, and whether they run from right to left."""
     # One direction for the whole row, numbers and foreign words too: word i + 1 always lies beside word i.
     right_to_left = _is_right_to_left("".join(words))
     more = (width - sum(slots)) / max(1, len(words))
@@ -159,14 +159,14 @@ def _words(
 
 
 def _with_numbers(pair: Aligned) -> tuple[set[int], set[int]]:
-    """Source words and target words with numbers: that of a link stands at its source word, if that has no other."""
+    """Return the source and target words that have numbers: that of a link is at its source word if it has no other."""
     degrees = Counter(i for i, _ in pair.links)
     alone = {i for i, degree in degrees.items() if degree == 1}
     return alone, {j for i, j in pair.links if i not in alone}
 
 
 def _links(pair: Aligned, centres: Sequence[Sequence[float]], above: float, below: float) -> tuple[PlacedLink, ...]:
-    """The curves from `above` to `below`, and their numbers."""
+    """Place the curves from `above` to `below`, and their numbers."""
     at_source, _ = _with_numbers(pair)
     taken: Counter[int] = Counter()  # numbers at a target word
     placed = []
@@ -183,7 +183,7 @@ def _links(pair: Aligned, centres: Sequence[Sequence[float]], above: float, belo
 
 
 def text_width(text: str) -> float:
-    """About how wide a text is in a usual proportional font, in em: rather too much than too little."""
+    """Estimate how wide a text is in a usual proportional font, in em: rather too much than too little."""
     return sum(map(_character_width, text))
 
 
@@ -202,12 +202,12 @@ def _is_right_to_left(text: str) -> bool:
 
 
 def shown(text: str) -> str:
-    """The text with a replacement character for what no page may hold: control characters and the like."""
+    """Return the text with a replacement character for what no page may hold: control characters and the like."""
     return _NOT_TEXT.sub("\ufffd", text)
 
 
 def short(probability: float) -> str:
-    """Two decimals, `.93`."""
+    """Write a probability with two decimals, `.93`."""
     return f"{probability:.2f}".removeprefix("0")
 
 
@@ -215,7 +215,7 @@ def short(probability: float) -> str:
 
 
 def pair_html(pair: Aligned, caption: str = "") -> str:
-    """The picture of a pair as HTML in one line, with its style; it scrolls where it is wider than the page."""
+    """Return the picture of a pair as HTML in one line, with its style; it scrolls where it is wider than the page."""
     return str(_template().pair(place(pair), caption)).replace("\n", "")
 
 
@@ -223,7 +223,7 @@ PAGE_FOOT = "</body>\n</html>"
 
 
 def page_head(aligner: str) -> str:
-    """The beginning of a page of pictures, which needs nothing but itself; `aligner` is the name of what aligned.
+    """Return the beginning of a page of pictures, which needs nothing but itself; `aligner` is what aligned them.
 
     `page_pair` makes each of its pairs, and `PAGE_FOOT` ends it.
     """
@@ -231,7 +231,7 @@ def page_head(aligner: str) -> str:
 
 
 def page_pair(number: int, pair: Aligned) -> str:
-    """A pair of the page, in one line; `number` is that of its line of the input, from 1."""
+    """Return a pair of the page, in one line; `number` is that of its line of the input, from 1."""
     return str(_template().section(number, place(pair))).replace("\n", "")
 
 

@@ -62,7 +62,7 @@ def heat_map(
     title: str | None = None,
     change: tuple[str, Tensor] | None = None,
 ) -> Figure:
-    """Matrices over one sentence pair side by side: source words across, target words down, shared by all panels.
+    """Draw matrices over one sentence pair side by side: source words across, target words down, shared by all panels.
 
     All panels have one colour scale, from white at 0 to dark at the largest value of all: a cell is as dark as it
     matters.
@@ -133,7 +133,7 @@ def plot_receptive_fields(
 
 
 def head_map(panels: Mapping[str, np.ndarray], layers: Sequence[int], measure: str) -> Figure:
-    """A measure of each head of each layer: heads across, layers down, white at 0.
+    """Draw a measure of each head of each layer: heads across, layers down, white at 0.
 
     Args:
         panels: name -> (layers, heads), not negative.
@@ -161,14 +161,14 @@ class _Side(NamedTuple):
 
     @property
     def inches(self) -> float:
-        """Of the longest label."""
+        """Return the width of the longest label."""
         return _INCHES * max(map(text_width, self.words), default=0)
 
 
 def _matrices(
     panels: Mapping[str, Tensor | np.ndarray], rows: Sequence[str], columns: Sequence[str], words: tuple[str, str]
 ) -> dict[str, np.ndarray]:
-    """The panels in float32, each of the shape that its labels ask for; `words` says what these are."""
+    """Return the panels in float32, each of the shape that its labels ask for; `words` says what these are."""
     if not panels:
         raise ValueError("`panels` is empty: give at least one matrix.")
     shape = len(rows), len(columns)
@@ -192,7 +192,7 @@ def _draw_panels(
     title: str | None,
     signed: str | None = None,
 ) -> Figure:
-    """Matrices in rows of so many panels, above the scale of all of them, on which `largest` of `measure` is dark.
+    """Draw matrices in rows of so many panels, above the scale of all, on which `largest` of `measure` is dark.
 
     That of the name `signed` has positive and negative values, and a scale of its own.
     """
@@ -234,7 +234,7 @@ def _draw_panels(
 
 
 def _label_axes(axes, across: _Side, down: _Side, families: Sequence[str]) -> None:
-    """Words and names of the axes; without words `down` those of another panel are meant."""
+    """Write words and names of the axes; without words `down` those of another panel are meant."""
     style = {"fontsize": _POINTS, "color": _TEXT, "fontfamily": families, "parse_math": False}
     name = {"fontsize": _POINTS - 1, "color": _FAINT, "labelpad": 4}
     axes.xaxis.tick_top()
@@ -257,7 +257,7 @@ def _label_axes(axes, across: _Side, down: _Side, families: Sequence[str]) -> No
 
 
 def _draw_legend(figure: Figure, image, left: float, measure: str, links: bool) -> None:
-    """The colour scale of all panels, and what the outlines are."""
+    """Draw the colour scale of all panels, and what the outlines are."""
     width, height = figure.get_size_inches()
     _draw_scale(figure, image, left, measure)
     style = {"va": "center", "color": _TEXT, "fontsize": _POINTS}
@@ -269,7 +269,7 @@ def _draw_legend(figure: Figure, image, left: float, measure: str, links: bool) 
 
 
 def _draw_scale(figure: Figure, image, left: float, measure: str) -> None:
-    """A colour scale below the panels, `left` inches from the edge, and what it measures."""
+    """Draw a colour scale below the panels, `left` inches from the edge, and what it measures."""
     width, height = figure.get_size_inches()
     bar = figure.add_axes((left / width, 0.29 / height, 1.2 / width, 0.09 / height))
     scale = figure.colorbar(image, cax=bar, orientation="horizontal")
@@ -287,7 +287,7 @@ def _draw_scale(figure: Figure, image, left: float, measure: str) -> None:
 
 
 def pair_plot(pair: Aligned) -> Figure:
-    """The picture of an aligned pair (see `pictures.py`): words in two rows, links with their scores, NULL.
+    """Draw an aligned pair (see `pictures.py`): words in two rows, links with their scores, NULL.
 
     Args:
         pair: a `WordAlignment`, or what has its fields.
@@ -331,7 +331,7 @@ _PANEL = 4.2  # inches
 
 
 def scatter(panels: Mapping[str, np.ndarray], groups: Sequence[str], names: Sequence[str]) -> Figure:
-    """The same points in several planes side by side, coloured by group.
+    """Draw the same points in several planes side by side, coloured by group.
 
     Args:
         panels: name -> (N, 2) places.
@@ -385,7 +385,7 @@ def lines(
     bands: Mapping[str, Sequence[tuple[float, float]]] | None = None,
     from_zero: bool = False,
 ) -> Figure:
-    """What several systems come to as something grows: a line each, with a mark at every point.
+    """Draw what several systems come to as something grows: a line each, with a mark at every point.
 
     Args:
         series: name -> points, in the order of the legend.
@@ -450,7 +450,7 @@ def lines(
 
 
 def reliability_diagram(series: Mapping[str, Sequence[tuple[float, float, int]]]) -> Figure:
-    """Whether probabilities keep what they promise: the share that came true against what was said, bin by bin.
+    """Draw whether probabilities keep what they promise: the share that came true against what was said, bin by bin.
 
     Args:
         series: name -> bins (mean probability, share that is right, how many), of `metrics.probabilities`. Below the
@@ -474,7 +474,7 @@ def reliability_diagram(series: Mapping[str, Sequence[tuple[float, float, int]]]
 
 
 def _rule(axes) -> None:
-    """Rules at the left and below, with their numbers."""
+    """Draw rules at the left and below, with their numbers."""
     axes.tick_params(labelsize=_POINTS - 1, labelcolor=_TEXT, color=_FAINT, length=2.5)
     for side, spine in axes.spines.items():
         spine.set(visible=side in ("left", "bottom"), **_RULE)
@@ -489,7 +489,7 @@ _WIDE, _NARROW = 5.2, 2.3  # all panels together, and a panel at least
 
 
 def bars(panels: Mapping[str, Mapping[str, Sequence[Bar]]], labels: Sequence[str]) -> Figure:
-    """Numbers of several kinds of things, each kind with bars of its own, which lie; with intervals.
+    """Draw numbers of several kinds of things with their intervals, each kind with horizontal bars of its own.
 
     Panels stand side by side and have the same kinds from top to bottom, each its own scale from 0. A name has the
     same colour and hatch in all of them.
@@ -549,7 +549,7 @@ def bars(panels: Mapping[str, Mapping[str, Sequence[Bar]]], labels: Sequence[str
 
 
 def _draw_bars(axes, values: Sequence[Bar], offset: float, most: int, name: str, number: int) -> None:
-    """The bars of one name, `offset` bars below the middle of each kind."""
+    """Draw the bars of one name, `offset` bars below the middle of each kind."""
     step = _BAR / (most * _BAR + 0.1)  # of a bar, where a kind is 1 high
     rows = np.arange(len(values)) + offset * step
     style = {"color": _COLOURS[number], "hatch": _HATCHES[number], "edgecolor": "white", "linewidth": 0}

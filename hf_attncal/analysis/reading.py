@@ -61,13 +61,13 @@ class Reading:
 
     @property
     def plain(self) -> Layers:
-        """The weights before any calibration, in each layer: those that are used where there is none."""
+        """Return the weights before any calibration, in each layer: those that are used where there is none."""
         layers = zip(self.uncalibrated, self.attentions, strict=True)
         return tuple(used if plain is None else plain for plain, used in layers)
 
     @cached_property
     def contributions(self) -> Layers:
-        """phi of Lu et al., eq. 6, (batch, heads, steps, source) in each layer with masks, 0 on source padding.
+        """Return phi of Lu et al., eq. 6, (batch, heads, steps, source) in each layer with masks, 0 on source padding.
 
         Raises:
             ValueError: no layer has masks.
@@ -81,7 +81,7 @@ class Reading:
         return tuple(m if m is None else contributions(a, m, self.source_mask, null) for a, m, null in layers)
 
     def unpadded(self, weights: Tensor, row: int) -> Tensor:
-        """One sentence without padding: (batch, ..., steps, source) -> (..., its steps, its source tokens)."""
+        """Return one sentence without padding: (batch, ..., steps, source) -> (..., its steps, its source tokens)."""
         return weights[row][..., self.target_mask[row], :][..., self.source_mask[row]]
 
 
@@ -149,7 +149,7 @@ def read(
 
 
 def teacher_forced(model, batch: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], Tensor]:
-    """What a model is given, and the labels that it shall predict, on its device; a batch as for `read`."""
+    """Return the inputs of a model, and the labels that it shall predict, on its device; a batch as for `read`."""
     inputs = {name: tensor.to(model.device) for name, tensor in batch.items() if torch.is_tensor(tensor)}
     labels = inputs.pop("labels")
     if "decoder_input_ids" not in inputs:
@@ -191,7 +191,7 @@ def batches_of_pairs(
     source_prefix: str = "",
     uam: bool = False,
 ) -> Iterator[tuple[list[TokenPair], dict[str, Tensor]]]:
-    """Sentence pairs in batches for `read`, the longest first. Pairs with a side of no word are left out.
+    """Yield sentence pairs in batches for `read`, the longest first. Pairs with a side of no word are left out.
 
     Args:
         model: the one that will read them.
@@ -243,19 +243,19 @@ def batches_of_pairs(
 
 
 def decoder_size(config: PretrainedConfig) -> tuple[int, int]:
-    """Numbers of layers and of attention heads of an encoder-decoder's decoder."""
+    """Return the numbers of layers and of attention heads of an encoder-decoder's decoder."""
     decoder = config.get_text_config(decoder=True)  # BART and its kin give the decoder's numbers under general names
     return getattr(config, "num_decoder_layers", None) or decoder.num_hidden_layers, decoder.num_attention_heads
 
 
 def check_encoder_decoder(config: PretrainedConfig) -> None:
-    """Raises ValueError for a model of another kind."""
+    """Raise ValueError for a model of another kind."""
     if not config.is_encoder_decoder:
         raise ValueError(f"`model` must be an encoder-decoder, got one of type {config.model_type!r}.")
 
 
 def check_attends(config: PretrainedConfig) -> None:
-    """Raises ValueError for a recurrent model without attention."""
+    """Raise ValueError for a recurrent model without attention."""
     if getattr(config, "attention_window", ...) is None:
         raise ValueError(
             f"`attention_window` of this model of type {config.model_type!r} must not be None for its attention to be "
@@ -264,19 +264,19 @@ def check_attends(config: PretrainedConfig) -> None:
 
 
 def check_uam(config: PretrainedConfig) -> None:
-    """Raises ValueError for a model without the unsupervised alignment module."""
+    """Raise ValueError for a model without the unsupervised alignment module."""
     if not has_uam(config):
         raise ValueError("Probabilities of source tokens are read from a model with `uam`, got one without.")
 
 
 def has_uam(config: PretrainedConfig) -> bool:
-    """Whether a model has the unsupervised alignment module."""
+    """Return whether a model has the unsupervised alignment module."""
     return getattr(config, "uam", False) is True
 
 
 @contextmanager
 def readable(model, attentions: bool, self_attentions: bool = False) -> Iterator[None]:
-    """Evaluation mode and a kernel that forms the weights of these attentions; both are put back."""
+    """Put a model into evaluation mode, with a kernel that forms weights of attention, and put both back."""
     training, kernel = model.training, model.config._attn_implementation
     # Ours form those of the cross-attention under every kernel. The rest needs eager attention: sdpa returns nothing.
     ours = stock_type(model.config.model_type) != model.config.model_type
@@ -295,7 +295,7 @@ def readable(model, attentions: bool, self_attentions: bool = False) -> Iterator
 
 
 def _is_not_about_weights(record: logging.LogRecord) -> bool:
-    """Whether a warning of the kernel is another than that it returns no weights: those that are read, it does."""
+    """Return False for the warning that the kernel returns no weights: it does return those that are read."""
     return "output_attentions" not in record.getMessage()
 
 
@@ -303,7 +303,7 @@ def _is_not_about_weights(record: logging.LogRecord) -> bool:
 def _read_batch(
     model, inputs: dict[str, Tensor], attentions: bool, details: bool, uam: bool, predictions: bool
 ) -> tuple[Layers, Layers, Layers, Layers, Tensor | None, Tensor | None]:
-    """Attentions, uncalibrated attentions, masks, NULLs, probabilities of source tokens, and chosen tokens."""
+    """Return attentions, uncalibrated attentions, masks, NULLs, probabilities of source tokens, and chosen tokens."""
     # By attribute and not by class: a model loaded as remote code has a class of its own.
     ours = [m.layer_idx for m in model.modules() if getattr(m, "switches", None) is not None] if details else []
     inputs = {**inputs, "use_cache": False, "return_dict": True} | ({"output_attentions": True} if attentions else {})
@@ -348,7 +348,7 @@ def _with_nulls(pair: TokenPair, null: int) -> TokenPair:
 
 
 def check_lengths(model, tokenizer, pairs: Iterable[TokenPair]) -> None:
-    """Raises PairTooLongError for a pair with more tokens than the model has positions."""
+    """Raise PairTooLongError for a pair with more tokens than the model has positions."""
     limit = getattr(model.config, "max_position_embeddings", None) or tokenizer.model_max_length
     for pair in pairs:
         for side in ("source", "target"):
@@ -358,7 +358,7 @@ def check_lengths(model, tokenizer, pairs: Iterable[TokenPair]) -> None:
 
 
 def check_some_words(sources: Sequence[str], targets: Sequence[str]) -> None:
-    """Raises ValueError unless there is a pair with words on both sides."""
+    """Raise ValueError unless there is a pair with words on both sides."""
     if not any(source.strip() and target.strip() for source, target in zip(sources, targets, strict=False)):
         raise ValueError(
             "`sources` and `targets` must have a pair with words on both sides, got none among "

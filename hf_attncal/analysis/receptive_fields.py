@@ -17,7 +17,7 @@ from hf_attncal.models.objective import shift_labels
 
 @dataclass(frozen=True)
 class ReceptiveFields:
-    """What every prediction was computed from.
+    """The tokens that every prediction was computed from.
 
     Args:
         target: which tokens that the decoder has read, (batch, target, target).
@@ -31,7 +31,7 @@ class ReceptiveFields:
 
     @property
     def sizes(self) -> Tensor:
-        """Number of tokens, of target and source, (batch, target)."""
+        """Return the number of tokens, of target and source, (batch, target)."""
         return expected_field_size(self.target, self.source)
 
 
@@ -40,7 +40,7 @@ def receptive_fields(
     cross_attentions: Sequence[Tensor] | None = None,
     encoder_attentions: Sequence[Tensor] | None = None,
 ) -> ReceptiveFields:
-    """The receptive fields that follow from the attention of all layers (Discrete Transformer, sec. 5.1, eq. 1).
+    """Return the receptive fields that follow from attention of all layers (Discrete Transformer, sec. 5.1, eq. 1).
 
     Args:
         decoder_attentions, cross_attentions, encoder_attentions: weights by layer, as transformers returns them,
@@ -88,7 +88,7 @@ def receptive_fields(
 
 
 def _is_choice(attention: Tensor) -> bool:
-    """Whether it is chosen positions, or weights that say the same."""
+    """Return whether an attention is chosen positions, or weights that say the same."""
     if not attention.is_floating_point():
         return True
     return bool(((attention == 0) | (attention == 1)).all() and (attention.sum(-1) <= 1).all())
@@ -107,7 +107,7 @@ def _initial(attention: Tensor, chosen: bool) -> Tensor:
 
 @torch.no_grad()
 def receptive_field_report(model, batches: Iterable[Mapping[str, Tensor]]) -> dict[str, float]:
-    """How much text a prediction of a Discrete Transformer is computed from, over a corpus.
+    """Measure how much text a prediction of a Discrete Transformer is computed from, over a corpus.
 
     Teacher-forced on the given targets, in evaluation mode; the model's mode is put back.
 
@@ -141,7 +141,7 @@ def receptive_field_report(model, batches: Iterable[Mapping[str, Tensor]]) -> di
 
 
 def _add_batch(model, inputs: dict[str, Tensor], sums: dict[str, Tensor]) -> int:
-    """Add a batch to the sums over predictions; returns how many there were."""
+    """Add a batch to the sums over predictions, and return how many there were."""
     labels = inputs.pop("labels")
     is_prediction = labels != IGNORE_INDEX
     if model.config.is_encoder_decoder:

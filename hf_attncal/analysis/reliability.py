@@ -20,7 +20,7 @@ WITHOUT_MASKS = (
 
 
 def mask_spread(mask: Tensor, source_mask: Tensor | None = None) -> Tensor:
-    """By how much the masks of each row differ: the largest m less the smallest, over the real source tokens.
+    """Return how much the masks of each row differ: the largest m less the smallest, over the real source tokens.
 
     A mask network without information keeps all tokens (m = 1), blurs all (m = 0), or treats all alike; then the
     spread is 0 up to rounding, and contributions follow attention or noise. It does not depend on the number of source
@@ -42,7 +42,7 @@ def mask_spread(mask: Tensor, source_mask: Tensor | None = None) -> Tensor:
 def contributions(
     attention: Tensor, mask: Tensor, source_mask: Tensor | None = None, null_attention: Tensor | None = None
 ) -> Tensor:
-    """What every source token contributes to every step (eq. 6): `phi = |a_p - a|`.
+    """Return what every source token contributes to every step (eq. 6): `phi = |a_p - a|`.
 
     The perturbed weights are those of eq. 2, `a_p = m * a + (1 - m) * mu_0`.
 
@@ -64,14 +64,14 @@ def contributions(
 
 
 def head_average(weights: Tensor) -> Tensor:
-    """(batch, heads, target, source) -> (batch, target, source): the mean over the heads of one layer."""
+    """Average over the heads of one layer: (batch, heads, target, source) -> (batch, target, source)."""
     if weights.dim() != 4:
         raise ValueError(f"Expected (batch, heads, target, source), got the shape {tuple(weights.shape)}.")
     return weights.mean(dim=1)
 
 
 def attention_entropy(attention: Tensor, source_mask: Tensor | None = None) -> Tensor:
-    """Entropy of each row over the real source tokens, `e(a) = -sum_i a_i log a_i`, natural logarithm.
+    """Return the entropy of each row over the real source tokens, `e(a) = -sum_i a_i log a_i`, natural logarithm.
 
     Every row is first divided by its sum: calibrated weights (`a_c`, and the fusions of eqs. 10 to 12) do not sum to
     1, and neither does leaky attention without its NULL column. An attention that already sums to 1 is unchanged.
@@ -87,7 +87,7 @@ def attention_entropy(attention: Tensor, source_mask: Tensor | None = None) -> T
 
 
 def jensen_shannon(first: Tensor, second: Tensor, source_mask: Tensor | None = None) -> Tensor:
-    """Jensen-Shannon divergence of the rows of two attentions over the real source tokens (eq. 14), natural logarithm.
+    """Return the Jensen-Shannon divergence of rows of two attentions over the real source tokens (eq. 14), in nats.
 
     `JSD = KL[a_1 || a] / 2 + KL[a_2 || a] / 2` with `a = (a_1 + a_2) / 2`. Every row is first divided by its sum, as
     for `attention_entropy`: without, weights after calibration would differ by their mass alone.
@@ -110,7 +110,7 @@ def jensen_shannon(first: Tensor, second: Tensor, source_mask: Tensor | None = N
 
 
 def attention_is_reliable(attention: Tensor, phi: Tensor) -> Tensor:
-    """Where the token that contributes most is the token with the most attention: `i*_t = j*_t` (eqs. 7 and 8).
+    """Return where the token that contributes most is the token with the most attention: `i*_t = j*_t` (eqs. 7 and 8).
 
     Both arguments of the maximum are taken on the head average. Among equal values the first index counts, so a tie is
     a miss unless both maxima fall on the same index.
@@ -127,7 +127,7 @@ def attention_is_reliable(attention: Tensor, phi: Tensor) -> Tensor:
 
 
 def reliability_level(attention: Tensor, phi: Tensor, target_mask: Tensor | None = None) -> float:
-    """Share of target steps at which attention is reliable (eq. 8), see `attention_is_reliable`.
+    """Return the share of target steps at which attention is reliable (eq. 8), see `attention_is_reliable`.
 
     For a corpus in several batches, average `attention_is_reliable` over all real steps: the mean of the levels of
     batches of unequal size is another number.
@@ -158,7 +158,7 @@ def _check_shapes(attention: Tensor, other: Tensor, name: str) -> None:
 
 
 def _shares(weights: Tensor, source_mask: Tensor | None) -> Tensor:
-    """Rows divided by their sum over the real source tokens; 0 at padding, and in a row without any mass."""
+    """Divide rows by their sum over the real source tokens; 0 at padding, and in a row without any mass."""
     real = _real_tokens(weights, source_mask)
     if real is not None:
         weights = weights * real.to(weights.dtype)
@@ -166,7 +166,7 @@ def _shares(weights: Tensor, source_mask: Tensor | None) -> Tensor:
 
 
 def _real_tokens(attention: Tensor, source_mask: Tensor | None) -> Tensor | None:
-    """(batch, source) -> boolean (batch, 1, 1, source), which broadcasts over heads and steps."""
+    """Return the mask (batch, source) as booleans (batch, 1, 1, source), which broadcasts over heads and steps."""
     if source_mask is None:
         return None
     if source_mask.shape != (attention.shape[0], attention.shape[-1]):

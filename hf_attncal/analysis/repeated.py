@@ -8,7 +8,7 @@ _LEAST = 1e-6  # of evidence, so that there are shares where there is none: equa
 
 
 def shared_among_places(probabilities: Tensor, input_ids: Tensor, source_mask: Tensor, target_mask: Tensor) -> Tensor:
-    """Probabilities of source places from those of source tokens: the places of a token share what it has.
+    """Turn probabilities of source tokens into those of source places: the places of a token share what it has.
 
     The share of a place is proportional to what its neighbours have at the neighbouring steps: for place i at step j
     to the sum of `2^-|d| q_(j+d)[x_(i+d)]` over d from -3 to 3 without 0. In "the old house and the new garden" the

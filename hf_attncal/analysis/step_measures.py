@@ -34,7 +34,7 @@ MEASURES = ("entropy", "average_entropy", "null", "mask", "informed", *NEED_INFO
 
 
 class LayerRows(NamedTuple):
-    """What is measured of each step in one layer, by the name of the measure.
+    """Values of each step in one layer, by the name of the measure.
 
     Args:
         heads: of each head, (batch, heads, steps).
@@ -54,7 +54,7 @@ def layer_rows(
     calibrated: Tensor | None = None,
     null: Tensor | None = None,
 ) -> LayerRows:
-    """The measures of one layer that can be had of what is given.
+    """Return the measures of one layer that can be had of what is given.
 
     Args:
         attention: a, before any calibration, (batch, heads, steps, source).

@@ -13,7 +13,7 @@ _SPACY = "spacy:"
 
 
 def tags_of(texts: Sequence[str], tags: Sequence[Sequence[str]] | Tagger) -> list[tuple[str, ...]]:
-    """The tags of each text, one for each of its words.
+    """Return the tags of each text, one for each of its words.
 
     Args:
         texts: sentences.
@@ -40,7 +40,7 @@ def tags_of(texts: Sequence[str], tags: Sequence[Sequence[str]] | Tagger) -> lis
 
 
 def read_tags(path: str | Path) -> list[tuple[str, ...]]:
-    """The tags of a file: one sentence a line, one tag a word, separated by white space.
+    """Read the tags of a file: one sentence a line, one tag a word, separated by white space.
 
     Raises:
         ValueError: see `read_lines`.
@@ -49,7 +49,7 @@ def read_tags(path: str | Path) -> list[tuple[str, ...]]:
 
 
 def load_tags(name: str | Path, texts: Sequence[str]) -> list[tuple[str, ...]] | Tagger:
-    """The tags of texts by what a user names: a file of tags, or `spacy:NAME`, a pipeline of spaCy that is installed.
+    """Return the tags of texts by what a user names: a file, or `spacy:NAME`, an installed pipeline of spaCy.
 
     Returns:
         The tags of each text; of a pipeline, what makes them.
@@ -72,7 +72,7 @@ def is_tagger_name(name: str | Path) -> bool:
 
 
 def spacy_tagger(name: str) -> Tagger:
-    """A tagger by a pipeline of spaCy (universal parts of speech), which keeps the words as they are.
+    """Return a tagger by a pipeline of spaCy (universal parts of speech), which keeps the words as they are.
 
     Raises:
         ValueError: spaCy or the pipeline is not installed; of a text, that the pipeline gave a word no tag.

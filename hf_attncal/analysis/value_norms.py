@@ -16,7 +16,7 @@ from .attribution.blocks import check_blocks, null_value
 
 @contextmanager
 def recorded_value_norms(model) -> Iterator[dict[int, Tensor]]:
-    """While it is open: decoder layer, from 0 -> norms of the value vectors in the last pass, (batch, heads, source).
+    """Record, by decoder layer from 0, the norms of the value vectors in the last pass, (batch, heads, source).
 
     Empty for models that are not built as Marian and BART are.
     """
@@ -34,7 +34,7 @@ def recorded_value_norms(model) -> Iterator[dict[int, Tensor]]:
 
 @torch.no_grad()
 def null_value_norms(model) -> dict[int, Tensor]:
-    """Decoder layer, from 0 -> norm of the value vector of NULL, (heads,), in those layers that have one."""
+    """Return, by decoder layer from 0, the norm of the value vector of NULL, (heads,), where a layer has one."""
     values = {number: null_value(attention) for number, attention in _cross_attentions(model).items()}
     return {number: value.norm(dim=-1) for number, value in values.items() if value is not None}
 

@@ -37,7 +37,7 @@ class WordDetails(NamedTuple):
 def word_details(
     model, tokenizer, sources: Sequence[str], targets: Sequence[str], *, batch_size: int = 32
 ) -> list[WordDetails | None]:
-    """Attention, masks and contributions between the words of sentence pairs, teacher-forced on the targets.
+    """Return attention, masks and contributions between the words of sentence pairs, teacher-forced on the targets.
 
     Args and errors are those of `readings_of_pairs`; besides, a ValueError for a model or adapter without masks.
 
@@ -75,7 +75,7 @@ class SourceRows(NamedTuple):
 def source_rows(
     model, tokenizer, sources: Sequence[str], targets: Sequence[str], *, batch_size: int = 32
 ) -> list[SourceRows | None]:
-    """The source words that each target word stands for, and those that were left out, which the `<null>` steps have.
+    """Return the source words that each target word stands for, and those left out, which the `<null>` steps have.
 
     Args and errors are those of `readings_of_pairs`; besides, a ValueError for a model without `uam`.
 
@@ -97,7 +97,7 @@ def source_rows(
 
 
 def word_attention(attention: Tensor, source: WordTokens, target: WordTokens) -> Tensor:
-    """Attention between the words of one sentence pair, for one matrix or for many, such as all heads.
+    """Return attention between the words of one sentence pair, for one matrix or for many, such as all heads.
 
     Weights are summed over the subwords of a source word, which share the mass that the word received, and averaged
     over the subwords of a target word, each of which distributed a mass of its own. Subwords of no word are left out;
@@ -121,7 +121,7 @@ def word_attention(attention: Tensor, source: WordTokens, target: WordTokens) ->
 
 
 def _membership(tokens: WordTokens, length: int, like: Tensor) -> Tensor:
-    """(words, length): 1 where the subword of this column belongs to the word of this row."""
+    """Return 1 where the subword of a column belongs to the word of a row: (words, length)."""
     if len(tokens.word_ids) > length:
         raise ValueError(f"{len(tokens.word_ids)} word ids for {length} subwords of the attention matrix.")
     membership = np.zeros((tokens.words, length))

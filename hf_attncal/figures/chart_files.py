@@ -51,7 +51,7 @@ def write_files(report: Report, folder: str | Path) -> None:
 
 
 def check_charts(report: Report) -> None:
-    """Refuse charts that cannot be files, or have no table.
+    """Raise ValueError if a chart cannot be files, or has no table.
 
     Raises:
         ValueError: a name with other characters than letters, digits and `_`, a name of two charts or that of
@@ -79,7 +79,7 @@ def check_charts(report: Report) -> None:
 
 
 def charts_of(report: Report) -> Iterator[Chart]:
-    """All charts, in order."""
+    """Yield all charts, in order."""
     for section in report.sections:
         yield from section.charts
 
@@ -88,14 +88,14 @@ def charts_of(report: Report) -> Iterator[Chart]:
 
 
 def csv_text(chart: Chart) -> str:
-    """The table of a chart, with a line of names; a cell without anything to say is empty."""
+    """Write the table of a chart as CSV, with a line of names; a cell without anything to say is empty."""
     file = io.StringIO()
     csv.writer(file, lineterminator="\n").writerows([chart.columns, *chart.rows])
     return file.getvalue()
 
 
 def svg_text(figure: "Figure", name: str, text_as_paths: bool = True) -> str:
-    """A figure as SVG, the same each time.
+    """Write a figure as SVG, the same each time.
 
     Args:
         figure: of matplotlib.
@@ -117,7 +117,7 @@ def _png(figure: "Figure") -> bytes:
 
 
 def _files(report: Report) -> Iterator[tuple[str, bytes]]:
-    """Name and bytes of every file of the charts."""
+    """Yield name and bytes of every file of the charts."""
     for chart in charts_of(report):
         yield f"{chart.name}.json", _json(_numbers(chart))
         yield f"{chart.name}.csv", csv_text(chart).encode()

@@ -46,7 +46,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Report:
-    """All of a report.
+    """A report on a model, whoever shows it.
 
     Args:
         title: what was analysed.

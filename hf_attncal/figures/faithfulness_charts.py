@@ -29,7 +29,7 @@ _CIRCULAR = "circular"
 
 
 def faithfulness_charts(judged: JudgedFaithfulness, method: str | None = None) -> list[Chart]:
-    """All charts of what was judged.
+    """Return all charts of faithfulness that was judged.
 
     Args:
         judged: with a bootstrap: without intervals there are no verdicts.
@@ -50,7 +50,7 @@ def faithfulness_charts(judged: JudgedFaithfulness, method: str | None = None) -
 
 
 def faithfulness_by_method(judged: JudgedFaithfulness, measure: str) -> Chart:
-    """By how much predictions get worse, for each method and operator, the best method first.
+    """Show how much worse predictions get, for each method and operator, the best method first.
 
     Args:
         judged: what was found. measure: one of `AREAS`.
@@ -94,7 +94,7 @@ def faithfulness_by_method(judged: JudgedFaithfulness, measure: str) -> Chart:
 
 
 def faithfulness_verdicts(judged: JudgedFaithfulness, method: str, measure: str) -> Chart:
-    """Whether a method is more faithful than each other one, in words."""
+    """Show whether a method is more faithful than each other one, in words."""
     verdicts = judged.verdicts(method, measure)
     others = [name for name in judged.ranking(measure) if name != method]
     rows = [
@@ -119,7 +119,7 @@ def faithfulness_verdicts(judged: JudgedFaithfulness, method: str, measure: str)
 
 
 def in_words(verdict: Verdict, first: str, second: str) -> str:
-    """A verdict as a sentence would have it."""
+    """Write a verdict as words."""
     left_out = f" ({listed(list(verdict.circular))} left out: circular)" if verdict.circular else ""
     if verdict.better is None:
         undecided = "ways to take words away disagree, or cannot tell"
@@ -129,7 +129,7 @@ def in_words(verdict: Verdict, first: str, second: str) -> str:
 
 
 def operator_agreement_chart(judged: JudgedFaithfulness) -> Chart:
-    """Whether it matters how a word is taken away."""
+    """Show whether it matters how a word is taken away."""
     panels = {"Kendall's tau": {"": list(judged.agreement.values())}}
     return Chart(
         name="operator_agreement",

@@ -33,7 +33,7 @@ def findings_of(
     bootstrap: int,
     seed: int,
 ) -> list[str]:
-    """The findings, the most important first.
+    """Write the findings, the most important first.
 
     Args:
         found: what was observed over the corpus.
@@ -58,7 +58,7 @@ def findings_of(
 
 
 def why_withheld(found: Observations) -> str | None:
-    """Why nothing is told that rests on the masks of some layers, and what to do; None where all can be told."""
+    """Write why nothing is told that rests on the masks of some layers, and what to do; None where all can be told."""
     if not found.idle:
         return None
     layers = f"layer{'' if len(found.idle) == 1 else 's'} {listed(list(map(str, found.idle)))}"
@@ -107,7 +107,7 @@ def _of_reliability(found: Observations, shares) -> list[str]:
 
 
 def _of_faithfulness(judged: JudgedFaithfulness) -> list[str]:
-    """Which method to read, if any is worth more than what never looks at the model; contributions and attention."""
+    """Write which method to read, if any beats the controls, and how contributions compare with attention."""
     controls = judged.controls()
     methods = [name for name in judged.ranking() if name not in (YARDSTICK, *controls)]
     if not methods:
@@ -161,7 +161,7 @@ def _fall(judged: JudgedFaithfulness, method: str) -> str:
 
 
 def _of_contributions(judged: JudgedFaithfulness) -> list[str]:
-    """Contributions against attention, and against the strongest control."""
+    """Compare contributions with attention, and with the strongest control."""
     found = judged.found
     if not found.bootstrap or CONTRIBUTION not in found.sums:
         return []
@@ -185,7 +185,7 @@ def _of_contributions(judged: JudgedFaithfulness) -> list[str]:
 
 
 def _of_gold(scored: Mapping[str, ScoredMethod], gold: Sequence[GoldAlignment], *, bootstrap: int, seed: int) -> str:
-    """Which method is nearest, and whether it is nearer than what never looks at the model."""
+    """Write which method is nearest to gold links, and whether it beats those that never look at the model."""
     errors = {name: method.mean.test for name, method in scored.items()}
     ranking = sorted(errors, key=lambda name: errors[name].aer)
     controls = [name for name in ranking if name in CONTROLS]
@@ -252,7 +252,7 @@ def caveats_of(
     pairs: int,
     probe_pairs: int | None,
 ) -> list[str]:
-    """What the findings do not say.
+    """Write what the findings do not say.
 
     Args:
         found: what was observed.

@@ -78,7 +78,7 @@ def _text(name: str) -> str:
 
 
 def _record_groups(record: Mapping[str, Any]) -> dict[str, dict[str, str]]:
-    """Heading -> what -> how it was, in words; what belongs to no group is first."""
+    """Return the record as heading -> name -> value in words; what belongs to no group is first."""
     groups = {_GROUPS.get(name, name.capitalize()): of for name, of in record.items() if isinstance(of, Mapping)}
     alone = {name: of for name, of in record.items() if not isinstance(of, Mapping)}
     groups = ({"Run": alone} if alone else {}) | groups
@@ -142,7 +142,7 @@ def _chart_on_page(chart: Chart) -> _ChartOnPage:
 
 
 def _columns_of_words(chart: Chart) -> int:
-    """How many columns of a table have nothing but words, from the first on."""
+    """Count the columns of a table that have nothing but words, from the first on."""
     words = (all(isinstance(row[n], str) for row in chart.rows) for n in range(len(chart.columns)))
     return sum(takewhile(bool, words)) if chart.rows else 0
 
@@ -165,7 +165,7 @@ _RECOLOURED = {
 
 
 def _inline(svg: str, chart: Chart, recoloured: bool) -> str:
-    """An SVG of matplotlib as part of a page: as wide as there is room, its names unlike those of other charts."""
+    """Return an SVG of matplotlib as part of a page: as wide as there is room, its names unlike other charts'."""
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<!--.*?-->|<metadata>.*?</metadata>|<style.*?</style>", "", svg, flags=re.DOTALL)
     head, body = svg.split(">", 1)
@@ -183,7 +183,7 @@ def _inline(svg: str, chart: Chart, recoloured: bool) -> str:
 
 
 def packed(pair: PairView) -> tuple[dict[str, Any], bytes]:
-    """What the page knows of a pair, as JSON, and its weights in few bytes.
+    """Return what the page knows of a pair, as JSON, and its weights in few bytes.
 
     The bytes are compressed by zlib. For each way of looking, in order, they are the step of each layer and head,
     float32 in little-endian order, then the weights in these steps, (layers, heads, target tokens, source tokens),
@@ -225,7 +225,7 @@ def packed(pair: PairView) -> tuple[dict[str, Any], bytes]:
 
 
 def _in_steps(weights: PairWeights) -> tuple[np.ndarray, np.ndarray]:
-    """The step of each layer and head, and the weights in them."""
+    """Return the step of each layer and head, and the weights in them."""
     values = with_null(weights).astype(np.float64)
     values = values if weights.signed else values.clip(min=0)
     most, kind = (SIGNED_STEPS, np.int8) if weights.signed else (STEPS, np.uint8)

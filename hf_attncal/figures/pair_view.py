@@ -56,7 +56,7 @@ class PairView:
 
 
 def check_pair(pair: PairView) -> None:
-    """Refuse a pair that is not what `PairView` and `PairWeights` ask for.
+    """Raise ValueError if a pair is not what `PairView` and `PairWeights` ask for.
 
     Raises:
         ValueError: words of tokens, links or weights that do not fit its texts and tokens; weights that are not
@@ -92,7 +92,7 @@ def check_pair(pair: PairView) -> None:
 
 
 def with_null(weights: PairWeights) -> np.ndarray:
-    """(layers, heads, target tokens, source tokens), with NULL as the last source token where there is one."""
+    """Return weights (layers, heads, target tokens, source tokens), with NULL, if any, as the last source token."""
     if weights.null is None:
         return weights.values
     return np.concatenate([weights.values, weights.null[..., None]], axis=-1)

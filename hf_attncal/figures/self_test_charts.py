@@ -13,12 +13,12 @@ _REFERENCES = {"by_chance": "(a word drawn at random)", "one_place": "(always th
 
 
 def self_test_charts(found: Mapping[str, Any]) -> list[Chart]:
-    """Charts of what `self_test.run_self_test` or `judge` returns, or of its results file."""
+    """Return charts of what `self_test.run_self_test` or `judge` returns, or of its results file."""
     return [planted_accuracy(found["methods"], found["best_method"]), usable_measures(found["metrics"])]
 
 
 def planted_accuracy(methods: Mapping[str, Mapping[str, Mapping[str, Any]]], best: str) -> Chart:
-    """How often each method names a word that is known to be the right one, the best method first.
+    """Show how often each method names a word that is known to be the right one, the best method first.
 
     Args:
         methods: method -> kind of truth -> `PlantedScore` as a dictionary. best: the most accurate on other text.
@@ -49,7 +49,7 @@ def planted_accuracy(methods: Mapping[str, Mapping[str, Mapping[str, Any]]], bes
 
 
 def usable_measures(metrics: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Chart:
-    """Which measures of faithfulness can tell the truth from random numbers.
+    """Show which measures of faithfulness can tell the truth from random numbers.
 
     Args:
         metrics: see `self_test.judge_metrics`.

@@ -26,7 +26,7 @@ def pair_views(
     informed: Collection[int] | None = None,
     batch_size: int = 32,
 ) -> Iterator[PairView]:
-    """Sentence pairs in their order, teacher-forced on the targets; pairs with a side of no word are left out.
+    """Yield sentence pairs in their order, teacher-forced on the targets, without those with a side of no word.
 
     First come `attention`, before calibration, then what calibration makes of it (`calibrated`), where that differs,
     and `contribution`, of a model with masks: each with all layers and heads; then the methods.
@@ -72,7 +72,7 @@ def pair_views(
 def _readings(
     model, tokenizer, sources: Sequence[str], targets: Sequence[str], informed: Collection[int] | None, batch_size: int
 ) -> Iterator[tuple[int, tuple[TokenPair, dict[str, PairWeights], dict[str, float]]]]:
-    """Index -> the pair, weights of all layers and heads, and notes."""
+    """Yield the index of each pair with the pair, weights of all layers and heads, and notes."""
     for pairs, reading in readings_of_pairs(model, tokenizer, sources, targets, batch_size=batch_size, details=True):
         layers = {"attention": reading.plain}
         told = [n for n, mask in enumerate(reading.masks) if mask is not None and (informed is None or n in informed)]
@@ -86,13 +86,13 @@ def _readings(
 
 
 def _same(reading: Reading) -> bool:
-    """Whether calibration leaves the weights as they are, as in a probe."""
+    """Return whether calibration leaves the weights as they are, as in a probe."""
     both = zip(reading.plain, reading.attentions, strict=True)
     return all(torch.allclose(plain, used, atol=1e-6) for plain, used in both)
 
 
 def _weights(layers: Layers, reading: Reading, row: int) -> PairWeights:
-    """Of one pair; a layer that has nothing to say is 0."""
+    """Return the weights of one pair; a layer that has nothing to say is 0."""
     like = next(layer for layer in layers if layer is not None)
     values = [reading.unpadded(torch.zeros_like(like) if layer is None else layer, row) for layer in layers]
     nulls = None
@@ -103,14 +103,14 @@ def _weights(layers: Layers, reading: Reading, row: int) -> PairWeights:
     return PairWeights(np.stack([_array(value) for value in values]), nulls)
 
 
-def _notes(reading: Reading, row: int, told: Sequence[int]) -> dict[str, float]:
-    """Means over the target tokens of one pair; `told`: the layers of which there are contributions."""
+def _notes(reading: Reading, row: int, informed: Sequence[int]) -> dict[str, float]:
+    """Average over the target tokens of one pair; `informed` are the layers of which there are contributions."""
     steps = reading.target_mask[row]
     one = slice(row, row + 1)
     entropy = torch.stack([attention_entropy(layer[one], reading.source_mask[one]) for layer in reading.plain])
     notes = {"entropy": float(entropy[:, 0][..., steps].mean())}
-    if told:
-        top = max(told)
+    if informed:
+        top = max(informed)
         reliable = attention_is_reliable(reading.uncalibrated[top], reading.contributions[top])
         notes["reliability"] = float(reliable[row][steps].double().mean())
     nulls = [null[row][:, steps].mean() for null in reading.nulls if null is not None]
@@ -124,7 +124,7 @@ def _array(tensor: torch.Tensor) -> np.ndarray:
 
 
 def _labels(tokenizer, ids: Sequence[int]) -> list[str]:
-    """Tokens for a person to read: as text, or by name where they have none (special ones, pieces of characters)."""
+    """Return tokens for a person to read: as text, or by name where they have none, as special ones."""
     names = tokenizer.convert_ids_to_tokens([int(one) for one in ids])
     texts = [tokenizer.decode([int(one)], clean_up_tokenization_spaces=False).strip() for one in ids]
     return [text if text and "\ufffd" not in text else name for text, name in zip(texts, names, strict=True)]

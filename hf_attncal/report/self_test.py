@@ -50,7 +50,7 @@ def self_test_report(
 
 
 def _of_the_best(best: str, links: Mapping[str, Mapping], above: Mapping[str, Mapping]) -> str:
-    """The best method beside those that never look at the model, and whether it is better than the strongest."""
+    """Compare the best method with those that never look at the model."""
     sentence = (
         f"Of the methods that look at the model {best} is the best on other sentences of this kind. It names a right "
         f"word for {_percent(links[best])} of the target words here"

@@ -16,7 +16,7 @@ from hf_attncal.data.words import NO_WORD, WordTokens
 
 @dataclass(frozen=True)
 class Attribution:
-    """What each token of a source, and of the target before it, has to do with the prediction of each target token.
+    """How much each source token, and each target token before it, counts for the prediction of each target token.
 
     Row t belongs to the prediction of target token y_t, given the source and y_0 ... y_t-1. On the CPU, float32 or
     better.
@@ -39,7 +39,7 @@ class Attribution:
     null: Tensor | None = None
 
     def words(self) -> Tensor:
-        """(target words, source words), by the rules of `word_attention`.
+        """Return the scores between words, (target words, source words), by the rules of `word_attention`.
 
         Scores of the subwords of a source word are added up with their signs, so that what adds up over tokens does so
         over words; scores for the subwords of a target word are averaged. Who ranks by size whatever the sign takes
@@ -74,17 +74,17 @@ class Batch:
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """Numbers of pairs, steps and source tokens."""
+        """Return the numbers of pairs, steps and source tokens."""
         return *self.labels.shape, self.inputs["input_ids"].shape[1]
 
     def for_reading(self) -> dict[str, Tensor]:
-        """As `analysis.reading.read` takes it."""
+        """Return the batch as `analysis.reading.read` takes it."""
         return {**self.inputs, "labels": self.labels}
 
 
 @dataclass(frozen=True)
 class Method(ABC):
-    """A method with its options, which are its fields; a subclass for each.
+    """A method of attribution; its fields are its options.
 
     `scores` runs with the model in evaluation mode, with gradients where `differentiates`, and with self-attentions
     that form their weights where `reads_self_attention`. They may be below 0 where `signed`. A method without
@@ -98,19 +98,19 @@ class Method(ABC):
 
     @classmethod  # noqa: B027
     def check_model(cls, model) -> None:
-        """Raises ValueError for a model that the method does not work on; the message is the reason alone."""
+        """Raise ValueError for a model that the method does not work on; the message is the reason alone."""
 
     def check(self, model) -> None:  # noqa: B027
-        """Raises ValueError for an option that does not suit the model."""
+        """Raise ValueError for an option that does not suit the model."""
 
     @classmethod
     def choices(cls, model) -> list[dict[str, Any]]:
-        """Options to choose between where gold links are known: layers, heads, signs. The default, `{}`, is first."""
+        """Return the options to choose between if there are gold links: layers, heads, signs; the default, `{}`, first."""
         return [{}]
 
     @abstractmethod
     def scores(self, model, tokenizer, batch: Batch) -> Scores:
-        """Scores of a batch, on any device."""
+        """Return the scores of a batch, on any device."""
 
 
 # ---- layers and heads ----
@@ -139,7 +139,7 @@ class OfHeads(Method):
 
     @classmethod
     def layers(cls, model) -> list[int]:
-        """The decoder layers that it can look at."""
+        """Return the decoder layers that the method can look at."""
         return list(range(decoder_size(model.config)[0]))
 
     @classmethod
@@ -148,14 +148,14 @@ class OfHeads(Method):
         return [{}, *({"layer": layer, **head} for layer in cls.layers(model) for head in heads)]
 
     def of_layers(self, layers: Sequence[Scores | None]) -> Scores:
-        """The chosen layer, or the mean over those that are there; a layer without NULL gives it nothing."""
+        """Return the chosen layer, or the mean over those that are there; a layer without NULL gives it nothing."""
         if self.layer is not None:
             return layers[self.layer]
         there = [layer for layer in layers if layer is not None]
         return Scores(*map(_mean, zip(*there, strict=True)))
 
     def of_heads(self, weights: Tensor | None) -> Tensor | None:
-        """The chosen head, or the mean over heads: (batch, heads, ...) -> (batch, ...)."""
+        """Return the chosen head, or the mean over heads: (batch, heads, ...) -> (batch, ...)."""
         if weights is None:
             return None
         return weights.mean(dim=1) if self.head is None else weights[:, self.head]
@@ -167,7 +167,7 @@ def _mean(tensors: Sequence[Tensor | None]) -> Tensor | None:
 
 
 def check_number(name: str, value: object, least: int, most: int, optional: bool = True) -> None:
-    """Raises ValueError unless an option is a whole number from `least` to `most` or, if `optional`, None."""
+    """Raise ValueError unless an option is a whole number from `least` to `most` or, if `optional`, None."""
     if value is None and optional:
         return
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
@@ -179,7 +179,7 @@ def check_number(name: str, value: object, least: int, most: int, optional: bool
 
 
 def groups_of_tokens(word_ids: Sequence[np.ndarray], by_word: bool, length: int, device) -> Tensor:
-    """Which tokens belong together: (batch, length), numbers from 0 in their order, -1 for padding.
+    """Return the group of each token, numbered from 0 in their order, -1 for padding: (batch, length).
 
     Args:
         word_ids: the word of each token of every row. by_word: tokens of a word are a group; one of no word, and
@@ -195,7 +195,7 @@ def groups_of_tokens(word_ids: Sequence[np.ndarray], by_word: bool, length: int,
 
 
 def between_tokens(weights: np.ndarray | Tensor, pair: TokenPair) -> Tensor:
-    """Scores of tokens of which `Attribution.words` gives back `weights` (target words, source words).
+    """Return scores of tokens from which `Attribution.words` gives back `weights` (target words, source words).
 
     The subwords of a source word share its score evenly; tokens of no word have 0.
     """
@@ -207,7 +207,7 @@ def between_tokens(weights: np.ndarray | Tensor, pair: TokenPair) -> Tensor:
 
 
 def padded_scores(rows: Sequence[Tensor], batch: Batch) -> Tensor:
-    """(batch, steps, source) of (target tokens, source tokens) for every row."""
+    """Stack the scores (target tokens, source tokens) of all rows, padded with 0: (batch, steps, source)."""
     scores = torch.zeros(batch.shape, dtype=torch.promote_types(rows[0].dtype, torch.float32))
     for row, values in enumerate(rows):
         scores[row, : values.shape[0], : values.shape[1]] = values

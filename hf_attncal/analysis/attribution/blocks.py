@@ -57,7 +57,7 @@ class Block:
 
     @cached_property
     def transformed(self) -> Tensor:
-        """f_h(x_j), (batch, heads, J, d_model)."""
+        """Return f_h(x_j), (batch, heads, J, d_model)."""
         batch, heads, tokens, width = self.values.shape
         found = []
         for head in range(heads):  # by the module and not by its weight: it may be adapted or quantised
@@ -71,12 +71,12 @@ class Block:
         return self.attention.out_proj(self.values.new_zeros(self.residual.shape[-1]))
 
     def vectors(self, steps: slice = slice(None), head: int | None = None) -> Tensor:
-        """sum_h a_h[t, j] f_h(x_j), or of one head, before g: (batch, steps, J, d_model)."""
+        """Return sum_h a_h[t, j] f_h(x_j), or that of one head, before g: (batch, steps, J, d_model)."""
         heads = slice(None) if head is None else slice(head, head + 1)
         return torch.einsum("bhtj,bhjd->btjd", self.weights[:, heads, steps], self.transformed[:, heads])
 
     def g(self, vectors: Tensor, steps: slice = slice(None)) -> Tensor:
-        """g of (batch, steps, ..., d_model)."""
+        """Apply g to vectors (batch, steps, ..., d_model)."""
         if self.norm is None:
             return vectors
         variance = self.state[:, steps].var(dim=-1, correction=0)
@@ -85,17 +85,17 @@ class Block:
 
     @property
     def bias(self) -> Tensor:
-        """g(b) + beta, what no token gives: (batch, steps, d_model)."""
+        """Return g(b) + beta, which comes from no token: (batch, steps, d_model)."""
         bias = self.g(self._output_bias.expand_as(self.state))
         return bias if self.norm is None or self.norm.bias is None else bias + self.norm.bias
 
     @cached_property
     def output(self) -> Tensor:
-        """What the block computes, (batch, steps, d_model)."""
+        """Return what the block computes, (batch, steps, d_model)."""
         return self.state if self.norm is None else self.norm(self.state)
 
     def in_chunks(self) -> Iterator[slice]:
-        """All steps, so many at once that the vectors of a chunk do not fill the memory."""
+        """Yield all steps, so many at once that the vectors of a chunk do not fill the memory."""
         batch, _, steps, tokens = self.weights.shape
         size = max(1, _MOST_NUMBERS // (batch * tokens * self.state.shape[-1]))
         return (slice(start, start + size) for start in range(0, steps, size))
@@ -117,7 +117,7 @@ class Layers(NamedTuple):
 
 
 def check_blocks(model) -> None:
-    """Raises ValueError unless all layers are built as in BART and Marian."""
+    """Raise ValueError unless all layers are built as in BART and Marian."""
     for stack in (model.get_encoder(), model.get_decoder()):
         layers = getattr(stack, "layers", None)
         # A Discrete Transformer routes values between two streams, or chooses one of them: there are no weights.
@@ -147,7 +147,7 @@ class _Call(NamedTuple):
 
     @property
     def states(self) -> Tensor:
-        """What it was called on."""
+        """Return the states that the module was called on."""
         return self.args[0] if self.args else self.kwargs["hidden_states"]
 
 
@@ -221,7 +221,7 @@ def _block(model, layer: nn.Module, name: str, calls: dict[nn.Module, _Call], nu
 
 
 def null_value(attention: nn.Module) -> Tensor | None:
-    """The value vector of NULL in a cross-attention, (heads, d_k); None where it has no NULL."""
+    """Return the value vector of NULL in a cross-attention, (heads, d_k); None where it has no NULL."""
     # The attention is ours, or has an adapter of ours in it.
     owners = (module for module in attention.modules() if getattr(module, "switches", None) is not None)
     owner = next(owners, None)

@@ -27,12 +27,12 @@ class BetweenWords(Method):
 
     @abstractmethod
     def of_words(self, batch: Batch) -> Sequence[np.ndarray | Tensor]:
-        """For each pair (target words, source words)."""
+        """Return the scores of each pair, (target words, source words)."""
 
 
 @dataclass(frozen=True)
 class Posterior(BetweenWords):
-    """What an aligner says of the words.
+    """Links between words as the probabilities of an aligner.
 
     Args:
         weights: called with the sources and the targets of a batch, two lists; returns for each pair its weights,

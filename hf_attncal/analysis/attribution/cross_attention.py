@@ -18,7 +18,7 @@ from .blocks import Block, check_blocks, read_layers
 
 @dataclass(frozen=True)
 class AttentionWeights(OfHeads):
-    """The weights a.
+    """The weights a of the cross-attention.
 
     Args:
         calibrated: False: those of a calibrated model before its calibration.
@@ -103,7 +103,7 @@ class TransformedNorm(OfBlocks):
 
 @dataclass(frozen=True)
 class FullNorm(OfBlocks):
-    """Its length in the output of the block, behind the layer norm, ||g(sum_h a_h f_h(x))|| (Kobayashi et al. 2021).
+    """Length of that vector behind the layer norm of the block, ||g(sum_h a_h f_h(x))|| (Kobayashi et al. 2021).
 
     `prefix` has the length of the residual, which is the state of step t itself, in its diagonal: the self-attention
     that made this state is not taken apart. In a pre-norm layer there is no g.
@@ -116,5 +116,5 @@ class FullNorm(OfBlocks):
 
 
 def split_null(columns: Tensor, block: Block) -> Scores:
-    """(batch, steps, J) for all that a block attends to."""
+    """Split scores (batch, steps, J) of all that a block attends to into those of tokens and that of NULL."""
     return Scores(columns[..., :-1], null=columns[..., -1]) if block.has_null else Scores(columns)

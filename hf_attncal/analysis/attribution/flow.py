@@ -23,7 +23,7 @@ from .cross_attention import split_null
 
 
 def flow(encoder: Sequence[Tensor], decoder: Sequence[Scores]) -> Scores:
-    """The shares of tokens from those of layers, the lowest first.
+    """Return the shares of tokens, from those of the layers, the lowest first.
 
     Args:
         encoder: A of each layer, (batch, source, source).
@@ -69,7 +69,7 @@ class BlockFlow(Method):
 
     @abstractmethod
     def shares(self, block: Block) -> tuple[Tensor, Tensor]:
-        """Of the J that are attended to, (batch, steps, J), and of the residual, (batch, steps); their sum is 1."""
+        """Return the shares of the J tokens, (batch, steps, J), and of the residual, (batch, steps); they sum to 1."""
 
 
 @dataclass(frozen=True)

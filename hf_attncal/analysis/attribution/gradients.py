@@ -53,7 +53,7 @@ class InputXGradient(Method):
         return self._along_path(model, batch, [(1.0, 1.0)], None)
 
     def _along_path(self, model, batch: Batch, nodes: Sequence[Node], baseline: int | None) -> Scores:
-        """(x - x') times the gradient at x' + alpha (x - x'), a weighted sum over nodes; x' of a token, None for 0."""
+        """Sum (x - x') times the gradient at x' + alpha (x - x') over weighted nodes; x' is that of a token, or 0."""
         sides = [(model.get_encoder(), "input_ids"), (model.get_decoder(), "decoder_input_ids")][: 1 + self.prefix]
         ends, ways = [], []
         for stack, name in sides:
@@ -161,7 +161,7 @@ class LayerGradientXActivation(Method):
 
 
 def check_embeddings(model) -> None:
-    """Raises ValueError for a model without one embedding for each token of source and target."""
+    """Raise ValueError for a model without one embedding for each token of source and target."""
     stacks = (model.get_encoder(), model.get_decoder())
     if any(getattr(stack, "syntactic_embed_tokens", None) is not None for stack in stacks):
         raise ValueError("it needs one embedding for each token, and a model with two streams has two")
@@ -171,7 +171,7 @@ def check_embeddings(model) -> None:
 
 
 def encode(model, batch: Batch, embeddings: Tensor | None = None) -> BaseModelOutput:
-    """What the encoder makes of the source, or of embeddings (batch, source, d) in place of its own."""
+    """Run the encoder on the source, or on embeddings (batch, source, d) in place of its own."""
     encoder = model.get_encoder()
     with _replaced_output(encoder.get_input_embeddings(), embeddings):
         source = {name: batch.inputs[name] for name in ("input_ids", "attention_mask")}
@@ -185,7 +185,7 @@ def log_probabilities(
     prefix: Tensor | None = None,
     steps: Tensor | None = None,
 ) -> Tensor:
-    """Of each label, (batch, steps), in float32 or better; 0 where there is none.
+    """Return the log-probability of each label, (batch, steps), in float32 or better; 0 where there is no label.
 
     Args:
         encoded: what the encoder made of the source; None to do it now.
@@ -211,19 +211,19 @@ def log_probabilities(
 
 
 def step_gradients(log_probabilities: Tensor, points: Sequence[Tensor]) -> Iterator[tuple[Tensor, ...]]:
-    """For each step the gradients of its log-probability, (batch, ...) at each of `points`."""
+    """Yield for each step the gradients of its log-probability, (batch, ...) at each of `points`."""
     for column in log_probabilities.unbind(dim=1):  # rows of a batch do not touch each other
         yield torch.autograd.grad(column.sum(), points, retain_graph=True, allow_unused=True, materialize_grads=True)
 
 
 def _rows(states: Tensor, steps: Tensor) -> Tensor:
-    """Those of some steps: (batch, all steps, d) -> (batch, k, d)."""
+    """Select the states of some steps: (batch, all steps, d) -> (batch, k, d)."""
     return states.gather(1, steps.unsqueeze(-1).expand(-1, -1, states.shape[-1]))
 
 
 @contextmanager
 def _only_steps(head: nn.Module | None, steps: Tensor | None) -> Iterator[None]:
-    """A layer of the vocabulary that sees nothing but these steps; without one nothing is done."""
+    """Show the layer of the vocabulary nothing but these steps; without a layer do nothing."""
     if head is None:
         yield
         return
@@ -236,7 +236,7 @@ def _only_steps(head: nn.Module | None, steps: Tensor | None) -> Iterator[None]:
 
 @contextmanager
 def _replaced_output(module: nn.Module, output: Tensor | None) -> Iterator[None]:
-    """A module that gives this whatever it is called on; None leaves it as it is."""
+    """Let a module return this output whatever it is called on; None leaves it as it is."""
     handle = module.register_forward_hook(lambda *call: output)  # a hook that returns None changes nothing
     try:
         yield

@@ -92,7 +92,7 @@ def attribute(
 def word_scores(
     model, tokenizer, sources: Sequence[str], targets: Sequence[str], method: str = "alti", **options
 ) -> list[np.ndarray | None]:
-    """What `attribute` finds between the words of every pair, in their order: as `analysis.faithfulness` takes it.
+    """Return the scores between the words of every pair, in their order, as `analysis.faithfulness` takes them.
 
     Args and errors are those of `attribute`.
 
@@ -106,7 +106,7 @@ def word_scores(
 
 
 def works_on(model) -> list[str]:
-    """The methods that work on an encoder-decoder, by name."""
+    """Return the names of the methods that work on an encoder-decoder."""
     return [name for name, method in METHODS.items() if _works(method, model)]
 
 
@@ -152,7 +152,7 @@ def _attributions(
 
 
 def _cut(tensor: Tensor | None, row: int, shape: tuple[int, ...]) -> Tensor | None:
-    """One row without padding, in memory of its own: a view would keep the whole batch."""
+    """Cut one row out of a batch, without padding, as a copy: a view would keep the whole batch."""
     if tensor is None:
         return None
     values = tensor[row][tuple(slice(0, length) for length in shape)].detach()

@@ -66,7 +66,7 @@ def _shares(distances: Tensor) -> Tensor:
 
 
 def _distances(layer: Layer, block: Block) -> Tensor:
-    """(batch, steps, J): between the outputs of a layer with all values of a block, and without those of one token."""
+    """Return how far the output of a layer turns without the values of each token of a block: (batch, steps, J)."""
     whole = nn.functional.normalize(layer.run(), dim=-1)
     found = []
     for token in range(block.weights.shape[-1]):
@@ -79,7 +79,7 @@ def _distances(layer: Layer, block: Block) -> Tensor:
 
 @contextmanager
 def _less(attention: nn.Module, vector: Tensor) -> Iterator[None]:
-    """The output of an attention is less by a vector."""
+    """Subtract a vector from the output of an attention."""
     handle = attention.register_forward_hook(lambda module, args, output: (output[0] - vector, *output[1:]))
     try:
         yield
@@ -89,7 +89,7 @@ def _less(attention: nn.Module, vector: Tensor) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Occlusion(Method):
-    """By how much the log-probability of y_t falls when a token is replaced, one at a time.
+    """Fall of the log-probability of y_t when a token is replaced, one at a time.
 
     Args:
         by: number of the token that stands in its place; None for the tokenizer's unknown one.
@@ -117,7 +117,7 @@ class Occlusion(Method):
         whole = log_probabilities(model, batch)
 
         def falls(name: str, word_ids: list[np.ndarray]) -> Tensor:
-            """(batch, steps, tokens) of replacing each group of tokens of an input."""
+            """Return the falls, (batch, steps, tokens), of replacing each group of tokens of an input."""
             tokens = batch.inputs[name]
             groups = groups_of_tokens(word_ids, self.unit == "word", tokens.shape[1], tokens.device)
             found = whole.new_zeros(*whole.shape, tokens.shape[1])
@@ -141,6 +141,6 @@ class Occlusion(Method):
 
 
 def _rows(batch: Batch, rows: Tensor, changed: dict[str, Tensor]) -> Batch:
-    """Some rows of a batch with other inputs."""
+    """Return some rows of a batch with other inputs."""
     inputs = {name: tensor[rows] for name, tensor in {**batch.inputs, **changed}.items()}
     return replace(batch, inputs=inputs, labels=batch.labels[rows])
