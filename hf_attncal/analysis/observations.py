@@ -181,11 +181,11 @@ class Observations:
         return np.stack([self.by_group[:, layer], np.repeat(self.steps[:, None], len(GROUPS), axis=1)], axis=2)
 
     def norms_of_groups(self, layer: int) -> np.ndarray:
-        """Add up the norms of value vectors of `GROUPS` of source tokens in a layer, the mean over heads: (N, 3, 2)."""
+        """Add up the norms of value vectors of `GROUPS` of source tokens in a layer, mean over heads: (N, 3, 2)."""
         return np.stack([self.group_norms[:, layer], self.group_tokens], axis=2)
 
     def links(self, weights: str, layer: int) -> list[frozenset[Link]]:
-        """Return, for every pair, the links of each target word to its best source word by the head average of a layer.
+        """Return, for every pair, links from each target word to its best source word by the head average of a layer.
 
         Args:
             weights: one of `WEIGHTS`; attention is that before calibration.

@@ -159,7 +159,7 @@ def _words(
 
 
 def _with_numbers(pair: Aligned) -> tuple[set[int], set[int]]:
-    """Return the source and target words that have numbers: that of a link is at its source word if it has no other."""
+    """Return the source and target words that have numbers: a link has it at its source word if that has no other."""
     degrees = Counter(i for i, _ in pair.links)
     alone = {i for i, degree in degrees.items() if degree == 1}
     return alone, {j for i, j in pair.links if i not in alone}

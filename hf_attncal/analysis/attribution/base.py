@@ -105,7 +105,7 @@ class Method(ABC):
 
     @classmethod
     def choices(cls, model) -> list[dict[str, Any]]:
-        """Return the options to choose between if there are gold links: layers, heads, signs; the default, `{}`, first."""
+        """Return the options to choose between by gold links: layers, heads, signs; the default, `{}`, is first."""
         return [{}]
 
     @abstractmethod
