@@ -76,7 +76,6 @@ def faithfulness_falls(
     frequencies: Mapping[str, int] | None = None,
     seed: int = 0,
     batch_size: int = 32,
-    source_prefix: str = "",
 ) -> Iterator[PairFalls]:
     """Measure comprehensiveness and sufficiency of scores, teacher-forced on the targets.
 
@@ -98,7 +97,6 @@ def faithfulness_falls(
         frequencies: how often each word is seen, for `replace`. None: in `sources`.
         seed: of the draws. They depend on a pair alone, not on its place nor on `batch_size`.
         batch_size: most sources at once. Pairs are batched by length.
-        source_prefix: what the model wants in front of every source.
 
     Yields:
         The falls of each pair, (operators, measures, target words) in the order of `operators` and of `measures`; the
@@ -111,11 +109,9 @@ def faithfulness_falls(
     """
     _check_scores(scores, sources, targets)
     _check_cuts(cuts)
-    _check_draws(draws)
-    perturber = _perturber(model, tokenizer, sources, targets, operators, frequencies, seed, batch_size, source_prefix)
-    plan = _Plan(perturber, tuple(cuts), soft, draws)
-    reading = {"batch_size": batch_size, "source_prefix": source_prefix}
-    return _falls(plan, batches_of_pairs(model, tokenizer, sources, targets, **reading), sources, scores)
+    perturber = _perturber(model, tokenizer, sources, operators, draws, frequencies, seed, batch_size)
+    batches = batches_of_pairs(model, tokenizer, sources, targets, batch_size=batch_size)
+    return _falls(_Plan(perturber, tuple(cuts), soft, draws), batches, sources, scores)
 
 
 def word_effects(
@@ -129,7 +125,6 @@ def word_effects(
     frequencies: Mapping[str, int] | None = None,
     seed: int = 0,
     batch_size: int = 32,
-    source_prefix: str = "",
 ) -> Iterator[WordEffects]:
     """Measure what each source word alone does to each target word under each operator.
 
@@ -141,10 +136,9 @@ def word_effects(
         The effects of each pair, the longest pairs first.
     """
     check_some_words(sources, targets)
-    _check_draws(draws)
-    perturber = _perturber(model, tokenizer, sources, targets, operators, frequencies, seed, batch_size, source_prefix)
-    reading = {"batch_size": batch_size, "source_prefix": source_prefix}
-    return _effects(perturber, draws, batches_of_pairs(model, tokenizer, sources, targets, **reading), sources)
+    perturber = _perturber(model, tokenizer, sources, operators, draws, frequencies, seed, batch_size)
+    batches = batches_of_pairs(model, tokenizer, sources, targets, batch_size=batch_size)
+    return _effects(perturber, draws, batches, sources)
 
 
 # ---- sets of words ----
@@ -255,13 +249,13 @@ def _effects(perturber: Perturber, draws: int, batches, sources: Sequence[str]) 
 # ---- checks ----
 
 
-def _perturber(
-    model, tokenizer, sources, targets, operators, frequencies, seed, batch_size, source_prefix
-) -> Perturber:
+def _perturber(model, tokenizer, sources, operators, draws, frequencies, seed, batch_size) -> Perturber:
+    if draws < 1:
+        raise ValueError(f"`draws` must be >= 1, got {draws}.")
     table = None
     if "replace" in operators:
         table = WordFrequencies.of(sources) if frequencies is None else WordFrequencies(frequencies)
-    return Perturber(model, tokenizer, tuple(operators), table, seed, batch_size, source_prefix)
+    return Perturber(model, tokenizer, tuple(operators), table, seed, batch_size)
 
 
 def _check_scores(scores: Mapping[str, Scores], sources: Sequence[str], targets: Sequence[str]) -> None:
@@ -293,8 +287,3 @@ def _check_cuts(cuts: Sequence[float]) -> None:
             raise ValueError(f"`cuts` must be whole numbers from 1, or shares above 0 and at most 1, got {cut!r}.")
     if len({str(cut) for cut in cuts}) < len(cuts):
         raise ValueError(f"`cuts` must differ, got {tuple(cuts)}.")
-
-
-def _check_draws(draws: int) -> None:
-    if draws < 1:
-        raise ValueError(f"`draws` must be >= 1, got {draws}.")

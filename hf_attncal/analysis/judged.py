@@ -133,11 +133,8 @@ def judge_faithfulness(
     operators: Sequence[str] = OPERATORS,
     cuts: Sequence[float] = CUTS,
     soft: bool = True,
-    draws: int = 3,
-    frequencies: Mapping[str, int] | None = None,
     seed: int = 0,
-    batch_size: int = 32,
-    source_prefix: str = "",
+    **reading,
 ) -> JudgedFaithfulness:
     """Measure how faithful scores are, and whether the operators agree.
 
@@ -148,21 +145,20 @@ def judge_faithfulness(
             circular under an operator is known by its name, also before an `@` (`contribution@layer1`).
         kind: what the targets are, `reference` or `output` (of the model).
         bootstrap: resamples of the pairs for each interval; 0 for none, and then no verdicts.
-        operators, cuts, soft, draws, frequencies, batch_size, source_prefix: see `faithfulness_falls`.
+        operators, cuts, soft: see `faithfulness_falls`.
         seed: of draws and resamples.
+        **reading: `draws`, `frequencies` and `batch_size` of `faithfulness_falls`.
 
     Raises:
         ValueError: see `faithfulness_falls`, `word_effects` and `metrics.faithfulness.faithfulness`.
     """
-    reading = {"operators": operators, "draws": draws, "frequencies": frequencies, "seed": seed}
-    reading |= {"batch_size": batch_size, "source_prefix": source_prefix}
+    reading |= {"operators": operators, "seed": seed}
     texts = (model, tokenizer, sources, targets)
-    order: list[int] = []
-    falls = faithfulness_falls(*texts, scores, cuts=cuts, soft=soft, **reading)
-    circular = {name: CIRCULAR.get(name.partition("@")[0], ()) for name in scores}
     resampled = {"bootstrap": bootstrap, "seed": seed}
-    names = operators, measures(cuts, soft)
-    found = faithfulness(_noting(falls, order), *names, targets=kind, circular=circular, **resampled)
+    order: list[int] = []
+    falls = _noting(faithfulness_falls(*texts, scores, cuts=cuts, soft=soft, **reading), order)
+    circular = {name: CIRCULAR.get(name.partition("@")[0], ()) for name in scores}
+    found = faithfulness(falls, operators, measures(cuts, soft), targets=kind, circular=circular, **resampled)
     agreement = {}
     if len(operators) > 1:
         effects = (one.effects for one in word_effects(*texts, **reading))

@@ -165,19 +165,20 @@ def readings_of_pairs(
     *,
     batch_size: int = 32,
     source_prefix: str = "",
-    attentions: bool = True,
-    details: bool = False,
     uam: bool = False,
-    predictions: bool = False,
+    **wanted: bool,
 ) -> Iterator[tuple[list[TokenPair], Reading]]:
     """Read sentence pairs in batches by length; arguments and errors are those of `read` and `batches_of_pairs`.
+
+    Args:
+        **wanted: `attentions`, `details` and `predictions` of `read`.
 
     Yields:
         The pairs of a batch, and its reading: one row for each pair, one step for each target token.
     """
     options = {"batch_size": batch_size, "source_prefix": source_prefix, "uam": uam}
     for pairs, batch in batches_of_pairs(model, tokenizer, sources, targets, **options):
-        (reading,) = read(model, [batch], attentions=attentions, details=details, uam=uam, predictions=predictions)
+        (reading,) = read(model, [batch], uam=uam, **wanted)
         yield pairs, reading
 
 

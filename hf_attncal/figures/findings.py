@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -25,7 +26,7 @@ _MEASURABLE = ("random", "diagonal")  # the controls that need nothing but the m
 
 
 def findings_of(
-    found: Observations,
+    observed: Observations,
     scored: Mapping[str, ScoredMethod] | None,
     judged: JudgedFaithfulness | None,
     *,
@@ -36,33 +37,30 @@ def findings_of(
     """Write the findings, the most important first.
 
     Args:
-        found: what was observed over the corpus.
+        observed: what was observed over the corpus.
         scored: methods against gold links; None without gold.
         judged: how faithful methods are; None where that was not measured.
         gold: the links that `scored` is about.
         bootstrap, seed: of the intervals.
     """
-
-    def shares(counts) -> list[Measured]:
-        return means(counts, bootstrap, seed)
-
-    sentences = _of_reliability(found, shares)
+    shares = partial(means, bootstrap=bootstrap, seed=seed)
+    sentences = _of_reliability(observed, shares)
     if judged is not None:
         sentences += _of_faithfulness(judged)
     if scored is not None:
         sentences.append(_of_gold(scored, gold, bootstrap=bootstrap, seed=seed))
-    if found.layers["null"]:
-        (null,) = shares(found.counts("null", found.top("null")))
-        sentences.append(f"NULL gets {_percent(null)} of the attention of layer {found.top('null')}.")
-    return [*sentences, _of_entropy(found)]
+    if observed.layers["null"]:
+        (null,) = shares(observed.counts("null", observed.top("null")))
+        sentences.append(f"NULL gets {_percent(null)} of the attention of layer {observed.top('null')}.")
+    return [*sentences, _of_entropy(observed)]
 
 
-def why_withheld(found: Observations) -> str | None:
+def why_withheld(observed: Observations) -> str | None:
     """Write why nothing is told that rests on the masks of some layers, and what to do; None where all can be told."""
-    if not found.idle:
+    if not observed.idle:
         return None
-    layers = f"layer{'' if len(found.idle) == 1 else 's'} {listed(list(map(str, found.idle)))}"
-    apart = max(found.mean("informed", layer) for layer in found.idle)
+    layers = f"layer{'' if len(observed.idle) == 1 else 's'} {listed(list(map(str, observed.idle)))}"
+    apart = max(observed.mean("informed", layer) for layer in observed.idle)
     return (
         f"The masks of {layers} carry no information: they tell source tokens apart (by {LEAST_SPREAD:.3f} or more, "
         f"of 1) at {100 * apart:.1f} % of the target tokens at most, so that contributions are rounding errors. "
@@ -70,37 +68,37 @@ def why_withheld(found: Observations) -> str | None:
     )
 
 
-def _of_reliability(found: Observations, shares) -> list[str]:
-    reason = why_withheld(found)
-    if reason and not found.calibrated:
+def _of_reliability(observed: Observations, shares) -> list[str]:
+    reason = why_withheld(observed)
+    if reason and not observed.calibrated:
         return [
             "Whether attention names the token that counts cannot be told: reliability, contributions and what "
             f"calibration changes are left out. {reason}"
         ]
-    if not found.calibrated:
+    if not observed.calibrated:
         return [
             "Whether attention names the token that counts was not asked: this model has no masks, and no probe was "
             "trained for it."
         ]
-    top, first = found.top(), min(found.calibrated)
-    (reliable,) = shares(found.counts("reliability", top))
+    top, first = observed.top(), min(observed.calibrated)
+    (reliable,) = shares(observed.counts("reliability", top))
     sentence = (
         f"In layer {top} the source token with the most attention is the one that contributes most at "
         f"{_percent(reliable)} of the target tokens"
     )
     if first != top:
-        (below,) = shares(found.counts("reliability", first))
+        (below,) = shares(observed.counts("reliability", first))
         sentence += f", in layer {first} at {_percent(below)}"
     sentences = [f"{sentence}."]
-    below, all_steps = shares(found.reliability_up_to(top)), shares(found.steps_up_to(top))
+    below, all_steps = shares(observed.reliability_up_to(top)), shares(observed.steps_up_to(top))
     peaked = [n for n, share in enumerate(all_steps) if 0.05 <= share.value <= _PEAKED]
     if peaked:
         at = max(peaked)
         sentences.append(
-            f"Where the attention of layer {top} is peaked (entropy at most {found.thresholds[at]:g} nats, "
+            f"Where the attention of layer {top} is peaked (entropy at most {observed.thresholds[at]:g} nats, "
             f"{_percent(all_steps[at])} of the target tokens) it is that at {_percent(below[at])}."
         )
-    (moved,) = shares(found.counts("moved", top))
+    (moved,) = shares(observed.counts("moved", top))
     if moved.value > _MOVES:
         sentences.append(f"Calibration gives the most weight to another token at {_percent(moved)} in layer {top}.")
     return [*sentences, f"Of the other layers nothing of this is told. {reason}"] if reason else sentences
@@ -231,13 +229,13 @@ def compared(best: str, other: str, difference: Measured, better: str, worse: st
     return f"{best} {verdict} {other}, by {100 * difference.value:.1f} points{ends}."
 
 
-def _of_entropy(found: Observations) -> str:
-    layers = dict.fromkeys((found.top("entropy"), min(found.layers["entropy"])))
-    of_layers = [(layer, found.mean("entropy", layer)) for layer in layers]
+def _of_entropy(observed: Observations) -> str:
+    layers = dict.fromkeys((observed.top("entropy"), min(observed.layers["entropy"])))
+    of_layers = [(layer, observed.mean("entropy", layer)) for layer in layers]
     entropies = " and of ".join(f"{entropy:.2f} nats in layer {layer}" for layer, entropy in of_layers)
     tokens = " and ".join(f"{math.exp(entropy):.1f}" for _, entropy in of_layers)
-    most = (found.steps * np.log(found.group_tokens.sum(axis=1))).sum() / found.steps.sum()
-    besides = ", NULL apart," if found.layers["null"] else ""
+    most = (observed.steps * np.log(observed.group_tokens.sum(axis=1))).sum() / observed.steps.sum()
+    besides = ", NULL apart," if observed.layers["null"] else ""
     return (
         f"The attention of a head{besides} has an entropy of {entropies}, on average: as much as if it were spread "
         f"evenly over {tokens} source tokens, of {math.exp(most):.1f} that there are."
@@ -245,7 +243,7 @@ def _of_entropy(found: Observations) -> str:
 
 
 def caveats_of(
-    found: Observations,
+    observed: Observations,
     judged: JudgedFaithfulness | None,
     *,
     targets: str,
@@ -255,7 +253,7 @@ def caveats_of(
     """Write what the findings do not say.
 
     Args:
-        found: what was observed.
+        observed: what was observed.
         judged: how faithful methods are; None where that was not measured.
         targets: `reference`, or `output` of the model.
         pairs: how many there are, those with an empty side too.
@@ -265,9 +263,9 @@ def caveats_of(
     caveats = [
         f"Every prediction is read given the words {given} before it; what would come after others is not asked."
     ]
-    if left_out := pairs - len(found.pairs):
+    if left_out := pairs - len(observed.pairs):
         caveats.append(f"Of {_pairs(pairs)} {left_out:,} with a side of no word could not be read.")
-    if found.calibrated:
+    if observed.calibrated:
         caveats.append(
             "A contribution says how much the prediction suffers where attention to a token is blurred, as a small "
             "network has learned to tell. It is about attention in one layer, not about everything that the model "
@@ -277,9 +275,9 @@ def caveats_of(
         rough = " With a few thousand pairs to learn from, its contributions are a rough guide."
         caveats.append(
             f"The masks are those of a probe that was trained on {probe_pairs:,} sentence pairs for this report; what "
-            f"the model writes is unchanged by it.{rough if found.calibrated else ''}"
+            f"the model writes is unchanged by it.{rough if observed.calibrated else ''}"
         )
-    elif found.calibrated and not found.is_changed:
+    elif observed.calibrated and not observed.is_changed:
         caveats.append("The masks leave the attention of this model as it is: there is no change to tell of.")
     if judged is not None:
         caveats.append(
@@ -290,8 +288,8 @@ def caveats_of(
         "Intervals are 95 % bootstrap intervals over the sentence pairs of this text. They say nothing about other "
         "texts, nor about the same model trained with another seed."
     )
-    if len(found.pairs) < _FEW_PAIRS:
-        caveats.append(f"This text has {_pairs(len(found.pairs))}: intervals of so few are too narrow. Take more.")
+    if len(observed.pairs) < _FEW_PAIRS:
+        caveats.append(f"This text has {_pairs(len(observed.pairs))}: intervals of so few are too narrow. Take more.")
     return caveats
 
 

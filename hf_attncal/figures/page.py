@@ -6,12 +6,12 @@ import json
 import math
 import re
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from html import escape
 from itertools import chain, takewhile
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import quote
 
 import numpy as np
@@ -98,13 +98,6 @@ def _in_words(value: Any) -> str:
 # ---- charts ----
 
 
-class _Download(NamedTuple):
-    """A file that the page carries; `address` is None where it is too large for that."""
-
-    name: str
-    address: str | None
-
-
 @dataclass(frozen=True)
 class _ChartOnPage:
     """A chart as the page shows it.
@@ -115,25 +108,25 @@ class _ChartOnPage:
         wide: it needs all columns of the page, for its figure or its table.
         folded: of a wide table without a figure, how many columns of words it begins with: the page shows them, and
             the whole table where it is unfolded. 0: the table is as it is.
-        downloads: its files.
+        downloads: name of a file -> its address; None where it is too large for the page.
     """
 
     svg: str | None
     light: bool
     wide: bool
     folded: int
-    downloads: Sequence[_Download]
+    downloads: dict[str, str | None]
 
 
 def _chart_on_page(chart: Chart) -> _ChartOnPage:
-    downloads = [_download(f"{chart.name}.csv", "text/csv", csv_text(chart))]
+    downloads = {f"{chart.name}.csv": _address("text/csv", csv_text(chart))}
     if chart.draw is None:
         wide = len(chart.columns) > _MOST_COLUMNS
         folded = _columns_of_words(chart) if wide else 0
         return _ChartOnPage(None, False, wide and not folded, folded, downloads)
     need("plot")
     figure = chart.draw()
-    downloads.append(_download(f"{chart.name}.svg", "image/svg+xml", svg_text(figure, chart.name)))
+    downloads[f"{chart.name}.svg"] = _address("image/svg+xml", svg_text(figure, chart.name))
     svg = svg_text(figure, chart.name, text_as_paths=False)
     # The text in the cells of a heat map is as dark or light as they ask for: its colours must stay.
     light = "<image" in svg or "QuadMesh" in svg
@@ -147,10 +140,9 @@ def _columns_of_words(chart: Chart) -> int:
     return sum(takewhile(bool, words)) if chart.rows else 0
 
 
-def _download(name: str, kind: str, text: str) -> _Download:
-    if len(text) > _LARGEST_DOWNLOAD:
-        return _Download(name, None)
-    return _Download(name, f"data:{kind};charset=utf-8,{quote(text, errors='replace')}")
+def _address(kind: str, text: str) -> str | None:
+    """Return the address by which the page carries a file; None where it is too large for that."""
+    return None if len(text) > _LARGEST_DOWNLOAD else f"data:{kind};charset=utf-8,{quote(text, errors='replace')}"
 
 
 # Colours of our figures, and what the page has for them in its light and its dark dress.

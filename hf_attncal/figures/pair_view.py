@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -98,22 +98,6 @@ def with_null(weights: PairWeights) -> np.ndarray:
     return np.concatenate([weights.values, weights.null[..., None]], axis=-1)
 
 
-class _HeatMap(NamedTuple):
-    """Weights between words.
-
-    Args:
-        name: of the way of looking.
-        what: of which layers and heads.
-        rows: of each target word, the weights of the source words and, last, of NULL where there is one.
-        largest: of all, without its sign.
-    """
-
-    name: str
-    what: str
-    rows: np.ndarray
-    largest: float
-
-
 def pair_view_html(pair: PairView) -> str:
     """Return a pair as HTML: for each way of looking the weights between words, mean over layers and heads; no script.
 
@@ -126,7 +110,8 @@ def pair_view_html(pair: PairView) -> str:
     return template.render(pair=pair, maps=maps, links=set(map(tuple, pair.links or ())))
 
 
-def _between_words(pair: PairView, name: str, weights: PairWeights) -> _HeatMap:
+def _between_words(pair: PairView, name: str, weights: PairWeights) -> dict[str, Any]:
+    """Return a heat map for the template: rows of target words, with source words and, last, NULL if there is one."""
     import torch
 
     from hf_attncal.analysis.words import word_attention
@@ -143,4 +128,4 @@ def _between_words(pair: PairView, name: str, weights: PairWeights) -> _HeatMap:
     layers, heads = weights.values.shape[:2]
     means = [f"{count} {what}" for count, what in ((layers, "layers"), (heads, "heads")) if count > 1]
     what = f"mean of {' and '.join(means)}" if means else ""
-    return _HeatMap(display(name), what, rows, float(np.abs(rows).max(initial=0)))
+    return {"name": display(name), "what": what, "rows": rows, "largest": float(np.abs(rows).max(initial=0))}

@@ -1,7 +1,7 @@
 """What every method of attribution takes and gives."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -95,10 +95,13 @@ class Method(ABC):
     reads_self_attention: ClassVar[bool] = False
     signed: ClassVar[bool] = False
     reads_model: ClassVar[bool] = True
+    needs: ClassVar[tuple[Callable[[Any], object], ...]] = ()  # what raises ValueError for an unsuitable model
 
-    @classmethod  # noqa: B027
+    @classmethod
     def check_model(cls, model) -> None:
         """Raise ValueError for a model that the method does not work on; the message is the reason alone."""
+        for check in cls.needs:
+            check(model)
 
     def check(self, model) -> None:  # noqa: B027
         """Raise ValueError for an option that does not suit the model."""
@@ -128,9 +131,7 @@ class OfHeads(Method):
     layer: int | None = None
     head: int | None = None
 
-    @classmethod
-    def check_model(cls, model) -> None:
-        check_attends(model.config)
+    needs = (lambda model: check_attends(model.config),)
 
     def check(self, model) -> None:
         layers, heads = decoder_size(model.config)

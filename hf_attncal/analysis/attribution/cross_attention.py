@@ -71,10 +71,7 @@ class OfBlocks(OfHeads):
     """A method that looks at the vectors that the cross-attention adds up."""
 
     reads_self_attention = True
-
-    @classmethod
-    def check_model(cls, model) -> None:
-        check_blocks(model)
+    needs = (check_blocks,)
 
     def scores(self, model, tokenizer, batch: Batch) -> Scores:
         return self.of_layers([self.of_block(layer.cross_attention) for layer in read_layers(model, batch).decoder])

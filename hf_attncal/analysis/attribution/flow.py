@@ -48,10 +48,7 @@ class BlockFlow(Method):
     as one more that is attended to, of the cross-attention."""
 
     reads_self_attention = True
-
-    @classmethod
-    def check_model(cls, model) -> None:
-        check_blocks(model)
+    needs = (check_blocks,)
 
     def scores(self, model, tokenizer, batch: Batch) -> Scores:
         layers = read_layers(model, batch)

@@ -27,6 +27,13 @@ from .blocks import check_blocks
 Node = tuple[float, float]
 
 
+def check_embeddings(model) -> None:
+    """Raise ValueError for a model without one embedding for each token of source and target."""
+    stacks = (model.get_encoder(), model.get_decoder())
+    if any(getattr(stack, "syntactic_embed_tokens", None) is not None for stack in stacks):
+        raise ValueError("it needs one embedding for each token, and a model with two streams has two")
+
+
 @dataclass(frozen=True)
 class InputXGradient(Method):
     """The embedding of a token times the gradient there, added up over its dimensions.
@@ -40,10 +47,7 @@ class InputXGradient(Method):
     prefix: bool = False
     differentiates = True
     signed = True
-
-    @classmethod
-    def check_model(cls, model) -> None:
-        check_embeddings(model)
+    needs = (check_embeddings,)
 
     @classmethod
     def choices(cls, model) -> list[dict[str, Any]]:
@@ -114,10 +118,7 @@ class LayerGradientXActivation(Method):
     norm: bool = False
     differentiates = True
     signed = True
-
-    @classmethod
-    def check_model(cls, model) -> None:
-        check_embeddings(model)
+    needs = (check_embeddings,)
 
     @classmethod
     def choices(cls, model) -> list[dict[str, Any]]:
@@ -158,13 +159,6 @@ class LayerGradientXActivation(Method):
         finally:
             handle.remove()
         return states[0], encoded
-
-
-def check_embeddings(model) -> None:
-    """Raise ValueError for a model without one embedding for each token of source and target."""
-    stacks = (model.get_encoder(), model.get_decoder())
-    if any(getattr(stack, "syntactic_embed_tokens", None) is not None for stack in stacks):
-        raise ValueError("it needs one embedding for each token, and a model with two streams has two")
 
 
 # ---- passes ----

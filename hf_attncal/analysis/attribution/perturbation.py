@@ -33,10 +33,7 @@ class ValueZeroing(Method):
 
     layer: int | None = None
     reads_self_attention = True
-
-    @classmethod
-    def check_model(cls, model) -> None:
-        check_blocks(model)
+    needs = (check_blocks,)
 
     def check(self, model) -> None:
         layers, _ = decoder_size(model.config)
