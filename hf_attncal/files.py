@@ -264,14 +264,14 @@ def writing(path: str | Path) -> Iterator[None]:
     """Name `path` in the error of a full disk, around code that writes a file or into a folder.
 
     Raises:
-        OSError: the disk is full. `filename` is `path` if the system names no file, or if safetensors, tokenizers or
-            torch raised an error of their own.
+        OSError: the disk is full. `filename` is the copy if a file was copied, and `path` if the system names no file (as
+            it does not at a write), or if safetensors, tokenizers or torch raised an error of their own.
     """
     try:
         yield
     except OSError as error:
-        if error.errno in _FULL and error.filename is None:
-            raise OSError(error.errno, error.strerror, str(path)) from error
+        if error.errno in _FULL and (error.filename is None or error.filename2 is not None):
+            raise OSError(error.errno, error.strerror, error.filename2 or str(path)) from error
         raise
     except Exception as error:
         if _FULL_IN_WORDS.search(str(error)):

@@ -131,6 +131,8 @@ def test_a_symbolic_link_to_the_results_stays_one(tmp_path):
         (OSError(errno.ENOSPC, "No space left on device"), "folder/file"),
         (OSError(errno.EFBIG, "File too large"), "folder/file"),
         (OSError(errno.EDQUOT, "Disk quota exceeded", "another"), "another"),
+        # A copy has the names of both files, and it is the second that found no room.
+        (OSError(errno.EFBIG, "File too large", "package/model.py", None, "folder/model.py"), "folder/model.py"),
         (SafetensorError("I/O error: No space left on device (os error 28)"), "folder/file"),
         (Exception("File too large (os error 27)"), "folder/file"),  # tokenizers
         (RuntimeError("[enforce fail at inline_container.cc:664] . unexpected pos 64 vs 0"), "folder/file"),
