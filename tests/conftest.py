@@ -99,3 +99,15 @@ def family(request: pytest.FixtureRequest) -> str:
 def batch() -> dict[str, torch.Tensor]:
     """Two sentence pairs, the second one padded on both sides."""
     return tiny_batch()
+
+
+@pytest.fixture
+def no_draws_for_layerdrop(monkeypatch):
+    """Draw no random number for layers that are never dropped, so that two models in training draw the same ones.
+
+    transformers before 5.23 draws one for each layer, by `torch.rand([])`, whatever the probability.
+    """
+    rand = torch.rand
+    monkeypatch.setattr(
+        torch, "rand", lambda *size, **options: torch.ones(()) if size == ([],) else rand(*size, **options)
+    )

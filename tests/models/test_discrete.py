@@ -53,7 +53,7 @@ class TestSoftWithOneStreamIsMarian:
     @pytest.mark.parametrize("training", [False, True], ids=["eval", "train"])
     @pytest.mark.parametrize("implementation", ["eager", "sdpa"])
     @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
-    def test_logits_and_loss(self, twins, training, implementation, dtype):
+    def test_logits_and_loss(self, twins, training, implementation, dtype, no_draws_for_layerdrop):
         """To the bit; in training with the same random numbers of dropout. Stock's loss is another formula."""
         found = []
         for model in twins:

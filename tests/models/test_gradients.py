@@ -31,7 +31,7 @@ def one_backward(model, batch, seed: int = 5, **inputs):
 
 
 @pytest.mark.parametrize("switches", SWITCHES.values(), ids=SWITCHES)
-def test_one_backward_equals_two_separate_ones(family, batch, switches):
+def test_one_backward_equals_two_separate_ones(family, batch, switches, no_draws_for_layerdrop):
     """theta, gate, NULL and mask network; also the values of both losses and of the penalty (eqs. 4, 5, 13)."""
     model = tiny_model(family, label_smoothing=0.1, mask_penalty=0.3, **switches)
     outputs, actual = one_backward(model, batch)
