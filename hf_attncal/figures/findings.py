@@ -304,8 +304,12 @@ def _percent(measured: Measured) -> str:
 
 
 def _nats(measured) -> str:
-    interval = "" if measured.interval is None else " ({:z.2f} to {:z.2f})".format(*measured.interval)
-    return f"{measured.value:z.2f} nats{interval}"
+    """Write a number of nats and its interval, to two digits that are not 0 where they are small."""
+    value, *bounds = (
+        f"{number:z.2f}" if abs(number) >= 0.1 or not number else f"{number:.2g}"
+        for number in (measured.value, *(measured.interval or ()))
+    )
+    return f"{value} nats ({bounds[0]} to {bounds[1]})" if bounds else f"{value} nats"
 
 
 def _aer(score) -> str:

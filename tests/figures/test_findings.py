@@ -100,6 +100,18 @@ def test_the_best_method_stands_beside_all_controls_and_is_judged_against_the_st
     assert f"By {difference.value:.2f} nats ({low:.2f} to {high:.2f}) it is better than diagonal" in sentences
 
 
+def test_a_difference_of_thousandths_of_a_nat_is_not_told_as_0(found):
+    judged = made_up_judged({"alti": 0.004, "attention": 0.001, "random": 0.0}, noise=0.0001)
+    sentences = told(found, judged=judged)
+    assert (
+        f"names the log-probability of a target word falls by {judged.found.score('alti').value:.2g} nats" in sentences
+    )
+    difference = judged.found.difference("alti", "random")
+    low, high = difference.interval
+    assert f"By {difference.value:.2g} nats ({low:.2g} to {high:.2g}) it is better than random" in sentences
+    assert "0.00 nats" not in sentences
+
+
 @pytest.mark.parametrize(("strongest", "pairs"), [("random", 40), ("diagonal", 40), ("posterior", 40), ("random", 5)])
 def test_what_is_not_better_than_the_strongest_control_names_nothing(found, strongest, pairs):
     """Whatever it comes to beside the weaker ones."""

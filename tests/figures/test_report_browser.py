@@ -224,6 +224,20 @@ def test_sentences_come_first_and_nothing_is_wider_than_the_page(browser, addres
     browser.ask("Emulation.clearDeviceMetricsOverride")
 
 
+def test_a_table_of_verdicts_fits_a_telephone(browser, tmp_path):
+    """Both of its columns are words, and the second is what the reader came for."""
+    rows = [("layer gradient × activation", "no verdict: ways to take words away disagree, or cannot tell")]
+    page = tmp_path / "page.html"
+    write_page(report([], [chart(columns=("method", "verdict"), rows=rows, draw=None)]), page)
+    browser.open(page.as_uri(), width=400, height=900)
+    assert browser.value("document.querySelectorAll('.numbers .said').length") == 2
+    assert (
+        browser.value("(({scrollWidth, clientWidth}) => scrollWidth - clientWidth)(document.querySelector('.scroll'))")
+        == 0
+    )
+    browser.ask("Emulation.clearDeviceMetricsOverride")
+
+
 def test_the_numbers_of_an_aligned_pair_are_whole_and_apart(browser, tmp_path):
     path = tmp_path / "pairs.html"
     pairs = [
