@@ -13,10 +13,13 @@ from .check import Checker, PairVerdict
 from .check_learning import learn_check
 from .encoder import EncoderStates
 from .generated import GeneratedAlignment, align_generated
+from .gold import Calibration, Gold, calibrate
+from .label_projection import ProjectedLine, project
+from .link_counts import lexicon
 from .links import argmax_links
 from .merging import WordAlignment
 from .probabilities import LinkProbabilities
-from .selection import select_attention, select_states, select_states_by_agreement
+from .selection import select, select_attention, select_states, select_states_by_agreement
 from .seq2seq import Seq2SeqAttention, seq2seq_weights
 from .sources import Weights, WeightSource
 from .symmetrization import SYMMETRIZATIONS, harmonic, symmetrize, symmetrize_links
@@ -26,12 +29,15 @@ __all__ = [
     "SYMMETRIZATIONS",
     "AlignBatch",
     "AlignmentScore",
+    "Calibration",
     "Checker",
     "EncoderStates",
     "GeneratedAlignment",
+    "Gold",
     "GoldAlignment",
     "LinkProbabilities",
     "PairVerdict",
+    "ProjectedLine",
     "Seq2SeqAttention",
     "WeightSource",
     "Weights",
@@ -40,9 +46,13 @@ __all__ = [
     "align_generated",
     "alignment_error_rate",
     "argmax_links",
+    "calibrate",
     "harmonic",
     "learn_check",
+    "lexicon",
     "parse_alignments",
+    "project",
+    "select",
     "select_attention",
     "select_states",
     "select_states_by_agreement",

@@ -4,18 +4,20 @@ Words are what `str.split()` gives: any run of white space (tabs, no-break and i
 Raw text is cut into words before it is aligned (`data.segmentation`), and links are told of those words or of these.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import torch
 
+from hf_attncal.data.piecewise import WINDOW, piecewise
 from hf_attncal.data.segmentation import segment, white_space_words
 from hf_attncal.families import FAMILIES
 from hf_attncal.inference.loading import load_config
 
 from .encoder import STATES, EncoderSource, EncoderStates, changed
-from .merging import Pair, WordAlignment, merge, of_raw_words, unaligned
+from .merging import WordAlignment, merge, of_raw_words, unaligned
 from .probabilities import LinkProbabilities, saved_probabilities
 from .seq2seq import Seq2SeqSource
 from .sources import ReadingSettings, WeightSource
@@ -96,9 +98,8 @@ class WordAligner:
             OSError: there is no such checkpoint.
             ValueError: it is of another kind, or see the class.
         """
-        options = {"trust_remote_code": trust_remote_code, "revision": revision}
-        source = source_of(load_config(name, **options), name)
-        model, tokenizer, saved = source.load(name, dtype=dtype, **options)
+        options = {"dtype": dtype, "trust_remote_code": trust_remote_code, "revision": revision}
+        model, tokenizer, saved = load_to_align(name, **options)
         device = device or ("cuda" if torch.cuda.is_available() else "cpu")
         return cls(model.to(device), tokenizer, settings or saved, saved_probabilities(name, revision))
 
@@ -161,7 +162,14 @@ class WordAligner:
             raise ValueError(f"`threshold` must be from 0 to 1, got {threshold}.")
         if symmetrize is not None and symmetrize not in SYMMETRIZATIONS:
             raise ValueError(f"`symmetrize` must be one of {SYMMETRIZATIONS}, got {symmetrize!r}.")
-        self.source.check(symmetrize, null)
+        kind, symmetrizations = self.source.kind, self.source.symmetrizations
+        if null and not self.source.has_null:
+            raise ValueError(f"`null` needs a model with NULL, such as Mask-Align: the model is {kind}, without.")
+        if symmetrize is not None and symmetrize not in symmetrizations:
+            names, why = " or ".join(map(repr, symmetrizations)), self.source.why_no_other
+            raise ValueError(f"`symmetrize` must be {names} for {kind}, {why}, got {symmetrize!r}.")
+        if self.source.settings is not None:
+            self.source.check_settings()
         if self.probabilities is not None:
             settings = None if self.settings is None else self.settings.to_dict()
             self.probabilities.check(symmetrize or self.source.symmetrization, settings)
@@ -216,11 +224,11 @@ class WordAligner:
         for name, value in (("batch_size", batch_size), ("batch_tokens", batch_tokens)):
             if value < 1:
                 raise ValueError(f"`{name}` must be >= 1, got {value}.")
+        pairs = list(pairs)
+        raw = words = [tuple(_words(pair, number)) for number, pair in enumerate(pairs)]
         self.check(threshold=threshold, symmetrize=symmetrize, least_probability=least_probability)
         method = symmetrize or self.source.symmetrization
         threshold = self.source.threshold if threshold is None else threshold
-        pairs = list(pairs)
-        raw = words = [_words_of_pair(pair, number) for number, pair in enumerate(pairs)]
         tokenize = self.source.tokenize if tokenize is None else tokenize
         segments = []
         if tokenize or spans:
@@ -245,9 +253,27 @@ class WordAligner:
             return found
         return [self.probabilities.applied(result, least_probability) for result in found]
 
+    def stream(
+        self, pairs: Iterable[tuple[Sentence, Sentence]], *, window: int = WINDOW, **options
+    ) -> Iterator[WordAlignment]:
+        """Align pairs as they arrive, `window` of them at once.
+
+        Args:
+            options: of `align`.
+
+        Raises:
+            LineError: a pair that `align` fails on, when all pairs before it have been given.
+        """
+        return piecewise(partial(self.align, **options), pairs, window)
+
+
+def load_to_align(name: str | Path, *, dtype=None, **options) -> tuple:
+    """Load a model, its tokenizer, and the settings beside it or None; options as of `WordAligner.from_pretrained`."""
+    return source_of(load_config(name, **options), name).load(name, dtype=dtype, **options)
+
 
 def source_of(config, name: str | Path, settings: ReadingSettings | None = None) -> type[WeightSource]:
-    """What reads a model of that configuration, with such settings.
+    """Return the class that reads a model of that configuration, with such settings.
 
     Raises:
         ValueError: nothing does; the message calls the model `name`.
@@ -264,19 +290,16 @@ def source_of(config, name: str | Path, settings: ReadingSettings | None = None)
     return next((source for source in fitting if isinstance(settings, source.settings_type)), fitting[0])
 
 
-def _words_of_pair(pair: tuple[Sentence, Sentence], number: int) -> Pair:
+def _words(pair: tuple[Sentence, Sentence], number: int) -> Iterator[tuple[str, ...]]:
+    """Yield the words of both sides of the pair with this number."""
     if isinstance(pair, str) or len(pair) != 2:
         raise ValueError(f"`pairs[{number}]` must be a source and a target, got {pair!r}.")
-    return _words(pair[0], f"pairs[{number}][0]"), _words(pair[1], f"pairs[{number}][1]")
-
-
-def _words(sentence: Sentence, where: str) -> tuple[str, ...]:
-    if isinstance(sentence, str):
-        return tuple(sentence.split())
-    for word in sentence:
-        if word.split() != [word]:
-            raise ValueError(
-                f"`{where}` has the word {word!r}. A word of a list must not be empty or hold white space: split it, "
-                "or give the sentence as one text."
-            )
-    return tuple(sentence)
+    for side, sentence in enumerate(pair):
+        words = tuple(sentence.split()) if isinstance(sentence, str) else tuple(sentence)
+        for word in words:
+            if word.split() != [word]:
+                raise ValueError(
+                    f"`pairs[{number}][{side}]` has the word {word!r}. A word of a list must not be empty or hold "
+                    "white space: split it, or give the sentence as one text."
+                )
+        yield words

@@ -21,7 +21,7 @@ from hf_attncal.models.functional import token_rows
 
 from .aligner import WordAligner
 from .gold import Gold
-from .merging import largest_over_words
+from .subword_pooling import largest_over_words
 
 Links = list[frozenset[Link]]
 ATTENTION = "attention"  # what the others are compared with
@@ -227,7 +227,7 @@ def _score(gold: Gold, links: Links, **resampled) -> AlignmentScore:
 
 
 def word_posteriors(aligner: WordAligner) -> Callable[[Iterable[str], Iterable[str]], list[Tensor]]:
-    """What an aligner says of words in the direction that predicts the target, for the method `posterior`.
+    """Return a function for the method `posterior`: what an aligner says in the direction that predicts the target.
 
     Args:
         aligner: of any kind.
@@ -242,8 +242,7 @@ def word_posteriors(aligner: WordAligner) -> Callable[[Iterable[str], Iterable[s
         pairs = [(source.split(), target.split()) for source, target in zip(sources, targets, strict=True)]
         found = [torch.zeros(len(target), len(source)) for source, target in pairs]
         for indices, of_batch in aligner.source.weights(pairs, batch_size=256, batch_tokens=4096):
-            sides = (of_batch.target_ids, of_batch.target_words), (of_batch.source_ids, of_batch.source_words)
-            words = largest_over_words(of_batch.forward, *sides).cpu()
+            words = largest_over_words(of_batch.forward, of_batch.target_words, of_batch.source_words).cpu()
             for row, index in enumerate(indices):
                 target, source = found[index].shape
                 found[index] = words[row, :target, :source].clone()

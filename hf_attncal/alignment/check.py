@@ -10,11 +10,12 @@ What it goes by is learned from clean text, once for each aligner (`check_learni
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
+from hf_attncal.data.piecewise import WINDOW, piecewise
 from hf_attncal.data.segmentation import Segments
 from hf_attncal.inference.loading import file_beside
 
@@ -23,7 +24,6 @@ from .check_evidence import LinkEvidence, alien_share, read_evidence
 from .check_model import CHECK_FILE, CheckModel, seen
 
 VERDICTS = ("left_out", "made_up", "repeats", "detached")
-_WINDOW = 1024
 _LONG_ENOUGH = 5  # words of a target that many sources should not share
 _MANY = 3
 
@@ -38,7 +38,7 @@ class FlaggedSpan:
 
 @dataclass(frozen=True, slots=True)
 class PairVerdict:
-    """What was found in one line.
+    """The verdict on one sentence pair.
 
     Args:
         source, target: the texts.
@@ -116,7 +116,7 @@ class SharedTargets:
         self._sources = dict(zip(targets[many].tolist(), counts[many].tolist(), strict=True))
 
     def sources_of(self, target: str) -> int:
-        """How many different sources a target has, if these are `_MANY` or more; else 1."""
+        """Return how many different sources a target has, or 1 if these are fewer than `_MANY`."""
         return self._sources.get(hash(target.strip().casefold()), 1)
 
 
@@ -165,12 +165,14 @@ class Checker:
         return [self._verdict(*line) for line in zip(evidence, words, of_lines, sources, strict=True)]
 
     def stream(
-        self, pairs: Iterable[tuple[str, str]], *, shared: SharedTargets | None = None, window: int = _WINDOW
+        self, pairs: Iterable[tuple[str, str]], *, shared: SharedTargets | None = None, window: int = WINDOW
     ) -> Iterator[PairVerdict]:
-        """Check pairs as they arrive, `window` of them at once; see `check`."""
-        iterator = iter(pairs)
-        while some := list(islice(iterator, window)):
-            yield from self.check(some, shared=shared)
+        """Check pairs as they arrive, `window` of them at once; see `check`.
+
+        Raises:
+            LineError: a pair that `check` fails on, when all pairs before it have been given.
+        """
+        return piecewise(partial(self.check, shared=shared), pairs, window)
 
     def _verdict(self, evidence: LinkEvidence, words, causes: Mapping[str, float], sources: int) -> PairVerdict:
         source, target = evidence.source, evidence.target
@@ -217,7 +219,7 @@ class Checker:
 
 
 def saved_check(name: str | Path, revision: str | None = None) -> CheckModel:
-    """What was learned for an aligner, beside it in a folder or on the Hub.
+    """Load what was learned for an aligner, beside it in a folder or on the Hub.
 
     Raises:
         ValueError: there is nothing, or see `CheckModel.load`.

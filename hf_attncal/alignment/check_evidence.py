@@ -12,14 +12,13 @@ from functools import lru_cache
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from hf_attncal.data.segmentation import Segments, segment, white_space_words
+from hf_attncal.models.functional_mask_align import harmonic_mean
 
 from .aligner import WordAligner
-from .merging import largest_over_words
 from .sources import Weights
-from .symmetrization import harmonic
+from .subword_pooling import largest_over_words, mean_over_words
 
 _ALIEN = 1e-3  # share of the letters of clean text below which a script is alien to it
 _UNKNOWN = -10.0  # log-ratio of what is not known at all
@@ -71,10 +70,9 @@ def read_evidence(
 def _scores(aligner, words, batch_size: int, batch_tokens: int) -> Iterator[tuple[int, np.ndarray, tuple | None]]:
     """Number, scores (S, T) and what counts know of each pair with words on both sides."""
     for indices, weights in aligner.source.weights(words, batch_size, batch_tokens):
-        merged = _merged(weights.forward, weights.backward)
-        source_side = weights.source_ids, weights.source_words
-        target_side = weights.target_ids, weights.target_words
-        scores = largest_over_words(merged, source_side, target_side).clamp(max=1).cpu().numpy()
+        forward, backward = weights.forward, weights.backward
+        merged = forward.mT if backward is None else harmonic_mean(forward, backward)
+        scores = largest_over_words(merged, weights.source_words, weights.target_words).clamp(max=1).cpu().numpy()
         known = _known(aligner.model, weights) if hasattr(aligner.model, "counts_of") else None
         for row, (index, (source, target)) in enumerate(zip(indices, weights.words, strict=True)):
             if source and target:
@@ -92,7 +90,8 @@ def _known(model, weights: Weights) -> tuple[np.ndarray, np.ndarray]:
         (batch, source words) and (batch, target words); 0 for a word without tokens.
     """
     source, target = weights.source_tokens, weights.target_tokens
-    real = [weights.source_ids != weights.source_words, weights.target_ids != weights.target_words]
+    sides = weights.source_words, weights.target_words
+    real = [word_ids != words for word_ids, words in sides]
     together = model.counts_of(source, target).mT  # (batch, source, target)
     alone = [
         (getattr(model, f"{side}_counts") + getattr(model, f"{side}_null_counts"))[tokens].float()
@@ -103,23 +102,12 @@ def _known(model, weights: Weights) -> tuple[np.ndarray, np.ndarray]:
     found = found - (alone[0] + 1).log()[:, :, None] - (alone[1] + 1).log()[:, None, :]
     found = found.masked_fill(~(real[0][:, :, None] & real[1][:, None, :]), _UNKNOWN)
     best = found.amax(dim=2), found.amax(dim=1)
-    sides = (weights.source_ids, weights.source_words), (weights.target_ids, weights.target_words)
-    return tuple(_mean_over_words(values, *side).cpu().numpy() for values, side in zip(best, sides, strict=True))
-
-
-def _mean_over_words(values: Tensor, word_ids: Tensor, words: int) -> Tensor:
-    total = values.new_zeros(len(values), words + 1).scatter_add_(1, word_ids, values)
-    count = values.new_zeros(len(values), words + 1).scatter_add_(1, word_ids, torch.ones_like(values))
-    return (total / count.clamp(min=1))[:, :words]
-
-
-def _merged(forward: Tensor, backward: Tensor | None) -> Tensor:
-    """(batch, source, target): the harmonic mean of both directions, or the one that there is."""
-    return forward.mT if backward is None else harmonic(forward, backward)
+    means = (mean_over_words(values, *side, empty=0) for values, side in zip(best, sides, strict=True))
+    return tuple(values.cpu().numpy() for values in means)
 
 
 def _of_nothing(source: Segments, target: Segments, counts: bool) -> LinkEvidence:
-    """The evidence of a pair of which one side has no words."""
+    """Return the evidence of a pair with a side that has no words."""
     best = np.zeros(len(source.words)), np.zeros(len(target.words))
     known = tuple(np.full(len(side), _UNKNOWN) for side in best) if counts else None
     return LinkEvidence(source, target, best, known, _said_again(target.words, np.zeros((0, len(target.words)))))

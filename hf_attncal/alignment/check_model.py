@@ -272,7 +272,7 @@ class CheckModel:
     learned: dict[str, int]
 
     def length_deviation(self, source: str, target: str) -> float:
-        """By how many standard deviations a target is longer than those of such a source, from -8 to 8."""
+        """Return by how many standard deviations a target is longer than usual for its source, from -8 to 8."""
         mean, fixed, falling = self.lengths
         longer = math.log((len(target) + 1) / (len(source) + 1)) - mean
         return max(-8.0, min(8.0, longer / math.sqrt(fixed + falling / (len(source) + 1))))
@@ -343,7 +343,7 @@ class CheckModel:
 
     @classmethod
     def load(cls, path: str | Path) -> "CheckModel":
-        """What `save` wrote.
+        """Read what `save` wrote.
 
         Raises:
             ValueError: the file holds something else; the message names it.
@@ -389,12 +389,12 @@ def _sigmoid(values: np.ndarray) -> np.ndarray:
 
 
 def _inside(text: str) -> float:
-    """How often the same letters follow each other inside words, beyond twice (`WhiteWhiteWhite`)."""
+    """Count how often the same letters follow each other inside words, beyond twice (`WhiteWhiteWhite`)."""
     return sum(len(found[0]) / len(found[1]) - 1 for found in _AGAIN_AND_AGAIN.finditer(text.lower()))
 
 
 def _near(evidence: LinkEvidence, again: np.ndarray) -> float:
-    """How much of `again` is said within four words of the last time."""
+    """Return how much of `again` is said within four words of the last time."""
     if not again.any():
         return 0.0
     last: dict[str, int] = {}

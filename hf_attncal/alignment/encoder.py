@@ -342,8 +342,7 @@ class EncoderSource(WeightSource):
     def choose(self, **changes: Any) -> None:
         self._set(changed(self.settings, changes))
 
-    def check(self, symmetrize: str | None = None, null: bool = False) -> None:
-        super().check(symmetrize, null)
+    def check_settings(self) -> None:
         layers = self.reader.layers
         if not -layers <= self.settings.layer < layers:
             raise ValueError(
@@ -358,7 +357,7 @@ class EncoderSource(WeightSource):
             (both,) = intersections(self.reader, tokens, [self.settings.layer])
             check_finite_weights(self.model, both)
             sources, targets = zip(*tokens, strict=True)
-            ids = (word_ids(side).to(both.device) for side in (sources, targets))
+            ids = (word_ids(side, both.device) for side in (sources, targets))
             words = [(source.words, target.words) for source, target in tokens]
             yield indices, Weights(both.mT, both, None, None, *ids, words)
 

@@ -13,6 +13,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_attncal.data.pharaoh import GoldAlignment, Link, check_index_base, displacement_warning, iter_alignments
 from hf_attncal.files import read_lines, read_pairs
+from hf_attncal.hub.cards import write_probabilities_card
 from hf_attncal.metrics.aer import AlignmentScore, alignment_error_rate
 from hf_attncal.metrics.probabilities import BINS, ProbabilityScore, probability_score
 
@@ -49,7 +50,7 @@ class Gold:
 
     @classmethod
     def read(cls, source: str | Path, target: str | Path, gold: str | Path) -> "Gold":
-        """The same of three files.
+        """Read text and links from three files.
 
         Raises:
             ValueError: see `read_pairs` and `gold_links`.
@@ -190,6 +191,17 @@ class Calibration:
         """What both were measured on, in words."""
         return f"the {self.probabilities.pairs} annotated pairs that they were learned from, cross-validated"
 
+    def save(self, folder: str | Path) -> Path:
+        """Write the probabilities beside the checkpoint in `folder`, and both scores into its card if there is one.
+
+        Returns:
+            The path of `link_probabilities.json`.
+        """
+        path = self.probabilities.save(folder)
+        if (Path(folder) / "README.md").exists():
+            write_probabilities_card(folder, self.before, self.after, self.measured_on)
+        return path
+
 
 def calibrate(aligner: WordAligner, gold: Gold, bins: int = BINS, bootstrap: int = 0) -> Calibration:
     """Learn from annotated pairs how likely links are to be right, by their scores; the aligner stays as it is.
@@ -233,7 +245,7 @@ def calibrate(aligner: WordAligner, gold: Gold, bins: int = BINS, bootstrap: int
 def scored_links(
     aligner: WordAligner, gold: Gold, threshold: float | None = None, symmetrization: str | None = None
 ) -> tuple[list[Sequence[float]], list[list[bool]]]:
-    """The scores of the links of each annotated pair, and of each link whether it is in P."""
+    """Return the scores of the links of each annotated pair, and whether each link is in P."""
     aligned = aligner.align(gold.pairs, threshold=threshold, symmetrize=symmetrization)
     right = [
         [link in annotated.possible for link in found.links]
@@ -243,7 +255,7 @@ def scored_links(
 
 
 def _others(said: Sequence, right: Sequence, fold: int) -> tuple[list, list]:
-    """All pairs but those of a fold."""
+    """Return all pairs but those of a fold."""
     rows = [row for row in range(len(said)) if row % _FOLDS != fold]
     return [said[row] for row in rows], [right[row] for row in rows]
 
@@ -269,7 +281,7 @@ def _check_learnable(right: Sequence[Sequence[bool]]) -> None:
 
 @contextmanager
 def evaluating(model: torch.nn.Module) -> Iterator[None]:
-    """The model in evaluation mode, then in the mode that it was in."""
+    """Put the model into evaluation mode, and back into its own at the end."""
     training = model.training
     model.eval()
     try:

@@ -40,22 +40,13 @@ class MaskAlignSource(WeightSource):
                 "characters that each token covers. Save the checkpoint with its fast tokenizer (`tokenizer.json`)."
             )
         self._tokenize = WordTokenizer(tokenizer)
+        config = model.config
+        self.symmetrization, self.threshold = config.symmetrization, config.alignment_threshold
+        self.tokenize = config.tokenize
 
     @classmethod
     def load(cls, name: str | Path, *, dtype, **options: Any) -> tuple:
         return *load_whole(AutoModel, name, dtype=dtype, **options), None
-
-    @property
-    def symmetrization(self) -> str:
-        return self.model.config.symmetrization
-
-    @property
-    def threshold(self) -> float:
-        return self.model.config.alignment_threshold
-
-    @property
-    def tokenize(self) -> bool:
-        return self.model.config.tokenize
 
     def weights(
         self, pairs: Sequence[Words], batch_size: int, batch_tokens: int
@@ -72,16 +63,28 @@ class MaskAlignSource(WeightSource):
             if min(len(source.ids), len(target.ids), source.words, target.words):
                 (long if max(len(source.ids), len(target.ids)) > limit else short).append(index)
         ids = [(source.ids, target.ids) for source, target in encoded]
-        for batch in _batches([ids[index] for index in short], batch_size, batch_tokens):
-            chosen = [short[place] for place in batch]
-            tokens = [encoded[index] for index in chosen]
-            found = self.directions([ids[index] for index in chosen])
-            self._cut(found, tokens)
-            yield chosen, _with_words(found, tokens)
-        for index in long:
-            found = self._in_windows(*ids[index], limit, batch_size, batch_tokens)
-            self._cut(found, [encoded[index]])
-            yield [index], _with_words(found, [encoded[index]])
+        lengths = [tuple(map(len, ids[index])) for index in short]
+        batches = [[short[place] for place in batch] for batch in batches_by_length(lengths, batch_size, batch_tokens)]
+        for indices in (*batches, *([index] for index in long)):
+            tokens = [encoded[index] for index in indices]
+            longest = max(max(map(len, ids[index])) for index in indices)
+            if longest > limit:
+                read = self._in_windows(*ids[indices[0]], limit, batch_size, batch_tokens)
+            else:
+                read = self.directions([ids[index] for index in indices])
+            if self.longest_uncut is not None and longest > self.longest_uncut:
+                self._cut(read, tokens)
+            device = read[0].device
+            sides = list(zip(*tokens, strict=True))
+            yield (
+                indices,
+                Weights(
+                    *read,
+                    *(word_ids(side, device) for side in sides),
+                    [(source.words, target.words) for source, target in tokens],
+                    *(padded([text.ids for text in side], 0)[0].to(device) for side in sides),
+                ),
+            )
 
     def directions(self, pairs: Sequence[tuple[np.ndarray, np.ndarray]]) -> Directions:
         """Both directions and their NULLs of a batch of (source ids, target ids), in float32 or better.
@@ -133,7 +136,7 @@ class MaskAlignSource(WeightSource):
         windows = pair_windows(len(source), len(target), limit)
         pairs = [(source[source_window], target[target_window]) for source_window, target_window in windows]
         parts: tuple[list, list] = ([], [])
-        for batch in _batches(pairs, batch_size, batch_tokens):
+        for batch in batches_by_length([tuple(map(len, pair)) for pair in pairs], batch_size, batch_tokens):
             forward, backward, target_null, source_null = self.directions([pairs[place] for place in batch])
             for row, place in enumerate(batch):
                 s, t = map(len, pairs[place])
@@ -151,19 +154,5 @@ def _starts(tokens: WordTokens) -> Tensor:
 
 
 def _part(tokens: WordTokens, which: slice) -> WordTokens:
-    """Some of the tokens, of words numbered as before."""
+    """Return some of the tokens; words keep their numbers."""
     return tokens._replace(ids=tokens.ids[which], word_ids=tokens.word_ids[which])
-
-
-def _batches(
-    pairs: Sequence[tuple[np.ndarray, np.ndarray]], batch_size: int, batch_tokens: int
-) -> Iterator[list[int]]:
-    return batches_by_length([(len(source), len(target)) for source, target in pairs], batch_size, batch_tokens)
-
-
-def _with_words(found: Directions, pairs: Sequence[tuple[WordTokens, WordTokens]]) -> Weights:
-    sources, targets = zip(*pairs, strict=True)
-    device = found[0].device
-    words = [(source.words, target.words) for source, target in pairs]
-    tokens = (padded([side.ids for side in sides], 0)[0].to(device) for sides in (sources, targets))
-    return Weights(*found, word_ids(sources).to(device), word_ids(targets).to(device), words, *tokens)

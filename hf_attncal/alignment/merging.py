@@ -2,25 +2,25 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from itertools import accumulate
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor
 
 from hf_attncal.data.pharaoh import Link, format_links
 from hf_attncal.data.segmentation import Segments, raw_links, raw_means
+from hf_attncal.models.functional_mask_align import harmonic_mean
 
 from .links import argmax_links
 from .sources import Weights
-from .symmetrization import harmonic, links_of_batch, symmetrize_batch
+from .subword_pooling import largest_over_words, mean_over_words
+from .symmetrization import links_of_batch, symmetrize_batch
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Pair = tuple[tuple[str, ...], tuple[str, ...]]  # source and target words
-Nulls = Sequence[tuple[float, ...] | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,34 +137,47 @@ def merge(weights: Weights, pairs: Sequence[Pair], method: str, threshold: float
         method: one of `SYMMETRIZATIONS`; "forward" where there is one direction.
         threshold: what a score must exceed; None to link each target word to its best source word ("forward" only).
     """
-    source_side, target_side = (weights.source_ids, weights.source_words), (weights.target_ids, weights.target_words)
-    source_lengths, target_lengths = zip(*weights.words, strict=True)
-    nulls = (
-        _of_words(weights.source_null, source_side, source_lengths),
-        _of_words(weights.target_null, target_side, target_lengths),
-    )
+    source_side, target_side = weights.source_words, weights.target_words
+    nulls = [
+        [None] * len(pairs) if null is None else mean_over_words(null, *side).tolist()
+        for null, side in ((weights.source_null, source_side), (weights.target_null, target_side))
+    ]
     if method == "harmonic":
-        scores = largest_over_words(harmonic(weights.forward, weights.backward), source_side, target_side).cpu()
-        return _alignments(links_of_batch(scores, threshold), scores, pairs, *nulls, method, threshold)
-    forward, backward = largest_over_words(weights.forward, target_side, source_side).cpu(), None
-    if weights.backward is not None:
-        backward = largest_over_words(weights.backward, source_side, target_side).cpu()
-    if threshold is None:
-        links = [argmax_links(forward[row, :t, :s]) for row, (s, t) in enumerate(weights.words)]
-        scores = forward.transpose(1, 2)
+        both = harmonic_mean(weights.forward, weights.backward)
+        scores = largest_over_words(both, source_side, target_side).cpu()
+        links = links_of_batch(scores, threshold)
     else:
-        links, scores = symmetrize_batch(forward, backward, method, threshold)
-    return _alignments(links, scores, pairs, *nulls, method, threshold)
+        forward, backward = largest_over_words(weights.forward, target_side, source_side).cpu(), None
+        if weights.backward is not None:
+            backward = largest_over_words(weights.backward, source_side, target_side).cpu()
+        if threshold is None:
+            links = [argmax_links(forward[row, :t, :s]) for row, (s, t) in enumerate(weights.words)]
+            scores = forward.transpose(1, 2)
+        else:
+            links, scores = symmetrize_batch(forward, backward, method, threshold)
+    scores = scores.clamp(max=1)  # a sum over subwords may be rounded up
+    rows = [row for row, of_pair in enumerate(links) for _ in of_pair]
+    i, j = torch.tensor([link for of_pair in links for link in of_pair], dtype=torch.long).reshape(-1, 2).T
+    values = iter(scores[torch.tensor(rows, dtype=torch.long), i, j].tolist())
+    best = scores.amax(dim=2).sum(dim=1) + scores.amax(dim=1).sum(dim=1)
+    means = (best / torch.tensor([len(s) + len(t) for s, t in pairs])).tolist()
+    alignments = []
+    for pair, of_pair, mean, lengths, *null in zip(pairs, links, means, weights.words, *nulls, strict=True):
+        null = [side and tuple(side[:length]) for side, length in zip(null, lengths, strict=True)]
+        alignments.append(
+            WordAlignment(*pair, of_pair, tuple(islice(values, len(of_pair))), *null, mean, method, threshold)
+        )
+    return alignments
 
 
 def unaligned(pair: Pair, has_null: bool, method: str, threshold: float | None) -> WordAlignment:
-    """The alignment of a pair of which one side has no token."""
+    """Return the alignment of a pair with a side that has no token."""
     nulls = ((1.0,) * len(side) if has_null else None for side in pair)
     return WordAlignment(*pair, (), (), *nulls, 0.0 if all(pair) else None, method, threshold)
 
 
 def of_raw_words(alignment: WordAlignment, raw: Pair, source: Segments, target: Segments) -> WordAlignment:
-    """The alignment of segmented text, told of the words that white space parts; see `segmentation.raw_links`.
+    """Return the alignment of segmented text between the words that white space parts; see `segmentation.raw_links`.
 
     Args:
         alignment: of the words of `source` and `target`.
@@ -181,74 +194,5 @@ def of_raw_words(alignment: WordAlignment, raw: Pair, source: Segments, target: 
     return replace(alignment, source=raw[0], target=raw[1], links=links, scores=scores, **nulls)
 
 
-def largest_over_words(weights: Tensor, rows: tuple[Tensor, int], columns: tuple[Tensor, int]) -> Tensor:
-    """The largest weight between the subwords of two words, for all pairs of words of a batch.
-
-    Args:
-        weights: (batch, R, C), not negative.
-        rows: (batch, R), the word of each row, and the number of words, which stands for no word.
-        columns: the same for columns, (batch, C).
-
-    Returns:
-        (batch, row words, column words), 0 for a word without subwords.
-    """
-    (row_ids, row_words), (column_ids, column_words) = rows, columns
-    batch = len(weights)
-    wide = weights.new_zeros(batch, weights.shape[1], column_words + 1)
-    wide.scatter_reduce_(2, column_ids[:, None, :].expand_as(weights), weights, "amax")
-    words = weights.new_zeros(batch, row_words + 1, column_words + 1)
-    words.scatter_reduce_(1, row_ids[:, :, None].expand_as(wide), wide, "amax")
-    return words[:, :row_words, :column_words]
-
-
-def mean_over_words(values: Tensor, word_ids: Tensor, words: int) -> Tensor:
-    """The mean over the subwords of each word; 1 for a word without subwords.
-
-    Args:
-        values: (batch, length), one for each subword.
-        word_ids: (batch, length), the word of each subword; `words` for one of no word.
-        words: number of words.
-
-    Returns:
-        (batch, words).
-    """
-    total = values.new_zeros(len(values), words + 1).scatter_add_(1, word_ids, values)
-    count = values.new_zeros(len(values), words + 1).scatter_add_(1, word_ids, torch.ones_like(values))
-    return torch.where(count > 0, total / count.clamp(min=1), 1)[:, :words]
-
-
-def _alignments(
-    links: Sequence[tuple[Link, ...]],
-    scores: Tensor,
-    pairs: Sequence[Pair],
-    source_nulls: Nulls,
-    target_nulls: Nulls,
-    method: str,
-    threshold: float | None,
-) -> list[WordAlignment]:
-    """The alignments of a batch from links and scores (batch, source words, target words), 0 at padding."""
-    scores = scores.clamp(max=1)  # a sum over subwords may be rounded up
-    rows = [row for row, of_pair in enumerate(links) for _ in of_pair]
-    i, j = torch.tensor([link for of_pair in links for link in of_pair], dtype=torch.long).reshape(-1, 2).T
-    values = scores[torch.tensor(rows, dtype=torch.long), i, j].tolist()
-    best = scores.amax(dim=2).sum(dim=1) + scores.amax(dim=1).sum(dim=1)
-    means = (best / torch.tensor([len(s) + len(t) for s, t in pairs])).tolist()
-    stops = [0, *accumulate(map(len, links))]
-    return [
-        WordAlignment(*pair, of_pair, tuple(values[start:stop]), *null, mean, method, threshold)
-        for pair, of_pair, start, stop, mean, *null in zip(
-            pairs, links, stops[:-1], stops[1:], means, source_nulls, target_nulls, strict=True
-        )
-    ]
-
-
 def _escaped(word: str) -> str:
     return word.replace("\\", "\\\\").replace("=", "\\=")
-
-
-def _of_words(null: Tensor | None, side: tuple[Tensor, int], lengths: Sequence[int]) -> Nulls:
-    """NULL probabilities of the words of each pair."""
-    if null is None:
-        return [None] * len(lengths)
-    rows = mean_over_words(null, *side).tolist()
-    return [tuple(row[:length]) for row, length in zip(rows, lengths, strict=True)]

@@ -125,7 +125,7 @@ class LinkProbabilities:
 
     @classmethod
     def load(cls, path: str | Path) -> "LinkProbabilities":
-        """What `save` wrote.
+        """Read what `save` wrote.
 
         Raises:
             ValueError: the file holds something else; the message names it.

@@ -1,7 +1,9 @@
 """What of a model aligns best: which attention, on annotated pairs; which states of an encoder, also without them."""
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -9,17 +11,95 @@ from torch import Tensor
 from hf_attncal.data.pharaoh import GoldAlignment, check_index_base
 from hf_attncal.metrics.aer import AlignmentScore, alignment_error_rate
 
-from .encoder import EncoderReader, EncoderStates, batches_of_tokens, intersections
+from .aligner import WordAligner
+from .encoder import STATES, EncoderReader, EncoderStates, batches_of_tokens, changed, intersections
+from .gold import Gold, tune_threshold
 from .links import argmax_links
-from .merging import largest_over_words
 from .seq2seq import Seq2SeqAttention, between_words, check_weights, read_weights
 from .sources import Words, word_ids
+from .subword_pooling import largest_over_words
 from .symmetrization import links_above
 
 # Of two probabilities, both of which have to be above it.
 STATE_THRESHOLDS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+# By agreement: encoders that have learned nothing, or lines that do not belong together, stay below it.
+_LEAST_AGREEMENT = 0.05
 _SAMPLE = 500  # pairs, where there is no annotation
 _MOST_BY_CHANCE = 0.5  # above it the denominator of kappa makes much of nothing
+
+
+def select(
+    model,
+    tokenizer,
+    sources: Sequence[str],
+    targets: Sequence[str],
+    gold: Sequence[GoldAlignment] | None = None,
+    *,
+    weights: str | None = None,
+    **texts: str,
+) -> list[tuple[Seq2SeqAttention | EncoderStates, AlignmentScore | float]]:
+    """Rank all ways to read word alignments off a model: `attncal align select`.
+
+    The settings that are found belong beside the model: `ranked[0][0].save(folder)`.
+
+    Args:
+        model: an encoder-decoder or an encoder, in evaluation mode.
+        tokenizer: its tokenizer.
+        sources, targets: sentences and their translations.
+        gold: annotated links of every pair; None: states are chosen by the agreement of both directions.
+        weights: what to read, one of `Seq2SeqAttention.weights` or `"states"`; None: attention and states.
+        texts: languages and prefixes, fields of `EncoderStates`; of attention `source_prefix` counts.
+
+    Returns:
+        Settings and their `AlignmentScore`, the lowest error first; without `gold`, settings and their agreement.
+
+    Raises:
+        ValueError: attention without `gold`, or of a model that is only an encoder; see also `select_attention`,
+            `select_states` and `select_states_by_agreement`.
+
+    Warns:
+        UserWarning: states cannot be read beside attention; or both directions hardly agree.
+    """
+    decoder = model.config.is_encoder_decoder
+    if gold is None and decoder and weights != STATES:
+        raise ValueError(
+            "Attention is chosen on annotated pairs: give them (`gold`), or ask for the states of the encoder "
+            f"(`weights={STATES!r}`), which raw pairs will do for."
+        )
+    if weights not in (None, STATES) and not decoder:
+        raise ValueError(f"`weights` must be {STATES!r} or None for a model that is only an encoder, got {weights!r}.")
+    ranked: list[tuple[Any, Any]] = []
+    if decoder and weights != STATES:
+        prefix = {name: text for name, text in texts.items() if name == "source_prefix"}
+        ranked += select_attention(model, tokenizer, sources, targets, gold, weights=weights or "attention", **prefix)
+    if weights in (None, STATES):
+        try:
+            settings = changed(EncoderStates.default_of(model), texts)
+            if gold is None:
+                ranked += select_states_by_agreement(model, tokenizer, sources, targets, settings)
+            else:
+                ranked += select_states(model, tokenizer, sources, targets, gold, settings)
+        except ValueError as error:
+            if not ranked:
+                raise
+            warnings.warn(f"states are not tried: {error}", stacklevel=2)
+    if gold is None:
+        if ranked[0][1] < _LEAST_AGREEMENT:
+            warnings.warn(
+                f"the two directions agree on {100 * ranked[0][1]:.1f} % of the words beyond chance, which is next to "
+                "nothing: links will be bad. Either these states do not align (an encoder of one language; `attncal "
+                "align tune` teaches it), or the lines do not belong together.",
+                stacklevel=2,
+            )
+        return ranked
+    ranked.sort(key=lambda entry: entry[1].aer)  # attention first among equals
+    best = ranked[0][0]
+    if best.threshold is None:
+        annotated = Gold(list(zip(sources, targets, strict=True)), gold)
+        threshold, score = tune_threshold(WordAligner(model, tokenizer, best), annotated)
+        if threshold is not None:
+            ranked.insert(0, (replace(best, threshold=threshold), score))
+    return ranked
 
 
 def select_attention(
@@ -186,9 +266,7 @@ def _every_layer(
     found: list[Tensor | None] = [None] * len(pairs)
     for indices, tokens in batches_of_tokens(reader, pairs, batch_size=64, batch_tokens=4096):
         words = [(source.words, target.words) for source, target in tokens]
-        most = tuple(map(max, zip(*words, strict=True)))
-        ids = [word_ids(side).to(model.device) for side in zip(*tokens, strict=True)]
-        sides = list(zip(ids, most, strict=True))
+        sides = [word_ids(side, model.device) for side in zip(*tokens, strict=True)]
         layers = [
             largest_over_words(both, *sides).cpu() for both in intersections(reader, tokens, range(reader.layers))
         ]
@@ -209,7 +287,7 @@ def _beyond_chance(share: float, chance: float) -> float:
 
 
 def _linked_share(tried: Sequence[Tensor | None], layer: int, threshold: float) -> float:
-    """Of the words of both sides, those that are linked; none of no words."""
+    """Return the share of the words of both sides that have a link, 0 where there are no words."""
     linked = words = 0
     for scores in tried:
         if scores is not None:

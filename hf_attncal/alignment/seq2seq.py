@@ -301,10 +301,8 @@ class Seq2SeqSource(WeightSource):
             changes = {"threshold": None} | changes  # the known one is of other weights
         self.settings = Seq2SeqAttention.from_dict(known.to_dict() | changes)
 
-    def check(self, symmetrize: str | None = None, null: bool = False) -> None:
-        super().check(symmetrize, null)
-        if self.settings is not None:
-            self.settings.check(self.model)
+    def check_settings(self) -> None:
+        self.settings.check(self.model)
 
     def weights(
         self, pairs: Sequence[Words], batch_size: int, batch_tokens: int
@@ -313,5 +311,5 @@ class Seq2SeqSource(WeightSource):
         texts = ([" ".join(pair[side]) for pair in pairs] for side in (0, 1))
         for index, found in _of_pairs(self.model, self.tokenizer, *texts, self.settings, batch_size):
             t, s = found.shape
-            ids = torch.arange(s)[None], torch.arange(t)[None]
+            ids = (torch.arange(s)[None], s), (torch.arange(t)[None], t)
             yield [index], Weights(found[None], None, None, None, *ids, [(s, t)])

@@ -108,8 +108,9 @@ class Weights(NamedTuple):
         backward: (batch, source, target); None where there is one direction only.
         target_null: (batch, target), the probability that a token has no partner; None where there is no NULL.
         source_null: (batch, source).
-        source_ids: (batch, source), the word of each token; `source_words` for a token of no word.
-        target_ids: (batch, target).
+        source_words: (batch, source), the word of each token, and the largest number of words of a pair, which stands
+            for no word.
+        target_words: the same of the target.
         words: numbers of source and of target words of each pair.
         source_tokens: (batch, source), the tokens as the model numbers them, anything at padding; None where the
             source does not tell.
@@ -120,21 +121,11 @@ class Weights(NamedTuple):
     backward: Tensor | None
     target_null: Tensor | None
     source_null: Tensor | None
-    source_ids: Tensor
-    target_ids: Tensor
+    source_words: tuple[Tensor, int]
+    target_words: tuple[Tensor, int]
     words: Sequence[tuple[int, int]]
     source_tokens: Tensor | None = None
     target_tokens: Tensor | None = None
-
-    @property
-    def source_words(self) -> int:
-        """The largest number of source words of a pair."""
-        return max(source for source, _ in self.words)
-
-    @property
-    def target_words(self) -> int:
-        """The largest number of target words of a pair."""
-        return max(target for _, target in self.words)
 
 
 class WeightSource(ABC):
@@ -154,6 +145,9 @@ class WeightSource(ABC):
     symmetrizations: ClassVar[tuple[str, ...]] = SYMMETRIZATIONS
     why_no_other: ClassVar[str] = ""  # of the symmetrizations
     has_null: ClassVar[bool] = True
+    symmetrization: str  # how the directions are merged where nothing else is asked for
+    threshold: float | None  # what a score must exceed where nothing else is asked for; None: take the best word
+    tokenize: bool = False  # whether the model has learned from text that was cut into words (`data.segmentation`)
 
     def __init__(self, model, tokenizer, settings=None):
         self.model = model
@@ -170,21 +164,6 @@ class WeightSource(ABC):
     def load(cls, name: str | Path, *, dtype, trust_remote_code: bool, revision: str | None) -> tuple:
         """Model, tokenizer, and the settings beside them or None; arguments as of `WordAligner.from_pretrained`."""
 
-    @property
-    @abstractmethod
-    def symmetrization(self) -> str:
-        """How the directions are merged where nothing else is asked for."""
-
-    @property
-    @abstractmethod
-    def threshold(self) -> float | None:
-        """What a score must exceed where nothing else is asked for; None: each target word gets its best."""
-
-    @property
-    def tokenize(self) -> bool:
-        """Whether the model has learned from text that was cut into words (`data.segmentation`)."""
-        return False
-
     def choose(self, **changes: Any) -> None:
         """Change single settings, by name; the others stay.
 
@@ -195,21 +174,8 @@ class WeightSource(ABC):
             f"`{next(iter(changes))}` is for an encoder-decoder or an encoder, but the model is {self.kind}."
         )
 
-    def check(self, symmetrize: str | None = None, null: bool = False) -> None:
-        """Refuse what this source does not have.
-
-        Args:
-            symmetrize: one of `SYMMETRIZATIONS`; None for the source's own.
-            null: NULL probabilities are needed.
-
-        Raises:
-            ValueError: it has no such symmetrisation or no NULL, or the model does not have what the settings name.
-        """
-        if null and not self.has_null:
-            raise ValueError(f"`null` needs a model with NULL, such as Mask-Align: the model is {self.kind}, without.")
-        if symmetrize is not None and symmetrize not in self.symmetrizations:
-            names = " or ".join(map(repr, self.symmetrizations))
-            raise ValueError(f"`symmetrize` must be {names} for {self.kind}, {self.why_no_other}, got {symmetrize!r}.")
+    def check_settings(self) -> None:  # noqa: B027 - not every source has settings
+        """Raise ValueError if the model does not have what `settings` name; called only where there are some."""
 
     @abstractmethod
     def weights(
@@ -226,10 +192,11 @@ class WeightSource(ABC):
         """
 
 
-def word_ids(sides: Sequence[WordTokens]) -> Tensor:
-    """(batch, longest) word of each token; the largest number of words stands for no word."""
+def word_ids(sides: Sequence[WordTokens], device: torch.device) -> tuple[Tensor, int]:
+    """Return the word of each token, (batch, longest), and the largest number of words, which stands for no word."""
     words = max(side.words for side in sides)
-    return padded([np.where(side.word_ids == NO_WORD, words, side.word_ids) for side in sides], words)[0]
+    ids = padded([np.where(side.word_ids == NO_WORD, words, side.word_ids) for side in sides], words)[0]
+    return ids.to(device), words
 
 
 def check_finite_weights(model, *weights: Tensor) -> None:

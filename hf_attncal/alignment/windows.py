@@ -47,7 +47,7 @@ def cut_pair(forward: Tensor, backward: Tensor, source_starts: Tensor, target_st
 
 
 def window_slices(length: int, size: int) -> list[slice]:
-    """Windows of at most `size` positions that cover `length` positions, evenly spread.
+    """Return windows of at most `size` positions that cover `length` positions, evenly spread.
 
     Neighbours share at least a quarter of a window (where `size` > 1).
     """
@@ -79,7 +79,7 @@ def pair_windows(source_length: int, target_length: int, size: int) -> list[Wind
 def merge_windows(
     windows: Iterable[tuple[slice, slice, Tensor, Tensor]], rows: int, columns: int
 ) -> tuple[Tensor, Tensor]:
-    """The weights of a whole pair in one direction from those of its windows.
+    """Return the weights of a whole pair in one direction from those of its windows.
 
     A cell gets the mean over the windows that contain it, and a NULL probability the mean over the windows that
     contain its row. In a window that lacks the right partner a row gives its mass to NULL or elsewhere, so row and

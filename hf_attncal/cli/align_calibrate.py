@@ -54,25 +54,22 @@ def _run_calibrate(options: argparse.Namespace) -> None:
     folder = folder_beside(options, "link_probabilities.json")
     aligner = open_aligner(options.model, options, raw_scores=True)
 
-    from hf_attncal.alignment.gold import Gold, calibrate
-    from hf_attncal.hub.cards import write_probabilities_card
+    from hf_attncal.alignment import Gold, calibrate
 
     try:
         gold = Gold.read(options.source, options.target, options.gold)
         check_longest_lines(options, *zip(*gold.pairs, strict=True))
-        found = calibrate(aligner, gold, options.bins, options.bootstrap)
+        calibration = calibrate(aligner, gold, options.bins, options.bootstrap)
     except ValueError as error:
         raise CommandError(str(error)) from error
-    print("\n".join(_told(found)))
-    path = found.probabilities.save(folder)
-    if (folder / "README.md").exists():
-        write_probabilities_card(folder, found.before, found.after, found.measured_on)
-    print(f"\nwrote {path}")
+    print("\n".join(_table(calibration)))
+    print(f"\nwrote {calibration.save(folder)}")
 
 
-def _told(found) -> list[str]:
-    """Lines of a table, and what was measured on what."""
-    scores = {"scores of the model": found.before, "probabilities": found.after}
+def _table(calibration) -> list[str]:
+    """Return the lines of a table of both scores, and what they were measured on."""
+    after = calibration.after
+    scores = {"scores of the model": calibration.before, "probabilities": after}
 
     def percent(value: float, interval: tuple[float, float] | None) -> str:
         ends = "" if interval is None else " ({:.1f} to {:.1f})".format(*(100 * end for end in interval))
@@ -85,11 +82,10 @@ def _told(found) -> list[str]:
         "equal width": [percent(score.ece_equal_width, None) for score in scores.values()],
         "Brier": [f"{score.brier:.4f}" for score in scores.values()],
     }
-    after = found.after
     return [
         *table(columns),
         "",
-        f"Measured on {found.measured_on}: {after.count} links, {100 * after.right:.1f} % right.",
+        f"Measured on {calibration.measured_on}: {after.count} links, {100 * after.right:.1f} % right.",
         "ECE: expected calibration error in per cent" + (", 95 % intervals over pairs." if after.interval else "."),
         after.signature,
     ]

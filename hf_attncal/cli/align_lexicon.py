@@ -3,16 +3,15 @@
 import argparse
 import re
 from collections.abc import Iterator
-from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from .common import between, positive
-from .linked import LinkedPair, add_linked_options, answer_windows, check_linked, in_line, linked_windows
+from .linked import add_linked_options, check_linked, name_files, read_linked
 from .messages import LOG
-from .streams import json_line, output_lines, write_lines
+from .streams import counted, json_line, output_lines, write_lines
 
 if TYPE_CHECKING:
-    from hf_attncal.alignment.lexicon import Entry
+    from hf_attncal.alignment.link_counts import Entry
 
 # What a spreadsheet computes, or runs, where a cell begins with it. No signs alone, and no number.
 _FORMULA = re.compile(r"[=+\-@](?=.*\w)(?![\d.,]*$)")
@@ -58,27 +57,29 @@ def add_lexicon(actions: argparse._SubParsersAction) -> None:
 def _run_lexicon(options: argparse.Namespace) -> None:
     check_linked(options)
 
-    from hf_attncal.alignment.lexicon import LinkCounts
+    from hf_attncal.alignment import lexicon
 
-    counts = LinkCounts(options.lowercase)
+    pairs, _, links = read_linked(options)
+    with name_files(options):
+        entries = lexicon(
+            counted(pairs, "counted", options.progress),
+            links,
+            lowercase=options.lowercase,
+            least_count=options.least_count,
+            least_probability=options.least_probability,
+            top=options.top,
+        )
+    formulas = 0
 
-    def count(pair: LinkedPair) -> None:
-        with in_line(options.links or options.aligner, pair.number):
-            counts.add(pair.source.split(), pair.target.split(), pair.links)
-
-    with ExitStack() as stack:
-        answer_windows(linked_windows(options, stack), count, lambda counted: None, options, "counted")
-        target = stack.enter_context(output_lines(options.output))
+    def lines() -> Iterator[str]:
+        nonlocal formulas
         if options.format == "tsv":
-            write_lines(target, ["\t".join(_HEADING)])
-        formulas = 0
+            yield "\t".join(_HEADING)
+        for entry in entries:
+            formulas += any(map(_FORMULA.match, entry[:2]))
+            yield _line(entry, options.format)
 
-        def lines() -> Iterator[str]:
-            nonlocal formulas
-            for entry in counts.lexicon(options.least_count, options.least_probability, options.top):
-                formulas += any(map(_FORMULA.match, entry[:2]))
-                yield _line(entry, options.format)
-
+    with output_lines(options.output) as target:
         write_lines(target, lines())
     if formulas and options.format == "tsv":
         LOG.warning(

@@ -3,7 +3,7 @@
 import argparse
 import os
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any, BinaryIO
@@ -12,26 +12,27 @@ from .common import (
     CommandError,
     add_file_options,
     add_model_options,
+    add_pair_files,
     between,
     choose_device,
     load_errors,
     positive,
     tell_model,
 )
-from .shards import Counts, Part, Shard, check_parts, part_of
+from .shards import Counts, Shard, check_parts, part_of
 from .streams import (
     BATCHES_PER_WINDOW,
     PairWindow,
     check_files,
+    groups_by_size,
     input_lines,
     joined_pairs,
     json_line,
     line_error,
     open_file,
     output_lines,
-    parallel_pairs,
+    parallel_lines,
     progress_bar,
-    until_failure,
     write_lines,
 )
 
@@ -73,10 +74,7 @@ def add_run(actions: argparse._SubParsersAction) -> None:
         "  attncal align run MODEL --source text.en --target text.de --shard 3/20 --output 'links.{}.gz'",
     )
     files = add_file_options(parser, "lines `source ||| target`")
-    files.add_argument(
-        "--source", metavar="FILE", help="source sentences, one a line; plain, .gz, .xz or .zst; without it, --input"
-    )
-    files.add_argument("--target", metavar="FILE", help="target sentences, as many lines; without it, --input")
+    add_pair_files(files, without="--input")
     files.add_argument(
         "--format",
         choices=("pharaoh", "words", "json", "html"),
@@ -206,16 +204,26 @@ def _run_align(options: argparse.Namespace) -> None:
         if part is None:
             return
     aligner = load_aligner(options)
+    before = 0 if part is None else part.lines.start
+    opened = partial(open_file, mode="rb") if part is None else part.open
     with ExitStack() as stack:
         target = stack.enter_context(output_lines(options.output) if part is None else part.output(counts))
         if options.format == "html":
             stack.enter_context(_page(target, options.model))
-        before = part.lines.start if part is not None else 0
-        align_stream(aligner, _open_pairs(options, window, stack, part), target, options, counts, before)
+        if options.source is None and part is None:
+            file, window, name = stack.enter_context(input_lines(options.input, window))
+            pairs = joined_pairs(file, window, name, options.longest_line)
+        else:
+            files = [stack.enter_context(opened(name)) for name in inputs]
+            if options.source is None:
+                pairs = joined_pairs(*files, window, *inputs, options.longest_line, before)
+            else:
+                pairs = parallel_lines(files, window, inputs, options.longest_line, before)
+        align_stream(aligner, pairs, target, options, counts, before)
 
 
 def _settings(options: argparse.Namespace) -> dict[str, Any]:
-    """What the links depend on, but for the text."""
+    """Return the version, the model and the options that links depend on."""
     from hf_attncal import __version__
     from hf_attncal.alignment.probabilities import PROBABILITIES_FILE
     from hf_attncal.alignment.sources import SETTINGS_FILE
@@ -232,7 +240,7 @@ def _settings(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _check_options(options: argparse.Namespace) -> list[str]:
-    """What can be wrong with the files is said before the model is loaded; returns those that are read."""
+    """Refuse files and options that cannot be used, before the model is loaded; return the files that are read."""
     if (options.source is None) != (options.target is None):
         raise CommandError("--source and --target go together: give both files, or lines `source ||| target`.")
     if options.source is not None and options.input is not None:
@@ -253,20 +261,8 @@ def _check_options(options: argparse.Namespace) -> list[str]:
     return inputs
 
 
-def _open_pairs(options: argparse.Namespace, window: int, stack: ExitStack, part: Part | None) -> Iterator[PairWindow]:
-    names = (options.input,) if options.source is None else (options.source, options.target)
-    opened = part.open if part is not None else partial(open_file, mode="rb")
-    before = part.lines.start if part is not None else 0
-    if options.source is not None:
-        files = [stack.enter_context(opened(path)) for path in names]
-        return parallel_pairs(*files, window, names, options.longest_line, before)
-    if part is not None:
-        return joined_pairs(stack.enter_context(opened(*names)), window, *names, options.longest_line, before)
-    return joined_pairs(*stack.enter_context(input_lines(options.input, window)), options.longest_line)
-
-
 def load_aligner(options: argparse.Namespace):
-    """The `WordAligner` that the options ask for.
+    """Load the `WordAligner` that the options ask for.
 
     Raises:
         CommandError: the checkpoint cannot be loaded or is of another kind, or the options do not suit it.
@@ -293,11 +289,11 @@ def load_aligner(options: argparse.Namespace):
 
 
 def open_aligner(name: str, options: argparse.Namespace, tried: bool = True, raw_scores: bool = False):
-    """A `WordAligner` as it was saved; of the options, those of `add_model_options` count.
+    """Load a `WordAligner` as it was saved; of the options, those of `add_model_options` count.
 
     Args:
-        tried: it is tried out; else that will be done when it has been changed.
-        raw_scores: scores are as the model has them, also where it was calibrated.
+        tried: align one pair to try it out; else the caller does, once it has changed the aligner.
+        raw_scores: leave scores as the model has them, even if it was calibrated.
 
     Raises:
         CommandError: the checkpoint cannot be loaded or is of another kind.
@@ -318,7 +314,7 @@ def open_aligner(name: str, options: argparse.Namespace, tried: bool = True, raw
 
 
 def try_aligner(name: str, aligner) -> None:
-    """Align one pair: else the first line would have the blame for what is wrong with the files of `name`.
+    """Align one pair, so that damaged files of `name` are not blamed on the first line of the input.
 
     Raises:
         CommandError: that fails.
@@ -352,26 +348,27 @@ def align_stream(
         CommandError: a line that cannot be aligned. All lines before it have been written.
     """
 
-    def align(pairs: Sequence[tuple[str, str]]) -> list:
-        return aligner.align(
-            pairs,
-            threshold=options.threshold,
-            symmetrize=options.symmetrize,
-            least_probability=options.least_probability,
-            batch_size=options.batch_size,
-            batch_tokens=options.batch_tokens,
-            tokenize=options.tokenize,
-            spans=options.offsets,
-        )
+    from hf_attncal.data.piecewise import until_failure
 
-    counts = Counts() if counts is None else counts
+    align = partial(
+        aligner.align,
+        threshold=options.threshold,
+        symmetrize=options.symmetrize,
+        least_probability=options.least_probability,
+        batch_size=options.batch_size,
+        batch_tokens=options.batch_tokens,
+        tokenize=options.tokenize,
+        spans=options.offsets,
+    )
+    counts = counts or Counts()
     with progress_bar("aligned", options.progress) as bar:
         first = before + 1
         scored, total = 0, 0.0
         for pairs, error in windows:
-            for group in _groups(pairs):
+            for group in groups_by_size(pairs, _CELLS_AT_ONCE):
                 alignments, failure = until_failure(align, group)
-                write_lines(target, (_line(*found, options) for found in enumerate(alignments, first)))
+                lines = [_line(number, alignment, options) for number, alignment in enumerate(alignments, first)]
+                write_lines(target, lines)
                 counts.lines += len(alignments)
                 counts.links += sum(len(alignment.links) for alignment in alignments)
                 known = [alignment.score for alignment in alignments if alignment.score is not None]
@@ -399,21 +396,9 @@ def _warn_of_low_scores(aligner, scored: int, total: float) -> None:
         )
 
 
-def _groups(pairs: Sequence[tuple[str, str]]) -> Iterator[Sequence[tuple[str, str]]]:
-    """The pairs in order, as many at once as may have `_CELLS_AT_ONCE` links, or one."""
-    start = cells = 0
-    for stop, (source, target) in enumerate(pairs):
-        cells += len(source) * len(target)
-        if cells > _CELLS_AT_ONCE and stop > start:
-            yield pairs[start:stop]
-            start, cells = stop, len(source) * len(target)
-    if pairs:
-        yield pairs[start:]
-
-
 @contextmanager
 def _page(target: BinaryIO, aligner: str) -> Iterator[None]:
-    """What stands on a page around the pictures; its end only if nothing went wrong."""
+    """Write the head of a page, and its end only if nothing went wrong."""
     from hf_attncal.analysis.pictures import PAGE_FOOT, page_head
 
     write_lines(target, [page_head(aligner)])
@@ -422,7 +407,7 @@ def _page(target: BinaryIO, aligner: str) -> Iterator[None]:
 
 
 def _line(number: int, alignment, options: argparse.Namespace) -> str:
-    """What is written of the pair in line `number` of the input, from 1."""
+    """Return the line to write for the pair in line `number` of the input, from 1."""
     if options.format == "html":
         from hf_attncal.analysis.pictures import page_pair
 

@@ -2,8 +2,6 @@
 
 import argparse
 import json
-import warnings
-from dataclasses import replace
 
 from .align_run import TEXT_OPTIONS, add_text_options
 from .common import (
@@ -20,9 +18,6 @@ from .common import (
     positive,
     tell_model,
 )
-
-# By agreement: encoders that have learned nothing, or lines that do not belong together, stay below it.
-_LEAST_AGREEMENT = 0.05
 
 
 def add_select(actions: argparse._SubParsersAction) -> None:
@@ -67,14 +62,8 @@ def _run_select(options: argparse.Namespace) -> None:
     check_readable(options.source, options.target, options.gold)
     folder = folder_beside(options, "alignment.json")
 
-    from hf_attncal.alignment import (
-        WordAligner,
-        select_attention,
-        select_states,
-        select_states_by_agreement,
-    )
-    from hf_attncal.alignment.encoder import STATES, EncoderStates, changed
-    from hf_attncal.alignment.gold import Gold, gold_links, tune_threshold
+    from hf_attncal.alignment import select
+    from hf_attncal.alignment.gold import gold_links
     from hf_attncal.files import read_pairs
 
     try:
@@ -82,72 +71,28 @@ def _run_select(options: argparse.Namespace) -> None:
         check_longest_lines(options, *text)
         gold = None if options.gold is None else gold_links(options.gold, list(zip(*text, strict=True)))
         model, tokenizer = _load(options)
-        if gold is None and model.config.is_encoder_decoder and options.weights != STATES:
-            raise CommandError(
-                "Attention is chosen on annotated pairs: give them with --gold, or --weights states, which raw pairs "
-                "will do for."
-            )
         sides = [[line.lower() if options.lowercase else line for line in side] for side in text]
-        ranked = []
-        if options.weights not in (None, STATES) or (options.weights is None and model.config.is_encoder_decoder):
-            if not model.config.is_encoder_decoder:
-                raise CommandError(f"{options.model} is an encoder: it has states, and no {options.weights}.")
-            prefix = {} if options.source_prefix is None else {"source_prefix": options.source_prefix}
-            ranked += select_attention(
-                model, tokenizer, *sides, gold, weights=options.weights or "attention", **prefix
-            )
-        if options.weights in (None, STATES):
-            given = {name: getattr(options, name) for name in TEXT_OPTIONS if getattr(options, name) is not None}
-            try:
-                settings = changed(EncoderStates.default_of(model), given)
-                select = select_states_by_agreement if gold is None else select_states
-                ranked += select(model, tokenizer, *sides, *([] if gold is None else [gold]), settings)
-            except ValueError as error:
-                if not ranked:
-                    raise
-                warnings.warn(f"states are not tried: {error}", stacklevel=2)
+        given = {name: getattr(options, name) for name in TEXT_OPTIONS if getattr(options, name) is not None}
+        ranked = select(model, tokenizer, *sides, gold, weights=options.weights, **given)
     except ValueError as error:
         raise CommandError(str(error)) from error
-    if gold is not None:
-        ranked.sort(key=lambda entry: entry[1].aer)  # attention first among equals
-        best = ranked[0][0]
-        if best.threshold is None:
-            annotated = Gold(list(zip(*sides, strict=True)), gold)
-            threshold, score = tune_threshold(WordAligner(model, tokenizer, best), annotated)
-            if threshold is not None:
-                ranked.insert(0, (replace(best, threshold=threshold), score))
-    elif ranked[0][1] < _LEAST_AGREEMENT:
-        warnings.warn(
-            f"the two directions agree on {100 * ranked[0][1]:.1f} % of the words beyond chance, which is next to "
-            "nothing: links will be bad. Either these states do not align (an encoder of one language; `attncal align "
-            "tune` teaches it), or the lines do not belong together.",
-            stacklevel=2,
-        )
     for settings, score in ranked[: options.top]:
         print(f"{100 * (score if gold is None else score.aer):5.1f}  {json.dumps(settings.to_dict())}")
     ranked[0][0].save(folder)
 
 
 def _load(options: argparse.Namespace):
-    """Model and tokenizer of an encoder, or of an encoder-decoder.
+    """Load a model to choose from, and its tokenizer.
 
     Raises:
         CommandError: there is no such checkpoint, it is of another kind, or the device cannot be used.
     """
-    from .generation import load_model
+    with load_errors(options.model):
+        from hf_attncal.alignment.aligner import load_to_align
 
-    name = options.model
-    with load_errors(name):
-        from hf_attncal.alignment.aligner import source_of
-        from hf_attncal.alignment.encoder import EncoderSource
-        from hf_attncal.inference.loading import load_config
-
-        more = {"trust_remote_code": options.trust_remote_code}
-        source = source_of(load_config(name, **more), name)
-        encoder = None
-        if source is EncoderSource:
-            encoder, tokenizer, _ = source.load(name, dtype=options.dtype, **more)
-    if encoder is None:
-        return load_model(options)
-    tell_model(name, encoder)
-    return encoder.to(choose_device(options)).eval(), tokenizer
+        device = choose_device(options)
+        model, tokenizer, _ = load_to_align(
+            options.model, dtype=options.dtype, trust_remote_code=options.trust_remote_code
+        )
+    tell_model(options.model, model)
+    return model.to(device).eval(), tokenizer

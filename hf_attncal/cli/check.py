@@ -8,21 +8,18 @@ from contextlib import ExitStack, contextmanager
 from typing import BinaryIO
 
 from .align_run import open_aligner
-from .common import CommandError, add_model_options, add_output_option, check_readable, load_errors, positive
-from .scoring import not_negative, table
-from .streams import (
-    check_files,
-    json_line,
-    line_error,
-    open_file,
-    output_lines,
-    parallel_pairs,
-    progress_bar,
-    until_failure,
-    write_lines,
+from .common import (
+    CommandError,
+    add_model_options,
+    add_output_option,
+    add_pair_files,
+    check_readable,
+    load_errors,
+    positive,
 )
+from .scoring import not_negative, table
+from .streams import check_files, counted, json_line, line_error, output_lines, rows_of_files, write_lines
 
-_WINDOW = 1024
 _SEED = 1
 
 
@@ -43,12 +40,7 @@ def add_check(commands: argparse._SubParsersAction) -> None:
         "  attncal check MODEL --source clean.de --target clean.en --self-test",
     )
     files = parser.add_argument_group("input and output")
-    files.add_argument(
-        "--source", metavar="FILE", help="sources, one a line; plain, .gz, .xz or .zst; without it, nothing is checked"
-    )
-    files.add_argument(
-        "--target", metavar="FILE", help="their translations, as many lines; without it, nothing is checked"
-    )
+    add_pair_files(files, without="nothing is checked")
     add_output_option(files)
     files.add_argument(
         "--format",
@@ -159,50 +151,27 @@ def _learn(aligner, clean: list[tuple[str, str]], options: argparse.Namespace) -
     if not os.path.isdir(options.model):
         raise CommandError(f"{options.model} is no folder, into which check.json could be written. Download it first.")
 
-    def pairs() -> Iterator[tuple[str, str]]:
-        for names in clean:
-            yield from _pairs(names, options)
-
     try:
-        model = learn_check(aligner, pairs())
+        model = learn_check(aligner, (pair for names in clean for pair in rows_of_files(names, options.longest_line)))
     except ValueError as error:
         raise CommandError(str(error)) from error
     path = model.save(options.model)
     print(f"wrote {path}, learned from {model.learned['pairs']} pairs", flush=True)
 
 
-def _pairs(names: tuple[str, str], options: argparse.Namespace) -> Iterator[tuple[str, str]]:
-    """The pairs of two files."""
-    for some, error in _windows(names, options):
-        yield from some
-        if error is not None:
-            raise error
-
-
-def _windows(names: tuple[str, str], options: argparse.Namespace):
-    with ExitStack() as stack:
-        files = [stack.enter_context(open_file(name, "rb")) for name in names]
-        yield from parallel_pairs(*files, _WINDOW, names, options.longest_line)
-
-
 def _verdicts(checker, options: argparse.Namespace, target: str | None = None) -> Iterator[tuple[int, object]]:
-    """Number of each line, from 1, and its verdict; `target` in the place of --target."""
+    """Yield the number of each line, from 1, and its verdict; `target` is read instead of --target."""
     from hf_attncal.alignment.check import SharedTargets
+    from hf_attncal.data.piecewise import LineError
 
     names = options.source, target or options.target
     twice = options.together and all(map(os.path.isfile, names))  # a pipe is read once
-    shared = SharedTargets(_pairs(names, options)) if twice else None
-    first = 1
-    with progress_bar("checked", options.progress) as bar:
-        for pairs, error in _windows(names, options):
-            verdicts, failure = until_failure(lambda some: checker.check(some, shared=shared), pairs)
-            yield from enumerate(verdicts, first)
-            bar.update(len(verdicts))
-            first += len(verdicts)
-            if failure is not None:
-                raise line_error(first, "cannot be checked", failure) from failure
-            if error is not None:
-                raise error
+    shared = SharedTargets(rows_of_files(names, options.longest_line)) if twice else None
+    verdicts = checker.stream(rows_of_files(names, options.longest_line), shared=shared)
+    try:
+        yield from enumerate(counted(verdicts, "checked", options.progress), start=1)
+    except LineError as error:
+        raise line_error(error.number, "cannot be checked", error.error) from error
 
 
 def _check(checker, options: argparse.Namespace) -> None:
@@ -220,8 +189,7 @@ def _check(checker, options: argparse.Namespace) -> None:
             write_lines(target, ["\t".join(("line", *VERDICTS, "flagged", "names"))])
         if options.format == "html":
             stack.enter_context(_page(target, options))
-        for number, verdict in verdicts:
-            write_lines(target, [_line(number, verdict, options.format)])
+        write_lines(target, (_line(*line, options.format) for line in verdicts))
 
 
 def _line(number: int, verdict, form: str) -> str:
@@ -304,7 +272,9 @@ def _self_test(checker, options: argparse.Namespace) -> None:
     from hf_attncal.alignment.check_self_test import self_test
 
     try:
-        result = self_test(checker, list(_pairs((options.source, options.target), options)), seed=_SEED)
+        result = self_test(
+            checker, list(rows_of_files((options.source, options.target), options.longest_line)), seed=_SEED
+        )
     except ValueError as error:
         raise CommandError(str(error)) from error
 

@@ -171,10 +171,20 @@ def check_folder(path: str, option: str = "--output") -> None:
         raise CommandError(f"{path} cannot be a folder: {existing} is a file. Give another {option}.")
 
 
-def add_pair_files(files: argparse._ActionsContainer, source: str = "source sentences, one a line") -> None:
-    """Add --source and --target of a command that needs sentence pairs; `source` describes the source file."""
-    files.add_argument("--source", required=True, metavar="FILE", help=f"{source}; plain, .gz, .xz or .zst")
-    files.add_argument("--target", required=True, metavar="FILE", help="target sentences, as many lines")
+def add_pair_files(
+    files: argparse._ActionsContainer, source: str = "source sentences, one a line", without: str | None = None
+) -> None:
+    """Add --source and --target of a command that reads sentence pairs.
+
+    Args:
+        files: the group of options.
+        source: what the first file holds.
+        without: what is read without them; None: they are required.
+    """
+    end = "" if without is None else f"; without it, {without}"
+    kinds = {"source": f"{source}; plain, .gz, .xz or .zst{end}", "target": f"target sentences, as many lines{end}"}
+    for side, text in kinds.items():
+        files.add_argument(f"--{side}", required=without is None, metavar="FILE", help=text)
 
 
 def check_longest_lines(options: argparse.Namespace, sources: Iterable[str], targets: Iterable[str]) -> None:

@@ -73,7 +73,7 @@ class Part:
 
     @contextmanager
     def open(self, path: str) -> Iterator["_Lines"]:
-        """Its lines of one input."""
+        """Open one input at the first line of the part."""
         with open_file(path, "rb") as file:
             start = self.starts[path]
             if start is None:
@@ -84,7 +84,7 @@ class Part:
 
     @contextmanager
     def output(self, counts: "Counts") -> Iterator["_Hashed"]:
-        """Its file (see `output_file`); in the end, the line about it, of what `counts` then says."""
+        """Open the file of the part (see `output_file`), and describe it in its manifest when it is complete."""
         with suppress(FileNotFoundError):
             os.unlink(self.manifest)
         with output_file(self.path) as file:
@@ -101,14 +101,14 @@ class Part:
 
 @dataclass
 class Counts:
-    """What was written."""
+    """How many lines and links were written."""
 
     lines: int = 0
     links: int = 0
 
 
 def part_of(shard: Shard, output: str, inputs: Sequence[str], window: int, settings: Mapping[str, Any]) -> Part | None:
-    """The part that is to be made, or None where it is there.
+    """Return the part to make, or None if it is complete already.
 
     Args:
         shard: which.
@@ -180,7 +180,7 @@ def _named(output: str, what: str) -> str:
 
 
 def _job(path: str, shard: Shard, inputs: Sequence[str], window: int, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """What the job is: as the first part has written it, once that is known to be the same."""
+    """Return the description of the job, which the first part has written, and which must be the same for all."""
     known = _read(path)
     settings = json.loads(json.dumps({**settings, "window": window}))
     if known is not None:
@@ -216,12 +216,12 @@ def _with_known(inputs: Sequence[str], known: dict[str, Any] | None) -> Iterator
 
 
 def _fixed(job: dict[str, Any]) -> dict[str, Any]:
-    """What of a job has to stay: not where the inputs lie."""
+    """Return what must be the same for all parts of a job: settings and texts, not where the files lie."""
     return {"settings": job["settings"], "inputs": [found["sha256"] for found in job["inputs"]]}
 
 
 def _input(path: str, shard: Shard, window: int, known: dict[str, Any] | None) -> dict[str, Any]:
-    """A file: its lines, the SHA-256 of its text, where parts start; read through unless it is known and unchanged."""
+    """Count the lines of a file, hash its text and find where parts start; reuse what is known if unchanged."""
     from hf_attncal.compressed import DamagedFile
 
     try:
@@ -256,7 +256,7 @@ def _is_plain(path: str) -> bool:
 
 
 def _start(file: BinaryIO, line: int, before: Sequence[int], size: int) -> int:
-    """The byte that a line begins with, which so many newlines are before."""
+    """Return the byte at which a line begins; `before` counts the newlines before each piece of the file."""
     if line == 0:
         return 0
     piece = bisect_left(before, line) - 1

@@ -13,17 +13,18 @@ from pathlib import Path
 from typing import Any, BinaryIO, TextIO, TypeVar
 
 from .common import LONGEST_LINE, CommandError, check_readable, explain, one_line, too_long
-from .messages import LOG, is_quiet
+from .messages import LOG
 
 # Batches of lines that are read before any is worked on: enough to sort by length, few enough to stay in memory.
 BATCHES_PER_WINDOW = 16
 # POSIX: a pipe takes up to this many bytes in one piece, or none of them.
 _PIPE_BUFFER = 4096
+_WINDOW = 1024  # lines that are read together where the size of batches does not matter
 _PIECE = 1 << 16
 _SEPARATOR = "|||"
 _BETWEEN = re.compile(r"(?<!\S)\|\|\|(?!\S)")
 
-Item, Result = TypeVar("Item"), TypeVar("Result")
+Item = TypeVar("Item")
 PairWindow = tuple[Sequence[tuple[str, str]], CommandError | None]
 
 
@@ -86,29 +87,8 @@ def read_windows(
         yield lines, None if error is None else CommandError(error)
 
 
-def until_failure(
-    work: Callable[[Sequence[Item]], list[Result]], items: Sequence[Item]
-) -> tuple[list[Result], Exception | None]:
-    """What `work` makes of the items before the first that it fails on, and that error, or `None`.
-
-    The items are tried together, and where that fails one half after the other: what is too much for the memory at
-    once is done in parts.
-    """
-    try:
-        return work(items), None
-    except Exception as error:
-        if len(items) < 2:
-            return [], error
-    middle = len(items) // 2
-    first, error = until_failure(work, items[:middle])
-    if error is not None:
-        return first, error
-    second, error = until_failure(work, items[middle:])
-    return first + second, error
-
-
 def line_error(number: int, problem: str, error: Exception) -> CommandError:
-    """An error that names the line which `until_failure` found."""
+    """Return the error for the user of a line that something failed on."""
     told = one_line(error) if isinstance(error, ValueError) else explain(error)
     return CommandError(f"line {number} {problem}: {told}")
 
@@ -117,18 +97,20 @@ def write_lines(target: BinaryIO, lines: Iterable[str]) -> None:
     """Write lines, each with its line end, and flush.
 
     They go out in pieces of whole lines that a pipe takes at once: a reader never sees half a line of a run that is
-    killed, unless the line alone is longer than such a piece.
+    killed, unless the line alone is longer than such a piece. An error of `lines` comes when those before are written.
     """
     piece = b""
-    for line in lines:
-        data = line.encode() + b"\n"
-        if piece and len(piece) + len(data) > _PIPE_BUFFER:
-            target.write(piece)
-            target.flush()
-            piece = b""
-        piece += data
-    target.write(piece)
-    target.flush()
+    try:
+        for line in lines:
+            data = line.encode() + b"\n"
+            if piece and len(piece) + len(data) > _PIPE_BUFFER:
+                target.write(piece)
+                target.flush()
+                piece = b""
+            piece += data
+    finally:
+        target.write(piece)
+        target.flush()
 
 
 def json_line(values: dict[str, Any]) -> str:
@@ -148,7 +130,7 @@ def progress_bar(label: str, wanted: bool | None):
     """A bar that counts lines on standard error; where `wanted` is None, only on a terminal, and not with -q."""
     from tqdm.auto import tqdm
 
-    if wanted is None and is_quiet():
+    if wanted is None and "TQDM_DISABLE" in os.environ:  # by -q, or by the user
         wanted = False
     return tqdm(desc=label, unit=" lines", file=sys.stderr, disable=None if wanted is None else not wanted)
 
@@ -185,16 +167,38 @@ def joined_pairs(
         first += len(lines)
 
 
-def parallel_pairs(
-    source: BinaryIO,
-    target: BinaryIO,
-    window: int,
-    names: tuple[str, str],
-    longest: int = LONGEST_LINE,
-    before: int = 0,
-) -> Iterator[PairWindow]:
-    """`parallel_lines` of two files."""
-    return parallel_lines((source, target), window, names, longest, before)
+def groups_by_size(pairs: Sequence[tuple[str, str]], most: int) -> Iterator[Sequence[tuple[str, str]]]:
+    """Yield the pairs in order, one or as many at once as have at most `most` links between their characters."""
+    start = cells = 0
+    for stop, (source, target) in enumerate(pairs):
+        cells += len(source) * len(target)
+        if cells > most and stop > start:
+            yield pairs[start:stop]
+            start, cells = stop, len(source) * len(target)
+    if pairs:
+        yield pairs[start:]
+
+
+def rows_of_files(names: Sequence[str], longest: int = LONGEST_LINE) -> Iterator[tuple[str, ...]]:
+    """Yield line n of every file together.
+
+    Raises:
+        CommandError: what `parallel_lines` says, when all lines before it have been given.
+    """
+    with ExitStack() as stack:
+        files = [stack.enter_context(open_file(name, "rb")) for name in names]
+        for rows, error in parallel_lines(files, _WINDOW, names, longest):
+            yield from rows
+            if error is not None:
+                raise error
+
+
+def counted(items: Iterable[Item], label: str, wanted: bool | None) -> Iterator[Item]:
+    """Yield the items, and count them on a `progress_bar`."""
+    with progress_bar(label, wanted) as bar:
+        for item in items:
+            yield item
+            bar.update()
 
 
 def parallel_lines(
@@ -245,7 +249,7 @@ def standard_input() -> BinaryIO:
 
 @contextmanager
 def _writing(name: str) -> Iterator[None]:
-    """What keeps an output from being written, but for a reader that leaves, is an error that names it."""
+    """Turn an OSError into an error that names the output, unless its reader has left."""
     try:
         yield
     except BrokenPipeError:
@@ -259,6 +263,8 @@ class NamedOutput:
 
     def __init__(self, stream: TextIO | BinaryIO, name: str = "standard output"):
         self._stream, self._name = stream, name
+        if hasattr(stream, "buffer"):
+            self.buffer = NamedOutput(stream.buffer, name)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
@@ -318,7 +324,7 @@ def output_lines(path: str | None) -> Iterator[BinaryIO]:
     """What --output names (see `output_file`), or standard output."""
     if path is None:
         sys.stdout.flush()  # what was printed before comes first
-        yield NamedOutput(sys.stdout.buffer)
+        yield sys.stdout.buffer
     else:
         with output_file(path) as output:
             yield output
@@ -382,14 +388,14 @@ def _alone(partial: str) -> Iterator[None]:
 
 
 def _is_special(path: str) -> bool:
-    """Whether it is there and no file, or open already: of /dev/fd/N `realpath` names the file, if anything."""
+    """Whether a path is a pipe or a device, or is open already (/dev/fd/N, of which `realpath` names the file)."""
     from hf_attncal.files import open_descriptor
 
     return os.path.exists(path) and (not os.path.isfile(path) or open_descriptor(path) is not None)
 
 
 def _whole_lines(path: str, suffix: str | None) -> bool:
-    """Leave out the half line that a full disk makes the last of a file; False if there is no other.
+    """Cut off the half line that a full disk leaves at the end of a file; return False if nothing else is in it.
 
     A compressed one is as it is.
     """
@@ -405,7 +411,7 @@ def _whole_lines(path: str, suffix: str | None) -> bool:
 
 
 def check_files(inputs: Sequence[str], outputs: Mapping[str, str | None]) -> None:
-    """What can be wrong with the files of a command is said before it loads a model.
+    """Refuse files that a command cannot read or write, before it loads a model.
 
     Args:
         inputs: files that it reads; none where it reads standard input.

@@ -15,7 +15,6 @@ from .streams import (
     input_lines,
     json_line,
     output_lines,
-    until_failure,
     write_lines,
 )
 
@@ -111,6 +110,7 @@ def write_summaries(
     Raises:
         CommandError: options that do not suit the model, or a line that `answer_lines` refuses.
     """
+    from hf_attncal.data.piecewise import until_failure
     from hf_attncal.inference.summarization import summarize_lines
 
     summarize = partial(

@@ -24,7 +24,6 @@ from .streams import (
     json_line,
     output_file,
     output_lines,
-    until_failure,
     write_lines,
 )
 
@@ -167,6 +166,7 @@ def translate_stream(
             aligner has positions.
     """
     from hf_attncal.analysis.reading import PairTooLongError
+    from hf_attncal.data.piecewise import until_failure
     from hf_attncal.inference.translation import translate_lines
 
     translate = partial(

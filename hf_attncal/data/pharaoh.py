@@ -6,6 +6,7 @@ A link is a pair (i, j): source word i, target word j, both counted from 0.
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 Link = tuple[int, int]
@@ -58,52 +59,64 @@ def iter_alignments(lines: Iterable[str], base: int = 0, reverse: bool = False) 
     for number, line in enumerate(lines, start=1):
         sure: set[Link] = set()
         possible: set[Link] = set()
-        for match, link in _parse_line(line, number, base, reverse, _GOLD_LINK):
-            (sure if match["kind"] == "-" else possible).add(link)
+        with _named_line(number):
+            for match, link in _parse_line(line, base, reverse, _GOLD_LINK):
+                (sure if match["kind"] == "-" else possible).add(link)
         yield GoldAlignment(sure=frozenset(sure), possible=frozenset(sure | possible))
 
 
 def parse_hypotheses(lines: Iterable[str], base: int = 0, reverse: bool = False) -> list[frozenset[Link]]:
-    """Read proposed links, one sentence pair a line: `i-j`, or `i-j:0.93` with a score, which is ignored.
+    """Read proposed links, one sentence pair a line: `i-j`, or `i-j:0.93` with a score, which is not kept.
 
-    Arguments and errors are those of `iter_alignments`; a possible link is an error, too.
+    Args and errors are those of `iter_alignments`; a possible link, and a link with two scores, are errors, too.
     """
     _check_base(base)
-    return [
-        frozenset(link for _, link in _proposed(line, number, base, reverse))
-        for number, line in enumerate(lines, start=1)
-    ]
+    links = []
+    for number, line in enumerate(lines, start=1):
+        with _named_line(number):
+            links.append(frozenset(_scored_links(line, base, reverse)))
+    return links
 
 
-def parse_scored(line: str, number: int) -> tuple[tuple[Link, ...], tuple[float, ...] | None]:
-    """Read the proposed links of one sentence pair, sorted, and their scores, or None unless each link has one.
+def parse_scored(line: str) -> tuple[tuple[Link, ...], tuple[float, ...] | None]:
+    """Read the proposed links of one sentence pair, sorted, and their scores; None unless each link has one.
 
     Raises:
-        ValueError: a line that `parse_hypotheses` refuses, a score outside 0 to 1, or a link with two scores.
+        ValueError: as `parse_hypotheses`, without a number of the line; also a score that is not from 0 to 1.
     """
-    scores = {}
-    for match, link in _proposed(line, number, 0, False):
-        score = None if match["score"] is None else float(match["score"])
+    scores = _scored_links(line, 0, False)
+    for link, score in scores.items():
         if not 0 <= (score or 0) <= 1:
-            raise ValueError(f"line {number}: {_quoted(match[0])} has a score that is not from 0 to 1. Leave it out.")
-        if scores.setdefault(link, score) != score:
-            raise ValueError(
-                f"line {number}: the link {link[0]}-{link[1]} is given twice, with different scores, the second "
-                f"time as {_quoted(match[0])}. Leave one of them out."
-            )
+            raise ValueError(f"{link[0]}-{link[1]}:{score:g} has a score that is not from 0 to 1. Leave it out.")
     links = tuple(sorted(scores))
     return links, None if None in scores.values() else tuple(scores[link] for link in links)
 
 
-def _proposed(line: str, number: int, base: int, reverse: bool) -> Iterator[tuple[re.Match, Link]]:
-    """Yield the links of a line of a hypothesis, as `_parse_line` does; a possible link is an error."""
-    for match, link in _parse_line(line, number, base, reverse, _PROPOSED_LINK):
+def _scored_links(line: str, base: int, reverse: bool) -> dict[Link, float | None]:
+    """Return the links of a line of a hypothesis, each with its score or None."""
+    scores: dict[Link, float | None] = {}
+    for match, link in _parse_line(line, base, reverse, _PROPOSED_LINK):
         if match["kind"] != "-":
             raise ValueError(
-                f"line {number}: {_quoted(match[0])} is a possible link, and a hypothesis has none: a link is "
-                "proposed (`i-j`) or not. Is this a gold file?"
+                f"{_quoted(match[0])} is a possible link, and a hypothesis has none: a link is proposed (`i-j`) or "
+                "not. Is this a gold file?"
             )
-        yield match, link
+        score = None if match["score"] is None else float(match["score"])
+        if scores.setdefault(link, score) != score:
+            raise ValueError(
+                f"the link {match['first']}-{match['second']} is given twice, with different scores, the second time "
+                f"as {_quoted(match[0])}. Leave one of them out."
+            )
+    return scores
+
+
+@contextmanager
+def _named_line(number: int) -> Iterator[None]:
+    """Put the number of the line in front of the message of a ValueError."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"line {number}: {error}") from error
 
 
 def format_links(links: Iterable[Link], scores: Iterable[float] | None = None) -> str:
@@ -118,24 +131,20 @@ def _check_base(base: int) -> None:
         raise ValueError(f"`base` must be 0 or 1, the index of the first word, got {base!r}.")
 
 
-def _parse_line(
-    line: str, number: int, base: int, reverse: bool, pattern: re.Pattern
-) -> Iterator[tuple[re.Match, Link]]:
-    """Yield every token of a line as a match of `pattern` and as a link with indices from 0, source first."""
+def _parse_line(line: str, base: int, reverse: bool, pattern: re.Pattern) -> Iterator[tuple[re.Match, Link]]:
+    """Yield every token of a line as a match of `pattern` and as a link that counts from 0, source first."""
     for token in line.split():
         match = pattern.fullmatch(token)
         if match is None:
             expected = "`i-j` (sure), `ipj` or `i?j` (possible)" if pattern is _GOLD_LINK else "`i-j` or `i-j:score`"
-            raise ValueError(f"line {number}: {_quoted(token)} is not a link; expected {expected} in {_quoted(line)}")
+            raise ValueError(f"{_quoted(token)} is not a link; expected {expected} in {_quoted(line)}")
         if max(len(match["first"]), len(match["second"])) > _MOST_DIGITS:
-            raise ValueError(
-                f"line {number}: {_quoted(token)} has an index of more than {_MOST_DIGITS} digits, which no word has."
-            )
+            raise ValueError(f"{_quoted(token)} has an index of more than {_MOST_DIGITS} digits, which no word has.")
         first, second = int(match["first"]) - base, int(match["second"]) - base
         if min(first, second) < 0:
             raise ValueError(
-                f"line {number}: {_quoted(token)} has an index below the base {base} in {_quoted(line)}: "
-                "read the file with the base 0."
+                f"{_quoted(token)} has an index below the base {base} in {_quoted(line)}: read the file with the "
+                "base 0."
             )
         yield match, (second, first) if reverse else (first, second)
 

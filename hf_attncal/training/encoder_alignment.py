@@ -319,7 +319,7 @@ def _chosen(config: TunedEncoderConfig, model, tokenizer, gold: Gold | None, raw
     known = saved if isinstance(saved, EncoderStates) else EncoderStates.default_of(model)
     settings = changed(known, config.states)
     with naming("states", settings.to_dict()):
-        EncoderSource(model, tokenizer, settings).check()
+        EncoderSource(model, tokenizer, settings).check_settings()
     return settings if "threshold" in config.states else _best(model, tokenizer, settings, gold, raw)
 
 

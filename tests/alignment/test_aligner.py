@@ -17,7 +17,7 @@ from transformers import AutoConfig, GPT2Config, PreTrainedTokenizerFast
 
 from hf_attncal.alignment import Seq2SeqAttention, WordAligner, WordAlignment, argmax_links, seq2seq_weights
 from hf_attncal.alignment.mask_align import MaskAlignSource
-from hf_attncal.alignment.merging import largest_over_words, mean_over_words
+from hf_attncal.alignment.subword_pooling import largest_over_words, mean_over_words
 from hf_attncal.alignment.symmetrization import SYMMETRIZATIONS, symmetrize
 from hf_attncal.alignment.windows import cut_pair, merge_windows, pair_windows, window_slices
 from hf_attncal.data.tokenizer import train_bpe_tokenizer

@@ -142,22 +142,25 @@ def test_scores_are_of_test_alone_with_differences_to_attention_read_alike(model
     ways["attention"] = WayOfReading("attention")
     seen = []
     finished = {"finished": lambda name, scored: seen.append(name)}
-    found = score_attributions(model, bpe_tokenizer(), TEST, DEV, ways, bootstrap=50, **finished)
+    test = Gold([*TEST.pairs] * 2, [*TEST.links] * 2)  # six pairs: fewer have no interval
+    found = score_attributions(model, bpe_tokenizer(), test, DEV, ways, bootstrap=50, **finished)
     assert list(found) == list(ways)
     assert seen == ["attention", "alti", "late"]
     for name, way in ways.items():
         for kind in ("mean", "chosen"):
             reading, attention = getattr(found[name], kind), getattr(found["attention"], kind)
-            links = links_of(model, way.method, way.shift, **reading.options)[3:]
+            links = links_of(model, way.method, way.shift, **reading.options)[3:] * 2
             assert reading.links == links
-            assert math.isclose(reading.test.aer, aer(links, TEST))
-            assert reading.test.interval is None  # of three pairs
+            assert math.isclose(reading.test.aer, aer(links, test))
+            low, high = reading.test.interval
+            assert low < high
+            assert low <= reading.test.aer <= high
             if name == "attention":
                 assert reading.minus_attention is None
             else:
-                difference, interval = reading.minus_attention
+                difference, (low, high) = reading.minus_attention
                 assert math.isclose(difference, reading.test.aer - attention.test.aer)
-                assert interval is None
+                assert low <= difference <= high
     assert found["alti"].mean.options == {}
     assert found["late"].chosen.dev.aer <= found["late"].mean.dev.aer
 

@@ -11,7 +11,7 @@ from helpers import TINY, scatter, write_linked_pairs
 from safetensors import SafetensorError
 
 from hf_attncal import AttnCalMarianConfig, AttnCalMarianMTModel
-from hf_attncal.alignment import Seq2SeqAttention
+from hf_attncal.alignment import Gold, Seq2SeqAttention, WordAligner, select
 from hf_attncal.cli import main
 from hf_attncal.data.synthetic.english_german import generate_split
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
@@ -163,6 +163,12 @@ def test_select_writes_the_best_attention(corpus, translator, tmp_path, capsys):
     rates = [float(row.split()[0]) for row in rows]
     assert rates == sorted(rates)
     assert Seq2SeqAttention.load(tmp_path).to_dict() == json.loads(rows[0].split(maxsplit=1)[1])
+
+    annotated = Gold.read(corpus / "dev.en", corpus / "dev.de", corpus / "dev.align")
+    aligner = WordAligner.from_pretrained(translator, device="cpu")
+    text = zip(*annotated.pairs, strict=True)
+    ranked = select(aligner.model, aligner.tokenizer, *map(list, text), annotated.links, weights="attention")
+    assert [f"{100 * score.aer:5.1f}  {json.dumps(settings.to_dict())}" for settings, score in ranked[:3]] == rows
 
     assert main(["align", "select", "Helsinki-NLP/nowhere", *files, gold]) == 1
     assert "is not a folder" in capsys.readouterr().err

@@ -82,6 +82,7 @@ def test_help_is_printed_without_an_error(command, capsys):
 @every_command
 def test_an_unknown_argument_is_told_under_the_usage_of_its_command(command, capsys):
     required = [action for action in command._actions if action.required]
+    required += [group._group_actions[0] for group in command._mutually_exclusive_groups if group.required]
     given = []
     for action in required:
         given += [*action.option_strings[:1], next(iter(action.choices)) if action.choices else "value"]

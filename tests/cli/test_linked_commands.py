@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from hf_attncal.alignment import Gold, WordAligner, calibrate, lexicon, project
 from hf_attncal.alignment.probabilities import PROBABILITIES_FILE
-from hf_attncal.cli import linked, main
+from hf_attncal.cli import main
+from hf_attncal.cli.streams import json_line
 from hf_attncal.data.pharaoh import format_links
 from hf_attncal.data.synthetic.english_german import generate_split, write_pairs
 from hf_attncal.models.modeling_hmm_align import HMMAlignModel
@@ -119,7 +121,7 @@ def test_an_aligner_in_the_place_of_links(attncal, trained, here, monkeypatch):
     assert whole[0] == 0
     assert whole[1].count("\n") == 60
     assert len(set(whole[1].split())) > 50
-    monkeypatch.setattr(linked, "_WINDOW", 7)
+    monkeypatch.setitem(WordAligner.stream.__kwdefaults__, "window", 7)
     assert attncal(*given, "--aligner", str(trained / "aligner")) == whole
     assert attncal(*given, "--links", links)[1] == whole[1]
 
@@ -127,7 +129,7 @@ def test_an_aligner_in_the_place_of_links(attncal, trained, here, monkeypatch):
 @pytest.mark.parametrize(
     ("changed", "arguments", "told", "done"),
     [
-        ({"tags": "D A N P\n\nD A\n"}, "--tags tags", "line 3 of tags has 2 tags for 3 source words", 2),
+        ({"tags": "D A N P\n\nD A\n"}, "--tags tags", "line 3 of tags: 2 tags for 3 source words", 2),
         ({"spans": "O O O O\n\nD A N\n"}, "--spans spans", "line 3 of spans: a tag is `O`, `B-TYPE`", 2),
         (
             {"links": "0-0\n\n3-0\n"},
@@ -136,18 +138,15 @@ def test_an_aligner_in_the_place_of_links(attncal, trained, here, monkeypatch):
             2,
         ),
         ({"links": "0-0\n0-0\n\n"}, "--tags tags", "line 2 of links: link 0-0 lies outside a pair of 0 source", 1),
-        ({"links": "0-0\n\n0_0\n"}, "--tags tags", "links: line 3: '0_0' is not a link", 2),
-        ({"links": "0-0\n\n0p0\n"}, "--tags tags", "links: line 3: '0p0' is a possible link", 2),
-        ({"links": "0-0\n\n0-0:7\n"}, "--tags tags", "links: line 3: '0-0:7' has a score that is not from 0 to 1", 2),
+        ({"links": "0-0\n\n0_0\n"}, "--tags tags", "line 3 of links: '0_0' is not a link", 2),
+        ({"links": "0-0\n\n0p0\n"}, "--tags tags", "line 3 of links: '0p0' is a possible link", 2),
+        ({"links": "0-0\n\n0-0:7\n"}, "--tags tags", "line 3 of links: 0-0:7 has a score that is not from 0 to 1", 2),
         ({"links": "0-0\n"}, "--tags tags", "source has 3 lines and links has 1, they must have the same number", 1),
         ({"tags": "D A N P\n"}, "--tags tags", "source has 3 lines and tags has 1, they must have the same number", 1),
         ({"target": "a b c d\n\nd e\nf\n"}, "--tags tags", "source has 3 lines and target has 4", 3),
         ({"source": "a b c d\n\n<b>c\n"}, "--markup", "line 3 of source: '<b>' is not ended", 2),
         ({"source": "a b c d\n\n</b>c\n", "links": "0-0\n\n9-9\n"}, "--markup", "line 3 of source: '</b>' ends", 2),
-        ({}, "", "Say what to carry: --tags FILE, --spans FILE or --markup", 0),
-        ({}, "--tags tags --markup", "one of them", 0),
-        ({}, "--tags tags --aligner source", "either the links", 0),
-        ({}, "--tags tags --untagged ''", "--untagged must be a tag: one word without white space, got ''", 0),
+        ({}, "--tags tags --untagged ''", "--untagged must be one word without white space, got ''", 0),
         ({}, "--tags tags --output tags", "--output .*tags would overwrite tags", 0),
     ],
 )
@@ -160,10 +159,84 @@ def test_what_is_wrong_names_file_and_line(changed, arguments, told, done, attnc
     assert out.count("\n") == done
 
 
-def test_without_links_and_without_an_aligner_nothing_begins(attncal, here):
-    status, out, err = attncal("align", "lexicon", *TEXT[:4])
-    assert (status, out) == (1, "")
-    assert "Give either the links of the pairs (--links FILE) or an aligner (--aligner NAME)" in err
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["lexicon", *TEXT[:4]], "one of the arguments --links --aligner is required"),
+        (["lexicon", *TEXT, "--aligner", "source"], "argument --aligner: not allowed with argument --links"),
+        (["project", *TEXT], "one of the arguments --tags --spans --markup is required"),
+        (["project", *TEXT, "--tags", "tags", "--markup"], "argument --markup: not allowed with argument --tags"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused_before_anything_is_read(arguments, told, capsys):
+    with pytest.raises(SystemExit) as raised:
+        main(["align", *arguments])
+    assert raised.value.code == 2
+    assert told in capsys.readouterr().err
+
+
+# ---- the same from Python ----
+
+
+@pytest.mark.parametrize("as_stream", [False, True])
+@pytest.mark.parametrize("kind", ["tags", "spans", "markup"])
+def test_project_from_python_gives_what_the_command_writes(kind, as_stream, attncal, here):
+    source = "marked" if kind == "markup" else "source"
+    names = source, "target", "links", "tags" if kind == "markup" else kind
+    sources, targets, links, labels = ((here / name).read_text().splitlines() for name in names)
+    given = [zip(sources, targets, strict=True), iter(links), iter(labels)]
+    pairs, links, labels = given if as_stream else map(list, given)
+    found = list(project(pairs, links, **({"markup": True} if kind == "markup" else {kind: labels})))
+    options = ["--markup"] if kind == "markup" else [f"--{kind}", kind]
+    given = ["align", "project", "--source", source, *TEXT[2:], *options]
+    assert "".join(f"{line.text}\n" for line in found) == attncal(*given)[1]
+    written = attncal(*given, "--format", "json")[1].splitlines()
+    assert [json.loads(json_line(line.details)) for line in found] == list(map(json.loads, written))
+
+
+@pytest.mark.parametrize("as_stream", [False, True])
+def test_project_and_lexicon_from_python_with_an_aligner(as_stream, attncal, trained, here):
+    aligner = WordAligner.from_pretrained(trained / "aligner", device="cpu")
+    text = [(trained / name).read_text().splitlines() for name in ("dev.en", "dev.de")]
+    files = ["--source", str(trained / "dev.en"), "--target", str(trained / "dev.de")]
+    files += ["--aligner", str(trained / "aligner")]
+    pairs = list(zip(*text, strict=True))
+    found = project(iter(pairs) if as_stream else pairs, aligner, tags=text[0])
+    tags = ["--tags", str(trained / "dev.en")]
+    assert [line.text for line in found] == attncal("align", "project", *files, *tags)[1].splitlines()
+    entries = lexicon(iter(pairs) if as_stream else pairs, aligner, lowercase=True, least_count=2, top=3)
+    more = ["--lowercase", "--least-count", "2", "--top", "3", "--format", "json"]
+    written = attncal("align", "lexicon", *files, *more)[1].splitlines()
+    assert len(written) > 10
+    assert [json.loads(json_line(entry._asdict())) for entry in entries] == list(map(json.loads, written))
+    alignments = aligner.align(pairs)
+    assert list(lexicon(pairs, alignments)) == list(lexicon(pairs, aligner))
+    assert list(lexicon(pairs, [one.links for one in alignments])) == list(lexicon(pairs, aligner))
+
+
+def test_calibrate_from_python_writes_what_the_command_writes(attncal, trained, here):
+    names = [str(trained / name) for name in ("dev.en", "dev.de", "dev.links")]
+    aligner = WordAligner.from_pretrained(trained / "aligner", device="cpu")
+    path = calibrate(aligner, Gold.read(*names)).save(here)
+    command = ["--source", names[0], "--target", names[1], "--gold", names[2], "--output", "new"]
+    assert attncal("align", "calibrate", str(trained / "aligner"), *command)[0] == 0
+    assert path.read_bytes() == Path("new", PROBABILITIES_FILE).read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ({}, "Give one of `tags`, `spans` and `markup`."),
+        ({"tags": ["D"], "markup": True}, "Give one of"),
+        ({"tags": ["D"], "untagged": "a b"}, "`untagged` must be one word without white space, got 'a b'"),
+        ({"tags": []}, "`tags` has 0 lines, and others have more"),
+        ({"tags": ["D", "D"]}, "`pairs` has 1 lines, and others have more"),
+        ({"tags": ["D N"]}, "line 1 of `tags`: 2 tags for 1 source words"),
+    ],
+)
+def test_what_project_cannot_do_is_said_in_its_own_words(wrong, told):
+    with pytest.raises(ValueError, match=re.escape(told)):
+        list(project([("a", "b")], ["0-0"], **wrong))
 
 
 # ---- lexicon ----

@@ -17,7 +17,7 @@ from hf_attncal.alignment import WordAlignment
 from hf_attncal.cli import main
 from hf_attncal.cli.align_run import align_stream
 from hf_attncal.cli.common import CommandError
-from hf_attncal.cli.streams import joined_pairs, parallel_pairs, read_windows
+from hf_attncal.cli.streams import joined_pairs, parallel_lines, read_windows
 from hf_attncal.cli.translate import translate_stream
 from hf_attncal.data.pharaoh import parse_alignments, parse_hypotheses
 
@@ -90,7 +90,7 @@ def test_pairs_of_one_file_are_read_or_named(data, window):
 @given(source=files(), target=files(), window=st.integers(1, 4))
 def test_pairs_of_two_files_are_read_or_named(source, target, window):
     sides = io.BytesIO(source), io.BytesIO(target)
-    found = list(parallel_pairs(*sides, window, ("x", "x"), 30))
+    found = list(parallel_lines(sides, window, ("x", "x"), 30))
     pairs = [pair for group, _ in found for pair in group]
     (source_lines, source_bad), (target_lines, target_bad) = (readable_lines(data, 30) for data in (source, target))
     assert pairs == list(zip(source_lines, target_lines, strict=False))

@@ -277,9 +277,9 @@ def test_eflomal_is_counted_in_cpu_seconds(aligning, tmp_path):
 # Two dev pairs and two test pairs, some upper case, an empty side in the training text, a word like the separator.
 TRAIN = [("Das Haus", "the house"), ("", "nothing"), ("ein ||| Haus", "a ||| house"), ("alt", "  ")]
 DEV = [("das alte Haus", "the old house"), ("ein Haus", "a house")]
-TEST = [("das Haus ist alt", "the house is old"), ("Haus ein", "a house")]
+TEST = [("das Haus ist alt", "the house is old"), ("Haus ein", "a house")] * 3  # fewer than six have no interval
 DEV_GOLD = ["0-0 1p1 2-2", "0-0 1-1"]
-TEST_GOLD = ["0-0 1-1 2-2 3-3", "0-1 1-0"]
+TEST_GOLD = ["0-0 1-1 2-2 3-3", "0-1 1-0"] * 3
 
 
 def script(path: Path, *lines: str) -> str:
@@ -395,8 +395,10 @@ def test_a_peer_is_merged_by_what_is_best_on_dev(run, peers, name):
     assert row["symmetrization"] == min(expected, key=expected.get) == "forward"
     assert row["dev"]["aer"] == pytest.approx(min(expected.values()))
     assert row["test"]["aer"] == pytest.approx(float(slow_aer(TEST_GOLD, merged(TEST, "forward"))))
-    assert row["test"]["interval"] is None  # of two pairs
-    assert "symm:forward|n:2" in row["test"]["signature"]
+    low, high = row["test"]["interval"]
+    assert low < high
+    assert low <= row["test"]["aer"] <= high
+    assert "symm:forward|n:6" in row["test"]["signature"]
     assert row["merged_by"] == "hf_attncal"
     assert row["seconds"] > 0
     assert set(result["skipped"]) == {"eflomal", "fast_align"} - {name}

@@ -55,13 +55,14 @@ def readable_lines(data: bytes, longest: int, cut: bool = False) -> tuple[list[s
 
 
 def links_of_line(text: str, gold: bool) -> Links | None:
-    """Sure and all links of a line, indices as they are written; None where one of its words is no link.
+    """Sure and all links of a line, indices as they are written; None where one of its words is no link, or where a
+    link has two scores.
 
     Args:
         text: `i-j` are sure links, of at most nine digits a side.
         gold: `ipj` and `i?j` are possible links; without it there are none, and `i-j` may have a score, `i-j:0.9`.
     """
-    sure, possible = set(), set()
+    sure, possible, given = set(), set(), {}
     for token in words_of(text):
         link, colon, score = token.partition(":")
         kind = next((character for character in "-p?" if character in link), "-")
@@ -70,7 +71,11 @@ def links_of_line(text: str, gold: bool) -> Links | None:
         scored = not gold and kind == "-" and _NUMBER.fullmatch(score)
         if len(sides) != 2 or not digits or (colon and not scored) or (kind != "-" and not gold):
             return None
-        (sure if kind == "-" else possible).add((int(sides[0]), int(sides[1])))
+        pair = int(sides[0]), int(sides[1])
+        value = float(score) if colon else None
+        if not gold and given.setdefault(pair, value) != value:
+            return None
+        (sure if kind == "-" else possible).add(pair)
     return sure, sure | possible
 
 

@@ -75,17 +75,23 @@ def test_links_are_written_as_they_are_read():
 
 
 def test_scores_of_links_are_read_where_every_link_has_one():
-    assert parse_scored("2-1:.5 0-0:2e-1 0-0:0.2", 1) == (((0, 0), (2, 1)), (0.2, 0.5))
-    assert parse_scored("2-1 0-0:0.2", 1) == (((0, 0), (2, 1)), None)
-    assert parse_scored("", 1) == ((), ())
+    assert parse_scored("2-1:.5 0-0:2e-1 0-0:0.2") == (((0, 0), (2, 1)), (0.2, 0.5))
+    assert parse_scored("2-1 0-0:0.2") == (((0, 0), (2, 1)), None)
+    assert parse_scored("") == ((), ())
     for twice in ("0-0:0.1 2-1 0-0:0.2", "0-0 0-0:0.2"):
-        with pytest.raises(ValueError, match=r"line 7: the link 0-0 is given twice, with different scores.*'0-0:0.2'"):
-            parse_scored(twice, 7)
+        with pytest.raises(ValueError, match=r"the link 0-0 is given twice, with different scores.*'0-0:0.2'"):
+            parse_scored(twice)
     for wrong in ("0-0:1.5", "0-0:-0.1"):
-        with pytest.raises(ValueError, match=f"line 7: '{wrong}' has a score that is not from 0 to 1"):
-            parse_scored(wrong, 7)
-    with pytest.raises(ValueError, match="line 7: '0p0' is a possible link"):
-        parse_scored("0p0", 7)
+        with pytest.raises(ValueError, match=f"{wrong} has a score that is not from 0 to 1"):
+            parse_scored(wrong)
+    with pytest.raises(ValueError, match="'0p0' is a possible link"):
+        parse_scored("0p0")
+
+
+@pytest.mark.parametrize("twice", ["0-0:0.5 0-0:0.9", "1-1 0-0 0-0:0.9"])
+def test_a_link_of_a_hypothesis_has_one_score(twice):
+    with pytest.raises(ValueError, match=r"line 2: the link 0-0 is given twice, with different scores.*'0-0:0.9'"):
+        parse_hypotheses(["1-1", twice])
 
 
 def test_scores_of_a_hypothesis_are_ignored():

@@ -1,11 +1,14 @@
-"""A lexicon of linked words: how often two words are linked, and what share of the links of each that is."""
+"""A lexicon: how often two words are linked, and what share of the links of each word that is."""
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from itertools import groupby
+from collections.abc import Collection, Iterator, Sequence
+from itertools import groupby, tee
 from typing import NamedTuple
 
 from hf_attncal.data.pharaoh import Link, check_inside_pair
+from hf_attncal.data.piecewise import in_line
+
+from .label_projection import Links, Texts, links_of_texts, together
 
 
 class Entry(NamedTuple):
@@ -55,7 +58,11 @@ class LinkCounts:
             least_probability: so are those of which either probability is lower. Probabilities are of all links.
             top: most entries of a source word.
         """
-        sources, targets = _totals(self.pairs, 0), _totals(self.pairs, 1)
+        sources: Counter[str] = Counter()
+        targets: Counter[str] = Counter()
+        for (source, target), count in self.pairs.items():
+            sources[source] += count
+            targets[target] += count
         ordered = sorted(self.pairs.items(), key=lambda item: (item[0][0], -item[1], item[0][1]))
         for _, of_source in groupby(ordered, key=lambda item: item[0][0]):
             written = 0
@@ -66,8 +73,29 @@ class LinkCounts:
                     yield entry
 
 
-def _totals(pairs: Mapping[tuple[str, str], int], side: int) -> Counter[str]:
-    totals: Counter[str] = Counter()
-    for words, count in pairs.items():
-        totals[words[side]] += count
-    return totals
+def lexicon(
+    pairs: Texts,
+    links: Links,
+    *,
+    lowercase: bool = False,
+    least_count: int = 1,
+    least_probability: float = 0.0,
+    top: int | None = None,
+) -> Iterator[Entry]:
+    """Count the linked words of sentence pairs, a list or a stream, and yield the lexicon; see `LinkCounts`.
+
+    Args:
+        pairs, links: see `project`.
+        lowercase: see `LinkCounts`.
+        least_count, least_probability, top: see `LinkCounts.lexicon`.
+
+    Raises:
+        LineError: a line with links of words that are not there, or that the aligner fails on.
+    """
+    counts = LinkCounts(lowercase)
+    texts, pairs = tee(pairs)
+    rows = together({"pairs": texts, "links": links_of_texts(pairs, links)})
+    for number, ((source, target), (found, _)) in enumerate(rows, start=1):
+        with in_line(number, "links"):
+            counts.add(source.split(), target.split(), found)
+    return counts.lexicon(least_count, least_probability, top)

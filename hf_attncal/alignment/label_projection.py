@@ -1,0 +1,158 @@
+"""Tags, spans or inline markup of source sentences, carried over the links of a text: `attncal align project`."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import tee, zip_longest
+
+from hf_attncal.data.chunk_tags import is_chunk_tag
+from hf_attncal.data.pharaoh import Link, parse_scored
+from hf_attncal.data.piecewise import in_line
+
+from .aligner import WordAligner
+from .markup import MarkedText, parse_markup, project_markup
+from .merging import WordAlignment
+from .projection import Span, bio_tags, project_spans, project_tags, spans_of
+
+_END = object()
+Texts = Iterable[tuple[str, str]]
+# A line `i-j i-j` (or `i-j:score`), an alignment, or pairs (i source, j target).
+Links = WordAligner | Iterable[str | WordAlignment | Sequence[Link]]
+
+
+@dataclass(frozen=True)
+class ProjectedLine:
+    """The labels of one target sentence.
+
+    Args:
+        text: the line that `attncal align project` writes: tags, tags in BIO, or the target with markup.
+        details: plain data, for JSON: the target words with their tags; or with the place of each span; or the text
+            with the elements that are empty or have words elsewhere.
+        lost: how many spans or elements are "unlinked" or "split", and how many tags stood "inside_words".
+    """
+
+    text: str
+    details: dict
+    lost: dict[str, int]
+
+
+def project(
+    pairs: Texts,
+    links: Links,
+    *,
+    tags: Iterable[str] | None = None,
+    spans: Iterable[str] | None = None,
+    markup: bool = False,
+    untagged: str = "_",
+) -> Iterator[ProjectedLine]:
+    """Carry labels of source sentences over word links to their translations, one line at a time.
+
+    Lists and streams do alike: each line is read when its result is asked for, 1024 at once where an aligner makes the
+    links.
+
+    Args:
+        pairs: (source, target) texts; words are what white space parts, with `markup` where tags are taken away.
+        links: of each pair; or the aligner that makes them.
+        tags: of the words of each source, parted by spaces.
+        spans: the same in BIO (`B-TYPE`, `I-TYPE`, `O`).
+        markup: the sources have inline markup, to be carried over.
+        untagged: the tag of a target word without links.
+
+    Raises:
+        ValueError: not one of `tags`, `spans` and `markup`, or an `untagged` that is no single word.
+        LineError: of a line: another number of tags than words, tags that are no BIO, broken markup, links of words
+            that are not there, or what the aligner raises. All lines before it have been given.
+    """
+    if (tags is not None) + (spans is not None) + markup != 1:
+        raise ValueError("Give one of `tags`, `spans` and `markup`.")
+    if untagged.split() != [untagged]:
+        raise ValueError(f"`untagged` must be one word without white space, got {untagged!r}.")
+    if markup:
+        return _markup_lines(pairs, links)
+    return _tag_lines(pairs, links, tags, untagged) if spans is None else _span_lines(pairs, links, spans)
+
+
+def links_of_texts(pairs: Texts, links: Links) -> Iterator[tuple[Sequence[Link], Sequence[float] | None]]:
+    """Yield the links of each pair and their scores, or None where these have none; see `project`."""
+    if isinstance(links, WordAligner):
+        links = links.stream(pairs)
+    for number, of_pair in enumerate(links, start=1):
+        if isinstance(of_pair, WordAlignment):
+            yield of_pair.links, of_pair.scores
+        elif isinstance(of_pair, str):
+            with in_line(number, "links"):
+                yield parse_scored(of_pair)
+        else:
+            yield of_pair, None
+
+
+def _tag_lines(pairs: Texts, links: Links, tags: Iterable[str], untagged: str) -> Iterator[ProjectedLine]:
+    for number, target, labels, found in _labelled(pairs, links, tags, "tags"):
+        with in_line(number, "links"):
+            carried = project_tags(labels, found[0], len(target), found[1])
+        text = " ".join(untagged if tag is None else tag for tag in carried)
+        yield ProjectedLine(text, {"target": target, "tags": tuple(carried)}, {})
+
+
+def _span_lines(pairs: Texts, links: Links, tags: Iterable[str]) -> Iterator[ProjectedLine]:
+    for number, target, labels, found in _labelled(pairs, links, tags, "spans"):
+        with in_line(number, "spans"):
+            wrong = next((tag for tag in labels if not is_chunk_tag(tag)), None)
+            if wrong is not None:
+                raise ValueError(
+                    f"a tag is `O`, `B-TYPE` or `I-TYPE`, got {wrong!r}. Are these tags of words, and no spans?"
+                )
+        spans = spans_of(labels)
+        with in_line(number, "links"):
+            places = project_spans(spans, found[0], len(labels), len(target), found[1])
+        placed = [Span(*place[:2], span.label) for span, place in zip(spans, places, strict=True) if place]
+        details = [
+            {
+                "label": span.label,
+                "source": span[:2],
+                "target": place and place[:2],
+                "dropped": place and place.dropped,
+            }
+            for span, place in zip(spans, places, strict=True)
+        ]
+        split = sum(place is not None and place.dropped > 0 for place in places)
+        lost = {"unlinked": places.count(None), "split": split}
+        yield ProjectedLine(" ".join(bio_tags(placed, len(target))), {"target": target, "spans": tuple(details)}, lost)
+
+
+def _labelled(pairs: Texts, links: Links, labels: Iterable[str], where: str) -> Iterator[tuple]:
+    """Yield the number of each line, its target words, the labels of its source words, and its links with scores."""
+    texts, pairs = tee(pairs)
+    rows = together({"pairs": texts, where: labels, "links": links_of_texts(pairs, links)})
+    for number, ((source, target), line, found) in enumerate(rows, start=1):
+        tags, words = line.split(), len(source.split())
+        with in_line(number, where):
+            if len(tags) != words:
+                raise ValueError(
+                    f"{len(tags)} tags for {words} source words. Give one a word, as white space parts them."
+                )
+        yield number, tuple(target.split()), tags, found
+
+
+def _markup_lines(pairs: Texts, links: Links) -> Iterator[ProjectedLine]:
+    marked, texts = tee(_parsed(pairs))
+    plain = ((" ".join(source.words), target) for source, target in texts)
+    rows = together({"pairs": marked, "links": links_of_texts(plain, links)})
+    for number, ((source, target), found) in enumerate(rows, start=1):
+        with in_line(number, "links"):
+            result = project_markup(source, target, *found)
+        lost = {name: len(getattr(result, name)) for name in ("unlinked", "split", "inside_words")}
+        yield ProjectedLine(result.text, asdict(result), lost)
+
+
+def _parsed(pairs: Texts) -> Iterator[tuple[MarkedText, str]]:
+    for number, (source, target) in enumerate(pairs, start=1):
+        with in_line(number, "source"):
+            yield parse_markup(source), target
+
+
+def together(streams: Mapping[str, Iterable]) -> Iterator[tuple]:
+    """Yield item n of every stream together; ValueError where one has fewer than another."""
+    for number, row in enumerate(zip_longest(*streams.values(), fillvalue=_END), start=1):
+        if short := [name for name, item in zip(streams, row, strict=True) if item is _END]:
+            raise ValueError(f"`{short[0]}` has {number - 1} lines, and others have more. Give one for each pair.")
+        yield row
