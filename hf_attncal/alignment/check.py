@@ -8,7 +8,7 @@ What it goes by is learned from clean text, once for each aligner (`check_learni
 """
 
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -90,8 +90,8 @@ class PairVerdict:
     def marked(self) -> tuple[str, str]:
         """Both texts, with `[-left out-]` and `{+made up+}` around the spans."""
         return (
-            _marked(self.source, self.left_out_spans, "[-", "-]"),
-            _marked(self.target, self.made_up_spans, "{+", "+}"),
+            marked_text(self.source, self.left_out_spans, "[-", "-]"),
+            marked_text(self.target, self.made_up_spans, "{+", "+}"),
         )
 
 
@@ -251,13 +251,16 @@ def _spans(side: Segments, words: np.ndarray) -> tuple[FlaggedSpan, ...]:
     return tuple(found)
 
 
-def _marked(text: str, spans: Sequence[FlaggedSpan], before: str, after: str) -> str:
+def marked_text(
+    text: str, spans: Sequence[FlaggedSpan], before: str, after: str, written: Callable[[str], str] = str
+) -> str:
+    """Return the text, each piece as `written` gives it, with `before` and `after` around the spans."""
     parts, done = [], 0
     for span in spans:
         begin, end = span.characters
-        parts += [text[done:begin], before, text[begin:end], after]
+        parts += [written(text[done:begin]), before, written(text[begin:end]), after]
         done = end
-    return "".join([*parts, text[done:]])
+    return "".join([*parts, written(text[done:])])
 
 
 def _copied(source: Sequence[str], target: Sequence[str]) -> bool:

@@ -2,7 +2,7 @@
 
 from html import escape
 
-from .check import FlaggedSpan, PairVerdict
+from .check import PairVerdict, marked_text
 
 _STYLE = """
 body{font:16px/1.5 system-ui,sans-serif;max-width:60em;margin:2em auto;padding:0 1em;color:#222;background:#fff}
@@ -32,8 +32,8 @@ def page_line(number: int, verdict: PairVerdict) -> str:
     """A line of the page, in one line of HTML; `number` is that of the line in its file, from 1."""
     scores = ", ".join(_score(verdict, name) for name in _TOLD)
     names = "".join(f"; {escape(name)}" for name in verdict.names)
-    source = _marked(verdict.source, verdict.left_out_spans, "del")
-    target = _marked(verdict.target, verdict.made_up_spans, "ins")
+    source = marked_text(verdict.source, verdict.left_out_spans, "<del>", "</del>", escape)
+    target = marked_text(verdict.target, verdict.made_up_spans, "<ins>", "</ins>", escape)
     text = f"<article><small>{number}: {scores}{names}</small><p>{source}</p><p>{target}</p></article>"
     return text.replace("\r", " ").replace("\n", " ")
 
@@ -41,12 +41,3 @@ def page_line(number: int, verdict: PairVerdict) -> str:
 def _score(verdict: PairVerdict, name: str) -> str:
     text = f"{_TOLD[name]} {getattr(verdict, name):.2f}"
     return f"<b>{text}</b>" if name in verdict.flagged else text
-
-
-def _marked(text: str, spans: tuple[FlaggedSpan, ...], tag: str) -> str:
-    parts, done = [], 0
-    for span in spans:
-        begin, end = span.characters
-        parts += [escape(text[done:begin]), f"<{tag}>", escape(text[begin:end]), f"</{tag}>"]
-        done = end
-    return "".join([*parts, escape(text[done:])])
