@@ -264,8 +264,8 @@ def writing(path: str | Path) -> Iterator[None]:
     """Name `path` in the error of a full disk, around code that writes a file or into a folder.
 
     Raises:
-        OSError: the disk is full. `filename` is the copy if a file was copied, and `path` if the system names no file, as
-            at a write, or if safetensors, tokenizers or torch raised an error of their own.
+        OSError: the disk is full. `filename` is the copy if a file was copied, and `path` if the system names no file
+            (it names none at a write), or if safetensors, tokenizers or torch raised an error of their own.
     """
     try:
         yield
