@@ -4,7 +4,7 @@
         --after guided=runs/guided_1 --after unguided=runs/unguided_1 --after adapter=runs/guided_adapter_1 \
         --output results/aligner/guided_heads.json
 
-A run is `KIND=FOLDER` of `training/train_translation.py` or `training/train_adapter.py`, all on the same test text,
+A run is `KIND=FOLDER` of `training/train.py` or `training/train.py`, all on the same test text,
 whose translations they have left. A run of kind `unguided` is the training of `guided` without links: each BLEU is
 compared with that of the model before, that of `guided` with `unguided` of the same seed, too (paired bootstrap).
 

@@ -1,7 +1,7 @@
 """Whether receptive fields of a language model are the true dependencies of the stack language.
 
     attncal data stack-language --output DIR
-    python training/train_language.py --config configs/language/stack_single.yaml --data DIR training.output_dir=MODEL
+    python training/train.py --config configs/language/stack_single.yaml --data DIR training.output_dir=MODEL
     python experiments/stack_language.py --model MODEL --data DIR --name single_seed1
     python experiments/stack_language.py --picture FILE --data DIR --models discrete=MODEL soft=MODEL ...
 

@@ -23,6 +23,7 @@ from collections.abc import Callable
 from contextlib import redirect_stdout
 from functools import cache
 from importlib.util import resolve_name
+from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import FrameType
@@ -108,11 +109,7 @@ def _is_class_body(frame: FrameType) -> bool:
 def climbs(stops: list[Stop]) -> list[int]:
     """Return the numbers of the stops that are in a higher file than the stop before them."""
     below = imported_by_way_of_others()
-    return [
-        number
-        for number, (last, stop) in enumerate(zip(stops, stops[1:], strict=False), 1)
-        if last.file in below.get(stop.file, ())
-    ]
+    return [number for number, (last, stop) in enumerate(pairwise(stops), 1) if last.file in below.get(stop.file, ())]
 
 
 def imported_by_way_of_others() -> dict[str, set[str]]:
@@ -181,9 +178,7 @@ def small_settings(folder: Path) -> list[str]:
 def walk_training(folder: Path) -> list[Stop]:
     """Walk from the script to `Trainer.train`, with configs/translation/multi30k_gated.yaml made small."""
     write_text_files(folder)
-    scripts = (SCRIPTS / "train.py", SCRIPTS / "train_translation.py")
-    script = next(path for path in scripts if path.is_file())
-    main = runpy.run_path(str(script))["main"]
+    main = runpy.run_path(str(SCRIPTS / "train.py"))["main"]
     config = ROOT / "configs" / "translation" / "multi30k_gated.yaml"
     arguments = ["--config", str(config), "--data", str(folder), *small_settings(folder)]
     return walk(lambda: main(arguments), lambda frame: frame.f_code is transformers.Trainer.train.__code__)

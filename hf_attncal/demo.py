@@ -26,7 +26,7 @@ from hf_attncal.data.synthetic.english_german import AlignedPair, generate_split
 from hf_attncal.files import write_json
 from hf_attncal.hub import Result, inspect_folder, translate_in_fresh_process, write_model_card
 from hf_attncal.training.folder import Run
-from hf_attncal.training.run import build_tokenizer, train
+from hf_attncal.training.job import build_tokenizer, train
 from hf_attncal.training.seq2seq import build_seq2seq_model, evaluate, make_trainer, tokenize_splits
 from hf_attncal.training.settings import load_yaml
 from hf_attncal.training.translation import TranslationConfig

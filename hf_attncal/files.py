@@ -14,11 +14,12 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
+from io import BytesIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, BinaryIO
 
-from .compressed import TOLD, DamagedFile, looks_like, open_to_read
+from .compressed import TOLD, DamagedFile, check_suffix, decompressing, looks_like, suffix_of
 
 UNFINISHED = "unfinished"  # folder, inside a folder that is being filled, for files that are not complete
 # A full disk, quota or file; and how safetensors and tokenizers, then torch, say it in words.
@@ -33,13 +34,15 @@ _NO_LINKS = (errno.EPERM, errno.EACCES, errno.ENOSYS, errno.EOPNOTSUPP, errno.EM
 # ---- reading ----
 
 
-def read_pairs(source: str | Path, target: str | Path) -> tuple[list[str], list[str]]:
-    """Read two parallel files: line n of one belongs to line n of the other.
+def read_pairs(
+    source: str | Path, target: str | Path, read: Callable[[Path], list[str]] | None = None
+) -> tuple[list[str], list[str]]:
+    """Read two parallel files: line n of one belongs to line n of the other; `read` gives the lines of a file.
 
     Raises:
         ValueError: different numbers of lines, or a file that `read_lines` refuses.
     """
-    source_lines, target_lines = read_lines(source), read_lines(target)
+    source_lines, target_lines = map(read or read_lines, map(Path, (source, target)))
     if len(source_lines) != len(target_lines):
         raise ValueError(
             f"Parallel files must have the same number of lines, but `{source}` has {len(source_lines)} and "
@@ -48,11 +51,15 @@ def read_pairs(source: str | Path, target: str | Path) -> tuple[list[str], list[
     return source_lines, target_lines
 
 
-def read_lines(path: str | Path) -> list[str]:
+def read_lines(path: str | Path, digest: Any = None) -> list[str]:
     """Read the lines of a UTF-8 text file, without line ends; `.gz`, `.xz` and `.zst` files are decompressed.
 
     Only LF and CRLF end a line. Unicode separators such as U+2028 and the form feed do not: text that contains them
     would otherwise shift every later line against the other language.
+
+    Args:
+        path: of the file.
+        digest: hash of `hashlib`, which is given the bytes of the file as they are on the disk.
 
     Raises:
         ValueError: the file is missing, is neither a regular file nor a pipe (`<(command)`, which is read once),
@@ -63,8 +70,11 @@ def read_lines(path: str | Path) -> list[str]:
         problem = "is a directory" if path.is_dir() else "is a device" if path.exists() else "does not exist"
         raise ValueError(f"Text file `{path}` {problem}. Give the path of a text file, {TOLD}.")
     try:
-        with open_to_read(path) as file:
-            data = file.read()
+        check_suffix(path)
+        packed = path.read_bytes()
+        if digest is not None:
+            digest.update(packed)
+        data = decompressing(BytesIO(packed), suffix_of(path)).read()
     except DamagedFile as error:
         raise ValueError(
             f"Text file `{path}` cannot be decompressed ({error}). It is damaged or not a {path.suffix} file: "

@@ -23,7 +23,7 @@ def add_adapt(commands: argparse._SubParsersAction) -> None:
         "NLLB) calibrated or leaky cross-attention, or teaches one head word links; the model itself stays as it is. "
         "BLEU on dev and test text is measured with and without it. Without dev text, 500 pairs of the text are held "
         "out for it.",
-        epilog="Several processes, and what to compare an adapter with: training/train_adapter.py.\n\nexamples:\n"
+        epilog="Several processes, and what to compare an adapter with: training/train.py.\n\nexamples:\n"
         "  attncal adapt model --source train.en --target train.de --output adapter\n"
         "  attncal adapt model --source train.en --target train.de --output adapter --calibration fixed\n"
         "  attncal adapt model --source train.en --target train.de --output adapter --guided",
@@ -39,8 +39,5 @@ def add_adapt(commands: argparse._SubParsersAction) -> None:
 
 def _run_adapt(options: argparse.Namespace) -> None:
     check_options(options, optional=("gold",))
-
-    from hf_attncal.training.adapter import AdapterConfig, train_adapter
-
     base = {"model": {"checkpoint": options.base}, "adapter": switches_of(options)}
-    run_training(options, train_adapter, AdapterConfig, use="attncal translate {} < source.txt", base=base)
+    run_training(options, "adapter", use="attncal translate {} < source.txt", base=base)

@@ -14,7 +14,7 @@ def add_align_train(actions: argparse._SubParsersAction) -> None:
         "and, with annotated dev links, the symmetrisation, the threshold, and what makes scores of links the "
         "probabilities that they are right. The folder is a checkpoint for `attncal align run`.",
         epilog="Presets: hmm, counts alone, in minutes; small, a network guided by them, on a CPU; base, the same for "
-        "a GPU. Several processes: `accelerate launch` or `torchrun` with training/train_aligner.py.\n\nexamples:\n"
+        "a GPU. Several processes: `accelerate launch` or `torchrun` with training/train.py.\n\nexamples:\n"
         "  attncal align train --source train.en --target train.de --output aligner\n"
         "  attncal align train --source train.en --target train.de --output aligner --preset hmm",
     )
@@ -44,11 +44,8 @@ def add_align_train(actions: argparse._SubParsersAction) -> None:
 
 def _run_train(options: argparse.Namespace) -> None:
     check_options(options)
-
-    from hf_attncal.training.word_alignment import AlignerConfig, train_aligner
-
     use = "attncal align run {} --source source.txt --target target.txt"
-    results = run_training(options, train_aligner, AlignerConfig, use=use)
+    results = run_training(options, "aligner", use=use)
     for name in ("dev", "test") if results is not None else ():
         if name in results:
             found = results[name]

@@ -47,9 +47,6 @@ def add_align_tune(actions: argparse._SubParsersAction) -> None:
 
 def _run_tune(options: argparse.Namespace) -> None:
     check_options(options)
-
-    from hf_attncal.training.encoder_alignment import TunedEncoderConfig, tune_encoder
-
     names = ("layer", *TEXT_OPTIONS)
     base = {
         "model": {"checkpoint": options.model},
@@ -57,7 +54,7 @@ def _run_tune(options: argparse.Namespace) -> None:
         "tuning": {} if options.links is None else {"links": options.links},
     }
     use = "attncal align run {} --source source.txt --target target.txt"
-    results = run_training(options, tune_encoder, TunedEncoderConfig, use=use, base=base)
+    results = run_training(options, "encoder", use=use, base=base)
     for when in ("before", "after") if results is not None else ():
         for split in ("dev", "test"):
             if split in results[when]:

@@ -5,6 +5,7 @@ from typing import Any
 
 from .common import CommandError
 from .training import (
+    Stated,
     add_guide,
     add_output,
     add_running,
@@ -13,13 +14,12 @@ from .training import (
     add_text,
     check_options,
     run_training,
+    stated_settings,
     switches_of,
 )
 
 _SLOTS = 50  # for words of a source that are not in the vocabulary
 _JOBS = ("translation", "summarization", "language")
-# What the settings of a summarisation have, by section, and those of a translation do not.
-OF_SUMMARIES = {"data": {"max_source_length"}, "evaluation": {"rouge_tokenize", "rouge_stemmer"}}
 
 
 def add_train(commands: argparse._SubParsersAction) -> None:
@@ -35,8 +35,7 @@ def add_train(commands: argparse._SubParsersAction) -> None:
         "held out for it. The folder is a checkpoint for `attncal translate`. With --task summarization, train a "
         "recurrent model that writes summaries or headlines, with ROUGE. From --text, train a language model: a "
         "Discrete Transformer, whose every attention chooses one position, with perplexity.",
-        epilog="Several processes: `accelerate launch` or `torchrun` with training/train_translation.py, "
-        "train_summarization.py or train_language.py.\n\n"
+        epilog="Several processes: `accelerate launch` or `torchrun` with training/train.py.\n\n"
         "examples:\n"
         "  attncal train --source train.en --target train.de --output model --dry-run\n"
         "  attncal train --source train.en --target train.de --output model --minutes 30\n"
@@ -51,7 +50,7 @@ def add_train(commands: argparse._SubParsersAction) -> None:
         "--task",
         choices=_JOBS[:2],
         help="what target is to source: a translation, or a summary, for which long sources are truncated; without "
-        "it what --config is for, or a translation",
+        "it the `job` of --config, or a translation",
     )
     language = parser.add_argument_group("text of a language model (without it, source and target)")
     language.add_argument("--text", nargs="+", metavar="FILE", help="sequences, one in a line; .gz, .xz and .zst too")
@@ -87,62 +86,37 @@ def add_train(commands: argparse._SubParsersAction) -> None:
 
 def _run_train(options: argparse.Namespace) -> None:
     check_options(options, optional=("gold",))
-    if _is_language(options):
-        _train_language(options)
+    stated = stated_settings(options)
+    job = _job_of(options, stated)
+    if job == "language":
+        _train_language(options, stated)
     else:
-        _train_pairs(options)
+        _train_pairs(options, job, stated)
 
 
-def _is_language(options: argparse.Namespace) -> bool:
-    """Whether the text that was given, or else that of --config, is that of a language model.
+def _job_of(options: argparse.Namespace, stated: Stated) -> str:
+    """Return the job that the options ask for, or else the settings.
 
     Raises:
-        CommandError: text of both kinds.
+        CommandError: text of two jobs, or a file that does not say its job.
     """
     texts = {"--text": options.text, "--dev-text": options.dev_text, "--test-text": options.test_text}
     pairs = {"--source": options.source, "--dev-source": options.dev_source, "--test-source": options.test_source}
     plain, parallel = (next((name for name, given in found.items() if given), None) for found in (texts, pairs))
     if plain and parallel:
         raise CommandError(f"{plain} is for a language model, {parallel} for a model of pairs: give one of them.")
-    if plain or parallel or not options.config:
-        return plain is not None
-    train = _section(_section(_stated(options), "data"), "train")
-    return not {"text", "text_field"}.isdisjoint(train)
+    job = (stated.file | stated.overrides).get("job")
+    if plain or options.task or not (options.config or job):
+        return "language" if plain else options.task or _JOBS[0]
+    if job not in _JOBS:
+        raise CommandError(
+            f"`job` must be {', '.join(_JOBS[:-1])} or {_JOBS[-1]} here, got {job!r}. Add it to {options.config} "
+            f"(`job: {_JOBS[0]}`), or to the command (`job={_JOBS[0]}`)."
+        )
+    return job
 
 
-def _stated(options: argparse.Namespace) -> dict[str, Any]:
-    """The settings of --config, if there is one, and those that stand behind it on the command line.
-
-    Raises:
-        CommandError: they cannot be read.
-    """
-    from hf_attncal.training.settings import apply_overrides, read_settings
-
-    try:
-        return apply_overrides(read_settings(options.config) if options.config else {}, options.settings)
-    except ValueError as error:
-        raise CommandError(str(error)) from error
-
-
-def _section(values: dict[str, Any], name: str) -> dict[str, Any]:
-    """A section of settings that are not checked yet; empty where it is none."""
-    section = values.get(name)
-    return section if isinstance(section, dict) else {}
-
-
-def _is_summarization(options: argparse.Namespace) -> bool:
-    """Whether --task says so, or without it the file of --config, by a key that no translation has.
-
-    Raises:
-        CommandError: the file cannot be read.
-    """
-    if options.task or not options.config:
-        return options.task == "summarization"
-    stated = _stated(options)
-    return any(not keys.isdisjoint(_section(stated, name)) for name, keys in OF_SUMMARIES.items())
-
-
-def _train_language(options: argparse.Namespace) -> None:
+def _train_language(options: argparse.Namespace, stated: Stated) -> None:
     for name in ("task", "backbone", "copy"):
         if getattr(options, name):
             raise CommandError(
@@ -153,17 +127,13 @@ def _train_language(options: argparse.Namespace) -> None:
         raise CommandError(
             f"--{next(iter(switches))} is for the cross-attention, which a language model does not have. Leave it out."
         )
-
-    from hf_attncal.training.language import LanguageConfig, train_language
-
     base = {"model": {"streams": options.streams}} if options.streams else {}
-    run_training(options, train_language, LanguageConfig, use="the Python example in {}/README.md", base=base)
+    run_training(options, "language", use="the Python example in {}/README.md", base=base, stated=stated)
 
 
-def _with_slots(base: dict[str, Any], options: argparse.Namespace) -> dict[str, Any]:
+def _with_slots(base: dict[str, Any], options: argparse.Namespace, stated: Stated) -> dict[str, Any]:
     """Whole words and slots for others, where a vocabulary is to be trained and nobody says otherwise."""
-    stated = _stated(options)
-    model, tokenizer = _section(stated, "model"), _section(stated, "tokenizer")
+    model, tokenizer = stated.section("model"), stated.section("tokenizer")
     given = (options.tokenizer, options.init_from, tokenizer.get("pretrained"), model.get("init_from"))
     if any(given) or tokenizer.get("kind", "words") != "words":
         return base
@@ -202,21 +172,13 @@ def _family_of(options: argparse.Namespace, switches: dict[str, Any]) -> dict[st
     return settings
 
 
-def _train_pairs(options: argparse.Namespace) -> None:
+def _train_pairs(options: argparse.Namespace, job: str, stated: Stated) -> None:
     switches = switches_of(options) | ({"copy": True} if options.copy else {})
     model = switches | _family_of(options, switches)
-    if "guided" in model and _is_summarization(options):
+    if "guided" in model and job == "summarization":
         raise CommandError("--guided is for a translation, whose words have links; leave it out for summaries.")
     base = {"model": model} if model else {}
     if options.copy:
-        base = _with_slots(base, options)
-    if _is_summarization(options):
-        from hf_attncal.training.summarization import SummarizationConfig, train_summarization
-
-        use = "attncal summarize {} < texts.txt"
-        run_training(options, train_summarization, SummarizationConfig, use=use, base=base)
-    else:
-        from hf_attncal.training.translation import TranslationConfig, train_translation
-
-        use = "attncal translate {} < source.txt"
-        run_training(options, train_translation, TranslationConfig, use=use, base=base)
+        base = _with_slots(base, options, stated)
+    uses = {"translation": "attncal translate {} < source.txt", "summarization": "attncal summarize {} < texts.txt"}
+    run_training(options, job, use=uses[job], base=base, stated=stated)

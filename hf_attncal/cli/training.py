@@ -1,12 +1,13 @@
 """What `attncal train`, `attncal adapt` and `attncal align train` share: options, settings, the last line."""
 
 import argparse
+import copy
 import re
 import shlex
-from collections.abc import Callable, Collection
-from contextlib import nullcontext
+from collections.abc import Collection
 from pathlib import Path
-from typing import Any
+from pkgutil import resolve_name
+from typing import Any, NamedTuple
 
 from .common import CommandError, check_folder, check_readable, positive
 from .messages import job_progress
@@ -182,20 +183,48 @@ def check_options(options: argparse.Namespace, optional: Collection[str] = ()) -
         check_folder(options.output)
 
 
-def settings_of(options: argparse.Namespace, *, base: Values | None = None) -> Values:
+class Stated(NamedTuple):
+    """The settings that a user wrote: in the file of --config, and as `section.key=value` behind it."""
+
+    file: Values
+    overrides: Values
+
+    def section(self, name: str) -> Values:
+        """Return a section with the overrides in it, not checked yet; empty where it is no section."""
+        sections = [values.get(name) for values in self]
+        return {key: value for values in sections if isinstance(values, dict) for key, value in values.items()}
+
+
+def stated_settings(options: argparse.Namespace) -> Stated:
+    """Read what a user wrote; the file is parsed here, and nowhere else.
+
+    Raises:
+        CommandError: the file, or a setting, cannot be read.
+    """
+    from hf_attncal.training.settings import apply_overrides, read_settings
+
+    try:
+        return Stated(read_settings(options.config) if options.config else {}, apply_overrides({}, options.settings))
+    except ValueError as error:
+        raise CommandError(str(error)) from error
+
+
+def settings_of(options: argparse.Namespace, *, base: Values | None = None, stated: Stated | None = None) -> Values:
     """The settings that a command was given: those of --config, then options, then `section.key=value`.
 
     Args:
         options: of the command.
         base: settings of options that this command alone has.
+        stated: what the user wrote, if it has been read.
 
     Raises:
         CommandError: no text, or no output folder.
         ValueError, OSError: the file cannot be read, or a setting.
     """
-    from hf_attncal.training.settings import apply_overrides, merge_settings, read_settings
+    from hf_attncal.training.settings import merge_settings
 
-    values = read_settings(options.config) if options.config else {}
+    file, overrides = stated or stated_settings(options)
+    values = copy.deepcopy(file)
     if options.preset or not options.config:
         values["preset"] = options.preset or "small"
     for split, prefix in (("train", ""), ("dev", "dev_"), ("test", "test_")):
@@ -211,7 +240,7 @@ def settings_of(options: argparse.Namespace, *, base: Values | None = None) -> V
             merge_settings(values, {section: {key: given}})
     if options.minutes is not None:
         values["minutes"] = options.minutes
-    apply_overrides(merge_settings(values, base or {}), options.settings)
+    merge_settings(merge_settings(values, base or {}), overrides)
     train = "--source and --target, or --text," if hasattr(options, "text") else "--source and --target"
     for section, key, option in (("data", "train", train), ("training", "output_dir", "--output")):
         if not (values.get(section) or {}).get(key):
@@ -228,20 +257,19 @@ def _absolute(given: str | list[str], values: Values) -> str | list[str]:
 
 def run_training(
     options: argparse.Namespace,
-    job: Callable[..., Values],
-    config_class: type,
+    job: str,
     *,
     use: str,
     base: Values | None = None,
+    stated: Stated | None = None,
 ) -> Values | None:
     """Run a job with the settings of a command, and say where its result is.
 
     Args:
         options: of the command.
-        job: such as `train_translation`.
-        config_class: of its settings.
+        job: its name, as `training.job.JOBS` has it.
         use: command that uses the result, with `{}` in the place of its folder.
-        base: see `settings_of`.
+        base, stated: see `settings_of`.
 
     Returns:
         Its results; None after a dry run.
@@ -250,17 +278,24 @@ def run_training(
         CommandError: whatever is wrong with settings or data.
         KeyboardInterrupt: with how to go on.
     """
-    from hf_attncal.training.run import run_job
+    from hf_attncal.training.job import JOBS, telling_how_to_go_on
 
     running = {"resume": options.resume, "allow_changes": options.allow_changes, "dry_run": options.dry_run}
     try:
-        config = config_class.make(settings_of(options, base=base))
-        with nullcontext() if options.dry_run else job_progress():
-            results = run_job(job, config, options.command, **running)
+        values, runs = settings_of(options, base=base, stated=stated), resolve_name(JOBS[job])
+        if values.get("job", job) != job:
+            raise CommandError(
+                f"{options.config or 'the settings'}: `job` is {values['job']}, and this command trains another: "
+                f"{job}. Give it settings of that job."
+            )
+        config = runs.settings.make(values)
+        if options.dry_run:
+            runs.train(config, **running)
+            return None
+        with job_progress(), telling_how_to_go_on(config, options.command):
+            results = runs.train(config, **running)
     except ValueError as error:
         raise CommandError(str(error)) from error
-    if options.dry_run:
-        return None
     folder = config.training["output_dir"]
     print(f"{folder}: {results['steps']} steps in {results['wall_seconds'] / 60:.1f} minutes")
     print(f"Use it: {use.format(shlex.quote(folder))}")

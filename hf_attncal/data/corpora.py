@@ -37,9 +37,10 @@ except ImportError:  # datasets < 4 calls the same feature `Sequence`
 
 PARALLEL, PLAIN = ("source", "target"), ("text",)  # the columns of the two kinds of text
 Report = TypeVar("Report", bound="TokenizationReport")
+Reader = Callable[[Path], list[str]]
 
 
-def read_parallel(source: str | Path, target: str | Path) -> Dataset:
+def read_parallel(source: str | Path, target: str | Path, read: Reader = read_lines) -> Dataset:
     """Read two parallel files into a Dataset with the columns "source" and "target".
 
     Pairs with an empty side are kept, so row n is line n + 1; `tokenize_pairs` drops and counts them.
@@ -47,16 +48,17 @@ def read_parallel(source: str | Path, target: str | Path) -> Dataset:
     Raises:
         ValueError: a file that `read_pairs` refuses.
     """
-    return Dataset.from_dict(dict(zip(PARALLEL, read_pairs(source, target), strict=True)))
+    return Dataset.from_dict(dict(zip(PARALLEL, read_pairs(source, target, read), strict=True)))
 
 
-def load_parallel(spec: Mapping[str, Any]) -> Dataset:
+def load_parallel(spec: Mapping[str, Any], read: Reader = read_lines) -> Dataset:
     """Load a Dataset with the columns "source" and "target" from an entry of a configuration.
 
     Args:
         spec: either `{source: path, target: path}`, where both may be lists of files to concatenate, or
             `{dataset: id, split: ..., source_field: ..., target_field: ...}` with an optional `config`, loaded by
             `datasets.load_dataset`. A field may be nested: `translation.en`.
+        read: gives the lines of a file.
 
     Raises:
         ValueError: unknown or missing keys, lists of different lengths, a field that the dataset does not have, or a
@@ -70,15 +72,16 @@ def load_parallel(spec: Mapping[str, Any]) -> Dataset:
         raise ValueError(
             f"`source` lists {len(sources)} files and `target` {len(targets)}: give one target file per source file."
         )
-    return concatenate_datasets([read_parallel(*pair) for pair in zip(sources, targets, strict=True)])
+    return concatenate_datasets([read_parallel(*pair, read) for pair in zip(sources, targets, strict=True)])
 
 
-def load_plain(spec: Mapping[str, Any]) -> Dataset:
+def load_plain(spec: Mapping[str, Any], read: Reader = read_lines) -> Dataset:
     """Load a Dataset with the column "text" from an entry of a configuration; row n is line n + 1.
 
     Args:
         spec: either `{text: path}`, where the path may be a list of files to concatenate, or `{dataset: id, split:
             ..., text_field: ...}` with an optional `config`, as for `load_parallel`.
+        read: gives the lines of a file.
 
     Raises:
         ValueError: unknown or missing keys, a field that the dataset does not have, or a file that `read_lines`
@@ -87,7 +90,7 @@ def load_plain(spec: Mapping[str, Any]) -> Dataset:
     _check_spec(spec, PLAIN)
     if "dataset" in spec:
         return _load_fields(spec, PLAIN)
-    return Dataset.from_dict({"text": list(chain.from_iterable(map(read_lines, _as_list(spec["text"]))))})
+    return Dataset.from_dict({"text": list(chain.from_iterable(map(read, map(Path, _as_list(spec["text"])))))})
 
 
 def _check_spec(spec: Mapping[str, Any], sides: Sequence[str]) -> None:

@@ -16,29 +16,19 @@ from hf_attncal.adapters.checkpoints import peft_uses_old_names
 from hf_attncal.families import FAMILIES, backbones, stock_type
 from hf_attncal.inference.loading import model_config
 
-from .arguments import AttnCalTrainingArguments
-from .calibrated import AttnCalTrainer, injected_adapters
+from .calibrated import injected_adapters
 from .cards import SENTENCE, attention, base_name, score_results, split_name, write_card, write_card_of_adapter_run
 from .defaults import adapter_defaults
 from .folder import fill
-from .guide import annotated, given_links, with_counted_links
-from .planning import plan, settled
+from .job import save_parts
 from .presets import anneal, sections_of
-from .progress import bars_are_shown
-from .run import finish, hold_out, read_text, save_parts, start, train
 from .seq2seq import (
     GUIDED_LINKS,
     TRAINING_DEFAULTS,
-    alignment_on_gold,
-    attention_on_dev,
+    Seq2SeqJob,
     check_guide,
-    guided_attention,
-    last_scores,
     make_trainer,
-    scored,
     search_as_scored,
-    tokenize_splits,
-    within_positions,
 )
 from .settings import SPLITS, Settings, check, hints_of, merge_settings, naming
 from .translation import BleuConfig
@@ -76,12 +66,14 @@ class AdapterConfig(Settings):
     adapter: dict[str, Any] = field(default_factory=dict)
     evaluation: BleuConfig = field(default_factory=BleuConfig)
 
+    job = "adapter"
     links = GUIDED_LINKS
 
     @classmethod
-    def defaults(cls, values):
+    def defaults(cls, values, texts):
         sections = {"adapter": {"method": "attncal"}, "training": TRAINING_DEFAULTS | {"output_dir": "runs/adapter"}}
-        merge_settings(sections, sections_of("adapter", cls, values, adapter_defaults))
+        if values.get("preset"):
+            merge_settings(sections, sections_of(cls, values, adapter_defaults, texts))
         given = values.get("adapter", {})
         if given.get("method", "attncal") != "attncal":
             sections["adapter"] = {}  # a preset's are fields of this method
@@ -89,7 +81,8 @@ class AdapterConfig(Settings):
             sections["adapter"]["null_mass"] = _NULL_MASS
         if sections["adapter"] and given.get("guided"):
             sections["adapter"]["calibration"] = None  # what learns links need change nothing else
-        anneal(sections, "adapter", values)
+        if values.get("preset"):
+            anneal(sections, "adapter", values)
         return sections
 
     def __post_init__(self):
@@ -106,7 +99,12 @@ class AdapterConfig(Settings):
             self._check_lora(lora)
         with naming("adapter", self.adapter):
             self.method_config()
-        check_guide(self.data, bool(self.adapter.get("guided")), "adapter")
+        check_guide(self.data, self.guided, "adapter")
+
+    @property
+    def guided(self) -> bool:
+        """Whether the adapter learns links."""
+        return bool(self.adapter.get("guided"))
 
     def _check_lora(self, lora: dict[str, Any]) -> None:
         """A LoRA beside a calibration: on named linear layers, and the base is the base when it is off."""
@@ -148,82 +146,63 @@ def _hints(config_class: type | None) -> dict[str, Any]:
     return {name: hint for name, hint in found.items() if name not in _NOT_IN_FILES}
 
 
-def train_adapter(
-    config: AdapterConfig, resume: bool = False, allow_changes: bool = False, dry_run: bool = False
-) -> dict[str, Any]:
-    """Train an adapter, or what it is compared with, and score it; writes the folder `training.output_dir`.
+class AdapterJob(Seq2SeqJob):
+    """Train an adapter, or what it is compared with, and score it beside the model that it adapts."""
 
-    With several processes (`accelerate launch`, `torchrun`) every one calls this; `resume`, `allow_changes` and
-    `dry_run` as in `run.start`. Returns what `results.json` in the folder holds: what `run.train` gives, and scores;
-    of a dry run what `planning.plan` gives.
+    settings = AdapterConfig
 
-    Raises:
-        ValueError: no model to adapt or one that cannot be; see `run.start` and `planning.settled`.
-    """
-    if config.model.checkpoint is None:
-        raise ValueError("`model.checkpoint` must name the model to adapt, got none. Add `model.checkpoint=FOLDER`.")
-    with start(config, resume, allow_changes, dry_run) as run:
-        if run.results is not None:
-            return run.results
-        args, output = run.args, Path(run.args.output_dir)
-        text = read_text(config.data)
-        links, splits = given_links(config.data, text), hold_out(text, config.data.held_out)
-        golds = annotated(config.data, config.data.lowercase)
-        tokenizer = AutoTokenizer.from_pretrained(config.model.checkpoint, revision=config.model.revision)
+    @classmethod
+    def check(cls, config):
+        if config.model.checkpoint is None:
+            raise ValueError(
+                "`model.checkpoint` must name the model to adapt, got none. Add `model.checkpoint=FOLDER`."
+            )
+
+    def begin(self):
+        settings, args = self.config.model, self.run.args
+        tokenizer = AutoTokenizer.from_pretrained(settings.checkpoint, revision=settings.revision)
         with args.main_process_first(local=False):
-            checkpoint = base_checkpoint(config, tokenizer, output, write=args.process_index == 0)
-        revision = config.model.revision if checkpoint == config.model.checkpoint else None
-        of_base = model_config(checkpoint, revision=revision)
-        splits = within_positions(splits, text, tokenizer, of_base, config.data)
-        tokenized, reports = tokenize_splits(splits, tokenizer, config.data, links=links)
-        counted, counting = {}, 0.0
-        if config.adapter.get("guided") and links is None:
-            tokenized["train"], counted, counting = with_counted_links(tokenized["train"], tokenizer, run)
+            write = args.process_index == 0
+            self.checkpoint = base_checkpoint(self.config, tokenizer, Path(args.output_dir), write=write)
+        revision = settings.revision if self.checkpoint == settings.checkpoint else None
+        return tokenizer, model_config(self.checkpoint, revision=revision), None
 
-        def build_trainer(config: AdapterConfig, args: AttnCalTrainingArguments) -> AttnCalTrainer:
-            model = build(config, checkpoint)
-            search_as_scored(model, tokenizer, config.evaluation)  # for all that is saved as a whole model
-            trainer = make_trainer(model, tokenizer, splits, tokenized, config, args)
-            if config.adapter.get("null_mass") is not None:
-                text = tokenized["train"]
-                few = trainer.data_collator([text[n] for n in range(min(64, len(text)))])
-                set_null_mass(model, few, config.adapter["null_mass"])
-            return trainer
+    def build(self, config, args):
+        model = build(config, self.checkpoint)
+        search_as_scored(model, self.tokenizer, config.evaluation)  # for all that is saved as a whole model
+        trainer = make_trainer(model, self.tokenizer, self.splits, self.tokenized, config, args)
+        if config.adapter.get("null_mass") is not None:
+            text = self.tokenized["train"]
+            few = trainer.data_collator([text[n] for n in range(min(64, len(text)))])
+            set_null_mass(model, few, config.adapter["null_mass"])
+        return trainer
 
+    def last_scores(self):
         # The base model is scored beside what is trained, unless nothing of it is left.
-        after = last_scores(splits, config) * (1 if config.method_config() is None else 2)
-        if run.dry:
-            return plan(build_trainer(config, args), config, reports, run, counting, after)
-        config, trainer = settled(config, run, build_trainer, after)
-        model, results = train(trainer, config, reports, run)
-        results |= counted
-        names = injected_adapters(model)
+        return super().last_scores() * (1 if self.config.method_config() is None else 2)
+
+    def score(self, model):
         # Trained in all of its weights, a model has no base any more.
-        states = {"trained": nullcontext} | (
-            {"base": partial(_base, model)} if names or isinstance(model, PeftModel) else {}
-        )
-        for name in [name for name in splits if name != "train"]:
-            results[name] = {}
-            for what, state in states.items():
-                file = output / f"{name}.{what}.hypotheses.txt"
+        self.states = {"trained": nullcontext}
+        if injected_adapters(model) or isinstance(model, PeftModel):
+            self.states["base"] = partial(_base, model)
+        results: dict[str, Any] = {name: {} for name in self.measured}
+        for name in self.measured:
+            for what, state in self.states.items():
                 with state():
-                    results[name][what] = scored(
-                        model, tokenizer, splits[name], config, file, progress=bars_are_shown(args)
-                    )
-        results |= attention_on_dev(trainer, model)
-        guided = guided_attention(model)
-        if guided is not None:
-            guided, results["alignment"] = alignment_on_gold(golds, model, tokenizer, guided)
+                    results[name][what] = self.written(model, name, f".{what}")
+        return results | self.attention_scores(model)
 
-        def save(folder: Path) -> dict[str, int]:
-            size = _save(model, tokenizer, folder)
-            for file in folder.rglob("*config.json") if guided is not None else ():
-                if file.name in ("config.json", "adapter_config.json"):
-                    guided.save(file.parent)
-            _write_cards(folder, model, config, results, list(states))
-            return size
+    def save(self, folder, model, results):
+        size = _save(model, self.tokenizer, folder)
+        for file in folder.rglob("*config.json") if self.guided is not None else ():
+            if file.name in ("config.json", "adapter_config.json"):
+                self.guided.save(file.parent)
+        _write_cards(folder, model, self.config, results, list(self.states))
+        return size
 
-        return finish(trainer, results, save)
+
+train_adapter = AdapterJob.train
 
 
 def _save(model: PreTrainedModel | PeftModel, tokenizer: PreTrainedTokenizerBase, folder: Path) -> dict[str, int]:

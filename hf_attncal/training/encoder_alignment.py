@@ -8,7 +8,7 @@ from typing import Any, Literal
 import torch
 from datasets import Dataset
 from torch import Tensor
-from transformers import AutoModel, Trainer, TrainerCallback, TrainingArguments
+from transformers import AutoModel, Trainer, TrainingArguments
 
 from hf_attncal.alignment.aligner import WordAligner, source_of
 from hf_attncal.alignment.encoder import (
@@ -31,10 +31,9 @@ from .arguments import TokenBatchArguments
 from .cards import base_name, write_encoder_card
 from .checkpoints import WholeCheckpointsMixin
 from .counting import CountsConfig, counted_links, counting_seconds
-from .guide import annotated, given_links, with_links
-from .planning import plan, settled
+from .guide import with_links
+from .job import Job, save_parts
 from .presets import read_preset
-from .run import finish, hold_out, read_text, save_parts, start, train
 from .settings import Settings, check, hints_of, naming
 from .token_batches import TokenBatchTrainerMixin
 
@@ -91,11 +90,12 @@ class TunedEncoderConfig(Settings):
     tuning: TuningConfig = field(default_factory=TuningConfig)
     counts: CountsConfig = field(default_factory=CountsConfig)
 
+    job = "encoder"
     arguments_class = EncoderTrainingArguments
     links = {"train": "guide", "dev": "gold", "test": "gold"}
 
     @classmethod
-    def defaults(cls, values):
+    def defaults(cls, values, texts):
         chosen = copy.deepcopy(read_preset("encoder", values.get("preset") or "small"))
         chosen["training"] |= TRAINING_DEFAULTS
         if {"max_steps", "num_train_epochs"} & values.get("training", {}).keys():  # the length of the run is given
@@ -200,96 +200,80 @@ class EncoderTrainer(WholeCheckpointsMixin, TokenBatchTrainerMixin, Trainer):
 # ---- the run ----
 
 
-def tune_encoder(
-    config: TunedEncoderConfig,
-    resume: bool = False,
-    allow_changes: bool = False,
-    dry_run: bool = False,
-    callbacks: list[TrainerCallback] | None = None,
-) -> dict[str, Any]:
-    """Tune the states of an encoder on parallel text; writes the folder `training.output_dir`.
+class EncoderJob(Job):
+    """Tune the states of an encoder on parallel text.
 
     The folder holds a checkpoint of the same kind, and alignment.json with the tuned layer and the threshold that is
     best after the training: on annotated dev pairs, or by agreement on held-out ones.
-
-    Args:
-        config: from `TunedEncoderConfig.make`.
-        resume, allow_changes, dry_run: as in `run.start`.
-        callbacks: of the Trainer.
-
-    Returns:
-        What `results.json` in the folder holds: what `run.train` gives, and the settings and scores before and after;
-        of a dry run what `planning.plan` gives.
-
-    Raises:
-        ValueError: no checkpoint, or one that has no states; see `run.start` and `planning.settled`; more than one
-            process.
     """
-    checkpoint = config.model.checkpoint
-    if checkpoint is None:
-        raise ValueError("`model.checkpoint` must name the encoder to tune, got none. Add `model.checkpoint=FOLDER`.")
-    with start(config, resume, allow_changes, dry_run) as run:
-        if run.results is not None:
-            return run.results
-        if run.args.world_size > 1:
+
+    settings = TunedEncoderConfig
+
+    @classmethod
+    def check(cls, config):
+        if config.model.checkpoint is None:
             raise ValueError(
-                f"An encoder is tuned by one process, got {run.args.world_size}. Start it without others."
+                "`model.checkpoint` must name the encoder to tune, got none. Add `model.checkpoint=FOLDER`."
             )
-        golds = annotated(config.data, config.data.lowercase)
-        model, tokenizer = _load(config.model)
-        text = read_text(config.data, ("train", "dev"))
-        guide = given_links(config.data, text)
-        text = hold_out(text, config.data.held_out_pairs)
-        raw = _pairs(text.get("dev", text["train"]))  # for the threshold, where there is no gold
-        before = _chosen(config, model, tokenizer, golds.get("dev"), raw)
-        if guide is not None and not tokenizer.is_fast:
-            raise ValueError(f"`data.train.guide` needs a fast tokenizer, got {type(tokenizer).__name__}.")
-        reader = EncoderReader(model, tokenizer, before)
+
+    def wanted_splits(self):
+        return ("train", "dev")
+
+    def prepare(self, links):
+        config, text, processes = self.config, self.splits["train"], self.run.args.world_size
+        if processes > 1:
+            raise ValueError(f"An encoder is tuned by one process, got {processes}. Start it without others.")
+        self.model, self.tokenizer = _load(config.model)
+        self.raw = _pairs(self.splits.get("dev", text))  # for the threshold, where there is no gold
+        self.before = _chosen(config, self.model, self.tokenizer, self.golds.get("dev"), self.raw)
+        if links is not None and not self.tokenizer.is_fast:
+            raise ValueError(f"`data.train.guide` needs a fast tokenizer, got {type(self.tokenizer).__name__}.")
+        reader = EncoderReader(self.model, self.tokenizer, self.before)
         options = {"text_target": reader.two_segmentations, "shortest": 1}
-        tokens, report = tokenize_for_alignment(text["train"], tokenizer, config.data.max_length, guide, **options)
-        counted: dict[str, Any] = {}
-        counting = 0.0
-        if guide is None and config.tuning.links == "counts":
-            fields = {"vocab_size": len(tokenizer)}
-            if run.dry:
-                counting = counting_seconds(tokens, config.counts, **fields)
+        self.tokens, self.reports["train"] = tokenize_for_alignment(
+            text, self.tokenizer, config.data.max_length, links, **options
+        )
+        if links is None and config.tuning.links == "counts":
+            fields = {"vocab_size": len(self.tokenizer)}
+            if self.run.dry:
+                self.counting_seconds = counting_seconds(self.tokens, config.counts, **fields)
             else:
-                links, _, counted["counts"] = counted_links(tokens, config.counts, run.args.output_dir, **fields)
-                tokens = with_links(tokens, links)
+                folder = self.run.args.output_dir
+                links, _, self.counted["counts"] = counted_links(self.tokens, config.counts, folder, **fields)
+                self.tokens = with_links(self.tokens, links)
 
-        def build(config: TunedEncoderConfig, args: EncoderTrainingArguments) -> EncoderTrainer:
-            tuned = copy.deepcopy(model)  # a measurement trains it, too
-            its = EncoderReader(tuned, tokenizer, before)
-            trained = {id(parameter) for parameter in its.encoder.parameters() if parameter.requires_grad}
-            for parameter in tuned.parameters():
-                parameter.requires_grad_(id(parameter) in trained)
-            return EncoderTrainer(
-                model=tuned,
-                args=args,
-                train_dataset=tokens,
-                data_collator=AlignmentCollator(its.padding),
-                processing_class=tokenizer,
-                callbacks=callbacks,
-                reader=its,
-                settings=before,
-                tuning=config.tuning,
-            )
+    def build(self, config, args):
+        tuned = copy.deepcopy(self.model)  # a measurement trains it, too
+        reader = EncoderReader(tuned, self.tokenizer, self.before)
+        trained = {id(parameter) for parameter in reader.encoder.parameters() if parameter.requires_grad}
+        for parameter in tuned.parameters():
+            parameter.requires_grad_(id(parameter) in trained)
+        return EncoderTrainer(
+            model=tuned,
+            args=args,
+            train_dataset=self.tokens,
+            data_collator=AlignmentCollator(reader.padding),
+            processing_class=self.tokenizer,
+            callbacks=self.callbacks,
+            reader=reader,
+            settings=self.before,
+            tuning=config.tuning,
+        )
 
-        if run.dry:
-            return plan(build(config, run.args), config, {"train": report}, run, counting)
-        scores = {"before": _scored(model, tokenizer, before, golds)}
-        config, trainer = settled(config, run, build)
-        tuned, results = train(trainer, config, {"train": report}, run)
-        after = _best(tuned, tokenizer, before, golds.get("dev"), raw)
-        scores["after"] = _scored(tuned, tokenizer, after, golds)
-        results |= counted | scores
+    def score(self, model):
+        self.after = _best(model, self.tokenizer, self.before, self.golds.get("dev"), self.raw)
+        return {
+            "before": _scored(self.model, self.tokenizer, self.before, self.golds),
+            "after": _scored(model, self.tokenizer, self.after, self.golds),
+        }
 
-        def save(folder: Path) -> None:
-            save_parts(tuned, tokenizer)(folder)
-            after.save(folder)
-            _card(folder, config, results)
+    def save(self, folder, model, results):
+        save_parts(model, self.tokenizer)(folder)
+        self.after.save(folder)
+        _card(folder, self.config, results)
 
-        return finish(trainer, results, save)
+
+tune_encoder = EncoderJob.train
 
 
 def _load(settings: EncoderModelConfig) -> tuple:

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 from accelerate.utils import broadcast_object_list
 from transformers import TrainingArguments
 
-from hf_attncal.files import UNFINISHED, alone, fill_folder, sha256, write_json
+from hf_attncal.files import UNFINISHED, alone, fill_folder, write_json
 from hf_attncal.inference.revision import revision_of
 from hf_attncal.metrics import records
 
@@ -213,8 +213,8 @@ def identity(config: Settings, args: TrainingArguments) -> dict[str, Any]:
     """
     plain = config.published()
     plain.pop("card")  # words about the model
-    files = config.data.files()
-    hashes = {name: f"sha256:{sha256(path)}" if path.is_file() else f"no file {path}" for name, path in files.items()}
+    files, known = config.data.files(), config.data.hashes()
+    hashes = {name: f"sha256:{known[name]}" if known[name] else f"no file {path}" for name, path in files.items()}
     for split in SPLITS:
         for key in (*config.data.sides, *LINKS):
             names = (getattr(config.data, split) or {}).get(key)

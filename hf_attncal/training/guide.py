@@ -14,8 +14,10 @@ from hf_attncal.data.rows import LinkRows, Rows
 
 from .counting import CountsConfig, counted_links, counting_seconds
 from .folder import Run, in_first_process
-from .run import held_out_rows
 from .settings import SPLITS, DataConfig
+from .text import held_out_rows
+
+LONGEST_GOLD = 10_000  # bytes: two such sides take at most 3 GB to align
 
 
 def given_links(data: DataConfig, text: dict[str, Dataset]) -> LinkRows | None:
@@ -29,7 +31,7 @@ def given_links(data: DataConfig, text: dict[str, Dataset]) -> LinkRows | None:
         ValueError: see `iter_links`; also a link of words that a pair does not have (with the line), or links that do
             not count from 0.
     """
-    if not (data.train or {}).get("guide"):
+    if not data.train.get("guide"):
         return None
     path, train = data.path(data.train["guide"]), text["train"]
     links = LinkRows.gathered((pair.possible for pair in iter_links(path, train)), len(train))
@@ -43,21 +45,29 @@ def given_links(data: DataConfig, text: dict[str, Dataset]) -> LinkRows | None:
 
 
 def annotated(data: DataConfig, lowercase: bool = False) -> dict[str, Gold]:
-    """The annotated pairs of dev and of test, where there are some: read before anything is trained.
+    """Return the annotated pairs of dev and of test, where there are some.
 
     Args:
         data: of the run.
         lowercase: read text in lower case, for a model whose training text is.
 
     Raises:
-        ValueError: see `Gold.load`.
+        ValueError: see `Gold.load`; a line of more than `LONGEST_GOLD` bytes.
     """
-    entries = {name: getattr(data, name) or {} for name in SPLITS[1:]}
-    return {
-        name: Gold.load(data.corpus(name), data.path(entry["gold"]), lowercase)
-        for name, entry in entries.items()
-        if entry.get("gold")
-    }
+    golds = {}
+    for name in SPLITS[1:]:
+        entry = getattr(data, name) or {}
+        if entry.get("gold"):
+            golds[name] = Gold.load(data.corpus(name), data.path(entry["gold"]), lowercase)
+            sizes = [max(len(side.encode()) for side in pair) for pair in golds[name].pairs]
+            if max(sizes) > LONGEST_GOLD:
+                where = data.line(name, sizes.index(max(sizes)))
+                raise ValueError(
+                    f"{where} (`data.{name}`) has a side of {max(sizes)} bytes, an annotated pair may have "
+                    f"{LONGEST_GOLD}: aligning takes memory by the square of its words. Leave the pair out of all "
+                    "three files."
+                )
+    return golds
 
 
 def with_links(text: Dataset, links: Rows) -> Dataset:

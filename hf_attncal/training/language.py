@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,14 +20,12 @@ from hf_attncal.hub import Result
 from hf_attncal.metrics.base import Metric
 from hf_attncal.metrics.perplexity import PERPLEXITY, perplexity
 
-from .arguments import AttnCalTrainingArguments
 from .calibrated import AttnCalTrainer
 from .cards import BEGINNING, attention, split_name, write_card
 from .defaults import language_defaults
 from .folder import Run
-from .planning import plan, settled
+from .job import Job, build_model, build_tokenizer, save_parts
 from .presets import harden, sections_of
-from .run import build_model, build_tokenizer, finish, hold_out, read_text, save_parts, start, train
 from .seq2seq import TRAINING_DEFAULTS
 from .settings import PlainConfig, Positive, Settings, VocabularyConfig, merge_settings
 
@@ -46,13 +43,16 @@ class LanguageConfig(Settings):
     model: dict[str, Any] = field(default_factory=dict)
     average_last: Positive = 1
 
+    job = "language"
+
     @classmethod
-    def defaults(cls, values):
+    def defaults(cls, values, texts):
         sections = {"training": TRAINING_DEFAULTS | {"output_dir": "runs/language"}, "model": {}}
-        merge_settings(sections, sections_of("language", cls, values, language_defaults))
-        if values.get("model", {}).get("init_from"):
-            sections["model"] = {}  # the size is that model's own
-        harden(sections, values)
+        if values.get("preset"):
+            merge_settings(sections, sections_of(cls, values, language_defaults, texts))
+            if values.get("model", {}).get("init_from"):
+                sections["model"] = {}  # the size is that model's own
+            harden(sections, values)
         return sections
 
     def __post_init__(self):
@@ -91,62 +91,53 @@ class LanguageTrainer(AttnCalTrainer):
             return np.concatenate(gather_object([sequence_sums(self.model, batches)]))
 
 
-def train_language(
-    config: LanguageConfig, resume: bool = False, allow_changes: bool = False, dry_run: bool = False
-) -> dict[str, Any]:
-    """Train a language model from text and measure it; writes the folder `training.output_dir`.
+class LanguageJob(Job):
+    """Train a language model from text and measure its perplexity and its receptive fields."""
 
-    With several processes (`accelerate launch`, `torchrun`) every one calls this; `resume`, `allow_changes` and
-    `dry_run` as in `run.start`. Returns what `results.json` in the folder holds: what `run.train` gives, and what
-    `scored_predictions` gives of dev and test; of a dry run what `planning.plan` gives.
+    settings = LanguageConfig
 
-    Raises:
-        ValueError: see `run.start`, `planning.settled` and `build_language_tokenizer`; sequences longer than the
-            model has positions for.
-    """
-    with start(config, resume, allow_changes, dry_run) as run:
-        if run.results is not None:
-            return run.results
-        splits = hold_out(read_text(config.data), config.data.held_out)
-        tokenizer = build_language_tokenizer(config, run, splits["train"])
-        made = {
-            name: tokenize_plain(text, tokenizer, config.data.max_length, config.data.end_of_sequence)
-            for name, text in splits.items()
-        }
-        tokenized = {name: text for name, (text, _) in made.items()}
-        reports = {name: report for name, (_, report) in made.items()}
-
-        def build(config: LanguageConfig, args: AttnCalTrainingArguments) -> LanguageTrainer:
-            return LanguageTrainer(
-                model=build_language_model(config, tokenizer),
-                args=args,
-                train_dataset=tokenized["train"],
-                eval_dataset=tokenized.get("dev"),
-                data_collator=LanguageCollator(tokenizer.pad_token_id),
-                processing_class=tokenizer,
+    def prepare(self, links):
+        data = self.config.data
+        self.tokenizer = build_language_tokenizer(self.config, self.run, self.splits["train"])
+        self.tokenized = {}
+        for name, text in self.splits.items():
+            self.tokenized[name], self.reports[name] = tokenize_plain(
+                text, self.tokenizer, data.max_length, data.end_of_sequence
             )
 
-        measured = [name for name in splits if name != "train"]
-        after = sum(len(tokenized[name]) for name in measured) / max(1, len(tokenized.get("dev", ())))
-        if run.dry:
-            return plan(build(config, run.args), config, reports, run, last_scores=after)
-        config, trainer = settled(config, run, build, after)
-        model, results = train(trainer, config, reports, run)
-        for name in measured:
-            results[name] = scored_predictions(trainer, tokenized[name], reports[name], config)
-            if run.args.process_index == 0:
+    def build(self, config, args):
+        return LanguageTrainer(
+            model=build_language_model(config, self.tokenizer),
+            args=args,
+            train_dataset=self.tokenized["train"],
+            eval_dataset=self.tokenized.get("dev"),
+            data_collator=LanguageCollator(self.tokenizer.pad_token_id),
+            processing_class=self.tokenizer,
+        )
+
+    def last_scores(self):
+        read = sum(len(self.tokenized[name]) for name in self.measured)
+        return read / max(1, len(self.tokenized.get("dev", ())))
+
+    def score(self, model):
+        results = {}
+        for name in self.measured:
+            results[name] = scored_predictions(self.trainer, self.tokenized[name], self.reports[name], self.config)
+            if self.run.args.process_index == 0:
                 print("{}: perplexity {perplexity:.3f}  {signature}".format(name, **results[name]))
                 print(
                     "{}: receptive field {receptive_field_size:.2f}  {field_signature}".format(name, **results[name])
                 )
+        return results
 
-        def save(folder: Path) -> None:
-            save_parts(model, tokenizer)(folder)
-            summary = f"A language model with {attention(model.config)}."
-            scores = [one for name in measured for one in card_results(results[name], split_name(config, name))]
-            write_card(folder, config, results, summary, scores, BEGINNING)
+    def save(self, folder, model, results):
+        save_parts(model, self.tokenizer)(folder)
+        summary = f"A language model with {attention(model.config)}."
+        scores = [one for name in self.measured for one in card_results(results[name], split_name(self.config, name))]
+        write_card(folder, self.config, results, summary, scores, BEGINNING)
 
-        return finish(trainer, results, save)
+
+train_language = LanguageJob.train
 
 
 def build_language_tokenizer(config: LanguageConfig, run: Run, text: Dataset) -> PreTrainedTokenizerBase:
@@ -182,7 +173,7 @@ def build_language_model(config: LanguageConfig, tokenizer: PreTrainedTokenizerB
         "eos_token_id": tokenizer.eos_token_id if config.data.end_of_sequence else None,
         "forced_eos_token_id": None,
     }
-    model = build_model(FAMILY.causal_class, config.model, tokens)
+    model = build_model(FAMILY.causal_class, config, tokens)
     if config.data.max_length > model.config.max_position_embeddings:
         raise ValueError(
             "`data.max_length` must be at most `model.max_position_embeddings` "

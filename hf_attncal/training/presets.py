@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from hf_attncal.families import Family
-from hf_attncal.files import read_lines
 
-from .settings import Settings, as_list, check, hints_of, merge_settings, read_settings
+from .settings import Settings, check, hints_of, merge_settings, read_settings
+from .text import Texts
 
 FOLDER = Path(__file__).with_name("presets")
 _FITTED = ("small", "probe")  # presets whose sizes and steps follow from the amount of text
@@ -27,30 +27,28 @@ def read_preset(job: str, name: str) -> dict[str, Any]:
 
 
 def sections_of(
-    job: str,
     config_class: type[Settings],
     values: dict[str, Any],
     fitted: Callable[[int, int | None], dict[str, Any]],
+    texts: Texts,
 ) -> dict[str, Any]:
-    """The sections of the preset that `values` name, fitted to their text; empty where they name none.
+    """Return the sections of the preset that `values` name, fitted to their text.
 
     Args:
-        job: whose preset.
         config_class: of the job.
         values: settings as YAML gives them.
-        fitted: sections for so many lines of text and optimiser steps; None: as many steps as fit the text.
+        fitted: gives sections for a number of lines of text, and of optimiser steps (None: as many as fit the text).
+        texts: reads the text.
 
     Raises:
         ValueError: no such preset, or no text to fit it to.
     """
-    name = values.get("preset")
-    if name is None:
-        return {}
+    name, job = values["preset"], config_class.job
     check({"preset": name}, {"preset": Literal[names_of(job)]})
     sections = read_preset(job, name)
     if name in _FITTED:
         steps = config_class.steps_given(values)
-        fitting = fitted(count_lines(values.get("data", {}), config_class), steps or None)
+        fitting = fitted(count_lines(values.get("data", {}), config_class, texts), steps or None)
         if "num_train_epochs" in values.get("training", {}) and not steps:  # how many steps is up to the tokens
             planned = fitting["training"].pop("max_steps")
             fitting["training"] |= {key: fitting["training"][key] / planned for key in _SHARES}
@@ -77,7 +75,7 @@ def anneal(sections: dict[str, Any], section: str, values: dict[str, Any]) -> No
         values: settings as YAML gives them.
     """
     switches = sections[section] | values.get(section, {})
-    if values.get("preset") and switches.get("calibration") == "annealed" and "annealing_steps" not in switches:
+    if switches.get("calibration") == "annealed" and "annealing_steps" not in switches:
         steps = (sections["training"] | values.get("training", {})).get("max_steps", 0)
         if steps > 0:
             sections[section]["annealing_steps"] = round(_ANNEALED * steps)
@@ -94,7 +92,7 @@ def harden(sections: dict[str, Any], values: dict[str, Any]) -> None:
         values: settings as YAML gives them.
     """
     given = values.get("model", {})
-    if not values.get("preset") or given.get("hard_attention") is False or given.get("init_from"):
+    if given.get("hard_attention") is False or given.get("init_from"):
         return
     model = {"relative_positions": 16, "gumbel_noise": 0.0}
     steps = (sections["training"] | values.get("training", {})).get("max_steps", 0)
@@ -103,8 +101,8 @@ def harden(sections: dict[str, Any], values: dict[str, Any]) -> None:
     sections["model"] |= model
 
 
-def count_lines(section: dict[str, Any], config_class: type[Settings]) -> int:
-    """The lines of the training text, of each side, that a section `data` names.
+def count_lines(section: dict[str, Any], config_class: type[Settings], texts: Texts) -> int:
+    """Return the number of lines of the training text, of each side, that a section `data` names.
 
     Raises:
         ValueError: it names none, or text that cannot be read.
@@ -112,12 +110,6 @@ def count_lines(section: dict[str, Any], config_class: type[Settings]) -> int:
     data_class = hints_of(config_class)["data"]
     check(section, hints_of(data_class), "data")
     data = data_class(**section)
+    data.texts = texts
     data.check(config_class.links)
-    if data.train is None:
-        raise ValueError("`data.train` must name the text to train on, got none.")
-    data.files()  # refuses pipes, which would be empty the next time
-    corpus = data.corpus("train")
-    if "dataset" in corpus:
-        return len(data.load("train"))
-    lines = sum(len(read_lines(file)) for file in as_list(corpus[data.sides[0]]))
-    return min(lines, getattr(data, "train_pairs", None) or lines)
+    return data.size()

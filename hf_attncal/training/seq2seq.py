@@ -41,12 +41,12 @@ from hf_attncal.models.cross_attention import calibration_of
 from .arguments import AttnCalTrainingArguments
 from .calibrated import AttnCalTrainer
 from .cards import MEASURES, attention, score_results, split_name, write_card
-from .guide import annotated, given_links, with_counted_links
-from .planning import plan, settled
+from .guide import with_counted_links
+from .job import Job, build_model, build_tokenizer, save_parts
 from .presets import anneal, check_preset, sections_of
 from .progress import bars_are_shown
-from .run import build_model, build_tokenizer, finish, held_out_rows, hold_out, read_text, save_parts, start, train
 from .settings import LINKS, SPLITS, DataConfig, Positive, Settings, VocabularyConfig, check, merge_settings
+from .text import held_out_rows
 
 # The Trainer's defaults are for fine-tuning with metrics on logits; the loss is all that is read here.
 TRAINING_DEFAULTS = {
@@ -101,24 +101,26 @@ class Seq2SeqConfig(Settings):
         return {"backbone": Literal[tuple(translators())]}
 
     @classmethod
-    def defaults(cls, values):
+    def defaults(cls, values, texts):
         own = {"backbone": default_of(cls.job).name}
         given = values.get("model", {})
         check({"backbone": (own | given)["backbone"]}, cls.own_keys(), "model")
         family = translators()[(own | given)["backbone"]]
         sections = {"model": own.copy(), "training": TRAINING_DEFAULTS | {"output_dir": f"runs/{cls.job}"}}
-        check_preset(cls.job, values.get("preset"), family, translators())
-        merge_settings(sections, sections_of(cls.job, cls, values, family.resolve("sizes")))
-        if given.get("init_from"):
-            sections["model"] = own  # the rest is that model's own
-        anneal(sections, "model", values)
+        if values.get("preset"):
+            check_preset(cls.job, values["preset"], family, translators())
+            merge_settings(sections, sections_of(cls, values, family.resolve("sizes"), texts))
+            if given.get("init_from"):
+                sections["model"] = own  # the rest is that model's own
+            anneal(sections, "model", values)
         if family.after_preset is not None:
             family.resolve("after_preset")(sections, values)
         return sections
 
     def __post_init__(self):
         super().__post_init__()
-        config = self.model_config()
+        self.check_model(translators()[self.model["backbone"]].config_class, **self.own_keys())
+        config = self.checked_model
         self.guided = getattr(config, "guided", False)
         check_guide(self.data, self.guided, "model")
         longest = self.data.max_source_length
@@ -127,10 +129,6 @@ class Seq2SeqConfig(Settings):
                 "`data.max_source_length` must be at most the number of positions of the model "
                 f"({config.max_position_embeddings}), got {longest}."
             )
-
-    def model_config(self) -> PreTrainedConfig:
-        """The checked configuration of the section `model`, without what belongs to the tokenizer."""
-        return self.check_model(translators()[self.model["backbone"]].config_class, **self.own_keys())
 
 
 def check_guide(data: DataConfig, guided: bool, section: str) -> None:
@@ -147,60 +145,64 @@ def check_guide(data: DataConfig, guided: bool, section: str) -> None:
                 )
 
 
-def train_seq2seq(
-    config: Seq2SeqConfig, resume: bool = False, allow_changes: bool = False, dry_run: bool = False
-) -> dict[str, Any]:
-    """Train a model that writes text, generate from dev and test, and score it; writes `training.output_dir`.
+class Seq2SeqJob(Job):
+    """A job whose model reads a text and writes another."""
 
-    With several processes (`accelerate launch`, `torchrun`) every one calls this; `resume`, `allow_changes` and
-    `dry_run` as in `run.start`. Returns what `results.json` in the folder holds: what `run.train` gives, and scores;
-    of a dry run what `planning.plan` gives.
+    def prepare(self, links):
+        data = self.config.data
+        self.tokenizer, made, copies = self.begin()
+        self.splits = within_positions(self.splits, self.text, self.tokenizer, made, data)
+        self.tokenized, self.reports = tokenize_splits(self.splits, self.tokenizer, data, copies, links)
+        if self.config.guided and links is None:
+            self.tokenized["train"], self.counted, self.counting_seconds = with_counted_links(
+                self.tokenized["train"], self.tokenizer, self.run
+            )
 
-    Raises:
-        ValueError: see `run.start`, `planning.settled` and `build_seq2seq_model`.
-    """
-    with start(config, resume, allow_changes, dry_run) as run:
-        if run.results is not None:
-            return run.results
-        text = read_text(config.data)
-        links, splits = given_links(config.data, text), hold_out(text, config.data.held_out)
-        golds = annotated(config.data, config.data.lowercase)
-        tokenizer = build_tokenizer(config, run, splits["train"])
-        if config.data.max_source_length is not None:
-            tokenizer.model_max_length = config.data.max_source_length  # saved with it: whoever uses the model cuts so
-        splits = within_positions(splits, text, tokenizer, config.model_config(), config.data)
-        tokenized, reports = tokenize_splits(splits, tokenizer, config.data, copies_of(config, tokenizer), links)
-        counted, counting = {}, 0.0
-        if config.guided and links is None:
-            tokenized["train"], counted, counting = with_counted_links(tokenized["train"], tokenizer, run)
+    def begin(self) -> tuple[PreTrainedTokenizerBase, PreTrainedConfig, CopyTokenizer | None]:
+        """Return the tokenizer, the configuration of the model, and what numbers the words that are copied."""
+        tokenizer = build_tokenizer(self.config, self.run, self.splits["train"])
+        longest = self.config.data.max_source_length
+        if longest is not None:
+            tokenizer.model_max_length = longest  # saved with it: whoever uses the model cuts so
+        return tokenizer, self.config.checked_model, copies_of(self.config, tokenizer)
 
-        def build(config: Seq2SeqConfig, args: AttnCalTrainingArguments) -> AttnCalTrainer:
-            model = build_seq2seq_model(config, tokenizer)
-            return make_trainer(model, tokenizer, splits, tokenized, config, args)
+    def build(self, config, args):
+        model = build_seq2seq_model(config, self.tokenizer)
+        return make_trainer(model, self.tokenizer, self.splits, self.tokenized, config, args)
 
-        if run.dry:
-            return plan(build(config, run.args), config, reports, run, counting, last_scores(splits, config))
-        config, trainer = settled(config, run, build, last_scores(splits, config))
-        model, results = train(trainer, config, reports, run)
-        results |= counted
-        measured = [name for name in splits if name != "train"]
-        for name in measured:
-            file = Path(run.args.output_dir) / f"{name}.hypotheses.txt"
-            results[name] = scored(model, tokenizer, splits[name], config, file, progress=bars_are_shown(run.args))
-        results |= attention_on_dev(trainer, model)
-        guided = guided_attention(model)
-        if guided is not None:
-            guided, results["alignment"] = alignment_on_gold(golds, model, tokenizer, guided)
+    def last_scores(self):
+        """Return the lines and beams of the last scores by those of an evaluation."""
+        settings, dev = self.config.evaluation, len(self.splits.get("dev", ()))
+        evaluated = min(dev, settings.dev_lines or dev) * settings.dev_beams
+        lines = sum(len(self.splits[name]) for name in self.measured)
+        return lines * settings.num_beams / evaluated if evaluated else 0.0
 
-        def save(folder: Path) -> None:
-            save_parts(model, tokenizer)(folder)
-            if guided is not None:
-                guided.save(folder)
-            summary = f"A {config.job} model ({config.model['backbone']}) with {attention(model.config)}."
-            scores = [one for name in measured for one in score_results(results[name], split_name(config, name))]
-            write_card(folder, config, results, summary, scores, config.example, config.job)
+    def score(self, model):
+        results = {name: self.written(model, name) for name in self.measured}
+        return results | self.attention_scores(model)
 
-        return finish(trainer, results, save)
+    def written(self, model: PreTrainedModel, split: str, kind: str = "") -> dict[str, Any]:
+        """Return the score of what is generated from a split; the text goes to a file with `kind` in its name."""
+        file = Path(self.run.args.output_dir) / f"{split}{kind}.hypotheses.txt"
+        progress = bars_are_shown(self.run.args)
+        return scored(model, self.tokenizer, self.splits[split], self.config, file, progress=progress)
+
+    def attention_scores(self, model: PreTrainedModel) -> dict[str, Any]:
+        """Return `attention` of a calibrated model, and `alignment` of a guided one, whose settings are kept here."""
+        results = attention_on_dev(self.trainer, model)
+        self.guided = guided_attention(model)
+        if self.guided is not None:
+            self.guided, results["alignment"] = alignment_on_gold(self.golds, model, self.tokenizer, self.guided)
+        return results
+
+    def save(self, folder, model, results):
+        save_parts(model, self.tokenizer)(folder)
+        if self.guided is not None:
+            self.guided.save(folder)
+        config = self.config
+        summary = f"A {config.job} model ({config.model['backbone']}) with {attention(model.config)}."
+        scores = [one for name in self.measured for one in score_results(results[name], split_name(config, name))]
+        write_card(folder, config, results, summary, scores, config.example, config.job)
 
 
 def build_seq2seq_model(config: Seq2SeqConfig, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
@@ -214,11 +216,11 @@ def build_seq2seq_model(config: Seq2SeqConfig, tokenizer: PreTrainedTokenizerBas
         raise ValueError(
             f"`tokenizer` must have a padding and an end-of-sentence token, got ids {pad} and {eos}. Add them to it."
         )
-    section = config.model
+    section, always = config.model, {}
     if section.get("uam") and section.get("null_token_id") is None:
-        section = section | {"null_token_id": null_token_id(tokenizer)}
+        always["null_token_id"] = null_token_id(tokenizer)
     if section.get("max_copied_tokens") and section.get("unk_token_id") is None:
-        section = section | {"unk_token_id": tokenizer.unk_token_id}
+        always["unk_token_id"] = tokenizer.unk_token_id
     family = translators()[section["backbone"]]
     tokens = {
         "vocab_size": len(tokenizer),
@@ -228,7 +230,7 @@ def build_seq2seq_model(config: Seq2SeqConfig, tokenizer: PreTrainedTokenizerBas
         "forced_eos_token_id": eos,
         "decoder_start_token_id": {"pad": pad, "eos": eos}[family.decoder_start],
     }
-    model = build_model(family.model_class, section, tokens)
+    model = build_model(family.model_class, config, tokens, always)
     if section.get("uam") and len(tokenizer) > model.get_input_embeddings().num_embeddings:
         model.resize_token_embeddings(len(tokenizer))
     if section.get("uam") and section.get("init_from"):
@@ -250,12 +252,11 @@ def search_as_scored(model, tokenizer: PreTrainedTokenizerBase, settings: Evalua
 
 def copies_of(config: Seq2SeqConfig, tokenizer: PreTrainedTokenizerBase) -> CopyTokenizer | None:
     """What numbers the words that only a source has, if the model of the run has slots for them."""
-    section = config.model
-    if section.get("uam"):
+    made = config.checked_model
+    if config.model.get("uam"):
         null_token_id(tokenizer)  # slots stand behind it
-    start = model_config(section["init_from"]) if section.get("init_from") else None
-    slots = section.get("max_copied_tokens", getattr(start, "max_copied_tokens", 0))
-    size = max(len(tokenizer), getattr(start, "vocab_size", 0))
+    slots = getattr(made, "max_copied_tokens", 0)
+    size = max(len(tokenizer), made.vocab_size if config.model.get("init_from") else 0)
     return CopyTokenizer.of(tokenizer, SimpleNamespace(vocab_size=size, max_copied_tokens=slots))
 
 
@@ -401,14 +402,6 @@ def evaluate(
     hypotheses = [text for text, _ in lines]
     score = settings.score(hypotheses, pairs["target"])
     return hypotheses, score | {"unknown": sum(unknown for _, unknown in lines)}
-
-
-def last_scores(splits: dict[str, Dataset], config: Settings) -> float:
-    """Return how many of the training's evaluations the scores at the end take as long as: by lines and beams."""
-    settings, dev = config.evaluation, len(splits.get("dev", ()))
-    evaluated = min(dev, settings.dev_lines or dev) * settings.dev_beams
-    lines = sum(len(text) for name, text in splits.items() if name != "train")
-    return lines * settings.num_beams / evaluated if evaluated else 0.0
 
 
 def scored(model, tokenizer, pairs: Dataset, config: Settings, file: Path, **options: Any) -> dict[str, Any]:

@@ -30,9 +30,11 @@ from hf_attncal.data.copying import CopyTokenizer
 from hf_attncal.data.corpora import PARALLEL, PLAIN, TokenizationReport, load_parallel, load_plain, tokenize_pairs
 from hf_attncal.data.pharaoh import Link
 from hf_attncal.files import read_lines
+from hf_attncal.inference.loading import model_config
 from hf_attncal.inference.names import MODEL_FILES, TOKENIZER_FILES, check_name
 
 from .arguments import AttnCalTrainingArguments
+from .text import Texts
 
 SPLITS = ("train", "dev", "test")
 # What people who know other tools, or older files, may call a key.
@@ -244,6 +246,9 @@ class TextConfig:
     sides: ClassVar[tuple[str, ...]]
     units: ClassVar[str]  # what results call the rows that were kept
 
+    def __post_init__(self):
+        self.texts = Texts()
+
     @property
     def held_out(self) -> int:
         """Where there is no dev text, so many rows of train are taken for it, evenly spread, at most a tenth."""
@@ -281,10 +286,31 @@ class TextConfig:
         for path in files.values():
             if path.is_fifo():
                 raise ValueError(
-                    f"{path} must be a file, got a pipe: text is read twice, for its SHA-256 and for the training. "
-                    "Write it to a file first."
+                    f"{path} must be a file, got a pipe: a run that goes on reads its text again. Write it to a file "
+                    "first."
                 )
         return files
+
+    def hashes(self) -> dict[str, str]:
+        """Return the SHA-256 of every file, by the name that the config gives it; "" where there is no such file."""
+        entries = [getattr(self, split) or {} for split in SPLITS]
+        text = {name for entry in entries for side in self.sides for name in as_list(entry.get(side) or [])}
+        files = self.files().items()
+        return {name: self.texts.sha256(path, name in text) if path.is_file() else "" for name, path in files}
+
+    def size(self) -> int:
+        """Return the number of lines of the training text, of each side.
+
+        Raises:
+            ValueError: no text is named, or it cannot be read.
+        """
+        if self.train is None:
+            raise ValueError("`data.train` must name the text to train on, got none.")
+        self.files()  # refuses pipes
+        entry = self.corpus("train")
+        if "dataset" in entry:
+            return len(self.load("train"))
+        return sum(self.texts.size(Path(file)) for file in as_list(entry[self.sides[0]]))
 
     def line(self, split: str, row: int) -> str:
         """Return where a row of a split's text comes from: its line and file, or the row of a Hub dataset."""
@@ -307,7 +333,7 @@ class TextConfig:
         """Check the entries of the splits; `links` are what they may name besides text, by split.
 
         Raises:
-            ValueError: an entry that names neither the files of each side nor a dataset.
+            ValueError: an entry that names neither the files of each side nor a dataset, or one file as both sides.
         """
         files = {side: str | list[str] for side in self.sides}
         dataset = {"dataset": str, "config": str | None, "split": str} | {f"{side}_field": str for side in self.sides}
@@ -321,6 +347,12 @@ class TextConfig:
             if not all(entry.get(key) for key in required):
                 named = " and ".join(f"`{key}`" for key in required)
                 raise ValueError(f"`data.{split}` must name {named}, got {entry}.")
+            names = [name for side in self.sides for name in set(as_list(entry.get(side, [])))]
+            if len(set(names)) < len(names):
+                both = min(name for name in names if names.count(name) > 1)
+                raise ValueError(
+                    f"`data.{split}` must name a text in each language, got {both} as source and as target."
+                )
 
 
 @dataclass
@@ -346,8 +378,12 @@ class DataConfig(TextConfig):
     def held_out(self) -> int:
         return self.held_out_pairs
 
+    def size(self) -> int:
+        size = super().size()
+        return min(size, self.train_pairs or size)
+
     def load(self, split: str) -> Dataset:
-        text = load_parallel(self.corpus(split))
+        text = load_parallel(self.corpus(split), self.texts.take)
         if split != "train" or self.train_pairs is None:
             return text
         if len(text) < self.train_pairs:
@@ -364,21 +400,6 @@ class DataConfig(TextConfig):
     ) -> tuple[Dataset, TokenizationReport]:
         """Token ids for an encoder-decoder, and what was kept; see `data.corpora.tokenize_pairs`."""
         return tokenize_pairs(text, tokenizer, self.max_length, self.max_source_length, copies, links)
-
-    def check(self, links: Mapping[str, str]) -> None:
-        """As `TextConfig.check`.
-
-        Raises:
-            ValueError: also one file as both sides.
-        """
-        super().check(links)
-        for split in SPLITS:
-            entry = getattr(self, split) or {}
-            both = set(as_list(entry.get("source", []))) & set(as_list(entry.get("target", [])))
-            if both:
-                raise ValueError(
-                    f"`data.{split}` must name a text in each language, got {min(both)} as source and as target."
-                )
 
 
 @dataclass
@@ -403,7 +424,7 @@ class PlainConfig(TextConfig):
         return self.held_out_lines
 
     def load(self, split: str) -> Dataset:
-        return load_plain(self.corpus(split))
+        return load_plain(self.corpus(split), self.texts.take)
 
 
 def as_list(names: str | list[str]) -> list[str]:
@@ -470,41 +491,51 @@ class Settings:
     preset: str | None = None
     minutes: float | None = None
 
+    job: ClassVar[str]
     # What `make` was given.
     given: ClassVar[dict[str, Any]] = {}
+    # The checked configuration of the section `model`, where a model is made, without what belongs to the tokenizer.
+    checked_model: ClassVar[PreTrainedConfig | None] = None
     average_last: ClassVar[int] = 1
     arguments_class: ClassVar[type[TrainingArguments]] = AttnCalTrainingArguments
     # What an entry of `data` names besides text.
     links: ClassVar[dict[str, str]] = {}
 
     @classmethod
-    def make(cls, values: dict[str, Any]) -> Self:
-        """The checked settings of a nested dictionary (the content of a YAML file).
+    def make(cls, values: dict[str, Any], texts: Texts | None = None) -> Self:
+        """Return the checked settings of a nested dictionary (the content of a YAML file).
+
+        Args:
+            values: the dictionary; its `job`, if it has one, must be this one.
+            texts: files that are read already.
 
         Raises:
-            ValueError: an unknown key (with the closest known one), a value of the wrong type or outside its range, or
-                settings that contradict each other.
+            ValueError: another job, an unknown key (with the closest known one), a value of the wrong type or outside
+                its range, or settings that contradict each other.
         """
-        hints = hints_of(cls)
+        values = copy.deepcopy(values)
+        if (job := values.pop("job", cls.job)) != cls.job:
+            raise ValueError(f"`job` must be {cls.job} here, got {job!r}: these settings are for something else.")
+        hints, texts = hints_of(cls), texts or Texts()
         check(values, hints)
-        merged = merge_settings(copy.deepcopy(cls.defaults(values)), copy.deepcopy(values))
+        merged = merge_settings(copy.deepcopy(cls.defaults(values, texts)), copy.deepcopy(values))
         for name, value in merged.items():
             if dataclasses.is_dataclass(hints[name]):
                 check(value, hints_of(hints[name]), name)
                 merged[name] = hints[name](**value)
         made = cls(**merged)
-        made.given = copy.deepcopy(values)
+        made.given, made.data.texts = values, texts
         return made
 
     def for_steps(self, steps: int) -> Self:
-        """The same settings for a run of so many optimiser steps; what follows from their number does."""
+        """Return the same settings for a run of so many optimiser steps; what follows from their number does."""
         training = self.given.get("training", {}) | {"max_steps": steps}
         training.pop("num_train_epochs", None)
-        return self.make(self.given | {"training": training})
+        return self.make(self.given | {"training": training}, self.data.texts)
 
     @classmethod
-    def defaults(cls, values: dict[str, Any]) -> dict[str, Any]:
-        """What holds where `values` does not say otherwise, besides the defaults of the classes."""
+    def defaults(cls, values: dict[str, Any], texts: Texts) -> dict[str, Any]:
+        """Return what holds where `values` does not say otherwise, besides the defaults of the classes."""
         raise NotImplementedError
 
     @classmethod
@@ -530,15 +561,16 @@ class Settings:
             raise ValueError(
                 f"`training.save_total_limit` must be at least `average_last` ({self.average_last}), got {kept}."
             )
+        if self.training.get("max_steps") == 0:
+            raise ValueError("`training.max_steps` must be at least 1, or -1 for whole epochs, got 0.")
         self.data.check(self.links)
         if self.minutes is not None and self.minutes <= 0:
             raise ValueError(f"`minutes` must be > 0, got {self.minutes}. Leave it out for no limit.")
 
-    def check_model(self, config_class: type, **own: Any) -> PreTrainedConfig:
-        """Check the section `model`: `own` keys (with their types) and fields of a configuration class.
+    def check_model(self, config_class: type, **own: Any) -> None:
+        """Check the section `model`, which says `own` keys (with their types) and fields of a configuration class.
 
-        Returns:
-            The configuration, without what belongs to the tokenizer.
+        The configuration is made here, once; `job.build_model` adds what belongs to the tokenizer.
         """
         own |= {"init_from": str | None, "attn_implementation": str | None}
         hints = hints_of(config_class)
@@ -546,12 +578,15 @@ class Settings:
         fields = {name: value for name, value in self.model.items() if name not in own}
         if fields.get("max_copied_tokens"):
             fields.setdefault("unk_token_id", 0)  # the tokenizer's, which is not known yet
+        fields["attn_implementation"] = self.model.get("attn_implementation")
         start = self.model.get("init_from")
-        self.check_starts()
+        if start:
+            self.check_starts()
+            model_config(start)  # refuses what the class would build, or run
         with naming("model", hints):
             made = config_class.from_pretrained(start, **fields) if start else config_class(**fields)
             made.validate()
-        return made
+        self.checked_model = made
 
     def starts(self) -> dict[tuple[str, str], str]:
         """Folders and Hub names of the model and the tokenizer that a run begins with, by section and key."""

@@ -1,12 +1,12 @@
 """The job that trains a model to write summaries, or headlines, of texts."""
 
 from dataclasses import asdict, dataclass, field
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from hf_attncal.metrics.rouge import MEASURES, TOKENIZERS, rouge
 
 from .cards import TEXT
-from .seq2seq import EvaluationConfig, Seq2SeqConfig, train_seq2seq
+from .seq2seq import EvaluationConfig, Seq2SeqConfig, Seq2SeqJob
 from .settings import DataConfig
 
 
@@ -46,6 +46,10 @@ class SummarizationConfig(Seq2SeqConfig):
     job, example = "summarization", TEXT
 
 
-def train_summarization(config: SummarizationConfig, **options: bool) -> dict[str, Any]:
-    """Train a model that summarises and score it by ROUGE; `options` and results as of `train_seq2seq`."""
-    return train_seq2seq(config, **options)
+class SummarizationJob(Seq2SeqJob):
+    """Train a model that summarises and score it by ROUGE."""
+
+    settings = SummarizationConfig
+
+
+train_summarization = SummarizationJob.train

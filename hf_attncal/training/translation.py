@@ -1,14 +1,14 @@
 """The job that trains a translation model from text."""
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 from sacrebleu.metrics import BLEU
 
 from hf_attncal.metrics.bleu import bleu
 
 from .cards import SENTENCE
-from .seq2seq import GUIDED_LINKS, EvaluationConfig, Seq2SeqConfig, train_seq2seq
+from .seq2seq import GUIDED_LINKS, EvaluationConfig, Seq2SeqConfig, Seq2SeqJob
 
 
 @dataclass
@@ -32,6 +32,10 @@ class TranslationConfig(Seq2SeqConfig):
     links = GUIDED_LINKS
 
 
-def train_translation(config: TranslationConfig, **options: bool) -> dict[str, Any]:
-    """Train a translation model from text and score it by BLEU; `options` and results as of `train_seq2seq`."""
-    return train_seq2seq(config, **options)
+class TranslationJob(Seq2SeqJob):
+    """Train a translation model from text and score it by BLEU."""
+
+    settings = TranslationConfig
+
+
+train_translation = TranslationJob.train

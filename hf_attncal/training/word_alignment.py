@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from datasets import Dataset
 from torch.utils.data import DataLoader
-from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer, TrainerCallback, TrainingArguments
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer, TrainingArguments
 
 from hf_attncal.alignment.aligner import WordAligner
 from hf_attncal.alignment.gold import TUNED, Calibration, Gold, calibrate, evaluating, score_aligner, tune_links
@@ -31,11 +31,11 @@ from .arguments import TokenBatchArguments
 from .cards import PAIR, write_card
 from .checkpoints import WholeCheckpointsMixin
 from .counting import CountsConfig, counted_links, counting_seconds, learn_counts
-from .folder import RESULTS, Run, fill, finish_run, in_first_process
-from .guide import annotated, given_links, with_links, without_links
-from .planning import plan, plan_of_counts, settled
+from .folder import RESULTS, fill, in_first_process
+from .guide import with_links, without_links
+from .job import Job, build_model, build_tokenizer, finish, recorded, save_parts
+from .planning import plan_of_counts
 from .presets import names_of, read_preset
-from .run import build_model, build_tokenizer, finish, hold_out, read_text, recorded, save_parts, start, train
 from .settings import DataConfig, NotNegative, Positive, Settings, TokenizerConfig, check, hints_of
 from .token_batches import TokenBatchTrainerMixin
 
@@ -119,12 +119,13 @@ class AlignerConfig(Settings):
     average_last: Positive = 1
     jump_pairs: NotNegative = 2000
 
+    job = "aligner"
     arguments_class = AlignerTrainingArguments
     links = {"train": "guide", "dev": "gold", "test": "gold"}
     own_keys: ClassVar[dict[str, Any]] = {"size": Literal[tuple(SIZES)]}
 
     @classmethod
-    def defaults(cls, values):
+    def defaults(cls, values, texts):
         """What `preset` sets, or `model.size`, its other name; an aligner to go on from has fields of its own."""
         model, training = values.get("model", {}), values.get("training", {})
         size = values.get("preset") or model.get("size", _DEFAULT_SIZE)
@@ -270,90 +271,135 @@ def learn_jumps(model: MaskAlignModel, dataset: Dataset, collator, rounds: int =
     return likelihoods
 
 
-def train_aligner(
-    config: AlignerConfig,
-    resume: bool = False,
-    allow_changes: bool = False,
-    dry_run: bool = False,
-    callbacks: list[TrainerCallback] | None = None,
-) -> dict[str, Any]:
-    """Train a word aligner from text: tokenizer, model, threshold; writes the folder `training.output_dir`.
+class AlignerJob(Job):
+    """Train a word aligner from text: tokenizer, model, threshold."""
 
-    With several processes (`accelerate launch`, `torchrun`) every one calls this.
+    settings = AlignerConfig
+    lowercased_gold = False  # an aligner lower-cases what it is given
 
-    Args:
-        config: from `AlignerConfig.make`.
-        resume, allow_changes, dry_run: as in `run.start`.
-        callbacks: of the Trainer.
+    def wanted_splits(self):
+        return ("train",) if "dev" in self.golds else ("train", "dev")
 
-    Returns:
-        What `results.json` in the folder holds: what `run.train` gives, scores, and what `learn_jumps` returned; of a
-        dry run what `planning.plan` gives.
-
-    Raises:
-        ValueError: see `run.start` and `planning.settled`; text and links that do not fit.
-    """
-    with start(config, resume, allow_changes, dry_run) as run:
-        if run.results is not None:
-            return run.results
-        golds = annotated(config.data)
-        texts, reports, tokenizer, sample = _read(config, run, "dev" in golds)
-        counting = 0.0
-        if run.dry and (config.family.counted or config.counts.guide):
-            counting = counting_seconds(texts["train"], config.counts, **_of_text(config, tokenizer))
-        if config.family.counted:
-            if run.dry:
-                return plan_of_counts(texts["train"], config, reports, run, counting)
-            return in_first_process(
-                run.args.process_index == 0,
-                lambda: _count(config, run, texts["train"], tokenizer, reports, golds, sample),
+    def prepare(self, links):
+        config, text = self.config, self.splits["train"]
+        self.tokenizer = tokenizer = build_tokenizer(config, self.run, text)
+        if tokenizer.pad_token_id is None or not tokenizer.is_fast:
+            raise ValueError(
+                "`tokenizer.pretrained` must be a fast tokenizer with a padding token, got "
+                f"{type(tokenizer).__name__} with {tokenizer.pad_token!r}."
             )
-        counted: dict[str, Any] = {}
-        if config.counts.guide and "links" not in texts["train"].column_names:
-            if run.dry:
-                texts["train"] = without_links(texts["train"])
-            else:
-                texts["train"], counted = _guided(config, run, texts["train"], tokenizer)
+        self.tokenized = {}  # "train" and, where there is some, "held_out"
+        for name, split, given in (("train", "train", links), ("held_out", "dev", None)):
+            if split in self.splits:
+                self.tokenized[name], self.reports[name] = tokenize_for_alignment(
+                    self.splits[split], tokenizer, config.data.max_length, given
+                )
+        some = text.select(range(0, len(text), -(-len(text) // _SAMPLE)))
+        self.sample = [(source or "", target or "") for source, target in zip(*some[:].values(), strict=True)]
+        if self.run.dry and (config.family.counted or config.counts.guide):
+            self.counting_seconds = counting_seconds(self.tokenized["train"], config.counts, **self._of_text())
+        if config.counts.guide and links is None and not config.family.counted:
+            self.tokenized["train"] = self._guided()
 
-        def build(config: AlignerConfig, args: AlignerTrainingArguments) -> AlignerTrainer:
-            section = config.model | _of_words(config)  # also of one that goes on from another
-            model = build_model(config.family.model_class, section, _of_text(config, tokenizer))
-            if not config.model.get("init_from"):
-                model.set_token_counts(*corpus_token_counts(texts["train"], len(tokenizer)))
-            trainer = AlignerTrainer(
-                model=model,
-                args=args,
-                train_dataset=texts["train"],
-                eval_dataset=texts.get("held_out"),
-                data_collator=AlignmentCollator(tokenizer.pad_token_id),
-                processing_class=tokenizer,
-                callbacks=callbacks,
-                gold=golds.get("dev"),
-            )
-            steps = len(trainer.get_train_dataloader()) // args.gradient_accumulation_steps
-            args.num_train_epochs = max(args.num_train_epochs, math.ceil(args.least_steps / max(1, steps)))
-            return trainer
+    def build(self, config, args):
+        model = build_model(config.family.model_class, config, self._of_text(), _of_words(config))
+        text = self.tokenized["train"]
+        if not config.model.get("init_from"):
+            model.set_token_counts(*corpus_token_counts(text, len(self.tokenizer)))
+        trainer = AlignerTrainer(
+            model=model,
+            args=args,
+            train_dataset=text,
+            eval_dataset=self.tokenized.get("held_out"),
+            data_collator=AlignmentCollator(self.tokenizer.pad_token_id),
+            processing_class=self.tokenizer,
+            callbacks=self.callbacks,
+            gold=self.golds.get("dev"),
+        )
+        steps = len(trainer.get_train_dataloader()) // args.gradient_accumulation_steps
+        args.num_train_epochs = max(args.num_train_epochs, math.ceil(args.least_steps / max(1, steps)))
+        return trainer
 
-        if run.dry:
-            return plan(build(config, run.args), config, reports, run, counting, _LAST_SCORES)
-        config, trainer = settled(config, run, build, _LAST_SCORES)
-        model, results = train(trainer, config, reports, run)
-        results |= counted
-        if model.config.max_jump is not None and config.jump_pairs:
-            text = texts["train"]
-            some = text.select(range(0, len(text), -(-len(text) // config.jump_pairs)))
-            results["jump_log_likelihood"] = learn_jumps(model, some, trainer.data_collator)
-        if "held_out" in texts:
-            with trainer.compute_loss_context_manager():
-                results["held_out"] = prediction_metrics(model, texts["held_out"], trainer.data_collator)
-        measured, calibration = _measured(config, model, tokenizer, golds, sample)
-        results |= measured
+    def last_scores(self):
+        return _LAST_SCORES
 
-        def save(folder: Path) -> None:
-            save_parts(model, tokenizer)(folder)
-            _card(folder, config, results, calibration)
+    def score(self, model):
+        results: dict[str, Any] = {}
+        if not self.config.family.counted:
+            collator = self.trainer.data_collator
+            if model.config.max_jump is not None and self.config.jump_pairs:
+                text = self.tokenized["train"]
+                some = text.select(range(0, len(text), -(-len(text) // self.config.jump_pairs)))
+                results["jump_log_likelihood"] = learn_jumps(model, some, collator)
+            if "held_out" in self.tokenized:
+                with self.trainer.compute_loss_context_manager():
+                    results["held_out"] = prediction_metrics(model, self.tokenized["held_out"], collator)
+        measured, self.calibration = _measured(self.config, model, self.tokenizer, self.golds, self.sample)
+        return results | measured
 
-        return finish(trainer, results, save)
+    def save(self, folder, model, results):
+        save_parts(model, self.tokenizer)(folder)
+        _card(folder, self.config, results, self.calibration)
+
+    # ---- an aligner that counts alone ----
+
+    def plan(self):
+        if not self.config.family.counted:
+            return super().plan()
+        return plan_of_counts(self.tokenized["train"], self.config, self.reports, self.run, self.counting_seconds)
+
+    def complete(self):
+        if not self.config.family.counted:
+            return super().complete()
+        return in_first_process(self.run.args.process_index == 0, self._count)
+
+    def _count(self) -> dict[str, Any]:
+        """Count, measure and save; return the results."""
+        config, folder = self.config, self.run.args.output_dir
+        for name, report in self.reports.items():
+            print(f"{name}: {report}")
+        named = hints_of(config.family.config_class).keys() & config.model.keys()
+        fields = {name: config.model[name] for name in named} | self._of_text()
+        model, _, counted = learn_counts(self.tokenized["train"], config.counts, folder, **fields)
+        results = {
+            **recorded(config, processes=self.run.args.world_size),
+            "sentence_pairs": {name: asdict(report) for name, report in self.reports.items()},
+            "entries": model.config.entries,
+            "steps": len(counted["log_history"]),
+            **counted,
+            **self.score(model),
+        }
+        return finish(self.run, results, lambda staged: self.save(staged, model, results))
+
+    def _guided(self) -> Dataset:
+        """Return the text with the links of the aligner that counts, which is kept in the folder `hmm`.
+
+        The first process counts, and tells the others; in a dry run nobody does.
+        """
+        text, folder = self.tokenized["train"], Path(self.run.args.output_dir)
+        if self.run.dry:
+            return without_links(text)
+
+        def learned() -> tuple[Rows, dict[str, Any]]:
+            links, model, counted = counted_links(text, self.config.counts, folder, **self._of_text())
+
+            def save(staged: Path) -> None:
+                save_parts(model, self.tokenizer)(staged / "hmm")
+                write_json(counted, staged / "hmm" / RESULTS)
+
+            fill(folder, save)
+            return links, {"counts": counted}
+
+        links, self.counted = in_first_process(self.run.args.process_index == 0, learned)
+        return with_links(text, links)
+
+    def _of_text(self) -> dict[str, Any]:
+        """The fields of a configuration that belong to the text and its tokenizer."""
+        special = {name: getattr(self.tokenizer, name) for name in ("pad_token_id", "bos_token_id", "eos_token_id")}
+        return {"vocab_size": len(self.tokenizer), **_of_words(self.config), **special}
+
+
+train_aligner = AlignerJob.train
 
 
 def _card(folder: Path, config: AlignerConfig, results: dict[str, Any], calibration: Calibration | None) -> None:
@@ -403,79 +449,6 @@ def _measured(
     return scores, calibration
 
 
-def _count(config: AlignerConfig, run: Run, text: Dataset, tokenizer, reports, golds, sample) -> dict[str, Any]:
-    """The aligner that counts alone, from the text to the finished folder; its results."""
-    for name, report in reports.items():
-        print(f"{name}: {report}")
-    given = {name: config.model[name] for name in hints_of(config.family.config_class).keys() & config.model.keys()}
-    model, _, counted = learn_counts(text, config.counts, run.args.output_dir, **given | _of_text(config, tokenizer))
-    measured, calibration = _measured(config, model, tokenizer, golds, sample)
-    results = {
-        **recorded(config, processes=run.args.world_size),
-        "sentence_pairs": {name: asdict(report) for name, report in reports.items()},
-        "entries": model.config.entries,
-        "steps": len(counted["log_history"]),
-        **counted,
-        **measured,
-    }
-
-    def save(folder: Path) -> None:
-        _save(folder, results, model, tokenizer)
-        _card(folder, config, results, calibration)
-
-    finish_run(Path(run.args.output_dir), save)
-    return results
-
-
-def _guided(config: AlignerConfig, run: Run, text: Dataset, tokenizer) -> tuple[Dataset, dict[str, Any]]:
-    """The text with the links of the aligner that counts, and how that went; it is kept in the folder `hmm`.
-
-    The first process counts, and tells the others.
-    """
-
-    def learned() -> tuple[Rows, dict[str, Any]]:
-        links, model, counted = counted_links(text, config.counts, run.args.output_dir, **_of_text(config, tokenizer))
-        fill(Path(run.args.output_dir), lambda staged: _save(staged / "hmm", counted, model, tokenizer))
-        return links, {"counts": counted}
-
-    links, counted = in_first_process(run.args.process_index == 0, learned)
-    return with_links(text, links), counted
-
-
-def _of_text(config: AlignerConfig, tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
-    """The fields of a configuration that belong to the text and its tokenizer."""
-    special = {name: getattr(tokenizer, name) for name in ("pad_token_id", "bos_token_id", "eos_token_id")}
-    return {"vocab_size": len(tokenizer), **_of_words(config), **special}
-
-
 def _of_words(config: AlignerConfig) -> dict[str, bool]:
     """What becomes of text before it is tokenised."""
     return {"lowercase": config.data.lowercase, "tokenize": config.data.raw_text}
-
-
-def _save(folder: Path, results: dict[str, Any], *parts) -> None:
-    """Model and tokenizer with their results."""
-    save_parts(*parts)(folder)
-    write_json(results, folder / RESULTS)
-
-
-def _read(
-    config: AlignerConfig, run: Run, dev_is_gold: bool
-) -> tuple[dict[str, Dataset], dict[str, Any], PreTrainedTokenizerBase, list[tuple[str, str]]]:
-    """Tokenised text ("train" and, where there is some, "held_out"), the reports about it, the tokenizer, a sample."""
-    text = read_text(config.data, ("train",) if dev_is_gold else ("train", "dev"))
-    links = given_links(config.data, text)
-    text = hold_out(text, config.data.held_out_pairs)
-    tokenizer = build_tokenizer(config, run, text["train"])
-    if tokenizer.pad_token_id is None or not tokenizer.is_fast:
-        raise ValueError(
-            f"`tokenizer.pretrained` must be a fast tokenizer with a padding token, got {type(tokenizer).__name__} "
-            f"with {tokenizer.pad_token!r}."
-        )
-    found, reports = {}, {}
-    for name, split, given in (("train", "train", links), ("held_out", "dev", None)):
-        if split in text:
-            found[name], reports[name] = tokenize_for_alignment(text[split], tokenizer, config.data.max_length, given)
-    some = text["train"].select(range(0, len(text["train"]), -(-len(text["train"]) // _SAMPLE)))
-    sample = [(source or "", target or "") for source, target in zip(some["source"], some["target"], strict=True)]
-    return found, reports, tokenizer, sample

@@ -16,12 +16,9 @@ from safetensors.torch import load_file
 
 import hf_attncal
 from hf_attncal.cli import main
-from hf_attncal.cli.train import OF_SUMMARIES
 from hf_attncal.cli.training import settings_of
 from hf_attncal.data.synthetic.english_german import generate_split
-from hf_attncal.training.settings import hints_of
-from hf_attncal.training.summarization import SummarizationConfig
-from hf_attncal.training.translation import TranslationConfig
+from hf_attncal.training.adapter import AdapterConfig
 
 LAYERS = ["encoder_layers=1", "decoder_layers=1", "max_position_embeddings=64"]
 TINY = [f"model.{setting}" for setting in ("d_model=16", *LAYERS)]
@@ -122,10 +119,13 @@ def test_adapt_leaves_an_adapter_with_its_card(base, text, tmp_path, capsys):
 def test_links_of_the_command_line_are_of_the_text_of_the_file(command, text, tmp_path, monkeypatch):
     made = []
     for name in ("train", "align_train"):
-        keep = lambda options, *_, base=None, **__: made.append(settings_of(options, base=base))  # noqa: E731
+        keep = lambda options, _, base=None, stated=None, **__: made.append(  # noqa: E731
+            settings_of(options, base=base, stated=stated)
+        )
         monkeypatch.setattr(f"hf_attncal.cli.{name}.run_training", keep)
     file = tmp_path / "config.yaml"
-    file.write_text("data: {train: {source: s.en, target: s.de, guide: s.links}}\n")
+    job = "translation" if command == ["train"] else "aligner"
+    file.write_text(f"job: {job}\ndata: {{train: {{source: s.en, target: s.de, guide: s.links}}}}\n")
     links, given = str(text / "train.align"), [f"--config={file}", f"--output={tmp_path / 'model'}"]
     assert main([*command, *given, f"--guide={links}"]) == 0
     assert made.pop()["data"]["train"] == {"source": "s.en", "target": "s.de", "guide": links}
@@ -149,7 +149,7 @@ def test_the_calibration_of_an_adapter_is_what_is_asked_for(given, calibration, 
     made = []
     monkeypatch.setattr(
         "hf_attncal.cli.adapt.run_training",
-        lambda options, _, config, *, base, **__: made.append(config.make(settings_of(options, base=base))),
+        lambda options, _, *, base, **__: made.append(AdapterConfig.make(settings_of(options, base=base))),
     )
     file = tmp_path / "config.yaml"
     file.write_text("adapter: {calibration: gated}\n")
@@ -202,7 +202,7 @@ def test_a_file_of_settings_and_options_work_together(text, tmp_path):
     (root / "mine.de").write_bytes((text / "train.de").read_bytes())
     config = tmp_path / "config.yaml"
     config.write_text(
-        f"data: {{root: '{root}', train: {{source: mine.en, target: mine.de}}}}\n"
+        f"job: translation\ndata: {{root: '{root}', train: {{source: mine.en, target: mine.de}}}}\n"
         f"training: {{output_dir: '{tmp_path / 'other'}', max_steps: 9, seed: 3, learning_rate: 1e-3}}\n"
     )
     output = tmp_path / "model"
@@ -320,11 +320,11 @@ FILES = [(job, path) for job in ("translation", "summarization", "language") for
 def job(monkeypatch):
     """`attncal train` with these arguments, up to the choice of its job: the name of that."""
     chosen = []
-    monkeypatch.setattr("hf_attncal.cli.train.run_training", lambda _, job, *__, **___: chosen.append(job.__name__))
+    monkeypatch.setattr("hf_attncal.cli.train.run_training", lambda _, job, **__: chosen.append(job))
 
     def choose(*arguments: str) -> str:
         assert main(["train", *arguments]) == 0
-        return chosen.pop().removeprefix("train_")
+        return chosen.pop()
 
     return choose
 
@@ -334,22 +334,33 @@ def test_the_job_is_that_of_the_file(made_for, path, job):
     assert job("--config", str(path), "--output=o") == made_for
 
 
-def test_the_task_goes_before_the_file(job, text):
-    file = str(CONFIGS / "summarization" / "headlines_base.yaml")
-    assert job("--config", file, "--task=translation") == "translation"
+def test_a_file_says_its_job_and_an_option_cannot_change_it(job, text, tmp_path, capsys):
+    file = CONFIGS / "summarization" / "headlines_base.yaml"
     assert job(*files(text), "--output=o") == "translation"
-    assert job("--config", file, *files(text)) == "summarization"
-    assert job("--config", str(CONFIGS / "translation" / "multi30k_base.yaml"), "--task=summarization") == (
-        "summarization"
-    )
+    assert job("--config", str(file), *files(text)) == "summarization"
+    plain = tmp_path / "plain.yaml"
+    plain.write_text("training: {output_dir: o}\n")
+    assert job("--config", str(plain), *files(text), "--task=summarization") == "summarization"
+    assert job("--config", str(plain), *files(text), "job=summarization") == "summarization"
+    assert main(["train", "--config", str(plain), *files(text)]) == 1
+    assert "`job` must be translation, summarization or language here, got None. Add it to" in capsys.readouterr().err
 
 
-def test_the_keys_that_tell_a_summarisation():
-    summaries, translations = hints_of(SummarizationConfig), hints_of(TranslationConfig)
-    for section, keys in OF_SUMMARIES.items():
-        assert hints_of(summaries[section]).keys() - hints_of(translations[section]) == keys
-    assert summaries.keys() == translations.keys()
-    assert summaries["tokenizer"] == translations["tokenizer"]
+@pytest.mark.parametrize(
+    ("command", "made_for", "others"),
+    [
+        (["train", "--task=translation"], "summarization", "translation"),
+        (["adapt", "model"], "translation", "adapter"),
+        (["align", "train"], "encoder", "aligner"),
+        (["align", "tune", "model"], "aligner", "encoder"),
+    ],
+)
+def test_a_file_of_another_job_is_refused_by_name(command, made_for, others, text, tmp_path, capsys):
+    file = tmp_path / "settings.yaml"
+    file.write_text(f"job: {made_for}\n")
+    assert main([*command, *files(text), f"--config={file}", f"--output={tmp_path / 'o'}"]) == 1
+    told = f"settings.yaml: `job` is {made_for}, and this command trains another: {others}."
+    assert told in capsys.readouterr().err
 
 
 # ---- a dry run ----

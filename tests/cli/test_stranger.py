@@ -15,9 +15,8 @@ from command_parsers import COMMANDS
 
 import hf_attncal
 from hf_attncal.cli import exit_status, main
-from hf_attncal.training.run import run_script
+from hf_attncal.training.job import run_script
 from hf_attncal.training.settings import apply_overrides, read_settings
-from hf_attncal.training.translation import TranslationConfig
 
 # What each command takes, with every option that names a file, a folder or a model. What is wrong with one is said
 # before a model is loaded: the one here is none.
@@ -217,7 +216,7 @@ def test_what_reads_files_does_not_ask_for_standard_input(command, here, monkeyp
     ("name", "told"), [("nothing.yaml", "No such file or directory"), ("folder", "Is a directory")]
 )
 def test_a_file_of_settings_that_cannot_be_read_is_named(name, told, here, capsys):
-    exit_status(lambda: run_script(None, TranslationConfig, "", ["--config", name]), "train.py", lambda: False)
+    exit_status(lambda: run_script("", ["--config", name]), "train.py", lambda: False)
     assert capsys.readouterr().err == f"train.py: error: {name}: {told}.\n"
 
 

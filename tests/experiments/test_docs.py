@@ -6,16 +6,13 @@ import re
 import shlex
 from functools import cache
 from pathlib import Path
+from pkgutil import resolve_name
 
 import pytest
 
 from hf_attncal.cli import build_parser
-from hf_attncal.training.adapter import AdapterConfig
-from hf_attncal.training.language import LanguageConfig
+from hf_attncal.training.job import JOBS
 from hf_attncal.training.settings import read_settings
-from hf_attncal.training.summarization import SummarizationConfig
-from hf_attncal.training.translation import TranslationConfig
-from hf_attncal.training.word_alignment import AlignerConfig
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = [ROOT / name for name in ("README.md", "CONTRIBUTING.md")] + sorted((ROOT / "docs").rglob("*.md"))
@@ -99,20 +96,14 @@ def test_attncal_knows_the_options_of_examples():
 
 
 def test_training_commands_have_settings_that_exist():
-    jobs = {
-        "translation": TranslationConfig,
-        "adapter": AdapterConfig,
-        "aligner": AlignerConfig,
-        "language": LanguageConfig,
-        "summarization": SummarizationConfig,
-    }
     found = 0
     for document in DOCUMENTS:
         text = document.read_text(encoding="utf-8").replace("\\\n", " ")
-        for job, command in re.findall(r"training/train_(\w+)\.py (--config [^#\n`]+)", text):
+        for command in re.findall(r"training/train\.py (--config [^#\n`]+)", text):
             words = shlex.split(command)
             settings = [word for word in words if re.match(r"\w+\.[\w.]+=", word)]
-            jobs[job].make(read_settings(ROOT / words[1], settings))
+            values = read_settings(ROOT / words[1], settings)
+            resolve_name(JOBS[values["job"]]).settings.make(values)
             found += 1
     assert found >= 6
 

@@ -36,7 +36,7 @@ def test_an_entry_names_what_there_is(runner, name):
         if command[1] == "-m":
             continue
         script = ROOT / command[1]
-        shared = ("benchmarks/common.py", "experiments/frozen.py", "hf_attncal/training/run.py")
+        shared = ("benchmarks/common.py", "experiments/frozen.py", "hf_attncal/training/job.py")
         code = script.read_text(encoding="utf-8") + "".join((ROOT / path).read_text("utf-8") for path in shared)
         for option in (word for word in command if word.startswith("--")):
             # Some scripts add several options in a loop over their names.

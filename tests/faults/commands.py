@@ -64,7 +64,7 @@ class Place:
         return [*ATTNCAL, "align", "train", *files, *options, *sizes]
 
     def train_translation(self, output: Path, *options: str) -> list[str]:
-        script = [sys.executable, str(ROOT / "training" / "train_translation.py")]
+        script = [sys.executable, str(ROOT / "training" / "train.py")]
         return [*script, "--config", str(self.folder / "translation.yaml"), *options, f"training.output_dir={output}"]
 
     def _text(self) -> list[str]:
@@ -121,7 +121,7 @@ def prepare(folder: Path) -> Place:
         "training": {**yaml.safe_load("\n".join(TRAINING).replace("=", ": ")), "max_steps": STEPS},
         "evaluation": {"num_beams": 1, "max_new_tokens": 3, "bleu_tokenize": "none"},
     }
-    (folder / "translation.yaml").write_text(yaml.safe_dump(settings), encoding="utf-8")
+    (folder / "translation.yaml").write_text(yaml.safe_dump({"job": "translation"} | settings), encoding="utf-8")
     return Place(folder)
 
 

@@ -54,7 +54,7 @@ def _cases(place: commands.Place, folder: Path) -> Iterator[tuple[str, str, Call
         yield "full disk", f"align run --output, {limit:,} bytes", partial(_aligned, place, folder / f"{limit}", limit)
     for limit in (10, 30_000):
         yield "full disk", f"demo, {limit:,} bytes a file", partial(_demo, folder / f"demo_{limit}", limit)
-    for name, train in (("align train", place.align_train), ("train_translation.py", place.train_translation)):
+    for name, train in (("align train", place.align_train), ("train.py", place.train_translation)):
         whole = commands.finish(train(folder / name))
         assert whole.returncode == 0, whole.stderr
         for limit in LIMITS:

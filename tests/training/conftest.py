@@ -13,7 +13,7 @@ from hf_attncal import AttnCalMarianConfig, AttnCalMarianMTModel
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
 
 sys.path.insert(0, str(ROOT / "training"))
-import train_translation
+import train as script
 
 QUICK = ["training.eval_strategy=no", "data.dev=null", "training.bf16=false", "average_last=1"]
 SIZES = {
@@ -72,7 +72,7 @@ def arguments(corpus, tmp_path) -> list[str]:
 @pytest.fixture
 def stopped(arguments, tmp_path) -> list[str]:
     """The arguments of a run that was killed after its second checkpoint, with half of a third."""
-    train_translation.main([*arguments, "training.save_total_limit=9"])
+    script.main([*arguments, "training.save_total_limit=9"])
     run = tmp_path / "run"
     for name in ("model.safetensors", "results.json"):
         (run / name).unlink()

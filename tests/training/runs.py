@@ -130,7 +130,7 @@ def translation_settings(folder: Path, **model) -> Path:
         "average_last": 3,
     }
     path = folder / "config.yaml"
-    path.write_text(yaml.safe_dump(values), encoding="utf-8")
+    path.write_text(yaml.safe_dump({"job": "translation"} | values), encoding="utf-8")
     return path
 
 
@@ -156,7 +156,7 @@ def adapter_settings(base: Path, **adapter) -> list[str]:
         "evaluation": {"bleu_tokenize": "none", "dev_lines": 3, "num_beams": 2},
     }
     path = base.parent / "config.yaml"
-    path.write_text(yaml.safe_dump(values), encoding="utf-8")
+    path.write_text(yaml.safe_dump({"job": "adapter"} | values), encoding="utf-8")
     return ["--config", str(path), "--data", str(base.parent / "data")]
 
 

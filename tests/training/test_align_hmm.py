@@ -27,7 +27,7 @@ from hf_attncal.models.configuration_hmm_align import HMMAlignConfig
 from hf_attncal.models.modeling_hmm_align import HMMAlignModel
 from hf_attncal.training import counting
 from hf_attncal.training.counting import CountLearner
-from hf_attncal.training.run import held_out_rows, hold_out
+from hf_attncal.training.text import held_out_rows, hold_out
 from hf_attncal.training.word_alignment import AlignerConfig, AlignerTrainer, train_aligner
 
 # What is trained for a few steps is bad, and is said to be.

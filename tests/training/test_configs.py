@@ -26,6 +26,7 @@ from hf_attncal.training.settings import (
     read_settings,
 )
 from hf_attncal.training.summarization import SummarizationConfig
+from hf_attncal.training.text import Texts
 from hf_attncal.training.translation import TranslationConfig
 from hf_attncal.training.word_alignment import AlignerConfig
 
@@ -94,8 +95,15 @@ def test_reference_explains_every_key_of_our_own_sections(job):
     made = JOBS[job].make({})
     for name in {"data", "tokenizer", "evaluation"} & stated.keys():
         assert set(stated[name]) == {f.name for f in dataclasses.fields(getattr(made, name))}
-    assert set(stated) == {f.name for f in dataclasses.fields(JOBS[job])}
-    keys = {"tokens_per_step", "tokens_per_batch", "bf16", "save_total_limit", *JOBS[job].defaults({})["training"]}
+    assert set(stated) == {"job", *(f.name for f in dataclasses.fields(JOBS[job]))}
+    assert stated["job"] == job
+    keys = {
+        "tokens_per_step",
+        "tokens_per_batch",
+        "bf16",
+        "save_total_limit",
+        *JOBS[job].defaults({}, Texts())["training"],
+    }
     keys -= {"max_steps"}  # of the aligner's size "base"
     added = {"mask_learning_rate", "adagrad_initial_accumulator", "agreement_warmup_steps"}
     ours = added & hints_of(JOBS[job].arguments_class).keys()
@@ -210,6 +218,7 @@ WRONG = [
     ({"training": {"learning_rate": "abc"}}, r"`training.learning_rate` must be a number >= 0, got 'abc'"),
     ({"training": {"learning_rate": -1}}, r"`training.learning_rate` must be a number >= 0, got -1"),
     ({"training": {"learning_rate": float("nan")}}, r"`training.learning_rate` must be a number >= 0, got nan"),
+    ({"training": {"max_steps": 0}}, r"`training.max_steps` must be at least 1, or -1 for whole epochs, got 0"),
     ({"training": {"max_steps": 8.5}}, r"`training.max_steps` must be an integer, got 8.5"),
     ({"training": {"seed": True}}, r"`training.seed` must be an integer, got True"),
     ({"training": {"bf16": "maybe"}}, r"`training.bf16` must be one of \('auto',\) or true or false, got 'maybe'"),

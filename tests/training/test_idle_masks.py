@@ -4,7 +4,7 @@ import warnings
 
 import pytest
 
-from hf_attncal.training.run import warn_of_idle_masks
+from hf_attncal.training.job import warn_of_idle_masks
 
 
 def logged(mask_mean=0.7, mask_penalty=1.5, mask_loss=-3.0, nmt_loss=2.0) -> dict[str, float]:

@@ -24,7 +24,7 @@ from hf_attncal.data.synthetic.stack_language import entropy_per_symbol, generat
 from hf_attncal.metrics.perplexity import perplexity
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "training"))
-import train_language
+import train as script
 
 LENGTH = 10
 RUNNING = {
@@ -78,14 +78,14 @@ def arguments(text: Path, suffix: str = "txt", **model) -> list[str]:
     values["tokenizer"] = {"kind": "words"} if suffix == "txt" else {"vocab_size": 150}
     values["data"]["end_of_sequence"] = suffix != "txt"
     path = text / f"{suffix}.yaml"
-    path.write_text(yaml.safe_dump(values), encoding="utf-8")
+    path.write_text(yaml.safe_dump({"job": "language"} | values), encoding="utf-8")
     return ["--config", str(path), "--data", str(text)]
 
 
 def test_text_to_measured_model(text, tmp_path):
     """What is left behind says what was counted, and it is what anybody computes from the saved model."""
     evaluating = ["training.eval_strategy=steps", "training.eval_steps=2", "average_last=2", "tokenizer.vocab_size=99"]
-    train_language.main([*arguments(text), *evaluating])
+    script.main([*arguments(text), *evaluating])
     run = tmp_path / "run"
     stored = json.loads((run / "results.json").read_text(encoding="utf-8"))
     assert {name: kept["kept"] for name, kept in stored["sequences"].items()} == {"train": 60, "dev": 20, "test": 20}
@@ -121,7 +121,7 @@ def test_text_to_measured_model(text, tmp_path):
 def test_it_learns(text, tmp_path):
     """Below what the symbols alone would tell (a unigram model), towards the entropy of the language."""
     steps = ["training.max_steps=150", "training.save_strategy=no", "training.logging_steps=50"]
-    results = train_language.main([*arguments(text, hard_attention=False, receptive_field_penalty=0.0), *steps])
+    results = script.main([*arguments(text, hard_attention=False, receptive_field_penalty=0.0), *steps])
     symbols = "".join((text / "train.txt").read_text().split())
     shares = np.array([symbols.count(symbol) for symbol in set(symbols)]) / len(symbols)
     unigram = -(shares * np.log(shares)).sum()
@@ -131,7 +131,7 @@ def test_it_learns(text, tmp_path):
 
 def test_subwords_end_and_held_out_lines(text, tmp_path):
     options = ["data.dev=null", "data.test=null", "data.held_out_lines=5", "data.lowercase=true", "model.streams=2"]
-    results = train_language.main([*arguments(text, "en"), *options])
+    results = script.main([*arguments(text, "en"), *options])
     assert {name: kept["kept"] for name, kept in results["sequences"].items()} == {"train": 55, "dev": 5}
     assert "unit:bpe|end:counted" in results["dev"]["signature"]
     model, tokenizer = (kind.from_pretrained(tmp_path / "run") for kind in (AutoModelForCausalLM, AutoTokenizer))
@@ -147,7 +147,7 @@ def test_a_run_that_was_killed_goes_on_to_the_same_weights(text, tmp_path):
     """With its noise, and a temperature that follows the steps."""
     decay = {"gumbel_final_temperature": 0.5, "gumbel_temperature_steps": 4, "penalty_warmup_steps": 3}
     given = arguments(text, **decay)
-    results = train_language.main(given)
+    results = script.main(given)
     run = tmp_path / "run"
     whole = load_file(run / "model.safetensors")
     for name in ("model.safetensors", "results.json"):
@@ -155,8 +155,8 @@ def test_a_run_that_was_killed_goes_on_to_the_same_weights(text, tmp_path):
     for step in (3, 4):
         shutil.rmtree(run / f"checkpoint-{step}")
     with pytest.raises(ValueError, match=r"`model.receptive_field_penalty` is 0.2, but the run .* began with 0.1"):
-        train_language.main([*given, "--resume", "model.receptive_field_penalty=0.2"])
-    assert_results_agree(train_language.main([*given, "--resume"]), results)
+        script.main([*given, "--resume", "model.receptive_field_penalty=0.2"])
+    assert_results_agree(script.main([*given, "--resume"]), results)
     assert files_that_name(tmp_path, run) == set()
     again = load_file(run / "model.safetensors")
     assert whole.keys() == again.keys()
@@ -175,7 +175,7 @@ ALIKE += ["training.learning_rate=0.1", "training.tokens_per_batch=300"]
 
 def in_one_or_two(folder: Path, batches: int) -> None:
     """A run with so many batches a step in each process."""
-    train_language.main([*arguments(folder / "data", "en"), *ALIKE, f"training.gradient_accumulation_steps={batches}"])
+    script.main([*arguments(folder / "data", "en"), *ALIKE, f"training.gradient_accumulation_steps={batches}"])
 
 
 @pytest.mark.slow
@@ -216,7 +216,7 @@ def test_what_cannot_be_read_or_has_no_place_is_told(text, tmp_path):
     }
     for setting, message in wrong.items():
         with pytest.raises(ValueError, match=message):
-            train_language.main([*given, setting])
+            script.main([*given, setting])
         assert not (tmp_path / "run" / "run.json").exists()
 
 
@@ -225,7 +225,7 @@ def test_lines_that_are_too_long_and_unknown_symbols_are_counted_and_said(text, 
         file.write("9 " * LENGTH + "\n" + "0 " * 40 + "\n\n")
     options = ["training.max_steps=1", "data.test=null"]
     with pytest.warns(UserWarning, match="Kept 21 of 23 sequences. Dropped 1 with more than 11 tokens") as told:
-        results = train_language.main([*arguments(text), *options])
+        results = script.main([*arguments(text), *options])
     assert {name: results["sequences"]["dev"][name] for name in ("kept", "too_long", "empty", "unknown")} == {
         "kept": 21,
         "too_long": 1,
@@ -243,7 +243,7 @@ def test_a_tokenizer_that_ends_texts_is_refused(text, tmp_path):
 
     train_bpe_tokenizer(["a b", "a b"], 20).save_pretrained(tmp_path / "tokenizer")
     with pytest.raises(ValueError, match=r"of an empty text it makes \[0\], its beginning is None, its padding 2"):
-        train_language.main([*arguments(text), f"tokenizer.pretrained={tmp_path / 'tokenizer'}"])
+        script.main([*arguments(text), f"tokenizer.pretrained={tmp_path / 'tokenizer'}"])
 
 
 # ---- what is counted ----

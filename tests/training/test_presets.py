@@ -13,6 +13,7 @@ from hf_attncal.training.encoder_alignment import TunedEncoderConfig
 from hf_attncal.training.language import LanguageConfig
 from hf_attncal.training.presets import count_lines, names_of, read_preset
 from hf_attncal.training.summarization import SummarizationConfig
+from hf_attncal.training.text import Texts
 from hf_attncal.training.translation import TranslationConfig
 from hf_attncal.training.word_alignment import AlignerConfig
 
@@ -185,8 +186,8 @@ def test_one_file_is_not_two_languages(data):
 def test_pairs_are_counted_in_all_files(data):
     train = data["train"]
     both = {"train": {side: [train[side], train[side]] for side in train}}
-    assert count_lines(both, TranslationConfig) == 2 * PAIRS
-    assert count_lines({"train": {"text": [train["source"]] * 3}}, LanguageConfig) == 3 * PAIRS
+    assert count_lines(both, TranslationConfig, Texts()) == 2 * PAIRS
+    assert count_lines({"train": {"text": [train["source"]] * 3}}, LanguageConfig, Texts()) == 3 * PAIRS
 
 
 def test_a_short_run_of_an_aligner_has_short_warm_ups():

@@ -22,12 +22,11 @@ from safetensors.torch import load_file
 from transformers.trainer_utils import IntervalStrategy
 
 from hf_attncal.files import alone
-from hf_attncal.training import seq2seq
 from hf_attncal.training.averaging import last_checkpoints
+from hf_attncal.training.settings import DataConfig
 
 sys.path.insert(0, str(ROOT / "training"))
-import train_adapter
-import train_translation
+import train as script
 
 
 def contents(folder: Path) -> dict[str, tuple[bytes, int]]:
@@ -51,23 +50,23 @@ def full_disk(save: Callable) -> Callable:
 
 
 def test_nothing_is_trained_once_a_run_is_finished(arguments, tmp_path, capsys):
-    results = train_translation.main(arguments)
+    results = script.main(arguments)
     before = contents(tmp_path / "run")
     capsys.readouterr()
     copy = tmp_path / "copy.json"
-    again = train_translation.main([*arguments, "--resume", "--results", str(copy), "training.logging_steps=3"])
+    again = script.main([*arguments, "--resume", "--results", str(copy), "training.logging_steps=3"])
     assert "the run is finished after 4 steps. There is nothing to train." in capsys.readouterr().out
     assert again == json.loads(copy.read_text(encoding="utf-8")) == json.loads(json.dumps(results))
     assert contents(tmp_path / "run") == before
 
 
 def test_a_run_that_was_killed_after_its_last_step_is_scored_and_saved(arguments, tmp_path):
-    results = train_translation.main(arguments)
+    results = script.main(arguments)
     run = tmp_path / "run"
     weights = (run / "model.safetensors").read_bytes()
     for name in ("model.safetensors", "results.json"):
         (run / name).unlink()
-    resumed = train_translation.main([*arguments, "--resume"])
+    resumed = script.main([*arguments, "--resume"])
     assert_results_agree(resumed, results)
     assert (run / "model.safetensors").read_bytes() == weights
 
@@ -99,7 +98,7 @@ def test_other_settings_are_refused(stopped, tmp_path):
         ("data.train.source=dev.en", "data.train.source", '["sha256:', '["sha256:'),
     ):
         with pytest.raises(ValueError, match="--allow-changes") as caught:
-            train_translation.main([*stopped, "--resume", setting])
+            script.main([*stopped, "--resume", setting])
         assert str(caught.value).startswith(f"`{key}` is {new}")
         assert f"began with {was}" in str(caught.value)
         left = {name: file for name, file in before.items() if "unfinished" not in name}
@@ -110,9 +109,9 @@ def test_other_data_are_refused(stopped, corpus):
     text = (corpus / "train.en").read_text(encoding="utf-8")
     (corpus / "train.en").write_text(text.replace("dog", "cow"), encoding="utf-8")
     with pytest.raises(ValueError, match=r"`data.train.source` is \[\"sha256:.*began with \[\"sha256:"):
-        train_translation.main([*stopped, "--resume"])
+        script.main([*stopped, "--resume"])
     (corpus / "train.en").write_text(text, encoding="utf-8")
-    assert train_translation.main([*stopped, "--resume"])["steps"] == 4
+    assert script.main([*stopped, "--resume"])["steps"] == 4
 
 
 def test_another_number_of_processes_is_refused(stopped, tmp_path):
@@ -121,7 +120,7 @@ def test_another_number_of_processes_is_refused(stopped, tmp_path):
     run["run"]["processes"] = 2
     file.write_text(json.dumps(run), encoding="utf-8")
     with pytest.raises(ValueError, match=r"`processes` is 1, but the run in .* began with 2"):
-        train_translation.main([*stopped, "--resume"])
+        script.main([*stopped, "--resume"])
 
 
 def test_what_does_not_change_a_run_may_differ(stopped, tmp_path, corpus):
@@ -130,36 +129,36 @@ def test_what_does_not_change_a_run_may_differ(stopped, tmp_path, corpus):
     shutil.move(tmp_path / "run", tmp_path / "moved")
     shutil.move(corpus, tmp_path / "text")
     places = ["--data", str(tmp_path / "text"), f"training.output_dir={tmp_path / 'moved'}"]
-    results = train_translation.main([*stopped, *places, "--resume", *(f"training.{setting}" for setting in free)])
+    results = script.main([*stopped, *places, "--resume", *(f"training.{setting}" for setting in free)])
     assert results["steps"] == 4
     assert "changed_on_resume" not in results
 
 
 def test_changes_that_were_asked_for_are_stated(stopped, tmp_path):
-    results = train_translation.main([*stopped, "--resume", "--allow-changes", "training.max_steps=6"])
+    results = script.main([*stopped, "--resume", "--allow-changes", "training.max_steps=6"])
     assert results["steps"] == 6
     change = {"from": "checkpoint-2", "key": "training.max_steps", "was": 4, "is": 6}
     assert results["changed_on_resume"] == [change]
-    assert train_translation.main([*stopped, "--resume", "training.max_steps=6"])["steps"] == 6  # it is that run now
+    assert script.main([*stopped, "--resume", "training.max_steps=6"])["steps"] == 6  # it is that run now
     with pytest.raises(ValueError, match="--allow-changes goes with --resume"):
-        train_translation.main([*stopped, "--allow-changes", f"training.output_dir={tmp_path / 'other'}"])
+        script.main([*stopped, "--allow-changes", f"training.output_dir={tmp_path / 'other'}"])
 
 
 def test_a_finished_run_without_checkpoints_cannot_be_changed(arguments):
     arguments = [*arguments, "training.save_strategy=no"]
-    train_translation.main(arguments)
+    script.main(arguments)
     with pytest.raises(ValueError, match=r"`training.max_steps` is other .* has no checkpoint to go on from"):
-        train_translation.main([*arguments, "--resume", "--allow-changes", "training.max_steps=6"])
+        script.main([*arguments, "--resume", "--allow-changes", "training.max_steps=6"])
 
 
 def test_another_base_of_an_adapter_is_refused(base):
     arguments = [*adapter_settings(base, calibration="gated"), "data.test=null", "data.dev=null"]
     arguments.append("training.eval_strategy=no")
-    train_adapter.main(arguments)
+    script.main(arguments)
     config = json.loads((base / "config.json").read_text(encoding="utf-8"))
     (base / "config.json").write_text(json.dumps(config | {"dropout": 0.5}), encoding="utf-8")
     with pytest.raises(ValueError, match=r'`model.checkpoint` is "sha256:'):
-        train_adapter.main([*arguments, "--resume"])
+        script.main([*arguments, "--resume"])
 
 
 def test_another_commit_of_a_base_on_the_hub_is_refused(base, tmp_path, monkeypatch):
@@ -173,20 +172,20 @@ def test_another_commit_of_a_base_on_the_hub_is_refused(base, tmp_path, monkeypa
     arguments = [*adapter_settings(base, calibration="gated"), "model.checkpoint=someone/base"]
     arguments += ["data.test=null", "data.dev=null", "training.eval_strategy=no"]
     main.write_text(commits[0], encoding="utf-8")
-    results = train_adapter.main(arguments)
+    results = script.main(arguments)
     main.write_text(commits[1], encoding="utf-8")
     with pytest.raises(ValueError, match=rf'`model.checkpoint` is "someone/base@{commits[1]}", .*"someone/base@1111'):
-        train_adapter.main([*arguments, "--resume"])
+        script.main([*arguments, "--resume"])
     main.write_text(commits[0], encoding="utf-8")
-    assert train_adapter.main([*arguments, "--resume"])["steps"] == results["steps"]
+    assert script.main([*arguments, "--resume"])["steps"] == results["steps"]
 
 
 def test_without_an_optimizer_there_is_no_going_on(arguments, tmp_path):
     arguments = [*arguments, "training.save_only_model=true"]
-    train_translation.main(arguments)
+    script.main(arguments)
     (tmp_path / "run" / "results.json").unlink()
     with pytest.raises(ValueError, match=r"`training.save_only_model` must be false to go on from .*checkpoint-4"):
-        train_translation.main([*arguments, "--resume"])
+        script.main([*arguments, "--resume"])
 
 
 # ---- going on ----
@@ -196,18 +195,18 @@ def test_seconds_of_all_parts_are_added(stopped, tmp_path):
     clock = tmp_path / "run" / "checkpoint-2" / "clock.json"
     assert 0 < json.loads(clock.read_text(encoding="utf-8"))["wall_seconds"] < 600
     clock.write_text(json.dumps({"wall_seconds": 1000.0}), encoding="utf-8")
-    assert 1000 < train_translation.main([*stopped, "--resume"])["wall_seconds"] < 1600
+    assert 1000 < script.main([*stopped, "--resume"])["wall_seconds"] < 1600
 
 
 def test_half_a_checkpoint_is_removed(stopped, tmp_path):
-    assert train_translation.main([*stopped, "--resume"])["steps"] == 4
+    assert script.main([*stopped, "--resume"])["steps"] == 4
     assert not list((tmp_path / "run").glob("unfinished*"))
 
 
 def test_resume_before_the_first_checkpoint_starts(arguments, tmp_path):
-    assert train_translation.main([*arguments, "--resume"])["steps"] == 4
+    assert script.main([*arguments, "--resume"])["steps"] == 4
     shutil.rmtree(tmp_path / "run")
-    train_translation.main(arguments)
+    script.main(arguments)
     # As if it had been killed with `run.json` and the tokenizer written.
     for path in (tmp_path / "run").iterdir():
         if path.is_dir():
@@ -215,8 +214,8 @@ def test_resume_before_the_first_checkpoint_starts(arguments, tmp_path):
         elif path.name not in ("run.json", "tokenizer.json"):
             path.unlink()
     with pytest.raises(ValueError, match=r"holds another run \(run.json\)"):
-        train_translation.main(arguments)
-    assert train_translation.main([*arguments, "--resume", "training.seed=2"])["steps"] == 4
+        script.main(arguments)
+    assert script.main([*arguments, "--resume", "training.seed=2"])["steps"] == 4
 
 
 def test_the_best_checkpoint_and_the_last_are_kept(tmp_path):
@@ -247,24 +246,25 @@ def test_the_best_checkpoint_and_the_last_are_kept(tmp_path):
 
 
 def test_a_folder_is_refused_from_the_first_second(arguments, tmp_path, monkeypatch):
-    """Before any text is read; a second run is refused with --resume, too."""
+    """Before any text is loaded; a second run is refused with --resume, too."""
     run, held = tmp_path / "run", []
-    read_text = seq2seq.read_text
+    load = DataConfig.load
 
-    def reading(*args):
+    def loading(*args):
         held.append((run / "run.json").is_file())
         with pytest.raises(BlockingIOError), alone(run / "run.lock"):
             pass
-        return read_text(*args)
+        return load(*args)
 
-    monkeypatch.setattr(seq2seq, "read_text", reading)
-    train_translation.main(arguments)
-    assert held == [True]
+    monkeypatch.setattr(DataConfig, "load", loading)
+    script.main(arguments)
+    assert held
+    assert all(held)
     before = contents(run)
     with alone(run / "run.lock"):
         for options in ([], ["--resume"]):
             with pytest.raises(ValueError, match="is in use by another process"):
-                train_translation.main([*arguments, *options])
+                script.main([*arguments, *options])
     assert {name: file for name, file in contents(run).items() if not name.endswith(".lock")} == before
 
 
@@ -273,13 +273,13 @@ def test_a_folder_of_something_else_is_refused(arguments, tmp_path):
     run.mkdir()
     (run / "model.safetensors").write_bytes(b"of somebody else")
     with pytest.raises(ValueError, match=r"holds another run \(model.safetensors\). Pass --resume .*output_dir"):
-        train_translation.main(arguments)
+        script.main(arguments)
     with pytest.raises(ValueError, match=r"holds model.safetensors but no run.json"):
-        train_translation.main([*arguments, "--resume"])
+        script.main([*arguments, "--resume"])
     for text in ("{", "{}", "3"):
         (run / "run.json").write_text(text, encoding="utf-8")
         with pytest.raises(ValueError, match=r"run.json must be JSON as it was written"):
-            train_translation.main([*arguments, "--resume"])
+            script.main([*arguments, "--resume"])
     assert sorted(path.name for path in run.iterdir()) == ["model.safetensors", "run.json"]
 
 
@@ -287,26 +287,26 @@ def test_an_error_before_the_first_checkpoint_gives_the_folder_back(arguments, c
     text = (corpus / "test.de").read_text(encoding="utf-8")
     (corpus / "test.de").write_text("ein\n", encoding="utf-8")
     with pytest.raises(ValueError, match="same number of lines"):
-        train_translation.main(arguments)
+        script.main(arguments)
     assert not (tmp_path / "run").exists()
     (corpus / "test.de").write_text(text, encoding="utf-8")
-    assert train_translation.main(arguments)["steps"] == 4
+    assert script.main(arguments)["steps"] == 4
 
 
 def test_an_error_in_a_save_leaves_the_last_checkpoint(arguments, tmp_path, monkeypatch):
     monkeypatch.setattr(torch, "save", full_disk(torch.save))
     with pytest.raises(OSError, match="No space left"):
-        train_translation.main(arguments)
+        script.main(arguments)
     assert sorted(path.name for path in (tmp_path / "run").iterdir() if path.is_dir()) == ["checkpoint-2"]
     monkeypatch.undo()
-    assert train_translation.main([*arguments, "--resume"])["steps"] == 4
+    assert script.main([*arguments, "--resume"])["steps"] == 4
 
 
 def test_others_can_read_what_is_written(base):
     lora = {"r": 2, "target_modules": ["q_proj"]}
     umask = os.umask(0o027)
     try:
-        train_adapter.main([*adapter_settings(base, calibration="gated", lora=lora), "data.test=null"])
+        script.main([*adapter_settings(base, calibration="gated", lora=lora), "data.test=null"])
     finally:
         os.umask(umask)
     files = [path for path in (base.parent / "run").rglob("*") if path.is_file()]
@@ -319,7 +319,7 @@ def test_an_adapter_works_from_any_folder(base, name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     adapter = {"calibration": None, "leaky": True}
     arguments = [*adapter_settings(base, **adapter), "data.test=null", "data.dev=null", "training.eval_strategy=no"]
-    train_adapter.main([*arguments, f"model.checkpoint={name}", "training.output_dir=run", "training.max_steps=1"])
+    script.main([*arguments, f"model.checkpoint={name}", "training.output_dir=run", "training.max_steps=1"])
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     assert AutoPeftModelForSeq2SeqLM.from_pretrained(tmp_path / "run")
@@ -337,7 +337,7 @@ def worker(folder: Path, attempts: list, arguments: list[str]) -> None:
     for options in attempts:
         if options != "kill":
             try:
-                said.append(f"{train_translation.main([*arguments, *options])['steps']} steps")
+                said.append(f"{script.main([*arguments, *options])['steps']} steps")
             except ValueError as error:
                 said.append(str(error))
         elif state.is_main_process:

@@ -22,7 +22,7 @@ from hf_attncal.training.adapter import METHODS, AdapterConfig, base_checkpoint,
 from hf_attncal.training.settings import read_settings
 
 sys.path.insert(0, str(ROOT / "training"))
-import train_adapter
+import train as script
 
 CONFIGS = [*sorted((ROOT / "configs").glob("adapter/*.yaml")), ROOT / "configs" / "reference_adapter.yaml"]
 
@@ -35,7 +35,7 @@ def same_weights(one: Path, other: Path) -> bool:
 def test_text_to_scored_adapter(base, corpus, tmp_path):
     """All that the script leaves behind; then a resume that goes on from the last checkpoint."""
     arguments = settings(base, calibration="annealed", annealing_steps=10)
-    results = train_adapter.main([*arguments, "--results", str(tmp_path / "results" / "x.json")])
+    results = script.main([*arguments, "--results", str(tmp_path / "results" / "x.json")])
     run = tmp_path / "run"
     stored = json.loads((run / "results.json").read_text(encoding="utf-8"))
     assert stored == json.loads((tmp_path / "results" / "x.json").read_text(encoding="utf-8"))
@@ -61,15 +61,15 @@ def test_text_to_scored_adapter(base, corpus, tmp_path):
         assert score == results["test"][what]["bleu"]
 
     with pytest.raises(ValueError, match="holds another run"):
-        train_adapter.main(arguments)
-    assert train_adapter.main([*arguments, "--resume", "--allow-changes", "training.max_steps=6"])["steps"] == 6
+        script.main(arguments)
+    assert script.main([*arguments, "--resume", "--allow-changes", "training.max_steps=6"])["steps"] == 6
     assert AutoPeftModelForSeq2SeqLM.from_pretrained(run).annealing_step == 6
 
 
 def test_a_model_of_ours_without_switches_is_a_base(base):
     """Its stock copy is what the adapter names; one with a switch is refused."""
     ours = base.parent / "ours"
-    train_adapter.main([*settings(ours, calibration=None, leaky=True), "training.max_steps=1", "data.test=null"])
+    script.main([*settings(ours, calibration=None, leaky=True), "training.max_steps=1", "data.test=null"])
     copy = base.parent / "run" / "base"
     assert AutoModelForSeq2SeqLM.from_pretrained(copy).config.model_type == "marian"
     assert same_weights(copy, ours)
@@ -78,7 +78,7 @@ def test_a_model_of_ours_without_switches_is_a_base(base):
     written = json.loads((base.parent / "run" / "adapter_config.json").read_text())
     assert written["base_model_name_or_path"] == str(copy)
     with pytest.raises(ValueError, match=r"gated cannot get an adapter: .* `calibration='gated'`.*without"):
-        train_adapter.main([*settings(base.parent / "gated"), "training.output_dir=" + str(base.parent / "other")])
+        script.main([*settings(base.parent / "gated"), "training.output_dir=" + str(base.parent / "other")])
 
 
 @pytest.mark.parametrize("method", ["attncal", "full"])
@@ -96,7 +96,7 @@ def test_a_base_that_asks_for_a_kernel_of_the_hub_is_refused(method, base):
 @pytest.mark.parametrize("method", ["lora", "full"])
 def test_what_it_is_compared_with(base, method):
     adapter = {"method": method} | ({"r": 2, "target_modules": ["q_proj"]} if method == "lora" else {})
-    results = train_adapter.main([*settings(base, **adapter), "data.test=null"])
+    results = script.main([*settings(base, **adapter), "data.test=null"])
     assert results["steps"] == 4
     assert sum("nmt_loss" in entry for entry in results["log_history"]) == 4
     assert set(results["dev"]) == ({"trained", "base"} if method == "lora" else {"trained"})
@@ -116,7 +116,7 @@ def test_with_a_lora(base):
     arguments = settings(
         base, calibration="fixed", leaky=True, null_mass=0.1, lora={"r": 2, "target_modules": ["q_proj"]}
     )
-    results = train_adapter.main([*arguments, "training.save_total_limit=1", "evaluation.max_new_tokens=24"])
+    results = script.main([*arguments, "training.save_total_limit=1", "evaluation.max_new_tokens=24"])
     run = base.parent / "run"
     tokenizer = AutoTokenizer.from_pretrained(run / "full")
     full = AutoModelForSeq2SeqLM.from_pretrained(run / "full")
@@ -135,7 +135,7 @@ def test_with_a_lora(base):
     files = [run / name / "adapter_model.safetensors" for name in ("calibration", "lora")]
     assert results["adapter_bytes"] == sum(file.stat().st_size for file in files)
     assert files_that_name(run.parent, run) == {f"{name}/adapter_config.json" for name in ("calibration", "lora")}
-    assert train_adapter.main([*arguments, "--resume", "--allow-changes", "training.max_steps=5"])["steps"] == 5
+    assert script.main([*arguments, "--resume", "--allow-changes", "training.max_steps=5"])["steps"] == 5
 
 
 @pytest.mark.parametrize(
@@ -158,16 +158,14 @@ def test_scored_in_the_precision_of_the_weights(base, adapter, monkeypatch):
         return result
 
     monkeypatch.setattr(seq2seq, "evaluate", evaluate)
-    train_adapter.main(
-        [*settings(base, **adapter), "training.bf16=true", "training.eval_strategy=no", "data.test=null"]
-    )
+    script.main([*settings(base, **adapter), "training.bf16=true", "training.eval_strategy=no", "data.test=null"])
     assert set(seen) == {torch.float32}
 
 
 def test_null_starts_where_it_is_told_to(base):
     """The first step changes little; `null_mass` belongs to leaky adapters."""
     arguments = settings(base, calibration=None, leaky=True, null_mass=0.2)
-    train_adapter.main([*arguments, "training.max_steps=1", "training.learning_rate=1e-9", "data.test=null"])
+    script.main([*arguments, "training.max_steps=1", "training.learning_rate=1e-9", "data.test=null"])
     model = AutoPeftModelForSeq2SeqLM.from_pretrained(base.parent / "run").eval()
     tokenizer = AutoTokenizer.from_pretrained(base)
     lines = {side: (base.parent / "data" / f"train.{side}").read_text().splitlines()[:64] for side in ("en", "de")}
@@ -235,9 +233,9 @@ def test_wrong_settings_are_named(values, message):
 
 def test_a_missing_base_is_said(tmp_path):
     path = tmp_path / "config.yaml"
-    path.write_text(f"training: {{output_dir: {tmp_path}/run}}\n")
+    path.write_text(f"job: adapter\ntraining: {{output_dir: {tmp_path}/run}}\n")
     with pytest.raises(ValueError, match=r"`model.checkpoint` must name the model to adapt, got none"):
-        train_adapter.main(["--config", str(path)])
+        script.main(["--config", str(path)])
 
 
 @pytest.mark.parametrize("method", ["attncal", "lora"])

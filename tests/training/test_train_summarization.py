@@ -21,7 +21,7 @@ from hf_attncal.inference.translation import translate, translate_lines
 from hf_attncal.metrics.rouge import rouge
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "training"))
-import train_summarization as script
+import train as script
 
 SIDES = {"source": "src", "target": "tgt"}
 NOUNS, VERBS = ("oil", "gold", "grain", "steel"), ("rises", "falls", "trades")
@@ -76,7 +76,7 @@ def arguments(corpus: Path, tmp_path: Path, backbone: str = "luong", *overrides:
         "evaluation": {"rouge_tokenize": "none", "dev_lines": 3, "num_beams": 2, "max_new_tokens": 8},
     }
     file = tmp_path / "config.yaml"
-    file.write_text(yaml.safe_dump(values), encoding="utf-8")
+    file.write_text(yaml.safe_dump({"job": "summarization"} | values), encoding="utf-8")
     return ["--config", str(file), "--data", str(corpus), *overrides]
 
 

@@ -20,12 +20,12 @@ from hf_attncal.hub import translate_in_fresh_process
 from hf_attncal.inference.translation import translate
 from hf_attncal.metrics.bleu import bleu
 from hf_attncal.training.averaging import average_checkpoints, last_checkpoints
-from hf_attncal.training.seq2seq import build_seq2seq_model, copies_of
+from hf_attncal.training.seq2seq import build_seq2seq_model
 from hf_attncal.training.translation import TranslationConfig
 
 NO_SCORES = ["data.dev=null", "data.test=null", "data.held_out_pairs=0", "training.eval_strategy=no"]
 sys.path.insert(0, str(ROOT / "training"))
-import train_translation  # noqa: E402
+import train as script  # noqa: E402
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ import train_translation  # noqa: E402
 def test_plain_generation_is_what_was_scored(model, corpus, tmp_path):
     """Of the saved folder and of a checkpoint, with and without the package; what a caller says wins."""
     arguments = ["--config", str(settings(tmp_path, **model)), "--data", str(corpus), "evaluation.max_new_tokens=23"]
-    train_translation.main([*arguments, "evaluation.length_penalty=0.2", "evaluation.batch_size=99"])
+    script.main([*arguments, "evaluation.length_penalty=0.2", "evaluation.batch_size=99"])
     run = tmp_path / "run"
     scored = (run / "test.hypotheses.txt").read_text(encoding="utf-8").split("\n")[:-1]
     lines = (corpus / "test.en").read_text(encoding="utf-8").splitlines()
@@ -63,7 +63,7 @@ def test_plain_generation_is_what_was_scored(model, corpus, tmp_path):
 @pytest.mark.parametrize("beams", [1, 3])
 def test_without_a_length_of_its_own_all_positions_may_be_written(beams, corpus, tmp_path):
     arguments = ["--config", str(settings(tmp_path)), "--data", str(corpus), "data.test=null"]
-    train_translation.main([*arguments, f"evaluation.num_beams={beams}", "evaluation.length_penalty=0.5"])
+    script.main([*arguments, f"evaluation.num_beams={beams}", "evaluation.length_penalty=0.5"])
     tokenizer, saved = (kind.from_pretrained(tmp_path / "run") for kind in (AutoTokenizer, AutoModelForSeq2SeqLM))
     assert (saved.generation_config.num_beams, saved.generation_config.max_length) == (beams, 32)
     assert saved.generate(**tokenizer("a dog .", return_tensors="pt")).shape[1] == 32
@@ -82,7 +82,7 @@ def test_without_a_length_of_its_own_all_positions_may_be_written(beams, corpus,
 def test_text_to_scored_model(model, corpus, tmp_path):
     """All that the script leaves behind; then a resume that goes on from the last checkpoint."""
     arguments = ["--config", str(settings(tmp_path, **model)), "--data", str(corpus)]
-    results = train_translation.main([*arguments, "--results", str(tmp_path / "results" / "x.json")])
+    results = script.main([*arguments, "--results", str(tmp_path / "results" / "x.json")])
     run = tmp_path / "run"
     stored = json.loads((run / "results.json").read_text(encoding="utf-8"))
     assert stored == json.loads((tmp_path / "results" / "x.json").read_text(encoding="utf-8"))
@@ -113,8 +113,8 @@ def test_text_to_scored_model(model, corpus, tmp_path):
         assert sum("uam_loss" in entry for entry in stored["log_history"]) == 4
 
     with pytest.raises(ValueError, match="holds another run"):
-        train_translation.main(arguments)
-    assert train_translation.main([*arguments, "--resume", "--allow-changes", "training.max_steps=6"])["steps"] == 6
+        script.main(arguments)
+    assert script.main([*arguments, "--resume", "--allow-changes", "training.max_steps=6"])["steps"] == 6
 
 
 LONG = " ".join(["dog"] * 40)  # the tiny models have 32 positions
@@ -137,7 +137,7 @@ def test_a_source_that_is_too_long_is_found_before_the_training_by_its_line(name
         rf"^line 4 of .*{name}\.en \(`data.{name}`\) has \d+ tokens, the model takes at most 32\. Split the line, or"
     )
     with pytest.raises(ValueError, match=message):
-        train_translation.main(arguments)
+        script.main(arguments)
     assert not [path for path in (tmp_path / "run").iterdir() if path.name.startswith(("checkpoint", "run.json"))]
 
 
@@ -152,20 +152,22 @@ def test_held_out_text_loses_what_training_loses_and_names_its_lines(corpus, tmp
     arguments = ["--config", str(settings(tmp_path)), "--data", str(corpus), "data.dev=null", "data.test=null"]
     told = r"Left out of the held-out text: 1 of 5 pairs .* more than 32 tokens.*\(line 7 of .*second\.en\)"
     with pytest.warns(UserWarning, match=told):
-        train_translation.main([*arguments, *files, "data.held_out_pairs=5"])
+        script.main([*arguments, *files, "data.held_out_pairs=5"])
     assert len((tmp_path / "run" / "dev.hypotheses.txt").read_text(encoding="utf-8").splitlines()) == 4
 
 
 def test_results_name_no_place_of_this_machine(corpus, tmp_path):
     """Files and models may be given by their whole paths, as the shell completes them."""
-    first = train_translation.main(["--config", str(settings(tmp_path)), "--data", str(corpus), *NO_SCORES])
+    first = script.main(["--config", str(settings(tmp_path)), "--data", str(corpus), *NO_SCORES])
     (corpus / "more").mkdir()
     (corpus / "train.en").rename(corpus / "more" / "train.en")
     again = [f"data.train.source={corpus / 'more' / 'train.en'}", f"data.train.target={corpus / 'train.de'}"]
     again += [f"model.init_from={tmp_path / 'run'}", f"training.output_dir={tmp_path / 'again'}", "model.dropout=0.2"]
     path = tmp_path / "next.yaml"
-    path.write_text(yaml.safe_dump({"training": {"max_steps": 1, "warmup_steps": 0}}), encoding="utf-8")
-    results = train_translation.main(["--config", str(path), *again, *NO_SCORES])
+    path.write_text(
+        yaml.safe_dump({"job": "translation", "training": {"max_steps": 1, "warmup_steps": 0}}), encoding="utf-8"
+    )
+    results = script.main(["--config", str(path), *again, *NO_SCORES])
     assert results["config"]["data"]["train"] == {"source": "more/train.en", "target": "train.de"}
     assert results["config"]["model"]["init_from"] == "run"
     assert results["data_sha256"] == {
@@ -175,21 +177,19 @@ def test_results_name_no_place_of_this_machine(corpus, tmp_path):
     for run in ("run", "again"):
         assert files_that_name(tmp_path, tmp_path / run) == set()
     with pytest.raises(ValueError, match=r'`data.train.target` is \["sha256'):
-        train_translation.main(
-            ["--config", str(path), *again, *NO_SCORES, "--resume", f"data.train.target={corpus / 'dev.de'}"]
-        )
+        script.main(["--config", str(path), *again, *NO_SCORES, "--resume", f"data.train.target={corpus / 'dev.de'}"])
 
 
 def test_a_finished_model_gets_the_token_that_extends_targets(corpus, tmp_path):
     """Its embeddings, output layer and tokenizer are a token larger then; the next run finds it."""
-    train_translation.main(["--config", str(settings(tmp_path)), "--data", str(corpus)])
+    script.main(["--config", str(settings(tmp_path)), "--data", str(corpus)])
     vocabulary, start = len(AutoTokenizer.from_pretrained(tmp_path / "run")), tmp_path / "run"
     for name in ("second", "third"):
         again = [f"model={{init_from: {start}, uam: true}}", f"training.output_dir={tmp_path / name}"]
         config = yaml.safe_load((tmp_path / "config.yaml").read_text(encoding="utf-8"))
         del config["model"], config["tokenizer"]
         (tmp_path / "again.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
-        results = train_translation.main(["--config", str(tmp_path / "again.yaml"), "--data", str(corpus), *again])
+        results = script.main(["--config", str(tmp_path / "again.yaml"), "--data", str(corpus), *again])
         assert any("uam_loss" in entry for entry in results["log_history"])
         start = tmp_path / name
         saved = AutoModelForSeq2SeqLM.from_pretrained(start)
@@ -202,7 +202,7 @@ def test_script_learns(corpus, tmp_path):
     overrides = ["training.max_steps=60", "training.eval_steps=60", "training.save_strategy=no", "model.dropout=0"]
     overrides += ["training.logging_steps=20", "training.bf16=false", "average_last=1", "model.init_std=0.2"]
     config = settings(tmp_path, calibration="gated", scale_embedding=True)
-    results = train_translation.main(["--config", str(config), "--data", str(corpus), *overrides])
+    results = script.main(["--config", str(config), "--data", str(corpus), *overrides])
     assert results["averaged_checkpoints"] == []
     assert results["test"]["bleu"] > 60
 
@@ -214,7 +214,7 @@ def test_held_out_lower_cased_text(corpus, tmp_path):
             file = corpus / f"{name}.{side}"
             file.write_text(file.read_text(encoding="utf-8").upper(), encoding="utf-8")
     overrides = ["data.dev=null", "data.held_out_pairs=5", "data.lowercase=true", "training.max_steps=1"]
-    results = train_translation.main(["--config", str(settings(tmp_path)), "--data", str(corpus), *overrides])
+    results = script.main(["--config", str(settings(tmp_path)), "--data", str(corpus), *overrides])
     assert {name: report["kept"] for name, report in results["sentence_pairs"].items()} == {"train": 49, "dev": 5}
     assert 0 <= results["dev"]["bleu"] <= 100
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "run")
@@ -225,27 +225,27 @@ def test_held_out_lower_cased_text(corpus, tmp_path):
 def test_first_pairs_of_the_text(corpus, tmp_path):
     """Of the training text only the first pairs are there, for the vocabulary, too; of dev and test all."""
     arguments = ["--config", str(settings(tmp_path)), "--data", str(corpus), "training.max_steps=1"]
-    results = train_translation.main([*arguments, "data.train_pairs=20"])
+    results = script.main([*arguments, "data.train_pairs=20"])
     whole = len((corpus / "dev.en").read_text(encoding="utf-8").splitlines())
     assert {name: report["kept"] for name, report in results["sentence_pairs"].items()} == {"train": 20, "dev": whole}
     with pytest.raises(ValueError, match=r"`data.train_pairs` must be at most the 54 pairs of train, got 100"):
-        train_translation.main([*arguments, "data.train_pairs=100", f"training.output_dir={tmp_path / 'other'}"])
+        script.main([*arguments, "data.train_pairs=100", f"training.output_dir={tmp_path / 'other'}"])
 
 
 def test_bad_input(corpus, tmp_path):
     arguments = ["--config", str(settings(tmp_path)), "--data", str(corpus)]
     with pytest.raises(ValueError, match=r"`data.train` must name the text to train on"):
-        train_translation.main([*arguments, "data.train=null"])
+        script.main([*arguments, "data.train=null"])
     with pytest.raises(ValueError, match=r"unknown key `model.leeky`"):
-        train_translation.main([*arguments, "model.leeky=true"])
+        script.main([*arguments, "model.leeky=true"])
     (corpus / "train.de").write_text("ein\n", encoding="utf-8")
     with pytest.raises(ValueError, match="must have the same number of lines"):
-        train_translation.main(arguments)
+        script.main(arguments)
 
 
 def test_help(capsys):
     with pytest.raises(SystemExit) as stop:
-        train_translation.main(["--help"])
+        script.main(["--help"])
     assert stop.value.code == 0
     assert "--config configs/translation/multi30k_gated.yaml" in capsys.readouterr().out
 
@@ -280,10 +280,8 @@ def test_a_start_that_asks_for_a_kernel_of_the_hub_is_refused(switches, tmp_path
     build_seq2seq_model(TranslationConfig.make({"model": tiny}), tokenizer).save_pretrained(tmp_path)
     saved = json.loads((tmp_path / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps(saved | {"attn_implementation": "someone/kernel"}))
-    config = TranslationConfig.make({"model": {"init_from": str(tmp_path), **switches}})
-    for read in (build_seq2seq_model, copies_of):
-        with pytest.raises(ValueError, match="`attn_implementation` must not name code of the Hub, got 'someone/kern"):
-            read(config, tokenizer)
+    with pytest.raises(ValueError, match="`attn_implementation` must not name code of the Hub, got 'someone/kern"):
+        TranslationConfig.make({"model": {"init_from": str(tmp_path), **switches}})
 
 
 def test_build_model_needs_padding():
@@ -388,11 +386,11 @@ def test_averages_that_make_no_sense(tmp_path):
 
 @pytest.mark.parametrize("name", ["translation", "adapter", "aligner"])
 def test_an_error_of_a_script_is_one_line_and_a_traceback_only_where_it_is_asked_for(name, tmp_path):
-    (tmp_path / "config.yaml").write_text("nothing: 1\n")
-    command = [sys.executable, str(ROOT / "training" / f"train_{name}.py"), "--config", str(tmp_path / "config.yaml")]
+    (tmp_path / "config.yaml").write_text(f"job: {name}\nnothing: 1\n")
+    command = [sys.executable, str(ROOT / "training" / "train.py"), "--config", str(tmp_path / "config.yaml")]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 1
-    assert done.stderr.startswith(f"train_{name}.py: error: ")
+    assert done.stderr.startswith("train.py: error: ")
     assert "`nothing`" in done.stderr
     assert done.stderr.count("\n") == 1
     if name == "translation":

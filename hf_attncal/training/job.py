@@ -1,41 +1,76 @@
-"""What every job does: the command line, the guard of the output folder, text, tokenizer, model, training, results."""
+"""The skeleton of a job: settings, text, tokenizer, model, trainer, training, scores, and the folder that it leaves.
+
+`JOBS` names the jobs. What is particular to one is a subclass of `Job`, in a file of its own.
+"""
 
 import argparse
+import copy
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from pathlib import Path
+from pkgutil import resolve_name
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, ClassVar
 
 from accelerate import PartialState
 from datasets import Dataset
-from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase, Trainer, set_seed
+from transformers import (
+    AutoTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    Trainer,
+    TrainerCallback,
+    TrainingArguments,
+    set_seed,
+)
 
 from hf_attncal.analysis.reliability import LEAST_SPREAD, WITHOUT_MASKS
 from hf_attncal.data.corpora import all_lines, lowercased
+from hf_attncal.data.rows import LinkRows
 from hf_attncal.data.tokenizer import SPECIAL_TOKENS, train_bpe_tokenizer, train_word_tokenizer
 from hf_attncal.files import write_json, writing
-from hf_attncal.inference.loading import model_config
 from hf_attncal.metrics import records
 
 from .averaging import average_checkpoints, last_checkpoints
 from .folder import RESULTS, Run, check_free, claimed, fill, finish_run
+from .guide import annotated, given_links
 from .interrupts import how_to_go_on, saved_on_interrupt
+from .planning import plan, settled
 from .progress import bars_are_shown, shown_progress
-from .settings import SPLITS, Settings, TextConfig, hints_of, merge_settings, read_settings
+from .settings import SPLITS, Settings, hints_of, merge_settings, read_settings
+from .text import hold_out
 from .threads import ChooseThreads
 
+# What a file of settings may say as its `job` -> the class.
+JOBS = {
+    "translation": "hf_attncal.training.translation:TranslationJob",
+    "summarization": "hf_attncal.training.summarization:SummarizationJob",
+    "adapter": "hf_attncal.training.adapter:AdapterJob",
+    "aligner": "hf_attncal.training.word_alignment:AlignerJob",
+    "encoder": "hf_attncal.training.encoder_alignment:EncoderJob",
+    "language": "hf_attncal.training.language:LanguageJob",
+}
 # Nats of a target token. Between a pass and a pass without any perturbation lie some thousandths, which dropout draws.
 _LEAST_GAIN = 0.01
 
 
-def run_script(
-    job: Callable[..., dict[str, Any]], config_class: type[Settings], description: str, arguments: list[str] | None
-) -> dict[str, Any]:
-    """The `main` of a training script: reads the command line and runs the job; returns what `results.json` holds."""
+def run_script(description: str, arguments: list[str] | None) -> dict[str, Any]:
+    """Run the job that a file of settings names; the `main` of training/train.py.
+
+    Args:
+        description: of the script.
+        arguments: of the command line; None for those of the process.
+
+    Returns:
+        What `results.json` holds.
+
+    Raises:
+        ValueError: no job, or one that is not known; whatever is wrong with settings or data.
+        KeyboardInterrupt: with how to go on.
+    """
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
@@ -50,35 +85,147 @@ def run_script(
     values = read_settings(options.config, options.settings)
     if options.data:
         merge_settings(values, {"data": {"root": options.data}})
-    config = config_class.make(values)
+    name = values.get("job")
+    if name not in JOBS:
+        raise ValueError(
+            f"`job` must be one of {', '.join(JOBS)}, got {name!r}. Add it to {options.config} (`job: translation`), "
+            "or to the command (`job=translation`)."
+        )
+    job = resolve_name(JOBS[name])
     command = ["python", *sys.argv] if arguments is None else [parser.prog, *arguments]
-    results = run_job(job, config, command, resume=options.resume, allow_changes=options.allow_changes)
+    config = job.settings.make(values)
+    with telling_how_to_go_on(config, command):
+        results = job.train(config, resume=options.resume, allow_changes=options.allow_changes)
     if options.results and PartialState().is_main_process:
         write_json(results, options.results)
     return results
 
 
-def run_job(
-    job: Callable[..., dict[str, Any]], config: Settings, command: Sequence[str], **options: bool
-) -> dict[str, Any]:
-    """What the job returns; an interruption says how the run goes on.
-
-    Args:
-        job: takes the settings and `options`.
-        config: of the run.
-        command: that the user gave.
-        options: of the job.
+@contextmanager
+def telling_how_to_go_on(config: Settings, command: Sequence[str]) -> Iterator[None]:
+    """Let an interruption say how the run goes on that the user began with this command.
 
     Raises:
         KeyboardInterrupt: with that message.
     """
     try:
-        return job(config, **options)
+        yield
     except KeyboardInterrupt as error:
-        if options.get("dry_run"):
-            raise
         advice = how_to_go_on(config.training["output_dir"], command)
         raise KeyboardInterrupt(f"{str(error) or 'interrupted'}. {advice}") from None
+
+
+class Job:
+    """A run of a job, from its text to its scores; a subclass says what is particular to it.
+
+    Attributes:
+        config, run: of the run; `config` is that of the length that was settled once it trains.
+        callbacks: of the Trainer, besides its own.
+        golds: annotated pairs of dev and test, by split.
+        text: what was read, by split; splits: the same after some of train is held out as dev.
+        tokenizer: of the model.
+        reports: what was kept of each text.
+        counted: how an aligner that counts went whose links guide the training, for the results.
+        counting_seconds: how long that would take, in a dry run.
+        trainer: once it trains.
+    """
+
+    settings: ClassVar[type[Settings]]
+    lowercased_gold: ClassVar[bool] = True  # False where the model lower-cases what it is given
+
+    def __init__(self, config: Settings, run: Run, callbacks: Sequence[TrainerCallback]):
+        self.config, self.run, self.callbacks = config, run, list(callbacks)
+        self.golds = annotated(config.data, config.data.lowercase and self.lowercased_gold)
+        self.text = {name: config.data.load(name) for name in self.wanted_splits() if getattr(config.data, name)}
+        if config.data.lowercase:
+            self.text = {name: lowercased(text) for name, text in self.text.items()}
+        self.splits = hold_out(self.text, config.data.held_out)
+        self.reports: dict[str, Any] = {}
+        self.counted: dict[str, Any] = {}
+        self.counting_seconds = 0.0
+        self.prepare(given_links(config.data, self.text))
+
+    @classmethod
+    def train(
+        cls,
+        config: Settings,
+        resume: bool = False,
+        allow_changes: bool = False,
+        dry_run: bool = False,
+        callbacks: Sequence[TrainerCallback] = (),
+    ) -> dict[str, Any]:
+        """Train, measure, and fill the folder `training.output_dir`.
+
+        With several processes (`accelerate launch`, `torchrun`) every one calls this.
+
+        Args:
+            config: from `settings.make`.
+            resume, allow_changes, dry_run: as in `start`.
+            callbacks: of the Trainer.
+
+        Returns:
+            What `results.json` in the folder holds: what `train` gives, and scores; of a dry run what
+            `planning.plan` gives.
+
+        Raises:
+            ValueError: see `start` and `planning.settled`; text, links or a model that do not fit.
+        """
+        cls.check(config)
+        with start(config, resume, allow_changes, dry_run) as run:
+            if run.results is not None:
+                return run.results
+            job = cls(config, run, callbacks)
+            return job.plan() if dry_run else job.complete()
+
+    # ---- what a job says of itself ----
+
+    @classmethod
+    def check(cls, config: Settings) -> None:
+        """Raise ValueError where settings lack what only a run needs; before the folder is touched."""
+
+    def wanted_splits(self) -> Sequence[str]:
+        """Return the splits whose text is read."""
+        return SPLITS
+
+    def prepare(self, links: LinkRows | None) -> None:
+        """Make the tokenizer, the token ids of the text, and `reports`; `links` are those of `data.train.guide`."""
+        raise NotImplementedError
+
+    def build(self, config: Settings, args: TrainingArguments) -> Trainer:
+        """Return a new model in a new Trainer."""
+        raise NotImplementedError
+
+    def last_scores(self) -> float:
+        """Return how many of the training's evaluations the scores at the end take as long as."""
+        return 0.0
+
+    def score(self, model: PreTrainedModel) -> dict[str, Any]:
+        """Return the scores of the trained model, by their keys in the results."""
+        raise NotImplementedError
+
+    def save(self, folder: Path, model: PreTrainedModel, results: dict[str, Any]) -> dict[str, Any] | None:
+        """Write the model, its tokenizer and its card into a folder; what is returned belongs to the results."""
+        raise NotImplementedError
+
+    # ---- what a job may do in another way ----
+
+    def plan(self) -> dict[str, Any]:
+        """Return what the run would be, without it."""
+        trainer = self.build(self.config, self.run.args)
+        return plan(trainer, self.config, self.reports, self.run, self.counting_seconds, self.last_scores())
+
+    def complete(self) -> dict[str, Any]:
+        """Train, measure and save; return the results."""
+        self.config, self.trainer = settled(self.config, self.run, self.build, self.last_scores())
+        model, results = train(self.trainer, self.config, self.reports, self.run)
+        results |= self.counted | self.score(model)
+        results["log_history"] = self.trainer.state.log_history
+        return finish(self.run, results, lambda folder: self.save(folder, model, results))
+
+    @property
+    def measured(self) -> list[str]:
+        """The splits that are measured: all but train."""
+        return [name for name in self.splits if name != "train"]
 
 
 @contextmanager
@@ -115,31 +262,6 @@ def start(config: Settings, resume: bool, allow_changes: bool, dry_run: bool = F
             run = stack.enter_context(claimed(config, args, resume, allow_changes))
         set_seed(args.seed)
         yield run
-
-
-def read_text(data: TextConfig, splits: Iterable[str] = SPLITS) -> dict[str, Dataset]:
-    """The text of the splits that the config names, in lower case if it says so."""
-    text = {name: data.load(name) for name in splits if getattr(data, name)}
-    return {name: lowercased(lines) for name, lines in text.items()} if data.lowercase else text
-
-
-def held_out_rows(text: dict[str, Dataset], wanted: int) -> frozenset[int]:
-    """Which `wanted` rows of train, at most a tenth, are to be dev: evenly spread; none where there is a dev."""
-    size = len(text["train"])
-    count = 0 if "dev" in text else min(wanted, size // 10)
-    return frozenset(size * (2 * number + 1) // (2 * count) for number in range(count))
-
-
-def hold_out(text: dict[str, Dataset], wanted: int) -> dict[str, Dataset]:
-    """The text with the rows of `held_out_rows` as dev."""
-    rows = held_out_rows(text, wanted)
-    if not rows:
-        return text
-    train = text["train"]
-    return text | {
-        "train": train.select([row for row in range(len(train)) if row not in rows]),
-        "dev": train.select(sorted(rows)),
-    }
 
 
 def build_tokenizer(
@@ -184,22 +306,34 @@ def build_tokenizer(
 
 
 def build_model(
-    model_class: type[PreTrainedModel], section: dict[str, Any], tokens: dict[str, Any]
+    model_class: type[PreTrainedModel],
+    config: Settings,
+    tokens: dict[str, Any],
+    always: dict[str, Any] | None = None,
 ) -> PreTrainedModel:
-    """The model of a `model` section: freshly initialised, or loaded from its `init_from`.
+    """Return the model of the section `model`: freshly initialised, or loaded from its `init_from`.
 
-    Keys of the section that are fields of the class's configuration go there; with `init_from` they change what was
-    saved. `tokens` are the fields of a fresh one that belong to the tokenizer.
+    Args:
+        model_class: of the model.
+        config: of the run, with `checked_model`.
+        tokens: fields of a fresh model's configuration that belong to the tokenizer; the section goes before them.
+        always: fields of any model's configuration, which go before the section.
 
     Raises:
-        ValueError: the configuration of `init_from` is one that no model can have, or asks for code of the Hub.
+        ValueError: a configuration that no model can have.
     """
-    fields = {name: value for name, value in section.items() if name in hints_of(model_class.config_class)}
-    kernel = {"attn_implementation": section.get("attn_implementation")}
-    if section.get("init_from"):
-        model_config(section["init_from"])  # refuses what the class would build, or run
-        return model_class.from_pretrained(section["init_from"], **kernel, **fields)
-    return model_class(model_class.config_class(**kernel, **tokens | fields))
+    made, start = copy.deepcopy(config.checked_model), config.model.get("init_from")
+    hints = hints_of(type(made))
+    if "decoder_vocab_size" in hints and "vocab_size" in tokens:
+        tokens = tokens | {"decoder_vocab_size": tokens["vocab_size"]}
+    fields = {} if start else {name: value for name, value in tokens.items() if name not in config.model}
+    for name, value in (fields | (always or {})).items():
+        if name in hints:
+            setattr(made, name, value)
+    made.validate()
+    if not start:
+        return model_class(made)
+    return model_class.from_pretrained(start, config=made, attn_implementation=config.model.get("attn_implementation"))
 
 
 def train(
@@ -256,8 +390,9 @@ def train(
 
 def recorded(config: Settings, **hardware_besides: Any) -> dict[str, Any]:
     """What the results of a run begin with, without the places of this machine; see `metrics.records.record`."""
-    names, files = config.data.published_names(), config.data.files()
-    return records.record(config.published(), {names[name]: path for name, path in files.items()}, **hardware_besides)
+    names, hashes = config.data.published_names(), config.data.hashes()
+    begun = records.record(config.published(), **hardware_besides)
+    return begun | {"data_sha256": {names[name]: value for name, value in hashes.items()}}
 
 
 def warn_of_idle_masks(history: list[dict[str, float]]) -> None:
@@ -285,20 +420,19 @@ def warn_of_idle_masks(history: list[dict[str, float]]) -> None:
         )
 
 
-def finish(trainer: Trainer, results: dict[str, Any], save: Callable[[Path], dict[str, Any] | None]) -> dict[str, Any]:
+def finish(run: Run, results: dict[str, Any], save: Callable[[Path], dict[str, Any] | None]) -> dict[str, Any]:
     """Fill the output folder with what `save` writes into the one that it is given, and with `results.json`.
 
     Returns:
         What that file holds; what `save` returns belongs to it.
     """
-    results["log_history"] = trainer.state.log_history
 
     def save_all(folder: Path) -> None:
         results.update(save(folder) or {})
         write_json(results, folder / RESULTS)
 
-    if trainer.args.process_index == 0:
-        finish_run(Path(trainer.args.output_dir), save_all)
+    if run.args.process_index == 0:
+        finish_run(Path(run.args.output_dir), save_all)
     return results
 
 

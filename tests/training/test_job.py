@@ -1,0 +1,111 @@
+"""The skeleton of a job: a file says which one it is, and a text is read once."""
+
+import sys
+from pathlib import Path
+from pkgutil import resolve_name
+
+import pytest
+
+from hf_attncal.training.job import JOBS, Job, run_script
+from hf_attncal.training.settings import Settings
+from hf_attncal.training.translation import TranslationConfig, train_translation
+from hf_attncal.training.word_alignment import AlignerConfig, train_aligner
+
+SIZES = {
+    **{name: 16 for name in ("d_model", "encoder_ffn_dim", "decoder_ffn_dim")},
+    **{name: 1 for name in ("encoder_layers", "decoder_layers")},
+    **{name: 2 for name in ("encoder_attention_heads", "decoder_attention_heads")},
+}
+OPENED: list[str] = []
+
+
+@pytest.fixture(scope="module", autouse=True)
+def audit():
+    """Note the files that are opened; a hook cannot be taken away."""
+    sys.addaudithook(lambda event, given: OPENED.append(str(given[0])) if event == "open" else None)
+
+
+@pytest.fixture
+def text(tmp_path) -> Path:
+    words = ["a cat", "the dog sees it", "we all sing along", "birds fly"]
+    for side in ("en", "de"):
+        (tmp_path / f"train.{side}").write_text("".join(f"{words[n % 4]} {n % 7}\n" for n in range(40)))
+    return tmp_path
+
+
+def settings(text: Path, **more) -> dict:
+    return {
+        "data": {"root": str(text), "train": {"source": "train.en", "target": "train.de"}, "held_out_pairs": 4},
+        "tokenizer": {"vocab_size": 40},
+        "training": {"output_dir": str(text / "run"), "max_steps": 2, "report_to": "none", "eval_strategy": "no"},
+        **more,
+    }
+
+
+def test_every_job_has_the_name_of_its_settings():
+    for name, where in JOBS.items():
+        job = resolve_name(where)
+        assert issubclass(job, Job)
+        assert issubclass(job.settings, Settings)
+        assert job.settings.job == name
+
+
+@pytest.mark.parametrize("minutes", [None, 5.0], ids=["steps", "budget"])
+def test_a_training_text_is_read_once(text, minutes, monkeypatch):
+    """It is counted for the preset, hashed for the run and its results, and trained on."""
+    monkeypatch.setattr("hf_attncal.training.planning._SECONDS", 0.0)
+    OPENED.clear()
+    config = TranslationConfig.make(settings(text, preset="small", model=SIZES, minutes=minutes))
+    results = train_translation(config)
+    assert results["steps"] == 2
+    assert len(results["data_sha256"]["train.en"]) == 64
+    for side in ("en", "de"):
+        assert OPENED.count(str(text / f"train.{side}")) == 1
+
+
+@pytest.mark.parametrize("size", ["hmm", "small"])
+def test_the_text_of_an_aligner_is_read_once(text, size):
+    small = {"d_model": 16, "ffn_dim": 16, "attention_heads": 2, "encoder_layers": 1, "decoder_layers": 1}
+    values = settings(text, model={"size": size} | (small if size == "small" else {}))
+    if size == "hmm":
+        del values["training"]["max_steps"]
+    OPENED.clear()
+    train_aligner(AlignerConfig.make(values))
+    assert OPENED.count(str(text / "train.en")) == 1
+
+
+def test_settings_without_a_job_are_told_what_to_add(tmp_path):
+    file = tmp_path / "settings.yaml"
+    file.write_text("training: {max_steps: 3}\n")
+    told = (
+        "`job` must be one of translation, summarization, adapter, aligner, encoder, language, got None. Add it to "
+        f"{file} "
+    )
+    with pytest.raises(ValueError, match=told.replace(".", r"\.")):
+        run_script("", ["--config", str(file)])
+
+
+def test_settings_of_another_job_are_refused():
+    with pytest.raises(ValueError, match="`job` must be translation here, got 'aligner'"):
+        TranslationConfig.make({"job": "aligner"})
+    assert TranslationConfig.make({"job": "translation"}).published() == TranslationConfig.make({}).published()
+
+
+def test_an_annotated_pair_that_is_too_long_is_refused(text):
+    """Before anything is trained; the line and the file are named."""
+    for side in ("en", "de"):
+        (text / f"dev.{side}").write_text("a b\n" + "word " * 2001 + "\n")
+    (text / "dev.align").write_text("0-0\n0-0\n")
+    values = settings(text)
+    values["data"]["dev"] = {"source": "dev.en", "target": "dev.de", "gold": "dev.align"}
+    with pytest.raises(ValueError, match=r"line 2 of .*dev\.en \(`data\.dev`\) has a side of 10005 bytes"):
+        train_aligner(AlignerConfig.make(values))
+    assert not (text / "run").exists()
+
+
+def test_a_run_of_no_steps_leaves_nothing(text):
+    values = settings(text)
+    values["training"]["max_steps"] = 0
+    with pytest.raises(ValueError, match=r"`training\.max_steps` must be at least 1"):
+        train_aligner(AlignerConfig.make(values))
+    assert not (text / "run").exists()
