@@ -151,13 +151,6 @@ class AdapterJob(Seq2SeqJob):
 
     settings = AdapterConfig
 
-    @classmethod
-    def check(cls, config):
-        if config.model.checkpoint is None:
-            raise ValueError(
-                "`model.checkpoint` must name the model to adapt, got none. Add `model.checkpoint=FOLDER`."
-            )
-
     def begin(self):
         settings, args = self.config.model, self.run.args
         tokenizer = AutoTokenizer.from_pretrained(settings.checkpoint, revision=settings.revision)

@@ -208,16 +208,7 @@ class EncoderJob(Job):
     """
 
     settings = TunedEncoderConfig
-
-    @classmethod
-    def check(cls, config):
-        if config.model.checkpoint is None:
-            raise ValueError(
-                "`model.checkpoint` must name the encoder to tune, got none. Add `model.checkpoint=FOLDER`."
-            )
-
-    def wanted_splits(self):
-        return ("train", "dev")
+    reads = ("train", "dev")
 
     def prepare(self, links):
         config, text, processes = self.config, self.splits["train"], self.run.args.world_size

@@ -123,6 +123,7 @@ class Job:
         callbacks: of the Trainer, besides its own.
         golds: annotated pairs of dev and test, by split.
         text: what was read, by split; splits: the same after some of train is held out as dev.
+        measured: the splits that are measured: all but train.
         tokenizer: of the model.
         reports: what was kept of each text.
         counted: how an aligner that counts went whose links guide the training, for the results.
@@ -132,14 +133,16 @@ class Job:
 
     settings: ClassVar[type[Settings]]
     lowercased_gold: ClassVar[bool] = True  # False where the model lower-cases what it is given
+    reads: Sequence[str] = SPLITS  # the splits whose text is read
 
     def __init__(self, config: Settings, run: Run, callbacks: Sequence[TrainerCallback]):
         self.config, self.run, self.callbacks = config, run, list(callbacks)
         self.golds = annotated(config.data, config.data.lowercase and self.lowercased_gold)
-        self.text = {name: config.data.load(name) for name in self.wanted_splits() if getattr(config.data, name)}
+        self.text = {name: config.data.load(name) for name in self.reads if getattr(config.data, name)}
         if config.data.lowercase:
             self.text = {name: lowercased(text) for name, text in self.text.items()}
         self.splits = hold_out(self.text, config.data.held_out)
+        self.measured = [name for name in self.splits if name != "train"]
         self.reports: dict[str, Any] = {}
         self.counted: dict[str, Any] = {}
         self.counting_seconds = 0.0
@@ -170,7 +173,6 @@ class Job:
         Raises:
             ValueError: see `start` and `planning.settled`; text, links or a model that do not fit.
         """
-        cls.check(config)
         with start(config, resume, allow_changes, dry_run) as run:
             if run.results is not None:
                 return run.results
@@ -178,14 +180,6 @@ class Job:
             return job.plan() if dry_run else job.complete()
 
     # ---- what a job says of itself ----
-
-    @classmethod
-    def check(cls, config: Settings) -> None:
-        """Raise ValueError where settings lack what only a run needs; before the folder is touched."""
-
-    def wanted_splits(self) -> Sequence[str]:
-        """Return the splits whose text is read."""
-        return SPLITS
 
     def prepare(self, links: LinkRows | None) -> None:
         """Make the tokenizer, the token ids of the text, and `reports`; `links` are those of `data.train.guide`."""
@@ -222,11 +216,6 @@ class Job:
         results["log_history"] = self.trainer.state.log_history
         return finish(self.run, results, lambda folder: self.save(folder, model, results))
 
-    @property
-    def measured(self) -> list[str]:
-        """The splits that are measured: all but train."""
-        return [name for name in self.splits if name != "train"]
-
 
 @contextmanager
 def start(config: Settings, resume: bool, allow_changes: bool, dry_run: bool = False) -> Iterator[Run]:
@@ -243,6 +232,8 @@ def start(config: Settings, resume: bool, allow_changes: bool, dry_run: bool = F
             a model to begin with that is not there.
         OSError: among others a full disk, with the output folder's name where the system names no file.
     """
+    if getattr(config.model, "checkpoint", "") is None:
+        raise ValueError("`model.checkpoint` must name the model to begin with, got none: `model.checkpoint=FOLDER`.")
     if config.data.train is None:
         raise ValueError("`data.train` must name the text to train on, got none.")
     if allow_changes and not resume:

@@ -81,14 +81,35 @@ def load_yaml(text: str | TextIO) -> Any:
         raise ValueError(" ".join(str(error).split())) from error
 
 
-def read_settings(path: str | Path, overrides: list[str] | None = None) -> dict[str, Any]:
-    """The nested dictionary of a YAML file with all it inherits and `section.key=value` overrides, not yet checked.
+def read_settings(path: str | Path, overrides: list[str] | None = None, seen: tuple[Path, ...] = ()) -> dict[str, Any]:
+    """Return the nested dictionary of a YAML file with all it inherits and overrides, not yet checked.
+
+    Args:
+        path: of the file.
+        overrides: `section.key=value` settings.
+        seen: files that inherit from this one.
 
     Raises:
         ValueError: a malformed override, a file that is no YAML or holds no sections, or `base:` files in a circle.
         FileNotFoundError: the file or one of its bases does not exist.
     """
-    return apply_overrides(_read(Path(path), ()), overrides or [])
+    path = Path(path)
+    if path.resolve() in seen:
+        raise ValueError(f"`base` files must not form a circle: {' -> '.join(p.name for p in (*seen, path))}.")
+    with path.open(encoding="utf-8") as file:
+        try:
+            values = load_yaml(file) or {}
+        except ValueError as error:
+            raise ValueError(f"{path} is no YAML file: {error}.") from error
+    if not isinstance(values, dict):
+        raise ValueError(f"{path.name} must hold sections of keys, got {type(values).__name__}.")
+    values = {key: value for key, value in values.items() if value is not None}  # a section left empty
+    base = values.pop("base", None)
+    if base is not None:
+        if not isinstance(base, str):
+            raise ValueError(f"`base` must be the name of a file, got {base!r}.")
+        values = merge_settings(read_settings(path.parent / base, None, (*seen, path.resolve())), values)
+    return apply_overrides(values, overrides) if overrides else values
 
 
 def apply_overrides(values: dict[str, Any], overrides: list[str]) -> dict[str, Any]:
@@ -109,26 +130,6 @@ def apply_overrides(values: dict[str, Any], overrides: list[str]) -> dict[str, A
             value = {name: value}
         merge_settings(values, value)
     return values
-
-
-def _read(path: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
-    """The content of a YAML file merged over that of its base."""
-    if path.resolve() in seen:
-        raise ValueError(f"`base` files must not form a circle: {' -> '.join(p.name for p in (*seen, path))}.")
-    with path.open(encoding="utf-8") as file:
-        try:
-            values = load_yaml(file) or {}
-        except ValueError as error:
-            raise ValueError(f"{path} is no YAML file: {error}.") from error
-    if not isinstance(values, dict):
-        raise ValueError(f"{path.name} must hold sections of keys, got {type(values).__name__}.")
-    values = {key: value for key, value in values.items() if value is not None}  # a section left empty
-    base = values.pop("base", None)
-    if base is None:
-        return values
-    if not isinstance(base, str):
-        raise ValueError(f"`base` must be the name of a file, got {base!r}.")
-    return merge_settings(_read(path.parent / base, (*seen, path.resolve())), values)
 
 
 def merge_settings(into: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
@@ -539,22 +540,17 @@ class Settings:
         raise NotImplementedError
 
     @classmethod
-    def training_hints(cls) -> dict[str, Any]:
-        """The keys of the section `training`, with their types."""
-        return hints_of(cls.arguments_class) | TRAINING_HINTS
-
-    @classmethod
     def steps_given(cls, values: dict[str, Any]) -> int:
         """The `training.max_steps` of a nested dictionary; 0 where it leaves their number to something else."""
-        given = {key: value for key, value in values.get("training", {}).items() if key == "max_steps"}
-        check(given, cls.training_hints(), "training")
-        return max(0, given.get("max_steps", 0))
+        steps = values.get("training", {}).get("max_steps", 0)
+        check({"max_steps": steps}, {"max_steps": int}, "training")
+        return max(0, steps)
 
     def __post_init__(self):
         for name in ("eval_strategy", "save_strategy", "logging_strategy"):
             if self.training.get(name) is False:  # what YAML makes of `no`
                 self.training[name] = "no"
-        check(self.training, self.training_hints(), "training")
+        check(self.training, hints_of(self.arguments_class) | TRAINING_HINTS, "training")
         check_reporters(self.training.get("report_to"))
         kept = self.training.get("save_total_limit")
         if kept is not None and kept < self.average_last:

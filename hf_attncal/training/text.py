@@ -1,6 +1,7 @@
 """The text of a run: each file read once, and the rows of it that are held out."""
 
 import hashlib
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from datasets import Dataset
@@ -8,13 +9,13 @@ from datasets import Dataset
 from hf_attncal.files import read_lines, sha256
 
 
+@dataclass
 class Texts:
     """Text files, each of which is read once however often its lines, their number and its SHA-256 are asked for."""
 
-    def __init__(self):
-        self._lines: dict[Path, list[str]] = {}
-        self._sizes: dict[Path, int] = {}
-        self._hashes: dict[Path, str] = {}
+    _lines: dict[Path, list[str]] = field(default_factory=dict)
+    _sizes: dict[Path, int] = field(default_factory=dict)
+    _hashes: dict[Path, str] = field(default_factory=dict)
 
     def _read(self, path: Path) -> list[str]:
         if path not in self._lines:

@@ -234,7 +234,7 @@ def test_wrong_settings_are_named(values, message):
 def test_a_missing_base_is_said(tmp_path):
     path = tmp_path / "config.yaml"
     path.write_text(f"job: adapter\ntraining: {{output_dir: {tmp_path}/run}}\n")
-    with pytest.raises(ValueError, match=r"`model.checkpoint` must name the model to adapt, got none"):
+    with pytest.raises(ValueError, match=r"`model.checkpoint` must name the model to begin with, got none"):
         script.main(["--config", str(path)])
 
 

@@ -251,7 +251,7 @@ def test_of_an_encoder_decoder_the_encoder_alone_learns(corpus, tmp_path):
 
 
 def test_what_cannot_be_tuned_is_refused(corpus, tmp_path):
-    with pytest.raises(ValueError, match=r"`model.checkpoint` must name the encoder to tune"):
+    with pytest.raises(ValueError, match=r"`model.checkpoint` must name the model to begin with"):
         tune_encoder(TunedEncoderConfig.make({"training": {"output_dir": str(tmp_path / "none")}}))
     GPT2Config(vocab_size=10, bos_token_id=1, eos_token_id=2).save_pretrained(tmp_path / "gpt2")
     with pytest.raises(ValueError, match="is of type 'gpt2', which reads from left to right"):
