@@ -317,8 +317,7 @@ def build_model(
     hints = hints_of(type(made))
     if "decoder_vocab_size" in hints and "vocab_size" in tokens:
         tokens = tokens | {"decoder_vocab_size": tokens["vocab_size"]}
-    fields = {} if start else {name: value for name, value in tokens.items() if name not in config.model}
-    for name, value in (fields | (always or {})).items():
+    for name, value in (({} if start else tokens) | config.model | (always or {})).items():
         if name in hints:
             setattr(made, name, value)
     made.validate()
