@@ -15,7 +15,7 @@ from hf_attncal.alignment import Gold, Seq2SeqAttention, WordAligner, select
 from hf_attncal.cli import main
 from hf_attncal.data.synthetic.english_german import generate_split
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
-from hf_attncal.training import word_alignment
+from hf_attncal.training import job
 
 SMALL = [
     "model.d_model=16",
@@ -116,7 +116,7 @@ def test_what_the_system_says_in_the_middle_of_a_run(corpus, tmp_path, capsys, m
     def fail(*arguments, **options):
         raise error
 
-    monkeypatch.setattr(word_alignment, "train", fail)
+    monkeypatch.setattr(job, "train", fail)
     assert train(corpus, tmp_path / "aligner", "--steps=2", *SMALL) == status
     *_, last = ["", *capsys.readouterr().err.splitlines()]
     assert told.format(output=tmp_path / "aligner") in last
@@ -135,7 +135,7 @@ def test_training_on_a_pipe_is_refused(corpus, tmp_path, capsys):
     os.mkfifo(tmp_path / "pipe")
     files = ["--source", str(tmp_path / "pipe"), "--target", str(corpus / "train.de")]
     assert main(["align", "train", *files, "--output", str(tmp_path / "aligner")]) == 1
-    assert "pipe must be a file, got a pipe: text is read twice" in capsys.readouterr().err
+    assert "pipe must be a file, got a pipe: a run that goes on reads its text again" in capsys.readouterr().err
     assert not (tmp_path / "aligner").exists()
 
 
