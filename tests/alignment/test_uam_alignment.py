@@ -114,7 +114,7 @@ def test_the_choice_between_it_and_attention(model, tokenizer):
     def chosen(settings, **changes) -> Seq2SeqAttention:
         source.settings = settings
         source.choose(**changes)
-        source.check()
+        source.check_settings()
         return source.settings
 
     assert chosen(None, weights="attention") == attention
