@@ -76,6 +76,7 @@ def faithfulness_falls(
     frequencies: Mapping[str, int] | None = None,
     seed: int = 0,
     batch_size: int = 32,
+    source_prefix: str = "",
 ) -> Iterator[PairFalls]:
     """Measure comprehensiveness and sufficiency of scores, teacher-forced on the targets.
 
@@ -97,6 +98,7 @@ def faithfulness_falls(
         frequencies: how often each word is seen, for `replace`. None: in `sources`.
         seed: of the draws. They depend on a pair alone, not on its place nor on `batch_size`.
         batch_size: most sources at once. Pairs are batched by length.
+        source_prefix: text that the model wants in front of every source.
 
     Yields:
         The falls of each pair, (operators, measures, target words) in the order of `operators` and of `measures`; the
@@ -109,8 +111,9 @@ def faithfulness_falls(
     """
     _check_scores(scores, sources, targets)
     _check_cuts(cuts)
-    perturber = _perturber(model, tokenizer, sources, operators, draws, frequencies, seed, batch_size)
-    batches = batches_of_pairs(model, tokenizer, sources, targets, batch_size=batch_size)
+    perturber = _perturber(model, tokenizer, sources, operators, draws, frequencies, seed, batch_size, source_prefix)
+    reading = {"batch_size": batch_size, "source_prefix": source_prefix}
+    batches = batches_of_pairs(model, tokenizer, sources, targets, **reading)
     return _falls(_Plan(perturber, tuple(cuts), soft, draws), batches, sources, scores)
 
 
@@ -125,6 +128,7 @@ def word_effects(
     frequencies: Mapping[str, int] | None = None,
     seed: int = 0,
     batch_size: int = 32,
+    source_prefix: str = "",
 ) -> Iterator[WordEffects]:
     """Measure what each source word alone does to each target word under each operator.
 
@@ -136,8 +140,9 @@ def word_effects(
         The effects of each pair, the longest pairs first.
     """
     check_some_words(sources, targets)
-    perturber = _perturber(model, tokenizer, sources, operators, draws, frequencies, seed, batch_size)
-    batches = batches_of_pairs(model, tokenizer, sources, targets, batch_size=batch_size)
+    perturber = _perturber(model, tokenizer, sources, operators, draws, frequencies, seed, batch_size, source_prefix)
+    reading = {"batch_size": batch_size, "source_prefix": source_prefix}
+    batches = batches_of_pairs(model, tokenizer, sources, targets, **reading)
     return _effects(perturber, draws, batches, sources)
 
 
@@ -249,13 +254,13 @@ def _effects(perturber: Perturber, draws: int, batches, sources: Sequence[str]) 
 # ---- checks ----
 
 
-def _perturber(model, tokenizer, sources, operators, draws, frequencies, seed, batch_size) -> Perturber:
+def _perturber(model, tokenizer, sources, operators, draws, frequencies, seed, batch_size, source_prefix) -> Perturber:
     if draws < 1:
         raise ValueError(f"`draws` must be >= 1, got {draws}.")
     table = None
     if "replace" in operators:
         table = WordFrequencies.of(sources) if frequencies is None else WordFrequencies(frequencies)
-    return Perturber(model, tokenizer, tuple(operators), table, seed, batch_size)
+    return Perturber(model, tokenizer, tuple(operators), table, seed, batch_size, source_prefix)
 
 
 def _check_scores(scores: Mapping[str, Scores], sources: Sequence[str], targets: Sequence[str]) -> None:

@@ -147,7 +147,7 @@ def judge_faithfulness(
         bootstrap: resamples of the pairs for each interval; 0 for none, and then no verdicts.
         operators, cuts, soft: see `faithfulness_falls`.
         seed: of draws and resamples.
-        **reading: `draws`, `frequencies` and `batch_size` of `faithfulness_falls`.
+        **reading: `draws`, `frequencies`, `batch_size` and `source_prefix` of `faithfulness_falls`.
 
     Raises:
         ValueError: see `faithfulness_falls`, `word_effects` and `metrics.faithfulness.faithfulness`.

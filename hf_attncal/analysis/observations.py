@@ -231,6 +231,7 @@ def observe(
     thresholds: Sequence[float] = THRESHOLDS,
     buckets: Sequence[float] = BUCKETS,
     batch_size: int = 32,
+    source_prefix: str = "",
 ) -> Observations:
     """Read a corpus once. Batches, padding and the order of the pairs change nothing.
 
@@ -244,6 +245,7 @@ def observe(
         alignments: find the best source word of each target word, and whether the word was predicted.
         thresholds, buckets: of entropy, ascending numbers above 0.
         batch_size: most pairs at once. Pairs are batched by length.
+        source_prefix: text that the model wants in front of every source.
 
     Raises:
         ValueError: no pair with words on both sides; tags that do not fit; thresholds or buckets that do not ascend;
@@ -254,7 +256,7 @@ def observe(
     check_some_words(sources, targets)
     word_tags = None if tags is None else tags_of(targets, tags)
     sums = _Sums(sources, word_tags, tuple(thresholds), tuple(buckets), alignments)
-    reading = {"details": True, "predictions": alignments, "batch_size": batch_size}
+    reading = {"details": True, "predictions": alignments, "batch_size": batch_size, "source_prefix": source_prefix}
     with recorded_value_norms(model) as norms:
         for pairs, found in readings_of_pairs(model, tokenizer, sources, targets, **reading):
             sums.add(pairs, found, norms)

@@ -119,6 +119,7 @@ class Perturber:
         frequencies: where `replace` draws words; None without it.
         seed: of the draws, which depend on the pair alone besides: not on its place nor on its batch.
         batch_size: most sources at once.
+        source_prefix: text that the model wants in front of every source.
 
     Raises:
         ValueError: no operator or one that there is not, `replace` without frequencies, a tokenizer without the token
@@ -131,6 +132,7 @@ class Perturber:
     frequencies: WordFrequencies | None = None
     seed: int = 0
     batch_size: int = 32
+    source_prefix: str = ""
 
     def __post_init__(self) -> None:
         if not self.operators or len(set(self.operators)) < len(self.operators) or set(self.operators) - {*_KNOWN}:
@@ -215,7 +217,7 @@ class Perturber:
                     others[place] = self.frequencies.others(words[row], generator)
                 choice = zip(words[row], others[place], kept, strict=True)
                 texts[number] = " ".join(word if keep else other for word, other, keep in choice)
-        tokenized = tokenize_words(self.tokenizer, list(texts.values()))
+        tokenized = tokenize_words(self.tokenizer, list(texts.values()), prefix=self.source_prefix)
         copies |= dict(zip(texts, tokenized, strict=True))
         rows = [pairs[row]._replace(source=copies[number]) for number, (row, _) in enumerate(wanted)]
         try:
