@@ -63,11 +63,13 @@ def select(
     decoder = model.config.is_encoder_decoder
     if gold is None and decoder and weights != STATES:
         raise ValueError(
-            "Attention is chosen on annotated pairs: give them (`gold`), or ask for the states of the encoder "
-            f"(`weights={STATES!r}`), which raw pairs will do for."
+            "Attention is chosen on annotated pairs: give them with --gold, or --weights states (`gold`, "
+            f"`weights={STATES!r}`): states of the encoder are chosen on raw pairs."
         )
     if weights not in (None, STATES) and not decoder:
-        raise ValueError(f"`weights` must be {STATES!r} or None for a model that is only an encoder, got {weights!r}.")
+        raise ValueError(
+            f"The model is an encoder: it has states and no attention, so `weights` must be {STATES!r}, got {weights!r}."
+        )
     ranked: list[tuple[Any, Any]] = []
     if decoder and weights != STATES:
         prefix = {name: text for name, text in texts.items() if name == "source_prefix"}

@@ -64,7 +64,7 @@ def add_check(commands: argparse._SubParsersAction) -> None:
         "--compare-with",
         metavar="FILE",
         help="translations of the same sources by another system: a summary of both, and by how much --target has "
-        "more or fewer faults, with a paired test",
+        "more or fewer faults, with a paired test; without it, --target alone is checked",
     )
     files.add_argument(
         "--self-test",

@@ -7,11 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from hf_attncal.adapters.tuner import check_adaptable
 from hf_attncal.files import read_lines, write_bytes
 from hf_attncal.inference.revision import revision_of
-from hf_attncal.training.adapter import AdapterConfig, train_adapter
-from hf_attncal.training.folder import RESULTS, RUN
 
 from .text import Corpus
 
@@ -66,6 +63,9 @@ class Probe:
 
     def _kept(self, checkpoint: str) -> Corpus | None:
         """Return the text of the probe that was kept; None where there is none yet. Errors: see `parted`."""
+        # Imported here, as elsewhere in this module: an analysis without a probe needs neither PEFT nor the Trainer.
+        from hf_attncal.training.folder import RESULTS, RUN
+
         if self.folder is None or not (Path(self.folder) / _ADAPTER / "adapter_config.json").is_file():
             return None
         folder, adapter = Path(self.folder), Path(self.folder) / _ADAPTER
@@ -129,6 +129,8 @@ def _train(checkpoint: str, text: Corpus, folder: Path, steps: int | None, seed:
         if file.exists() and file.read_bytes() != data:
             raise ValueError(f"{file} is the text of another probe. Name another folder with --probe.")
         write_bytes(data, file)
+    from hf_attncal.training.adapter import AdapterConfig, train_adapter
+
     values = {
         "preset": "probe",
         "data": {"train": {side: str(file) for side, file in files.items()}},
@@ -154,6 +156,8 @@ def _check_others(corpus: Corpus, learned: Corpus) -> None:
 
 def check_can_have_probe(model, checkpoint: str) -> None:
     """Raise ValueError, before text is read for a probe, if the model cannot have one; the message says what to do."""
+    from hf_attncal.adapters.tuner import check_adaptable
+
     try:
         check_adaptable(model)
         if not checkpoint:

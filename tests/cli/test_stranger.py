@@ -22,7 +22,7 @@ from hf_attncal.training.settings import apply_overrides, read_settings
 # before a model is loaded: the one here is none.
 GIVEN = {
     "train": "--source text --target other --guide links --dev-source text --dev-target other --dev-gold links "
-    "--test-source text --test-target other --test-gold links --config settings --init-from model --output new",
+    "--test-source text --test-target other --test-gold links --config job --init-from model --output new",
     "train --task": "--task=summarization --source text --target other --config settings --output new",
     "train --text": "--text text --dev-text text --test-text text --output new",
     "adapt": "model --source text --target other --guide links --dev-source text --dev-target other --dev-gold links "
@@ -48,6 +48,7 @@ GIVEN = {
     "translate": "model --input text --output new --alignments links.txt",
     "summarize": "model --input text --output new",
     "check": "model --source text --target other --clean-source text --clean-target other --output new",
+    "check --compare-with": "model --source text --target other --compare-with text --output new",
     "demo": "--output new",
 }
 NO_FILES = {"completion"}
@@ -91,6 +92,7 @@ def here(tmp_path, monkeypatch):
         "text": "a b\n",
         "other": "c d\n",
         "settings": "{}\n",
+        "job": "job: translation\n",
         "pairs": "a ||| b\n",
         "links": "0-0\n",
         "model/config.json": "{}",

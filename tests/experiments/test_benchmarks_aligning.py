@@ -540,7 +540,7 @@ def test_a_missing_file_is_named(aligners, data, peers, tmp_path, capsys):
     ("body", "message"),
     [
         ("sys.exit('out of memory')", "`eflomal` failed with status 1:\nout of memory"),
-        ("[open(f, 'w').write('0-0\\n') for f in sys.argv[6::2]]", "forward links: 1 lines for 6 sentence pairs"),
+        ("[open(f, 'w').write('0-0\\n') for f in sys.argv[6::2]]", "forward links: 1 lines for 10 sentence pairs"),
     ],
 )
 def test_a_peer_that_fails_is_an_error(run, tmp_path, body, message):

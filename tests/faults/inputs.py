@@ -126,7 +126,7 @@ def _settings(folder: Path) -> Iterator[Outcome]:
             if given not in sizes:
                 yield _not_trained(folder, f"{name} {given}", [*name.split(), *command, given], told)
     for what, (content, told) in FILES.items():
-        (folder / "settings.yaml").write_text(content)
+        (folder / "settings.yaml").write_text(f"{content}job: translation\n")
         config = ["train", *command, "--config", str(folder / "settings.yaml")]
         yield _not_trained(folder, f"train --config with {what}", config, told)
 
@@ -153,8 +153,8 @@ def _two_scores(folder: Path) -> Iterator[Outcome]:
         right = here(command).out
         for line, told in {
             "0-0:0.5 0-0:0.5": None,
-            "0-0:0.5 0-0:0.9": "line 1: the link 0-0 is given twice",
-            "0-0:0.5 0-0": "line 1: the link 0-0 is given twice",
+            "0-0:0.5 0-0:0.9": f"line 1 of {path}: the link 0-0 is given twice",
+            "0-0:0.5 0-0": f"line 1 of {path}: the link 0-0 is given twice",
         }.items():
             path.write_text(f"{line}\n0-0 0-1\n")
             answer = here(command)

@@ -39,7 +39,7 @@ def test_a_word_without_a_proposed_link_is_aligned_wrongly():
 
 
 def test_what_does_not_fit_is_refused():
-    with pytest.raises(ValueError, match="must be the same everywhere, got 2 in `gold`, 1 in `links`"):
+    with pytest.raises(ValueError, match="must have the same pairs, got 2 in `gold`, 1 in `links`"):
         prediction_and_alignment(GOLD, LINKS[:1], PREDICTED, LENGTHS)
     with pytest.raises(ValueError, match="line 1: link 3-3 lies outside a pair of 3 source and 6 target words"):
         prediction_and_alignment(GOLD, LINKS, PREDICTED, [3, 2])

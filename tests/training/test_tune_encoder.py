@@ -322,7 +322,7 @@ def test_select_says_what_it_needs(corpus, tmp_path, capsys):
     kinds = {json.loads(row.split(maxsplit=1)[1])["weights"] for row in capsys.readouterr().out.splitlines()[-500:]}
     assert kinds == {"attention", "states"}
     assert main(["align", "select", str(corpus / "encoder"), *text, gold, "--weights=attention"]) == 1
-    assert "is an encoder: it has states, and no attention" in capsys.readouterr().err
+    assert "is an encoder: it has states and no attention" in capsys.readouterr().err
 
 
 def test_a_dry_run_tells_what_would_be_done_and_leaves_nothing(corpus, tmp_path, capsys):

@@ -15,8 +15,7 @@ from hf_attncal.training.folder import claimed
 from hf_attncal.training.translation import TranslationConfig
 
 sys.path.insert(0, str(ROOT / "training"))
-import train_adapter
-import train_translation
+import train
 
 
 def change(checkpoint: Path, what, file: str = "model.safetensors") -> str:
@@ -49,11 +48,11 @@ def test_half_a_tokenizer_has_no_name(arguments, tmp_path, monkeypatch):
 
     monkeypatch.setattr(PreTrainedTokenizerFast, "save_pretrained", half)
     with pytest.raises(OSError, match="No space left"):
-        train_translation.main(arguments)
+        train.main(arguments)
     assert before == ["run.json", "run.lock", "unfinished"]  # what a kill would have left
     assert not (tmp_path / "run").exists()
     monkeypatch.undo()
-    assert train_translation.main(arguments)["steps"] == 4
+    assert train.main(arguments)["steps"] == 4
 
 
 # ---- the weights that a resume reads ----
@@ -73,9 +72,9 @@ def test_a_resume_refuses_weights_that_are_missing_or_no_numbers(stopped, tmp_pa
     whole = weights.read_bytes()
     name = change(weights.parent, what)
     with pytest.raises(ValueError, match=f"checkpoint-2 cannot be gone on from: {message.format(name=name)}"):
-        train_translation.main([*stopped, "--resume"])
+        train.main([*stopped, "--resume"])
     weights.write_bytes(whole)
-    assert train_translation.main([*stopped, "--resume"])["steps"] == 4
+    assert train.main([*stopped, "--resume"])["steps"] == 4
 
 
 @pytest.mark.parametrize("what", ["lost", float("nan")])
@@ -84,13 +83,13 @@ def test_so_does_that_of_an_adapter(base, beside, what, tmp_path):
     """Of PEFT's models, and of transformers' interface, where a LoRA is trained beside it."""
     adapter = {"calibration": "gated"} | ({"lora": {"r": 2, "target_modules": ["q_proj"]}} if beside else {})
     of_run = [*adapter_settings(base, **adapter), "data.test=null", "data.dev=null", "training.eval_strategy=no"]
-    train_adapter.main(of_run)
+    train.main(of_run)
     run = base.parent / "run"
     (run / "results.json").unlink()
     last = max(run.glob("checkpoint-*"), key=lambda path: int(path.name.rpartition("-")[2]))
     change(last / "calibration" if beside else last, what, "adapter_model.safetensors")
     with pytest.raises(ValueError, match=rf"{last.name} cannot be gone on from: .* (missing|not finite)"):
-        train_adapter.main([*of_run, "--resume"])
+        train.main([*of_run, "--resume"])
 
 
 # ---- a loss of power ----
@@ -120,7 +119,7 @@ def test_everything_is_on_the_disk_before_it_gets_its_name(arguments, tmp_path, 
     monkeypatch.setattr(os, "fsync", synced)
     monkeypatch.setattr(Path, "rename", named(rename))
     monkeypatch.setattr(Path, "replace", named(replace))
-    train_translation.main([*arguments, "training.save_total_limit=1"])
+    train.main([*arguments, "training.save_total_limit=1"])
     names = [path for event, path in events if event == "named"]
     run = tmp_path / "run"
     assert {run / "checkpoint-4", run / "model.safetensors", run / "results.json", run / "run.json"} <= {*names}
