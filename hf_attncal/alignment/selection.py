@@ -68,7 +68,8 @@ def select(
         )
     if weights not in (None, STATES) and not decoder:
         raise ValueError(
-            f"The model is an encoder: it has states and no attention, so `weights` must be {STATES!r}, got {weights!r}."
+            f"The model is an encoder: it has states and no attention, so `weights` must be {STATES!r}, "
+            f"got {weights!r}."
         )
     ranked: list[tuple[Any, Any]] = []
     if decoder and weights != STATES:
