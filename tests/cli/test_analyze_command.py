@@ -177,7 +177,7 @@ def test_a_stock_model_gets_a_probe_that_can_be_kept(attncal, stock, files, recw
     ],
 )
 def test_what_is_wrong_is_told_before_a_probe_is_trained(attncal, stock, files, monkeypatch, change, more, problem):
-    monkeypatch.setattr("hf_attncal.report.probe.train_adapter", lambda *_, **__: pytest.fail("trained"))
+    monkeypatch.setattr("hf_attncal.training.adapter.train_adapter", lambda *_, **__: pytest.fail("trained"))
     for name, line in change.items():
         lines = (files / name).read_text(encoding="utf-8").splitlines()
         (files / name).write_text(text_of([lines[0], line, *lines[2:]]), encoding="utf-8")
