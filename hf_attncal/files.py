@@ -123,7 +123,8 @@ def write_json(values: Any, *paths: str | Path) -> None:
 
 def write_text(text: str, path: str | Path) -> None:
     """Write a UTF-8 file that is whole or as it was."""
-    write_bytes(text.encode("utf-8"), path)
+    with whole_file(path) as partial:
+        partial.write_text(text, encoding="utf-8")
 
 
 def write_bytes(data: bytes, path: str | Path) -> None:

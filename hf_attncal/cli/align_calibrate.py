@@ -13,8 +13,9 @@ from .common import (
     check_longest_lines,
     check_readable,
     folder_beside,
+    not_negative,
 )
-from .scoring import not_negative, table
+from .scoring import table
 
 
 def add_calibrate(actions: argparse._SubParsersAction) -> None:

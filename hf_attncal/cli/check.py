@@ -15,9 +15,10 @@ from .common import (
     add_pair_files,
     check_readable,
     load_errors,
+    not_negative,
     positive,
 )
-from .scoring import not_negative, table
+from .scoring import table
 from .streams import check_files, counted, json_line, line_error, output_lines, rows_of_files, write_lines
 
 _SEED = 1

@@ -29,7 +29,7 @@ def at_least(low: int, high: int = (1 << 31) - 1) -> Callable[[str], int]:
     return number
 
 
-positive = at_least(1)
+positive, not_negative = at_least(1), at_least(0)
 
 
 def between(low: float, high: float) -> Callable[[str], float]:

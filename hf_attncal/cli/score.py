@@ -15,7 +15,6 @@ from .scoring import (
     called,
     check_once,
     check_same_length,
-    column,
     read_scored_lines,
     signatures,
     table,
@@ -231,12 +230,14 @@ def _as_text(options: argparse.Namespace, rows: list[dict[str, Any]]) -> str:
     ]
     resampled = rows[0]["interval"] is not None
     if resampled:
-        columns["95 % interval"] = [f"{100 * low:.1f} to {100 * high:.1f}" for low, high in column(rows, "interval")]
+        columns["95 % interval"] = [
+            f"{100 * low:.1f} to {100 * high:.1f}" for low, high in (row["interval"] for row in rows)
+        ]
         notes.append(f"95 % interval: percentiles of AER over {options.bootstrap} resamples of the sentence pairs.")
     elif options.bootstrap:
         notes.append(too_few(rows[0]["sentences"], "sentence pairs"))
     columns |= {"precision": rates("precision"), "recall": rates("recall"), "F1": rates("f1")}
-    columns["links"] = [str(links) for links in column(rows, "proposed")]
+    columns["links"] = [str(row["proposed"]) for row in rows]
     if resampled and len(rows) > 1:
         columns["better than first"] = rates("better_than_first")
         columns["p"] = ["" if row["p_value"] is None else f"{row['p_value']:.3f}" for row in rows]

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from typing import Any
 
-from .common import CommandError, add_longest_line
+from .common import CommandError, add_longest_line, not_negative
 from .streams import open_file, read_windows, standard_input
 
 STANDARD_INPUT = "-"
@@ -43,16 +43,6 @@ def add_scoring(parser: argparse.ArgumentParser, rounded: str, resampled: str) -
         help=f"resamples of the {resampled} for 95 %% intervals and comparisons; 0 for none",
     )
     add_longest_line(parser, _LONGEST_LINE)
-
-
-def not_negative(text: str) -> int:
-    value = int(text)
-    if value < 0:
-        raise argparse.ArgumentTypeError(f"must be at least 0, got {value}")
-    return value
-
-
-not_negative.metavar = "N"
 
 
 # ---- reading ----
@@ -128,11 +118,6 @@ def too_few(count: int, what: str) -> str:
     return f"No interval and no comparison: {count} {what} are too few, {FEWEST_SENTENCES} or more are needed."
 
 
-def column(rows: list[dict[str, Any]], field: str) -> list:
-    """Return a field of every row."""
-    return [row[field] for row in rows]
-
-
 def table(columns: dict[str, list[str]]) -> Iterator[str]:
     """Yield the lines of a table, with the first column aligned left and numbers aligned right."""
     widths = [max(map(len, [heading, *cells])) for heading, cells in columns.items()]
@@ -143,6 +128,6 @@ def table(columns: dict[str, list[str]]) -> Iterator[str]:
 
 def signatures(rows: list[dict[str, Any]]) -> list[str]:
     """Return the common signature of all rows, or that of each row if they differ."""
-    if len(set(column(rows, "signature"))) == 1:
+    if len({row["signature"] for row in rows}) == 1:
         return [rows[0]["signature"]]
     return [f"{row['hypothesis']}: {row['signature']}" for row in rows]

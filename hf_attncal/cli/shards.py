@@ -191,7 +191,10 @@ def _job(path: str, shard: Shard, inputs: Sequence[str], window: int, settings: 
                     f"{path}: other parts were made with {name} {was}, this one has {now}. Give the same, or another "
                     "--output."
                 )
-    files = [_input(name, shard, window, before) for name, before in _with_known(inputs, known)]
+        if len(known["inputs"]) != len(inputs):
+            raise CommandError("other parts were made of --input, or of --source and --target: give the same.")
+    known_inputs = known["inputs"] if known else [None] * len(inputs)
+    files = [_input(name, shard, window, before) for name, before in zip(inputs, known_inputs, strict=True)]
     for name, before, found in zip(inputs, known["inputs"] if known else files, files, strict=True):
         if before["sha256"] != found["sha256"]:
             raise CommandError(
@@ -209,12 +212,6 @@ def _job(path: str, shard: Shard, inputs: Sequence[str], window: int, settings: 
     return job
 
 
-def _with_known(inputs: Sequence[str], known: dict[str, Any] | None) -> Iterator[tuple[str, dict[str, Any] | None]]:
-    if known is not None and len(known["inputs"]) != len(inputs):
-        raise CommandError("other parts were made of --input, or of --source and --target: give the same.")
-    yield from zip(inputs, known["inputs"] if known else [None] * len(inputs), strict=True)
-
-
 def _fixed(job: dict[str, Any]) -> dict[str, Any]:
     """Return what must be the same for all parts of a job: settings and texts, not where the files lie."""
     return {"settings": job["settings"], "inputs": [found["sha256"] for found in job["inputs"]]}
@@ -222,7 +219,7 @@ def _fixed(job: dict[str, Any]) -> dict[str, Any]:
 
 def _input(path: str, shard: Shard, window: int, known: dict[str, Any] | None) -> dict[str, Any]:
     """Count the lines of a file, hash its text and find where parts start; reuse what is known if unchanged."""
-    from hf_attncal.compressed import DamagedFile
+    from hf_attncal.compressed import DamagedFile, suffix_of
 
     try:
         now = os.stat(path)
@@ -242,17 +239,11 @@ def _input(path: str, shard: Shard, window: int, known: dict[str, Any] | None) -
         raise CommandError(f"{path} cannot be read: {error}. It is damaged, or not what its name says.") from error
     lines = newlines + (last[-1:] not in (b"", b"\n") and (newlines, last) != (0, codecs.BOM_UTF8))
     starts = None
-    if _is_plain(path):
+    if suffix_of(path) is None:
         firsts = [Shard(number, shard.total).lines(lines, window).start for number in range(1, shard.total + 1)]
         with open(path, "rb") as file:
             starts = [_start(file, first, before, now.st_size) for first in firsts]
     return {**state, "lines": lines, "sha256": text.hexdigest(), "starts": starts}
-
-
-def _is_plain(path: str) -> bool:
-    from hf_attncal.compressed import suffix_of
-
-    return suffix_of(path) is None
 
 
 def _start(file: BinaryIO, line: int, before: Sequence[int], size: int) -> int:

@@ -20,17 +20,15 @@ from .calibrated import injected_adapters
 from .cards import SENTENCE, attention, base_name, score_results, split_name, write_card, write_card_of_adapter_run
 from .defaults import adapter_defaults
 from .folder import fill
-from .job import save_parts
 from .presets import anneal, sections_of
 from .seq2seq import (
-    GUIDED_LINKS,
     TRAINING_DEFAULTS,
     Seq2SeqJob,
     check_guide,
     make_trainer,
     search_as_scored,
 )
-from .settings import SPLITS, Settings, check, hints_of, merge_settings, naming
+from .settings import LINKS_OF_SPLITS, SPLITS, Settings, check, hints_of, merge_settings, naming
 from .translation import BleuConfig
 
 METHODS = {"attncal": AttentionCalibrationConfig, "lora": LoraConfig, "full": None}
@@ -67,7 +65,7 @@ class AdapterConfig(Settings):
     evaluation: BleuConfig = field(default_factory=BleuConfig)
 
     job = "adapter"
-    links = GUIDED_LINKS
+    links = LINKS_OF_SPLITS
 
     @classmethod
     def defaults(cls, values, texts):
@@ -131,11 +129,6 @@ class AdapterConfig(Settings):
         if self.adapter["method"] == "attncal":
             return AttentionCalibrationConfig(**fields, label_smoothing=self.model.label_smoothing)
         return LoraConfig(task_type=TASK, **fields) if self.adapter["method"] == "lora" else None
-
-    def published(self) -> dict[str, Any]:
-        plain = super().published()
-        plain["model"]["checkpoint"] = Path(self.model.checkpoint or "").name
-        return plain
 
 
 def _hints(config_class: type | None) -> dict[str, Any]:
@@ -280,8 +273,12 @@ def base_checkpoint(
         model = stock.model_class.from_pretrained(None, config=copied, state_dict=ours.state_dict())
         model.generation_config = ours.generation_config
         search_as_scored(model, tokenizer, config.evaluation)
-        save = save_parts(model, tokenizer)
-        fill(output, lambda folder: save(folder / "base"))
+
+        def save(folder: Path) -> None:
+            model.save_pretrained(folder / "base")
+            tokenizer.save_pretrained(folder / "base")
+
+        fill(output, save)
     return str((output / "base").resolve())
 
 

@@ -11,6 +11,7 @@ objectives. This subclass adds what it cannot know:
 - batches are built by length and bounded by a number of tokens.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,9 +46,8 @@ class AnnealingCallback(TrainerCallback):
     The same for a model whose active adapter is annealed. A plain `Seq2SeqTrainer` needs this callback for it.
     """
 
-    def __init__(self):
-        self.steps_before = 0
-        self.counters: list[torch.nn.Module] = []
+    steps_before = 0
+    counters: Sequence[torch.nn.Module] = ()
 
     def on_train_begin(self, args, state, control, model=None, **kwargs):
         self.counters = annealed_modules(model)

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from hf_attncal.families import FAMILIES
-from hf_attncal.hub import Result, write_model_card, write_trained_adapter_card, write_tuned_encoder_card
+from hf_attncal.hub import Result, write_model_card, write_trained_adapter_card
 from hf_attncal.inference.revision import revision_of
 
 from .settings import Settings, as_list
@@ -40,7 +40,7 @@ def write_card(
         example: `SENTENCE`, for summaries `TEXT`, for an aligner `PAIR`, for a language model `BEGINNING`.
         task: as of `hub.write_model_card`.
     """
-    about = _about(config, results)
+    about = about_run(config, results)
     write_model_card(folder, **about, summary=summary, results=list(scores), example=example, task=task)
 
 
@@ -56,24 +56,13 @@ def write_card_of_adapter_run(
     written["search"] = {"num_beams": search.num_beams, "length_penalty": search.length_penalty}
     if search.max_new_tokens is not None:
         written["search"]["max_new_tokens"] = search.max_new_tokens
-    about = _about(config, results)
+    about = about_run(config, results)
     write_trained_adapter_card(folder, **about, **written, summary=summary, results=list(scores))
 
 
 def base_name(base: str) -> str:
     """What a card calls a base model: never a place of this machine."""
     return Path(base).resolve().name if Path(base).is_dir() else base
-
-
-def write_encoder_card(
-    folder: Path, config: Settings, results: dict[str, Any], summary: str, scores: Iterable[Result], base: str
-) -> None:
-    """Write the card of an encoder of any kind that was tuned to align; else as `write_card_of_adapter_run`."""
-    base_model = None if Path(base).is_dir() else base
-    about = _about(config, results)
-    write_tuned_encoder_card(
-        folder, **about, summary=summary, results=list(scores), example=PAIR, base_model=base_model
-    )
 
 
 def split_name(config: Settings, split: str) -> str:
@@ -118,8 +107,8 @@ def streams_in_words(config: Any) -> str:
     return f"{'hard' if config.hard_attention else 'soft'} attention in {streams}"
 
 
-def _about(config: Settings, results: dict[str, Any]) -> dict[str, Any]:
-    """What every card says in the same way."""
+def about_run(config: Settings, results: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments that say the same in every card: name, training data, languages, licence."""
     data, train = config.data, config.data.train
     files = [name for side in data.sides for name in as_list(train.get(side, []))]
     names = [train["dataset"]] if "dataset" in train else files

@@ -24,17 +24,17 @@ from hf_attncal.alignment.selection import select_states, select_states_by_agree
 from hf_attncal.alignment.sources import saved_settings
 from hf_attncal.data.collators import AlignmentCollator
 from hf_attncal.data.corpora import tokenize_for_alignment
-from hf_attncal.hub import Result
+from hf_attncal.hub import Result, write_tuned_encoder_card
 from hf_attncal.inference.loading import file_beside, load_config, load_seq2seq, load_whole
 
 from .arguments import TokenBatchArguments
-from .cards import base_name, write_encoder_card
+from .cards import PAIR, about_run, base_name
 from .checkpoints import WholeCheckpointsMixin
 from .counting import CountsConfig, counted_links, counting_seconds
 from .guide import with_links
-from .job import Job, save_parts
+from .job import Job
 from .presets import read_preset
-from .settings import Settings, check, hints_of, naming
+from .settings import LINKS_OF_SPLITS, Settings, check, hints_of, naming
 from .token_batches import TokenBatchTrainerMixin
 
 _SELECTED = 500  # pairs that the threshold is chosen on where there are no annotated ones
@@ -92,7 +92,7 @@ class TunedEncoderConfig(Settings):
 
     job = "encoder"
     arguments_class = EncoderTrainingArguments
-    links = {"train": "guide", "dev": "gold", "test": "gold"}
+    links = LINKS_OF_SPLITS
 
     @classmethod
     def defaults(cls, values, texts):
@@ -114,11 +114,6 @@ class TunedEncoderConfig(Settings):
             entry = getattr(self.data, name)
             if entry and not entry.get("gold"):
                 raise ValueError(f"`data.{name}` must name `gold`, the links to measure AER with, got {entry}.")
-
-    def published(self) -> dict[str, Any]:
-        plain = super().published()
-        plain["model"]["checkpoint"] = Path(self.model.checkpoint or "").name
-        return plain
 
 
 # ---- what is learned ----
@@ -259,9 +254,22 @@ class EncoderJob(Job):
         }
 
     def save(self, folder, model, results):
-        save_parts(model, self.tokenizer)(folder)
+        model.save_pretrained(folder)
+        self.tokenizer.save_pretrained(folder)
         self.after.save(folder)
-        _card(folder, self.config, results)
+        base = self.config.model.checkpoint
+        write_tuned_encoder_card(
+            folder,
+            **about_run(self.config, results),
+            summary=f"The encoder of {base_name(base)}, whose states are tuned to align words.",
+            results=[
+                Result(f"AER on {name}", 100 * score["aer"], score["signature"])
+                for name, score in results["after"].items()
+                if name in self.golds
+            ],
+            example=PAIR,
+            base_model=None if Path(base).is_dir() else base,
+        )
 
 
 tune_encoder = EncoderJob.train
@@ -314,15 +322,3 @@ def _scored(model, tokenizer, settings: EncoderStates, golds: dict[str, Gold]) -
         aligner = WordAligner(model, tokenizer, settings)
         scores = {name: asdict(score_aligner(aligner, gold, bootstrap=1000)) for name, gold in golds.items()}
     return {"states": settings.to_dict()} | scores
-
-
-def _card(folder: Path, config: TunedEncoderConfig, results: dict[str, Any]) -> None:
-    after = results["after"]
-    scores = [
-        Result(f"AER on {name}", 100 * after[name]["aer"], after[name]["signature"])
-        for name in ("dev", "test")
-        if name in after
-    ]
-    base = config.model.checkpoint
-    summary = f"The encoder of {base_name(base)}, whose states are tuned to align words."
-    write_encoder_card(folder, config, results, summary, scores, base)

@@ -158,7 +158,7 @@ def _claim(
         # Another length was asked for: it is measured anew.
         steps = None if any(key in ("minutes", "training.max_steps") for key, *_ in different) else then.get("steps")
     state = {"run": now, "steps": steps, "software": records.software(), "changes": changes, "finished": False}
-    _state(folder, state)
+    fill(folder, lambda staged: write_json(state, staged / RUN))
     return checkpoint, changes, None, steps
 
 
@@ -176,9 +176,10 @@ def check_free(folder: Path) -> None:
         )
 
 
-def settle(folder: Path, steps: int) -> None:
-    """Write into `run.json` how many optimiser steps the run has, for whoever goes on with it."""
-    _state(folder, _read(folder) | {"steps": steps})
+def note(folder: Path, **entries: Any) -> None:
+    """Change entries of `run.json`: `steps`, the number of optimiser steps that was settled, or `finished`."""
+    run = _read(folder) | entries
+    fill(folder, lambda staged: write_json(run, staged / RUN))
 
 
 def _run_in(folder: Path) -> str:
@@ -255,15 +256,27 @@ def fill(folder: Path, save: Callable[[Path], Any]) -> None:
     fill_folder(folder, save_readable, last=("*.safetensors", RESULTS))
 
 
-def finish_run(folder: Path, save: Callable[[Path], None]) -> None:
-    """Put the final model and `results.json`, which `save` writes, into the folder; then the run is finished."""
-    fill(folder, save)
-    _state(folder, _read(folder) | {"finished": True})
+def finish(run: Run, results: dict[str, Any], save: Callable[[Path], dict[str, Any] | None]) -> dict[str, Any]:
+    """Fill the output folder with the final model and `results.json`; then the run is finished.
 
+    Args:
+        run: the run that has the folder.
+        results: content of `results.json`.
+        save: writes the model into the folder that it gets, and returns what else belongs to the results.
 
-def _state(folder: Path, run: dict[str, Any]) -> None:
-    """Write `run.json`."""
-    fill(folder, lambda staged: write_json(run, staged / RUN))
+    Returns:
+        The results with what `save` returned.
+    """
+
+    def save_all(staged: Path) -> None:
+        results.update(save(staged) or {})
+        write_json(results, staged / RESULTS)
+
+    if run.args.process_index == 0:
+        folder = Path(run.args.output_dir)
+        fill(folder, save_all)
+        note(folder, finished=True)
+    return results
 
 
 def make_readable(folder: str | Path) -> None:

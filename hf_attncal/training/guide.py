@@ -20,8 +20,8 @@ from .text import held_out_rows
 LONGEST_GOLD = 10_000  # bytes: two such sides take at most 3 GB to align
 
 
-def given_links(data: DataConfig, text: dict[str, Dataset]) -> LinkRows | None:
-    """The links of the file `data.train.guide`, of each pair of train that is not held out; None without a file.
+def given_links(data: DataConfig, text: dict[str, Dataset]) -> LinkRows:
+    """Return the links in the file `data.train.guide` of each pair of train that is not held out.
 
     Args:
         data: of the run.
@@ -31,8 +31,6 @@ def given_links(data: DataConfig, text: dict[str, Dataset]) -> LinkRows | None:
         ValueError: see `iter_links`; also a link of words that a pair does not have (with the line), or links that do
             not count from 0.
     """
-    if not data.train.get("guide"):
-        return None
     path, train = data.path(data.train["guide"]), text["train"]
     links = LinkRows.gathered((pair.possible for pair in iter_links(path, train)), len(train))
     words = ([len((line or "").split()) for line in train[side]] for side in ("source", "target"))

@@ -7,7 +7,7 @@ import argparse
 import copy
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -35,7 +35,7 @@ from hf_attncal.files import write_json, writing
 from hf_attncal.metrics import records
 
 from .averaging import average_checkpoints, last_checkpoints
-from .folder import RESULTS, Run, check_free, claimed, fill, finish_run
+from .folder import Run, check_free, claimed, fill, finish
 from .guide import annotated, given_links
 from .interrupts import how_to_go_on, saved_on_interrupt
 from .planning import plan, settled
@@ -146,7 +146,7 @@ class Job:
         self.reports: dict[str, Any] = {}
         self.counted: dict[str, Any] = {}
         self.counting_seconds = 0.0
-        self.prepare(given_links(config.data, self.text))
+        self.prepare(given_links(config.data, self.text) if config.data.train.get("guide") else None)
 
     @classmethod
     def train(
@@ -198,7 +198,7 @@ class Job:
         raise NotImplementedError
 
     def save(self, folder: Path, model: PreTrainedModel, results: dict[str, Any]) -> dict[str, Any] | None:
-        """Write the model, its tokenizer and its card into a folder; what is returned belongs to the results."""
+        """Write the model, its tokenizer and its card into a folder; return what else belongs to the results."""
         raise NotImplementedError
 
     # ---- what a job may do in another way ----
@@ -292,7 +292,7 @@ def build_tokenizer(
                     f"`tokenizer.vocab_size` must be at most {len(trained)} for this text, in which no more pieces "
                     f"occur twice, got {settings.vocab_size}. Lower it, or give more text."
                 )
-            fill(Path(args.output_dir), save_parts(trained))
+            fill(Path(args.output_dir), trained.save_pretrained)
         return AutoTokenizer.from_pretrained(args.output_dir)
 
 
@@ -408,29 +408,3 @@ def warn_of_idle_masks(history: list[dict[str, float]]) -> None:
             f"{WITHOUT_MASKS}.",
             stacklevel=2,
         )
-
-
-def finish(run: Run, results: dict[str, Any], save: Callable[[Path], dict[str, Any] | None]) -> dict[str, Any]:
-    """Fill the output folder with what `save` writes into the one that it is given, and with `results.json`.
-
-    Returns:
-        What that file holds; what `save` returns belongs to it.
-    """
-
-    def save_all(folder: Path) -> None:
-        results.update(save(folder) or {})
-        write_json(results, folder / RESULTS)
-
-    if run.args.process_index == 0:
-        finish_run(Path(run.args.output_dir), save_all)
-    return results
-
-
-def save_parts(*parts: PreTrainedModel | PreTrainedTokenizerBase) -> Callable[[Path], None]:
-    """What saves the parts in a folder."""
-
-    def save(folder: Path) -> None:
-        for part in parts:
-            part.save_pretrained(folder)
-
-    return save

@@ -24,7 +24,7 @@ from .calibrated import AttnCalTrainer
 from .cards import BEGINNING, attention, split_name, write_card
 from .defaults import language_defaults
 from .folder import Run
-from .job import Job, build_model, build_tokenizer, save_parts
+from .job import Job, build_model, build_tokenizer
 from .presets import harden, sections_of
 from .seq2seq import TRAINING_DEFAULTS
 from .settings import PlainConfig, Positive, Settings, VocabularyConfig, merge_settings
@@ -131,7 +131,8 @@ class LanguageJob(Job):
         return results
 
     def save(self, folder, model, results):
-        save_parts(model, self.tokenizer)(folder)
+        model.save_pretrained(folder)
+        self.tokenizer.save_pretrained(folder)
         summary = f"A language model with {attention(model.config)}."
         scores = [one for name in self.measured for one in card_results(results[name], split_name(self.config, name))]
         write_card(folder, self.config, results, summary, scores, BEGINNING)

@@ -14,7 +14,7 @@ import torch
 from datasets import Dataset
 from transformers import DefaultFlowCallback, Trainer, TrainerCallback, set_seed
 
-from .folder import Run, settle
+from .folder import Run, note
 from .settings import Settings
 from .threads import ChooseThreads
 
@@ -159,7 +159,7 @@ def settled(
     if steps is None:
         # For a while in a Trainer that is thrown away.
         steps, evaluation = _affordable(build(config, run.args), config, run.started, last_scores)
-        settle(Path(run.args.output_dir), steps)
+        note(Path(run.args.output_dir), steps=steps)
     config = config.for_steps(steps)
     set_seed(run.args.seed)
     trainer = build(config, config.arguments())

@@ -28,7 +28,7 @@ from hf_attncal.analysis.corpus import attention_report
 from hf_attncal.analysis.reading import decoder_size
 from hf_attncal.data.collators import CopyCollator, CopyNullCollator, LinkCollator, NullCollator
 from hf_attncal.data.copying import CopyTokenizer
-from hf_attncal.data.corpora import TokenizationReport
+from hf_attncal.data.corpora import TokenizationReport, tokenize_pairs
 from hf_attncal.data.pharaoh import Link
 from hf_attncal.data.tokenizer import null_token_id
 from hf_attncal.families import default_of, translators
@@ -42,12 +42,19 @@ from .arguments import AttnCalTrainingArguments
 from .calibrated import AttnCalTrainer
 from .cards import MEASURES, attention, score_results, split_name, write_card
 from .guide import with_counted_links
-from .job import Job, build_model, build_tokenizer, save_parts
+from .job import Job, build_model, build_tokenizer
 from .presets import anneal, check_preset, sections_of
 from .progress import bars_are_shown
 from .settings import LINKS, SPLITS, DataConfig, Positive, Settings, VocabularyConfig, check, merge_settings
 from .text import held_out_rows
 
+# Whether a model aligns by a unified attention model, and whether it has slots for copied words -> its collator.
+_COLLATORS = {
+    (False, False): DataCollatorForSeq2Seq,
+    (True, False): NullCollator,
+    (False, True): CopyCollator,
+    (True, True): CopyNullCollator,
+}
 # The Trainer's defaults are for fine-tuning with metrics on logits; the loss is all that is read here.
 TRAINING_DEFAULTS = {
     "prediction_loss_only": True,
@@ -57,8 +64,6 @@ TRAINING_DEFAULTS = {
     "use_cache": True,
     "seed": 1,
 }
-# What an entry of `data` may name besides text where one head learns links.
-GUIDED_LINKS = {"train": "guide", "dev": "gold", "test": "gold"}
 
 
 @dataclass
@@ -96,19 +101,15 @@ class Seq2SeqConfig(Settings):
     guided: ClassVar[bool] = False  # whether the model learns links
 
     @classmethod
-    def own_keys(cls) -> dict[str, Any]:
-        """The keys of `model` that are no fields of a configuration, with their types."""
-        return {"backbone": Literal[tuple(translators())]}
-
-    @classmethod
     def defaults(cls, values, texts):
         own = {"backbone": default_of(cls.job).name}
         given = values.get("model", {})
-        check({"backbone": (own | given)["backbone"]}, cls.own_keys(), "model")
-        family = translators()[(own | given)["backbone"]]
+        backbone, families = (own | given)["backbone"], translators()
+        check({"backbone": backbone}, {"backbone": Literal[tuple(families)]}, "model")
+        family = families[backbone]
         sections = {"model": own.copy(), "training": TRAINING_DEFAULTS | {"output_dir": f"runs/{cls.job}"}}
         if values.get("preset"):
-            check_preset(cls.job, values["preset"], family, translators())
+            check_preset(cls.job, values["preset"], family, families)
             merge_settings(sections, sections_of(cls, values, family.resolve("sizes"), texts))
             if given.get("init_from"):
                 sections["model"] = own  # the rest is that model's own
@@ -119,7 +120,7 @@ class Seq2SeqConfig(Settings):
 
     def __post_init__(self):
         super().__post_init__()
-        self.check_model(translators()[self.model["backbone"]].config_class, **self.own_keys())
+        self.check_model(translators()[self.model["backbone"]].config_class, backbone=str)
         config = self.checked_model
         self.guided = getattr(config, "guided", False)
         check_guide(self.data, self.guided, "model")
@@ -196,7 +197,8 @@ class Seq2SeqJob(Job):
         return results
 
     def save(self, folder, model, results):
-        save_parts(model, self.tokenizer)(folder)
+        model.save_pretrained(folder)
+        self.tokenizer.save_pretrained(folder)
         if self.guided is not None:
             self.guided.save(folder)
         config = self.config
@@ -317,13 +319,21 @@ def tokenize_splits(
     copies: CopyTokenizer | None = None,
     links: Sequence[Collection[Link]] | None = None,
 ) -> tuple[dict[str, Dataset], dict[str, TokenizationReport]]:
-    """The token ids of the training and dev text, and which pairs were kept; `links` are of the training text."""
-    made = {
-        name: data.tokenize(text, tokenizer, copies, links if name == "train" else None)
-        for name, text in splits.items()
-        if name != "test"
-    }
-    return {name: text for name, (text, _) in made.items()}, {name: report for name, (_, report) in made.items()}
+    """Return the token ids of the training and dev text, and which pairs were kept.
+
+    Args:
+        splits: the text.
+        tokenizer: its tokenizer.
+        data: settings with the greatest lengths.
+        copies: numbers the words that are copied, if any are.
+        links: word links of the training text, one collection a pair.
+    """
+    tokenized, reports = {}, {}
+    for name in [name for name in splits if name != "test"]:
+        lengths = data.max_length, data.max_source_length
+        guide = links if name == "train" else None
+        tokenized[name], reports[name] = tokenize_pairs(splits[name], tokenizer, *lengths, copies, guide)
+    return tokenized, reports
 
 
 def make_trainer(
@@ -335,7 +345,8 @@ def make_trainer(
     args: AttnCalTrainingArguments,
 ) -> AttnCalTrainer:
     """The Trainer on the training and dev text of `tokenize_splits`, with the score of what is generated from dev."""
-    collator = collator_of(model.config)(tokenizer, model)
+    copies = bool(getattr(model.config, "max_copied_tokens", 0))
+    collator = _COLLATORS[bool(getattr(model.config, "uam", False)), copies](tokenizer, model)
     trainer = AttnCalTrainer(
         model=model,
         args=args,
@@ -347,17 +358,6 @@ def make_trainer(
     if "dev" in splits:
         trainer.add_callback(ScoreCallback(trainer, splits["dev"], config))
     return trainer
-
-
-def collator_of(config) -> type[DataCollatorForSeq2Seq]:
-    """What makes the batches that a model is trained with."""
-    collators = {
-        (False, False): DataCollatorForSeq2Seq,
-        (True, False): NullCollator,
-        (False, True): CopyCollator,
-        (True, True): CopyNullCollator,
-    }
-    return collators[bool(getattr(config, "uam", False)), bool(getattr(config, "max_copied_tokens", 0))]
 
 
 def evaluate(

@@ -11,10 +11,11 @@ import difflib
 import math
 import os
 import re
-from collections.abc import Collection, Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import cached_property
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, ClassVar, Literal, Self, TextIO, Union, get_args, get_origin, get_type_hints
@@ -23,12 +24,10 @@ import torch
 import yaml
 from datasets import Dataset
 from huggingface_hub.errors import StrictDataclassError
-from transformers import PreTrainedConfig, PreTrainedTokenizerBase, TrainingArguments
+from transformers import PreTrainedConfig, TrainingArguments
 from transformers.integrations import integration_utils
 
-from hf_attncal.data.copying import CopyTokenizer
-from hf_attncal.data.corpora import PARALLEL, PLAIN, TokenizationReport, load_parallel, load_plain, tokenize_pairs
-from hf_attncal.data.pharaoh import Link
+from hf_attncal.data.corpora import PARALLEL, PLAIN, load_parallel, load_plain
 from hf_attncal.files import read_lines
 from hf_attncal.inference.loading import model_config
 from hf_attncal.inference.names import MODEL_FILES, TOKENIZER_FILES, check_name
@@ -224,6 +223,8 @@ def _problem(value: Any, hint: Any) -> str:
 # ---- sections ----
 
 LINKS = ("guide", "gold")
+# The files of links that an entry of `data` may name besides text, where links are learned.
+LINKS_OF_SPLITS = {"train": "guide", "dev": "gold", "test": "gold"}
 
 
 @dataclass
@@ -247,8 +248,10 @@ class TextConfig:
     sides: ClassVar[tuple[str, ...]]
     units: ClassVar[str]  # what results call the rows that were kept
 
-    def __post_init__(self):
-        self.texts = Texts()
+    @cached_property
+    def texts(self) -> Texts:
+        """Reader of the files; `Settings.make` sets the one that has read some of them already."""
+        return Texts()
 
     @property
     def held_out(self) -> int:
@@ -391,16 +394,6 @@ class DataConfig(TextConfig):
             pairs = f"the {len(text)} pairs of train"
             raise ValueError(f"`data.train_pairs` must be at most {pairs}, got {self.train_pairs}.")
         return text.select(range(self.train_pairs))
-
-    def tokenize(
-        self,
-        text: Dataset,
-        tokenizer: PreTrainedTokenizerBase,
-        copies: CopyTokenizer | None = None,
-        links: Sequence[Collection[Link]] | None = None,
-    ) -> tuple[Dataset, TokenizationReport]:
-        """Token ids for an encoder-decoder, and what was kept; see `data.corpora.tokenize_pairs`."""
-        return tokenize_pairs(text, tokenizer, self.max_length, self.max_source_length, copies, links)
 
 
 @dataclass
@@ -617,7 +610,7 @@ class Settings:
                 if given := entry.get(key):
                     entry[key] = names[given] if isinstance(given, str) else [names[name] for name in given]
         for (section, key), name in self.starts().items():
-            if Path(name).is_absolute():
+            if key == "checkpoint" or Path(name).is_absolute():
                 plain[section][key] = Path(name).name
         return plain
 

@@ -8,7 +8,8 @@ from sacrebleu.metrics import BLEU
 from hf_attncal.metrics.bleu import bleu
 
 from .cards import SENTENCE
-from .seq2seq import GUIDED_LINKS, EvaluationConfig, Seq2SeqConfig, Seq2SeqJob
+from .seq2seq import EvaluationConfig, Seq2SeqConfig, Seq2SeqJob
+from .settings import LINKS_OF_SPLITS
 
 
 @dataclass
@@ -29,7 +30,7 @@ class TranslationConfig(Seq2SeqConfig):
     evaluation: BleuConfig = field(default_factory=BleuConfig)
 
     job, example = "translation", SENTENCE
-    links = GUIDED_LINKS
+    links = LINKS_OF_SPLITS
 
 
 class TranslationJob(Seq2SeqJob):

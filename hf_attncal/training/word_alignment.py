@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import torch
 from datasets import Dataset
@@ -31,12 +31,21 @@ from .arguments import TokenBatchArguments
 from .cards import PAIR, write_card
 from .checkpoints import WholeCheckpointsMixin
 from .counting import CountsConfig, counted_links, counting_seconds, learn_counts
-from .folder import RESULTS, fill, in_first_process
+from .folder import RESULTS, fill, finish, in_first_process
 from .guide import with_links, without_links
-from .job import Job, build_model, build_tokenizer, finish, recorded, save_parts
+from .job import Job, build_model, build_tokenizer, recorded
 from .planning import plan_of_counts
 from .presets import names_of, read_preset
-from .settings import DataConfig, NotNegative, Positive, Settings, TokenizerConfig, check, hints_of
+from .settings import (
+    LINKS_OF_SPLITS,
+    DataConfig,
+    NotNegative,
+    Positive,
+    Settings,
+    TokenizerConfig,
+    check,
+    hints_of,
+)
 from .token_batches import TokenBatchTrainerMixin
 
 NAMED_VALUES = (
@@ -121,15 +130,14 @@ class AlignerConfig(Settings):
 
     job = "aligner"
     arguments_class = AlignerTrainingArguments
-    links = {"train": "guide", "dev": "gold", "test": "gold"}
-    own_keys: ClassVar[dict[str, Any]] = {"size": Literal[tuple(SIZES)]}
+    links = LINKS_OF_SPLITS
 
     @classmethod
     def defaults(cls, values, texts):
         """What `preset` sets, or `model.size`, its other name; an aligner to go on from has fields of its own."""
         model, training = values.get("model", {}), values.get("training", {})
         size = values.get("preset") or model.get("size", _DEFAULT_SIZE)
-        check({key: model[key] for key in cls.own_keys if key in model}, cls.own_keys, "model")
+        check({"size": model.get("size", _DEFAULT_SIZE)}, {"size": Literal[tuple(SIZES)]}, "model")
         check({"preset": size}, {"preset": Literal[tuple(SIZES)]})
         if model.get("size", size) != size:
             raise ValueError(f"`model.size` must be `preset` ({size}) or left out, got {model['size']!r}.")
@@ -148,7 +156,7 @@ class AlignerConfig(Settings):
 
     def __post_init__(self):
         super().__post_init__()
-        self.check_model(self.family.config_class, **self.own_keys)
+        self.check_model(self.family.config_class, size=str)
         starts = {
             "model.init_from": self.model.get("init_from"),
             "data.train.guide": (self.data.train or {}).get("guide"),
@@ -340,7 +348,8 @@ class AlignerJob(Job):
         return results | measured
 
     def save(self, folder, model, results):
-        save_parts(model, self.tokenizer)(folder)
+        model.save_pretrained(folder)
+        self.tokenizer.save_pretrained(folder)
         _card(folder, self.config, results, self.calibration)
 
     # ---- an aligner that counts alone ----
@@ -386,7 +395,8 @@ class AlignerJob(Job):
             links, model, counted = counted_links(text, self.config.counts, folder, **self._of_text())
 
             def save(staged: Path) -> None:
-                save_parts(model, self.tokenizer)(staged / "hmm")
+                model.save_pretrained(staged / "hmm")
+                self.tokenizer.save_pretrained(staged / "hmm")
                 write_json(counted, staged / "hmm" / RESULTS)
 
             fill(folder, save)
