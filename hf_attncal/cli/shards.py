@@ -38,7 +38,7 @@ class Shard:
 
     @classmethod
     def parse(cls, text: str) -> "Shard":
-        """The type of an argument `i/n`."""
+        """Parse an argument `i/n`."""
         found = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", text)
         if not found or not 1 <= int(found[1]) <= int(found[2]) <= _MOST_PARTS:
             raise argparse.ArgumentTypeError(
@@ -47,7 +47,7 @@ class Shard:
         return cls(int(found[1]), int(found[2]))
 
     def lines(self, lines: int, window: int) -> range:
-        """Which lines of so many, from 0: whole windows, but for the last."""
+        """Return the lines of the part, from 0, out of so many: whole windows, but for the last."""
         windows = -(-lines // window)
         first, last = (windows * number // self.total for number in (self.number - 1, self.number))
         return range(min(first * window, lines), min(last * window, lines))
@@ -101,7 +101,7 @@ class Part:
 
 @dataclass
 class Counts:
-    """How many lines and links were written."""
+    """Numbers of lines and links that were written."""
 
     lines: int = 0
     links: int = 0

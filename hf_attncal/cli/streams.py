@@ -39,7 +39,7 @@ def read_windows(
     cut: Callable[[int], Any] | None = None,
     before: int = 0,
 ) -> Iterator[tuple[list[str], CommandError | None]]:
-    """Groups of at most `window` lines without line ends, and without a byte-order mark at the start of the first.
+    """Yield at most `window` lines at a time, without line ends and without a byte-order mark.
 
     With the last group comes what is wrong with the line after it, or `None`.
 
@@ -114,7 +114,7 @@ def write_lines(target: BinaryIO, lines: Iterable[str]) -> None:
 
 
 def json_line(values: dict[str, Any]) -> str:
-    """An object as a line; floats to six decimals, which float32 has."""
+    """Format an object as a line, with floats to six decimals, which float32 has."""
     return json.dumps(_rounded(values), ensure_ascii=False)
 
 
@@ -127,7 +127,7 @@ def _rounded(value: Any) -> Any:
 
 
 def progress_bar(label: str, wanted: bool | None):
-    """A bar that counts lines on standard error; where `wanted` is None, only on a terminal, and not with -q."""
+    """Return a bar that counts lines on standard error; if `wanted` is None, only on a terminal and without -q."""
     from tqdm.auto import tqdm
 
     if wanted is None and "TQDM_DISABLE" in os.environ:  # by -q, or by the user
@@ -141,7 +141,7 @@ def progress_bar(label: str, wanted: bool | None):
 def joined_pairs(
     source: BinaryIO, window: int, name: str, longest: int = LONGEST_LINE, before: int = 0
 ) -> Iterator[PairWindow]:
-    """Pairs from lines `source ||| target`, in groups of at most `window`; an empty line is a pair of empty sides.
+    """Yield pairs from lines `source ||| target`, at most `window` at a time; an empty line is an empty pair.
 
     Sides are as they stand there, without white space around them. With the last group comes what is wrong with the
     line after it, or `None`. Arguments are those of `read_windows`.
@@ -204,7 +204,7 @@ def counted(items: Iterable[Item], label: str, wanted: bool | None) -> Iterator[
 def parallel_lines(
     files: Sequence[BinaryIO], window: int, names: Sequence[str], longest: int = LONGEST_LINE, before: int = 0
 ) -> Iterator[tuple[list[tuple[str, ...]], CommandError | None]]:
-    """Line n of every file together, in groups of at most `window`.
+    """Yield line n of every file together, at most `window` at a time.
 
     With the last group comes what is wrong with the line after it (or that one file has more lines), or `None`.
     Arguments are those of `read_windows`.
@@ -237,7 +237,7 @@ def parallel_lines(
 
 
 def standard_input() -> BinaryIO:
-    """Standard input.
+    """Return standard input.
 
     Raises:
         CommandError: it is closed.
@@ -279,7 +279,7 @@ class NamedOutput:
 
 
 def open_file(path: str, mode: str) -> BinaryIO:
-    """A file to read, decompressed as its name says, or to write as it is.
+    """Open a file to read it decompressed as its name says, or to write it as it is.
 
     Raises:
         CommandError: it cannot be opened.
@@ -302,7 +302,7 @@ def open_file(path: str, mode: str) -> BinaryIO:
 
 @contextmanager
 def input_lines(path: str | None, window: int) -> Iterator[tuple[BinaryIO, int, str]]:
-    """What --input names, or standard input; how many lines to read at once; what messages call it.
+    """Open --input or standard input; yield it, the lines to read at once, and its name in messages.
 
     Args:
         path: a file, plain or compressed; None for standard input.
@@ -321,7 +321,7 @@ def input_lines(path: str | None, window: int) -> Iterator[tuple[BinaryIO, int, 
 
 @contextmanager
 def output_lines(path: str | None) -> Iterator[BinaryIO]:
-    """What --output names (see `output_file`), or standard output."""
+    """Open --output (see `output_file`), or yield standard output."""
     if path is None:
         sys.stdout.flush()  # what was printed before comes first
         yield sys.stdout.buffer
@@ -332,7 +332,7 @@ def output_lines(path: str | None) -> Iterator[BinaryIO]:
 
 @contextmanager
 def output_file(path: str, option: str = "--output") -> Iterator[BinaryIO]:
-    """A file to write that gets its name when it is complete; until then, and after an error, it is `path`.partial.
+    """Open a file that gets its name when it is complete; until then, and after an error, it is `path`.partial.
 
     It is compressed as its name says. What is no regular file (a named pipe, /dev/null), and what the process has open
     already (/dev/stdout, /dev/fd/3), is written to as it is, behind what it has.
@@ -388,7 +388,7 @@ def _alone(partial: str) -> Iterator[None]:
 
 
 def _is_special(path: str) -> bool:
-    """Whether a path is a pipe or a device, or is open already (/dev/fd/N, of which `realpath` names the file)."""
+    """Return whether a path is a pipe or a device, or is open already (/dev/fd/N)."""
     from hf_attncal.files import open_descriptor
 
     return os.path.exists(path) and (not os.path.isfile(path) or open_descriptor(path) is not None)

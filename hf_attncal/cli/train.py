@@ -132,7 +132,7 @@ def _train_language(options: argparse.Namespace, stated: Stated) -> None:
 
 
 def _with_slots(base: dict[str, Any], options: argparse.Namespace, stated: Stated) -> dict[str, Any]:
-    """Whole words and slots for others, where a vocabulary is to be trained and nobody says otherwise."""
+    """Add whole words and slots for other words, if a vocabulary is to be trained and the user says nothing else."""
     model, tokenizer = stated.section("model"), stated.section("tokenizer")
     given = (options.tokenizer, options.init_from, tokenizer.get("pretrained"), model.get("init_from"))
     if any(given) or tokenizer.get("kind", "words") != "words":
@@ -142,7 +142,7 @@ def _with_slots(base: dict[str, Any], options: argparse.Namespace, stated: State
 
 
 def _family_of(options: argparse.Namespace, switches: dict[str, Any]) -> dict[str, Any]:
-    """The settings that say which family is trained, of --backbone and the options that are for one family alone.
+    """Return the settings that choose a family: those of --backbone and of options that only one family has.
 
     Raises:
         CommandError: options of two families, or a switch that the family does not take.

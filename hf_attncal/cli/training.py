@@ -1,4 +1,4 @@
-"""What `attncal train`, `attncal adapt` and `attncal align train` share: options, settings, the last line."""
+"""Parts of `attncal train`, `attncal adapt` and `attncal align train`: options, settings, the last line."""
 
 import argparse
 import copy
@@ -111,7 +111,7 @@ def add_guide(text: argparse._ArgumentGroup, model: argparse._ArgumentGroup) -> 
 
 
 def switches_of(options: argparse.Namespace) -> Values:
-    """The switches that were given, as settings."""
+    """Return the given switches as settings."""
     switches: Values = {name: True for name in ("leaky", "gumbel", "guided") if getattr(options, name, False)}
     if getattr(options, "guide", None):
         switches["guided"] = True
@@ -148,7 +148,7 @@ def add_running(parser: argparse.ArgumentParser, *jobs: str) -> None:
     parse = parser.parse_known_args
 
     def parse_known_args(args=None, namespace=None):
-        """argparse takes what stands between options for another positional argument, or the last file of --source."""
+        """Parse settings anywhere: argparse would take them for a positional argument or the last file of --source."""
         found = [argument for argument in args if _SETTING.match(argument)]
         options, unknown = parse([argument for argument in args if argument not in found], namespace)
         options.settings += found
@@ -184,7 +184,7 @@ def check_options(options: argparse.Namespace, optional: Collection[str] = ()) -
 
 
 class Stated(NamedTuple):
-    """The settings that a user wrote: in the file of --config, and as `section.key=value` behind it."""
+    """Settings that a user wrote: in the file of --config, and as `section.key=value` behind it."""
 
     file: Values
     overrides: Values
@@ -210,7 +210,7 @@ def stated_settings(options: argparse.Namespace) -> Stated:
 
 
 def settings_of(options: argparse.Namespace, *, base: Values | None = None, stated: Stated | None = None) -> Values:
-    """The settings that a command was given: those of --config, then options, then `section.key=value`.
+    """Return the settings for a command: those of --config, then options, then `section.key=value`.
 
     Args:
         options: of the command.
@@ -249,7 +249,7 @@ def settings_of(options: argparse.Namespace, *, base: Values | None = None, stat
 
 
 def _absolute(given: str | list[str], values: Values) -> str | list[str]:
-    """Files of the command line, as they are; whole paths where the files of --config are under a folder."""
+    """Return files of the command line, as absolute paths if the files of --config are under a folder."""
     if not (values.get("data") or {}).get("root"):
         return given
     return str(Path(given).absolute()) if isinstance(given, str) else [str(Path(name).absolute()) for name in given]

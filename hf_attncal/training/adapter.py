@@ -1,4 +1,4 @@
-"""The job that trains an adapter on a finished translation model, or what it is compared with: LoRA, all weights."""
+"""Job that trains an adapter on a finished translation model, or what it is compared with: LoRA, all weights."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ from .seq2seq import (
     make_trainer,
     search_as_scored,
 )
-from .settings import LINKS_OF_SPLITS, SPLITS, Settings, check, hints_of, merge_settings, naming
+from .settings import LINKS_OF_SPLITS, Settings, check, hints_of, merge_settings, naming
 from .translation import BleuConfig
 
 METHODS = {"attncal": AttentionCalibrationConfig, "lora": LoraConfig, "full": None}
@@ -44,7 +44,7 @@ _ONLY_PLAIN = {"bias", "init_lora_weights", "modules_to_save", "trainable_token_
 
 @dataclass
 class BaseModelConfig:
-    """The model to adapt; `label_smoothing` is that of training."""
+    """The model to adapt, and the label smoothing that it is trained with."""
 
     checkpoint: str | None = None
     revision: str | None = None
@@ -101,11 +101,11 @@ class AdapterConfig(Settings):
 
     @property
     def guided(self) -> bool:
-        """Whether the adapter learns links."""
+        """True if the adapter learns links."""
         return bool(self.adapter.get("guided"))
 
     def _check_lora(self, lora: dict[str, Any]) -> None:
-        """A LoRA beside a calibration: on named linear layers, and the base is the base when it is off."""
+        """Check a LoRA beside a calibration: it adapts named linear layers, and can be switched off."""
         check(lora, _hints(LoraConfig), "adapter.lora")
         if not lora.get("target_modules"):
             raise ValueError(f"`adapter.lora` must be fields of LoraConfig with `target_modules`, got {lora!r}.")
@@ -124,7 +124,7 @@ class AdapterConfig(Settings):
             LoraConfig(task_type=TASK, **lora)
 
     def method_config(self) -> AttentionCalibrationConfig | LoraConfig | None:
-        """The configuration of the method; None for all weights."""
+        """Return the configuration of the method, or None if all weights are trained."""
         fields = {name: value for name, value in self.adapter.items() if name not in ("method", "null_mass", "lora")}
         if self.adapter["method"] == "attncal":
             return AttentionCalibrationConfig(**fields, label_smoothing=self.model.label_smoothing)
@@ -132,7 +132,7 @@ class AdapterConfig(Settings):
 
 
 def _hints(config_class: type | None) -> dict[str, Any]:
-    """The fields of a method's configuration that a file may set."""
+    """Return the fields of a method's configuration that a file may set, with their types."""
     found = hints_of(config_class) if config_class else {}
     if config_class is LoraConfig:
         found["init_lora_weights"] = bool | str  # some of its names have a number in them
@@ -180,65 +180,51 @@ class AdapterJob(Seq2SeqJob):
         return results | self.attention_scores(model)
 
     def save(self, folder, model, results):
-        size = _save(model, self.tokenizer, folder)
+        names = injected_adapters(model)
+        for name in names:
+            save_adapter(model, folder / name, adapter_name=name)
+        if names and model.config.model_type in backbones():
+            export_calibrated(model).save_pretrained(folder / "full")
+            self.tokenizer.save_pretrained(folder / "full")
+        if not names:
+            model.save_pretrained(folder)
+            self.tokenizer.save_pretrained(folder)
         for file in folder.rglob("*config.json") if self.guided is not None else ():
             if file.name in ("config.json", "adapter_config.json"):
                 self.guided.save(file.parent)
-        _write_cards(folder, model, self.config, results, list(self.states))
-        return size
+        self.write_cards(folder, model, results)
+        files = [folder / name / "adapter_model.safetensors" for name in names or [""]]
+        return {"adapter_bytes": sum(file.stat().st_size for file in files if file.exists())}
+
+    def write_cards(self, folder: Path, model: PreTrainedModel | PeftModel, results: dict[str, Any]) -> None:
+        """Write the card of each adapter, and of each model of this package, that was saved below a folder."""
+        config, base = self.config, self.config.model.checkpoint
+        called = {"trained": "", "base": ", the base model"}
+        scores = [
+            score
+            for split in self.measured
+            for state in self.states
+            for score in score_results(results[split][state], split_name(config, split) + called[state])
+        ]
+        for file in sorted(folder.rglob("adapter_config.json")):
+            method = model.peft_config[file.parent.name if file.parent != folder else "default"]
+            kind = attention(method) if isinstance(method, AttentionCalibrationConfig) else method.peft_type.value
+            summary = f"An adapter for {base_name(base)}: {kind}."
+            write_card_of_adapter_run(file.parent, config, results, summary, scores, base)
+        for file in sorted(folder.rglob("config.json")):
+            switches = model_config(file.parent)
+            if switches.model_type in FAMILIES:
+                summary = f"{base_name(base)}, trained further, with {attention(switches)}."
+                write_card(file.parent, config, results, summary, scores, SENTENCE)
 
 
 train_adapter = AdapterJob.train
 
 
-def _save(model: PreTrainedModel | PeftModel, tokenizer: PreTrainedTokenizerBase, folder: Path) -> dict[str, int]:
-    """The adapter, or a folder for each of several and `full`, a model with all of them; returns their size."""
-    names = injected_adapters(model)
-    for name in names:
-        save_adapter(model, folder / name, adapter_name=name)
-    if names and model.config.model_type in backbones():
-        export_calibrated(model).save_pretrained(folder / "full")
-        tokenizer.save_pretrained(folder / "full")
-    if not names:
-        model.save_pretrained(folder)
-        tokenizer.save_pretrained(folder)
-    files = [folder / name / "adapter_model.safetensors" for name in names or [""]]
-    return {"adapter_bytes": sum(file.stat().st_size for file in files if file.exists())}
-
-
-def _write_cards(
-    folder: Path, model: PreTrainedModel | PeftModel, config: AdapterConfig, results: dict[str, Any], states: list[str]
-) -> None:
-    """The card of each adapter, and of each model of this package, that `_save` has left.
-
-    `states` are those that `results` has scores of.
-    """
-    splits = [name for name in SPLITS[1:] if name in results]
-    named = {"trained": "", "base": ", the base model"}
-    scores = [
-        one
-        for split in splits
-        for state in states
-        for one in score_results(results[split][state], split_name(config, split) + named[state])
-    ]
-    base = config.model.checkpoint
-    for file in sorted(folder.rglob("adapter_config.json")):
-        method = model.peft_config[file.parent.name if file.parent != folder else "default"]
-        kind = attention(method) if isinstance(method, AttentionCalibrationConfig) else method.peft_type.value
-        write_card_of_adapter_run(
-            file.parent, config, results, f"An adapter for {base_name(base)}: {kind}.", scores, base
-        )
-    for file in sorted(folder.rglob("config.json")):
-        switches = model_config(file.parent)
-        if switches.model_type in FAMILIES:
-            summary = f"{base_name(base)}, trained further, with {attention(switches)}."
-            write_card(file.parent, config, results, summary, scores, SENTENCE)
-
-
 def base_checkpoint(
     config: AdapterConfig, tokenizer: PreTrainedTokenizerBase, output: Path, write: bool = True
 ) -> str:
-    """The checkpoint, or, of a model of ours without a switch, a stock copy with its tokenizer in `output`/base.
+    """Return the checkpoint to adapt: the named one, or a stock copy of a model of ours without switches.
 
     A folder is given by its whole path: the adapter names it, and is to be loaded from anywhere.
 
@@ -283,7 +269,7 @@ def base_checkpoint(
 
 
 def build(config: AdapterConfig, checkpoint: str) -> PreTrainedModel | PeftModel:
-    """The model to train: a frozen base with an adapter, or a model of which all is trained.
+    """Build the model to train: a frozen base with an adapter, or a model of which all is trained.
 
     A stock model has no label smoothing of its own and ignores how many tokens a step has; so LoRA and full training
     of Marian and BART use our class with every switch off, which is the stock model with both.
@@ -322,7 +308,7 @@ def build(config: AdapterConfig, checkpoint: str) -> PreTrainedModel | PeftModel
 
 @contextmanager
 def _base(model: PreTrainedModel | PeftModel) -> Iterator[None]:
-    """The model without its adapters, for a while."""
+    """Switch the adapters of a model off for the block."""
     with ExitStack() as stack:
         if isinstance(model, PeftModel):
             stack.enter_context(model.disable_adapter())

@@ -12,7 +12,7 @@ INDEX = "model.safetensors.index.json"
 
 
 def average_checkpoints(paths: Sequence[str | Path]) -> dict[str, torch.Tensor]:
-    """The mean over checkpoint folders (oldest first) of every floating-point tensor, as a state dict.
+    """Return the state dict of the mean of checkpoint folders, given oldest first.
 
     Sums are kept in float32 and the result has the type of the last checkpoint. Other tensors (the annealing step) are
     those of the last checkpoint.
@@ -38,9 +38,9 @@ def average_checkpoints(paths: Sequence[str | Path]) -> dict[str, torch.Tensor]:
 
 
 def last_checkpoints(folder: str | Path, count: int | None = None) -> list[Path]:
-    """The last `count` `checkpoint-<step>` folders in `folder`, by step, oldest first; fewer where there are fewer.
+    """Return the last `count` folders `checkpoint-<step>` in `folder`, by step, oldest first, or all there are.
 
-    None: all. One that is being written or deleted has another name (`checkpoints.WholeCheckpointsMixin`).
+    One that is being written or deleted has another name (`checkpoints.WholeCheckpointsMixin`).
     """
     found = [path for path in Path(folder).glob("checkpoint-*") if path.name.removeprefix("checkpoint-").isdigit()]
     found.sort(key=lambda path: int(path.name.removeprefix("checkpoint-")))
@@ -48,7 +48,7 @@ def last_checkpoints(folder: str | Path, count: int | None = None) -> list[Path]
 
 
 def _load(folder: str | Path) -> dict[str, torch.Tensor]:
-    """The tensors of a checkpoint folder, from one safetensors file or from the shards of an index."""
+    """Load the tensors of a checkpoint folder, from one safetensors file or from the shards of an index."""
     folder = Path(folder)
     if (folder / WEIGHTS).is_file():
         return load_file(folder / WEIGHTS)

@@ -103,7 +103,7 @@ class AttnCalTrainer(WholeCheckpointsMixin, TokenBatchTrainerMixin, Seq2SeqTrain
         self._mask_grad_norm = None
 
     def _set_signature_columns_if_needed(self) -> None:
-        """As the stock Trainer, which looks at `forward` of the base model; a guided adapter takes `links` besides."""
+        """Keep the column `links` for a guided adapter; the stock Trainer looks at the base model alone."""
         super()._set_signature_columns_if_needed()
         settings = active_settings(self.model)
         if settings is not None and settings.guided and "links" not in self._signature_columns:
@@ -147,7 +147,7 @@ class AttnCalTrainer(WholeCheckpointsMixin, TokenBatchTrainerMixin, Seq2SeqTrain
     # ---- adapters beside each other ----
 
     def _save(self, output_dir: str | None = None, state_dict: dict | None = None) -> None:
-        """As the stock Trainer; several active adapters, which transformers does not save, each in a folder."""
+        """Save as the stock Trainer does, but several active adapters each in a folder."""
         names = injected_adapters(self.model)
         if len(names) < 2 or not self.args.should_save:
             super()._save(output_dir, state_dict)
@@ -160,12 +160,12 @@ class AttnCalTrainer(WholeCheckpointsMixin, TokenBatchTrainerMixin, Seq2SeqTrain
         torch.save(self.args, folder / TRAINING_ARGS_NAME)
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model=None) -> None:
-        """As the stock Trainer, which knows the adapters of PEFT's models and not those of transformers' interface."""
+        """Load as the stock Trainer does, and adapters of transformers' interface too."""
         if not self._restore_adapters(resume_from_checkpoint):
             super()._load_from_checkpoint(resume_from_checkpoint, model)
 
     def _load_best_model(self) -> None:
-        """As the stock Trainer, with the same exception."""
+        """Load as the stock Trainer does, and adapters of transformers' interface too."""
         if not self._restore_adapters(self.state.best_model_checkpoint):
             super()._load_best_model()
 
@@ -183,14 +183,14 @@ class AttnCalTrainer(WholeCheckpointsMixin, TokenBatchTrainerMixin, Seq2SeqTrain
 
     @staticmethod
     def get_optimizer_cls_and_kwargs(args: AttnCalTrainingArguments, model=None) -> tuple[Any, dict[str, Any]]:
-        """As the stock Trainer, whose `optim_args` do not reach the accumulator of Adagrad."""
+        """Add the accumulator of Adagrad, which the stock Trainer's `optim_args` do not reach."""
         optimizer_class, options = Seq2SeqTrainer.get_optimizer_cls_and_kwargs(args, model)
         if args.adagrad_initial_accumulator is not None:
             options["initial_accumulator_value"] = args.adagrad_initial_accumulator
         return optimizer_class, options
 
     def create_optimizer(self, model=None) -> torch.optim.Optimizer:
-        """The stock optimiser; parameters of the mask network then move from each group to a copy of that group."""
+        """Make the stock optimiser, and give the mask network parameter groups of its own."""
         if self.optimizer is not None:
             return super().create_optimizer(model)
         optimizer = super().create_optimizer(model)
@@ -227,18 +227,18 @@ class AttnCalTrainer(WholeCheckpointsMixin, TokenBatchTrainerMixin, Seq2SeqTrain
 
 
 def injected_adapters(model: torch.nn.Module) -> list[str]:
-    """The active adapters of a model that has them by transformers' `add_adapter` or `load_adapter`; else none."""
+    """Return the names of the active adapters that a model has by transformers' interface, not by PEFT's."""
     return list(model.active_adapters()) if getattr(model, "_hf_peft_config_loaded", False) else []
 
 
 def annealed_modules(model: torch.nn.Module) -> list[torch.nn.Module]:
-    """The modules that count optimiser steps for an annealed calibration (eq. 11): models of ours, adapter layers."""
+    """Return the modules that count optimiser steps for an annealed calibration (eq. 11)."""
     counting = [module for module in model.modules() if hasattr(module, "set_annealing_step")]
     return [module for module in counting if module.annealing_step is not None]
 
 
 def mask_network_parameters(model: torch.nn.Module) -> list[torch.nn.Parameter]:
-    """The trainable parameters of every mask network of the model (theta_m); empty for an uncalibrated model."""
+    """Return the trainable parameters of every mask network of the model (theta_m), if it has any."""
     # By attribute and not by class: a model loaded as remote code has a class of its own.
     attentions = [module for module in model.modules() if getattr(module, "switches", None) is not None]
     networks = [module.mask_network for module in attentions if module.switches.calibration is not None]

@@ -1,4 +1,4 @@
-"""The model card of what a run leaves: what it is, the names of its data, scores, and the licence that was chosen."""
+"""Model cards of what a run leaves: names of its data, scores, and the chosen licence."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -61,17 +61,17 @@ def write_card_of_adapter_run(
 
 
 def base_name(base: str) -> str:
-    """What a card calls a base model: never a place of this machine."""
+    """Return the name of a base model for a card, without the folders that it lies in."""
     return Path(base).resolve().name if Path(base).is_dir() else base
 
 
 def split_name(config: Settings, split: str) -> str:
-    """A split as a card calls it."""
+    """Return the name of a split for a card."""
     return f"{split} (held-out training text)" if getattr(config.data, split) is None else split
 
 
 def score_results(score: dict[str, Any], what: str) -> list[Result]:
-    """A score of `seq2seq.scored` as a card has it."""
+    """Return the scores of generated text as results for a card."""
     found = {label: score[name] for name, label in MEASURES.items() if name in score}
     return [Result(f"{label} on {what}", value, score["signature"]) for label, value in found.items()]
 

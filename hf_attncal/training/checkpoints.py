@@ -62,7 +62,7 @@ class WholeCheckpointsMixin:
             super()._load_best_model()
 
     def _run_epoch(self, *args, **kwargs) -> None:
-        """The stock Trainer looks at the number of steps after a step, so that a finished run would train another."""
+        """Train nothing in a finished run: the stock Trainer would only look at the number of steps after a step."""
         if self.state.global_step >= self.state.max_steps:
             self.control.should_training_stop = True
             return
@@ -82,7 +82,7 @@ class WholeCheckpointsMixin:
         super().log(logs, start_time)
 
     def _finalize_training(self, trial, num_train_samples, start_time):
-        """Nothing may have been left to train, in a folder that has moved, or with a checkpoint more than is kept."""
+        """Log totals of the whole run, and find the best checkpoint in a folder that may have moved."""
         folder = Path(self._get_output_dir(trial))
         self._name_best(folder)
         last = folder / f"checkpoint-{self.state.global_step}"
@@ -102,7 +102,7 @@ class WholeCheckpointsMixin:
         return self._saving_in or super()._get_output_dir(trial)
 
     def _save_checkpoint(self, model, trial) -> None:
-        """The stock method in a folder beside, which knows no older checkpoint that it could delete; then a rename."""
+        """Let the stock method write into a folder beside the older checkpoints, then rename the new one."""
         folder = Path(self._get_output_dir(trial))
         name = f"checkpoint-{self.state.global_step}"
         unfinished, final = folder / UNFINISHED / name, folder / name
@@ -151,7 +151,7 @@ class WholeCheckpointsMixin:
 
 @contextmanager
 def whole_weights(checkpoint: str | Path, model: nn.Module) -> Iterator[None]:
-    """Around the filling of `model` from a checkpoint: the libraries only warn of what is missing.
+    """Check that the block fills every trained weight of `model`: the libraries only warn of missing ones.
 
     Raises:
         ValueError: it cannot be read, a weight that is trained was not filled, or one is not finite; naming the
@@ -169,7 +169,7 @@ def whole_weights(checkpoint: str | Path, model: nn.Module) -> Iterator[None]:
 
 
 def _clock(checkpoint: Path) -> dict:
-    """What a checkpoint says of its own making; empty where it says nothing, as the stock Trainer's."""
+    """Read the seconds and losses that led to a checkpoint; the stock Trainer's checkpoints have none."""
     file = checkpoint / CLOCK
     return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
 

@@ -1,4 +1,4 @@
-"""How `HMMAlignModel` learns: both directions align the text by their counts, and count what they agree on.
+"""Learning of `HMMAlignModel`: both directions align the text by their counts, and count what they agree on.
 
 Agreement is the product of the two posteriors (Liang et al. 2006, sec. 3.2). Each pair is aligned by the counts of all
 others (collapsed variational inference, CVB0: Asuncion et al. 2009, sec. 3.3).
@@ -37,7 +37,7 @@ _SAMPLE = 2000  # pairs that tell how long counting takes
 
 @dataclass
 class CountsConfig:
-    """The aligner that counts, which comes first: its links guide the network.
+    """Settings of the aligner that counts, which is trained first and whose links guide the network.
 
     Args:
         guide: False: no such aligner; the network learns from nothing but the text, as in the paper.
@@ -86,7 +86,7 @@ class _Batch:
 
 
 class _Shares:
-    """How much of each cell of each batch has been counted, float16, in a file without a name: 2 bytes for each.
+    """Alignment shares of the cells of each batch, as float16 in a file without a name.
 
     Args:
         sizes: cells of each batch. folder: where the file is; None for that of temporary files.
@@ -159,7 +159,7 @@ class CountLearner:
 
     @torch.no_grad()
     def step(self, *, jumps: bool, agree: bool, damped: bool) -> Tensor:
-        """One iteration over the text; see `run` for what it returns.
+        """Do one iteration over the text; return the mean log-likelihood per token of both directions, (2,).
 
         Args:
             jumps: with the jump model, which learns as well.
@@ -213,7 +213,7 @@ class CountLearner:
         self.model.pairs, self.model.counts = self.pairs[kept], self.counts[kept]
 
     def shares(self) -> Iterator[tuple[int, Tensor]]:
-        """Each pair and the probability that two of its tokens are aligned in both directions, (T, S)."""
+        """Yield the index of each pair and the probability that both directions align its tokens, (T, S)."""
         for number, rows in enumerate(self.batches):
             sources, targets = ([len(side[row]) for row in rows] for side in self._sides)
             shares = self._shares.read(number, (len(rows), max(targets), max(sources)))
@@ -224,7 +224,7 @@ class CountLearner:
         return self._made() if self._kept is None else self._kept
 
     def _places(self, batch: _Batch) -> Tensor:
-        """Where the pairs of tokens of a batch are in the table, (N,)."""
+        """Return the places of a batch's pairs of tokens in the table, (N,)."""
         if batch.in_table is None:
             batch.in_table = torch.searchsorted(self.pairs, batch.pairs, out_int32=True)
         return batch.in_table
@@ -238,7 +238,7 @@ class CountLearner:
 def learn_counts(
     text: Dataset, settings: CountsConfig, folder: str | Path | None = None, **fields: Any
 ) -> tuple[HMMAlignModel, CountLearner, dict[str, Any]]:
-    """The model of a tokenised text, what taught it, and how long that took and how it went.
+    """Train an aligner that counts on a tokenised text; return the model, its learner, and the log.
 
     Args:
         text: columns "input_ids" and "target_input_ids".
@@ -263,7 +263,7 @@ def learn_counts(
 def counted_links(
     text: Dataset, settings: CountsConfig, folder: str | Path, **fields: Any
 ) -> tuple[Rows, HMMAlignModel, dict[str, Any]]:
-    """Links between the tokens of each pair of a text by its own counts, and what `learn_counts` tells of them.
+    """Link the tokens of each pair of a text by the counts of the text itself.
 
     Args: as of `learn_counts`.
 
@@ -277,7 +277,7 @@ def counted_links(
 
 
 def counting_seconds(text: Dataset, settings: CountsConfig, **fields: Any) -> float:
-    """About how long counting over a text takes, from a sample of its pairs; `fields` as of `learn_counts`."""
+    """Estimate from a sample of the pairs how many seconds it takes to count over a text."""
     sample = text.select(range(0, len(text), -(-len(text) // _SAMPLE)))
     began = time.monotonic()
     sides = (Rows.of(sample, name) for name in ("input_ids", "target_input_ids"))
@@ -287,7 +287,7 @@ def counting_seconds(text: Dataset, settings: CountsConfig, **fields: Any) -> fl
 
 
 def _merged(found: Iterable[Tensor]) -> Tensor:
-    """All numbers that are in any of the tensors, each once, ascending."""
+    """Return all numbers in the tensors, each once, ascending."""
     known, waiting, size = torch.empty(0, dtype=torch.long), [], 0
     for tensor in found:
         waiting.append(tensor)
@@ -298,7 +298,7 @@ def _merged(found: Iterable[Tensor]) -> Tensor:
 
 
 def _batches(sources: np.ndarray, targets: np.ndarray) -> Iterator[np.ndarray]:
-    """Indices of pairs of similar length, of at most `_CELLS` pairs of tokens with padding."""
+    """Yield indices of pairs of similar length, with at most `_CELLS` pairs of tokens including padding."""
     order = np.lexsort((targets, sources))
     order = order[(sources[order] > 0) & (targets[order] > 0)]
     start, longest = 0, 0

@@ -25,7 +25,7 @@ _AVERAGED = 5
 
 
 def translation_defaults(pairs: int, steps: int | None = None) -> dict[str, Any]:
-    """Settings of a small Marian for so many sentence pairs, as sections of `configs/reference_translation.yaml`.
+    """Return settings of a small Marian for so many pairs, as in `configs/reference_translation.yaml`.
 
     Args:
         pairs: of the training text.
@@ -66,7 +66,7 @@ def translation_defaults(pairs: int, steps: int | None = None) -> dict[str, Any]
 
 
 def recurrent_defaults(pairs: int, steps: int | None = None) -> dict[str, Any]:
-    """Settings of a small recurrent model (`luong`) for so many pairs, as sections of a reference in `configs/`.
+    """Return settings of a small recurrent model (`luong`) for so many pairs.
 
     Those of a Marian for as many, but for the model itself; not measured by the amount of text. (The learning rate was
     chosen on the dev text of Multi30k.)
@@ -91,7 +91,7 @@ def recurrent_defaults(pairs: int, steps: int | None = None) -> dict[str, Any]:
 
 
 def language_defaults(lines: int, steps: int | None = None) -> dict[str, Any]:
-    """Settings of a small language model for so many lines, as sections of `configs/reference_language.yaml`.
+    """Return settings of a small language model, as in `configs/reference_language.yaml`.
 
     Those of a translation model for as many pairs, with four layers; not measured.
 
@@ -119,7 +119,7 @@ def language_defaults(lines: int, steps: int | None = None) -> dict[str, Any]:
 
 
 def adapter_defaults(pairs: int, steps: int | None = None) -> dict[str, Any]:
-    """Settings of an adapter's training on so many sentence pairs, as sections of `configs/reference_adapter.yaml`.
+    """Return settings of an adapter's training, as in `configs/reference_adapter.yaml`.
 
     Fewer steps than a model from nothing needs: the adapted model can translate already.
 
@@ -141,30 +141,30 @@ def adapter_defaults(pairs: int, steps: int | None = None) -> dict[str, Any]:
 
 
 def _size(pairs: int) -> float:
-    """The number of pairs, as a multiple of the anchor's."""
+    """Return the number of pairs as a multiple of the anchor's."""
     if pairs < 1:
         raise ValueError(f"`pairs` must be at least 1, got {pairs}.")
     return min(max(pairs, LEAST_PAIRS), MOST_PAIRS) / _ANCHOR
 
 
 def _power(text: float, below: float, above: float) -> float:
-    """A power of the size with an exponent on each side of the anchor."""
+    """Raise the size to a power, with one exponent below the anchor and another above it."""
     return text ** (below if text < 1 else above)
 
 
 def _rounded(value: float, step: int, least: int = 0) -> int:
-    """The nearest multiple of `step`, and not below `least`."""
+    """Return the nearest multiple of `step` that is not below `least`."""
     return max(least, step * round(value / step))
 
 
 def _dropout(text: float) -> float:
-    """0.2 at 2,000 pairs, 0.1 from 100,000 on; in between a line over the logarithm of the pairs."""
+    """Return 0.2 at 2,000 pairs, 0.1 from 100,000 on, and a line over the logarithm of the pairs between."""
     share = math.log(text) / math.log(LEAST_PAIRS / _ANCHOR)
     return round(0.1 + 0.1 * max(0.0, share), 2)
 
 
 def _schedule(steps: int) -> dict[str, Any]:
-    """A run of this length: warm-up, decay, and when it is evaluated and saved."""
+    """Return warm-up, decay, evaluations and checkpoints for a run of so many steps."""
     if steps < 1:
         raise ValueError(f"`steps` must be at least 1, got {steps}.")
     return {

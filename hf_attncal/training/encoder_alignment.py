@@ -1,4 +1,4 @@
-"""The job that teaches an encoder to align: its states are tuned on the links of a text, by counts or of its own."""
+"""Job that teaches an encoder to align: its states are tuned on links, by counts or of their own."""
 
 import copy
 from dataclasses import asdict, dataclass, field
@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from datasets import Dataset
 from torch import Tensor
-from transformers import AutoModel, Trainer, TrainingArguments
+from transformers import AutoModel, PreTrainedModel, PreTrainedTokenizerBase, Trainer, TrainingArguments
 
 from hf_attncal.alignment.aligner import WordAligner, source_of
 from hf_attncal.alignment.encoder import (
@@ -19,7 +18,7 @@ from hf_attncal.alignment.encoder import (
     link_probabilities,
     similarities,
 )
-from hf_attncal.alignment.gold import Gold, evaluating, score_aligner
+from hf_attncal.alignment.gold import evaluating, score_aligner
 from hf_attncal.alignment.selection import select_states, select_states_by_agreement
 from hf_attncal.alignment.sources import saved_settings
 from hf_attncal.data.collators import AlignmentCollator
@@ -57,7 +56,7 @@ class EncoderTrainingArguments(TokenBatchArguments, TrainingArguments):
 
 @dataclass
 class EncoderModelConfig:
-    """The checkpoint to tune: an encoder, or an encoder-decoder, whose encoder is tuned and whose decoder is not."""
+    """The checkpoint to tune: an encoder, or an encoder-decoder, of which only the encoder is tuned."""
 
     checkpoint: str | None = None
     revision: str | None = None
@@ -65,7 +64,7 @@ class EncoderModelConfig:
 
 @dataclass
 class TuningConfig:
-    """What the states learn.
+    """Settings of the objective that the states learn.
 
     Args:
         links: "counts": those of the aligner that counts; "self": those that the states themselves have at the moment
@@ -120,7 +119,7 @@ class TunedEncoderConfig(Settings):
 
 
 def guided_likelihood(scores: Tensor, links: Tensor) -> Tensor:
-    """How unlikely the partners of the linked tokens are: the mean of `-log sum_s A_ts P_ts` over linked tokens t.
+    """Return the mean of `-log sum_s A_ts P_ts` over linked tokens t: how unlikely their partners are.
 
     P is the softmax of the scores over s. Computed from these, it has a gradient however unlikely a partner is.
 
@@ -138,7 +137,7 @@ def guided_likelihood(scores: Tensor, links: Tensor) -> Tensor:
 
 
 def consistency(forward: Tensor, backward: Tensor, source_real: Tensor, target_real: Tensor) -> Tensor:
-    """How far the two directions disagree: 1 less what they agree on, `trace(F B) / min(S, T)`, mean over pairs.
+    """Return how far two directions disagree: the mean over pairs of `1 - trace(F B) / min(S, T)`.
 
     Dou and Neubig (2021), sec. 2.2, with 1 added.
 
@@ -210,8 +209,9 @@ class EncoderJob(Job):
         if processes > 1:
             raise ValueError(f"An encoder is tuned by one process, got {processes}. Start it without others.")
         self.model, self.tokenizer = _load(config.model)
-        self.raw = _pairs(self.splits.get("dev", text))  # for the threshold, where there is no gold
-        self.before = _chosen(config, self.model, self.tokenizer, self.golds.get("dev"), self.raw)
+        raw = self.splits.get("dev", text)  # for the threshold, where there is no gold
+        self.raw = [pair for pair in zip(raw["source"], raw["target"], strict=True) if all(pair)]
+        self.before = self.chosen_states()
         if links is not None and not self.tokenizer.is_fast:
             raise ValueError(f"`data.train.guide` needs a fast tokenizer, got {type(self.tokenizer).__name__}.")
         reader = EncoderReader(self.model, self.tokenizer, self.before)
@@ -247,11 +247,37 @@ class EncoderJob(Job):
         )
 
     def score(self, model):
-        self.after = _best(model, self.tokenizer, self.before, self.golds.get("dev"), self.raw)
-        return {
-            "before": _scored(self.model, self.tokenizer, self.before, self.golds),
-            "after": _scored(model, self.tokenizer, self.after, self.golds),
-        }
+        self.after = self.with_best_threshold(model, self.before)
+        return {"before": self.scores(self.model, self.before), "after": self.scores(model, self.after)}
+
+    def chosen_states(self) -> EncoderStates:
+        """Return the states to tune: those of the settings, of alignment.json, or the default; with a threshold."""
+        chosen, start = self.config.states, self.config.model
+        saved = saved_settings(start.checkpoint, start.revision)
+        known = saved if isinstance(saved, EncoderStates) else EncoderStates.default_of(self.model)
+        settings = changed(known, chosen)
+        with naming("states", settings.to_dict()):
+            EncoderSource(self.model, self.tokenizer, settings).check_settings()
+        return settings if "threshold" in chosen else self.with_best_threshold(self.model, settings)
+
+    def with_best_threshold(self, model: PreTrainedModel, settings: EncoderStates) -> EncoderStates:
+        """Return the settings with the best threshold, by annotated links or by agreement on raw text."""
+        gold = self.golds.get("dev")
+        with evaluating(model):
+            if gold is not None:
+                ranked = select_states(model, self.tokenizer, *zip(*gold.pairs, strict=True), gold.links, settings)
+            else:
+                sides = map(list, zip(*self.raw, strict=True))
+                ranked = select_states_by_agreement(model, self.tokenizer, *sides, settings)
+            layers = EncoderReader(model, self.tokenizer, settings).layers
+        return next(states for states, _ in ranked if states.layer == settings.layer % layers)
+
+    def scores(self, model: PreTrainedModel, settings: EncoderStates) -> dict[str, Any]:
+        """Return the settings and the AER with them on each annotated text."""
+        with evaluating(model):
+            aligner = WordAligner(model, self.tokenizer, settings)
+            scores = {name: asdict(score_aligner(aligner, gold, bootstrap=1000)) for name, gold in self.golds.items()}
+        return {"states": settings.to_dict()} | scores
 
     def save(self, folder, model, results):
         model.save_pretrained(folder)
@@ -275,8 +301,12 @@ class EncoderJob(Job):
 tune_encoder = EncoderJob.train
 
 
-def _load(settings: EncoderModelConfig) -> tuple:
-    """The checkpoint, in float32 and on the device of the Trainer in the end, and its tokenizer."""
+def _load(settings: EncoderModelConfig) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """Load the checkpoint in float32, and its tokenizer.
+
+    Raises:
+        ValueError: it is an adapter, or has no encoder.
+    """
     name, revision = settings.checkpoint, settings.revision
     options = {"dtype": "float32", "revision": revision, "trust_remote_code": False}
     if file_beside(name, "adapter_config.json", revision) is not None:
@@ -289,36 +319,3 @@ def _load(settings: EncoderModelConfig) -> tuple:
     else:
         model, tokenizer = load_whole(AutoModel, name, **options)
     return model.eval(), tokenizer
-
-
-def _pairs(text: Dataset) -> tuple[list[str], list[str]]:
-    pairs = [(s, t) for s, t in zip(text["source"], text["target"], strict=True) if s and t]
-    return tuple(map(list, zip(*pairs, strict=True)))
-
-
-def _chosen(config: TunedEncoderConfig, model, tokenizer, gold: Gold | None, raw) -> EncoderStates:
-    """The states to tune: those that are given, or of alignment.json, or the default; with their best threshold."""
-    saved = saved_settings(config.model.checkpoint, config.model.revision)
-    known = saved if isinstance(saved, EncoderStates) else EncoderStates.default_of(model)
-    settings = changed(known, config.states)
-    with naming("states", settings.to_dict()):
-        EncoderSource(model, tokenizer, settings).check_settings()
-    return settings if "threshold" in config.states else _best(model, tokenizer, settings, gold, raw)
-
-
-def _best(model, tokenizer, settings: EncoderStates, gold: Gold | None, raw) -> EncoderStates:
-    """The best threshold for these states, by gold links or by agreement on raw text."""
-    with evaluating(model):
-        if gold is not None:
-            ranked = select_states(model, tokenizer, *zip(*gold.pairs, strict=True), gold.links, settings)
-        else:
-            ranked = select_states_by_agreement(model, tokenizer, *raw, settings)
-        layers = EncoderReader(model, tokenizer, settings).layers
-    return next(found for found, _ in ranked if found.layer == settings.layer % layers)
-
-
-def _scored(model, tokenizer, settings: EncoderStates, golds: dict[str, Gold]) -> dict[str, Any]:
-    with evaluating(model):
-        aligner = WordAligner(model, tokenizer, settings)
-        scores = {name: asdict(score_aligner(aligner, gold, bootstrap=1000)) for name, gold in golds.items()}
-    return {"states": settings.to_dict()} | scores

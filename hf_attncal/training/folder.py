@@ -1,4 +1,4 @@
-"""The output folder of a run: used by one run at a time, which says what it is, and whole at every moment.
+"""Output folder of a run: one run uses it at a time, `run.json` says which, and its files are always whole.
 
 `run.json` states from the first second what the run depends on; `--resume` compares. Whatever is more than a few
 bytes is written in `unfinished/`, brought to the disk and renamed, so a process may be killed at any system call, or
@@ -62,7 +62,7 @@ class Run:
 
 @contextmanager
 def claimed(config: Settings, args: TrainingArguments, resume: bool, allow_changes: bool) -> Iterator[Run]:
-    """The output folder for this run alone; the first process decides, all follow.
+    """Claim the output folder for this run alone; the first process decides, and all follow.
 
     After an error nothing unfinished is left, and a run that has no checkpoint gives its folder back.
 
@@ -83,7 +83,7 @@ def claimed(config: Settings, args: TrainingArguments, resume: bool, allow_chang
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Have a folder for this process alone; nothing unfinished is left in it, nor the folder itself if it is empty.
+    """Lock a folder for this process; afterwards remove unfinished files, and the folder itself if it is empty.
 
     Raises:
         ValueError: another process has it.
@@ -106,7 +106,7 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 def in_first_process(first: bool, function: Callable[[], Value]) -> Value:
-    """What the function gives in the first process, in every one; what it raises there is raised in every one."""
+    """Call a function in the first process, and return its result, or raise its error, in every process."""
     outcome: list[Any] = [None, None]
     if first:
         try:
@@ -183,7 +183,7 @@ def note(folder: Path, **entries: Any) -> None:
 
 
 def _run_in(folder: Path) -> str:
-    """The name of a file or folder that a run leaves behind; empty where there is none."""
+    """Return the name of a file or folder that an earlier run has left, or ""."""
     names = sorted(path.name for path in folder.iterdir())
     left = [name for name in names if name in (RUN, RESULTS) or re.fullmatch(r"checkpoint-\d+|.*\.safetensors", name)]
     return next(iter(left), "")
@@ -208,9 +208,9 @@ def _read(folder: Path) -> dict[str, Any]:
 
 
 def identity(config: Settings, args: TrainingArguments) -> dict[str, Any]:
-    """All that changes a run, as JSON gives it: processes, settings, the SHA-256 of its text, and what its models are.
+    """Return all that changes a run as plain data: processes, settings, and SHA-256 of its text and models.
 
-    What a model is, `revision_of` says.
+    A model or tokenizer is identified by `revision_of`.
     """
     plain = config.published()
     plain.pop("card")  # words about the model
@@ -228,7 +228,7 @@ def identity(config: Settings, args: TrainingArguments) -> dict[str, Any]:
 
 
 def _differences(then: dict[str, Any], now: dict[str, Any], section: str = "") -> Iterator[tuple[str, Any, Any]]:
-    """`section.key`, what it was, and what it is."""
+    """Yield `section.key`, the old value and the new one of every setting that differs."""
     for key in now | then:
         was, new, name = then.get(key), now.get(key), f"{section}{key}"
         if isinstance(was, dict) and isinstance(new, dict):

@@ -69,20 +69,20 @@ def annotated(data: DataConfig, lowercase: bool = False) -> dict[str, Gold]:
 
 
 def with_links(text: Dataset, links: Rows) -> Dataset:
-    """A tokenised text with links between tokens, source and target of each in turn."""
+    """Add a column of links to a tokenised text: source and target token of each link in turn."""
     fingerprint = generate_random_fingerprint()  # computing one would copy all links
     return text.add_column("links", links.column(), new_fingerprint=fingerprint, feature=List(Value("int32")))
 
 
 def without_links(text: Dataset) -> Dataset:
-    """The same where there are none yet: in a dry run nobody counts."""
+    """Add a column of links without any, for a dry run, in which nobody counts."""
     return with_links(text, Rows.gathered((), len(text)))
 
 
 def with_counted_links(
     text: Dataset, tokenizer: PreTrainedTokenizerBase, run: Run
 ) -> tuple[Dataset, dict[str, Any], float]:
-    """The text of an encoder-decoder with the links that its own counts give, without a file of links.
+    """Link the tokens of an encoder-decoder's text by the text's own counts.
 
     The first process counts, and tells the others; in a dry run nobody does, and there are no links.
 

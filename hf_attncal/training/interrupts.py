@@ -17,7 +17,7 @@ _TOLD = b"\nStopping after this step, with a checkpoint. Ctrl-C again: at once, 
 
 @contextmanager
 def saved_on_interrupt(trainer: Trainer) -> Iterator[None]:
-    """Around `trainer.train()`: the first Ctrl-C ends it after a step or an evaluation, with a checkpoint.
+    """Let the first Ctrl-C end `trainer.train()` after a step or an evaluation, with a checkpoint.
 
     Not in a run that keeps no checkpoints, or none to go on from (`save_only_model`), where several processes or
     workers get the signal at different steps, or where the caller has a handler of its own.
@@ -52,7 +52,7 @@ class _Stop(TrainerCallback):
         self.trainer, self.handler, self.asked = trainer, handler, False
 
     def ask(self, number: int, frame) -> None:
-        """The handler of the signal."""
+        """Handle the signal: stop at the next moment at which a run can go on exactly."""
         self.asked = True
         signal.signal(signal.SIGINT, self.handler)
         with suppress(OSError):  # nobody may be there to read it
@@ -79,7 +79,7 @@ class _Stop(TrainerCallback):
 
 
 def how_to_go_on(folder: str | Path, command: Sequence[str]) -> str:
-    """What to tell somebody who has interrupted a run in this folder by this command."""
+    """Tell a user who has interrupted this command how to go on with the run in a folder."""
     if not last_checkpoints(folder):
         return f"There is no checkpoint in {folder} yet: start anew."
     command = [*command, *(["--resume"] if "--resume" not in command else [])]

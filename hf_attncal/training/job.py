@@ -1,4 +1,4 @@
-"""The skeleton of a job: settings, text, tokenizer, model, trainer, training, scores, and the folder that it leaves.
+"""Skeleton of a job: settings, text, tokenizer, model, trainer, training, scores, and the folder that it leaves.
 
 `JOBS` names the jobs. What is particular to one is a subclass of `Job`, in a file of its own.
 """
@@ -219,7 +219,7 @@ class Job:
 
 @contextmanager
 def start(config: Settings, resume: bool, allow_changes: bool, dry_run: bool = False) -> Iterator[Run]:
-    """The run, once all is clear for it: the output folder is its own until the end of the block; the seed is set.
+    """Check the settings, claim the output folder until the end of the block, and set the seed.
 
     Args:
         config: of the run.
@@ -258,7 +258,7 @@ def start(config: Settings, resume: bool, allow_changes: bool, dry_run: bool = F
 def build_tokenizer(
     config: Settings, run: Run, text: Dataset, special_tokens: list[str] = SPECIAL_TOKENS
 ) -> PreTrainedTokenizerBase:
-    """The tokenizer of a run: the named one, that of `model.init_from`, or what is learned of the training text.
+    """Load the named tokenizer or that of `model.init_from`, or else train one on the text.
 
     It is learned by the first process and read from the output folder by every one; a run that goes on finds it
     there.
@@ -329,10 +329,10 @@ def build_model(
 def train(
     trainer: Trainer, config: Settings, reports: dict[str, Any], run: Run
 ) -> tuple[PreTrainedModel, dict[str, Any]]:
-    """Train; the final model (the mean of the last `average_last` checkpoints), and how its results begin.
+    """Train; return the final model (the mean of the last `average_last` checkpoints) and the head of its results.
 
-    That is: settings, software, hardware, data, sentence pairs (or sequences), numbers of parameters, steps, seconds
-    and tokens.
+    The head has settings, software, hardware, data, sentence pairs (or sequences), numbers of parameters, steps,
+    seconds and tokens.
 
     Args:
         trainer: a Trainer with `tokens_name` and `wall_seconds`.
@@ -379,7 +379,7 @@ def train(
 
 
 def recorded(config: Settings, **hardware_besides: Any) -> dict[str, Any]:
-    """What the results of a run begin with, without the places of this machine; see `metrics.records.record`."""
+    """Return the head of a run's results, without paths of this machine; see `metrics.records.record`."""
     names, hashes = config.data.published_names(), config.data.hashes()
     begun = records.record(config.published(), **hardware_besides)
     return begun | {"data_sha256": {names[name]: value for name, value in hashes.items()}}

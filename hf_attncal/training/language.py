@@ -1,6 +1,5 @@
-"""The job that trains a Discrete Transformer language model from text, a sequence a line."""
+"""Job that trains a Discrete Transformer language model from text, a sequence a line."""
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -13,7 +12,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from hf_attncal.alignment.gold import evaluating
 from hf_attncal.analysis.language import sequence_sums
 from hf_attncal.data.collators import LanguageCollator
-from hf_attncal.data.corpora import PlainReport, tokenize_plain
+from hf_attncal.data.corpora import tokenize_plain
 from hf_attncal.data.tokenizer import EOS, LANGUAGE_TOKENS
 from hf_attncal.families import default_of
 from hf_attncal.hub import Result
@@ -83,7 +82,7 @@ class LanguageTrainer(AttnCalTrainer):
         return metrics
 
     def read(self, dataset: Dataset) -> np.ndarray:
-        """What `sequence_sums` gives of a tokenised text; every process reads its share, and all get the whole."""
+        """Return the `sequence_sums` of a tokenised text; every process reads its share, and all get the whole."""
         share = dataset.select_columns(["input_ids"])
         share = share.select(range(self.args.process_index, len(dataset), self.args.world_size))
         batches = DataLoader(share, self.args.per_device_eval_batch_size, collate_fn=self.data_collator)
@@ -122,7 +121,7 @@ class LanguageJob(Job):
     def score(self, model):
         results = {}
         for name in self.measured:
-            results[name] = scored_predictions(self.trainer, self.tokenized[name], self.reports[name], self.config)
+            results[name] = self.scores(name)
             if self.run.args.process_index == 0:
                 print("{}: perplexity {perplexity:.3f}  {signature}".format(name, **results[name]))
                 print(
@@ -130,11 +129,34 @@ class LanguageJob(Job):
                 )
         return results
 
+    def scores(self, split: str) -> dict[str, float | int | str]:
+        """Return cross-entropy, perplexity and mean receptive field of the predictions in a split, with signatures."""
+        config, sums = self.config, self.trainer.read(self.tokenized[split])
+        pretrained = config.tokenizer.pretrained or config.model.get("init_from")
+        score = perplexity(
+            sums[:, :2],
+            unit="pretrained" if pretrained else config.tokenizer.kind,
+            end=config.data.end_of_sequence,
+            unknown=self.reports[split].unknown,
+        )
+        fields = "chosen" if self.trainer.model.config.hard_attention else "expected"
+        return asdict(score) | {
+            "receptive_field_size": float(FIELD_SIZE.score(sums[:, 1:].sum(axis=0))),
+            "field_signature": FIELD_SIZE.signature(fields=fields, n=str(len(sums))),
+        }
+
     def save(self, folder, model, results):
         model.save_pretrained(folder)
         self.tokenizer.save_pretrained(folder)
         summary = f"A language model with {attention(model.config)}."
-        scores = [one for name in self.measured for one in card_results(results[name], split_name(self.config, name))]
+        scores = []
+        for name in self.measured:
+            text, score = split_name(self.config, name), results[name]
+            size = score["receptive_field_size"]
+            scores += [
+                Result(f"perplexity on {text}", score["perplexity"], score["signature"], digits=3),
+                Result(f"tokens in a receptive field on {text}", size, score["field_signature"]),
+            ]
         write_card(folder, self.config, results, summary, scores, BEGINNING)
 
 
@@ -142,7 +164,7 @@ train_language = LanguageJob.train
 
 
 def build_language_tokenizer(config: LanguageConfig, run: Run, text: Dataset) -> PreTrainedTokenizerBase:
-    """The tokenizer of the run, which begins a text with `<s>` and ends it in nothing; see `run.build_tokenizer`.
+    """Build the tokenizer, which puts `<s>` before a text and nothing after it.
 
     Raises:
         ValueError: a given one has no padding token, or puts something else around a text.
@@ -160,7 +182,7 @@ def build_language_tokenizer(config: LanguageConfig, run: Run, text: Dataset) ->
 
 
 def build_language_model(config: LanguageConfig, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
-    """The model of the section `model`, for the tokenizer's vocabulary; see `run.build_model`.
+    """Build the model of the section `model` for the vocabulary of the tokenizer.
 
     Raises:
         ValueError: fewer positions than `data.max_length`.
@@ -181,32 +203,3 @@ def build_language_model(config: LanguageConfig, tokenizer: PreTrainedTokenizerB
             f"({model.config.max_position_embeddings}), got {config.data.max_length}."
         )
     return model
-
-
-def scored_predictions(
-    trainer: LanguageTrainer, text: Dataset, report: PlainReport, config: LanguageConfig
-) -> dict[str, float | int | str]:
-    """Cross-entropy and perplexity with their signature, and the mean size of the receptive field of a prediction.
-
-    Args:
-        trainer: of the trained model.
-        text: tokenised.
-        report: of its tokenisation.
-        config: of the run.
-    """
-    sums = trainer.read(text)
-    unit = "pretrained" if config.tokenizer.pretrained or config.model.get("init_from") else config.tokenizer.kind
-    score = perplexity(sums[:, :2], unit=unit, end=config.data.end_of_sequence, unknown=report.unknown)
-    fields = "chosen" if trainer.model.config.hard_attention else "expected"
-    return asdict(score) | {
-        "receptive_field_size": float(FIELD_SIZE.score(sums[:, 1:].sum(axis=0))),
-        "field_signature": FIELD_SIZE.signature(fields=fields, n=str(len(sums))),
-    }
-
-
-def card_results(score: Mapping[str, Any], what: str) -> list[Result]:
-    """What `scored_predictions` gives as a card has it."""
-    return [
-        Result(f"perplexity on {what}", score["perplexity"], score["signature"], digits=3),
-        Result(f"tokens in a receptive field on {what}", score["receptive_field_size"], score["field_signature"]),
-    ]

@@ -1,4 +1,4 @@
-"""How long a run takes on this machine, and how long it shall be: measured steps, a time budget, a plan."""
+"""Length of a run on this machine: measured steps, a time budget, a plan."""
 
 import dataclasses
 import math
@@ -37,7 +37,7 @@ _WARMUPS = ("warmup_steps", "agreement_warmup_steps")
 
 @dataclass(frozen=True)
 class Speed:
-    """What a training takes on this machine.
+    """Time and memory that a training takes on this machine.
 
     Args:
         seconds: of an optimiser step.
@@ -74,7 +74,7 @@ def measure(trainer: Trainer) -> Speed:
 
 
 def _evaluation_seconds(trainer: Trainer) -> float:
-    """Seconds of an evaluation, from one on the first dev lines; 0 without a dev text."""
+    """Time an evaluation of the first dev lines; return the seconds of a whole one, 0 without dev text."""
     dev, times = trainer.eval_dataset, 1.0
     if dev is None or not len(dev):
         return 0.0
@@ -114,7 +114,7 @@ class _Stopwatch(TrainerCallback):
 
 
 def peak_memory() -> int | None:
-    """The most memory that this process has had so far, in bytes: of the GPU where it has used one."""
+    """Return the most memory in bytes that this process has had: on the GPU if it has used one."""
     if torch.cuda.is_available() and torch.cuda.max_memory_allocated():
         return torch.cuda.max_memory_allocated()
     try:
@@ -131,7 +131,7 @@ def peak_memory() -> int | None:
 def settled(
     config: Settings, run: Run, build: Callable[[Settings, Any], Trainer], last_scores: float = 0.0
 ) -> tuple[Settings, Trainer]:
-    """The trainer of a run whose length is settled, and the settings that say it.
+    """Settle the length of a run; return its settings with that length, and its Trainer.
 
     With a time budget the run has no more optimiser steps than the measured speed allows, evaluations and the scores
     at the end counted, and ends when the budget does. The measurement leaves no trace: the same settings with these
@@ -192,7 +192,7 @@ def _affordable(trainer: Trainer, config: Settings, started: float, last_scores:
 
 
 def _step_and_fixed_seconds(trainer: Trainer, last_scores: float) -> tuple[float, float, Speed]:
-    """Measure; return seconds of a step with its share of evaluations, seconds that no step has a share in, and both.
+    """Measure the seconds of a step with its share of evaluations, and of evaluations that do not repeat.
 
     Args:
         trainer: is of no use after that.
@@ -215,7 +215,7 @@ def _steps_of_epoch(trainer: Trainer) -> float:
 
 
 def steps_within(minutes: float, spent: float, seconds: float) -> int:
-    """The optimiser steps that a budget has room for.
+    """Return the number of optimiser steps that fit a time budget.
 
     Args:
         minutes: of the budget.
@@ -236,7 +236,7 @@ def steps_within(minutes: float, spent: float, seconds: float) -> int:
 
 
 def total_steps(trainer: Trainer) -> int:
-    """The optimiser steps of the whole run."""
+    """Return the number of optimiser steps of the whole run."""
     *_, steps = trainer.set_initial_training_values(trainer.args, trainer.get_train_dataloader())
     return steps
 
@@ -302,7 +302,7 @@ def plan(
     before: float = 0.0,
     last_scores: float = 0.0,
 ) -> dict[str, Any]:
-    """What a run would be, without it; printed, too.
+    """Describe, in print too, the run that these settings would give.
 
     Args:
         trainer: of the run; some steps are trained with it.
@@ -337,7 +337,7 @@ def plan(
 def plan_of_counts(
     text: Dataset, config: Settings, reports: dict[str, Any], run: Run, seconds: float
 ) -> dict[str, Any]:
-    """What a run without steps would be: the aligner that counts.
+    """Describe, in print too, the training of an aligner that counts, which has no steps.
 
     Args:
         text: tokenised.
@@ -356,7 +356,7 @@ def plan_of_counts(
 
 
 def _text(text: Dataset, reports: dict[str, Any], config: Settings) -> dict[str, Any]:
-    """What was kept of a text, and its tokens; printed, too."""
+    """Describe, in print too, the pairs and tokens that were kept of each text."""
     for name, report in reports.items():
         print(f"Text, {name}: {report}")
     tokens = {name: count_tokens(text, name) for name in _SIDES if name in text.column_names}
@@ -368,7 +368,7 @@ def _text(text: Dataset, reports: dict[str, Any], config: Settings) -> dict[str,
 
 
 def _costs(run: Run, seconds: float, memory: int | None) -> dict[str, Any]:
-    """Minutes, with `seconds` for what this process has not done, and bytes; printed, too."""
+    """Return minutes and bytes, and print them; `seconds` are those that this process has not spent yet."""
     minutes = (clock() - run.started + seconds) / 60
     if memory is not None:
         print(f"Memory: about {memory / 1e9:.1f} GB")
@@ -377,5 +377,5 @@ def _costs(run: Run, seconds: float, memory: int | None) -> dict[str, Any]:
 
 
 def count_tokens(text: Dataset, column: str) -> int:
-    """The tokens in a column of a tokenised text."""
+    """Count the tokens in a column of a tokenised text."""
     return sum(len(chunk[column].combine_chunks().flatten()) for chunk in text.with_format("arrow").iter(10_000))

@@ -17,12 +17,12 @@ _SHARES = ("warmup_steps", "logging_steps", "eval_steps", "save_steps")
 
 
 def names_of(job: str) -> tuple[str, ...]:
-    """The presets of a job ("translation", "adapter", "aligner", "language")."""
+    """Return the names of the presets of a job ("translation", "adapter", "aligner", "language")."""
     return tuple(sorted(path.stem for path in (FOLDER / job).glob("*.yaml")))
 
 
 def read_preset(job: str, name: str) -> dict[str, Any]:
-    """The sections of a preset."""
+    """Read the sections of a preset."""
     return read_settings(FOLDER / job / f"{name}.yaml")
 
 

@@ -1,4 +1,4 @@
-"""What people see of a training: a bar on a terminal, elsewhere a few lines; a line for each evaluation on both."""
+"""Progress of a training: a bar on a terminal, elsewhere a few lines; a line for each evaluation on both."""
 
 import logging
 import sys
@@ -51,7 +51,7 @@ def bars_are_shown(args: TrainingArguments) -> bool:
 
 @contextmanager
 def shown_progress(trainer: Trainer, console: Console | None = None) -> Iterator[None]:
-    """Around `trainer.train()`: show step, loss, dev score and the time left, in place of the Trainer's dictionaries.
+    """Show step, loss, dev score and the time left during the block, in place of the Trainer's dictionaries.
 
     Other callbacks, those of `report_to` among them, stay. What is printed, warned or logged meanwhile appears above
     the bar.
@@ -141,7 +141,7 @@ class _Shown(TrainerCallback):
         self._draw(args, state, now=True)
 
     def _seconds_left(self, args: TrainingArguments, state) -> float | None:
-        """Seconds until the last step, by the last steps and all evaluations; None as long as nothing is known."""
+        """Estimate the seconds until the last step from the last ones; None before the first estimate."""
         if not self.steps:
             return None
         left = (state.max_steps - state.global_step) * fmean(self.steps)

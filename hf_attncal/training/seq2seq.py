@@ -1,4 +1,4 @@
-"""What jobs share whose models read a text and write another: settings, the run, and scores of what is generated."""
+"""Parts of the jobs whose models read a text and write another: settings, the run, and scores of generated text."""
 
 import warnings
 from collections.abc import Collection, Sequence
@@ -68,7 +68,7 @@ TRAINING_DEFAULTS = {
 
 @dataclass
 class EvaluationConfig:
-    """How text is generated from dev (during training) and test (at the end); a job's own says how it is scored."""
+    """Settings of how text is generated from dev (during training) and test (at the end); each job adds a score."""
 
     num_beams: Positive = 4
     length_penalty: float = 1.0
@@ -79,11 +79,11 @@ class EvaluationConfig:
 
     @property
     def search(self) -> Search:
-        """How texts are searched at the end, and by whoever uses the model without saying otherwise."""
+        """The search at the end of a training, which the saved model uses by default, too."""
         return Search(self.num_beams, self.length_penalty, self.max_new_tokens)
 
     def score(self, hypotheses: Sequence[str], references: Sequence[str]) -> dict[str, float | str]:
-        """Keys of `cards.MEASURES`, and `signature`."""
+        """Return the scores by their keys in `cards.MEASURES`, and their `signature`."""
         raise NotImplementedError
 
 
@@ -152,7 +152,8 @@ class Seq2SeqJob(Job):
     def prepare(self, links):
         data = self.config.data
         self.tokenizer, made, copies = self.begin()
-        self.splits = within_positions(self.splits, self.text, self.tokenizer, made, data)
+        if data.max_source_length is None:
+            self.check_sources(source_limit(SimpleNamespace(config=made), self.tokenizer))
         self.tokenized, self.reports = tokenize_splits(self.splits, self.tokenizer, data, copies, links)
         if self.config.guided and links is None:
             self.tokenized["train"], self.counted, self.counting_seconds = with_counted_links(
@@ -165,7 +166,46 @@ class Seq2SeqJob(Job):
         longest = self.config.data.max_source_length
         if longest is not None:
             tokenizer.model_max_length = longest  # saved with it: whoever uses the model cuts so
-        return tokenizer, self.config.checked_model, copies_of(self.config, tokenizer)
+        made, section = self.config.checked_model, self.config.model
+        if section.get("uam"):
+            null_token_id(tokenizer)  # adds the token if need be: slots for copied words stand behind it
+        size = max(len(tokenizer), made.vocab_size if section.get("init_from") else 0)
+        slots = getattr(made, "max_copied_tokens", 0)
+        return tokenizer, made, CopyTokenizer.of(tokenizer, SimpleNamespace(vocab_size=size, max_copied_tokens=slots))
+
+    def check_sources(self, limit: int) -> None:
+        """Look for sources of dev and test that the model cannot read, before anything is trained.
+
+        Held-out training text loses their pairs, as training does.
+
+        Args:
+            limit: greatest number of tokens that the model can read.
+
+        Warns:
+            UserWarning: held-out text has lost pairs; the message has their lines.
+
+        Raises:
+            ValueError: dev or test text of the settings has such a source; the message has its line and file.
+        """
+        data = self.config.data
+        for name in self.measured:
+            pairs = self.splits[name]
+            long = longer_than(limit, self.tokenizer, pairs["source"])
+            if long and getattr(data, name) is not None:
+                row, tokens = next(iter(long.items()))
+                raise ValueError(
+                    f"{data.line(name, row)} (`data.{name}`) has {tokens} tokens, the model takes at most {limit}. "
+                    "Split the line, or leave the pair out of both files."
+                )
+            if long:
+                rows = sorted(held_out_rows(self.text, data.held_out))
+                lines = ", ".join(data.line("train", rows[row]) for row in list(long)[:5])
+                warnings.warn(
+                    f"Left out of the held-out text: {len(long)} of {len(pairs)} pairs with a source of more than "
+                    f"{limit} tokens, which the model cannot read ({lines}{', ...' if len(long) > 5 else ''}).",
+                    stacklevel=2,
+                )
+                self.splits = self.splits | {name: pairs.select([n for n in range(len(pairs)) if n not in long])}
 
     def build(self, config, args):
         model = build_seq2seq_model(config, self.tokenizer)
@@ -183,17 +223,44 @@ class Seq2SeqJob(Job):
         return results | self.attention_scores(model)
 
     def written(self, model: PreTrainedModel, split: str, kind: str = "") -> dict[str, Any]:
-        """Return the score of what is generated from a split; the text goes to a file with `kind` in its name."""
-        file = Path(self.run.args.output_dir) / f"{split}{kind}.hypotheses.txt"
+        """Generate from the sources of a split, write the text to a file with `kind` in its name, return its score.
+
+        The score says how many sources were truncated, if the job truncates any.
+        """
+        pairs, tokenizer = self.splits[split], self.tokenizer
         progress = bars_are_shown(self.run.args)
-        return scored(model, self.tokenizer, self.splits[split], self.config, file, progress=progress)
+        hypotheses, score = evaluate(model, tokenizer, pairs, self.config, progress=progress)
+        message = "".join(f" {label} {score[name]:.2f} " for name, label in MEASURES.items() if name in score)
+        message += f" {score['signature']}"
+        if self.config.data.max_source_length is not None:
+            limit = source_limit(model, tokenizer)
+            score["truncated"] = len(longer_than(limit, tokenizer, pairs["source"]))
+            message += f"; {score['truncated']} of {len(pairs)} sources cut to {limit} tokens"
+        if score["unknown"]:
+            message += f"; {score['unknown']} unknown words left out of what was written"
+        if self.run.args.process_index == 0:
+            write_text("\n".join(hypotheses) + "\n", Path(self.run.args.output_dir) / f"{split}{kind}.hypotheses.txt")
+            print(f"{split}{kind}:{message}")
+        return score
 
     def attention_scores(self, model: PreTrainedModel) -> dict[str, Any]:
-        """Return `attention` of a calibrated model, and `alignment` of a guided one, whose settings are kept here."""
-        results = attention_on_dev(self.trainer, model)
-        self.guided = guided_attention(model)
-        if self.guided is not None:
-            self.guided, results["alignment"] = alignment_on_gold(self.golds, model, self.tokenizer, self.guided)
+        """Return `attention`, the reliability of a calibrated model, and `alignment`, the AER of a guided one.
+
+        The settings with which the guided attention aligns are kept in `guided`.
+        """
+        results, dev, self.guided = {}, self.tokenized.get("dev"), None
+        if dev is not None and calibration_of(model) is not None:
+            slots = bool(getattr(model.config, "max_copied_tokens", 0))
+            dev = dev.select_columns(["input_ids", "labels", *["extended_input_ids"] * slots])
+            # Not the Trainer's own, which may extend targets by steps that no translation has.
+            collator = (CopyCollator if slots else DataCollatorForSeq2Seq)(self.tokenizer, model)
+            batches = DataLoader(dev, self.run.args.per_device_eval_batch_size, collate_fn=collator)
+            results["attention"] = attention_report(model, batches)
+        settings = active_settings(model) or model.config
+        if getattr(settings, "guided", False):
+            layer, head = guided_place(settings, *decoder_size(model.config))
+            guided = Seq2SeqAttention(layer, (head,), settings.guided_shift)
+            self.guided, results["alignment"] = alignment_on_gold(self.golds, model, self.tokenizer, guided)
         return results
 
     def save(self, folder, model, results):
@@ -208,7 +275,7 @@ class Seq2SeqJob(Job):
 
 
 def build_seq2seq_model(config: Seq2SeqConfig, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
-    """The model of the section `model`, for the tokenizer's vocabulary; see `run.build_model`.
+    """Build the model of the section `model` for the vocabulary of the tokenizer.
 
     Raises:
         ValueError: the tokenizer lacks a token for padding or for the end of sentence.
@@ -235,10 +302,9 @@ def build_seq2seq_model(config: Seq2SeqConfig, tokenizer: PreTrainedTokenizerBas
     model = build_model(family.model_class, config, tokens, always)
     if section.get("uam") and len(tokenizer) > model.get_input_embeddings().num_embeddings:
         model.resize_token_embeddings(len(tokenizer))
-    if section.get("uam") and section.get("init_from"):
-        had_one = getattr(model_config(section["init_from"]), "uam", False)
-        if not had_one:
-            model.uam.start_from(model.get_output_embeddings())
+    start = section.get("init_from")
+    if section.get("uam") and start and not getattr(model_config(start), "uam", False):
+        model.uam.start_from(model.get_output_embeddings())
     search_as_scored(model, tokenizer, config.evaluation)
     return model
 
@@ -250,66 +316,6 @@ def search_as_scored(model, tokenizer: PreTrainedTokenizerBase, settings: Evalua
     if settings.max_new_tokens is None and limit >= LARGE_INTEGER:  # neither model nor tokenizer has a limit
         del search["max_length"], search["max_new_tokens"]
     model.generation_config.update(**search)
-
-
-def copies_of(config: Seq2SeqConfig, tokenizer: PreTrainedTokenizerBase) -> CopyTokenizer | None:
-    """What numbers the words that only a source has, if the model of the run has slots for them."""
-    made = config.checked_model
-    if config.model.get("uam"):
-        null_token_id(tokenizer)  # slots stand behind it
-    slots = getattr(made, "max_copied_tokens", 0)
-    size = max(len(tokenizer), made.vocab_size if config.model.get("init_from") else 0)
-    return CopyTokenizer.of(tokenizer, SimpleNamespace(vocab_size=size, max_copied_tokens=slots))
-
-
-def within_positions(
-    splits: dict[str, Dataset],
-    text: dict[str, Dataset],
-    tokenizer: PreTrainedTokenizerBase,
-    model_config: PreTrainedConfig,
-    data: DataConfig,
-) -> dict[str, Dataset]:
-    """Look for sources of dev and test that the model has no positions for, before anything is trained.
-
-    Where sources are truncated there are none. Held-out training text loses these pairs, as training does.
-
-    Args:
-        splits: the text, after some of train was held out.
-        text: the same before that.
-        tokenizer: of the model.
-        model_config: says how many positions the model has.
-        data: of the run, which knows the files and their lines.
-
-    Returns:
-        The splits.
-
-    Warns:
-        UserWarning: with the lines of the pairs that held-out text has lost.
-
-    Raises:
-        ValueError: such a source in dev or test text that was given, with its line and file.
-    """
-    limit = source_limit(SimpleNamespace(config=model_config), tokenizer)
-    names = [name for name in splits if name != "train"]
-    for name in names if data.max_source_length is None else ():
-        long = longer_than(limit, tokenizer, splits[name]["source"])
-        if long and getattr(data, name) is not None:
-            row, tokens = next(iter(long.items()))
-            raise ValueError(
-                f"{data.line(name, row)} (`data.{name}`) has {tokens} tokens, the model takes at most {limit}. Split "
-                "the line, or leave the pair out of both files."
-            )
-        if long:
-            rows = sorted(held_out_rows(text, data.held_out))
-            lines = [data.line("train", rows[row]) for row in list(long)[:5]]
-            warnings.warn(
-                f"Left out of the held-out text: {len(long)} of {len(splits[name])} pairs with a source of more than "
-                f"{limit} tokens, which the model cannot read ({', '.join(lines)}{', ...' if len(long) > 5 else ''}).",
-                stacklevel=2,
-            )
-            kept = [row for row in range(len(splits[name])) if row not in long]
-            splits = splits | {name: splits[name].select(kept)}
-    return splits
 
 
 def tokenize_splits(
@@ -344,7 +350,7 @@ def make_trainer(
     config: Settings,
     args: AttnCalTrainingArguments,
 ) -> AttnCalTrainer:
-    """The Trainer on the training and dev text of `tokenize_splits`, with the score of what is generated from dev."""
+    """Make the Trainer for the text of `tokenize_splits`; it scores what the model generates from dev."""
     copies = bool(getattr(model.config, "max_copied_tokens", 0))
     collator = _COLLATORS[bool(getattr(model.config, "uam", False)), copies](tokenizer, model)
     trainer = AttnCalTrainer(
@@ -369,7 +375,7 @@ def evaluate(
     progress: bool = False,
     length: int | None = None,
 ) -> tuple[list[str], dict[str, float | str]]:
-    """What is generated from the sources of `pairs`, and its score; every process does its share, all get the result.
+    """Generate from the sources of `pairs` and score the text; processes share the work, and all get the result.
 
     The score counts as `unknown` the unknown tokens that were written: they are in no text.
 
@@ -395,68 +401,29 @@ def evaluate(
         too_long="error" if config.data.max_source_length is None else "truncate",
         progress="generating" if progress else None,
     )
-    found = [(line.text, line.unknown) for line in share]
     lines = [("", 0)] * len(pairs)
-    for index, part in enumerate(gather_object([found])):
+    for index, part in enumerate(gather_object([[(line.text, line.unknown) for line in share]])):
         lines[index :: state.num_processes] = part
     hypotheses = [text for text, _ in lines]
     score = settings.score(hypotheses, pairs["target"])
     return hypotheses, score | {"unknown": sum(unknown for _, unknown in lines)}
 
 
-def scored(model, tokenizer, pairs: Dataset, config: Settings, file: Path, **options: Any) -> dict[str, Any]:
-    """The score of `evaluate`, and how many sources were truncated; the first process writes the text to `file`."""
-    hypotheses, score = evaluate(model, tokenizer, pairs, config, **options)
-    told = "".join(f" {label} {score[name]:.2f} " for name, label in MEASURES.items() if name in score)
-    told += f" {score['signature']}"
-    if config.data.max_source_length is not None:
-        limit = source_limit(model, tokenizer)
-        score["truncated"] = len(longer_than(limit, tokenizer, pairs["source"]))
-        told += f"; {score['truncated']} of {len(pairs)} sources cut to {limit} tokens"
-    if score["unknown"]:
-        told += f"; {score['unknown']} unknown words left out of what was written"
-    if PartialState().is_main_process:
-        write_text("\n".join(hypotheses) + "\n", file)
-        print(f"{file.name.removesuffix('.hypotheses.txt')}:{told}")
-    return score
-
-
-def attention_on_dev(trainer: AttnCalTrainer, model) -> dict[str, Any]:
-    """`attention`: how far a calibrated model's can be believed on the Trainer's dev text; empty without either."""
-    if trainer.eval_dataset is None or calibration_of(model) is None:
-        return {}
-    slots = bool(getattr(model.config, "max_copied_tokens", 0))
-    dev = trainer.eval_dataset.select_columns(["input_ids", "labels", *["extended_input_ids"] * slots])
-    # Not the Trainer's own, which may extend targets by steps that no translation has.
-    collator = (CopyCollator if slots else DataCollatorForSeq2Seq)(trainer.processing_class, model)
-    batches = DataLoader(dev, trainer.args.per_device_eval_batch_size, collate_fn=collator)
-    return {"attention": attention_report(model, batches)}
-
-
-def guided_attention(model) -> Seq2SeqAttention | None:
-    """Which attention learned links, of a model or of its active adapter; None without."""
-    settings = active_settings(model) or model.config
-    if not getattr(settings, "guided", False):
-        return None
-    layer, head = guided_place(settings, *decoder_size(model.config))
-    return Seq2SeqAttention(layer, (head,), settings.guided_shift)
-
-
 def alignment_on_gold(
     golds: dict[str, Gold], model, tokenizer, settings: Seq2SeqAttention
 ) -> tuple[Seq2SeqAttention, dict[str, Any]]:
-    """What aligns, with the threshold that is best on annotated links of dev, and `alignment`, which says how well."""
+    """Return the settings with the threshold that is best on annotated links of dev, and the scores with it."""
     aligner = WordAligner(model, tokenizer, settings)
     if "dev" in golds:
         threshold, _ = tune_threshold(aligner, golds["dev"])
         settings = replace(settings, threshold=threshold)
         aligner = WordAligner(model, tokenizer, settings)
-    found: dict[str, Any] = {"settings": settings.to_dict()}
+    scores: dict[str, Any] = {"settings": settings.to_dict()}
     for name, gold in golds.items():
-        found[name] = asdict(score_aligner(aligner, gold, bootstrap=1000))
+        scores[name] = asdict(score_aligner(aligner, gold, bootstrap=1000))
         if PartialState().is_main_process:
-            print(f"{name}: AER {100 * found[name]['aer']:.1f}  {found[name]['signature']}")
-    return settings, found
+            print(f"{name}: AER {100 * scores[name]['aer']:.1f}  {scores[name]['signature']}")
+    return settings, scores
 
 
 class ScoreCallback(TrainerCallback):

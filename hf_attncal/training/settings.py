@@ -69,7 +69,7 @@ _Loader.add_implicit_resolver(
 
 
 def load_yaml(text: str | TextIO) -> Any:
-    """The content of settings in YAML.
+    """Parse settings in YAML.
 
     Raises:
         ValueError: it is no YAML, or has a key twice (with the lines); on one line.
@@ -112,7 +112,7 @@ def read_settings(path: str | Path, overrides: list[str] | None = None, seen: tu
 
 
 def apply_overrides(values: dict[str, Any], overrides: list[str]) -> dict[str, Any]:
-    """The nested dictionary with `section.key=value` settings put in, in place.
+    """Put `section.key=value` settings into a nested dictionary, and return it.
 
     Raises:
         ValueError: a setting that is not of this form, or whose value is no YAML.
@@ -132,7 +132,7 @@ def apply_overrides(values: dict[str, Any], overrides: list[str]) -> dict[str, A
 
 
 def merge_settings(into: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
-    """Recursive update of `into`, in place."""
+    """Update the nested dictionary `into` recursively, and return it."""
     for key, value in values.items():
         if isinstance(into.get(key), dict) and isinstance(value, dict):
             merge_settings(into[key], value)
@@ -149,7 +149,7 @@ NotNegative = Annotated[int, 0]
 
 
 def hints_of(cls: type) -> dict[str, Any]:
-    """The fields of a dataclass that can be given, with their types."""
+    """Return the types of the fields that a dataclass can be given, by name."""
     # transformers' configurations name `torch` and import it for type checkers only.
     types = get_type_hints(cls, localns={"torch": torch}, include_extras=True)
     return {f.name: types[f.name] for f in dataclasses.fields(cls) if f.init}
@@ -181,7 +181,7 @@ def check(values: Any, hints: dict[str, Any], section: str = "") -> None:
 
 @contextmanager
 def naming(section: str, known: Container[str]) -> Iterator[None]:
-    """What a class says of its fields, said of the keys of a section: `field` becomes `section.field`."""
+    """Turn what a class says of its fields into errors about the keys of a section (`section.field`)."""
     try:
         yield
     except (ValueError, TypeError, StrictDataclassError) as error:
@@ -192,7 +192,7 @@ def naming(section: str, known: Container[str]) -> Iterator[None]:
 
 
 def _problem(value: Any, hint: Any) -> str:
-    """What a value of this type must be, or nothing if it is."""
+    """Return the rule for values of a type that a value breaks, or ""."""
     origin, inner = get_origin(hint), get_args(hint)
     kind = origin or hint
     if origin is Annotated:
@@ -259,7 +259,7 @@ class TextConfig:
         raise NotImplementedError
 
     def load(self, split: str) -> Dataset:
-        """The text of a split, with a column a side.
+        """Load the text of a split, with a column a side.
 
         Raises:
             ValueError: it cannot be read.
@@ -267,11 +267,11 @@ class TextConfig:
         raise NotImplementedError
 
     def path(self, name: str) -> Path:
-        """A file of the config."""
+        """Return the path of a file that the settings name."""
         return Path(self.root or "") / name
 
     def corpus(self, split: str) -> dict[str, Any]:
-        """The text of a split as `data.corpora` takes it."""
+        """Return the text of a split in the form that `data.corpora` takes."""
         entry = {key: value for key, value in getattr(self, split).items() if key not in LINKS}
         for side in entry.keys() & set(self.sides):
             names = entry[side]
@@ -279,7 +279,7 @@ class TextConfig:
         return entry
 
     def files(self) -> dict[str, Path]:
-        """Every file, by the name that the config gives it.
+        """Return the path of every file by the name that the settings give it.
 
         Raises:
             ValueError: one is a pipe.
@@ -327,7 +327,7 @@ class TextConfig:
         return f"row {row + 1} of {entry['dataset']}"
 
     def published_names(self) -> dict[str, str]:
-        """What results call each file: its name in the config, of whole paths what is below the folder they share."""
+        """Return the name of each file in results: as in the settings, without the common folder of absolute paths."""
         names = self.files()
         whole = {name: Path(name) for name in names if Path(name).is_absolute()}
         shared = os.path.commonpath([path.parent for path in whole.values()]) if whole else ""
@@ -422,7 +422,7 @@ class PlainConfig(TextConfig):
 
 
 def as_list(names: str | list[str]) -> list[str]:
-    """One name or several, as YAML has them, as a list."""
+    """Return one name or several, as YAML has them, as a list."""
     return [names] if isinstance(names, str) else names
 
 
@@ -443,7 +443,7 @@ class VocabularyConfig(TokenizerConfig):
 
 @dataclass
 class CardConfig:
-    """What the model card says that the run does not know.
+    """Facts for the model card that the run does not know.
 
     Args:
         license: of the model, as the Hub spells it ("cc-by-4.0"); None: the card names none.
@@ -534,7 +534,7 @@ class Settings:
 
     @classmethod
     def steps_given(cls, values: dict[str, Any]) -> int:
-        """The `training.max_steps` of a nested dictionary; 0 where it leaves their number to something else."""
+        """Return the `training.max_steps` of a nested dictionary, or 0 if something else decides their number."""
         steps = values.get("training", {}).get("max_steps", 0)
         check({"max_steps": steps}, {"max_steps": int}, "training")
         return max(0, steps)
@@ -578,7 +578,7 @@ class Settings:
         self.checked_model = made
 
     def starts(self) -> dict[tuple[str, str], str]:
-        """Folders and Hub names of the model and the tokenizer that a run begins with, by section and key."""
+        """Return the folders and Hub names of the model and tokenizer to begin with, by section and key."""
         named = {}
         for section, key in (("model", "init_from"), ("model", "checkpoint"), ("tokenizer", "pretrained")):
             values = getattr(self, section, {})
@@ -600,7 +600,7 @@ class Settings:
                 raise ValueError(f"`{section}.{key}` cannot be loaded: {error}") from error
 
     def published(self) -> dict[str, Any]:
-        """The settings as plain data, without the places of this machine: what a results file records."""
+        """Return the settings as plain data for a results file, without paths of this machine."""
         plain = dataclasses.asdict(self)
         plain["data"].pop("root")
         plain["training"].pop("output_dir", None)
@@ -615,7 +615,7 @@ class Settings:
         return plain
 
     def arguments(self, **changed: Any) -> TrainingArguments:
-        """The Trainer's arguments: `tokens_per_step`, `bf16: auto` and the number of kept checkpoints are worked out.
+        """Return the Trainer's arguments, with `tokens_per_step`, `bf16: auto` and the kept checkpoints worked out.
 
         `changed` takes the place of what the section `training` says.
 
@@ -686,7 +686,7 @@ def check_reporters(names: str | list[str] | None) -> None:
 
 
 def accumulation_steps(tokens_per_step: int, tokens_per_batch: int | None, processes: int) -> int:
-    """Micro-batches per process in one optimiser step: `tokens_per_step / (tokens_per_batch * processes)`."""
+    """Return the micro-batches of a process in an optimiser step."""
     if tokens_per_batch is None:
         raise ValueError(
             "`training.tokens_per_step` needs `training.tokens_per_batch`, the tokens of one batch of one process."
@@ -700,7 +700,7 @@ def accumulation_steps(tokens_per_step: int, tokens_per_batch: int | None, proce
 
 
 def bf16_is_fast() -> bool:
-    """Whether the hardware multiplies bfloat16 matrices: CUDA from Ampere on, a CPU with avx512_bf16 or AMX."""
+    """Return whether the hardware multiplies bfloat16 matrices: CUDA from Ampere on, CPU with avx512_bf16 or AMX."""
     if torch.cuda.is_available():
         return torch.cuda.is_bf16_supported(including_emulation=False)
     capabilities = torch.cpu.get_capabilities()

@@ -1,4 +1,4 @@
-"""The job that trains a model to write summaries, or headlines, of texts."""
+"""Job that trains a model to write summaries, or headlines, of texts."""
 
 from dataclasses import asdict, dataclass, field
 from typing import Annotated, Literal
@@ -26,7 +26,7 @@ class SummaryDataConfig(DataConfig):
 
 @dataclass
 class RougeConfig(EvaluationConfig):
-    """How dev (during training) and test (at the end) are summarised and scored."""
+    """Settings of how dev (during training) and test (at the end) are summarised and scored."""
 
     rouge_tokenize: Literal[TOKENIZERS] = "rouge"
     rouge_stemmer: bool = False

@@ -37,7 +37,7 @@ class TokenBatchTrainerMixin:
         self._totals[name] = self._totals[name] + value if name in self._totals else value
 
     def extra_logs(self) -> dict[str, float]:
-        """Further values to log with the averages."""
+        """Return further values to log with the averages."""
         return {}
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
@@ -46,7 +46,7 @@ class TokenBatchTrainerMixin:
         super().log(logs, start_time)
 
     def _named_losses(self) -> dict[str, float]:
-        """Means since the last call, over optimiser steps and processes; empties the totals. One gather for all."""
+        """Return means since the last call, over optimiser steps and processes, and empty the totals."""
         names = sorted(self._totals)
         totals = torch.stack([self._totals[name] for name in names])[None]
         means = nested_gather(totals, self.args.parallel_mode).mean(0).tolist()
@@ -61,7 +61,7 @@ class TokenBatchTrainerMixin:
     # ---- data ----
 
     def get_train_dataloader(self) -> DataLoader:
-        """Length-bucketed batches of at most `tokens_per_batch` tokens; the stock loader where that is None.
+        """Return length-bucketed batches of at most `tokens_per_batch` tokens, or the stock loader without it.
 
         The number of batches of an epoch is a multiple of the batches in one optimiser step (processes x accumulation
         steps), so that p processes with accumulation k / p see, step by step, what one process sees with k.
@@ -96,7 +96,7 @@ class TokenBatchTrainerMixin:
 
 
 def _lengths(dataset) -> list[int]:
-    """Tokens of the longer side of every example; `tokenize_pairs` leaves them in a column."""
+    """Return the tokens of the longer side of every example; `tokenize_pairs` leaves them in a column."""
     if "length" in dataset.column_names:
         return list(dataset["length"])
     other = "labels" if "labels" in dataset.column_names else "target_input_ids"

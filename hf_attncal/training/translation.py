@@ -1,4 +1,4 @@
-"""The job that trains a translation model from text."""
+"""Job that trains a translation model from text."""
 
 from dataclasses import dataclass, field
 from typing import Literal
@@ -14,7 +14,7 @@ from .settings import LINKS_OF_SPLITS
 
 @dataclass
 class BleuConfig(EvaluationConfig):
-    """How dev (during training) and test (at the end) are translated and scored."""
+    """Settings of how dev (during training) and test (at the end) are translated and scored."""
 
     bleu_tokenize: Literal[tuple(BLEU.TOKENIZERS)] = "13a"
 

@@ -1,4 +1,4 @@
-"""The job that trains a word aligner from raw text: settings, Trainer, validation, symmetrisation and threshold."""
+"""Job that trains a word aligner from raw text: settings, Trainer, validation, symmetrisation and threshold."""
 
 import copy
 import math
@@ -11,10 +11,10 @@ from typing import Any, Literal
 import torch
 from datasets import Dataset
 from torch.utils.data import DataLoader
-from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer, TrainingArguments
+from transformers import PreTrainedModel, Trainer, TrainingArguments
 
 from hf_attncal.alignment.aligner import WordAligner
-from hf_attncal.alignment.gold import TUNED, Calibration, Gold, calibrate, evaluating, score_aligner, tune_links
+from hf_attncal.alignment.gold import TUNED, Gold, calibrate, evaluating, score_aligner, tune_links
 from hf_attncal.alignment.quality import LEAST_SCORE, estimate_quality
 from hf_attncal.data.batching import TokenBatchSampler
 from hf_attncal.data.collators import AlignmentCollator
@@ -134,7 +134,7 @@ class AlignerConfig(Settings):
 
     @classmethod
     def defaults(cls, values, texts):
-        """What `preset` sets, or `model.size`, its other name; an aligner to go on from has fields of its own."""
+        """Return the settings of `preset`, or `model.size`, its other name."""
         model, training = values.get("model", {}), values.get("training", {})
         size = values.get("preset") or model.get("size", _DEFAULT_SIZE)
         check({"size": model.get("size", _DEFAULT_SIZE)}, {"size": Literal[tuple(SIZES)]}, "model")
@@ -179,7 +179,7 @@ class AlignerConfig(Settings):
 
     @property
     def family(self) -> Family:
-        """Of the model that the run ends with."""
+        """The family of the model that the run ends with."""
         return aligners()[self.model.get("size", _DEFAULT_SIZE)]
 
 
@@ -213,7 +213,7 @@ class AlignerTrainer(WholeCheckpointsMixin, TokenBatchTrainerMixin, Trainer):
         return (outputs["loss"], outputs) if return_outputs else outputs["loss"]
 
     def evaluate(self, eval_dataset=None, ignore_keys=None, metric_key_prefix: str = "eval") -> dict[str, float]:
-        """Means over the held-out text, the same in every process, which all read the whole of it."""
+        """Compute means over the held-out text; every process reads the whole of it."""
         dataset = self.eval_dataset if eval_dataset is None else eval_dataset
         metrics: dict[str, float] = {}
         if dataset is not None:
@@ -230,7 +230,7 @@ class AlignerTrainer(WholeCheckpointsMixin, TokenBatchTrainerMixin, Trainer):
 
 @torch.no_grad()
 def prediction_metrics(model: MaskAlignModel, dataset: Dataset, collator) -> dict[str, float]:
-    """Losses and prediction accuracy over a text, with the whole vocabulary: means over tokens."""
+    """Return losses and prediction accuracy over a text with the whole vocabulary: means over tokens."""
     totals: dict[str, float] = {}
     tokens = 0
     for batch in _batches(model, dataset, collator):
@@ -245,7 +245,7 @@ def prediction_metrics(model: MaskAlignModel, dataset: Dataset, collator) -> dic
 
 
 def _batches(model: MaskAlignModel, dataset: Dataset, collator) -> Iterator[dict[str, Any]]:
-    """A text once, the same batches every time, where the model is."""
+    """Yield a text once, in the same batches every time, on the device of the model."""
     # With the whole vocabulary a batch is some tokens x vocabulary large, so it stays small.
     sampler = TokenBatchSampler(dataset["length"], max(_EVALUATION_TOKENS, *dataset["length"]), shuffle=False)
     for batch in DataLoader(dataset, batch_sampler=sampler, collate_fn=collator):
@@ -253,7 +253,7 @@ def _batches(model: MaskAlignModel, dataset: Dataset, collator) -> Iterator[dict
 
 
 def learn_jumps(model: MaskAlignModel, dataset: Dataset, collator, rounds: int = _JUMP_ROUNDS) -> list[float]:
-    """Expectation maximisation for the jumps of both directions (`max_jump`), all else as it is.
+    """Learn the jumps of both directions (`max_jump`) by expectation maximisation, and leave all else as it is.
 
     Returns:
         The log-likelihood per token that each round began with, up to a constant; it never falls but for the prior.
@@ -344,13 +344,50 @@ class AlignerJob(Job):
             if "held_out" in self.tokenized:
                 with self.trainer.compute_loss_context_manager():
                     results["held_out"] = prediction_metrics(model, self.tokenized["held_out"], collator)
-        measured, self.calibration = _measured(self.config, model, self.tokenizer, self.golds, self.sample)
-        return results | measured
+        return results | self.alignment_scores(model)
+
+    def alignment_scores(self, model: PreTrainedModel) -> dict[str, Any]:
+        """Return the quality in a sample of the text, and the AER on dev, where the rule is chosen, and on test.
+
+        With dev, `calibration` is kept: it makes scores of links probabilities, if there is enough to learn it from.
+        """
+        config, tokenizer, dev = self.config, self.tokenizer, self.golds.get("dev")
+        quality = estimate_quality(WordAligner(model, tokenizer), self.sample)
+        if quality.mean_score < LEAST_SCORE:
+            warnings.warn(
+                f"The aligner is probably bad: the mean score of a pair of its own text is {quality.mean_score:.2f}, "
+                f"that of a good one above 0.6. NULL takes {quality.null:.0%} of the weight. Is the text too short, "
+                "or do its lines not belong together?" + ("" if config.family.counted else _ADVICE),
+                stacklevel=3,
+            )
+        scores: dict[str, Any] = {"quality": asdict(quality)}
+        self.calibration = None
+        if dev is not None:
+            asked = config.model.get("symmetrization")
+            name, threshold, _ = tune_links(model, tokenizer, dev, TUNED if asked is None else [asked])
+            model.config.symmetrization, model.config.alignment_threshold = name, threshold
+            aligner = WordAligner(model, tokenizer)
+            score = score_aligner(aligner, dev, bootstrap=1000)
+            scores["dev"] = {"symmetrization": name, "threshold": threshold, **asdict(score)}
+            try:
+                self.calibration = calibrate(aligner, dev, bootstrap=1000)
+                measured = {when: asdict(getattr(self.calibration, when)) for when in ("before", "after")}
+                scores["dev"]["probabilities"] = measured
+            except ValueError as error:
+                warnings.warn(f"Scores of links are left as they are: {error}", stacklevel=3)
+        if "test" in self.golds:
+            scores["test"] = asdict(score_aligner(WordAligner(model, tokenizer), self.golds["test"], bootstrap=1000))
+        return scores
 
     def save(self, folder, model, results):
         model.save_pretrained(folder)
         self.tokenizer.save_pretrained(folder)
-        _card(folder, self.config, results, self.calibration)
+        scored = [(name, results[name]) for name in ("dev", "test") if name in results]
+        scores = [Result(f"AER on {name}", 100 * score["aer"], score["signature"]) for name, score in scored]
+        write_card(folder, self.config, results, f"A word aligner: {self.config.family.summary}.", scores, PAIR)
+        if (calibration := self.calibration) is not None:
+            calibration.probabilities.save(folder)
+            write_probabilities_card(folder, calibration.before, calibration.after, calibration.measured_on)
 
     # ---- an aligner that counts alone ----
 
@@ -406,7 +443,7 @@ class AlignerJob(Job):
         return with_links(text, links)
 
     def _of_text(self) -> dict[str, Any]:
-        """The fields of a configuration that belong to the text and its tokenizer."""
+        """Return the fields of a configuration that belong to the text and its tokenizer."""
         special = {name: getattr(self.tokenizer, name) for name in ("pad_token_id", "bos_token_id", "eos_token_id")}
         return {"vocab_size": len(self.tokenizer), **_of_words(self.config), **special}
 
@@ -414,53 +451,6 @@ class AlignerJob(Job):
 train_aligner = AlignerJob.train
 
 
-def _card(folder: Path, config: AlignerConfig, results: dict[str, Any], calibration: Calibration | None) -> None:
-    """The card of an aligner, with what was measured on annotated pairs; and what was learned from them."""
-    measured = [(name, results[name]) for name in ("dev", "test") if name in results]
-    scores = [Result(f"AER on {name}", 100 * score["aer"], score["signature"]) for name, score in measured]
-    write_card(folder, config, results, f"A word aligner: {config.family.summary}.", scores, PAIR)
-    if calibration is not None:
-        calibration.probabilities.save(folder)
-        write_probabilities_card(folder, calibration.before, calibration.after, calibration.measured_on)
-
-
-def _measured(
-    config: AlignerConfig,
-    model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
-    golds: dict[str, Gold],
-    sample: list[tuple[str, str]],
-) -> tuple[dict[str, Any], Calibration | None]:
-    """The quality as it shows in a sample of the text, and scores: on dev, where the rule is chosen, then on test.
-
-    With dev, also what makes scores of links probabilities, unless there is nothing to learn it from.
-    """
-    quality = estimate_quality(WordAligner(model, tokenizer), sample)
-    if quality.mean_score < LEAST_SCORE:
-        warnings.warn(
-            f"The aligner is probably bad: the mean score of a pair of its own text is {quality.mean_score:.2f}, that "
-            f"of a good one above 0.6. NULL takes {quality.null:.0%} of the weight. Is the text too short, or do its "
-            "lines not belong together?" + ("" if config.family.counted else _ADVICE),
-            stacklevel=3,
-        )
-    scores: dict[str, Any] = {"quality": asdict(quality)}
-    calibration = None
-    if "dev" in golds:
-        asked = config.model.get("symmetrization")
-        name, threshold, _ = tune_links(model, tokenizer, golds["dev"], TUNED if asked is None else [asked])
-        model.config.symmetrization, model.config.alignment_threshold = name, threshold
-        score = score_aligner(WordAligner(model, tokenizer), golds["dev"], bootstrap=1000)
-        scores["dev"] = {"symmetrization": name, "threshold": threshold, **asdict(score)}
-        try:
-            calibration = calibrate(WordAligner(model, tokenizer), golds["dev"], bootstrap=1000)
-            scores["dev"]["probabilities"] = {"before": asdict(calibration.before), "after": asdict(calibration.after)}
-        except ValueError as error:
-            warnings.warn(f"Scores of links are left as they are: {error}", stacklevel=3)
-    if "test" in golds:
-        scores["test"] = asdict(score_aligner(WordAligner(model, tokenizer), golds["test"], bootstrap=1000))
-    return scores, calibration
-
-
 def _of_words(config: AlignerConfig) -> dict[str, bool]:
-    """What becomes of text before it is tokenised."""
+    """Return the settings of how text is changed before it is tokenised."""
     return {"lowercase": config.data.lowercase, "tokenize": config.data.raw_text}
