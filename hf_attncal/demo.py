@@ -22,12 +22,13 @@ from hf_attncal.alignment import GoldAlignment, alignment_error_rate, argmax_lin
 from hf_attncal.analysis.plots import heat_map
 from hf_attncal.analysis.reliability import jensen_shannon
 from hf_attncal.analysis.words import WordDetails, word_details
+from hf_attncal.data.corpora import tokenize_pairs
 from hf_attncal.data.synthetic.english_german import AlignedPair, generate_split
 from hf_attncal.files import write_json
 from hf_attncal.hub import Result, inspect_folder, translate_in_fresh_process, write_model_card
 from hf_attncal.training.folder import Run
 from hf_attncal.training.job import build_tokenizer, train
-from hf_attncal.training.seq2seq import build_seq2seq_model, evaluate, make_trainer, tokenize_splits
+from hf_attncal.training.seq2seq import build_seq2seq_model, evaluate, make_trainer
 from hf_attncal.training.settings import load_yaml
 from hf_attncal.training.translation import TranslationConfig
 
@@ -80,9 +81,9 @@ def run_demo(output: str | Path, steps: int, seed: int) -> dict:
     untrained = copy.deepcopy(model)
     console.print(f"{model.num_parameters():,} parameters, gated calibration")
     splits = {"train": text["train"]}
-    tokenized, reports = tokenize_splits(splits, tokenizer, config.data)
-    trainer = make_trainer(model, tokenizer, splits, tokenized, config, run.args)
-    model, results = train(trainer, config, reports, run)
+    tokenized, report = tokenize_pairs(text["train"], tokenizer, config.data.max_length)
+    trainer = make_trainer(model, tokenizer, splits, {"train": tokenized}, config, run.args)
+    model, results = train(trainer, config, {"train": report}, run)
     # The untrained model is scored last, so that the demo can say early how long it takes.
     _, before = evaluate(untrained, tokenizer, text["test"], config)
     translated, after = evaluate(model, tokenizer, text["test"], config)

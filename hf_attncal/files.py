@@ -219,6 +219,7 @@ def fill_folder(folder: Path, save: Callable[[Path], Any], last: tuple[str, ...]
     staged.mkdir(parents=True)
     try:
         save(staged)
+        make_readable(staged)
         to_disk(*staged.rglob("*"))
         ranks = {
             path.relative_to(staged): max((n for n, pattern in enumerate(last, 1) if path.match(pattern)), default=0)
@@ -237,6 +238,14 @@ def fill_folder(folder: Path, save: Callable[[Path], Any], last: tuple[str, ...]
         shutil.rmtree(staged, ignore_errors=True)
         with suppress(OSError):  # it holds other unfinished files
             staged.parent.rmdir()
+
+
+def make_readable(folder: str | Path) -> None:
+    """Give weights in a folder the mode of any other file: safetensors writes them for their owner alone."""
+    umask = os.umask(0o077)
+    os.umask(umask)
+    for file in Path(folder).rglob("*.safetensors"):
+        file.chmod(0o666 & ~umask)
 
 
 def to_disk(*paths: Path) -> None:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from .messages import LOG, libraries_are_heard
 
@@ -46,23 +47,18 @@ def between(low: float, high: float) -> Callable[[str], float]:
 
 
 def add_model_options(
-    parser: argparse.ArgumentParser,
-    model: str,
-    *,
-    lines: bool = False,
-    longest_line: int = LONGEST_LINE,
-    optional: bool = False,
+    parser: argparse.ArgumentParser, model: str, *, optional: bool = False, **running: Any
 ) -> argparse._ArgumentGroup:
     """Add MODEL and the options of every command that loads a model; return the group "running" for more options.
 
     Args:
         parser: parser of the command.
         model: help text of MODEL.
-        lines, longest_line: as for `add_running_options`.
         optional: MODEL may be left out.
+        running: options of `add_running_options`.
     """
     parser.add_argument("model", metavar="MODEL", nargs="?" if optional else None, help=model)
-    return add_running_options(parser, lines=lines, longest_line=longest_line)
+    return add_running_options(parser, **running)
 
 
 def add_running_options(

@@ -37,16 +37,6 @@ def average_checkpoints(paths: Sequence[str | Path]) -> dict[str, torch.Tensor]:
     return last | {name: (total / len(paths)).to(last[name].dtype) for name, total in sums.items()}
 
 
-def last_checkpoints(folder: str | Path, count: int | None = None) -> list[Path]:
-    """Return the last `count` folders `checkpoint-<step>` in `folder`, by step, oldest first, or all there are.
-
-    One that is being written or deleted has another name (`checkpoints.WholeCheckpointsMixin`).
-    """
-    found = [path for path in Path(folder).glob("checkpoint-*") if path.name.removeprefix("checkpoint-").isdigit()]
-    found.sort(key=lambda path: int(path.name.removeprefix("checkpoint-")))
-    return found[max(0, len(found) - count) :] if count is not None else found
-
-
 def _load(folder: str | Path) -> dict[str, torch.Tensor]:
     """Load the tensors of a checkpoint folder, from one safetensors file or from the shards of an index."""
     folder = Path(folder)

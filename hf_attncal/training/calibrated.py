@@ -121,7 +121,7 @@ class AttnCalTrainer(WholeCheckpointsMixin, TokenBatchTrainerMixin, Seq2SeqTrain
 
     def _add_named_losses(self, loss, outputs, inputs, num_items_in_batch) -> None:
         """Add one micro-batch to the running totals that `log` divides by the number of optimiser steps."""
-        steps = 1 / getattr(self, "current_gradient_accumulation_steps", self.args.gradient_accumulation_steps)
+        steps = self.share_of_step
         global_mean = num_items_in_batch is not None and self.model_accepts_loss_kwargs
         weight = 1.0 if global_mean else steps
         # The sums of every process are divided by the number of tokens of all: as the Trainer does with `loss`, undo

@@ -15,11 +15,10 @@ from torch import nn
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_pt_utils import nested_gather
 
-from hf_attncal.files import UNFINISHED, give_name, to_disk
+from hf_attncal.files import UNFINISHED, give_name, make_readable, to_disk
 from hf_attncal.models.loading import check_finite, check_missing
 
-from .averaging import last_checkpoints
-from .folder import make_readable
+from .folder import last_checkpoints
 
 CLOCK = "clock.json"
 

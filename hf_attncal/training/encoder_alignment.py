@@ -183,11 +183,7 @@ class EncoderTrainer(WholeCheckpointsMixin, TokenBatchTrainerMixin, Trainer):
         if self.tuning.consistency:
             named["consistency_loss"] = consistency(forward, backward, *masks)
             loss = loss + self.tuning.consistency * named["consistency_loss"]
-        steps = 1 / getattr(self, "current_gradient_accumulation_steps", self.args.gradient_accumulation_steps)
-        for name, value in named.items():
-            self.add_total(name, value.float() * steps)
-        self.add_total("steps", torch.tensor(steps, device=loss.device))
-        self.add_total("tokens", masks[0].sum() + masks[1].sum())
+        self.add_batch(masks[0].sum() + masks[1].sum(), named)
         return (loss, {}) if return_outputs else loss
 
 

@@ -6,7 +6,6 @@ the power fail: what has its own name is whole. A run is finished when `run.json
 """
 
 import json
-import os
 import re
 import shutil
 import time
@@ -24,7 +23,6 @@ from hf_attncal.files import UNFINISHED, alone, fill_folder, write_json
 from hf_attncal.inference.revision import revision_of
 from hf_attncal.metrics import records
 
-from .averaging import last_checkpoints
 from .settings import LINKS, SPLITS, Settings, as_list
 
 RUN, RESULTS, LOCK = "run.json", "results.json", "run.lock"
@@ -189,6 +187,16 @@ def _run_in(folder: Path) -> str:
     return next(iter(left), "")
 
 
+def last_checkpoints(folder: str | Path, count: int | None = None) -> list[Path]:
+    """Return the last `count` folders `checkpoint-<step>` in `folder`, by step, oldest first, or all there are.
+
+    One that is being written or deleted has another name (`checkpoints.WholeCheckpointsMixin`).
+    """
+    found = [path for path in Path(folder).glob("checkpoint-*") if path.name.removeprefix("checkpoint-").isdigit()]
+    found.sort(key=lambda path: int(path.name.removeprefix("checkpoint-")))
+    return found[max(0, len(found) - count) :] if count is not None else found
+
+
 def _read(folder: Path) -> dict[str, Any]:
     try:
         run = json.loads((folder / RUN).read_text(encoding="utf-8"))
@@ -248,12 +256,7 @@ def _shown(value: Any) -> str:
 
 def fill(folder: Path, save: Callable[[Path], Any]) -> None:
     """Put what `save` writes into the folder of a run, as `fill_folder` does; weights and then results come last."""
-
-    def save_readable(staged: Path) -> None:
-        save(staged)
-        make_readable(staged)
-
-    fill_folder(folder, save_readable, last=("*.safetensors", RESULTS))
+    fill_folder(folder, save, last=("*.safetensors", RESULTS))
 
 
 def finish(run: Run, results: dict[str, Any], save: Callable[[Path], dict[str, Any] | None]) -> dict[str, Any]:
@@ -277,11 +280,3 @@ def finish(run: Run, results: dict[str, Any], save: Callable[[Path], dict[str, A
         fill(folder, save_all)
         note(folder, finished=True)
     return results
-
-
-def make_readable(folder: str | Path) -> None:
-    """Give weights the mode of any other file: safetensors writes them for their owner alone."""
-    umask = os.umask(0o077)
-    os.umask(umask)
-    for file in Path(folder).rglob("*.safetensors"):
-        file.chmod(0o666 & ~umask)

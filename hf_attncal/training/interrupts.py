@@ -10,7 +10,7 @@ from pathlib import Path
 
 from transformers import Trainer, TrainerCallback
 
-from .averaging import last_checkpoints
+from .folder import last_checkpoints
 
 _TOLD = b"\nStopping after this step, with a checkpoint. Ctrl-C again: at once, without one.\n"
 

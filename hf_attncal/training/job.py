@@ -34,8 +34,8 @@ from hf_attncal.data.tokenizer import SPECIAL_TOKENS, train_bpe_tokenizer, train
 from hf_attncal.files import write_json, writing
 from hf_attncal.metrics import records
 
-from .averaging import average_checkpoints, last_checkpoints
-from .folder import Run, check_free, claimed, fill, finish
+from .averaging import average_checkpoints
+from .folder import Run, check_free, claimed, fill, finish, last_checkpoints
 from .guide import annotated, given_links
 from .interrupts import how_to_go_on, saved_on_interrupt
 from .planning import plan, settled

@@ -76,10 +76,7 @@ class LanguageTrainer(AttnCalTrainer):
             "perplexity": PERPLEXITY.score(total[:2]),
             "receptive_field_size": FIELD_SIZE.score(total[1:]),
         }
-        metrics = {f"{metric_key_prefix}_{name}": float(value) for name, value in metrics.items()}
-        self.log(metrics)
-        self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
-        return metrics
+        return self.report_evaluation(metrics, metric_key_prefix)
 
     def read(self, dataset: Dataset) -> np.ndarray:
         """Return the `sequence_sums` of a tokenised text; every process reads its share, and all get the whole."""

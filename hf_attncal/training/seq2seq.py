@@ -1,7 +1,7 @@
 """Parts of the jobs whose models read a text and write another: settings, the run, and scores of generated text."""
 
 import warnings
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -28,8 +28,7 @@ from hf_attncal.analysis.corpus import attention_report
 from hf_attncal.analysis.reading import decoder_size
 from hf_attncal.data.collators import CopyCollator, CopyNullCollator, LinkCollator, NullCollator
 from hf_attncal.data.copying import CopyTokenizer
-from hf_attncal.data.corpora import TokenizationReport, tokenize_pairs
-from hf_attncal.data.pharaoh import Link
+from hf_attncal.data.corpora import tokenize_pairs
 from hf_attncal.data.tokenizer import null_token_id
 from hf_attncal.families import default_of, translators
 from hf_attncal.files import write_text
@@ -153,8 +152,11 @@ class Seq2SeqJob(Job):
         data = self.config.data
         self.tokenizer, made, copies = self.begin()
         if data.max_source_length is None:
-            self.check_sources(source_limit(SimpleNamespace(config=made), self.tokenizer))
-        self.tokenized, self.reports = tokenize_splits(self.splits, self.tokenizer, data, copies, links)
+            self.check_sources(made)
+        self.tokenized = {}
+        for name in [name for name in self.splits if name != "test"]:
+            options = data.max_length, data.max_source_length, copies, links if name == "train" else None
+            self.tokenized[name], self.reports[name] = tokenize_pairs(self.splits[name], self.tokenizer, *options)
         if self.config.guided and links is None:
             self.tokenized["train"], self.counted, self.counting_seconds = with_counted_links(
                 self.tokenized["train"], self.tokenizer, self.run
@@ -173,13 +175,13 @@ class Seq2SeqJob(Job):
         slots = getattr(made, "max_copied_tokens", 0)
         return tokenizer, made, CopyTokenizer.of(tokenizer, SimpleNamespace(vocab_size=size, max_copied_tokens=slots))
 
-    def check_sources(self, limit: int) -> None:
+    def check_sources(self, made: PreTrainedConfig) -> None:
         """Look for sources of dev and test that the model cannot read, before anything is trained.
 
         Held-out training text loses their pairs, as training does.
 
         Args:
-            limit: greatest number of tokens that the model can read.
+            made: configuration of the model, which says how many tokens it can read.
 
         Warns:
             UserWarning: held-out text has lost pairs; the message has their lines.
@@ -187,7 +189,7 @@ class Seq2SeqJob(Job):
         Raises:
             ValueError: dev or test text of the settings has such a source; the message has its line and file.
         """
-        data = self.config.data
+        data, limit = self.config.data, source_limit(SimpleNamespace(config=made), self.tokenizer)
         for name in self.measured:
             pairs = self.splits[name]
             long = longer_than(limit, self.tokenizer, pairs["source"])
@@ -318,30 +320,6 @@ def search_as_scored(model, tokenizer: PreTrainedTokenizerBase, settings: Evalua
     model.generation_config.update(**search)
 
 
-def tokenize_splits(
-    splits: dict[str, Dataset],
-    tokenizer: PreTrainedTokenizerBase,
-    data: DataConfig,
-    copies: CopyTokenizer | None = None,
-    links: Sequence[Collection[Link]] | None = None,
-) -> tuple[dict[str, Dataset], dict[str, TokenizationReport]]:
-    """Return the token ids of the training and dev text, and which pairs were kept.
-
-    Args:
-        splits: the text.
-        tokenizer: its tokenizer.
-        data: settings with the greatest lengths.
-        copies: numbers the words that are copied, if any are.
-        links: word links of the training text, one collection a pair.
-    """
-    tokenized, reports = {}, {}
-    for name in [name for name in splits if name != "test"]:
-        lengths = data.max_length, data.max_source_length
-        guide = links if name == "train" else None
-        tokenized[name], reports[name] = tokenize_pairs(splits[name], tokenizer, *lengths, copies, guide)
-    return tokenized, reports
-
-
 def make_trainer(
     model,
     tokenizer: PreTrainedTokenizerBase,
@@ -350,7 +328,7 @@ def make_trainer(
     config: Settings,
     args: AttnCalTrainingArguments,
 ) -> AttnCalTrainer:
-    """Make the Trainer for the text of `tokenize_splits`; it scores what the model generates from dev."""
+    """Make the Trainer on tokenised train and dev text; it scores what the model generates from dev."""
     copies = bool(getattr(model.config, "max_copied_tokens", 0))
     collator = _COLLATORS[bool(getattr(model.config, "uam", False)), copies](tokenizer, model)
     trainer = AttnCalTrainer(

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
+from operator import attrgetter
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, ClassVar, Literal, Self, TextIO, Union, get_args, get_origin, get_type_hints
@@ -247,16 +248,12 @@ class TextConfig:
 
     sides: ClassVar[tuple[str, ...]]
     units: ClassVar[str]  # what results call the rows that were kept
+    held_out: ClassVar[property]  # where there is no dev text, so many rows of train are taken for it, evenly spread
 
     @cached_property
     def texts(self) -> Texts:
         """Reader of the files; `Settings.make` sets the one that has read some of them already."""
         return Texts()
-
-    @property
-    def held_out(self) -> int:
-        """Where there is no dev text, so many rows of train are taken for it, evenly spread, at most a tenth."""
-        raise NotImplementedError
 
     def load(self, split: str) -> Dataset:
         """Load the text of a split, with a column a side.
@@ -376,11 +373,8 @@ class DataConfig(TextConfig):
 
     sides = PARALLEL
     units = "sentence_pairs"
+    held_out = property(attrgetter("held_out_pairs"))
     max_source_length: ClassVar[int | None] = None  # sources are not truncated
-
-    @property
-    def held_out(self) -> int:
-        return self.held_out_pairs
 
     def size(self) -> int:
         size = super().size()
@@ -412,10 +406,7 @@ class PlainConfig(TextConfig):
 
     sides = PLAIN
     units = "sequences"
-
-    @property
-    def held_out(self) -> int:
-        return self.held_out_lines
+    held_out = property(attrgetter("held_out_lines"))
 
     def load(self, split: str) -> Dataset:
         return load_plain(self.corpus(split), self.texts.take)

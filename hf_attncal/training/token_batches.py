@@ -1,6 +1,7 @@
 """Batches by tokens and losses logged by name, for any Trainer."""
 
 import time
+from collections.abc import Mapping
 
 import torch
 from torch.utils.data import DataLoader
@@ -12,7 +13,7 @@ from hf_attncal.data.batching import SetEpochCallback, TokenBatchSampler
 class TokenBatchTrainerMixin:
     """Batches by tokens, and losses logged by name; goes before the stock Trainer in the bases.
 
-    A subclass overrides `compute_loss`: it calls `start_totals` first and `add_total` for whatever is to be averaged.
+    A subclass overrides `compute_loss`: it calls `start_totals` first and then `add_batch`.
     The total "steps" is what the others are divided by, "tokens" gives `tokens_name`.
     """
 
@@ -35,6 +36,32 @@ class TokenBatchTrainerMixin:
         # Kept on the device: reading a value at every step would wait for the device at every step.
         value = value.detach().float().mean()
         self._totals[name] = self._totals[name] + value if name in self._totals else value
+
+    @property
+    def share_of_step(self) -> float:
+        """The share of a micro-batch in an optimiser step."""
+        return 1 / getattr(self, "current_gradient_accumulation_steps", self.args.gradient_accumulation_steps)
+
+    def add_batch(self, tokens: torch.Tensor, means: Mapping[str, torch.Tensor | None]) -> None:
+        """Add a micro-batch to the running totals.
+
+        Args:
+            tokens: number of its tokens.
+            means: means over the batch by the names to log them by; None is left out.
+        """
+        share = self.share_of_step
+        for name, value in means.items():
+            if value is not None:
+                self.add_total(name, value.float() * share)
+        self.add_total("steps", torch.tensor(share, device=tokens.device))
+        self.add_total("tokens", tokens)
+
+    def report_evaluation(self, metrics: Mapping[str, float], prefix: str) -> dict[str, float]:
+        """Log the metrics of an evaluation with a prefix to their names, tell the callbacks, and return them."""
+        metrics = {f"{prefix}_{name}": float(value) for name, value in metrics.items()}
+        self.log(metrics)
+        self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
+        return metrics
 
     def extra_logs(self) -> dict[str, float]:
         """Return further values to log with the averages."""

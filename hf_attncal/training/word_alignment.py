@@ -204,12 +204,8 @@ class AlignerTrainer(WholeCheckpointsMixin, TokenBatchTrainerMixin, Trainer):
         warmup = self.args.agreement_warmup_steps
         scale = min(1.0, self.state.global_step / warmup) if warmup else 1.0
         outputs = model(**inputs, agreement_scale=scale)
-        steps = 1 / getattr(self, "current_gradient_accumulation_steps", self.args.gradient_accumulation_steps)
-        for name in NAMED_VALUES:
-            if outputs.get(name) is not None:
-                self.add_total(name, outputs[name] * steps)
-        self.add_total("steps", torch.tensor(steps, device=outputs["loss"].device))
-        self.add_total("tokens", inputs["attention_mask"].sum() + inputs["target_attention_mask"].sum())
+        tokens = inputs["attention_mask"].sum() + inputs["target_attention_mask"].sum()
+        self.add_batch(tokens, {name: outputs.get(name) for name in NAMED_VALUES})
         return (outputs["loss"], outputs) if return_outputs else outputs["loss"]
 
     def evaluate(self, eval_dataset=None, ignore_keys=None, metric_key_prefix: str = "eval") -> dict[str, float]:
@@ -222,10 +218,7 @@ class AlignerTrainer(WholeCheckpointsMixin, TokenBatchTrainerMixin, Trainer):
         if self.gold is not None:
             _, threshold, score = tune_links(self.model, self.processing_class, self.gold)
             metrics |= {"aer": score.aer, "threshold": threshold}
-        metrics = {f"{metric_key_prefix}_{name}": value for name, value in metrics.items()}
-        self.log(metrics)
-        self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
-        return metrics
+        return self.report_evaluation(metrics, metric_key_prefix)
 
 
 @torch.no_grad()

@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from transformers import TrainerCallback, TrainerControl, TrainerState
 
 from hf_attncal.training import planning, seq2seq
-from hf_attncal.training.averaging import last_checkpoints
+from hf_attncal.training.folder import last_checkpoints
 from hf_attncal.training.interrupts import how_to_go_on, saved_on_interrupt
 from hf_attncal.training.planning import Speed, measure, steps_within
 from hf_attncal.training.settings import read_settings

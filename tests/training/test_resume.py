@@ -22,7 +22,7 @@ from safetensors.torch import load_file
 from transformers.trainer_utils import IntervalStrategy
 
 from hf_attncal.files import alone
-from hf_attncal.training.averaging import last_checkpoints
+from hf_attncal.training.folder import last_checkpoints
 from hf_attncal.training.settings import DataConfig
 
 sys.path.insert(0, str(ROOT / "training"))
