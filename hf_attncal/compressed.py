@@ -66,24 +66,21 @@ def compressing(file: BinaryIO, suffix: str | None) -> BinaryIO:
     """
     if suffix is None:
         return file
-    packers = {".gz": _gzip, ".xz": partial(lzma.open, mode="wb"), ".zst": _frames}
-    return _Packed(packers[suffix](file), file)
+    if suffix == ".gz":
+        packed = gzip.GzipFile("", "wb", compresslevel=6, fileobj=file, mtime=0)
+    elif suffix == ".xz":
+        packed = lzma.LZMAFile(file, "wb")  # noqa: SIM115
+    else:
+        need("zst")
+        import zstandard
+
+        packed = zstandard.ZstdCompressor(write_checksum=True).stream_writer(file, closefd=False)
+    return _Packed(packed, file)
 
 
 def looks_like(data: bytes) -> str | None:
     """Return the suffix that a file with these first bytes should have, or None for plain text."""
     return next((suffix for suffix, mark in MARKS.items() if data.startswith(mark)), None)
-
-
-def _gzip(file: BinaryIO) -> BinaryIO:
-    return gzip.GzipFile("", "wb", compresslevel=6, fileobj=file, mtime=0)
-
-
-def _frames(file: BinaryIO) -> BinaryIO:
-    need("zst")
-    import zstandard
-
-    return zstandard.ZstdCompressor(write_checksum=True).stream_writer(file, closefd=False)
 
 
 class _Packed(io.BufferedIOBase):

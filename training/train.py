@@ -21,17 +21,58 @@ generated from dev and test, and `results.json` with the scores. `configs/refere
 `attncal train`, `adapt`, `align train` and `align tune` are the same jobs without a configuration file.
 """
 
+import argparse
 import sys
+from pkgutil import resolve_name
 from typing import Any
 
 from hf_attncal.cli import exit_status
 
 
 def main(arguments: list[str] | None = None) -> dict[str, Any]:
-    """Run the job; returns what `results.json` holds."""
-    from hf_attncal.training.job import run_script
+    """Run the job that a file of settings names, and return its results.
 
-    return run_script(__doc__, arguments)
+    Args:
+        arguments: arguments of the command line; by default those of the process.
+
+    Raises:
+        ValueError: the file names no job, or an unknown one; or settings or data are wrong.
+        KeyboardInterrupt: the user interrupts the run; the message says how to go on.
+    """
+    from accelerate import PartialState
+
+    from hf_attncal.files import write_json
+    from hf_attncal.training.job import JOBS, telling_how_to_go_on
+    from hf_attncal.training.settings import merge_settings, read_settings
+
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
+    parser.add_argument("--config", required=True, help="YAML file")
+    parser.add_argument("--data", help="folder of the data files (data.root)")
+    parser.add_argument("--results", help="write results.json to this file too")
+    parser.add_argument("--resume", action="store_true", help="go on from the last checkpoint, if there is one")
+    parser.add_argument("--allow-changes", action="store_true", help="--resume with other settings or data")
+    parser.add_argument("--debug", action="store_true", help="show where in the code an error arose")
+    parser.add_argument("settings", nargs="*", help="section.key=value")
+    options = parser.parse_intermixed_args(arguments)
+    values = read_settings(options.config, options.settings)
+    if options.data:
+        merge_settings(values, {"data": {"root": options.data}})
+    name = values.get("job")
+    if name not in JOBS:
+        raise ValueError(
+            f"`job` must be one of {', '.join(JOBS)}, got {name!r}. Add it to {options.config} (`job: translation`), "
+            "or to the command (`job=translation`)."
+        )
+    job = resolve_name(JOBS[name])
+    command = ["python", *sys.argv] if arguments is None else [parser.prog, *arguments]
+    config = job.settings.make(values)
+    with telling_how_to_go_on(config, command):
+        results = job.train(config, resume=options.resume, allow_changes=options.allow_changes)
+    if options.results and PartialState().is_main_process:
+        write_json(results, options.results)
+    return results
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from hf_attncal.files import UNFINISHED, alone, fill_folder, write_json
 from hf_attncal.inference.revision import revision_of
 from hf_attncal.metrics import records
 
-from .settings import LINKS, SPLITS, Settings, as_list
+from .settings import Settings
 
 RUN, RESULTS, LOCK = "run.json", "results.json", "run.lock"
 # Training arguments that do not change a run: places, what is logged, workers. The beginnings of their names.
@@ -224,11 +224,8 @@ def identity(config: Settings, args: TrainingArguments) -> dict[str, Any]:
     plain.pop("card")  # words about the model
     files, known = config.data.files(), config.data.hashes()
     hashes = {name: f"sha256:{known[name]}" if known[name] else f"no file {path}" for name, path in files.items()}
-    for split in SPLITS:
-        for key in (*config.data.sides, *LINKS):
-            names = (getattr(config.data, split) or {}).get(key)
-            if names:
-                plain["data"][split][key] = [hashes[name] for name in as_list(names)]
+    for split, key, names in config.data.named_files():
+        plain["data"][split][key] = [hashes[name] for name in names]
     for (section, key), named in config.starts().items():
         plain[section][key] = revision_of(named, plain[section].get("revision"))
     plain["training"] = {key: value for key, value in args.to_dict().items() if not _FREE.match(key)}

@@ -3,19 +3,15 @@
 `JOBS` names the jobs. What is particular to one is a subclass of `Job`, in a file of its own.
 """
 
-import argparse
 import copy
-import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from pkgutil import resolve_name
 from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
 
-from accelerate import PartialState
 from datasets import Dataset
 from transformers import (
     AutoTokenizer,
@@ -31,7 +27,7 @@ from hf_attncal.analysis.reliability import LEAST_SPREAD, WITHOUT_MASKS
 from hf_attncal.data.corpora import all_lines, lowercased
 from hf_attncal.data.rows import LinkRows
 from hf_attncal.data.tokenizer import SPECIAL_TOKENS, train_bpe_tokenizer, train_word_tokenizer
-from hf_attncal.files import write_json, writing
+from hf_attncal.files import writing
 from hf_attncal.metrics import records
 
 from .averaging import average_checkpoints
@@ -40,7 +36,7 @@ from .guide import annotated, given_links
 from .interrupts import how_to_go_on, saved_on_interrupt
 from .planning import plan, settled
 from .progress import bars_are_shown, shown_progress
-from .settings import SPLITS, Settings, hints_of, merge_settings, read_settings
+from .settings import SPLITS, Settings, hints_of
 from .text import hold_out
 from .threads import ChooseThreads
 
@@ -55,50 +51,6 @@ JOBS = {
 }
 # Nats of a target token. Between a pass and a pass without any perturbation lie some thousandths, which dropout draws.
 _LEAST_GAIN = 0.01
-
-
-def run_script(description: str, arguments: list[str] | None) -> dict[str, Any]:
-    """Run the job that a file of settings names; the `main` of training/train.py.
-
-    Args:
-        description: of the script.
-        arguments: of the command line; None for those of the process.
-
-    Returns:
-        What `results.json` holds.
-
-    Raises:
-        ValueError: no job, or one that is not known; whatever is wrong with settings or data.
-        KeyboardInterrupt: with how to go on.
-    """
-    parser = argparse.ArgumentParser(
-        description=description, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
-    )
-    parser.add_argument("--config", required=True, help="YAML file")
-    parser.add_argument("--data", help="folder of the data files (data.root)")
-    parser.add_argument("--results", help="write results.json to this file too")
-    parser.add_argument("--resume", action="store_true", help="go on from the last checkpoint, if there is one")
-    parser.add_argument("--allow-changes", action="store_true", help="--resume with other settings or data")
-    parser.add_argument("--debug", action="store_true", help="show where in the code an error arose")
-    parser.add_argument("settings", nargs="*", help="section.key=value")
-    options = parser.parse_intermixed_args(arguments)
-    values = read_settings(options.config, options.settings)
-    if options.data:
-        merge_settings(values, {"data": {"root": options.data}})
-    name = values.get("job")
-    if name not in JOBS:
-        raise ValueError(
-            f"`job` must be one of {', '.join(JOBS)}, got {name!r}. Add it to {options.config} (`job: translation`), "
-            "or to the command (`job=translation`)."
-        )
-    job = resolve_name(JOBS[name])
-    command = ["python", *sys.argv] if arguments is None else [parser.prog, *arguments]
-    config = job.settings.make(values)
-    with telling_how_to_go_on(config, command):
-        results = job.train(config, resume=options.resume, allow_changes=options.allow_changes)
-    if options.results and PartialState().is_main_process:
-        write_json(results, options.results)
-    return results
 
 
 @contextmanager

@@ -275,15 +275,20 @@ class TextConfig:
             entry[side] = str(self.path(names)) if isinstance(names, str) else [str(self.path(n)) for n in names]
         return entry
 
+    def named_files(self) -> Iterator[tuple[str, str, list[str]]]:
+        """Yield split, key (a side, or links) and names of all files of the settings."""
+        for split in SPLITS:
+            for key in (*self.sides, *LINKS):
+                if names := (getattr(self, split) or {}).get(key):
+                    yield split, key, as_list(names)
+
     def files(self) -> dict[str, Path]:
         """Return the path of every file by the name that the settings give it.
 
         Raises:
             ValueError: one is a pipe.
         """
-        entries = [getattr(self, split) or {} for split in SPLITS]
-        named = [entry.get(key) or [] for entry in entries for key in (*self.sides, *LINKS)]
-        files = {name: self.path(name) for names in named for name in as_list(names)}
+        files = {name: self.path(name) for _, _, names in self.named_files() for name in names}
         for path in files.values():
             if path.is_fifo():
                 raise ValueError(
@@ -293,9 +298,8 @@ class TextConfig:
         return files
 
     def hashes(self) -> dict[str, str]:
-        """Return the SHA-256 of every file, by the name that the config gives it; "" where there is no such file."""
-        entries = [getattr(self, split) or {} for split in SPLITS]
-        text = {name for entry in entries for side in self.sides for name in as_list(entry.get(side) or [])}
+        """Return the SHA-256 of every file, by the name that the settings give it, or "" if it does not exist."""
+        text = {name for _, key, names in self.named_files() if key in self.sides for name in names}
         files = self.files().items()
         return {name: self.texts.sha256(path, name in text) if path.is_file() else "" for name, path in files}
 
@@ -596,10 +600,9 @@ class Settings:
         plain["data"].pop("root")
         plain["training"].pop("output_dir", None)
         names = self.data.published_names()
-        for entry in (plain["data"][split] or {} for split in SPLITS):
-            for key in (*self.data.sides, *LINKS):
-                if given := entry.get(key):
-                    entry[key] = names[given] if isinstance(given, str) else [names[name] for name in given]
+        for split, key, files in self.data.named_files():
+            entry = plain["data"][split]
+            entry[key] = names[entry[key]] if isinstance(entry[key], str) else [names[name] for name in files]
         for (section, key), name in self.starts().items():
             if key == "checkpoint" or Path(name).is_absolute():
                 plain[section][key] = Path(name).name
@@ -640,22 +643,13 @@ class Settings:
             return self.arguments_class(**values)
 
 
-# What `training.report_to` may name -> how transformers' test for it is called, and what it needs.
+# Integrations of transformers whose test, or whose package, has another name; none stands for no package.
 REPORTERS = {
     "azure_ml": ("azureml", "azureml-sdk"),
-    "clearml": ("clearml", "clearml"),
-    "codecarbon": ("codecarbon", "codecarbon"),
     "comet_ml": ("comet", "comet-ml"),
     "dagshub": ("dagshub", "dagshub mlflow"),
-    "dvclive": ("dvclive", "dvclive"),
     "flyte": ("flytekit", "flytekit"),
     "kubeflow": ("kubeflow", None),
-    "mlflow": ("mlflow", "mlflow"),
-    "neptune": ("neptune", "neptune"),
-    "swanlab": ("swanlab", "swanlab"),
-    "tensorboard": ("tensorboard", "tensorboard"),
-    "trackio": ("trackio", "trackio"),
-    "wandb": ("wandb", "wandb"),
 }
 
 
@@ -668,9 +662,10 @@ def check_reporters(names: str | list[str] | None) -> None:
     for name in as_list(names or []):
         if name in ("none", "all"):  # all that are installed
             continue
-        if name not in REPORTERS:
-            raise ValueError(f"`training.report_to` must be none, all or of {', '.join(REPORTERS)}, got {name!r}.")
-        test, packages = REPORTERS[name]
+        known = integration_utils.INTEGRATION_TO_CALLBACK
+        if name not in known:
+            raise ValueError(f"`training.report_to` must be none, all or of {', '.join(known)}, got {name!r}.")
+        test, packages = REPORTERS.get(name, (name, name))
         if not getattr(integration_utils, f"is_{test}_available", lambda: True)():
             remedy = f"pip install {packages}" if packages else "it runs inside a Kubeflow TrainJob alone"
             raise ValueError(f"`training.report_to` {name!r} needs what is not there: {remedy}; or say none.")

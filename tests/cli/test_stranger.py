@@ -2,6 +2,7 @@
 
 import io
 import re
+import runpy
 import shlex
 import signal
 import subprocess
@@ -15,9 +16,9 @@ from command_parsers import COMMANDS
 
 import hf_attncal
 from hf_attncal.cli import exit_status, main
-from hf_attncal.training.job import run_script
 from hf_attncal.training.settings import apply_overrides, read_settings
 
+SCRIPT = Path(hf_attncal.__file__).parents[1] / "training" / "train.py"
 # What each command takes, with every option that names a file, a folder or a model. What is wrong with one is said
 # before a model is loaded: the one here is none.
 GIVEN = {
@@ -218,7 +219,7 @@ def test_what_reads_files_does_not_ask_for_standard_input(command, here, monkeyp
     ("name", "told"), [("nothing.yaml", "No such file or directory"), ("folder", "Is a directory")]
 )
 def test_a_file_of_settings_that_cannot_be_read_is_named(name, told, here, capsys):
-    exit_status(lambda: run_script("", ["--config", name]), "train.py", lambda: False)
+    exit_status(lambda: runpy.run_path(str(SCRIPT))["main"](["--config", name]), "train.py", lambda: False)
     assert capsys.readouterr().err == f"train.py: error: {name}: {told}.\n"
 
 

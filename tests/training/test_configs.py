@@ -48,7 +48,7 @@ FILES += [(name, FOLDER / f"reference_{name}.yaml") for name in JOBS if name not
 @pytest.mark.parametrize("form", ["text", "list"])
 def test_a_reporter_that_is_not_installed_is_told_before_anything_is_read(name, form, monkeypatch):
     """Every one that transformers knows: the Trainer would stop at it after the text is read, as at a bug."""
-    test, packages = REPORTERS[name]
+    test, packages = REPORTERS.get(name, (name, name))
     values = {"training": {"output_dir": "x", "report_to": name if form == "text" else ["none", name]}}
     monkeypatch.setattr(integration_utils, f"is_{test}_available", lambda: False)
     with pytest.raises(ValueError, match=rf"^`training.report_to` '{name}' needs what is not .*{packages or ''}"):

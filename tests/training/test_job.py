@@ -5,8 +5,9 @@ from pathlib import Path
 from pkgutil import resolve_name
 
 import pytest
+import train as script
 
-from hf_attncal.training.job import JOBS, Job, run_script
+from hf_attncal.training.job import JOBS, Job
 from hf_attncal.training.settings import Settings
 from hf_attncal.training.translation import TranslationConfig, train_translation
 from hf_attncal.training.word_alignment import AlignerConfig, train_aligner
@@ -82,7 +83,7 @@ def test_settings_without_a_job_are_told_what_to_add(tmp_path):
         f"{file} "
     )
     with pytest.raises(ValueError, match=told.replace(".", r"\.")):
-        run_script("", ["--config", str(file)])
+        script.main(["--config", str(file)])
 
 
 def test_settings_of_another_job_are_refused():
