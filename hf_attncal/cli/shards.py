@@ -39,12 +39,12 @@ class Shard:
     @classmethod
     def parse(cls, text: str) -> "Shard":
         """Parse an argument `i/n`."""
-        found = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", text)
-        if not found or not 1 <= int(found[1]) <= int(found[2]) <= _MOST_PARTS:
+        match = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", text)
+        if not match or not 1 <= int(match[1]) <= int(match[2]) <= _MOST_PARTS:
             raise argparse.ArgumentTypeError(
                 f"must be i/n, part i of n, with i from 1 to n and n up to {_MOST_PARTS}, got {text[:30]}"
             )
-        return cls(int(found[1]), int(found[2]))
+        return cls(int(match[1]), int(match[2]))
 
     def lines(self, lines: int, window: int) -> range:
         """Return the lines of the part, from 0, out of so many: whole windows, but for the last."""
@@ -135,8 +135,8 @@ def part_of(shard: Shard, output: str, inputs: Sequence[str], window: int, setti
             LOG.warning("%s is complete, and skipped", path)
             return None
     starts = {
-        path: found["starts"] and found["starts"][shard.number - 1]
-        for path, found in zip(inputs, job["inputs"], strict=True)
+        path: entry["starts"] and entry["starts"][shard.number - 1]
+        for path, entry in zip(inputs, job["inputs"], strict=True)
     }
     return Part(path, manifest, lines, starts, about)
 
@@ -145,7 +145,7 @@ def check_parts(output: str | None, inputs: Sequence[str]) -> None:
     """Refuse what --shard cannot be used with, before anything is read; makes the folder of the parts.
 
     Raises:
-        CommandError: why.
+        CommandError: it cannot be used; the message says why.
         ModuleNotFoundError: parts are to be .zst files, without the extra.
     """
     from hf_attncal.compressed import check_suffix
@@ -195,15 +195,15 @@ def _job(path: str, shard: Shard, inputs: Sequence[str], window: int, settings: 
             raise CommandError("other parts were made of --input, or of --source and --target: give the same.")
     known_inputs = known["inputs"] if known else [None] * len(inputs)
     files = [_input(name, shard, window, before) for name, before in zip(inputs, known_inputs, strict=True)]
-    for name, before, found in zip(inputs, known["inputs"] if known else files, files, strict=True):
-        if before["sha256"] != found["sha256"]:
+    for name, before, entry in zip(inputs, known["inputs"] if known else files, files, strict=True):
+        if before["sha256"] != entry["sha256"]:
             raise CommandError(
-                f"{name} is not what other parts were made of: its SHA-256 is {found['sha256'][:16]}..., that in "
+                f"{name} is not what other parts were made of: its SHA-256 is {entry['sha256'][:16]}..., that in "
                 f"{path} is {before['sha256'][:16]}.... Put the file back, or give another --output."
             )
-        if found["lines"] != files[0]["lines"]:
+        if entry["lines"] != files[0]["lines"]:
             raise CommandError(
-                f"{inputs[0]} has {files[0]['lines']} lines and {name} has {found['lines']}, they must have the same "
+                f"{inputs[0]} has {files[0]['lines']} lines and {name} has {entry['lines']}, they must have the same "
                 "number."
             )
     job = {"lines": files[0]["lines"], "settings": settings, "inputs": files}
@@ -214,7 +214,7 @@ def _job(path: str, shard: Shard, inputs: Sequence[str], window: int, settings: 
 
 def _fixed(job: dict[str, Any]) -> dict[str, Any]:
     """Return what must be the same for all parts of a job: settings and texts, not where the files lie."""
-    return {"settings": job["settings"], "inputs": [found["sha256"] for found in job["inputs"]]}
+    return {"settings": job["settings"], "inputs": [entry["sha256"] for entry in job["inputs"]]}
 
 
 def _input(path: str, shard: Shard, window: int, known: dict[str, Any] | None) -> dict[str, Any]:
@@ -294,10 +294,10 @@ class _Hashed:
 def _read(path: str) -> dict[str, Any] | None:
     try:
         with open(path, encoding="utf-8") as file:
-            found = json.load(file)
-        if not isinstance(found, dict) or not {"lines", "settings", "inputs"} <= found.keys():
+            job = json.load(file)
+        if not isinstance(job, dict) or not {"lines", "settings", "inputs"} <= job.keys():
             raise ValueError("it is not what a part has written")
-        return found
+        return job
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:

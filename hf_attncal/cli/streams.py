@@ -89,8 +89,8 @@ def read_windows(
 
 def line_error(number: int, problem: str, error: Exception) -> CommandError:
     """Return the error for the user of a line that something failed on."""
-    told = one_line(error) if isinstance(error, ValueError) else explain(error)
-    return CommandError(f"line {number} {problem}: {told}")
+    message = one_line(error) if isinstance(error, ValueError) else explain(error)
+    return CommandError(f"line {number} {problem}: {message}")
 
 
 def write_lines(target: BinaryIO, lines: Iterable[str]) -> None:
@@ -219,9 +219,9 @@ def parallel_lines(
         numbers = [before + len(side) for side in lines]
         if error is None and len(set(numbers)) > 1:
             for side, rest in enumerate(sides):
-                for more, found in rest:
+                for more, failure in rest:
                     numbers[side] += len(more)
-                    error = error or found  # nobody knows how many lines follow
+                    error = error or failure  # nobody knows how many lines follow
             other = next((side for side, number in enumerate(numbers) if number != numbers[0]), 0)
             error = error or CommandError(
                 f"{names[0]} has {numbers[0]} lines and {names[other]} has {numbers[other]}, they must have the same "
@@ -338,7 +338,7 @@ def output_file(path: str, option: str = "--output") -> Iterator[BinaryIO]:
     already (/dev/stdout, /dev/fd/3), is written to as it is, behind what it has.
 
     Args:
-        path: of the file.
+        path: path of the file.
         option: that names it, for messages.
 
     Raises:
@@ -447,12 +447,12 @@ def check_output(path: str, inputs: Iterable[str | BinaryIO], option: str = "--o
     """Refuse an output that is one of the inputs, by another name too, or would be while it is written.
 
     Args:
-        path: of the output.
+        path: path of the output.
         inputs: paths, or open files.
         option: that names it, for messages.
 
     Raises:
-        CommandError: which.
+        CommandError: a file is refused; the message names it.
     """
     path = os.path.realpath(path)
     for source in inputs:

@@ -102,7 +102,7 @@ def _job_of(options: argparse.Namespace, stated: Stated) -> str:
     """
     texts = {"--text": options.text, "--dev-text": options.dev_text, "--test-text": options.test_text}
     pairs = {"--source": options.source, "--dev-source": options.dev_source, "--test-source": options.test_source}
-    plain, parallel = (next((name for name, given in found.items() if given), None) for found in (texts, pairs))
+    plain, parallel = (next((name for name, named in files.items() if named), None) for files in (texts, pairs))
     if plain and parallel:
         raise CommandError(f"{plain} is for a language model, {parallel} for a model of pairs: give one of them.")
     job = (stated.file | stated.overrides).get("job")
@@ -134,8 +134,8 @@ def _train_language(options: argparse.Namespace, stated: Stated) -> None:
 def _with_slots(base: dict[str, Any], options: argparse.Namespace, stated: Stated) -> dict[str, Any]:
     """Add whole words and slots for other words, if a vocabulary is to be trained and the user says nothing else."""
     model, tokenizer = stated.section("model"), stated.section("tokenizer")
-    given = (options.tokenizer, options.init_from, tokenizer.get("pretrained"), model.get("init_from"))
-    if any(given) or tokenizer.get("kind", "words") != "words":
+    starts = (options.tokenizer, options.init_from, tokenizer.get("pretrained"), model.get("init_from"))
+    if any(starts) or tokenizer.get("kind", "words") != "words":
         return base
     slots = {"max_copied_tokens": model.get("max_copied_tokens", _SLOTS)}
     return base | {"model": base["model"] | slots, "tokenizer": {"kind": "words"}}
@@ -150,23 +150,23 @@ def _family_of(options: argparse.Namespace, switches: dict[str, Any]) -> dict[st
     from hf_attncal.families import translators
 
     families = translators()
-    settings, given = {}, ""
+    settings, option = {}, ""
     if options.backbone:
-        settings, given = {"backbone": options.backbone}, f"--backbone {options.backbone}"
+        settings, option = {"backbone": options.backbone}, f"--backbone {options.backbone}"
     for family in families.values():
         for name in (name for name in family.options if getattr(options, name)):
             if options.backbone not in (None, family.name):
                 raise CommandError(
                     f"--{name} is for {family.label}, --backbone says {options.backbone}. Leave one of them out."
                 )
-            settings, given = {"backbone": family.name, name: getattr(options, name)}, f"--{name}"
+            settings, option = {"backbone": family.name, name: getattr(options, name)}, f"--{name}"
     if settings:
         family = families[settings["backbone"]]
         for switch in sorted(switches.keys() - set(family.switches)):
             takers = [other.label for other in families.values() if switch in other.switches]
             taken = f"only {', '.join(f'--{name}' for name in family.switches)}" if family.switches else "none"
             raise CommandError(
-                f"--{switch} is for {' or '.join(takers)}, {given} for {family.label}, which takes {taken}. "
+                f"--{switch} is for {' or '.join(takers)}, {option} for {family.label}, which takes {taken}. "
                 "Leave one of them out."
             )
     return settings

@@ -35,7 +35,7 @@ def add_text(parser: argparse.ArgumentParser, **splits: str) -> argparse._Argume
     """Add the options for the text; returns their group.
 
     Args:
-        parser: of the command.
+        parser: parser of the command.
         splits: what happens without the text of a split ("dev", "test").
     """
     text = parser.add_argument_group("text (without it, that of --config)")
@@ -84,8 +84,8 @@ def add_switches(model: argparse._ArgumentGroup, default: str, *others: tuple[st
         choices=CALIBRATIONS,
         help=f"of the cross-attention, by what the model really uses; without it {default}, or what --config says",
     )
-    for name, told in (("leaky", "attention may look at nothing"), *others):
-        model.add_argument(f"--{name}", action="store_true", help=told)
+    for name, text in (("leaky", "attention may look at nothing"), *others):
+        model.add_argument(f"--{name}", action="store_true", help=text)
 
 
 def add_guide(text: argparse._ArgumentGroup, model: argparse._ArgumentGroup) -> None:
@@ -162,20 +162,20 @@ def check_options(options: argparse.Namespace, optional: Collection[str] = ()) -
     """Refuse files and folders that cannot be what they are given for, before anything is loaded.
 
     Args:
-        options: of the command.
+        options: options of the command.
         optional: which of source, target and gold may be missing where the others of a split are given.
 
     Raises:
-        CommandError: which.
+        CommandError: a file is refused; the message names it.
     """
     for prefix in ("", "dev_", "test_"):
         text = getattr(options, f"{prefix}text", None) or []
         check_readable(*([text] if isinstance(text, str) else text))
-        given = {name: getattr(options, f"{prefix}{name}", None) for name in _SIDES}
-        names = [f"--{prefix}{name}".replace("_", "-") for name in given if hasattr(options, f"{prefix}{name}")]
-        files = [file for file in given.values() if file is not None]
+        sides = {name: getattr(options, f"{prefix}{name}", None) for name in _SIDES}
+        names = [f"--{prefix}{name}".replace("_", "-") for name in sides if hasattr(options, f"{prefix}{name}")]
+        files = [file for file in sides.values() if file is not None]
         needed = [name for name in names if name.rpartition("-")[2] not in optional]
-        if files and any(given[name.rpartition("-")[2]] is None for name in needed):
+        if files and any(sides[name.rpartition("-")[2]] is None for name in needed):
             raise CommandError(f"{', '.join(needed[:-1])} and {needed[-1]} belong together: give all or none.")
         check_readable(*(name for file in files for name in ([file] if isinstance(file, str) else file)))
     check_readable(options.config, getattr(options, "guide", None))
@@ -213,7 +213,7 @@ def settings_of(options: argparse.Namespace, *, base: Values | None = None, stat
     """Return the settings for a command: those of --config, then options, then `section.key=value`.
 
     Args:
-        options: of the command.
+        options: options of the command.
         base: settings of options that this command alone has.
         stated: what the user wrote, if it has been read.
 
@@ -266,7 +266,7 @@ def run_training(
     """Run a job with the settings of a command, and say where its result is.
 
     Args:
-        options: of the command.
+        options: options of the command.
         job: its name, as `training.job.JOBS` has it.
         use: command that uses the result, with `{}` in the place of its folder.
         base, stated: see `settings_of`.

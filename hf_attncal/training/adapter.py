@@ -133,10 +133,10 @@ class AdapterConfig(Settings):
 
 def _hints(config_class: type | None) -> dict[str, Any]:
     """Return the fields of a method's configuration that a file may set, with their types."""
-    found = hints_of(config_class) if config_class else {}
+    hints = hints_of(config_class) if config_class else {}
     if config_class is LoraConfig:
-        found["init_lora_weights"] = bool | str  # some of its names have a number in them
-    return {name: hint for name, hint in found.items() if name not in _NOT_IN_FILES}
+        hints["init_lora_weights"] = bool | str  # some of its names have a number in them
+    return {name: hint for name, hint in hints.items() if name not in _NOT_IN_FILES}
 
 
 class AdapterJob(Seq2SeqJob):
@@ -174,9 +174,9 @@ class AdapterJob(Seq2SeqJob):
             self.states["base"] = partial(_base, model)
         results: dict[str, Any] = {name: {} for name in self.measured}
         for name in self.measured:
-            for what, state in self.states.items():
+            for state_name, state in self.states.items():
                 with state():
-                    results[name][what] = self.written(model, name, f".{what}")
+                    results[name][state_name] = self.written(model, name, f".{state_name}")
         return results | self.attention_scores(model)
 
     def save(self, folder, model, results):
@@ -229,8 +229,8 @@ def base_checkpoint(
     A folder is given by its whole path: the adapter names it, and is to be loaded from anywhere.
 
     Args:
-        config: of the run: its `model` names the checkpoint; its `evaluation` says how the copy generates.
-        tokenizer: of the checkpoint.
+        config: settings of the run: its `model` names the checkpoint; its `evaluation` says how the copy generates.
+        tokenizer: tokenizer of the checkpoint.
         output: the output folder.
         write: make the copy; without it, another process has.
 

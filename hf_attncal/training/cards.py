@@ -32,9 +32,9 @@ def write_card(
     """Write the card of a model of this package.
 
     Args:
-        folder: that it is saved in.
-        config: of the run.
-        results: of the run, with what was kept of its text.
+        folder: folder that it is saved in.
+        config: settings of the run.
+        results: results of the run, with what was kept of its text.
         summary: what the model is, in a sentence.
         scores: what was measured.
         example: `SENTENCE`, for summaries `TEXT`, for an aligner `PAIR`, for a language model `BEGINNING`.
@@ -72,8 +72,8 @@ def split_name(config: Settings, split: str) -> str:
 
 def score_results(score: dict[str, Any], what: str) -> list[Result]:
     """Return the scores of generated text as results for a card."""
-    found = {label: score[name] for name, label in MEASURES.items() if name in score}
-    return [Result(f"{label} on {what}", value, score["signature"]) for label, value in found.items()]
+    measures = {label: score[name] for name, label in MEASURES.items() if name in score}
+    return [Result(f"{label} on {what}", value, score["signature"]) for label, value in measures.items()]
 
 
 def attention(config: Any) -> str:

@@ -141,10 +141,10 @@ class WholeCheckpointsMixin:
                 _discard(path)
         if not newest.is_dir():
             return
-        found = last_checkpoints(folder)
-        spare = [path for path in found if path not in (newest, Path(self.state.best_model_checkpoint or ""))]
-        limit = self.args.save_total_limit or len(found)
-        for path in spare[: max(0, len(found) - limit)]:
+        checkpoints = last_checkpoints(folder)
+        spare = [path for path in checkpoints if path not in (newest, Path(self.state.best_model_checkpoint or ""))]
+        limit = self.args.save_total_limit or len(checkpoints)
+        for path in spare[: max(0, len(checkpoints) - limit)]:
             _discard(path)
 
 

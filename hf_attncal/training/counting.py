@@ -78,11 +78,11 @@ class _Batch:
         keys = source.unsqueeze(1) * len(targets) + target.unsqueeze(2)
         table = torch.zeros(len(sources) * len(targets), dtype=torch.int32)
         table[keys[cells]] = 1
-        found = table.nonzero()[:, 0]
-        table[found] = torch.arange(len(found), dtype=torch.int32)
-        self.pairs = sources[found // len(targets)] * vocab_size + targets[found % len(targets)]
+        present = table.nonzero()[:, 0]
+        table[present] = torch.arange(len(present), dtype=torch.int32)
+        self.pairs = sources[present // len(targets)] * vocab_size + targets[present % len(targets)]
         self.in_table: Tensor | None = None
-        self.places = table[keys].masked_fill_(~cells, len(found))
+        self.places = table[keys].masked_fill_(~cells, len(present))
 
 
 class _Shares:
@@ -271,8 +271,8 @@ def counted_links(
         Source and target token of each link in turn, of each pair; the model; and how it went.
     """
     model, learner, counted = learn_counts(text, settings, folder, **fields)
-    found = ((row, (of_pair > settings.link_above).nonzero()) for row, of_pair in learner.shares())
-    links = Rows.gathered(((row, links.flip(1).flatten().numpy()) for row, links in found), len(text))
+    linked = ((row, (of_pair > settings.link_above).nonzero()) for row, of_pair in learner.shares())
+    links = Rows.gathered(((row, links.flip(1).flatten().numpy()) for row, links in linked), len(text))
     return links, model, counted
 
 

@@ -28,7 +28,7 @@ def translation_defaults(pairs: int, steps: int | None = None) -> dict[str, Any]
     """Return settings of a small Marian for so many pairs, as in `configs/reference_translation.yaml`.
 
     Args:
-        pairs: of the training text.
+        pairs: number of pairs of the training text.
         steps: optimiser steps instead of those that fit the text; warm-up, evaluations and checkpoints follow.
 
     Raises:
@@ -72,7 +72,7 @@ def recurrent_defaults(pairs: int, steps: int | None = None) -> dict[str, Any]:
     chosen on the dev text of Multi30k.)
 
     Args:
-        pairs: of the training text, translations or summaries.
+        pairs: number of pairs of the training text, translations or summaries.
         steps: as for `translation_defaults`.
 
     Raises:
@@ -96,7 +96,7 @@ def language_defaults(lines: int, steps: int | None = None) -> dict[str, Any]:
     Those of a translation model for as many pairs, with four layers; not measured.
 
     Args:
-        lines: of the training text.
+        lines: number of lines of the training text.
         steps: as for `translation_defaults`.
 
     Raises:
@@ -124,7 +124,7 @@ def adapter_defaults(pairs: int, steps: int | None = None) -> dict[str, Any]:
     Fewer steps than a model from nothing needs: the adapted model can translate already.
 
     Args:
-        pairs: of the training text.
+        pairs: number of pairs of the training text.
         steps: optimiser steps instead of those that fit the text; warm-up, evaluations and checkpoints follow.
 
     Raises:

@@ -24,7 +24,7 @@ def given_links(data: DataConfig, text: dict[str, Dataset]) -> LinkRows:
     """Return the links in the file `data.train.guide` of each pair of train that is not held out.
 
     Args:
-        data: of the run.
+        data: settings of the text.
         text: its splits, before any pair is held out.
 
     Raises:
@@ -46,7 +46,7 @@ def annotated(data: DataConfig, lowercase: bool = False) -> dict[str, Gold]:
     """Return the annotated pairs of dev and of test, where there are some.
 
     Args:
-        data: of the run.
+        data: settings of the text.
         lowercase: read text in lower case, for a model whose training text is.
 
     Raises:
@@ -87,9 +87,9 @@ def with_counted_links(
     The first process counts, and tells the others; in a dry run nobody does, and there are no links.
 
     Args:
-        text: tokenised, `input_ids` and `labels`.
+        text: tokenised text with `input_ids` and `labels`.
         tokenizer: its tokenizer, whose special tokens are not linked.
-        run: from `run.start`.
+        run: the run, from `job.start`.
 
     Returns:
         The text; how counting went, as `counts` in results; and in a dry run about how many seconds it would take.
@@ -111,8 +111,8 @@ def with_counted_links(
         links, _, counted = counted_links(tokens, settings, run.args.output_dir, **fields)
         pairs = np.repeat(np.arange(len(links)), np.diff(links.starts))
         for side, of_side in enumerate(places):  # a source and a target token in turn
-            its = slice(side, None, 2)
-            links.values[its] = of_side.values[of_side.starts[pairs[its]] + links.values[its]]
+            half = slice(side, None, 2)
+            links.values[half] = of_side.values[of_side.starts[pairs[half]] + links.values[half]]
         return links, {"counts": counted}
 
     links, counted = in_first_process(run.args.process_index == 0, learned)

@@ -72,11 +72,11 @@ class Job:
 
     Attributes:
         config, run: of the run; `config` is that of the length that was settled once it trains.
-        callbacks: of the Trainer, besides its own.
+        callbacks: callbacks of the Trainer, besides its own.
         golds: annotated pairs of dev and test, by split.
         text: what was read, by split; splits: the same after some of train is held out as dev.
         measured: the splits that are measured: all but train.
-        tokenizer: of the model.
+        tokenizer: tokenizer of the model.
         reports: what was kept of each text.
         counted: how an aligner that counts went whose links guide the training, for the results.
         counting_seconds: how long that would take, in a dry run.
@@ -116,7 +116,7 @@ class Job:
         Args:
             config: from `settings.make`.
             resume, allow_changes, dry_run: as in `start`.
-            callbacks: of the Trainer.
+            callbacks: callbacks of the Trainer.
 
         Returns:
             What `results.json` in the folder holds: what `train` gives, and scores; of a dry run what
@@ -174,7 +174,7 @@ def start(config: Settings, resume: bool, allow_changes: bool, dry_run: bool = F
     """Check the settings, claim the output folder until the end of the block, and set the seed.
 
     Args:
-        config: of the run.
+        config: settings of the run.
         resume: go on from the last checkpoint of the output folder, if there is one.
         allow_changes: with settings or data other than those that the run began with.
         dry_run: nothing is to be trained; what is written goes to a temporary folder.
@@ -217,8 +217,8 @@ def build_tokenizer(
 
     Args:
         config: with the sections `tokenizer` and `model`.
-        run: from `start`.
-        text: of the training.
+        run: the run, from `start`.
+        text: training text.
         special_tokens: of what is learned: a joint BPE, or words, which may be fewer than were asked for.
 
     Raises:
@@ -257,8 +257,8 @@ def build_model(
     """Return the model of the section `model`: freshly initialised, or loaded from its `init_from`.
 
     Args:
-        model_class: of the model.
-        config: of the run, with `checked_model`.
+        model_class: class of the model.
+        config: settings of the run, with `checked_model`.
         tokens: fields of a fresh model's configuration that belong to the tokenizer; the section goes before them.
         always: fields of any model's configuration, which go before the section.
 
@@ -288,9 +288,9 @@ def train(
 
     Args:
         trainer: a Trainer with `tokens_name` and `wall_seconds`.
-        config: of the run.
+        config: settings of the run.
         reports: what was kept of each text.
-        run: from `start`.
+        run: the run, from `start`.
     """
     args = trainer.args
     if args.process_index == 0:

@@ -40,7 +40,7 @@ class Speed:
     """Time and memory that a training takes on this machine.
 
     Args:
-        seconds: of an optimiser step.
+        seconds: seconds of an optimiser step.
         memory: peak in bytes; None where it is not known.
         evaluation: seconds of an evaluation of the Trainer.
     """
@@ -138,8 +138,8 @@ def settled(
     steps as `max_steps` give the same model.
 
     Args:
-        config: of the run.
-        run: from `run.start`.
+        config: settings of the run.
+        run: the run, from `job.start`.
         build: makes model and Trainer of settings and the Trainer's arguments.
         last_scores: how many evaluations the scores after the training take as long as.
 
@@ -218,9 +218,9 @@ def steps_within(minutes: float, spent: float, seconds: float) -> int:
     """Return the number of optimiser steps that fit a time budget.
 
     Args:
-        minutes: of the budget.
+        minutes: minutes of the budget.
         spent: seconds that have gone already, and those of the scores at the end.
-        seconds: of a step.
+        seconds: seconds of a step.
 
     Raises:
         ValueError: there is room for none; the message says for how many minutes there would be.
@@ -264,7 +264,7 @@ class _Budget(TrainerCallback):
     This machine has been slower than measured then.
 
     Args:
-        seconds: of the budget.
+        seconds: seconds of the budget.
         spent: tells how many of them are gone.
         evaluation: seconds of an evaluation as it was measured; those of the training itself take its place.
         last_scores: as for `settled`.
@@ -305,10 +305,10 @@ def plan(
     """Describe, in print too, the run that these settings would give.
 
     Args:
-        trainer: of the run; some steps are trained with it.
-        config: of the run.
+        trainer: Trainer of the run; some steps are trained with it.
+        config: settings of the run.
         reports: what was kept of each text.
-        run: from `run.start`.
+        run: the run, from `job.start`.
         before: seconds for what comes before the training, besides what this process has spent.
         last_scores: as for `settled`.
 
@@ -321,17 +321,17 @@ def plan(
     check_steps(trainer, config)
     steps = total_steps(trainer)
     epoch = _steps_of_epoch(trainer)
-    found = _text(trainer.train_dataset, reports, config)
+    described = _text(trainer.train_dataset, reports, config)
     parameters = list(trainer.model.parameters())
-    found["parameters"] = sum(parameter.numel() for parameter in parameters)
-    found["trained_parameters"] = sum(parameter.numel() for parameter in parameters if parameter.requires_grad)
-    print(f"Model: {found['parameters']:,} parameters, {found['trained_parameters']:,} of them trained")
+    described["parameters"] = sum(parameter.numel() for parameter in parameters)
+    described["trained_parameters"] = sum(parameter.numel() for parameter in parameters if parameter.requires_grad)
+    print(f"Model: {described['parameters']:,} parameters, {described['trained_parameters']:,} of them trained")
     step, fixed, speed = _step_and_fixed_seconds(trainer, last_scores)
     if config.minutes is not None:
         steps = min(steps, steps_within(config.minutes, clock() - run.started + before + fixed, step))
-    found |= {"steps": steps, "epochs": steps / epoch, "seconds_per_step": speed.seconds}
-    print(f"Training: {steps:,} steps of {speed.seconds:.2f} seconds, {found['epochs']:.1f} epochs")
-    return found | _costs(run, before + steps * step + fixed, speed.memory)
+    described |= {"steps": steps, "epochs": steps / epoch, "seconds_per_step": speed.seconds}
+    print(f"Training: {steps:,} steps of {speed.seconds:.2f} seconds, {described['epochs']:.1f} epochs")
+    return described | _costs(run, before + steps * step + fixed, speed.memory)
 
 
 def plan_of_counts(
@@ -340,19 +340,19 @@ def plan_of_counts(
     """Describe, in print too, the training of an aligner that counts, which has no steps.
 
     Args:
-        text: tokenised.
-        config: of the run.
+        text: tokenised text.
+        config: settings of the run.
         reports: what was kept of each text.
-        run: from `run.start`.
+        run: the run, from `job.start`.
         seconds: for all that this process has not done.
 
     Returns:
         `sentence_pairs` (or `sequences`), `tokens` of each side, `minutes` and `memory_bytes`.
     """
-    found = _text(text, reports, config)
-    source, target = (text.with_format("numpy")[name] for name in found["tokens"])
-    cells = sum(len(one) * len(other) for one, other in zip(source, target, strict=True))
-    return found | _costs(run, seconds, (peak_memory() or 0) + _BYTES_OF_A_CELL * cells)
+    described = _text(text, reports, config)
+    source, target = (text.with_format("numpy")[name] for name in described["tokens"])
+    cells = sum(len(source_ids) * len(target_ids) for source_ids, target_ids in zip(source, target, strict=True))
+    return described | _costs(run, seconds, (peak_memory() or 0) + _BYTES_OF_A_CELL * cells)
 
 
 def _text(text: Dataset, reports: dict[str, Any], config: Settings) -> dict[str, Any]:

@@ -35,7 +35,7 @@ def sections_of(
     """Return the sections of the preset that `values` name, fitted to their text.
 
     Args:
-        config_class: of the job.
+        config_class: class of the settings of the job.
         values: settings as YAML gives them.
         fitted: gives sections for a number of lines of text, and of optimiser steps (None: as many as fit the text).
         texts: reads the text.
@@ -91,12 +91,12 @@ def harden(sections: dict[str, Any], values: dict[str, Any]) -> None:
         sections: defaults, which are changed.
         values: settings as YAML gives them.
     """
-    given = values.get("model", {})
-    if given.get("hard_attention") is False or given.get("init_from"):
+    model_settings = values.get("model", {})
+    if model_settings.get("hard_attention") is False or model_settings.get("init_from"):
         return
     model = {"relative_positions": 16, "gumbel_noise": 0.0}
     steps = (sections["training"] | values.get("training", {})).get("max_steps", 0)
-    if "gumbel_straight_through" not in given and steps > 0:
+    if "gumbel_straight_through" not in model_settings and steps > 0:
         model |= {"gumbel_straight_through": True, "gumbel_straight_through_steps": round(_HARDENED * steps)}
     sections["model"] |= model
 

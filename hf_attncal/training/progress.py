@@ -58,7 +58,7 @@ def shown_progress(trainer: Trainer, console: Console | None = None) -> Iterator
 
     Args:
         trainer: loses the callbacks that print.
-        console: where to; by default standard output.
+        console: console to write to, by default standard output.
     """
     for printing in (PrinterCallback, DEFAULT_PROGRESS_CALLBACK):
         trainer.remove_callback(printing)
@@ -79,7 +79,7 @@ class _Shown(TrainerCallback):
     """Draws the bar and writes the lines.
 
     Args:
-        console: where to.
+        console: console to write to.
         stack: is left when the training is over, however it ends.
     """
 
@@ -206,8 +206,8 @@ def evaluations_left(args: TrainingArguments, state) -> int:
     """Return how many evaluations a training has before it.
 
     Args:
-        args: of the Trainer.
-        state: of the Trainer, after at least one step.
+        args: arguments of the Trainer.
+        state: state of the Trainer, after at least one step.
     """
     if args.eval_strategy == "steps":
         return state.max_steps // state.eval_steps - state.global_step // state.eval_steps

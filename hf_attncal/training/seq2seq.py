@@ -272,7 +272,9 @@ class Seq2SeqJob(Job):
             self.guided.save(folder)
         config = self.config
         summary = f"A {config.job} model ({config.model['backbone']}) with {attention(model.config)}."
-        scores = [one for name in self.measured for one in score_results(results[name], split_name(config, name))]
+        scores = [
+            result for name in self.measured for result in score_results(results[name], split_name(config, name))
+        ]
         write_card(folder, config, results, summary, scores, config.example, config.job)
 
 
@@ -361,7 +363,7 @@ def evaluate(
         model: in evaluation or training mode.
         tokenizer: its tokenizer.
         pairs: columns "source" and "target".
-        config: of the run: its `evaluation`, and whether its `data` truncates sources.
+        config: settings of the run: its `evaluation`, and whether its `data` truncates sources.
         num_beams: in the place of those of `evaluation`.
         progress: show a progress bar over sources.
         length: tokens that every text has; None: as many as the model wants.
@@ -420,8 +422,8 @@ class ScoreCallback(TrainerCallback):
         """Make the evaluations of a measurement short: so many lines of this length.
 
         Args:
-            lines: at most.
-            length: in tokens.
+            lines: greatest number of lines.
+            length: number of tokens of each text.
 
         Returns:
             How many times as long a whole evaluation takes.

@@ -85,7 +85,7 @@ def read_settings(path: str | Path, overrides: list[str] | None = None, seen: tu
     """Return the nested dictionary of a YAML file with all it inherits and overrides, not yet checked.
 
     Args:
-        path: of the file.
+        path: path of the file.
         overrides: `section.key=value` settings.
         seen: files that inherit from this one.
 
@@ -200,13 +200,13 @@ def _problem(value: Any, hint: Any) -> str:
         fits, rule = not _problem(value, inner[0]) and value >= inner[1], f"{WORDS[inner[0]]} >= {inner[1]}"
     elif origin in (Union, UnionType):
         # "An enumeration or text": the enumeration has the texts that mean something.
-        of_texts = any(isinstance(one, type) and issubclass(one, Enum) for one in inner)
-        rules = [_problem(value, one) for one in inner if not (of_texts and one is str)]
+        of_texts = any(isinstance(choice, type) and issubclass(choice, Enum) for choice in inner)
+        rules = [_problem(value, choice) for choice in inner if not (of_texts and choice is str)]
         fits, rule = not all(rules), " or ".join(rules)
     elif origin is Literal:
         fits, rule = value in inner, f"one of {inner}"
     elif origin in (list, tuple):
-        fits = isinstance(value, list | tuple) and not any(all(_problem(v, one) for one in inner) for v in value)
+        fits = isinstance(value, list | tuple) and not any(all(_problem(v, choice) for choice in inner) for v in value)
         rule = "a list"
     elif dataclasses.is_dataclass(hint) or kind is dict:
         fits, rule = isinstance(value, dict), "a section of keys"
@@ -584,7 +584,7 @@ class Settings:
         """Refuse names of models that nothing can be loaded from.
 
         Raises:
-            ValueError: which; see `inference.names.check_name`.
+            ValueError: a name is refused; see `inference.names.check_name`.
         """
         for (section, key), name in self.starts().items():
             revision = getattr(getattr(self, section), "revision", None)

@@ -126,5 +126,5 @@ def _lengths(dataset) -> list[int]:
     """Return the tokens of the longer side of every example; `tokenize_pairs` leaves them in a column."""
     if "length" in dataset.column_names:
         return list(dataset["length"])
-    other = "labels" if "labels" in dataset.column_names else "target_input_ids"
-    return [max(map(len, pair)) for pair in zip(dataset["input_ids"], dataset[other], strict=True)]
+    target = "labels" if "labels" in dataset.column_names else "target_input_ids"
+    return [max(map(len, pair)) for pair in zip(dataset["input_ids"], dataset[target], strict=True)]

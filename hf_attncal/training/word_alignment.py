@@ -292,13 +292,13 @@ class AlignerJob(Job):
                 f"{type(tokenizer).__name__} with {tokenizer.pad_token!r}."
             )
         self.tokenized = {}  # "train" and, where there is some, "held_out"
-        for name, split, given in (("train", "train", links), ("held_out", "dev", None)):
+        for name, split, guide in (("train", "train", links), ("held_out", "dev", None)):
             if split in self.splits:
                 self.tokenized[name], self.reports[name] = tokenize_for_alignment(
-                    self.splits[split], tokenizer, config.data.max_length, given
+                    self.splits[split], tokenizer, config.data.max_length, guide
                 )
-        some = text.select(range(0, len(text), -(-len(text) // _SAMPLE)))
-        self.sample = [(source or "", target or "") for source, target in zip(*some[:].values(), strict=True)]
+        sampled = text.select(range(0, len(text), -(-len(text) // _SAMPLE)))
+        self.sample = [(source or "", target or "") for source, target in zip(*sampled[:].values(), strict=True)]
         if self.run.dry and (config.family.counted or config.counts.guide):
             self.counting_seconds = counting_seconds(self.tokenized["train"], config.counts, **self._of_text())
         if config.counts.guide and links is None and not config.family.counted:
@@ -332,8 +332,8 @@ class AlignerJob(Job):
             collator = self.trainer.data_collator
             if model.config.max_jump is not None and self.config.jump_pairs:
                 text = self.tokenized["train"]
-                some = text.select(range(0, len(text), -(-len(text) // self.config.jump_pairs)))
-                results["jump_log_likelihood"] = learn_jumps(model, some, collator)
+                sampled = text.select(range(0, len(text), -(-len(text) // self.config.jump_pairs)))
+                results["jump_log_likelihood"] = learn_jumps(model, sampled, collator)
             if "held_out" in self.tokenized:
                 with self.trainer.compute_loss_context_manager():
                     results["held_out"] = prediction_metrics(model, self.tokenized["held_out"], collator)
