@@ -58,7 +58,7 @@ class Part:
     """A part that is to be made.
 
     Args:
-        path: of its file. manifest: of the line about it, which is written last.
+        path: path of its file. manifest: path of the line about it, which is written last.
         lines: which, from 0.
         starts: the byte that the first of them begins with, by input; None for a compressed one.
         about: what the line says of it before it is made.

@@ -339,7 +339,7 @@ def output_file(path: str, option: str = "--output") -> Iterator[BinaryIO]:
 
     Args:
         path: path of the file.
-        option: that names it, for messages.
+        option: option that names it, for messages.
 
     Raises:
         CommandError: it cannot be written, or another process is writing it.
@@ -449,7 +449,7 @@ def check_output(path: str, inputs: Iterable[str | BinaryIO], option: str = "--o
     Args:
         path: path of the output.
         inputs: paths, or open files.
-        option: that names it, for messages.
+        option: option that names it, for messages.
 
     Raises:
         CommandError: a file is refused; the message names it.

@@ -76,7 +76,7 @@ def add_switches(model: argparse._ArgumentGroup, default: str, *others: tuple[st
 
     Args:
         model: the group "model".
-        default: of --calibration.
+        default: value of --calibration without the option, for its help.
         others: switches that are on or off beside --leaky, with their help.
     """
     model.add_argument(

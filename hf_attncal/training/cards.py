@@ -38,7 +38,7 @@ def write_card(
         summary: what the model is, in a sentence.
         scores: what was measured.
         example: `SENTENCE`, for summaries `TEXT`, for an aligner `PAIR`, for a language model `BEGINNING`.
-        task: as of `hub.write_model_card`.
+        task: task in the Hub's terms; None for the task of the model's family.
     """
     about = about_run(config, results)
     write_model_card(folder, **about, summary=summary, results=list(scores), example=example, task=task)

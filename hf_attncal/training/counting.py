@@ -63,8 +63,8 @@ class _Batch:
 
     Attributes:
         source, target: tokens, (B, S) and (B, T). source_real, target_real: not padding.
-        pairs: of tokens, source * V + target, ascending, each once, (N,).
-        places: of each pair of tokens of a sentence pair among them, (B, T, S) int32; N at padding.
+        pairs: pairs of tokens as numbers, source * V + target, ascending, each once, (N,).
+        places: place among them of each pair of tokens of a sentence pair, (B, T, S) int32; N at padding.
     """
 
     def __init__(self, rows: Sequence[tuple[Sequence[int], Sequence[int]]], vocab_size: int):
@@ -118,7 +118,7 @@ class CountLearner:
         model: what learns; it must be fresh.
         sources, targets: tokens of each side of each pair, without special tokens; a pair with an empty side is
             passed over.
-        folder: where a file may be as long as the learner is there; None for that of temporary files.
+        folder: folder in which a file may be as long as the learner is there; None for that of temporary files.
     """
 
     def __init__(
@@ -162,7 +162,7 @@ class CountLearner:
         """Do one iteration over the text; return the mean log-likelihood per token of both directions, (2,).
 
         Args:
-            jumps: with the jump model, which learns as well.
+            jumps: use the jump model, which learns as well.
             agree: count the product of the posteriors; else, while all are even, the mean.
             damped: go half the way: all pairs move at once, and would swing from one side to the other.
         """
@@ -242,9 +242,9 @@ def learn_counts(
 
     Args:
         text: columns "input_ids" and "target_input_ids".
-        settings: of the section `counts`.
+        settings: section `counts` of the settings.
         folder: see `CountLearner`.
-        fields: of the model's configuration.
+        fields: fields of the model's configuration.
     """
     start = time.perf_counter()
     model = HMMAlignModel(HMMAlignConfig(**fields)).eval()

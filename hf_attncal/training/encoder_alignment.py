@@ -124,7 +124,7 @@ def guided_likelihood(scores: Tensor, links: Tensor) -> Tensor:
     P is the softmax of the scores over s. Computed from these, it has a gradient however unlikely a partner is.
 
     Args:
-        scores: of `similarities`, (batch, T, S), or of the other direction.
+        scores: `similarities` of shape (batch, T, S), or of the other direction.
         links: True where t is linked to s, (batch, T, S); no links at padding.
 
     Returns:
@@ -154,7 +154,7 @@ class EncoderTrainer(WholeCheckpointsMixin, TokenBatchTrainerMixin, Trainer):
 
     Args:
         reader: how the encoder of the model is given text.
-        settings: which states align, and the threshold of links of their own.
+        settings: settings of which states align, and the threshold of links of their own.
         tuning: what they learn.
     """
 

@@ -43,7 +43,7 @@ class Run:
         args: the Trainer's arguments.
         checkpoint: what to go on from; None to start.
         changes: settings that differ from those the run began with: `key`, `was`, `is`, and the checkpoint since when.
-        results: of a run that is finished; None for one that has something to do.
+        results: results of a run that is finished; None for one that has something to do.
         steps: optimiser steps that a time budget gave it when it began; None where that is still to be measured.
         started: when this process began with it, by `time.monotonic`.
         dry: nothing is to be trained; the folder of `args` is a temporary one.

@@ -71,7 +71,7 @@ class Job:
     """A run of a job, from its text to its scores; a subclass says what is particular to it.
 
     Attributes:
-        config, run: of the run; `config` is that of the length that was settled once it trains.
+        config, run: settings and run; once it trains, `config` has the length that was settled.
         callbacks: callbacks of the Trainer, besides its own.
         golds: annotated pairs of dev and test, by split.
         text: what was read, by split; splits: the same after some of train is held out as dev.
@@ -114,7 +114,7 @@ class Job:
         With several processes (`accelerate launch`, `torchrun`) every one calls this.
 
         Args:
-            config: from `settings.make`.
+            config: settings, from `Settings.make`.
             resume, allow_changes, dry_run: as in `start`.
             callbacks: callbacks of the Trainer.
 
@@ -176,7 +176,7 @@ def start(config: Settings, resume: bool, allow_changes: bool, dry_run: bool = F
     Args:
         config: settings of the run.
         resume: go on from the last checkpoint of the output folder, if there is one.
-        allow_changes: with settings or data other than those that the run began with.
+        allow_changes: allow settings or data other than those that the run began with.
         dry_run: nothing is to be trained; what is written goes to a temporary folder.
 
     Raises:
@@ -216,10 +216,10 @@ def build_tokenizer(
     there.
 
     Args:
-        config: with the sections `tokenizer` and `model`.
+        config: settings with the sections `tokenizer` and `model`.
         run: the run, from `start`.
         text: training text.
-        special_tokens: of what is learned: a joint BPE, or words, which may be fewer than were asked for.
+        special_tokens: special tokens of what is learned: a joint BPE, or words, maybe fewer than were asked for.
 
     Raises:
         ValueError: the text has fewer pieces than were asked for (not: than a preset has as its limit).

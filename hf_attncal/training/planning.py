@@ -344,7 +344,7 @@ def plan_of_counts(
         config: settings of the run.
         reports: what was kept of each text.
         run: the run, from `job.start`.
-        seconds: for all that this process has not done.
+        seconds: seconds for all that this process has not done yet.
 
     Returns:
         `sentence_pairs` (or `sequences`), `tokens` of each side, `minutes` and `memory_bytes`.

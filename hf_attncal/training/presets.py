@@ -71,7 +71,7 @@ def anneal(sections: dict[str, Any], section: str, values: dict[str, Any]) -> No
 
     Args:
         sections: defaults, which are changed.
-        section: that has the switches.
+        section: name of the section with the switches.
         values: settings as YAML gives them.
     """
     switches = sections[section] | values.get(section, {})

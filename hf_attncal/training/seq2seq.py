@@ -360,11 +360,11 @@ def evaluate(
     The score counts as `unknown` the unknown tokens that were written: they are in no text.
 
     Args:
-        model: in evaluation or training mode.
+        model: an encoder-decoder, in evaluation or training mode.
         tokenizer: its tokenizer.
         pairs: columns "source" and "target".
         config: settings of the run: its `evaluation`, and whether its `data` truncates sources.
-        num_beams: in the place of those of `evaluation`.
+        num_beams: beams to use in place of those of `evaluation`.
         progress: show a progress bar over sources.
         length: tokens that every text has; None: as many as the model wants.
     """

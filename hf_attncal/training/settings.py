@@ -441,7 +441,7 @@ class CardConfig:
     """Facts for the model card that the run does not know.
 
     Args:
-        license: of the model, as the Hub spells it ("cc-by-4.0"); None: the card names none.
+        license: licence of the model, as the Hub spells it ("cc-by-4.0"); None: the card names none.
         languages: codes, source first ("en", "de").
     """
 
