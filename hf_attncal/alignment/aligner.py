@@ -115,7 +115,7 @@ class WordAligner:
 
     @property
     def settings(self) -> ReadingSettings | None:
-        """What of an encoder-decoder or an encoder is read; None for the default attention, and for other models."""
+        """Settings for reading an encoder-decoder or an encoder; None for the default, and for other models."""
         return self.source.settings
 
     def choose(self, **changes) -> None:

@@ -87,7 +87,7 @@ class AlignBatch:
 
 
 def _sentences(column: Sequence, name: str) -> list[str | list[str]]:
-    """What stands in a column, for `WordAligner.align`."""
+    """Return the sentences of a column, for `WordAligner.align`."""
     found: list[str | list[str]] = []
     for row, value in enumerate(column):
         sentence = value.tolist() if hasattr(value, "tolist") else value  # of numpy: a list of words, a text, NaN

@@ -1,4 +1,4 @@
-"""What a translation left out and what it made up, line by line and word by word: `attncal check`.
+"""Find what a translation left out and what it made up, line by line and word by word: `attncal check`.
 
     checker = Checker.from_pretrained("aligner")
     for verdict in checker.stream(pairs): ...
@@ -264,6 +264,6 @@ def marked_text(
 
 
 def _copied(source: Sequence[str], target: Sequence[str]) -> bool:
-    """Whether most words of the target stand in the source."""
+    """Return whether most words of the target stand in the source."""
     known = {word.lower() for word in source}
     return 2 * sum(word.lower() in known for word in target) > len(target)

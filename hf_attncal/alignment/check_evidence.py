@@ -1,4 +1,4 @@
-"""What an aligner and the form of words say of each word of a pair: the evidence of `attncal check`.
+"""Collect what an aligner and the form of words say of each word of a pair: the evidence of `attncal check`.
 
 Shapes use S = source words and T = target words of a pair.
 """
@@ -26,7 +26,7 @@ _UNKNOWN = -10.0  # log-ratio of what is not known at all
 
 @dataclass(frozen=True, slots=True)
 class LinkEvidence:
-    """What is known of the words of one pair.
+    """Evidence on the words of one pair.
 
     Args:
         source, target: the words, and where they stand in the text.
@@ -81,7 +81,7 @@ def _scores(aligner, words, batch_size: int, batch_tokens: int) -> Iterator[tupl
 
 
 def _known(model, weights: Weights) -> tuple[np.ndarray, np.ndarray]:
-    """How much likelier than chance the tokens of each word are translations of some token of the other side.
+    """Return how much likelier than chance the tokens of each word translate some token of the other side.
 
     The mean over its tokens of the largest pointwise mutual information `log(n(x, y) N / (n(x) n(y)))`, of the counts
     of the aligner, each with a little more, so that what was hardly seen is little evidence.

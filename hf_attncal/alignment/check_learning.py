@@ -1,4 +1,4 @@
-"""What `attncal check` goes by, learned from clean text and from errors planted into it, once for each aligner."""
+"""Learn the model of `attncal check` from clean text and from errors planted into it, once for each aligner."""
 
 import random
 from collections.abc import Iterable, Iterator, Sequence

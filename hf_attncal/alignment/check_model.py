@@ -1,4 +1,4 @@
-"""What good pairs look like, learned from clean text and from errors planted into it: the model of `attncal check`.
+"""Model of `attncal check`: good pairs as they look in clean text, and in text with planted errors.
 
 A word is looked at in its class: how frequent it is, a number, a negation, punctuation, and, where it is rare or a
 number, whether the other side has its like by form. For each class the distribution of the best score of a word is
@@ -51,7 +51,7 @@ _PRIOR = 20  # counts that a class takes over from all classes
 
 
 class Vocabulary:
-    """How frequent words are on each side of clean text, in lower case.
+    """Frequencies of the words on each side of clean text, in lower case.
 
     Args:
         counts: of each side: word -> how often. Those beyond the most frequent are left out.
@@ -144,7 +144,7 @@ def _forms(words: Sequence[str], classes: np.ndarray) -> dict[int, str]:
 
 
 def _alike(first: str, second: str) -> bool:
-    """Whether two rare words are spelt alike (Dice coefficient of their pairs of letters), or numbers are the same."""
+    """Return whether rare words are spelt alike (Dice coefficient of pairs of letters), or numbers are the same."""
     if first == second:
         return True
     if first[:1].isdigit() or second[:1].isdigit():
@@ -248,7 +248,7 @@ PLANTED = tuple(dict.fromkeys(kind for cause in CAUSES.values() for kind in caus
 
 @dataclass
 class CheckModel:
-    """What good pairs look like; see `learn_check`.
+    """Model of good pairs, as `learn_check` makes it.
 
     Args:
         vocabulary: of both sides.

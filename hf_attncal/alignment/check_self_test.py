@@ -1,4 +1,4 @@
-"""How well `attncal check` finds errors that were planted into clean pairs: its self-test."""
+"""Measure how well `attncal check` finds errors that were planted into clean pairs: its self-test."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ VERDICT_OF = {
 
 @dataclass(frozen=True)
 class Found:
-    """How well the errors of one kind are found.
+    """Scores of the check on planted errors of one kind.
 
     Args:
         kind: of the errors. verdict: the probability that is looked at.
@@ -44,7 +44,7 @@ class Found:
 
 @dataclass(frozen=True)
 class SelfTest:
-    """What is found of planted errors, and how many of the clean lines are flagged.
+    """Scores of the check on all planted errors, and the share of the clean lines that it flags.
 
     Args:
         found: of each kind.
@@ -99,7 +99,7 @@ def _texts(pairs) -> Iterator[tuple[str, str]]:
 
 
 def _of_words(lines: Sequence[tuple], planted: str, side: str, bootstrap: int) -> Detection | None:
-    """How well the planted words of a side are found among its words that are no punctuation."""
+    """Score how well the planted words of a side are found among its words that are not punctuation."""
     truths: list[bool] = []
     scores: list[float] = []
     for error, verdict in lines:

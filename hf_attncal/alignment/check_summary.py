@@ -1,4 +1,4 @@
-"""What a check found in a whole text, and whether two systems that translated the same sources differ in it."""
+"""Summarize a check of a whole text, and test whether two systems that translated the same sources differ in it."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ _METRIC = Metric("Check", ratio, lower_is_better=True)
 
 @dataclass(frozen=True)
 class Summary:
-    """What a check found in a text.
+    """Results of a check over a text.
 
     Args:
         lines: number of lines.
@@ -37,7 +37,7 @@ class Summary:
 
 @dataclass(frozen=True)
 class Comparison:
-    """How the faults of two translations of the same sources differ.
+    """Differences between the faults of two translations of the same sources.
 
     Args:
         differences: name (one of `SHARES`) -> share of the first minus share of the second, with its 95 % interval.

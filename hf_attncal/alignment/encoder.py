@@ -87,7 +87,7 @@ class EncoderStates(ReadingSettings):
 
     @classmethod
     def default_of(cls, model) -> "EncoderStates":
-        """What to try on a model about which nothing is known.
+        """Return the settings to try on a model about which nothing is known.
 
         The top of an encoder-decoder's encoder, which is what its decoder reads; of an encoder alone two thirds of
         the way up, the 8th of 12 layers, as in Dou and Neubig.
@@ -108,7 +108,7 @@ def changed(settings: EncoderStates, changes: dict[str, Any]) -> EncoderStates:
 
 
 class Frame(NamedTuple):
-    """What an encoder reads before and behind the tokens of a text: special tokens, a language code, a prefix."""
+    """Tokens that an encoder reads before and after those of a text: special ones, a language code, a prefix."""
 
     before: np.ndarray
     after: np.ndarray
@@ -208,7 +208,7 @@ class EncoderReader:
         )
 
     def hidden_states(self, input_ids: Tensor, attention_mask: Tensor) -> tuple[Tensor, ...]:
-        """What enters the first layer and what leaves each, (batch, length, size) each.
+        """Return the input of the first layer and the output of each layer, (batch, length, size) each.
 
         Raises:
             ValueError: the encoder returns none.
@@ -227,7 +227,7 @@ class EncoderReader:
     @cached_property
     @torch.no_grad()
     def layers(self) -> int:
-        """How many layers there are states of, what enters the first included."""
+        """Number of layers with states, the input of the first layer included."""
         before, after = self.frames[0]
         ids, mask = padded([np.concatenate([before, after, np.array([self.padding])])], self.padding)
         return len(self.hidden_states(ids, mask))
@@ -287,7 +287,7 @@ def similarities(source: Tensor, target: Tensor, source_real: Tensor, target_rea
 
 
 def link_probabilities(scores: Tensor) -> tuple[Tensor, Tensor]:
-    """How likely each token of a side belongs to each of the other.
+    """Turn similarities into the probability that a token of one side belongs to each token of the other.
 
     Args:
         scores: of `similarities`, (batch, T, S).
@@ -331,7 +331,7 @@ class EncoderSource(WeightSource):
 
     @classmethod
     def load(cls, name: str | Path, *, dtype, revision: str | None = None, **options: Any) -> tuple:
-        """Of an encoder alone; what has a decoder is loaded by the source of its attention."""
+        """Load an encoder alone; a model with a decoder is loaded by `Seq2SeqSource`."""
         model, tokenizer = load_whole(AutoModel, name, dtype=dtype, revision=revision, **options)
         return model, tokenizer, saved_settings(name, revision)
 

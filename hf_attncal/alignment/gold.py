@@ -174,7 +174,7 @@ def _of_thresholds(
 
 @dataclass(frozen=True)
 class Calibration:
-    """What makes scores of links probabilities, and what that is good for.
+    """Rules that turn scores of links into probabilities, and how good scores and probabilities are.
 
     Args:
         probabilities: what was learned.
@@ -188,7 +188,7 @@ class Calibration:
 
     @property
     def measured_on(self) -> str:
-        """What both were measured on, in words."""
+        """Description of the pairs that both were measured on."""
         return f"the {self.probabilities.pairs} annotated pairs that they were learned from, cross-validated"
 
     def save(self, folder: str | Path) -> Path:

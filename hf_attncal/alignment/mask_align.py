@@ -51,7 +51,7 @@ class MaskAlignSource(WeightSource):
     def weights(
         self, pairs: Sequence[Words], batch_size: int, batch_tokens: int
     ) -> Iterator[tuple[list[int], Weights]]:
-        """What a long line needs is in `windows.py`: it is cut into parts, or read in overlapping windows."""
+        """Yield weights as the base class does; long lines are cut into parts, or read in overlapping windows."""
         texts = [" ".join(side) for pair in pairs for side in pair]
         if self.model.config.lowercase:
             texts = [text.lower() for text in texts]

@@ -146,7 +146,7 @@ def _numbers(rule: Mapping[str, float]) -> dict[str, float]:
 
 
 def saved_probabilities(name: str | Path, revision: str | None = None) -> LinkProbabilities | None:
-    """What was saved beside a checkpoint or an adapter, in a folder or on the Hub; None where there is nothing.
+    """Load the probabilities beside a checkpoint or an adapter, in a folder or on the Hub; None where there are none.
 
     Raises:
         ValueError: see `LinkProbabilities.load`.

@@ -113,7 +113,7 @@ def votes(links: Sequence[Link], source_words: int, target_words: int, scores: S
 
 
 def owners(found: Votes, inside: Sequence[Owner]) -> list[Owner | None]:
-    """What each target word belongs to: one of what its source words belong to (`inside`), None without links."""
+    """Return the label of each target word: one of those of its source words (`inside`), or None without links."""
     chosen: list[Owner | None] = []
     for of_word in found:
         totals: dict[Owner, float] = defaultdict(float)

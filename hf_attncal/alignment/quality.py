@@ -1,4 +1,4 @@
-"""How well an aligner does, as far as that shows without annotated links."""
+"""Estimate how good an aligner is, as far as that shows without annotated links."""
 
 from collections.abc import Iterable
 from copy import copy
@@ -12,7 +12,7 @@ LEAST_SCORE = 0.4
 
 @dataclass(frozen=True)
 class Quality:
-    """What sentence pairs say of an aligner that aligns them.
+    """Quality of an aligner, estimated on sentence pairs that it aligned.
 
     Args:
         pairs: how many were aligned.

@@ -1,4 +1,4 @@
-"""What of a model aligns best: which attention, on annotated pairs; which states of an encoder, also without them."""
+"""Find what aligns best in a model: attention, on annotated pairs; states of an encoder, also without them."""
 
 import warnings
 from collections.abc import Sequence

@@ -99,7 +99,7 @@ class Seq2SeqAttention(ReadingSettings):
 
     @classmethod
     def default(cls, layers: int, weights: str = "attention") -> "Seq2SeqAttention":
-        """What to try on a decoder of `layers` layers about which nothing is known.
+        """Return the settings to try on a decoder of `layers` layers about which nothing is known.
 
         Shift-Att on the average of all heads in the last layer of the lower half: the third of six, as in Chen et al.
         """
@@ -109,7 +109,7 @@ class Seq2SeqAttention(ReadingSettings):
 
     @classmethod
     def default_of(cls, model, weights: str | None = None) -> "Seq2SeqAttention":
-        """What to try on a model about which nothing else is known: its alignment module, if it has one.
+        """Return the settings to try where nothing else is known: those of the alignment module, if there is one.
 
         Args:
             model: an encoder-decoder. weights: one of `WEIGHTS`, if that is known.

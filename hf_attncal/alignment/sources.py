@@ -27,7 +27,7 @@ Words = tuple[Sequence[str], Sequence[str]]
 
 
 class ReadingSettings:
-    """What of a model is its word alignment; a base of frozen dataclasses with the fields `layer` and `weights`."""
+    """Base of the settings that say what is read of a model: frozen dataclasses with fields `layer` and `weights`."""
 
     readable: ClassVar[tuple[str, ...]]  # the values of `weights` that are settings of this class
     what: ClassVar[str]  # what messages call it
@@ -96,7 +96,7 @@ def check_threshold(value: object) -> None:
 
 
 def is_index(value: object) -> bool:
-    """Whether a value is a whole number; to Python `True` is one, too."""
+    """Return whether a value is a whole number; to Python `True` is one, too."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 

@@ -10,7 +10,7 @@ WINDOW = 1024  # items that are worked on together
 
 
 class LineError(ValueError):
-    """What is wrong with one line of a stream.
+    """Error in one line of a stream.
 
     Args:
         number: of the line, from 1.

@@ -79,12 +79,12 @@ class RecurrentCache(EncoderDecoderCache):
 
     @property
     def state(self) -> NamedTensors:
-        """Of the decoder."""
+        """State of the decoder."""
         return self.self_attention_cache.layers[0]
 
     @property
     def source(self) -> NamedTensors:
-        """What is made of the source once; its steps stay 0."""
+        """Cache of what is computed from the source once; its steps stay 0."""
         return self.cross_attention_cache.layers[0]
 
     def reorder_cache(self, beam_idx: torch.LongTensor) -> None:

@@ -1,4 +1,4 @@
-"""What a cross-attention learns beside its projections: mask network, gate, NULL; and the count of steps.
+"""Modules of a cross-attention beside its projections: mask network, gate, NULL; and the count of steps.
 
 Models and adapters are made of the same parts under the same names: `learned_parts` says which, and `init_part` what
 they hold before they learn.
@@ -211,7 +211,7 @@ def warn_uncounted(counts: Collection[StepCount], follower: str) -> None:
 
 
 def trains_mask(model: nn.Module) -> bool:
-    """Whether any mask network in `model` is trained; True where sharding hides its parameters."""
+    """Return whether any mask network in `model` is trained; True where sharding hides its parameters."""
     networks = [module for module in model.modules() if isinstance(module, MaskNetwork)]
     parameters = [parameter for network in networks for parameter in network.parameters()]
     return bool(networks) and (not parameters or any(parameter.requires_grad for parameter in parameters))

@@ -92,7 +92,7 @@ class DiscreteTransformerConfig(FromStockMixin, MarianConfig):
 
     @property
     def is_scheduled(self) -> bool:
-        """Whether anything follows the optimiser steps."""
+        """Return whether anything follows the optimiser steps."""
         sampling = self.gumbel_temperature_steps or self.gumbel_straight_through_steps or self.gumbel_noise_steps
         return bool((self.hard_attention and sampling) or self.penalty_warmup_steps)
 

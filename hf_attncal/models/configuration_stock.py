@@ -1,4 +1,4 @@
-"""What configurations share whose models load checkpoints of a stock architecture."""
+"""Base of the configurations whose models load checkpoints of a stock architecture."""
 
 from typing import Any
 

@@ -23,7 +23,7 @@ _LOWEST = -80.0
 
 
 class CopySource(NamedTuple):
-    """What can be copied: all of a source that steps need, made once for them.
+    """Words of a source that can be copied: all that the steps need of it, computed once.
 
     Args:
         ids: what each source token is among the V + E words, (R, S).
@@ -37,7 +37,7 @@ class CopySource(NamedTuple):
 
 
 class Choices(NamedTuple):
-    """What is chosen at each step, (R, N) of them, in float32 at least.
+    """Probabilities of generating and of copying at each of (R, N) steps, in float32 at least.
 
     Args:
         generating: log p_gen, (R, N).
@@ -146,7 +146,7 @@ class _Mixture(torch.autograd.Function):
 
 
 def _times(ids: Tensor, vocabulary: int) -> Tensor:
-    """How often the word of each place stands in its source, (R, S); 1 for slots."""
+    """Return how often the word of each place stands in its source, (R, S); 1 for slots."""
     known = ids.clamp(max=vocabulary - 1)
     ones = (ids < vocabulary).to(torch.float32)
     counts = ones.new_zeros(len(ids), vocabulary).scatter_add_(-1, known, ones).gather(-1, known)
@@ -186,7 +186,7 @@ class CopyMechanism(nn.Module):
         self.slots = config.max_copied_tokens
 
     def source(self, ids: Tensor, attention_mask: Tensor | None, states: Tensor) -> CopySource:
-        """What a batch can copy.
+        """Return what a batch can copy.
 
         Args:
             ids: of `copied_ids`. attention_mask: (R, S), 1 for real tokens. states: of the encoder, (R, S, d).
@@ -261,7 +261,7 @@ class CopyMechanism(nn.Module):
 
 
 def _can_be_read(tensor: Tensor) -> bool:
-    """Whether values can be looked at; elsewhere the answer would have to be waited for."""
+    """Return whether values can be looked at; elsewhere the answer would have to be waited for."""
     return tensor.device.type == "cpu" and not torch.compiler.is_compiling()
 
 
@@ -282,7 +282,7 @@ def _check_labels(labels: Tensor, source: CopySource, vocabulary: int) -> None:
 
 
 def copied_ids(config, ids: Tensor | None, extended_ids: Tensor | None) -> Tensor:
-    """What the tokens of a source are among the V + E words.
+    """Return the number of each source token among the V + E words.
 
     Args:
         ids: `input_ids`. extended_ids: `extended_input_ids`, in their place.

@@ -40,7 +40,7 @@ EARLIER_NAMES = {
 
 
 class AttentionContext:
-    """What one decoder pass asks of its cross-attentions, and what they report back.
+    """Requests of one decoder pass to its cross-attentions, and their reports.
 
     A plain class on purpose: wrappers that copy dataclasses and containers of tensors leave it alone.
 
@@ -214,7 +214,7 @@ class CrossAttentionMixin:
         return attention_scores(query, key, self.scaling, real)
 
     def _is_one_softmax(self, context: AttentionContext) -> bool:
-        """Whether `_attend_renormalized` computes what is asked for: no gradient, no report, no other switch."""
+        """Return whether `_attend_renormalized` computes what is asked for: no gradient, report or other switch."""
         switches = self.switches
         return (
             switches.calibration is not None
@@ -388,7 +388,7 @@ class DecoderLayerMixin:
 
 
 def calibration_of(model: nn.Module) -> str | None:
-    """How the cross-attention of a model is calibrated, by its own configuration or by an active adapter."""
+    """Return how the cross-attention of a model is calibrated, by its configuration or by an active adapter."""
     return next((module.switches.calibration for module in _calibrated(model)), None)
 
 

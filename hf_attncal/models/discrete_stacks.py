@@ -146,7 +146,7 @@ class _EmbeddedStreamsMixin:
         return nn.functional.dropout(states, p=self.dropout, training=self.training)
 
     def _is_dropped(self) -> bool:
-        """Whether LayerDrop skips a layer."""
+        """Return whether LayerDrop skips a layer."""
         return self.training and self.layerdrop > 0 and bool(torch.rand([]) < self.layerdrop)
 
     def _initial_fields(self, asked: bool | None, states: Tensor) -> Tensor | None:

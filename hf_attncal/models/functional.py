@@ -124,7 +124,7 @@ def contribution(attention: Tensor, mask: Tensor, uniform: Tensor) -> Tensor:
 
 
 def calibration_factor(mask: Tensor) -> Tensor:
-    """What calibrated weights (Lu et al., eq. 9) are plain ones times: `exp(1 - m)`, from 1 (m = 1) to e (m = 0)."""
+    """Return the factor of calibrated weights (Lu et al., eq. 9): `exp(1 - m)`, from 1 (m = 1) to e (m = 0)."""
     return torch.exp(1 - mask)
 
 

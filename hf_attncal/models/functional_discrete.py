@@ -18,7 +18,7 @@ from torch import Tensor
 
 
 class Sampling(NamedTuple):
-    """How attention is sampled at a step of the training: arguments of `functional.gumbel_attention`.
+    """Settings of sampling at a step of the training: arguments of `functional.gumbel_attention`.
 
     Args:
         temperature: tau. noise_scale: the noise is multiplied by it. straight_through: share of the one-hot weights.
@@ -30,7 +30,7 @@ class Sampling(NamedTuple):
 
 
 def first_sampling(config) -> Sampling:
-    """How attention is sampled at the beginning of a training with this configuration."""
+    """Return how attention is sampled at the beginning of a training with this configuration."""
     return Sampling(config.gumbel_temperature, config.gumbel_noise, float(config.gumbel_straight_through))
 
 

@@ -19,7 +19,7 @@ _TINY = 1e-30
 
 @dataclass
 class JumpPosterior:
-    """What the forward-backward pass gives.
+    """Results of the forward-backward pass.
 
     Args:
         weights: p(a_t = s | y), (B, T, S), 0 at padding. null: p(a_t = NULL | y), (B, T). Together a row sums to 1.

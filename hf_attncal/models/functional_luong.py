@@ -66,7 +66,7 @@ def predicted_position(hidden: Tensor, weight: Tensor, vector: Tensor, lengths: 
 
 
 def window(positions: Tensor, centre: Tensor, width: int) -> Tensor:
-    """Whether a source token is in `[centre - D, centre + D]`; of a window that leaves the sentence a part remains.
+    """Return whether a source token is in `[centre - D, centre + D]`; windows are cut at the ends of the sentence.
 
     Args:
         positions: (B, S). centre: t of local-m or p_t of local-p, broadcastable to (B, H, T, 1). width: D.

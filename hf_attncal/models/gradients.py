@@ -39,7 +39,7 @@ class DetachedParameters(TorchFunctionMode):
 
 
 def _detached(value):
-    """Of a tensor or of a list of them; anything else as it is."""
+    """Detach a tensor or each of a list of tensors; return anything else as it is."""
     if isinstance(value, list | tuple):
         return [_detached(item) for item in value]
     return value.detach() if isinstance(value, Tensor) else value

@@ -1,4 +1,4 @@
-"""What a configuration or a batch may not say: sizes that exhaust the memory, no tokens, misspelt names."""
+"""Refuse bad configurations and batches: sizes that exhaust the memory, no tokens, misspelt names."""
 
 from collections.abc import Collection, Mapping
 from difflib import get_close_matches

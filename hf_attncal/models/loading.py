@@ -37,7 +37,7 @@ class WholeCheckpointMixin:
         return model
 
     def _auto_classes_of_weights(self) -> dict[str, str]:
-        """Those of `_auto_classes` that the weights of this model are for."""
+        """Return the entries of `_auto_classes` that the weights of this model are for."""
         return self._auto_classes
 
     def save_pretrained(self, *args, **kwargs) -> None:

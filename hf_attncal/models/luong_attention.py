@@ -23,7 +23,7 @@ from .functional_luong import (
 
 
 class Source(NamedTuple):
-    """What is made of the source once per sentence; the beams of a sentence, B / R of them, share a row.
+    """Tensors computed from the source once per sentence; the B / R beams of a sentence share a row.
 
     Args:
         values: the encoder's states, (R, 1, S, d).
@@ -41,7 +41,7 @@ class Source(NamedTuple):
 
 
 class _Projections(nn.Module):
-    """What the scores, the windows and the attentional state learn."""
+    """Learned parameters of the scores, the windows and the attentional state."""
 
     def __init__(self, config: LuongConfig):
         super().__init__()

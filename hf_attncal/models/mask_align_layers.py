@@ -194,7 +194,7 @@ class MaskAlignReadingAttention(MaskAlignCrossAttention):
         self.out_proj = nn.Linear(config.d_model, config.d_model)
 
     def context(self, weights: Tensor, states: Tensor) -> Tensor:
-        """What the weights (B, H, T, 1 + S) read from the values of states (B, S, d_model): (B, T, d_model)."""
+        """Read the values of states (B, S, d_model) with weights (B, H, T, 1 + S): (B, T, d_model)."""
         value = self.heads(self.v_proj(states))
         context = torch.matmul(weights[..., 1:].to(value.dtype), value)
         if self.null is not None:

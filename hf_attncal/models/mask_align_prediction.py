@@ -1,4 +1,4 @@
-"""How a direction of Mask-Align predicts its hidden tokens, and what aligns them: two modules with one interface.
+"""Prediction and alignment of the hidden tokens of a Mask-Align direction: two modules with one interface.
 
 `AttentionPrediction` is the paper's (Chen et al., ACL 2021), `MixturePrediction` a latent alignment (Deng et al.,
 NeurIPS 2018). Each owns its cross-attention, the only one of its direction, and all that follows it.
@@ -52,7 +52,7 @@ class Side:
 
 @dataclass
 class Evidence:
-    """What a direction has when it comes to predict.
+    """Inputs of the prediction of one direction.
 
     Args:
         source, target: what it reads and what it predicts.
@@ -69,7 +69,7 @@ class Evidence:
 
 @dataclass
 class Prediction:
-    """Of one direction.
+    """Prediction of one direction.
 
     Args:
         loss: negative log-likelihood per real target token. weights: those that align, (B, T, 1 + S), NULL first.
@@ -122,7 +122,7 @@ class Candidates:
 
 
 class MaskAlignPrediction(nn.Module):
-    """What both have: a cross-attention, and an output layer over the embeddings of the predicted language.
+    """Base of both: a cross-attention, and an output layer over the embeddings of the predicted language.
 
     A subclass says in `feeds_forward` whether it brings the feed-forward network of the last decoder layer.
     """
@@ -156,7 +156,7 @@ class MaskAlignPrediction(nn.Module):
         raise NotImplementedError
 
     def output_layer(self, target: Side) -> tuple[Tensor, Tensor, Tensor]:
-        """What logits are made from, for C candidates: vectors (C, d_model), biases (C,), and labels (B, T)."""
+        """Return what makes the logits of C candidates: vectors (C, d_model), biases (C,), and labels (B, T)."""
         if self.training and self.config.sampled_softmax:
             candidates = Candidates.of_batch(target.ids[target.real], target.frequency)
         else:
@@ -233,7 +233,7 @@ class MixturePrediction(MaskAlignPrediction):
         return self
 
     def emissions(self, evidence: Evidence) -> Tensor:
-        """What NULL and each source token predict in the space of output embeddings, (B, 1 + S, d_model)."""
+        """Return the predictions of NULL and each source token as output embeddings, (B, 1 + S, d_model)."""
         states = evidence.source.tokens if self.config.emission == "embeddings" else evidence.states
         emission = self.dropout(self.output_layer_norm(self.emission(states)))
         null = emission.new_zeros(emission.shape[-1]) if self.null_emission is None else self.null_emission

@@ -1,4 +1,4 @@
-"""What the Marian- and BART-style models share: loading and saving, extra outputs, the two losses."""
+"""Base of the Marian- and BART-style models: loading and saving, extra outputs, the two losses."""
 
 import logging as python_logging
 from contextlib import contextmanager, nullcontext
@@ -307,7 +307,7 @@ class AttnCalSeq2SeqLMMixin:
         targets: Tensor | None,
         with_probabilities: bool,
     ) -> dict[str, Tensor]:
-        """Of the unsupervised alignment module: `uam_loss`, summed over sentences, and `uam_probabilities`."""
+        """Return `uam_loss`, summed over sentences, and `uam_probabilities` of the unsupervised alignment module."""
         if input_ids is None:
             raise ValueError(
                 "`input_ids` are needed with `labels` or `output_uam_probabilities` by a model with `uam`, got none: "
@@ -368,7 +368,7 @@ class AttnCalSeq2SeqLMMixin:
         return GenerationMixin.compute_transition_scores(wide, sequences, scores, beam_indices, normalize_logits)
 
     def _encoded(self, outputs: AttnCalSeq2SeqModelOutput) -> dict[str, Tensor]:
-        """What the decoder reads of the encoder, by the names of its arguments."""
+        """Return what the decoder reads of the encoder, by the names of its arguments."""
         return {"encoder_hidden_states": outputs.encoder_last_hidden_state}
 
     def _logits(self, hidden_states: Tensor) -> Tensor:

@@ -149,7 +149,7 @@ def _tied_embeddings(config: DiscreteTransformerConfig) -> dict[str, str]:
 
 
 def _sampling(config: DiscreteTransformerConfig, schedule: StepCount | None) -> Sampling:
-    """How attention is sampled at this step of the training."""
+    """Return how attention is sampled at this step of the training."""
     temperature, noise, straight_through = first_sampling(config)
     if schedule is not None:
         step = schedule.annealing_step
@@ -164,7 +164,7 @@ def _sampling(config: DiscreteTransformerConfig, schedule: StepCount | None) -> 
 
 
 class _HeadMixin:
-    """What both models with a language modelling head share; goes before transformers' classes in the bases."""
+    """Mixin of both models with a language modelling head; goes before transformers' classes in the bases."""
 
     def _losses(
         self,
@@ -204,7 +204,7 @@ class _HeadMixin:
         return losses
 
     def _wants_fields(self, asked: bool | None, labels: Tensor | None) -> bool:
-        """Whether receptive fields are to be computed: for the caller, or for the penalty."""
+        """Return whether receptive fields are to be computed: for the caller, or for the penalty."""
         penalised = self.training and labels is not None and self.config.receptive_field_penalty > 0
         return bool(asked) or penalised
 

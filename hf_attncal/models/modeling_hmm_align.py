@@ -43,7 +43,7 @@ def predictive(counts: Tensor, totals: Tensor, prior: float, vocab_size: int) ->
 
 
 def unaligned_shares(shares: Tensor, real: Tensor, dim: int) -> Tensor:
-    """What is left of each token of one side: NULL's share of it; 0 at padding.
+    """Return the unaligned share of each token of one side, which is NULL's; 0 at padding.
 
     Args:
         shares: how much of each pair of tokens is aligned, (B, T, S). real: True where a token is not padding.
@@ -129,7 +129,7 @@ class HMMAlignModel(WholeCheckpointMixin, PreTrainedModel):
     alignments = forward
 
     def counts_of(self, source: Tensor, target: Tensor) -> Tensor:
-        """How often each source token (B, S) has been counted with each target token (B, T): (B, T, S)."""
+        """Return how often each source token (B, S) was counted with each target token (B, T): (B, T, S)."""
         if not len(self.pairs):
             return self.counts.new_zeros(*target.shape, source.shape[1])
         keys = source.unsqueeze(1) * self.config.vocab_size + target.unsqueeze(2)
@@ -170,7 +170,7 @@ class HMMAlignModel(WholeCheckpointMixin, PreTrainedModel):
     def _posterior(
         self, counts, own, given, predicted, given_real, predicted_real, given_side, side, jumps, uniform, count
     ) -> JumpPosterior:
-        """Of one direction: tokens `predicted` (B, T), each from one of the tokens `given` (B, S) or from NULL."""
+        """Align tokens `predicted` (B, T), each with one of the tokens `given` (B, S) or with NULL: one direction."""
         config, dtype = self.config, counts.dtype
         prior, size, null = config.lexical_prior, config.vocab_size, config.null_probability
         totals = getattr(self, f"{given_side}_counts").to(dtype)[given]

@@ -271,7 +271,7 @@ class MaskAlignModel(MaskAlignPreTrainedModel):
         target_input_ids: torch.LongTensor,
         target_attention_mask: Tensor | None,
     ) -> tuple[JumpPosterior, JumpPosterior]:
-        """What the next tables of jumps are made of (`max_jump`): of the forward and of the backward direction."""
+        """Return the expected jumps of the forward and the backward direction, for the next tables (`max_jump`)."""
         read, read_back = self._read(input_ids, attention_mask, target_input_ids, target_attention_mask)
         f, b = self.forward_direction, self.backward_direction
         return f.prediction.expected_jumps(read), b.prediction.expected_jumps(read_back)
@@ -279,7 +279,7 @@ class MaskAlignModel(MaskAlignPreTrainedModel):
     def _read(
         self, input_ids: Tensor, attention_mask: Tensor | None, target_input_ids: Tensor, target_mask: Tensor | None
     ) -> tuple[Evidence, Evidence]:
-        """What both directions have when it comes to predict."""
+        """Return the inputs of the prediction of both directions."""
         self._check_ids(input_ids, "input_ids")
         self._check_ids(target_input_ids, "target_input_ids")
         source = self._side(input_ids, attention_mask, self.source_embeddings, self.source_frequency)

@@ -155,7 +155,7 @@ def guided_attention_loss(
     real = labels != IGNORE_INDEX
 
     def rows(steps: Tensor) -> Tensor:
-        """What `token_rows` gives of each sentence without its padding."""
+        """Return the `token_rows` of each sentence without its padding."""
         steps = steps.to(device, dtype)
         if not shift:
             return steps
@@ -216,7 +216,7 @@ def mask_loss(
 
 
 def shift_labels(model: nn.Module, labels: torch.LongTensor) -> torch.LongTensor:
-    """What a decoder reads to predict `labels`: shifted right, as the model itself would shift them.
+    """Return the decoder inputs that predict `labels`: shifted right, as the model itself would shift them.
 
     Args:
         labels: (batch, target), `-100` where there is no target.
