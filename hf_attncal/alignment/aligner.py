@@ -20,7 +20,7 @@ from .encoder import STATES, EncoderSource, EncoderStates, changed
 from .merging import WordAlignment, merge, of_raw_words, unaligned
 from .probabilities import LinkProbabilities, saved_probabilities
 from .seq2seq import Seq2SeqSource
-from .sources import ReadingSettings, WeightSource
+from .sources import ReadingSettings, WeightSource, check_threshold
 from .symmetrization import SYMMETRIZATIONS
 
 Sentence = str | Sequence[str]
@@ -158,8 +158,8 @@ class WordAligner:
         Raises:
             ValueError: which, and why.
         """
-        if threshold is not None and not 0 <= threshold <= 1:
-            raise ValueError(f"`threshold` must be from 0 to 1, got {threshold}.")
+        if threshold is not None:
+            check_threshold(threshold)
         if symmetrize is not None and symmetrize not in SYMMETRIZATIONS:
             raise ValueError(f"`symmetrize` must be one of {SYMMETRIZATIONS}, got {symmetrize!r}.")
         kind, symmetrizations = self.source.kind, self.source.symmetrizations

@@ -18,8 +18,9 @@ from hf_attncal.data.pharaoh import Link
 from hf_attncal.data.words import WordTokens, text_and_word_ids, tokenize_words
 from hf_attncal.models.functional import token_rows
 
-from .links import links_of_words
+from .links import argmax_links
 from .seq2seq import Seq2SeqAttention
+from .symmetrization import links_above
 
 
 @dataclass(frozen=True)
@@ -195,4 +196,5 @@ def _with_words(
         return replace(alignment, text=text)
     target = WordTokens(np.array(alignment.tokens), word_ids, len(text.split()))
     weights = word_attention(alignment.attention, source, target)
-    return replace(alignment, text=text, weights=weights, links=links_of_words(weights, threshold))
+    links = argmax_links(weights) if threshold is None else links_above(weights.T, threshold)
+    return replace(alignment, text=text, weights=weights, links=links)

@@ -5,20 +5,6 @@ from torch import Tensor
 from hf_attncal.analysis.links import best_links
 from hf_attncal.data.pharaoh import Link
 
-from .symmetrization import links_above
-
-
-def links_of_words(weights: Tensor, threshold: float | None) -> tuple[Link, ...]:
-    """Links of every target word to the source words with more than `threshold` of its weight; None: `argmax_links`.
-
-    Args:
-        weights: (target words, source words), from `word_attention`.
-
-    Returns:
-        Links (i source, j target), sorted.
-    """
-    return argmax_links(weights) if threshold is None else links_above(weights.T, threshold)
-
 
 def argmax_links(weights: Tensor) -> tuple[Link, ...]:
     """Link every target word to the source word with the largest weight: `best_links`, sorted.

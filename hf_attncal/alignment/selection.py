@@ -248,14 +248,12 @@ def select_states_by_agreement(
     others = [(source, target) for (source, _), (_, target) in zip(pairs, [*pairs[1:], pairs[0]], strict=True)]
     tried, chosen = _every_layer(model, tokenizer, pairs, settings)
     apart, _ = _every_layer(model, tokenizer, others, settings)
-    ranked = [
-        (
-            replace(chosen, layer=layer, threshold=threshold),
-            _beyond_chance(_linked_share(tried, layer, threshold), _linked_share(apart, layer, threshold)),
-        )
-        for layer in range(_layers(tried))
-        for threshold in STATE_THRESHOLDS
-    ]
+    ranked = []
+    for layer in range(_layers(tried)):
+        for threshold in STATE_THRESHOLDS:
+            share, chance = (_linked_share(scores, layer, threshold) for scores in (tried, apart))
+            agreement = 0.0 if chance > _MOST_BY_CHANCE else (share - chance) / (1 - chance)
+            ranked.append((replace(chosen, layer=layer, threshold=threshold), agreement))
     return sorted(ranked, key=lambda entry: -entry[1])
 
 
@@ -283,10 +281,6 @@ def _layers(tried: Sequence[Tensor | None]) -> int:
     if not count:
         raise ValueError("`sources` and `targets` must have at least one pair with words on both sides, got none.")
     return count
-
-
-def _beyond_chance(share: float, chance: float) -> float:
-    return 0.0 if chance > _MOST_BY_CHANCE else (share - chance) / (1 - chance)
 
 
 def _linked_share(tried: Sequence[Tensor | None], layer: int, threshold: float) -> float:

@@ -57,16 +57,16 @@ class ReadingSettings:
         return path
 
     @classmethod
-    def load(cls, folder: str | Path | None) -> Self | None:
-        """The settings saved in `folder`, of this class; None without a folder, or where it holds none.
+    def load(cls, folder: str | Path) -> Self | None:
+        """Load the settings of this class that were saved in `folder`; None where it holds none.
 
         Of the base class: of whichever class they are.
 
         Raises:
             ValueError: the file does not hold settings; the message names it.
         """
-        path = None if folder is None else Path(folder) / SETTINGS_FILE
-        if path is None or not path.is_file():
+        path = Path(folder) / SETTINGS_FILE
+        if not path.is_file():
             return None
         try:
             values = json.loads(path.read_text(encoding="utf-8"))

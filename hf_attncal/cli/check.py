@@ -197,7 +197,7 @@ def _line(number: int, verdict, form: str) -> str:
     if form == "json":
         return json_line({"line": number, **verdict.to_dict()})
     if form == "marked":
-        return "\t".join(_plain(text) for text in verdict.marked())
+        return "\t".join(text.replace("\t", " ") for text in verdict.marked())  # tabs part the columns
     if form == "html":
         from hf_attncal.alignment.check_page import page_line
 
@@ -206,11 +206,6 @@ def _line(number: int, verdict, form: str) -> str:
 
     scores = (f"{getattr(verdict, name):.4f}" for name in VERDICTS)
     return "\t".join((str(number), *scores, ",".join(verdict.flagged) or "-", ", ".join(verdict.names) or "-"))
-
-
-def _plain(text: str) -> str:
-    """The text without tabs, which part the columns."""
-    return text.replace("\t", " ")
 
 
 @contextmanager

@@ -47,7 +47,7 @@ class Shard:
         return cls(int(match[1]), int(match[2]))
 
     def lines(self, lines: int, window: int) -> range:
-        """Return the lines of the part, from 0, out of so many: whole windows, but for the last."""
+        """Return the range of lines of the part, from 0: whole windows, but for the last."""
         windows = -(-lines // window)
         first, last = (windows * number // self.total for number in (self.number - 1, self.number))
         return range(min(first * window, lines), min(last * window, lines))
@@ -126,7 +126,9 @@ def part_of(shard: Shard, output: str, inputs: Sequence[str], window: int, setti
     check_output(path, inputs)
     lines = shard.lines(job["lines"], window)
     about = {"part": shard.number, "of": shard.total, "file": os.path.basename(path), "first_line": lines.start + 1}
-    about |= {"job": hashlib.sha256(json.dumps(_fixed(job)).encode()).hexdigest()}
+    # The same for all parts of a job: settings and texts, not where the files lie.
+    same = {"settings": job["settings"], "inputs": [file["sha256"] for file in job["inputs"]]}
+    about |= {"job": hashlib.sha256(json.dumps(same).encode()).hexdigest()}
     about |= {name: settings[name] for name in ("hf_attncal", "model")}
     with suppress(OSError, ValueError, KeyError):
         with open(manifest, encoding="utf-8") as file:
@@ -135,8 +137,8 @@ def part_of(shard: Shard, output: str, inputs: Sequence[str], window: int, setti
             LOG.warning("%s is complete, and skipped", path)
             return None
     starts = {
-        path: entry["starts"] and entry["starts"][shard.number - 1]
-        for path, entry in zip(inputs, job["inputs"], strict=True)
+        name: file["starts"] and file["starts"][shard.number - 1]
+        for name, file in zip(inputs, job["inputs"], strict=True)
     }
     return Part(path, manifest, lines, starts, about)
 
@@ -191,30 +193,25 @@ def _job(path: str, shard: Shard, inputs: Sequence[str], window: int, settings: 
                     f"{path}: other parts were made with {name} {was}, this one has {now}. Give the same, or another "
                     "--output."
                 )
-        if len(known["inputs"]) != len(inputs):
-            raise CommandError("other parts were made of --input, or of --source and --target: give the same.")
-    known_inputs = known["inputs"] if known else [None] * len(inputs)
-    files = [_input(name, shard, window, before) for name, before in zip(inputs, known_inputs, strict=True)]
-    for name, before, entry in zip(inputs, known["inputs"] if known else files, files, strict=True):
-        if before["sha256"] != entry["sha256"]:
+    recorded = known["inputs"] if known else [None] * len(inputs)
+    if len(recorded) != len(inputs):
+        raise CommandError("other parts were made of --input, or of --source and --target: give the same.")
+    files = [_input(name, shard, window, before) for name, before in zip(inputs, recorded, strict=True)]
+    for name, before, file in zip(inputs, recorded, files, strict=True):
+        if before is not None and before["sha256"] != file["sha256"]:
             raise CommandError(
-                f"{name} is not what other parts were made of: its SHA-256 is {entry['sha256'][:16]}..., that in "
+                f"{name} is not what other parts were made of: its SHA-256 is {file['sha256'][:16]}..., that in "
                 f"{path} is {before['sha256'][:16]}.... Put the file back, or give another --output."
             )
-        if entry["lines"] != files[0]["lines"]:
+        if file["lines"] != files[0]["lines"]:
             raise CommandError(
-                f"{inputs[0]} has {files[0]['lines']} lines and {name} has {entry['lines']}, they must have the same "
+                f"{inputs[0]} has {files[0]['lines']} lines and {name} has {file['lines']}, they must have the same "
                 "number."
             )
     job = {"lines": files[0]["lines"], "settings": settings, "inputs": files}
     if known is None and not _write(path, job, new=True):
         return _job(path, shard, inputs, window, settings)  # another part was faster
     return job
-
-
-def _fixed(job: dict[str, Any]) -> dict[str, Any]:
-    """Return what must be the same for all parts of a job: settings and texts, not where the files lie."""
-    return {"settings": job["settings"], "inputs": [entry["sha256"] for entry in job["inputs"]]}
 
 
 def _input(path: str, shard: Shard, window: int, known: dict[str, Any] | None) -> dict[str, Any]:

@@ -493,19 +493,17 @@ def _check_number(links: Sequence[Collection[Link]], dataset: Dataset) -> None:
 def _links_of_tokens(
     links: Sequence[Collection[Link]], rows: list[int], sources: list[WordTokens], targets: list[WordTokens]
 ) -> list[list[int]]:
-    """Turn the word links of some rows into links between their tokens."""
-    return [_token_links(links[row], *pair, row + 1) for row, *pair in zip(rows, sources, targets, strict=True)]
-
-
-def _token_links(links: Collection[Link], source: WordTokens, target: WordTokens, line: int) -> list[int]:
-    """Turn links between words into a flat list of source and target tokens in turn."""
-    sources, targets = source.tokens_of_words(), target.tokens_of_words()
-    flat: list[int] = []
-    for i, j in links:
-        if not (0 <= i < source.words and 0 <= j < target.words):
-            raise ValueError(
-                f"line {line}: link {i}-{j} lies outside a pair of {source.words} source and {target.words} target "
-                "words (indices count from 0). Check the order of the sides and the index base of the links."
-            )
-        flat += [token for s in sources[i] for t in targets[j] for token in (s, t)]
-    return flat
+    """Turn the word links of each of `rows` into links between tokens: source and target token of each in turn."""
+    of_rows: list[list[int]] = []
+    for row, source, target in zip(rows, sources, targets, strict=True):
+        source_tokens, target_tokens = source.tokens_of_words(), target.tokens_of_words()
+        of_rows.append([])
+        for i, j in links[row]:
+            if not (0 <= i < source.words and 0 <= j < target.words):
+                raise ValueError(
+                    f"line {row + 1}: link {i}-{j} lies outside a pair of {source.words} source and {target.words} "
+                    "target words (indices count from 0). Check the order of the sides and the index base of the "
+                    "links."
+                )
+            of_rows[-1] += [token for s in source_tokens[i] for t in target_tokens[j] for token in (s, t)]
+    return of_rows

@@ -86,7 +86,11 @@ class WordTokenizer:
         if self._ids is None or not texts or any(_METASPACE in text for text in texts):
             return tokenize_words(self.tokenizer, texts, special_tokens=False)
         lines = [text.split() for text in texts]
-        self._learn(lines)
+        used = {word for line in lines for word in line}
+        if len(self._ids) > _MOST_KEPT:
+            self._ids = {word: self._ids[word] for word in used & self._ids.keys()}
+        if new := sorted(used - self._ids.keys()):
+            self._ids.update(zip(new, _encode(self.tokenizer, new, False, False)["input_ids"], strict=True))
         pieces = [self._ids[word] for line in lines for word in line]
         of_words = np.fromiter(map(len, pieces), dtype=np.int64, count=len(pieces))
         words = np.fromiter(map(len, lines), dtype=np.int64, count=len(lines))
@@ -98,15 +102,6 @@ class WordTokenizer:
             WordTokens(ids[begin:stop], word_ids[begin:stop], number)
             for begin, stop, number in zip(bounds[:-1], bounds[1:], words.tolist(), strict=True)
         ]
-
-    def _learn(self, lines: Sequence[Sequence[str]]) -> None:
-        """Tokenise the words that are not known yet."""
-        used = {word for line in lines for word in line}
-        if len(self._ids) > _MOST_KEPT:
-            self._ids = {word: self._ids[word] for word in used & self._ids.keys()}
-        new = sorted(used - self._ids.keys())
-        if new:
-            self._ids.update(zip(new, _encode(self.tokenizer, new, False, False)["input_ids"], strict=True))
 
 
 def is_punctuation(word: str) -> bool:

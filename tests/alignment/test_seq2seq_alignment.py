@@ -212,7 +212,6 @@ def test_settings_are_saved_beside_the_checkpoint(tmp_path):
 
 
 def test_without_saved_settings_there_are_none(tmp_path):
-    assert Seq2SeqAttention.load(None) is None
     assert Seq2SeqAttention.load(tmp_path) is None
 
 
