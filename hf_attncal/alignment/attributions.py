@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hf_attncal.analysis.attribution import METHODS, Attribution, attribute, works_on
+from hf_attncal.analysis.attribution import METHODS, attribute, works_on
 from hf_attncal.analysis.attribution.base import OfHeads
 from hf_attncal.analysis.links import best_links
 from hf_attncal.data.pharaoh import Link
@@ -72,7 +72,7 @@ class ScoredMethod:
 
 
 def ways_of_reading(model) -> dict[str, WayOfReading]:
-    """All methods that work on a model without anything else given, by name.
+    """Return all methods that work on a model without anything else given, by name.
 
     Besides, under names of their own: what looks at heads, `_shifted`; of a calibrated model `attention_uncalibrated`,
     the weights before its calibration.
@@ -98,7 +98,7 @@ def attribution_links(
     batch_size: int = 32,
     source_prefix: str = "",
 ) -> Links:
-    """The best source word of each target word of every pair; none for a pair with a side of no word.
+    """Return the best source word of each target word of every pair; none for a pair with a side of no word.
 
     Nothing but links is kept of a batch.
 
@@ -116,18 +116,16 @@ def attribution_links(
     texts = ([pair[side] for pair in pairs] for side in (0, 1))
     reading = {"batch_size": batch_size, "source_prefix": source_prefix}
     for found in attribute(model, tokenizer, *texts, way.method, **reading, **way.options):
-        links[found.index] = best_links(_shifted(found).words() if way.shift else found.words())
+        if way.shift:
+            found = replace(found, scores=token_rows(found.scores, True))
+        links[found.index] = best_links(found.words())
     return links
-
-
-def _shifted(found: Attribution) -> Attribution:
-    return replace(found, scores=token_rows(found.scores, True))
 
 
 def choose_options(
     model, tokenizer, gold: Gold, way: WayOfReading, **reading
 ) -> tuple[dict[str, Any], AlignmentScore, AlignmentScore]:
-    """The options of a method with the lowest alignment error rate, the earlier of equals.
+    """Return the options of a method with the lowest alignment error rate, the earlier of equals.
 
     Args:
         model, tokenizer: see `attribute`.
@@ -205,7 +203,7 @@ def score_attributions(
 def _compared(
     scored: ScoredMethod, attention: ScoredMethod | None, test: Gold, resampled: Mapping[str, int]
 ) -> ScoredMethod:
-    """With differences to attention that is read in the same way."""
+    """Add the differences to attention that is read in the same way."""
     if attention is None or not resampled["bootstrap"]:
         return scored
 

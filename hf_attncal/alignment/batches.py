@@ -50,7 +50,7 @@ class AlignBatch:
         self._process: int | None = None  # that loaded it
 
     def __call__(self, batch: Mapping[str, Sequence], rank: int | None = None) -> dict[str, Sequence]:
-        """The columns, and those of the links.
+        """Return the columns, and those of the links.
 
         Args:
             batch: columns of one length.

@@ -77,7 +77,7 @@ class PairVerdict:
         return 1 - (1 - self.hallucinated) * (1 - self.left_out)
 
     def to_dict(self) -> dict:
-        """Plain data, for JSON: probabilities rounded to four decimals."""
+        """Return plain data, for JSON: probabilities rounded to four decimals."""
         sides = {"source": self.source, "target": self.target}
         scores = {name: round(getattr(self, name), 4) for name in (*VERDICTS, "worst")}
         words = {f"{side}_words": [round(value, 3) for value in getattr(self, f"{side}_words")] for side in sides}
@@ -88,7 +88,7 @@ class PairVerdict:
         return {**sides, **scores, **spans, **words, "names": list(self.names), "flagged": list(self.flagged)}
 
     def marked(self) -> tuple[str, str]:
-        """Both texts, with `[-left out-]` and `{+made up+}` around the spans."""
+        """Return both texts, with `[-left out-]` and `{+made up+}` around the spans."""
         return (
             marked_text(self.source, self.left_out_spans, "[-", "-]"),
             marked_text(self.target, self.made_up_spans, "{+", "+}"),
@@ -234,7 +234,7 @@ def saved_check(name: str | Path, revision: str | None = None) -> CheckModel:
 
 
 def _spans(side: Segments, words: np.ndarray) -> tuple[FlaggedSpan, ...]:
-    """Runs of words above one half, without the punctuation at their ends."""
+    """Return runs of words above one half, without the punctuation at their ends."""
     above = (words > 0.5).tolist()
     if not any(above):
         return ()

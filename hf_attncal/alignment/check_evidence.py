@@ -68,7 +68,7 @@ def read_evidence(
 
 @torch.no_grad()
 def _scores(aligner, words, batch_size: int, batch_tokens: int) -> Iterator[tuple[int, np.ndarray, tuple | None]]:
-    """Number, scores (S, T) and what counts know of each pair with words on both sides."""
+    """Yield the number, scores (S, T) and what counts know of each pair with words on both sides."""
     for indices, weights in aligner.source.weights(words, batch_size, batch_tokens):
         forward, backward = weights.forward, weights.backward
         merged = forward.mT if backward is None else harmonic_mean(forward, backward)
@@ -129,19 +129,19 @@ def _said_again(target: Sequence[str], scores: np.ndarray) -> np.ndarray:
 
 @lru_cache(maxsize=1 << 14)
 def _script(character: str) -> str:
-    """The first word of a letter's name in Unicode (LATIN, CYRILLIC, CJK); empty for what is no letter."""
+    """Return the first word of a letter's name in Unicode (LATIN, CYRILLIC, CJK); empty for what is no letter."""
     if not character.isalpha():
         return ""
     return unicodedata.name(character, " ").split(" ")[0].split("-")[0]
 
 
 def script_shares(texts: Iterable[str]) -> dict[str, float]:
-    """Share of each script among the letters of texts."""
+    """Return the share of each script among the letters of texts."""
     counter = Counter(script for text in texts for script in map(_script, text) if script)
     return {name: count / counter.total() for name, count in counter.items()}
 
 
 def alien_share(text: str, scripts: Mapping[str, float]) -> float:
-    """Share of the letters of a text that are of scripts which clean text does not have."""
+    """Return the share of the letters of a text that are of scripts which clean text does not have."""
     found = [script for script in map(_script, text) if script]
     return sum(scripts.get(script, 0.0) < _ALIEN for script in found) / len(found) if found else 0.0

@@ -120,7 +120,7 @@ class _Sample:
             yield pair
 
     def pairs(self) -> list[Pair]:
-        """As many of each length as there are, and none has more than its share and what others leave."""
+        """Draw pairs of all lengths evenly; none has more than its share and what others leave."""
         left, chosen = self._size, []
         for number, drawn in enumerate(sorted(self._drawn, key=len)):
             share = left // (len(self._drawn) - number)

@@ -119,7 +119,7 @@ class Sides:
 
 
 def seen(vocabulary: Vocabulary, evidence: LinkEvidence) -> Sides:
-    """The classes of the words of a pair; a rare word and a number is looked for on the other side."""
+    """Return the classes of the words of a pair; a rare word and a number is looked for on the other side."""
     pair = evidence.source.words, evidence.target.words
     columns = [
         list(zip(*(vocabulary.look_up(word, side) for word in words), strict=True)) or [(), (), ()]
@@ -156,7 +156,7 @@ def _alike(first: str, second: str) -> bool:
 def fit_table(
     evidence: Sequence[tuple[LinkEvidence, Sides]], against: Sequence[tuple[LinkEvidence, Sides]], of: str = "best"
 ) -> np.ndarray:
-    """Log-ratios of how often a value is among words without and with a partner, (2 sides, classes, bins).
+    """Return the log-ratios of how often a value is among words without and with a partner, (2 sides, classes, bins).
 
     Args:
         evidence: of clean pairs. against: of pairs of which no word has a partner.
@@ -178,7 +178,7 @@ def fit_table(
 
 
 def chain(against: np.ndarray, entered: float = _ENTERED, left: float = _LEFT) -> np.ndarray:
-    """Probability of each word of a side to have no partner, from the evidence against each, (words,).
+    """Return the probability of each word of a side to have no partner, from the evidence against each, (words,).
 
     The forward-backward pass of a hidden Markov chain of two states, of which the first word's is entered as any
     other's; `exp(against)` is the ratio of their emissions.
@@ -278,11 +278,11 @@ class CheckModel:
         return max(-8.0, min(8.0, longer / math.sqrt(fixed + falling / (len(source) + 1))))
 
     def words(self, evidence: LinkEvidence, sides: Sides) -> tuple[np.ndarray, np.ndarray]:
-        """Probability of each source word, and of each target word, to have no partner."""
+        """Return the probability of each source word, and of each target word, to have no partner."""
         return tuple(chain(self._against(evidence, sides, "best", side)) for side in (0, 1))
 
     def features(self, evidence: LinkEvidence, sides: Sides, words: tuple[np.ndarray, np.ndarray]) -> list[float]:
-        """The `FEATURES` of a line; `words` as `words` gives them."""
+        """Return the `FEATURES` of a line; `words` as `words` gives them."""
         values: list[float] = []
         for side in (0, 1):
             classes, number = sides.classes[side], max(1, len(sides.classes[side]))
@@ -312,7 +312,7 @@ class CheckModel:
         ]
 
     def causes(self, values: np.ndarray) -> dict[str, np.ndarray]:
-        """Probability of each cause, (lines,), from features (lines, features)."""
+        """Return the probability of each cause, (lines,), from features (lines, features)."""
         scaled = scaled_features(values, self.scale)
         return {
             name: _sigmoid(weights[0] + scaled[:, columns_of(name)] @ weights[1:] - _PRIOR_ODDS)
@@ -422,7 +422,7 @@ def fit_lengths(pairs: Sequence[tuple[str, str]]) -> tuple[float, float, float]:
 
 
 def fit_logistic(values: np.ndarray, truths: np.ndarray, weights: np.ndarray, penalty: float = 0.01) -> np.ndarray:
-    """Bias and weights of a logistic regression by Newton's method, (1 + features,).
+    """Return the bias and weights of a logistic regression by Newton's method, (1 + features,).
 
     Minimised is the weighted mean of the cross-entropy plus `penalty / 2` times the squared weights, but for the bias.
 

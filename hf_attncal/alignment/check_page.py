@@ -18,7 +18,7 @@ _TOLD = {"left_out": "left out", "made_up": "made up", "repeats": "repeats itsel
 
 
 def check_page_head(source: str, target: str) -> str:
-    """The beginning of a page, which needs no other file; `source` and `target` are the names of the texts."""
+    """Return the beginning of a page, which needs no other file; `source` and `target` are the names of the texts."""
     title = f"{escape(source)} and {escape(target)}, checked"
     return (
         f'<!doctype html>\n<html lang="en">\n<head><meta charset="utf-8"><title>{title}</title>'
@@ -29,7 +29,7 @@ def check_page_head(source: str, target: str) -> str:
 
 
 def page_line(number: int, verdict: PairVerdict) -> str:
-    """A line of the page, in one line of HTML; `number` is that of the line in its file, from 1."""
+    """Return a line of the page, in one line of HTML; `number` is that of the line in its file, from 1."""
     scores = ", ".join(_score(verdict, name) for name in _TOLD)
     names = "".join(f"; {escape(name)}" for name in verdict.names)
     source = marked_text(verdict.source, verdict.left_out_spans, "<del>", "</del>", escape)

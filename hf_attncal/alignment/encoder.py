@@ -98,7 +98,7 @@ class EncoderStates(ReadingSettings):
 
 
 def changed(settings: EncoderStates, changes: dict[str, Any]) -> EncoderStates:
-    """The settings with some fields changed. Raises ValueError for what is no field of them, or a wrong value."""
+    """Change some fields of the settings; raise ValueError for an unknown field or a wrong value."""
     for name in changes.keys() - settings.to_dict().keys():
         raise ValueError(f"`{name}` is for cross-attention, and {settings.what} are read. Leave it out.")
     return replace(settings, **changes)
@@ -177,7 +177,7 @@ class EncoderReader:
         return Frame(*(np.array(ids, dtype=np.int64) for ids in ends))
 
     def _with_and_without(self) -> tuple[list[int], list[int]]:
-        """Some text without special tokens, and with them."""
+        """Return some text without special tokens, and with them."""
         return tuple(self.tokenizer("1 a .", add_special_tokens=special)["input_ids"] for special in (False, True))
 
     @cached_property
@@ -202,7 +202,7 @@ class EncoderReader:
         return size
 
     def tokenize(self, texts: Sequence[str], side: int) -> list[WordTokens]:
-        """The tokens of each text, without special ones; `side` is 0 for source, 1 for target."""
+        """Return the tokens of each text, without special ones; `side` is 0 for source, 1 for target."""
         return tokenize_words(
             self.tokenizer, texts, target=bool(side) and self.two_segmentations, special_tokens=False
         )
@@ -233,7 +233,7 @@ class EncoderReader:
         return len(self.hidden_states(ids, mask))
 
     def states(self, ids: Sequence[np.ndarray], side: int) -> tuple[Tensor, ...]:
-        """The states of the tokens of each text, in every layer, (batch, longest text, size); anything at padding.
+        """Return the states of the tokens in every layer, (batch, longest text, size); anything at padding.
 
         Args:
             ids: of `tokenize`, at least one text, none of them empty.
@@ -255,7 +255,7 @@ class EncoderReader:
 
 
 def _best_windows(parts: Sequence[tuple[int, slice]], lengths: Sequence[int], longest: int) -> tuple[Tensor, Tensor]:
-    """For each token of each text the window to take its state from, and its place there; (texts, longest) each."""
+    """Return the window to take the state of each token from, and its place there; (texts, longest) each."""
     window, place = torch.zeros(2, len(lengths), longest, dtype=torch.long)
     margin = torch.full((len(lengths), longest), -1)
     for number, (row, part) in enumerate(parts):
@@ -272,7 +272,7 @@ def _best_windows(parts: Sequence[tuple[int, slice]], lengths: Sequence[int], lo
 
 
 def similarities(source: Tensor, target: Tensor, source_real: Tensor, target_real: Tensor) -> Tensor:
-    """The dot products of the states of two sides.
+    """Return the dot products of the states of two sides.
 
     Args:
         source: (batch, S, size). target: (batch, T, size).
@@ -325,7 +325,7 @@ class EncoderSource(WeightSource):
 
     @classmethod
     def reads(cls, config) -> bool:
-        """Any encoder, by itself or under a decoder; not a model that reads from left to right."""
+        """Accept any encoder, by itself or under a decoder; not a model that reads from left to right."""
         left_to_right = type(config) in MODEL_FOR_CAUSAL_LM_MAPPING and type(config) not in MODEL_FOR_MASKED_LM_MAPPING
         return config.is_encoder_decoder or not left_to_right
 
@@ -365,7 +365,7 @@ class EncoderSource(WeightSource):
 def batches_of_tokens(
     reader: EncoderReader, pairs: Sequence[Words], batch_size: int, batch_tokens: int
 ) -> Iterator[tuple[list[int], list[tuple[WordTokens, WordTokens]]]]:
-    """Pairs in batches by length: indices, and the tokens of both sides. Those with an empty side are left out."""
+    """Yield pairs in batches by length: indices, and tokens of both sides. Those with an empty side are left out."""
     sides = [reader.tokenize([" ".join(pair[side]) for pair in pairs], side) for side in (0, 1)]
     encoded = list(zip(*sides, strict=True))
     full = [n for n, pair in enumerate(encoded) if all(len(side.ids) and side.words for side in pair)]
@@ -379,7 +379,7 @@ def batches_of_tokens(
 def intersections(
     reader: EncoderReader, tokens: Sequence[tuple[WordTokens, WordTokens]], layers: Sequence[int]
 ) -> list[Tensor]:
-    """The smaller of the two probabilities of each pair of tokens, (batch, S, T), in each of the layers."""
+    """Return the smaller of the two probabilities of each pair of tokens, (batch, S, T), in each of the layers."""
     states, real = [], []
     for side, texts in enumerate(zip(*tokens, strict=True)):
         ids = [text.ids for text in texts]

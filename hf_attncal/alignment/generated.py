@@ -107,7 +107,7 @@ def align_generated(
 
 
 def _steps(model, output) -> Sequence[Sequence[Tensor]]:
-    """`output.cross_attentions`, if it holds weights: (rows, heads, 1, source) for each step and layer."""
+    """Return `output.cross_attentions`, (rows, heads, 1, source) for each step and layer; refuse missing weights."""
     check_attends(model.config)
     steps = getattr(output, "cross_attentions", None)
     if not steps:
@@ -125,7 +125,7 @@ def _steps(model, output) -> Sequence[Sequence[Tensor]]:
 
 
 def _of_sequences(model, output, rows: list[Tensor]) -> tuple[Tensor, list[int]]:
-    """Attention of every step of each returned sequence (sequences, steps, source), and numbers of tokens.
+    """Return the attention of every step of each sequence (sequences, steps, source), and numbers of tokens.
 
     Args:
         rows: for each step (rows, 1, source); the first has a row for each token of the decoder's prompt, and without
@@ -154,7 +154,7 @@ def _of_sequences(model, output, rows: list[Tensor]) -> tuple[Tensor, list[int]]
 
 
 def _generated_lengths(model, tokens: Tensor) -> list[int]:
-    """Tokens (sequences, steps) up to and including the first end of sentence, or else up to the padding."""
+    """Return tokens (sequences, steps) up to and including the first end of sentence, or else up to the padding."""
     ends, padding = model.generation_config.eos_token_id, model.generation_config.pad_token_id
     ends = set(ends) if isinstance(ends, list | tuple) else {ends}
     lengths = []
@@ -167,7 +167,7 @@ def _generated_lengths(model, tokens: Tensor) -> list[int]:
 
 
 def _real_source(attention_mask: Tensor | None, tokenizer, tokenized: list[WordTokens] | None, width: int) -> Tensor:
-    """(inputs, source): True for what is not padding, on the CPU."""
+    """Return which source tokens are not padding, (inputs, source), on the CPU."""
     if attention_mask is None and tokenized is None:
         raise ValueError("`attention_mask`, or `tokenizer` and `sources`, must tell which source tokens are padding.")
     lengths = None if tokenized is None else torch.tensor([len(tokens.ids) for tokens in tokenized])

@@ -60,7 +60,7 @@ class Gold:
 
 
 def gold_links(path: str | Path, pairs: Sequence[tuple[str, str]]) -> list[GoldAlignment]:
-    """The links of sentence pairs that people have drawn, from a file in Pharaoh format, checked.
+    """Return the links of sentence pairs that people have drawn, from a file in Pharaoh format, checked.
 
     Raises:
         ValueError: another number of lines than pairs, or links of words that there are not; it names the file.
@@ -80,7 +80,7 @@ def gold_links(path: str | Path, pairs: Sequence[tuple[str, str]]) -> list[GoldA
 
 
 def iter_links(path: str | Path, text: Sized) -> Iterator[GoldAlignment]:
-    """The links of every sentence pair of a text in turn, from a file in Pharaoh format.
+    """Yield the links of every sentence pair of a text in turn, from a file in Pharaoh format.
 
     Raises:
         ValueError: another number of lines than pairs, or a line that is no links; it names the file.
@@ -101,7 +101,7 @@ def score_aligner(
     symmetrization: str | None = None,
     bootstrap: int = 0,
 ) -> AlignmentScore:
-    """AER of an aligner on annotated pairs, with a 95 % interval from `bootstrap` resamples of them."""
+    """Return the AER of an aligner on annotated pairs, with a 95 % interval from `bootstrap` resamples of them."""
     aligned = aligner.align(gold.pairs, threshold=threshold, symmetrize=symmetrization)
     return _score(gold, [a.links for a in aligned], aligned[0].symmetrization, bootstrap)
 
@@ -120,7 +120,7 @@ def tune_links(
     symmetrizations: Iterable[str] | None = None,
     thresholds: Iterable[float] = THRESHOLDS,
 ) -> tuple[str, float, AlignmentScore]:
-    """The symmetrisation and threshold with the lowest AER, the earlier of equals, and that score.
+    """Return the symmetrisation and threshold with the lowest AER, the earlier of equals, and that score.
 
     Args:
         model, tokenizer: the aligner; `model` keeps its mode.
@@ -139,7 +139,7 @@ def tune_links(
 def tune_threshold(
     aligner: WordAligner, gold: Gold, thresholds: Iterable[float] = THRESHOLDS
 ) -> tuple[float | None, AlignmentScore]:
-    """The threshold with the lowest AER, the earlier of equals, and that score; first comes the aligner's own.
+    """Return the threshold with the lowest AER, the earlier of equals, and that score; first comes the aligner's own.
 
     That may be None: each target word has its best source word.
 
@@ -156,7 +156,7 @@ def tune_threshold(
 def _of_thresholds(
     aligner: WordAligner, gold: Gold, symmetrization: str, thresholds: Iterable[float]
 ) -> Iterator[tuple[float, AlignmentScore]]:
-    """Each threshold and its AER."""
+    """Yield each threshold and its AER."""
     options = {"symmetrize": symmetrization}
     # What grows from links depends on the threshold; of the others a higher one only takes links away.
     grows = symmetrization.startswith("grow")

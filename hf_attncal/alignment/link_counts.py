@@ -51,7 +51,7 @@ class LinkCounts:
         self.pairs.update((source[i], target[j]) for i, j in links)
 
     def lexicon(self, least_count: int = 1, least_probability: float = 0.0, top: int | None = None) -> Iterator[Entry]:
-        """Entries by source word, the most frequent first, then by target word.
+        """Return entries by source word, the most frequent first, then by target word.
 
         Args:
             least_count: entries with fewer links are left out.

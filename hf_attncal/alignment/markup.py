@@ -112,7 +112,7 @@ def parse_markup(text: str) -> MarkedText:
 
 
 def _plain_and_tags(text: str) -> tuple[str, list[tuple[re.Match, int]]]:
-    """A text without its tags, and these with their places in it."""
+    """Return a text without its tags, and these with their places in it."""
     plain, tags, place = "", [], 0
     while begin := _BEGINS_A_TAG.search(text, place):
         tag = _TAG.match(text, begin.start())
@@ -129,7 +129,7 @@ def _plain_and_tags(text: str) -> tuple[str, list[tuple[re.Match, int]]]:
 def project_markup(
     source: MarkedText | str, target: str, links: Sequence[Link], scores: Sequence[float] | None = None
 ) -> ProjectedMarkup:
-    """The target with the markup of the source.
+    """Return the target with the markup of the source.
 
     Args:
         source: with markup.
@@ -183,7 +183,7 @@ class _Writer:
     def _placed(
         self, elements: Sequence[Element], source: tuple[int, int], target: tuple[int, int]
     ) -> list[tuple[Element, Carried]]:
-        """The elements in the order of the target, each with its place."""
+        """Return the elements in the order of the target, each with its place."""
         inside: list[int | None] = [None] * len(self.targets)
         for number, element in enumerate(elements):
             inside[element.start : element.stop] = [number] * (element.stop - element.start)

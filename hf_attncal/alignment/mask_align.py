@@ -87,7 +87,7 @@ class MaskAlignSource(WeightSource):
             )
 
     def directions(self, pairs: Sequence[tuple[np.ndarray, np.ndarray]]) -> Directions:
-        """Both directions and their NULLs of a batch of (source ids, target ids), in float32 or better.
+        """Return both directions and their NULLs of a batch of (source ids, target ids), in float32 or better.
 
         Raises:
             ValueError: weights that are not finite.
@@ -132,7 +132,7 @@ class MaskAlignSource(WeightSource):
     def _in_windows(
         self, source: np.ndarray, target: np.ndarray, limit: int, batch_size: int, batch_tokens: int
     ) -> Directions:
-        """Both directions of one pair that is too long to be read at once, as a batch of one."""
+        """Return both directions of one pair that is too long to be read at once, as a batch of one."""
         windows = pair_windows(len(source), len(target), limit)
         pairs = [(source[source_window], target[target_window]) for source_window, target_window in windows]
         parts: tuple[list, list] = ([], [])
@@ -149,7 +149,7 @@ class MaskAlignSource(WeightSource):
 
 
 def _starts(tokens: WordTokens) -> Tensor:
-    """(tokens,) bool: a word begins at the token."""
+    """Return at which tokens a word begins, (tokens,) bool."""
     return torch.from_numpy(np.diff(tokens.word_ids, prepend=NO_WORD) != 0)
 
 

@@ -63,11 +63,11 @@ class WordAlignment:
     calibrated: bool = False
 
     def pharaoh(self, scores: bool = False) -> str:
-        """The links as `i-j i-j ...`, or as `i-j:score` with four decimals."""
+        """Return the links as `i-j i-j ...`, or as `i-j:score` with four decimals."""
         return format_links(self.links, self.scores if scores else None)
 
     def offsets(self, scores: bool = False) -> str:
-        """The links as characters, `start:end-start:end`, or `start:end-start:end:score`; needs spans.
+        """Return the links as characters, `start:end-start:end`, or `start:end-start:end:score`; needs spans.
 
         Raises:
             ValueError: there are none.
@@ -91,7 +91,7 @@ class WordAlignment:
         return " ".join(pairs)
 
     def to_dict(self) -> dict:
-        """The fields by name, ready for JSON; spans where there are some."""
+        """Return the fields by name, ready for JSON; spans where there are some."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         return {name: value for name, value in values.items() if value is not None or not name.endswith("_spans")}
 
@@ -125,7 +125,7 @@ class WordAlignment:
 
 
 def merge(weights: Weights, pairs: Sequence[Pair], method: str, threshold: float | None) -> list[WordAlignment]:
-    """One alignment for each pair of a batch.
+    """Return one alignment for each pair of a batch.
 
     "harmonic" links two words if the harmonic mean of the two directions is above the threshold for any two of their
     subwords, and that maximum is their score. The other methods work on the weights of each direction between words,

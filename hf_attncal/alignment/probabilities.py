@@ -58,7 +58,7 @@ class Platt(NamedTuple):
         return cls(*parameters.tolist())
 
     def of(self, scores: Sequence[float]) -> tuple[float, ...]:
-        """The probability of each score."""
+        """Return the probability of each score."""
         return tuple((1 / (1 + np.exp(-self.slope * _logits(scores) - self.intercept))).tolist())
 
 
@@ -95,7 +95,7 @@ class LinkProbabilities:
             raise ValueError(f"`pairs` must be >= 1, got {self.pairs}.")
 
     def applied(self, alignment: WordAlignment, least: float | None = None) -> WordAlignment:
-        """The alignment with probabilities for scores, without the links that have less than `least`."""
+        """Return the alignment with probabilities for scores, without the links that have less than `least`."""
         scores = self.rules[alignment.symmetrization].of(alignment.scores)
         links = alignment.links
         if least is not None:
@@ -104,7 +104,7 @@ class LinkProbabilities:
         return replace(alignment, links=links, scores=scores, calibrated=True)
 
     def check(self, symmetrization: str, settings: Mapping[str, Any] | None) -> None:
-        """Raises ValueError where it was not learned for that symmetrisation, or from another attention."""
+        """Raise ValueError where it was not learned for that symmetrisation, or from another attention."""
         if settings != self.settings:
             raise ValueError(
                 f"Link probabilities were learned with the settings {self.settings}, got {settings}. Calibrate again, "

@@ -42,7 +42,7 @@ class Carried(NamedTuple):
 def project_tags(
     tags: Sequence[str], links: Sequence[Link], target_words: int, scores: Sequence[float] | None = None
 ) -> list[str | None]:
-    """The tag of each target word; None for a word without links.
+    """Return the tag of each target word; None for a word without links.
 
     Args:
         tags: one for each source word.
@@ -63,7 +63,7 @@ def project_spans(
     target_words: int,
     scores: Sequence[float] | None = None,
 ) -> list[Carried | None]:
-    """Where each span is in the target; None for one of which no word is linked, or belongs to it.
+    """Return the place of each span in the target; None for a span to which no target word belongs.
 
     Args:
         spans: of source words, in any order; no two share a word, and none is empty.
@@ -85,12 +85,12 @@ def project_spans(
 
 
 def spans_of(tags: Sequence[str]) -> list[Span]:
-    """The spans of tags in BIO: `B-X` begins one of type X, `I-X` goes on or begins one, `O` is outside."""
+    """Return the spans of tags in BIO: `B-X` begins one of type X, `I-X` goes on or begins one, `O` is outside."""
     return [Span(first, last + 1, label) for label, first, last in chunks_of(tags)]
 
 
 def bio_tags(spans: Sequence[Span], words: int) -> list[str]:
-    """The tags of so many words with these spans, which share no word."""
+    """Return the tags of so many words with these spans, which share no word."""
     tags = [OUTSIDE] * words
     for start, stop, label in spans:
         tags[start:stop] = [f"B-{label}", *[f"I-{label}"] * (stop - start - 1)]
@@ -101,7 +101,7 @@ def bio_tags(spans: Sequence[Span], words: int) -> list[str]:
 
 
 def votes(links: Sequence[Link], source_words: int, target_words: int, scores: Sequence[float] | None = None) -> Votes:
-    """The links of each target word; arguments and errors are those of `project_spans`."""
+    """Return the links of each target word; arguments and errors are those of `project_spans`."""
     weights = [1.0] * len(links) if scores is None else scores
     if len(weights) != len(links):
         raise ValueError(f"`scores` must be one for each of the {len(links)} links, got {len(weights)}.")
@@ -124,7 +124,7 @@ def owners(found: Votes, inside: Sequence[Owner]) -> list[Owner | None]:
 
 
 def carried(found: Votes, inside: Sequence[int | None], count: int, within: tuple[int, int]) -> list[Carried | None]:
-    """Where each of `count` things is in the target, between two places of it.
+    """Return the place of each of `count` things in the target, between two places of it.
 
     Args:
         found: of `votes`.

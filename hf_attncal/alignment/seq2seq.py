@@ -119,7 +119,7 @@ class Seq2SeqAttention(ReadingSettings):
         return cls.default(decoder_size(model.config)[0], weights)
 
     def check(self, model) -> None:
-        """Raises ValueError unless the decoder of `model` has this layer and these heads, and what is to be read."""
+        """Raise ValueError unless the decoder of `model` has this layer and these heads, and what is to be read."""
         if self.weights == "uam":
             check_uam(model.config)
             return
@@ -158,7 +158,7 @@ class Seq2SeqAttention(ReadingSettings):
 
 
 def check_weights(weights: object) -> None:
-    """Raises ValueError unless `weights` is one of `WEIGHTS`."""
+    """Raise ValueError unless `weights` is one of `WEIGHTS`."""
     if weights not in WEIGHTS:
         raise ValueError(f"`weights` must be one of {WEIGHTS}, got {weights!r}.")
 
@@ -176,7 +176,7 @@ def read_weights(
     source_prefix: str = "",
     weights: str = "attention",
 ) -> Iterator[tuple[list[TokenPair], Layers, Reading]]:
-    """`readings_of_pairs` for one of `WEIGHTS`, with those weights of every layer, (batch, heads, steps, source)."""
+    """Yield `readings_of_pairs` with one of `WEIGHTS` of every layer, (batch, heads, steps, source)."""
     check_weights(weights)
     for pairs, reading in readings_of_pairs(
         model,
@@ -197,7 +197,7 @@ def read_weights(
 
 
 def between_words(steps: Tensor, pair: TokenPair, shift: bool) -> Tensor:
-    """(..., steps, source) of one pair -> (..., target words, source words) on the CPU, in float32 or better."""
+    """Turn (..., steps, source) of a pair into (..., target words, source words), on the CPU, in float32 or better."""
     rows = token_rows(steps.to("cpu", torch.promote_types(steps.dtype, torch.float32)), shift)
     return word_attention(rows, pair.source, pair.target)
 
@@ -211,7 +211,7 @@ def seq2seq_weights(
     *,
     batch_size: int = 32,
 ) -> list[Tensor]:
-    """Attention between the words of every pair, in the layer and heads of `settings`.
+    """Return the attention between the words of every pair, in the layer and heads of `settings`.
 
     Args:
         model: an encoder-decoder of transformers, on the device to use. Its mode and attention are left as they are.
@@ -242,7 +242,7 @@ def _of_pairs(
     settings: Seq2SeqAttention | None,
     batch_size: int,
 ) -> Iterator[tuple[int, Tensor]]:
-    """Index and (target words, source words) of every pair with words on both sides."""
+    """Yield the index and (target words, source words) of every pair with words on both sides."""
     settings = settings or Seq2SeqAttention.default_of(model)
     chosen = {"source_prefix": settings.source_prefix, "weights": settings.weights}
     for pairs, layers, reading in read_weights(model, tokenizer, sources, targets, batch_size=batch_size, **chosen):
@@ -307,7 +307,7 @@ class Seq2SeqSource(WeightSource):
     def weights(
         self, pairs: Sequence[Words], batch_size: int, batch_tokens: int
     ) -> Iterator[tuple[list[int], Weights]]:
-        """One pair at a time: they are of different sizes. `batch_size` alone decides how many are read at once."""
+        """Yield single pairs, as they differ in size. `batch_size` alone decides how many are read at once."""
         texts = ([" ".join(pair[side]) for pair in pairs] for side in (0, 1))
         for index, found in _of_pairs(self.model, self.tokenizer, *texts, self.settings, batch_size):
             t, s = found.shape

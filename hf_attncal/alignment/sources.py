@@ -33,12 +33,12 @@ class ReadingSettings:
     what: ClassVar[str]  # what messages call it
 
     def to_dict(self) -> dict:
-        """Plain data, for JSON."""
+        """Return plain data, for JSON."""
         return {name: list(v) if isinstance(v, tuple) else v for name, v in asdict(self).items()}
 
     @classmethod
     def from_dict(cls, values: dict) -> Self:
-        """The settings that `to_dict` gave.
+        """Return the settings that `to_dict` gave.
 
         Raises:
             ValueError: an unknown key, no `layer`, or a wrong value.
@@ -80,7 +80,7 @@ class ReadingSettings:
 
 
 def saved_settings(name: str | Path, revision: str | None = None) -> ReadingSettings | None:
-    """The settings saved beside a checkpoint or an adapter, in a folder or on the Hub; None where there are none.
+    """Load the settings beside a checkpoint or an adapter, in a folder or on the Hub; None where there are none.
 
     Raises:
         ValueError: see `ReadingSettings.load`.
@@ -90,7 +90,7 @@ def saved_settings(name: str | Path, revision: str | None = None) -> ReadingSett
 
 
 def check_threshold(value: object) -> None:
-    """Raises ValueError for what no score can be compared with."""
+    """Raise ValueError for what no score can be compared with."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
         raise ValueError(f"`threshold` must be from 0 to 1, got {value!r}.")
 
@@ -162,7 +162,7 @@ class WeightSource(ABC):
     @classmethod
     @abstractmethod
     def load(cls, name: str | Path, *, dtype, trust_remote_code: bool, revision: str | None) -> tuple:
-        """Model, tokenizer, and the settings beside them or None; arguments as of `WordAligner.from_pretrained`."""
+        """Load model, tokenizer, and settings beside them or None; arguments as of `WordAligner.from_pretrained`."""
 
     def choose(self, **changes: Any) -> None:
         """Change single settings, by name; the others stay.
@@ -181,7 +181,7 @@ class WeightSource(ABC):
     def weights(
         self, pairs: Sequence[Words], batch_size: int, batch_tokens: int
     ) -> Iterator[tuple[list[int], Weights]]:
-        """Weights of the pairs in batches, in any order: indices of pairs and their weights, in float32 or better.
+        """Yield weights of pairs in batches, in any order: indices of pairs and their weights, in float32 or better.
 
         Pairs of which a side has no token are left out.
 
@@ -200,7 +200,7 @@ def word_ids(sides: Sequence[WordTokens], device: torch.device) -> tuple[Tensor,
 
 
 def check_finite_weights(model, *weights: Tensor) -> None:
-    """Raises ValueError for weights that are not finite."""
+    """Raise ValueError for weights that are not finite."""
     if not all(bool(torch.isfinite(tensor).all()) for tensor in weights):
         raise ValueError(
             f"The weights of the model are not finite in {model.dtype}. Load it with `dtype='float32'`; if they still "

@@ -25,7 +25,7 @@ _NEIGHBOURS = ((-1, 0), (0, -1), (1, 0), (0, 1), (-1, -1), (-1, 1), (1, -1), (1,
 
 
 def harmonic(forward: Tensor, backward: Tensor) -> Tensor:
-    """Harmonic mean of both directions: `S_ij = 2 a b / (a + b)` with `a = W_f[j, i]`, `b = W_b[i, j]`.
+    """Return the harmonic mean of both directions: `S_ij = 2 a b / (a + b)` with `a = W_f[j, i]`, `b = W_b[i, j]`.
 
     0 where both are 0: what one direction does not see is not linked.
 
@@ -44,7 +44,7 @@ def harmonic(forward: Tensor, backward: Tensor) -> Tensor:
 
 
 def links_above(scores: Tensor, threshold: float) -> tuple[Link, ...]:
-    """Links (i, j), sorted, of the cells of `scores` (source, target) that are greater than `threshold`.
+    """Return links (i, j), sorted, of the cells of `scores` (source, target) that are greater than `threshold`.
 
     Raises:
         ValueError: `scores` has another number of dimensions than two.
@@ -55,7 +55,7 @@ def links_above(scores: Tensor, threshold: float) -> tuple[Link, ...]:
 
 
 def links_of_batch(scores: Tensor, threshold: float) -> list[tuple[Link, ...]]:
-    """`links_above` of each pair of a batch of scores (batch, source, target)."""
+    """Return `links_above` of each pair of a batch of scores (batch, source, target)."""
     above = scores > threshold
     _, i, j = (index.tolist() for index in above.nonzero(as_tuple=True))
     stops = [0, *above.sum(dim=(1, 2)).cumsum(0).tolist()]
@@ -108,7 +108,7 @@ def _merged(forward: frozenset[Link], backward: frozenset[Link], method: str) ->
 def symmetrize(
     forward_weights: Tensor, backward_weights: Tensor | None, method: str = "harmonic", threshold: float = 0.2
 ) -> tuple[tuple[Link, ...], Tensor]:
-    """Links of one sentence pair from the weights of one or two directions.
+    """Return links of one sentence pair from the weights of one or two directions.
 
     "harmonic" links where the harmonic mean is above the threshold. The other methods merge, with `symmetrize_links`,
     the links of each direction whose weight is above it.
@@ -163,7 +163,7 @@ def symmetrize_batch(
 
 
 def _facing(forward: Tensor, backward: Tensor) -> tuple[Tensor, Tensor]:
-    """Both as (..., source, target)."""
+    """Return both as (..., source, target)."""
     transposed = forward.transpose(-2, -1)
     if transposed.shape != backward.shape:
         raise ValueError(

@@ -15,7 +15,7 @@ _MOST_CROSSING = 0.5
 
 
 def cut_pair(forward: Tensor, backward: Tensor, source_starts: Tensor, target_starts: Tensor) -> list[Window]:
-    """The parts (source slice, target slice) of a line that nothing links to each other, such as its sentences.
+    """Return the parts (source slice, target slice) of a line that nothing links to each other, such as its sentences.
 
     Parts follow each other on both sides. From the left, each begins at the first target word where that is possible:
     where the weights that cross, of both directions (their geometric mean), sum to less than half a link.

@@ -54,9 +54,7 @@ def train_bpe_tokenizer(
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size, special_tokens=special_tokens, min_frequency=2, show_progress=show_progress
     )
-    tokenizer.train_from_iterator(lines, trainer)
-    _check_vocabulary(tokenizer, vocab_size, special_tokens)
-    return _finished(tokenizer, special_tokens, model_max_length)
+    return _trained(tokenizer, trainer, lines, vocab_size, special_tokens, model_max_length)
 
 
 def train_word_tokenizer(
@@ -85,9 +83,7 @@ def train_word_tokenizer(
     trainer = trainers.WordLevelTrainer(
         vocab_size=vocab_size, special_tokens=special_tokens, show_progress=show_progress
     )
-    tokenizer.train_from_iterator(lines, trainer)
-    _check_vocabulary(tokenizer, vocab_size, special_tokens)
-    return _finished(tokenizer, special_tokens, model_max_length)
+    return _trained(tokenizer, trainer, lines, vocab_size, special_tokens, model_max_length)
 
 
 def null_token_id(tokenizer: PreTrainedTokenizerBase) -> int:
@@ -101,8 +97,28 @@ def null_token_id(tokenizer: PreTrainedTokenizerBase) -> int:
     return tokenizer.convert_tokens_to_ids(NULL)
 
 
-def _finished(tokenizer: Tokenizer, special_tokens: list[str], model_max_length: int) -> PreTrainedTokenizerFast:
-    """Wrap a trained tokenizer for transformers; it puts a special token before or after a text."""
+def _trained(
+    tokenizer: Tokenizer,
+    trainer: trainers.Trainer,
+    lines: Iterable[str],
+    vocab_size: int,
+    special_tokens: list[str],
+    model_max_length: int,
+) -> PreTrainedTokenizerFast:
+    """Train a tokenizer, and wrap it for transformers; it puts a special token before or after a text.
+
+    Raises:
+        ValueError: text without words, or with more characters than `vocab_size`, as the trainer keeps all.
+    """
+    tokenizer.train_from_iterator(lines, trainer)
+    size = tokenizer.get_vocab_size()
+    if size <= len(special_tokens):
+        raise ValueError("The text to train a tokenizer on is empty. Give at least one line with a word.")
+    if size > vocab_size:
+        raise ValueError(
+            f"`vocab_size` must be at least {size} for this text ({size - len(special_tokens)} characters and "
+            f"{len(special_tokens)} special tokens), got {vocab_size}. Raise it, or remove lines with rare characters."
+        )
     marked, begins = (BOS, True) if BOS in special_tokens else (EOS, False)
     single, other = (f"{marked} $A", "$B") if begins else (f"$A {marked}", f"$B {marked}")
     tokenizer.post_processor = processors.TemplateProcessing(
@@ -117,15 +133,3 @@ def _finished(tokenizer: Tokenizer, special_tokens: list[str], model_max_length:
         clean_up_tokenization_spaces=False,  # a reader with transformers 4 would turn " ." into "."
         split_special_tokens=True,
     )
-
-
-def _check_vocabulary(tokenizer: Tokenizer, vocab_size: int, special_tokens: list[str]) -> None:
-    """Raise ValueError for text without words, or with more characters than `vocab_size`, as the trainer keeps all."""
-    size = tokenizer.get_vocab_size()
-    if size <= len(special_tokens):
-        raise ValueError("The text to train a tokenizer on is empty. Give at least one line with a word.")
-    if size > vocab_size:
-        raise ValueError(
-            f"`vocab_size` must be at least {size} for this text ({size - len(special_tokens)} characters and "
-            f"{len(special_tokens)} special tokens), got {vocab_size}. Raise it, or remove lines with rare characters."
-        )

@@ -16,7 +16,7 @@ class _MaskKeysMixin:
 
     @classmethod
     def from_layer(cls, layer: CacheLayerMixin, mask_keys: Tensor) -> "_MaskKeysMixin":
-        """A layer of this class that owns the state of `layer`."""
+        """Return a layer of this class that owns the state of `layer`."""
         ours = cls.__new__(cls)
         ours.__dict__.update(layer.__dict__)
         ours.mask_keys = mask_keys
@@ -81,5 +81,5 @@ def store_mask_keys(cache: Cache, layer_idx: int, mask_keys: Tensor) -> None:
 
 
 def cached_mask_keys(cache: Cache, layer_idx: int) -> Tensor | None:
-    """The mask keys that `store_mask_keys` kept, or `None`."""
+    """Return the mask keys that `store_mask_keys` kept, or `None`."""
     return getattr(cache.layers[layer_idx], "mask_keys", None)

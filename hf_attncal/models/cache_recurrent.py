@@ -36,7 +36,7 @@ class NamedTensors(CacheLayerMixin):
         self.tensors = {name: tensor.index_select(0, rows.to(tensor.device)) for name, tensor in self.tensors.items()}
 
     def repeat(self, times: int) -> None:
-        """Every row of the batch `times` times, one after the other."""
+        """Return every row of the batch `times` times, one after the other."""
         self.tensors = {name: tensor.repeat_interleave(times, dim=0) for name, tensor in self.tensors.items()}
 
     def reorder_cache(self, beam_idx: torch.LongTensor) -> None:

@@ -218,7 +218,7 @@ def trains_mask(model: nn.Module) -> bool:
 
 
 def learned_parts(switches, num_heads: int, head_dim: int, mask_rank: int | None = None) -> dict[str, nn.Module]:
-    """The parts that a cross-attention with these switches learns, uninitialised, by their names in it.
+    """Return the parts that a cross-attention with these switches learns, uninitialised, by their names in it.
 
     Args:
         switches: a configuration of a model or of an adapter. num_heads: H. head_dim: d_k.

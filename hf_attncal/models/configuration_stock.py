@@ -9,7 +9,7 @@ class FromStockMixin:
     stock_type: str
 
     def without_stock_type(self, values: dict[str, Any]) -> dict[str, Any]:
-        """The values of a configuration without the type of architecture that they name.
+        """Return the values of a configuration without the type of architecture that they name.
 
         Raises:
             ValueError: they are those of another architecture.

@@ -86,7 +86,7 @@ class AttentionContext:
         return torch.stack(self.penalties).mean() / num_targets
 
     def details(self) -> dict[str, tuple[Tensor, ...] | None]:
-        """The recorded tensors under the names that they have in model outputs."""
+        """Return the recorded tensors under the names that they have in model outputs."""
         return {
             "uncalibrated_cross_attentions": tuple(self.attentions) or None,
             "calibration_masks": tuple(self.masks) or None,
@@ -193,7 +193,7 @@ class CrossAttentionMixin:
         return parameters
 
     def _kernel(self, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None) -> Tensor:
-        """The model's own attention, which does not tell its weights; -> (B, H, T, d_k)."""
+        """Return the model's own attention, which does not tell its weights; -> (B, H, T, d_k)."""
         kernel = ALL_ATTENTION_FUNCTIONS[self.config._attn_implementation]
         dropout = self.dropout if self.training else 0.0
         output, _ = kernel(self, query, key, value, attention_mask, dropout=dropout, scaling=self.scaling)

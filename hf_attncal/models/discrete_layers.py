@@ -152,7 +152,7 @@ class DiscreteAttention(hf.MarianAttention):
         return with_null_scores(scores, query, self.null.key, self.scaling, self.null.bias)
 
     def _choose(self, query: Tensor, key: Tensor, real: Tensor | None, bias: Tensor | None) -> Tensor:
-        """The chosen positions, (B, H, T), -1 for NULL; of long text some queries at a time.
+        """Return the chosen positions, (B, H, T), -1 for NULL; of long text some queries at a time.
 
         What soft attention has to keep for its values is of no use here once it has been compared, so that memory
         grows with the length, and not with its square.

@@ -35,7 +35,7 @@ def first_sampling(config) -> Sampling:
 
 
 def chosen_positions(scores: Tensor) -> Tensor:
-    """The position that hard attention reads in use: the largest score of each row, the first of equals.
+    """Return the position that hard attention reads in use: the largest score of each row, the first of equals.
 
     Args:
         scores: (B, H, T, S).
@@ -47,7 +47,7 @@ def chosen_positions(scores: Tensor) -> Tensor:
 
 
 def gathered_values(value: Tensor, choice: Tensor, *, nulls: bool = True) -> Tensor:
-    """The values at the chosen positions: what the product of one-hot weights with the values would give.
+    """Return the values at the chosen positions: what the product of one-hot weights with the values would give.
 
     Args:
         value: (B, H, S, d). choice: (B, H, T), integers; -1 for nothing, which gives 0.
@@ -67,7 +67,7 @@ def gathered_values(value: Tensor, choice: Tensor, *, nulls: bool = True) -> Ten
 
 
 def one_hot_weights(choice: Tensor, size: int, dtype: torch.dtype) -> Tensor:
-    """The weights that belong to chosen positions, (B, H, T) -> (B, H, T, size); 0 everywhere for -1."""
+    """Return the weights that belong to chosen positions, (B, H, T) -> (B, H, T, size); 0 everywhere for -1."""
     weights = torch.zeros(*choice.shape, size, dtype=dtype, device=choice.device)
     chosen = (choice >= 0).to(dtype).unsqueeze(-1)
     return weights.scatter_(-1, choice.clamp(min=0).unsqueeze(-1), chosen)

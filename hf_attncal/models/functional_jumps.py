@@ -127,7 +127,7 @@ def initial_jumps(width: int) -> Tensor:
 
 
 def learned_jumps(counts: Tensor, chances: Tensor) -> Tensor:
-    """The next table of EM, its largest entry 1, (2 W + 1,).
+    """Return the next table of EM, its largest entry 1, (2 W + 1,).
 
     Each distance has half a chance more, at the rate of the initial table: one that was never seen keeps that.
 

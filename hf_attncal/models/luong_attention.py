@@ -134,7 +134,7 @@ class LuongAttention(CrossAttentionMixin, _Projections):
         return dot_scores(query, key)
 
     def _attend_in_window(self, query: Tensor, source: Source, first_step: int, steps: int) -> Tensor:
-        """Weights without any of the switches, (R, 1, beams * T, S)."""
+        """Return weights without any of the switches, (R, 1, beams * T, S)."""
         positions, real, width = source.positions, source.real, self.config.window_width
         scores = self._unmasked_scores(query, source.keys, positions)
         if self.config.attention_window == "global":
@@ -151,7 +151,7 @@ class LuongAttention(CrossAttentionMixin, _Projections):
     # ---- one step at a time ----
 
     def split(self, context: AttentionContext, steps: int) -> list[AttentionContext]:
-        """A context for each step of a decoder pass; `join` puts together what they report."""
+        """Return a context for each step of a decoder pass; `join` puts together what they report."""
         if context.target_mask is None and not context.record_details:
             return [context] * steps  # nothing is reported
         # Means of the mask over steps are taken from all of them at once, in `join`.

@@ -20,7 +20,7 @@ def library_state(state: Tensor) -> Tensor | tuple[Tensor, Tensor]:
 
 
 def from_library(state: Tensor | tuple[Tensor, Tensor]) -> Tensor:
-    """The reverse of `library_state`, with any number of directions r: (r, B, d) -> (r, B, n, d)."""
+    """Return the reverse of `library_state`, with any number of directions r: (r, B, d) -> (r, B, n, d)."""
     return torch.stack(state if isinstance(state, tuple) else (state,), dim=2)
 
 
@@ -48,7 +48,7 @@ class Padding:
         return states if self.order is None else _reordered(states, self.order)
 
     def back(self, states: Tensor) -> Tensor:
-        """The reverse of `real_first`, with zeros at padding."""
+        """Return the reverse of `real_first`, with zeros at padding."""
         states = states.masked_fill(self.flags, 0.0)
         return states if self.order is None else _reordered(states, self.order.argsort(dim=1))
 
@@ -130,7 +130,7 @@ class LuongDecoderLayer(nn.Module):
         return outputs, from_library(last)[0]
 
     def split_weights(self, known: int) -> tuple[Tensor, Tensor]:
-        """Weights of the first `known` inputs, and of the others."""
+        """Return weights of the first `known` inputs, and of the others."""
         return self.rnn.weight_ih_l0[:, :known], self.rnn.weight_ih_l0[:, known:]
 
     def step(self, gates: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:

@@ -27,7 +27,7 @@ _PADDING = 2 * HIDDEN
 
 
 def at_least_float32(tensor: Tensor) -> torch.dtype:
-    """The type of a tensor, or float32 where that is narrower."""
+    """Return the type of a tensor, or float32 where that is narrower."""
     return torch.promote_types(tensor.dtype, torch.float32)
 
 
@@ -168,7 +168,7 @@ class MaskAlignCrossAttention(_QueriesAndKeys):
             nn.init.constant_(self.diagonal_bias, self.config.diagonal_bias)
 
     def weights(self, query: Tensor, states: Tensor, target_real: Tensor, source_real: Tensor) -> Tensor:
-        """Weights of each head in float32 or wider, (B, H, T, 1 + S), NULL first; without `leaky` NULL's are 0.
+        """Return weights of each head in float32 or wider, (B, H, T, 1 + S), NULL first; without `leaky` NULL's are 0.
 
         Args:
             query: (B, T, d_model). states: (B, S, d_model). target_real: (B, T). source_real: (B, S).

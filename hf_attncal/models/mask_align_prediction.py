@@ -148,7 +148,7 @@ class MaskAlignPrediction(nn.Module):
         return Evidence(source, target, states, query, weights)
 
     def aligning_weights(self, evidence: Evidence) -> Tensor:
-        """The weights that align, (B, T, 1 + S), without a softmax over the vocabulary."""
+        """Return the weights that align, (B, T, 1 + S), without a softmax over the vocabulary."""
         raise NotImplementedError
 
     def losses(self, evidence: Evidence) -> Prediction:
@@ -180,7 +180,7 @@ class AttentionPrediction(MaskAlignPrediction):
         self.ffn = MaskAlignFeedForward(config)
 
     def aligning_weights(self, evidence: Evidence) -> Tensor:
-        """The mean over heads."""
+        """Return the mean over heads."""
         return evidence.weights.mean(dim=1)
 
     def losses(self, evidence: Evidence) -> Prediction:
@@ -248,7 +248,7 @@ class MixturePrediction(MaskAlignPrediction):
         return posterior if self.config.max_jump is None else self._with_jumps(evidence, posterior)
 
     def expected_jumps(self, evidence: Evidence) -> JumpPosterior:
-        """The posterior with jumps, and what their next table is made of."""
+        """Return the posterior with jumps, and what their next table is made of."""
         return self._jump_posterior(evidence, self._posterior(evidence), count=True)
 
     def _posterior(self, evidence: Evidence) -> Tensor:

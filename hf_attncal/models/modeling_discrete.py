@@ -141,7 +141,7 @@ class DiscreteTransformerModel(DiscretePreTrainedModel, hf.MarianModel):
 
 
 def _tied_embeddings(config: DiscreteTransformerConfig) -> dict[str, str]:
-    """Weights that encoder and decoder share, with what each is the same as."""
+    """Return weights that encoder and decoder share, with what each is the same as."""
     tied = {"decoder.embed_tokens.weight": "shared.weight", "encoder.embed_tokens.weight": "shared.weight"}
     if config.streams == 2:
         tied["decoder.syntactic_embed_tokens.weight"] = "encoder.syntactic_embed_tokens.weight"
@@ -175,7 +175,7 @@ class _HeadMixin:
         schedule: StepCount | None,
         *fields: Tensor | None,
     ) -> dict[str, Tensor]:
-        """The loss, what it consists of by name.
+        """Return the loss, and its parts by name.
 
         Args:
             name: of the cross-entropy.

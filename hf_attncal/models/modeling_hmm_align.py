@@ -148,7 +148,7 @@ class HMMAlignModel(WholeCheckpointMixin, PreTrainedModel):
         uniform: float | None = None,
         count: bool = False,
     ) -> tuple[JumpPosterior, JumpPosterior]:
-        """The forward-backward pass of both directions, (B, T, S) and (B, S, T).
+        """Run the forward-backward pass in both directions, (B, T, S) and (B, S, T).
 
         Args:
             counts: of the pairs of tokens, (B, T, S). source, target: tokens, (B, S) and (B, T).

@@ -189,7 +189,7 @@ class MaskAlignModel(MaskAlignPreTrainedModel):
         self.source_embeddings = value
 
     def get_target_embeddings(self) -> nn.Embedding:
-        """The table of target tokens: the source's with `share_embeddings`."""
+        """Return the table of target tokens: the source's with `share_embeddings`."""
         return self.source_embeddings if self.config.share_embeddings else self.target_embeddings
 
     def resize_token_embeddings(self, *args, **kwargs):
@@ -304,7 +304,7 @@ class MaskAlignModel(MaskAlignPreTrainedModel):
 
     @staticmethod
     def _output(forward: Tensor, backward: Tensor, source: Side, target: Side) -> MaskAlignOutput:
-        """The aligning weights (with their NULL column), cleared at padding."""
+        """Return the aligning weights (with their NULL column), cleared at padding."""
         forward = forward.masked_fill(~target.real.unsqueeze(2), 0.0)
         backward = backward.masked_fill(~source.real.unsqueeze(2), 0.0)
         return MaskAlignOutput(

@@ -98,7 +98,7 @@ def named_losses(
     copied: tuple[Tensor, CopySource] | None = None,
     links: Tensor | None = None,
 ) -> dict[str, Tensor]:
-    """The losses of `AttnCalSeq2SeqLMOutput` by name.
+    """Return the losses of `AttnCalSeq2SeqLMOutput` by name.
 
     Args:
         model: with a language modelling head; the stock one or ours.
@@ -175,7 +175,7 @@ def mask_loss(
     settings,
     source: CopySource | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """The mask networks' objective (Lu et al., eq. 4), `-L_NMT(a_p) + alpha * L_c`, from a second decoder pass.
+    """Return the mask networks' objective (Lu et al., eq. 4), `-L_NMT(a_p) + alpha * L_c`, from a second decoder pass.
 
     The pass runs with perturbed weights, and has gradients for the mask networks only.
 
