@@ -8,7 +8,7 @@ import io
 import os
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
 from typing import Any
 
@@ -35,6 +35,27 @@ from .summarize import add_summarize
 from .train import add_train
 from .translate import add_translate
 
+ALIGN_ACTIONS = {
+    "train": add_align_train,
+    "tune": add_align_tune,
+    "select": add_select,
+    "calibrate": add_calibrate,
+    "run": add_run,
+    "project": add_project,
+    "lexicon": add_lexicon,
+}
+COMMANDS = {
+    "train": add_train,
+    "adapt": add_adapt,
+    "translate": add_translate,
+    "summarize": add_summarize,
+    "check": add_check,
+    "analyze": add_analyze,
+    "score": add_score,
+    "rouge": add_rouge,
+    "data": add_data,
+    "demo": add_demo,
+}
 _BROKEN_PIPE_STATUS = 128 + 13  # what a process killed by SIGPIPE leaves, as `yes | head` does
 _INTERRUPT_STATUS = 128 + 2
 
@@ -44,7 +65,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = argparse.Namespace(debug=False, verbose=0, quiet=False)
 
     def command() -> None:
-        build_parser().parse_args(arguments, options)
+        build_parser(sys.argv[1:] if arguments is None else arguments).parse_args(arguments, options)
         with loudness(options.verbose, options.quiet):
             options.run(options)
 
@@ -98,8 +119,12 @@ def _drop_output() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """Build the parser of `attncal` and its sub-commands; the parsed `options.run` is the function to call."""
+def build_parser(arguments: Sequence[str] = ()) -> argparse.ArgumentParser:
+    """Build the parser of `attncal` and its sub-commands; the parsed `options.run` is the function to call.
+
+    Args:
+        arguments: what will be parsed. If they name a command, only the options of that one are built.
+    """
     from hf_attncal import __version__
 
     parser = Parser(
@@ -109,15 +134,21 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    # The options before the name of a command take no value, so the first words are its name.
+    name, action, *_ = [*(word for word in arguments if not word.startswith("-")), "", ""]
+    if name in COMMANDS:
+        COMMANDS[name](commands)
+        return parser
     align = commands.add_parser(
         "align", help="align the words of sentence pairs", description="Align the words of sentence pairs."
     )
     actions = align.add_subparsers(title="actions", required=True, metavar="ACTION")
-    for add in (add_align_train, add_align_tune, add_select, add_calibrate, add_run, add_project, add_lexicon):
+    if name == "align" and action in ALIGN_ACTIONS:
+        ALIGN_ACTIONS[action](actions)
+        return parser
+    for add in ALIGN_ACTIONS.values():
         add(actions)
-    for add in (add_train, add_adapt, add_translate, add_summarize, add_check, add_analyze, add_score, add_rouge):
-        add(commands)
-    for add in (add_data, add_demo):
+    for add in COMMANDS.values():
         add(commands)
     add_completion(commands, parser)
     return parser

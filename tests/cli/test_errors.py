@@ -28,7 +28,7 @@ def failing(monkeypatch, capsys):
 
         build = hf_attncal.cli.build_parser
 
-        def build_parser():
+        def build_parser(*_):
             parser = build()
             parser.set_defaults(run=fail)
             for action in parser._subparsers._group_actions:

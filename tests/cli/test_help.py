@@ -5,7 +5,7 @@ import re
 import shlex
 
 import pytest
-from command_parsers import COMMANDS
+from command_parsers import COMMANDS, leaves
 
 from hf_attncal.cli import build_parser, main
 
@@ -22,6 +22,13 @@ def heading_of(command: argparse.ArgumentParser, option: argparse.Action) -> str
 
 def test_the_commands_are_found():
     assert {("align", "run"), ("align", "train"), ("score",), ("translate",)} <= COMMANDS.keys()
+
+
+@pytest.mark.parametrize("words", sorted(COMMANDS.keys() - {("completion",)}), ids=" ".join)
+def test_only_the_options_of_the_named_command_are_built(words):
+    built = leaves(build_parser(["-q", *words, "--debug", "name"]))
+    assert built.keys() == {words}
+    assert built[words].format_help() == COMMANDS[words].format_help()
 
 
 @every_command

@@ -31,7 +31,7 @@ TARGET = ["x y", "x y", "x", "x . z"]
 def score(monkeypatch, capfdbinary):
     """Run `attncal score` in this process: (arguments, standard input) -> (status, standard output, errors)."""
 
-    def build_parser():
+    def build_parser(*_):
         parser = argparse.ArgumentParser()
         add_score(parser.add_subparsers())
         return parser
