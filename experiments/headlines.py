@@ -615,6 +615,18 @@ def speed() -> Iterator[dict]:
                 yield repeated(name, "s", file, result, "commands", command, f"cpu_seconds{when}")
 
 
+def house() -> Iterator[dict]:
+    """What the code costs to read and to test."""
+    result = read("house")
+    if result is None:
+        return
+    yield entry("house/lines_of_code", result["lines_of_code"]["hf_attncal"], "lines", [at("house", "lines_of_code")])
+    for name, counted in result["walks"].items():
+        yield entry(f"house/walk/{name}/stops", counted["stops"], "functions", [at("house", "walks", name, "stops")])
+    if result["tests"]:
+        yield entry("tests/minutes", result["tests"]["minutes"], "min", [at("house", "tests", "minutes")])
+
+
 def demo() -> Iterator[dict]:
     """What `make demo` prints."""
     result = read("demo")
@@ -699,6 +711,7 @@ def collect() -> list[dict]:
         check,
         defaults,
         speed,
+        house,
         demo,
         faults,
     )

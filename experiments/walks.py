@@ -10,8 +10,8 @@ left out, and so are lambdas and comprehensions. A climb, marked `^`, is a step 
 higher in the tower: one that imports the file before it, directly or by way of others.
 
 `training` runs the script with a small copy of a config up to `Trainer.train`, `align` runs `attncal align run` with
-a small aligner, `analyze` runs `attncal analyze` with a small translation model up to its first chart (`--until`
-names another function). The models are made for the occasion, so a walk takes some seconds.
+a small aligner, `analyze` runs `attncal analyze` with a small translation model up to its first chart. The models are
+made for the occasion, so a walk takes some seconds.
 """
 
 import argparse
@@ -199,7 +199,7 @@ def walk_align(folder: Path) -> list[Stop]:
 
 
 def walk_analyze(folder: Path) -> list[Stop]:
-    """Walk through `attncal analyze` for a few pairs, with a translation model."""
+    """Walk through `attncal analyze` for a few pairs, with a translation model, to its first chart."""
     from hf_attncal.cli import main
 
     write_text_files(folder)
@@ -208,7 +208,14 @@ def walk_analyze(folder: Path) -> list[Stop]:
     if main([*command, *small_settings(folder)]):
         raise RuntimeError("the model could not be trained.")
     few = [f"--source={folder / 'val.en'}", f"--target={folder / 'val.de'}"]
-    return walk(lambda: main(["analyze", str(folder / "model"), *few, f"--output={folder / 'page.html'}"]))
+    command = ["analyze", str(folder / "model"), *few, f"--report={folder / 'page.html'}"]
+    charts = str(PACKAGE / "figures" / "charts.py")
+    return walk(
+        lambda: main(command),
+        lambda frame: (
+            frame.f_code.co_filename == charts and frame.f_code.co_name not in _NAMELESS and not _is_class_body(frame)
+        ),
+    )
 
 
 WALKS = {"training": walk_training, "align": walk_align, "analyze": walk_analyze}
@@ -220,13 +227,9 @@ def main(arguments: list[str] | None = None) -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
     parser.add_argument("walk", choices=WALKS)
-    parser.add_argument("--until", help="stop before the first function of this name, such as a chart's")
     options = parser.parse_args(arguments)
     with TemporaryDirectory() as folder:
         stops = WALKS[options.walk](Path(folder))
-    if options.until:
-        names = [stop.function for stop in stops]
-        stops = stops[: names.index(options.until) + 1]
     up = set(climbs(stops))
     for number, stop in enumerate(stops):
         print(f"{'^' if number in up else ' '} {stop.file}: {stop.function}")

@@ -1,0 +1,42 @@
+"""Lines of code, and the file of what the code costs to read."""
+
+import json
+
+import house
+import walks
+
+SOURCE = '''"""A docstring
+of two lines."""
+
+import os  # why
+
+
+def half(
+    number,
+):
+    """Return half of it."""
+
+    # a comment
+    text = """no
+    docstring"""
+    return number / 2, text, os
+'''
+
+
+def test_docstrings_comments_and_blank_lines_are_no_code():
+    assert house.lines_of_code(SOURCE) == 1 + 3 + 2 + 1
+    assert house.lines_of_code("") == 0
+
+
+def test_a_file_is_written_and_keeps_the_minutes_of_the_tests(tmp_path, monkeypatch):
+    stops = [walks.Stop("hf_attncal/files.py", "sha256"), walks.Stop("hf_attncal/data/corpora.py", "read_parallel")]
+    monkeypatch.setattr(walks, "WALKS", {"short": lambda folder: stops})
+    path = tmp_path / "house.json"
+    path.write_text(json.dumps({"tests": {"minutes": 7.5}}))
+    house.main(["--output", str(path)])
+    result = json.loads(path.read_text())
+    assert result["tests"] == {"minutes": 7.5}
+    assert result["walks"] == {"short": {"stops": 2, "files": 2, "climbs": 1}}
+    assert result["lines_of_code"].keys() == {"hf_attncal", "experiments"}
+    assert min(result["lines_of_code"].values()) > 1000
+    assert {"software", "hardware"} <= result.keys()
