@@ -30,6 +30,7 @@ from types import FrameType
 from typing import NamedTuple
 
 import transformers
+from matplotlib.figure import Figure
 
 import hf_attncal
 
@@ -209,13 +210,7 @@ def walk_analyze(folder: Path) -> list[Stop]:
         raise RuntimeError("the model could not be trained.")
     few = [f"--source={folder / 'val.en'}", f"--target={folder / 'val.de'}"]
     command = ["analyze", str(folder / "model"), *few, f"--report={folder / 'page.html'}"]
-    charts = str(PACKAGE / "figures" / "charts.py")
-    return walk(
-        lambda: main(command),
-        lambda frame: (
-            frame.f_code.co_filename == charts and frame.f_code.co_name not in _NAMELESS and not _is_class_body(frame)
-        ),
-    )
+    return walk(lambda: main(command), lambda frame: frame.f_code is Figure.__init__.__code__)
 
 
 WALKS = {"training": walk_training, "align": walk_align, "analyze": walk_analyze}

@@ -1,10 +1,12 @@
-"""Words of the synthetic language pair, from the tables of `lexicon.yaml`, and functions that inflect them."""
+"""Words of the synthetic language pair, from the tables of `lexicon.json`, and functions that inflect them.
 
+In the tables fields are separated by spaces, and words inside a field by "_".
+"""
+
+import json
 import re
 from pathlib import Path
 from typing import Any, NamedTuple
-
-import yaml
 
 # How many determiners of each number, from the first, may stand in a negated clause beside "nicht"; the two after them
 # give "kein".
@@ -58,26 +60,40 @@ def _adverb(english: str, german: str, links: str, tenses: str) -> Adverb:
     return Adverb(english.split("_"), german.split("_"), indices, tenses.split("/"))
 
 
-_TABLES = yaml.safe_load((Path(__file__).parent / "lexicon.yaml").read_text(encoding="utf-8"))
+_TABLES = json.loads((Path(__file__).parent / "lexicon.json").read_text(encoding="utf-8"))
 NAMES, PARTICLES = _TABLES["names"], _TABLES["particles"]
 FRAME_WEIGHTS, MODALS = _TABLES["frame_weights"], _TABLES["modals"]
+# German preposition and article, and what they become.
 CONTRACTIONS = {tuple(words.split()): contraction for words, contraction in _TABLES["contractions"].items()}
+# Gender, English singular and plural, German singular and plural; places: English and German preposition.
 NOUNS = {kind: [Noun(kind, *row) for row in rows] for kind, rows in _split(_TABLES["nouns"]).items()}
+# English, German stem, German predicative form where it differs.
 ADJECTIVES = _split(_TABLES["adjectives"])
+# English subject and object, German nominative, accusative, dative; person (index of a verb form).
 PRONOUNS = _split(_TABLES["pronouns"])
+# First and third person singular, plural.
 FINITE = _split(_TABLES["finite"])
+# English; German infinitive, first and third person singular.
 MATRIX_VERBS = _split(_TABLES["matrix_verbs"])
 CONJUNCTIONS = _split(_TABLES["conjunctions"])
+# With a place in the dative.
 NEAR = _split(_TABLES["near"])
+# English, German, case.
 COMPANY = _split(_TABLES["company"])
+# By case, the definite article: masculine, feminine, neuter, plural.
 DEFINITE = _split(_TABLES["definite"])
+# The endings of determiners and adjectives, in the same order.
 DER_ENDINGS = _split(_TABLES["der_endings"])
+# By number: English, German stem, inflection; "-" is no word.
 DETERMINERS = {number: [Determiner(*row) for row in rows] for number, rows in _split(_TABLES["determiners"]).items()}
 THE, A, KEIN = Determiner("the", "der", "definite"), Determiner("a", "ein", "ein"), Determiner("", "kein", "ein")
+# English base, past and participle; German infinitive, third person singular and participle. "_" joins a preposition, "+"
+# an adverb, which moves behind a pronoun; "|" marks a separable prefix. `kinds` are those of the object.
 VERBS: dict[str, list[Verb]] = {}
 for _group in _TABLES["verbs"]:
     _kinds, _auxiliary = tuple(_group["kinds"].split()), _group["auxiliary"]
     VERBS.setdefault(_group["frame"], []).extend(Verb(_kinds, _auxiliary, *row) for row in _split(_group["words"]))
+# English, German, for each English word the digits of the German words it stands for, tenses.
 ADVERBS: dict[str, list[Adverb]] = {}
 for _row in _split(_TABLES["adverbs"]):
     for _tense in _adverb(*_row).tenses:
