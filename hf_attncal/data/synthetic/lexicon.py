@@ -87,8 +87,8 @@ DER_ENDINGS = _split(_TABLES["der_endings"])
 # By number: English, German stem, inflection; "-" is no word.
 DETERMINERS = {number: [Determiner(*row) for row in rows] for number, rows in _split(_TABLES["determiners"]).items()}
 THE, A, KEIN = Determiner("the", "der", "definite"), Determiner("a", "ein", "ein"), Determiner("", "kein", "ein")
-# English base, past and participle; German infinitive, third person singular and participle. "_" joins a preposition, "+"
-# an adverb, which moves behind a pronoun; "|" marks a separable prefix. `kinds` are those of the object.
+# English base, past and participle; German infinitive, third person singular and participle. "_" joins a preposition,
+# "+" an adverb, which moves behind a pronoun; "|" marks a separable prefix. `kinds` are those of the object.
 VERBS: dict[str, list[Verb]] = {}
 for _group in _TABLES["verbs"]:
     _kinds, _auxiliary = tuple(_group["kinds"].split()), _group["auxiliary"]
