@@ -123,8 +123,7 @@ def write_json(values: Any, *paths: str | Path) -> None:
 
 def write_text(text: str, path: str | Path) -> None:
     """Write a UTF-8 file that is whole or as it was."""
-    with whole_file(path) as partial:
-        partial.write_text(text, encoding="utf-8")
+    write_bytes(text.encode(), path)
 
 
 def write_bytes(data: bytes, path: str | Path) -> None:
