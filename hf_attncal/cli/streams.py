@@ -104,13 +104,17 @@ def write_lines(target: BinaryIO, lines: Iterable[str]) -> None:
         for line in lines:
             data = line.encode() + b"\n"
             if piece and len(piece) + len(data) > _PIPE_BUFFER:
-                target.write(piece)
+                # An error or Ctrl-C in the middle of it must not write this piece again.
+                full, piece = piece, b""
+                target.write(full)
                 target.flush()
-                piece = b""
             piece += data
-    finally:
+    except Exception:
         target.write(piece)
         target.flush()
+        raise
+    target.write(piece)
+    target.flush()
 
 
 def json_line(values: dict[str, Any]) -> str:

@@ -701,6 +701,19 @@ def test_lines_go_out_in_whole_pieces_that_a_pipe_takes_at_once():
     assert len(raw.pieces) < 30
 
 
+def test_lines_are_written_once_when_a_write_is_interrupted():
+    written = []
+
+    class Struck(io.BytesIO):
+        def write(self, data):
+            written.append(bytes(data))
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write_lines(Struck(), (f"{number:03000}" for number in range(5)))
+    assert written == [f"{0:03000}\n".encode()]
+
+
 def test_a_source_that_breaks_off_keeps_what_was_read():
     def source():
         yield b"a\n"
