@@ -302,7 +302,8 @@ NOT_FOR_MODELS = {"matplotlib", "datasets", "evaluate", "sacrebleu", "peft", "ri
 )
 def test_importing_the_package_loads_nothing_heavy_that_models_do_not_need(statement, heavy):
     modules = modules_after(statement)
-    assert heavy & modules == set()
+    by_itself = modules_after("import transformers") if "transformers" in statement else set()  # older ones load rich
+    assert (heavy - by_itself) & modules == set()
     assert ("hf_attncal.models.modeling_mask_align" in modules) == ("torch" in modules)
 
 
