@@ -105,9 +105,21 @@ def exit_status(
     except Exception as error:
         if debug():
             traceback.print_exc()
+        if _is_interrupt(error):
+            print(f"{name}: interrupted", file=sys.stderr)
+            return _INTERRUPT_STATUS
         print(f"{name}: error: {one_line(error) if isinstance(error, refusals) else explain(error)}", file=sys.stderr)
         _drop_output()
         return 1
+
+
+def _is_interrupt(error: BaseException | None) -> bool:
+    """Return whether Ctrl-C came during an import, and the imported library made another error of it."""
+    if not isinstance(error, ImportError | SystemError):
+        return False
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__cause__ or error.__context__
+    return error is not None
 
 
 def _drop_output() -> None:

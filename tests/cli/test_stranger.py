@@ -180,6 +180,50 @@ def test_an_interrupt_while_a_command_starts_is_no_traceback(command, seconds, h
     assert "KeyboardInterrupt" not in err
 
 
+@pytest.mark.parametrize("kind", [ImportError, SystemError])
+def test_ctrl_c_that_an_imported_library_turns_into_another_error_is_an_interrupt(kind, capsys):
+    def job():
+        try:
+            raise KeyboardInterrupt
+        except KeyboardInterrupt as interrupt:
+            raise kind("initialization failed") from interrupt
+
+    assert exit_status(job, "attncal", lambda: False) == 130
+    assert capsys.readouterr().err == "attncal: interrupted\n"
+
+
+def test_an_error_while_ctrl_c_is_handled_is_told(capsys):
+    def job():
+        try:
+            raise KeyboardInterrupt
+        finally:
+            raise OSError(28, "No space left on device")
+
+    assert exit_status(job, "attncal", lambda: False) == 1
+    assert "No space left" in capsys.readouterr().err
+
+
+def test_ctrl_c_in_a_destructor_stops_the_command():
+    """Python prints such an interrupt and goes on."""
+    program = """
+import sys
+import hf_attncal.cli
+class Dropped:
+    def __del__(self):
+        raise KeyboardInterrupt
+def run():
+    Dropped()
+    for _ in range(10**9):
+        pass
+    return 0
+hf_attncal.cli.main = run
+from hf_attncal.__main__ import main
+sys.exit(main())
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (130, "attncal: interrupted\n")
+
+
 def test_a_command_that_the_shell_lets_ignore_interrupts_does(here):
     """`attncal ... &` in a script: Ctrl-C is for what runs in front."""
     ignore = lambda: signal.signal(signal.SIGINT, signal.SIG_IGN)  # noqa: E731
