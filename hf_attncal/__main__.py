@@ -3,6 +3,7 @@
 import _thread
 import signal
 import sys
+import threading
 
 from hf_attncal.threads import spin_briefly
 
@@ -33,9 +34,12 @@ def main() -> int:
 
 
 def _raise_again(unraisable) -> None:
-    """Raise Ctrl-C again where it came in a destructor or a callback: Python would print a traceback and go on."""
+    """Raise Ctrl-C again that came in a destructor or a callback: Python would print a traceback and go on.
+
+    A moment later, as Python would drop one that is raised in here, too.
+    """
     if issubclass(unraisable.exc_type, KeyboardInterrupt):
-        _thread.interrupt_main()
+        threading.Timer(0.05, _thread.interrupt_main).start()
     else:
         sys.__unraisablehook__(unraisable)
 
