@@ -23,7 +23,7 @@ from .aligner import WordAligner
 from .check_evidence import LinkEvidence, alien_share, read_evidence
 from .check_model import CHECK_FILE, CheckModel, seen
 
-VERDICTS = ("left_out", "made_up", "repeats", "detached")
+VERDICTS = ("left_out", "made_up", "repeats", "detached", "changed")
 _LONG_ENOUGH = 5  # words of a target that many sources should not share
 _MANY = 3
 
@@ -46,7 +46,9 @@ class PairVerdict:
         made_up: probability that the target says what the source does not.
         repeats: probability that the target repeats itself.
         detached: probability that the target as a whole is no translation of the source.
-        source_words: probability of each source word to have no partner, (S,). target_words: the same, (T,).
+        changed: probability that a number, a negation or a name is not that of the source.
+        source_words: probability of each source word to be left out, (S,): it has no partner, was changed, or was not
+            translated. target_words: of each target word to be made up, (T,).
         left_out_spans, made_up_spans: where these are above one half.
         names: what can be told by name: "empty source", "empty target", "identical sides", "untranslated", "wrong
             language", "alien script", "one target for N sources".
@@ -59,6 +61,7 @@ class PairVerdict:
     made_up: float
     repeats: float
     detached: float
+    changed: float
     source_words: tuple[float, ...]
     target_words: tuple[float, ...]
     left_out_spans: tuple[FlaggedSpan, ...]
@@ -74,7 +77,7 @@ class PairVerdict:
     @property
     def worst(self) -> float:
         """Probability that anything is wrong."""
-        return 1 - (1 - self.hallucinated) * (1 - self.left_out)
+        return 1 - (1 - self.hallucinated) * (1 - self.left_out) * (1 - self.changed)
 
     def to_dict(self) -> dict:
         """Return plain data, for JSON: probabilities rounded to four decimals."""
@@ -160,9 +163,15 @@ class Checker:
         words = [self.model.words(*line) for line in zip(evidence, sides, strict=True)]
         values = np.array([self.model.features(*line) for line in zip(evidence, sides, words, strict=True)])
         causes = self.model.causes(values)
+        facts = [self.model.facts_of(found) for found in evidence]
+        causes["changed"] = self.model.changed(facts)
+        wrong = [
+            self.model.wrong_words(*line)
+            for line in zip(evidence, sides, words, facts, causes["untranslated"].tolist(), strict=True)
+        ]
         sources = [1 if shared is None else shared.sources_of(target) for _, target in pairs]
         of_lines = [dict(zip(causes, row, strict=True)) for row in np.column_stack(list(causes.values())).tolist()]
-        return [self._verdict(*line) for line in zip(evidence, words, of_lines, sources, strict=True)]
+        return [self._verdict(*line) for line in zip(evidence, wrong, of_lines, sources, strict=True)]
 
     def stream(
         self, pairs: Iterable[tuple[str, str]], *, shared: SharedTargets | None = None, window: int = WINDOW
@@ -185,6 +194,7 @@ class Checker:
             "made_up": 1 - (1 - causes["made_up"]) * translated * alone,
             "repeats": causes["repeats"],
             "detached": 1 - (1 - causes["detached"]) * translated * alone,
+            "changed": causes["changed"],
         }
         names = []
         identical = source.text.split() == target.text.split()
@@ -209,7 +219,7 @@ class Checker:
         return self._made(source, target, found, words, names)
 
     def _made(self, source: Segments, target: Segments, found: Mapping[str, float], words, names) -> PairVerdict:
-        flagged = tuple(name for name in VERDICTS if found[name] > self.model.alarms[name])
+        flagged = tuple(name for name in VERDICTS if found[name] > self.model.alarms.get(name, 1.0))
         return PairVerdict(
             source.text, target.text, **found,
             source_words=tuple(words[0].tolist()), target_words=tuple(words[1].tolist()),

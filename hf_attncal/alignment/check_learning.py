@@ -1,7 +1,7 @@
 """Learn the model of `attncal check` from clean text and from errors planted into it, once for each aligner."""
 
 import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from hf_attncal.data.synthetic.translation_errors import Pair, plant_errors
 from .aligner import WordAligner
 from .check import VERDICTS, Checker
 from .check_evidence import LinkEvidence, read_evidence, script_shares
+from .check_facts import GROUPS, FactModel, fact_features, fit_fact_table
 from .check_model import (
     CAUSES,
     PLANTED,
@@ -29,6 +30,8 @@ SAMPLE = 2000  # clean pairs that errors are planted into
 _FEWEST = 50
 _LENGTHS = (6, 10, 16, 25, 40)  # source words: as many pairs of each length are drawn, where there are
 _FALSE_ALARMS = 0.004  # share of clean lines that one verdict flags
+_FALSE_ALARMS_OF_FACTS = 0.001  # one word is little to go by
+_NEVER = 30.0  # log-odds against what was never seen
 _KEPT = 0.35  # share of the planted errors that are learned from
 Line = tuple[LinkEvidence, Sides]
 
@@ -53,7 +56,9 @@ def learn_check(
     rng = random.Random(seed)
     cut = segment if aligner.source.tokenize else white_space_words
     drawn = _Sample(sample, rng)
-    vocabulary = Vocabulary.of(drawn.passing((cut(source).words, cut(target).words) for source, target in pairs))
+    with_numbers = _Sample(sample // 2, random.Random(seed), _has_number)  # rare in many texts
+    passing = drawn.passing((cut(source).words, cut(target).words) for source, target in pairs)
+    vocabulary = Vocabulary.of(with_numbers.passing(passing))
     chosen = drawn.pairs()
     if len(chosen) < _FEWEST:
         raise ValueError(
@@ -78,16 +83,18 @@ def learn_check(
         tuple(script_shares(" ".join(pair[side]) for pair in chosen) for side in (0, 1)),
         fit_table(good, apart),
         fit_table(good, apart, "known") if good[0][0].known is not None else None,
-        fit_lengths([(" ".join(source), " ".join(target)) for source, target in clean]),
+        fit_lengths(_texts(clean)),
         scale=np.zeros((2, 0)),
         heads={},
         alarms=dict.fromkeys(VERDICTS, 0.5),
         learned={"pairs": drawn.seen, "sample": len(chosen), "seed": seed},
     )
     _fit_heads(model, *(_features(model, lines) for lines in (good, bad)), kinds)
-    verdicts = Checker(aligner, model).check([(" ".join(source), " ".join(target)) for source, target in chosen])
+    model.facts = _fit_facts(aligner, list(dict.fromkeys(chosen + with_numbers.pairs())), seed)
+    verdicts = Checker(aligner, model).check(_texts(chosen))
     for name in VERDICTS:
-        highest = np.quantile([getattr(verdict, name) for verdict in verdicts], 1 - _FALSE_ALARMS)
+        allowed = _FALSE_ALARMS_OF_FACTS if name == "changed" else _FALSE_ALARMS
+        highest = np.quantile([getattr(verdict, name) for verdict in verdicts], 1 - allowed)
         model.alarms[name] = max(0.5, float(highest))
     return model
 
@@ -97,19 +104,20 @@ class _Sample:
 
     Args:
         size: how many. rng: draws them.
+        wanted: which may be drawn.
 
     Attributes:
         seen: pairs that could be drawn.
     """
 
-    def __init__(self, size: int, rng: random.Random):
-        self._size, self._rng, self.seen = size, rng, 0
+    def __init__(self, size: int, rng: random.Random, wanted: Callable[[Pair], bool] = lambda pair: True):
+        self._size, self._rng, self._wanted, self.seen = size, rng, wanted, 0
         self._drawn: list[list[Pair]] = [[] for _ in range(len(_LENGTHS) + 1)]
         self._passed = [0] * len(self._drawn)
 
     def passing(self, pairs: Iterable[Pair]) -> Iterator[Pair]:
         for pair in pairs:
-            if min(map(len, pair)) >= 2:
+            if min(map(len, pair)) >= 2 and self._wanted(pair):
                 self.seen += 1
                 group = int(np.searchsorted(_LENGTHS, len(pair[0]), side="right"))
                 drawn, self._passed[group] = self._drawn[group], self._passed[group] + 1
@@ -130,13 +138,45 @@ class _Sample:
         return chosen
 
 
+def _has_number(pair: Pair) -> bool:
+    return any(any(map(str.isdigit, word)) for side in pair for word in side)
+
+
 def _read(aligner: WordAligner, vocabulary: Vocabulary, pairs: Sequence[Pair]) -> list[Line]:
-    found = read_evidence(aligner, [(" ".join(source), " ".join(target)) for source, target in pairs])
+    found = read_evidence(aligner, _texts(pairs))
     return [(evidence, seen(vocabulary, evidence)) for evidence in found]
 
 
 def _features(model: CheckModel, lines: Sequence[Line]) -> np.ndarray:
     return np.array([model.features(*line, model.words(*line)) for line in lines])
+
+
+def _fit_facts(aligner: WordAligner, clean: Sequence[Pair], seed: int) -> FactModel:
+    """Learn what numbers, negations and names say, from clean pairs and from pairs in which one was changed."""
+    errors = plant_errors(clean, GROUPS, seed)
+    good = read_evidence(aligner, _texts(clean))
+    bad = read_evidence(aligner, _texts((error.source, error.target) for error in errors))
+    planted = [
+        (line, error.kind, (error.left_out or (), error.made_up))
+        for line, error in zip(bad, errors, strict=True)
+        if (line.source.words, line.target.words) == (error.source, error.target)  # else words are cut otherwise
+    ]
+    field = "known" if good[0].known is not None else "best"
+    table = fit_fact_table(good, planted, field)
+    model = FactModel(table, np.array([-_NEVER] + [0.0] * 2 * len(GROUPS)), field)
+    groups = [good, *([line for line, of, _ in planted if of == kind] for kind in GROUPS)]
+    groups = [lines for lines in groups if lines]
+    if len(groups) == 1:  # nothing could be planted
+        return model
+    sizes, kinds = [len(lines) for lines in groups], len(groups) - 1
+    values = np.array([fact_features(model.evidence(line)) for lines in groups for line in lines])
+    truths = np.repeat([0.0] + [1.0] * kinds, sizes)
+    weights = np.repeat([1 / sizes[0]] + [1 / size / kinds for size in sizes[1:]], sizes)
+    return FactModel(table, fit_logistic(values, truths, weights), field)
+
+
+def _texts(pairs: Iterable[Pair]) -> list[tuple[str, str]]:
+    return [(" ".join(source), " ".join(target)) for source, target in pairs]
 
 
 def _fit_heads(model: CheckModel, good: np.ndarray, bad: np.ndarray, kinds: np.ndarray) -> None:

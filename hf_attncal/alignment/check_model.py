@@ -25,6 +25,7 @@ from hf_attncal.data.words import is_punctuation
 from hf_attncal.files import write_json
 
 from .check_evidence import LinkEvidence
+from .check_facts import FACT_EDGES, GROUPS, FactModel, alike, fact_features
 
 CHECK_FILE = "check.json"  # beside the aligner
 # Best scores are counted between these.
@@ -43,6 +44,8 @@ _MOST_ODDS = 3.0  # log-odds of a language
 _COMMON = 4.0  # nats: words of less surprisal may be said again
 _INSIDE = 8.0  # what a repetition inside a word counts for
 _NEAR = 4  # words
+_ONE_FACT = -math.log(49)  # log-odds that a fact is changed: one in fifty
+_HARDLY = 0.01  # probability
 _PRIOR_ODDS = math.log(19)  # of each cause: one line in twenty
 _AGAIN_AND_AGAIN = regex.compile(r"(\p{L}{2,}?)\1{2,}")
 KNOWN_EDGES = (-3.0, -2.0, -1.0, 0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0)
@@ -129,7 +132,7 @@ def seen(vocabulary: Vocabulary, evidence: LinkEvidence) -> Sides:
     forms = [_forms(words, found) for words, found in zip(pair, classes, strict=True)]
     for side in (0, 1):
         for place, form in forms[side].items():
-            if any(_alike(form, other) for other in forms[1 - side].values()):
+            if any(alike(form, other) for other in forms[1 - side].values()):
                 classes[side][place] = _NUMBER_LIKE if classes[side][place] == _NUMBER else _LIKE
     surprisal, odds = (tuple(np.array(column[place], dtype=float) for column in columns) for place in (1, 2))
     return Sides(tuple(classes), surprisal, odds)
@@ -141,16 +144,6 @@ def _forms(words: Sequence[str], classes: np.ndarray) -> dict[int, str]:
         for place, word in enumerate(words)
         if classes[place] <= _RARE or classes[place] == _NUMBER
     }
-
-
-def _alike(first: str, second: str) -> bool:
-    """Return whether rare words are spelt alike (Dice coefficient of pairs of letters), or numbers are the same."""
-    if first == second:
-        return True
-    if first[:1].isdigit() or second[:1].isdigit():
-        return False
-    a, b = ({word[place : place + 2] for place in range(len(word) - 1)} for word in (first, second))
-    return 2 * len(a & b) > 0.55 * (len(a) + len(b))
 
 
 def fit_table(
@@ -259,6 +252,7 @@ class CheckModel:
         heads: name of a cause -> bias and weights of its features, (1 + features of the cause,).
         alarms: verdict -> probability above which a line is flagged.
         learned: what from: `pairs` in all, `sample` of them, `seed`.
+        facts: of numbers, negations and names; None in a file of before they were looked at.
     """
 
     vocabulary: Vocabulary
@@ -270,6 +264,7 @@ class CheckModel:
     heads: dict[str, np.ndarray]
     alarms: dict[str, float]
     learned: dict[str, int]
+    facts: FactModel | None = None
 
     def length_deviation(self, source: str, target: str) -> float:
         """Return by how many standard deviations a target is longer than usual for its source, from -8 to 8."""
@@ -280,6 +275,43 @@ class CheckModel:
     def words(self, evidence: LinkEvidence, sides: Sides) -> tuple[np.ndarray, np.ndarray]:
         """Return the probability of each source word, and of each target word, to have no partner."""
         return tuple(chain(self._against(evidence, sides, "best", side)) for side in (0, 1))
+
+    def facts_of(self, evidence: LinkEvidence) -> list[list[tuple[int, int, float]]]:
+        """Return `FactModel.evidence` of a line; no facts where none were learned."""
+        return [[], []] if self.facts is None else self.facts.evidence(evidence)
+
+    def changed(self, facts: Sequence[list[list[tuple[int, int, float]]]]) -> np.ndarray:
+        """Return the probability of each line that a number, a negation or a name differs, (lines,)."""
+        if self.facts is None:
+            return np.zeros(len(facts))
+        head = self.facts.head
+        return _sigmoid(head[0] + np.array([fact_features(line) for line in facts]) @ head[1:] - _PRIOR_ODDS)
+
+    def wrong_words(
+        self,
+        evidence: LinkEvidence,
+        sides: Sides,
+        words: tuple[np.ndarray, np.ndarray],
+        facts: Sequence[Sequence[tuple[int, int, float]]],
+        untranslated: float,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return the probability of each word of both sides to be left out, or made up, for whatever reason.
+
+        It has no partner (`words`), is a changed fact (`facts`), or stands in the language of the source: of a line
+        that is `untranslated` with this probability, a chain over the language of the target's words tells which.
+        """
+        right = [1 - words[0], 1 - words[1]]
+        for side, found in enumerate(facts):
+            for place, _, against in found:
+                right[side][place] *= 1 - _sigmoid(_ONE_FACT + against)
+        if untranslated > _HARDLY:
+            foreign = untranslated * chain(sides.odds[1])
+            right[1] *= 1 - foreign
+            copied: dict[str, float] = {}
+            for word, value in zip(evidence.target.words, foreign.tolist(), strict=True):
+                copied[word.lower()] = max(value, copied.get(word.lower(), 0.0))
+            right[0] *= 1 - np.array([copied.get(word.lower(), 0.0) for word in evidence.source.words])
+        return 1 - right[0], 1 - right[1]
 
     def features(self, evidence: LinkEvidence, sides: Sides, words: tuple[np.ndarray, np.ndarray]) -> list[float]:
         """Return the `FEATURES` of a line; `words` as `words` gives them."""
@@ -328,6 +360,8 @@ class CheckModel:
         path = Path(folder) / CHECK_FILE
         values = {
             "learned": self.learned,
+            "facts": self.facts
+            and {"field": self.facts.field, "table": self.facts.table.tolist(), "head": self.facts.head.tolist()},
             "alarms": self.alarms,
             "lengths": list(self.lengths),
             "heads": {name: weights.tolist() for name, weights in self.heads.items()},
@@ -360,6 +394,7 @@ class CheckModel:
                 {name: np.array(values["heads"][name], dtype=float) for name in CAUSES},
                 {name: float(value) for name, value in values["alarms"].items()},
                 values["learned"],
+                _facts(values.get("facts")),
             )
             shapes = {"scale": (2, len(FEATURES)), "best": (2, len(CLASSES), len(EDGES) + 1)}
             for name, shape in shapes.items():
@@ -374,6 +409,16 @@ class CheckModel:
             raise ValueError(
                 f"{path} does not hold what `attncal check --clean-source` writes ({told}). Learn it again."
             ) from error
+
+
+def _facts(values: dict | None) -> FactModel | None:
+    if values is None:
+        return None
+    found = FactModel(np.array(values["table"], dtype=float), np.array(values["head"], dtype=float), values["field"])
+    shape = (2, len(GROUPS), 2, len(FACT_EDGES[found.field]) + 1)
+    if found.table.shape != shape or found.head.shape != (1 + 2 * len(GROUPS),):
+        raise ValueError(f"the table of `facts` must have the shape {shape}, got {found.table.shape}")
+    return found
 
 
 def columns_of(cause: str) -> list[int]:

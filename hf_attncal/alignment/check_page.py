@@ -14,7 +14,13 @@ small{color:#555}
 b{color:#a30000}
 """
 PAGE_FOOT = "</body>\n</html>"
-_TOLD = {"left_out": "left out", "made_up": "made up", "repeats": "repeats itself", "detached": "no translation"}
+_TOLD = {
+    "left_out": "left out",
+    "made_up": "made up",
+    "repeats": "repeats itself",
+    "detached": "no translation",
+    "changed": "changed",
+}
 
 
 def check_page_head(source: str, target: str) -> str:

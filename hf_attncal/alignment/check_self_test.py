@@ -10,14 +10,15 @@ from hf_attncal.data.synthetic.translation_errors import KINDS, plant_errors
 from hf_attncal.metrics.detection import Detection, detection
 
 from .check import Checker
+from .check_facts import GROUPS
 
 # The probability that an error of a kind should raise.
 VERDICT_OF = {
     "omission": "left_out",
     "truncation": "left_out",
-    "negation": "left_out",
     "repetition": "repeats",
-    **dict.fromkeys(("insertion", "replacement", "number", "name", "untranslated"), "made_up"),
+    **dict.fromkeys(("insertion", "replacement", "untranslated"), "made_up"),
+    **dict.fromkeys(GROUPS, "changed"),
     **dict.fromkeys(("detached", "swapped"), "detached"),
 }
 

@@ -30,7 +30,8 @@ def add_check(commands: argparse._SubParsersAction) -> None:
         "check",
         help="tell what a translation left out and what it made up",
         description="For each line, by a word aligner: the probability that words of the source were left out, that "
-        "the target says what the source does not, that it repeats itself, that it is no translation at all, and the "
+        "the target says what the source does not, that it repeats itself, that it is no translation at all, "
+        "that a number, a negation or a name was changed, and the "
         "words that say so. What good pairs look like is learned once from clean text, best what the aligner was "
         "trained on (--clean-source, --clean-target), and kept in check.json beside it.",
         epilog="examples:\n"
@@ -47,7 +48,7 @@ def add_check(commands: argparse._SubParsersAction) -> None:
         "--format",
         choices=("tsv", "json", "marked", "html", "summary"),
         default="tsv",
-        help="tsv: number of the line, the four probabilities, what is flagged, what is told by name; json: one "
+        help="tsv: number of the line, the five probabilities, what is flagged, what is told by name; json: one "
         "object a line, with words and spans; marked: both sides with [-left out-] and {+made up+}; html: a page "
         "with the same; summary: of the whole file",
     )

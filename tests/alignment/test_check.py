@@ -296,6 +296,44 @@ def test_the_model_is_what_was_saved(learned, checker, tmp_path):
     assert saved_check(folder).learned == {"pairs": 1500, "sample": 300, "seed": 0}
 
 
+def test_a_model_of_before_facts_loads(learned, checker, tmp_path):
+    values = json.loads((learned[0] / CHECK_FILE).read_text())
+    del values["facts"], values["alarms"]["changed"]
+    (tmp_path / CHECK_FILE).write_text(json.dumps(values))
+    before = Checker(checker.aligner, CheckModel.load(tmp_path / CHECK_FILE))
+    for old, new in zip(before.check(learned[1]), checker.check(learned[1]), strict=True):
+        assert scores(old)[:4] == scores(new)[:4]
+        assert old.changed == 0
+        assert "changed" not in old.flagged
+
+
+@pytest.mark.parametrize("damage", [{"table": [1.0]}, {"head": [1.0]}, {"field": "none"}])
+def test_damaged_facts(learned, tmp_path, damage):
+    values = json.loads((learned[0] / CHECK_FILE).read_text())
+    values["facts"] |= damage
+    (tmp_path / CHECK_FILE).write_text(json.dumps(values))
+    with pytest.raises(ValueError, match="Learn it again"):
+        CheckModel.load(tmp_path / CHECK_FILE)
+
+
+def test_a_dropped_negation_is_a_change(checker, learned):
+    """Its probability rises, and its word is marked more than all others but few."""
+    result = self_test(checker, learned[1], kinds=["negation"]).found[0]
+    assert result.verdict == "changed"
+    assert result.lines.faults > 10
+    assert result.lines.auc.value > 0.9
+    assert result.left_out.auc.value > 0.9
+
+
+def test_words_that_were_not_translated_are_marked(checker, learned):
+    source, target = next(pair for pair in learned[1] if min(len(side.split()) for side in pair) >= 8)
+    half = target.split()[:4] + source.split()[4:]
+    verdict = checker.check([(source, " ".join(half))])[0]
+    translated, copied = verdict.target_words[:3], verdict.target_words[4:]
+    assert sum(value > 0.5 for value in copied) > len(copied) / 2
+    assert np.mean(copied) > 4 * np.mean(translated)
+
+
 def test_a_damaged_model(checker, tmp_path):
     path = checker.model.save(tmp_path)
     values = json.loads(path.read_text())

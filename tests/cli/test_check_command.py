@@ -8,7 +8,7 @@ import pytest
 from hf_attncal.data.synthetic.english_german import generate_split, write_pairs
 from hf_attncal.training.word_alignment import AlignerConfig, train_aligner
 
-_SCORES = ("left_out", "made_up", "repeats", "detached")
+_SCORES = ("left_out", "made_up", "repeats", "detached", "changed")
 
 
 @pytest.fixture(scope="module")
@@ -65,10 +65,10 @@ def test_a_line_for_each_line(attncal, ready):
     head, *lines = run(attncal)
     assert head.split("\t") == ["line", *_SCORES, "flagged", "names"]
     assert [line.split("\t")[0] for line in lines] == [str(number) for number in range(1, 61)]
-    assert lines[4].split("\t")[5:] == ["left_out", "empty target"]
+    assert lines[4].split("\t")[6:] == ["left_out", "empty target"]
     found = [json.loads(line) for line in run(attncal, "--format", "json")]
     for line, values in zip(lines, found, strict=True):
-        assert [float(score) for score in line.split("\t")[1:5]] == pytest.approx(
+        assert [float(score) for score in line.split("\t")[1:6]] == pytest.approx(
             [values[name] for name in _SCORES], abs=2e-4
         )
         assert (values["source"], values["target"]) == (ready[0][values["line"] - 1], ready[1][values["line"] - 1])
@@ -106,7 +106,7 @@ def test_a_page_shows_text_as_it_is(attncal, ready, here):
 
 def test_the_summary(attncal, ready):
     lines = run(attncal, "--format", "summary", "--bootstrap", "20")
-    flagged = sum(line.split("\t")[5] != "-" for line in run(attncal)[1:])
+    flagged = sum(line.split("\t")[6] != "-" for line in run(attncal)[1:])
     assert re.search(rf"lines flagged +{100 * flagged / 60:.2f} \(", lines[1])
     assert lines[-1].startswith("Check|aligner:hmm_align|learned:800 pairs, seed 0|")
 

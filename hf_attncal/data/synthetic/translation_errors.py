@@ -19,7 +19,11 @@ NEGATIONS = frozenset(
     {
         *("not", "n't", "'nt", "'t", "no", "never", "nobody", "nothing", "none", "neither", "nor", "cannot"),
         *("nicht", "kein", "keine", "keinen", "keinem", "keiner", "keines", "nie", "niemals", "niemand", "nichts"),
-        *("pas", "jamais", "rien", "aucun", "aucune"),
+        *("pas", "jamais", "rien", "aucun", "aucune", "non"),
+        *("betg", "nagin", "nagina", "nagut", "nagliu"),  # Romansh
+        *("niet", "geen", "nooit", "niets", "inte", "inget", "ingen", "inga", "aldrig", "ikke", "aldri"),
+        *("nunca", "nada", "nadie", "ningún", "ninguno", "ninguna", "não", "nenhum", "nenhuma", "ninguém"),
+        *("nessuno", "nessuna", "nessun", "niente", "nulla"),
     }
 )
 _CLAUSE_ENDS = frozenset(",;:.!?，。；、！？।")
@@ -70,11 +74,17 @@ def plant_errors(
     if len(pairs) < 2:
         raise ValueError(f"`pairs` must be two or more, as clauses are taken from another pair, got {len(pairs)}.")
     errors = []
+    names = [pair[1][place] for pair in pairs for place in _name_places(*pair)]
     for number, pair in enumerate(pairs):
         generator = np.random.default_rng((seed, number))
         other = pairs[(number + 1 + int(generator.integers(len(pairs) - 1))) % len(pairs)]
         for kind in kinds:
-            planted = _negation(pair, negations) if kind == "negation" else KINDS[kind](pair, other, generator)
+            if kind == "negation":
+                planted = _negation(pair, negations)
+            elif kind == "name":
+                planted = _name(pair, names, np.random.default_rng((seed, number, 1)))
+            else:
+                planted = KINDS[kind](pair, other, generator)
             if planted is not None:
                 source, target, left_out, made_up = planted
                 left_out = None if left_out is None else tuple(left_out)
@@ -182,15 +192,16 @@ def _negation(pair: Pair, negations: frozenset[str]):
     return source, target[:place] + target[place + 1 :], (denied[0][0],), ()
 
 
-def _name(pair: Pair, other: Pair, generator):
-    """Replace a name in the target by another; a name is a capitalised word that both sides share."""
+def _name(pair: Pair, names: Sequence[str], generator):
+    """Replace a name in the target by one of `names`; a name is a capitalised word that both sides share."""
     source, target = pair
     places = _name_places(source, target)
-    names = [other[1][place] for place in _name_places(*other) if other[1][place] not in source]
-    if not places or not names:
+    if not places:
         return None
     place = places[int(generator.integers(len(places)))]
     name = names[int(generator.integers(len(names)))]
+    if name in source:
+        return None
     return source, (*target[:place], name, *target[place + 1 :]), (source.index(target[place]),), (place,)
 
 
