@@ -671,6 +671,10 @@ def check() -> Iterator[dict]:
         for kind, found in result["kinds"].items():
             name = f"check/planted/{result['config']['clean']}/{kind}/auc"
             yield _percent(name, found["lines"], at(file, "kinds", kind, "lines"), "auc")
+            for words in ("left_out", "made_up"):
+                if found[words] is not None:
+                    name = f"check/planted/{result['config']['clean']}/{kind}/{words}/auc"
+                    yield _percent(name, found[words], at(file, "kinds", kind, words), "auc")
     for file, result in read_all("check/false_alarms_*").items():
         name = f"check/false_alarms/{result['config']['clean']}/lines"
         yield entry(name, 100 * result["share"], "%", [at(file, "share")])
