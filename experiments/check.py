@@ -4,6 +4,7 @@
     python experiments/check.py --data ROOT --model FOLDER --clean tatoeba-deen --output DIR planted
     python experiments/check.py --data ROOT --model FOLDER --clean multi30k --output DIR false_alarms
     python experiments/check.py --data ROOT --model FOLDER --output DIR speed
+    python experiments/check.py --data ROOT --model FOLDER --output DIR million
 
 ROOT has a folder for each corpus. FOLDER is an aligner that has learned what good pairs look like (`attncal check
 FOLDER --clean-source ... --clean-target ...`): from clean text and errors planted into it, never from annotated
@@ -16,12 +17,18 @@ translations. DIR is results/check.
 - `planted`: errors of each kind planted into clean pairs; lines against the clean ones, and words.
 - `false_alarms`: share of the lines of clean text that are flagged, and the twenty worst of them.
 - `speed`: lines a second of one thread, in seconds of the processor, with all that reads and writes lines left out.
+- `million`: seconds of the processor and memory of the command with 10,000 and with a million lines.
 """
 
 import argparse
 import dataclasses
+import itertools
+import os
+import subprocess
+import sys
 import time
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import torch
 
@@ -145,6 +152,30 @@ def speed(options: argparse.Namespace, checker: Checker, lines: int = 20_000) ->
     write(options, checker, "speed", {"dev.tsv": path}, numbers)
 
 
+def million(options: argparse.Namespace, checker: Checker) -> None:
+    """Run the command on the annotated translations, said again and again, and read what it took."""
+    path = options.data / "hallucinations-deen" / "dev.tsv"
+    rows = [line.split("\t")[:2] for line in path.read_text(encoding="utf-8").splitlines()[1:]]
+    runs = []
+    for lines in (10_000, 1_000_000):
+        with TemporaryDirectory() as folder:
+            names = [str(Path(folder, name)) for name in ("source", "target", "checked")]
+            for side, name in enumerate(names[:2]):
+                with open(name, "w", encoding="utf-8") as file:
+                    file.writelines(f"{row[side]}\n" for row in itertools.islice(itertools.cycle(rows), lines))
+            command = [sys.executable, "-m", "hf_attncal", "check", str(options.model), "--quiet"]
+            command += ["--source", names[0], "--target", names[1], "--output", names[2]]
+            process = subprocess.Popen(command, env=os.environ | {"OMP_NUM_THREADS": "1"})
+            _, status, used = os.wait4(process.pid, 0)
+            if status:
+                raise SystemExit(f"attncal check failed: {os.waitstatus_to_exitcode(status)}")
+            with open(names[2], encoding="utf-8") as file:
+                written = sum(1 for _ in file) - 1
+        seconds, memory = used.ru_utime + used.ru_stime, used.ru_maxrss / 1024
+        runs.append({"lines": lines, "written": written, "cpu_seconds": seconds, "peak_mib": memory})
+    write(options, checker, "million", {"dev.tsv": path}, {"runs": runs})
+
+
 def clean_text(options: argparse.Namespace) -> tuple[Pairs, dict[str, Path]]:
     """The pairs of a clean text, and its files by name."""
     paths = [options.data / name for name in CLEAN[options.clean]]
@@ -181,7 +212,13 @@ def write(options: argparse.Namespace, checker: Checker, name: str, files: dict[
     print(f"wrote {path}")
 
 
-PARTS = {"hallucinations": hallucinations, "planted": planted, "false_alarms": false_alarms, "speed": speed}
+PARTS = {
+    "hallucinations": hallucinations,
+    "planted": planted,
+    "false_alarms": false_alarms,
+    "speed": speed,
+    "million": million,
+}
 
 if __name__ == "__main__":
     main()

@@ -92,16 +92,26 @@ def _run_check(options: argparse.Namespace) -> None:
     if options.source is None:
         return
 
-    from hf_attncal.alignment.check import Checker, saved_check
-
-    with load_errors(options.model):
-        checker = Checker(aligner, saved_check(options.model))
+    checker = open_checker(options.model, options, aligner)
     if options.self_test:
         _self_test(checker, options)
     elif options.compare_with is not None:
         _compare(checker, options)
     else:
         _check(checker, options)
+
+
+def open_checker(name: str, options: argparse.Namespace, aligner=None):
+    """Return the `Checker` of a word aligner, which is loaded unless it is given.
+
+    Raises:
+        CommandError: it cannot be loaded, or nothing was learned for it.
+    """
+    from hf_attncal.alignment.check import Checker, saved_check
+
+    aligner = aligner or open_aligner(name, options)
+    with load_errors(name):
+        return Checker(aligner, saved_check(name))
 
 
 def _check_options(options: argparse.Namespace) -> list[tuple[str, str]]:

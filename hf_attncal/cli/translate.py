@@ -8,6 +8,7 @@ from functools import partial
 from typing import BinaryIO
 
 from .align_run import open_aligner, try_aligner
+from .check import open_checker
 from .common import (
     CommandError,
     add_file_options,
@@ -67,6 +68,21 @@ def add_translate(commands: argparse._SubParsersAction) -> None:
         help="folder or Hub name of a word aligner; without it, the attention of MODEL that `attncal align select` "
         "chose",
     )
+    checks = parser.add_argument_group("what each translation left out and made up")
+    checks.add_argument(
+        "--check",
+        metavar="NAME",
+        help="folder or Hub name of a word aligner for which `attncal check` has learned what good pairs look like; "
+        "text: before each translation what is flagged, or `-`, and a TAB; json: the whole verdict; without it, none",
+    )
+    checks.add_argument(
+        "--candidates",
+        type=positive,
+        default=1,
+        metavar="N",
+        help="with --check, how many translations of the search are checked, at most --beams: a flagged one gives way "
+        "to that in which a fault is least probable",
+    )
     search = parser.add_argument_group("search")
     search.add_argument("--beams", type=positive, default=4, help="beam size; 1 is greedy")
     search.add_argument(
@@ -99,11 +115,12 @@ def _run_translate(options: argparse.Namespace) -> None:
         aligner = open_aligner(options.aligner, options)
     elif options.alignments is not None:
         aligner = _own_aligner(options, model, tokenizer)
+    checker = None if options.check is None else open_checker(options.check, options)
     with ExitStack() as stack:
         lines = stack.enter_context(input_lines(options.input, BATCHES_PER_WINDOW * options.batch_size))
         target = stack.enter_context(output_lines(options.output))
         links = stack.enter_context(output_file(options.alignments, "--alignments")) if options.alignments else None
-        translate_stream(model, tokenizer, lines, target, options, aligner, links)
+        translate_stream(model, tokenizer, lines, target, options, aligner, links, checker)
 
 
 def _check_options(options: argparse.Namespace) -> None:
@@ -115,6 +132,13 @@ def _check_options(options: argparse.Namespace) -> None:
         raise CommandError(
             "With --too-long truncate, links need a word aligner (--aligner): the attention of MODEL cannot align a "
             "line that it does not read to its end."
+        )
+    if options.candidates > 1 and options.check is None:
+        raise CommandError("--candidates chooses by a verdict: give --check NAME.")
+    if options.candidates > options.beams:
+        raise CommandError(
+            f"--candidates {options.candidates} needs as many beams: give --beams {options.candidates}, or fewer "
+            "candidates."
         )
     inputs = [] if options.input is None else [options.input]
     check_files(inputs, {"--output": options.output, "--alignments": options.alignments or None})
@@ -146,6 +170,7 @@ def translate_stream(
     options: argparse.Namespace,
     aligner=None,
     links: BinaryIO | None = None,
+    checker=None,
 ) -> None:
     """Translate line by line, a window of lines at a time.
 
@@ -157,6 +182,7 @@ def translate_stream(
         options: options of `attncal translate`.
         aligner: a `WordAligner` for the links of each line with its translation.
         links: output for the links, if there is an aligner.
+        checker: a `Checker` for a verdict on each translation.
 
     Raises:
         CommandError: a line that `answer_lines` refuses, or that cannot be aligned with its translation.
@@ -180,11 +206,21 @@ def translate_stream(
         too_long=options.too_long,
         scores=options.scores or options.format == "json",
     )
+    if checker is not None:
+        from hf_attncal.alignment.checked_translation import translate_checked
+
+        translate = partial(
+            translate_checked, *translate.args, checker=checker, candidates=options.candidates, **translate.keywords
+        )
     align = None if aligner is None else partial(aligner.align, batch_size=options.batch_size)
 
     def answer(texts: Sequence[str]):
         translations, failure = until_failure(translate, texts)
-        problem = "translated"
+        verdicts: list = [None] * len(translations)
+        if checker is not None:
+            verdicts = [verdict for _, verdict in translations]
+            translations = [translation for translation, _ in translations]
+        problem = "translated" if checker is None else "translated and checked"
         alignments: list = [None] * (0 if align else len(translations))
         pairs = [(text, translation.text) for text, translation in zip(texts, translations, strict=False)]
         while len(alignments) < len(pairs):
@@ -195,7 +231,7 @@ def translate_stream(
             elif unaligned is not None:
                 failure, problem = unaligned, "aligned with its translation"
                 break
-        rows = list(zip(texts, translations, alignments, strict=False))  # up to the first without
+        rows = list(zip(texts, translations, alignments, verdicts, strict=False))  # up to the first without
         return rows, failure, problem
 
     written, unlinked = 0, []
@@ -204,7 +240,7 @@ def translate_stream(
         nonlocal written
         write_lines(target, (_line(*row, align is not None, options) for row in rows))
         if links is not None:
-            write_lines(links, ("" if alignment is None else alignment.pharaoh() for _, _, alignment in rows))
+            write_lines(links, ("" if alignment is None else alignment.pharaoh() for _, _, alignment, _ in rows))
         if align is not None:
             unlinked.extend(n for n, row in enumerate(rows, start=written + 1) if row[2] is None)
         written += len(rows)
@@ -220,11 +256,15 @@ def translate_stream(
             )
 
 
-def _line(source: str, translation, alignment, aligned: bool, options: argparse.Namespace) -> str:
-    """Format the output line for a source line, its `Generated` translation and, if asked for, its links or null."""
+def _line(source: str, translation, alignment, verdict, aligned: bool, options: argparse.Namespace) -> str:
+    """Format the output line for a source line and its `Generated` translation, with links or null if `aligned`."""
     if options.format == "text":
-        score = "" if translation.score is None else f"{translation.score:.4f}"
-        return f"{score}\t{translation.text}" if options.scores else translation.text
+        columns = [translation.text]
+        if verdict is not None:
+            columns.insert(0, ",".join(verdict.flagged) or "-")
+        if options.scores:
+            columns.insert(0, "" if translation.score is None else f"{translation.score:.4f}")
+        return "\t".join(columns)
     values = {
         "source": source,
         "translation": translation.text,
@@ -232,4 +272,10 @@ def _line(source: str, translation, alignment, aligned: bool, options: argparse.
         "tokens": translation.tokens,
         "token_scores": translation.token_scores,
     }
-    return json_line(values | ({"alignment": alignment and alignment.to_dict()} if aligned else {}))
+    if aligned:
+        values["alignment"] = alignment and alignment.to_dict()
+    if verdict is not None:
+        values["check"] = {
+            name: value for name, value in verdict.to_dict().items() if name not in ("source", "target")
+        }
+    return json_line(values)

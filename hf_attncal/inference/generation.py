@@ -73,6 +73,7 @@ class Search:
         max_new_tokens: longest text, in tokens. None: twice the longest source of the batch plus 10.
         min_new_tokens: shortest text, in tokens. None: that of the model's `generation_config`.
         no_repeat_ngram_size: length of token runs that must not repeat. None: that of the model's `generation_config`.
+        num_return_sequences: texts for each line, at most `num_beams`.
 
     Raises:
         ValueError: a setting out of range.
@@ -83,6 +84,7 @@ class Search:
     max_new_tokens: int | None = None
     min_new_tokens: int | None = None
     no_repeat_ngram_size: int | None = None
+    num_return_sequences: int = 1
 
     def __post_init__(self) -> None:
         for name, least in (
@@ -90,10 +92,16 @@ class Search:
             ("max_new_tokens", 1),
             ("min_new_tokens", 0),
             ("no_repeat_ngram_size", 0),
+            ("num_return_sequences", 1),
         ):
             value = getattr(self, name)
             if value is not None and value < least:
                 raise ValueError(f"`{name}` must be >= {least}, got {value}.")
+        if self.num_return_sequences > self.num_beams:
+            raise ValueError(
+                f"`num_return_sequences` must be at most `num_beams` ({self.num_beams}), got "
+                f"{self.num_return_sequences}."
+            )
 
     def options(self, source_length: int, limit: int) -> dict[str, Any]:
         """Return the options of `generate` for a batch.
@@ -109,7 +117,7 @@ class Search:
             "num_beams": self.num_beams,
             "length_penalty": self.length_penalty,
             "do_sample": False,
-            "num_return_sequences": 1,
+            "num_return_sequences": self.num_return_sequences,
             "return_dict_in_generate": False,
             "max_new_tokens": min(longest, limit - 1),
             "max_length": None,
@@ -153,7 +161,7 @@ def generate_lines(
     prefix: str = "",
     progress: str | None = None,
 ) -> list[Generated]:
-    """Generate a text for each line, in the order of the input.
+    """Generate a text for each line, in the order of the input; several of a line follow each other, the best first.
 
     Lines are batched by length, longest first, so a shortage of memory shows at once. An empty line gives an empty
     text. The model is put into evaluation mode and back.
@@ -189,7 +197,8 @@ def generate_lines(
     copies = CopyTokenizer.of(tokenizer, model.config)
     sources = _encode(tokenizer, lines, prefix, source_limit(model, tokenizer), too_long, copies)
     vocab_size = math.inf if copies is None else copies.vocab_size
-    generated = [Generated("")] * len(lines)
+    several = search.num_return_sequences
+    generated = [Generated("")] * (len(lines) * several)
     numbers = list(sources)
     training = model.training
     bar = tqdm(total=len(sources), desc=progress, unit="sent", disable=progress is None)
@@ -198,30 +207,33 @@ def generate_lines(
         lengths = [len(source.ids) for source in sources.values()]
         for chosen in batches_by_length(lengths, batch_size, max_tokens):
             batch = [numbers[i] for i in chosen]
-            words = [sources[n].words for n in batch]
             inputs = _inputs([sources[n] for n in batch], tokenizer.pad_token_id or 0, model.device)
             output = model.generate(**inputs, **search.options(inputs["input_ids"].shape[1], limit))
+            inputs = {name: tensor.repeat_interleave(several, dim=0) for name, tensor in inputs.items()}
+            places = [n * several + place for n in batch for place in range(several)]
+            batch = [n for n in batch for _ in range(several)]
             if copies is None:
                 texts = tokenizer.batch_decode(output, skip_special_tokens=True)
             else:
-                texts = decode_copied(output, words, tokenizer, vocab_size)
+                texts = decode_copied(output, [sources[n].words for n in batch], tokenizer, vocab_size)
             unknown = _unknown_tokens(tokenizer, output)
-            for n, text, count in zip(batch, texts, unknown, strict=True):
+            for n, place, text, count in zip(batch, places, texts, unknown, strict=True):
                 text = " ".join(text.split("\n")).strip()
-                generated[n] = Generated(text, cut_from=sources[n].cut_from, unknown=count)
+                generated[place] = Generated(text, cut_from=sources[n].cut_from, unknown=count)
             if scores or copied:
                 rows = list(_read_back(model, inputs, output, copied))
-                for n, row in zip(batch, rows, strict=True):
+                for n, place, row in zip(batch, places, rows, strict=True):
                     score = sum(row.scores) / len(row.ids) ** search.length_penalty
                     names = _names(tokenizer, vocab_size, row.ids, sources[n].words)
-                    generated[n] = replace(generated[n], tokens=names, token_scores=tuple(row.scores), score=score)
+                    scored = {"tokens": names, "token_scores": tuple(row.scores), "score": score}
+                    generated[place] = replace(generated[place], **scored)
             if copied:
                 lengths = [(len(sources[n].ids), sources[n].cut_from) for n in batch]
                 source_words = words_of_sources(tokenizer, [lines[n] for n in batch], prefix, lengths)
-                for n, row, words in zip(batch, rows, source_words, strict=True):
-                    text_words = words_of_text(tokenizer, row.ids, sources[n].words, vocab_size, generated[n].text)
-                    generated[n] = replace(generated[n], copies=row.copies(words, text_words))
-            bar.update(len(batch))
+                for n, place, row, words in zip(batch, places, rows, source_words, strict=True):
+                    text_words = words_of_text(tokenizer, row.ids, sources[n].words, vocab_size, generated[place].text)
+                    generated[place] = replace(generated[place], copies=row.copies(words, text_words))
+            bar.update(len(chosen))
     finally:
         bar.close()
         model.train(training)

@@ -21,14 +21,15 @@ def translate_lines(
     num_beams: int = 4,
     length_penalty: float = 1.0,
     max_new_tokens: int | None = None,
+    num_return_sequences: int = 1,
     too_long: str = "error",
     scores: bool = False,
     progress: bool = False,
 ) -> list[Generated]:
-    """Translate `lines`: one translation for each line, in the order of the input.
+    """Translate `lines`, in the order of the input: `num_return_sequences` translations of each, the best first.
 
     Args:
-        num_beams, length_penalty, max_new_tokens: as for `Search`.
+        num_beams, length_penalty, max_new_tokens, num_return_sequences: as for `Search`.
         progress: show a progress bar over sentences.
         model, tokenizer, lines, batch_size, max_tokens, too_long, scores: as for `generate_lines`, whose errors are
             raised, too.
@@ -37,7 +38,7 @@ def translate_lines(
         model,
         tokenizer,
         lines,
-        Search(num_beams, length_penalty, max_new_tokens),
+        Search(num_beams, length_penalty, max_new_tokens, num_return_sequences=num_return_sequences),
         batch_size=batch_size,
         max_tokens=max_tokens,
         too_long=too_long,

@@ -1,9 +1,11 @@
 """`attncal check`: files in, verdicts out."""
 
+import copy
 import json
 import re
 
 import pytest
+from seq2seq_helpers import SOURCES, bpe_tokenizer, text_model
 
 from hf_attncal.data.synthetic.english_german import generate_split, write_pairs
 from hf_attncal.training.word_alignment import AlignerConfig, train_aligner
@@ -164,3 +166,72 @@ def test_files_of_other_lengths(attncal, ready, here):
     status, _, err = attncal("check", "aligner", "--source", "dev.en", "--target", "short.de", "--no-together")
     assert status == 1
     assert "short.de" in err
+
+
+# ---- attncal translate --check ----
+
+
+@pytest.fixture(scope="module")
+def translator(tmp_path_factory):
+    """A random model, of whose translations some end."""
+    folder, tokenizer = tmp_path_factory.mktemp("translator"), bpe_tokenizer()
+    model = copy.deepcopy(text_model("bart", "ours")).eval()
+    model.final_logits_bias[0, tokenizer.eos_token_id] = 4
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return str(folder)
+
+
+LINES = [*SOURCES[:5], "", *SOURCES[5:]]
+
+
+def translated(attncal, translator, *options):
+    search = ("--device", "cpu", "--beams", "3", "--max-new-tokens", "12", "--batch-size", "4")
+    status, out, err = attncal("translate", translator, *search, *options, text="".join(f"{line}\n" for line in LINES))
+    assert (status, err) == (0, "")
+    return out.splitlines()
+
+
+def test_translations_come_with_their_verdicts(attncal, ready, here, translator):
+    plain = translated(attncal, translator)
+    flags, texts = zip(
+        *(line.split("\t") for line in translated(attncal, translator, "--check", "aligner")), strict=True
+    )
+    assert list(texts) == plain
+    (here / "lines").write_text("".join(f"{line}\n" for line in LINES))
+    (here / "translations").write_text("".join(f"{line}\n" for line in plain))
+    pair = ("--source", "lines", "--target", "translations", "--format", "json", "--no-together")
+    checked = [json.loads(line) for line in attncal("check", "aligner", *pair)[1].splitlines()]
+    assert list(flags) == [",".join(verdict["flagged"]) or "-" for verdict in checked]
+    assert len(set(flags)) > 1
+    rows = [json.loads(line) for line in translated(attncal, translator, "--check", "aligner", "--format", "json")]
+    for row, verdict in zip(rows, checked, strict=True):
+        assert row["check"] == {name: value for name, value in verdict.items() if name in row["check"]}
+        assert set(verdict) - set(row["check"]) == {"line", "source", "target"}
+    scored = translated(attncal, translator, "--check", "aligner", "--scores")
+    assert [line.split("\t")[1:] for line in scored] == [list(row) for row in zip(flags, texts, strict=True)]
+
+
+def test_a_flagged_translation_gives_way_to_the_least_bad(attncal, ready, translator):
+    options = ("--check", "aligner", "--format", "json")
+    first = [json.loads(line) for line in translated(attncal, translator, *options)]
+    best = [json.loads(line) for line in translated(attncal, translator, *options, "--candidates", "3")]
+    for one, other in zip(first, best, strict=True):
+        assert other["check"]["worst"] <= one["check"]["worst"]
+        if not one["check"]["flagged"]:
+            assert one == other
+    assert first != best
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--candidates", "2"), "give --check NAME"),
+        (("--candidates", "4", "--check", "aligner", "--beams", "3"), "--candidates 4 needs as many beams"),
+        (("--check", "nothing"), "nothing"),
+    ],
+)
+def test_options_of_verdicts_that_do_not_go_together(attncal, ready, translator, options, message):
+    status, out, err = attncal("translate", translator, "--device", "cpu", *options, text="a\n")
+    assert (status, out) == (1, "")
+    assert message in err
