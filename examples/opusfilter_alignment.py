@@ -1,4 +1,4 @@
-"""A filter of OpusFilter: a sentence pair whose words have no partners on the other side is no translation.
+"""Filters of OpusFilter: a sentence pair whose words have no partners on the other side is no translation.
 
     steps:
       - type: filter
@@ -8,9 +8,13 @@
           filters:
             - AlignmentFilter: {aligner: aligner, threshold: 0.5}
               module: opusfilter_alignment # this file; its folder in PYTHONPATH
+            - CheckFilter: {aligner: aligner, threshold: 0.5}
+              module: opusfilter_alignment
 
-The score of a pair is `WordAlignment.score`, from 0 to 1; 0 where a side is empty. Words are what white space parts,
-so text is tokenised first (OpusFilter's preprocessor `Tokenizer`). Which threshold: docs/alignment.md.
+`AlignmentFilter` scores by `WordAlignment.score`, from 0 to 1; 0 where a side is empty. `CheckFilter` needs an aligner
+for which `attncal check` has learned what good pairs look like, and scores by the probability that nothing is wrong.
+Words are what white space parts, unless the aligner was trained on raw text (`--tokenize`). Which threshold:
+docs/alignment.md.
 """
 
 from itertools import islice
@@ -18,6 +22,7 @@ from itertools import islice
 from opusfilter import CLEAN_HIGH, FilterABC
 
 from hf_attncal import WordAligner
+from hf_attncal.alignment.check import Checker
 
 
 class AlignmentFilter(FilterABC):
@@ -27,12 +32,18 @@ class AlignmentFilter(FilterABC):
 
     def __init__(self, aligner, threshold=0.5, batch_size=1024, **kwargs):
         super().__init__(**kwargs)
-        self.aligner, self.threshold, self.batch_size = WordAligner.from_pretrained(aligner), threshold, batch_size
+        self.scorer, self.threshold, self.batch_size = self.load(aligner), threshold, batch_size
+
+    def load(self, name):
+        return WordAligner.from_pretrained(name)
+
+    def scores(self, pairs):
+        return [found.score or 0.0 for found in self.scorer.align(pairs)]
 
     def score(self, pairs):
         pairs = iter(pairs)
         while batch := list(islice(pairs, self.batch_size)):
-            yield from (found.score or 0.0 for found in self.aligner.align(batch))
+            yield from self.scores(batch)
 
     def accept(self, score):
         return score > self.threshold
@@ -41,3 +52,13 @@ class AlignmentFilter(FilterABC):
         pairs = iter(pairs)
         while batch := list(islice(pairs, self.batch_size)):
             yield from (pair for pair, good in zip(batch, self.decisions(batch), strict=True) if good)
+
+
+class CheckFilter(AlignmentFilter):
+    """Accepts pairs in which probably nothing was left out, made up, repeated or changed."""
+
+    def load(self, name):
+        return Checker.from_pretrained(name)
+
+    def scores(self, pairs):
+        return [1 - verdict.worst for verdict in self.scorer.check(pairs)]

@@ -46,7 +46,7 @@ def add_project(actions: argparse._SubParsersAction) -> None:
     )
     files = parser.add_argument_group("input and output")
     add_linked_options(parser, files, "source sentences, one a line; with --markup, with markup")
-    files.add_argument("--untagged", metavar="TEXT", default="_", help="--tags: of a word without links")
+    files.add_argument("--untagged", metavar="TEXT", help="--tags: the tag of a word without links; without it, `_`")
     files.add_argument(
         "--format",
         choices=("text", "json"),
@@ -58,6 +58,8 @@ def add_project(actions: argparse._SubParsersAction) -> None:
 
 def _run_project(options: argparse.Namespace) -> None:
     labels = options.spans if options.tags is None else options.tags
+    if options.untagged is not None and options.tags is None:
+        raise CommandError("--untagged is the tag of a word without links: give --tags, or leave it out.")
     check_linked(options, labels)
 
     from hf_attncal.alignment import project
@@ -65,7 +67,8 @@ def _run_project(options: argparse.Namespace) -> None:
     pairs, tags, links = read_linked(options, labels)
     carried = {"markup": True} if options.markup else {"tags" if options.spans is None else "spans": tags}
     try:
-        lines = project(pairs, links, untagged=options.untagged, **carried)
+        untagged = "_" if options.untagged is None else options.untagged
+        lines = project(pairs, links, untagged=untagged, **carried)
     except ValueError as error:
         raise CommandError(f"--{str(error).replace('`', '')}") from error
     lost = (

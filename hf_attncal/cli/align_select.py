@@ -28,8 +28,8 @@ def add_select(actions: argparse._SubParsersAction) -> None:
         description="Try every layer of a Marian- or BART-style checkpoint, with all heads, single heads and sets of "
         "heads, by the step that predicts a token (Naive-Att) and by the one that reads it (Shift-Att), and the "
         "states of every layer of its encoder with several thresholds, on annotated pairs; print the best with their "
-        "AER and write the first to alignment.json, which `attncal align run` reads. Of an encoder alone (BERT, "
-        "XLM-R, ...) the states are tried. Without --gold, states are chosen on raw pairs: those are best on which "
+        "AER and write the first to alignment.json, which `attncal align run` reads. An encoder alone (BERT, "
+        "XLM-R, ...) has only its states. Without --gold, states are chosen on raw pairs: those are best on which "
         "both directions agree most, beyond what they agree on sentences that are no translations; that is printed.",
         epilog="examples:\n  attncal align select MODEL --source dev.en --target dev.de --gold dev.align\n"
         "  attncal align select ENCODER --source text.en --target text.de --output FOLDER",

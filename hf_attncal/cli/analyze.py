@@ -41,13 +41,13 @@ def add_analyze(commands: argparse._SubParsersAction) -> None:
         "--tags",
         metavar="FILE",
         help="parts of speech: a tag for each word of --target, as many lines; or spacy:NAME, a pipeline of spaCy "
-        "that is installed; without it, nothing is told by part of speech",
+        "that is installed; without it, no results by part of speech",
     )
     text.add_argument(
         "--gold",
         metavar="FILE",
         help="word links of each pair that people have drawn: i-j sure, ipj possible, from 0; without it, methods are "
-        "not held against any",
+        "not compared with such links",
     )
     probe = parser.add_argument_group("probe (for a MODEL without masks)")
     probe.add_argument(

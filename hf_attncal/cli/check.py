@@ -46,11 +46,12 @@ def add_check(commands: argparse._SubParsersAction) -> None:
     add_output_option(files)
     files.add_argument(
         "--format",
-        choices=("tsv", "json", "marked", "html", "summary"),
+        choices=("tsv", "json", "marked", "html", "kept", "summary"),
         default="tsv",
         help="tsv: number of the line, the five probabilities, what is flagged, what is told by name; json: one "
         "object a line, with words and spans; marked: both sides with [-left out-] and {+made up+}; html: a page "
-        "with the same; summary: of the whole file",
+        "with the same; kept: both sides of the lines that are not flagged, parted by a tab; summary: of the whole "
+        "file",
     )
     files.add_argument("--worst", type=positive, metavar="N", help="so many lines, the worst first; without it, all")
     files.add_argument(
@@ -129,6 +130,10 @@ def _check_options(options: argparse.Namespace) -> list[tuple[str, str]]:
         raise CommandError("There is nothing to do: give --source and --target, or --clean-source and --clean-target.")
     if options.compare_with is not None:
         _check_comparison(options)
+    if options.format == "kept" and options.worst is not None:
+        raise CommandError(
+            "--format kept writes the lines that are not flagged, and --worst the others: leave out one."
+        )
     given = (options.source, options.target, options.compare_with, *sources, *targets)
     inputs = [path for path in given if path is not None]
     check_readable(*sources, *targets)
@@ -201,14 +206,17 @@ def _check(checker, options: argparse.Namespace) -> None:
             write_lines(target, ["\t".join(("line", *VERDICTS, "flagged", "names"))])
         if options.format == "html":
             stack.enter_context(_page(target, options))
+        if options.format == "kept":
+            verdicts = (line for line in verdicts if not line[1].flagged)
         write_lines(target, (_line(*line, options.format) for line in verdicts))
 
 
 def _line(number: int, verdict, form: str) -> str:
     if form == "json":
         return json_line({"line": number, **verdict.to_dict()})
-    if form == "marked":
-        return "\t".join(text.replace("\t", " ") for text in verdict.marked())  # tabs part the columns
+    if form in ("marked", "kept"):
+        texts = verdict.marked() if form == "marked" else (verdict.source, verdict.target)
+        return "\t".join(text.replace("\t", " ") for text in texts)  # tabs part the columns
     if form == "html":
         from hf_attncal.alignment.check_page import page_line
 

@@ -113,6 +113,17 @@ def test_the_summary(attncal, ready):
     assert lines[-1].startswith("Check|aligner:hmm_align|learned:800 pairs, seed 0|")
 
 
+def test_a_corpus_is_filtered(attncal, ready):
+    verdicts = [json.loads(line) for line in run(attncal, "--format", "json")]
+    expected = [f"{one['source']}\t{one['target']}" for one in verdicts if not one["flagged"]]
+    assert run(attncal, "--format", "kept") == expected
+    assert 10 < len(expected) < 60
+    pair = ("--source", "dev.en", "--target", "dev.de")
+    status, out, err = attncal("check", "aligner", *pair, "--format", "kept", "--worst", "3")
+    assert (status, out) == (1, "")
+    assert "leave out one" in err
+
+
 def test_the_self_test(attncal, ready):
     status, out, _ = attncal("check", "aligner", "--source", "dev.en", "--target", "dev.de", "--self-test")
     assert status == 0

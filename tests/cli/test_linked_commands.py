@@ -424,3 +424,10 @@ def test_gold_that_does_not_fit_is_named(gold, told, attncal, trained, here):
     assert (status, out) == (1, "")
     assert told in err
     assert "gold" in err
+
+
+@pytest.mark.parametrize("what", [("--markup",), ("--spans", "tags")])
+def test_a_tag_for_untagged_words_needs_tags(attncal, what):
+    status, out, err = attncal("align", "project", *TEXT, *what, "--untagged", "?")
+    assert (status, out) == (1, "")
+    assert "--untagged is the tag of a word without links: give --tags" in err
