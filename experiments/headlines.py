@@ -12,6 +12,7 @@ from contextlib import suppress
 from itertools import product
 
 from committed import read, read_all
+from tables_check import planted_results
 
 CALIBRATIONS = ("baseline", "fixed", "annealed", "gated", "leaky", "gumbel")
 ADAPTERS = ("probe", "fixed", "fixed_strong", "annealed", "gated", "leaky", "lora", "fixed_lora", "full")
@@ -667,14 +668,14 @@ def check() -> Iterator[dict]:
         found = result["faults"][fault]["together"]
         for measure, key in (("auc", "auc"), ("precision_at_90", "precision_at_90")):
             yield _percent(f"{file}/{fault}/{measure}", found, at(file, "faults", fault, "together"), key)
-    for file, result in read_all("check/planted_*").items():
+    for file, result in planted_results().items():
         for kind, found in result["kinds"].items():
             name = f"check/planted/{result['config']['clean']}/{kind}/auc"
             yield _percent(name, found["lines"], at(file, "kinds", kind, "lines"), "auc")
             for words in ("left_out", "made_up"):
-                if found[words] is not None:
-                    name = f"check/planted/{result['config']['clean']}/{kind}/{words}/auc"
-                    yield _percent(name, found[words], at(file, "kinds", kind, words), "auc")
+                for measure in ("auc", "f1") if found[words] is not None else ():
+                    name = f"check/planted/{result['config']['clean']}/{kind}/{words}/{measure}"
+                    yield _percent(name, found[words], at(file, "kinds", kind, words), measure)
     for file, result in read_all("check/false_alarms_*").items():
         name = f"check/false_alarms/{result['config']['clean']}/lines"
         yield entry(name, 100 * result["share"], "%", [at(file, "share")])

@@ -1,5 +1,7 @@
 """The tables of `attncal check`: annotated and planted faults, and false alarms."""
 
+import statistics
+
 from committed import percent_with_interval, read, read_all, table
 
 FAULTS = {
@@ -14,6 +16,39 @@ SCORES = {
     "alignment_score": "1 - `WordAlignment.score`",
     "shorter": "how short the target is",
 }
+
+
+# The label of a results file -> the aligner that it is of.
+ALIGNERS = {
+    "": "counts (`hmm`)",
+    "_with_this_text": "counts, the checked text among what they learned from",
+    "_small": "network (`small`)",
+}
+
+
+def planted_results() -> dict[str, dict]:
+    """Name -> results of planted errors, those of other aligners left out."""
+    labels = tuple(label for label in ALIGNERS if label)
+    return {name: result for name, result in read_all("check/planted_*").items() if not name.endswith(labels)}
+
+
+def check_aligners() -> str:
+    """AUC by aligner: annotated faults, planted omissions and insertions word by word, and speed."""
+    rows = []
+    for label, aligner in ALIGNERS.items():
+        annotated = read(f"check/hallucinations-deen{label}")
+        if annotated is None:
+            continue
+        cells = [aligner]
+        cells += [f"{100 * annotated['faults'][fault]['together']['auc']['value']:.1f}" for fault in FAULTS]
+        planted = read(f"check/planted_tatoeba-deen{label}")
+        for kind, side in (("omission", "left_out"), ("insertion", "made_up"), ("name", "made_up")):
+            cells.append(f"{100 * planted['kinds'][kind][side]['auc']['value']:.1f}" if planted else "-")
+        speed = read(f"check/speed{label}")
+        cells.append(f"{speed['lines_per_core_second']['median']:,.0f}" if speed else "-")
+        rows.append(cells)
+    header = ["aligner", *FAULTS.values(), "words left out", "words inserted", "names", "lines a second and core"]
+    return table(header, rows)
 
 
 def check_faults() -> str:
@@ -38,19 +73,21 @@ def check_faults() -> str:
 def check_planted() -> str:
     """AUC of each kind of planted error: of lines, and of words."""
     rows = []
-    for result in read_all("check/planted_*").values():
+    for result in planted_results().values():
         for kind, found in result["kinds"].items():
             words = (found[side] for side in ("left_out", "made_up"))
+            cells = ((word, measure) for word in words for measure in ("auc", "f1"))
             rows.append(
                 [
                     f"{kind}, `{result['config']['clean']}`",
                     str(found["lines"]["faults"]),
                     percent_with_interval(*_of(found["lines"]["auc"])),
-                    *("-" if word is None else f"{100 * word['auc']['value']:.1f}" for word in words),
+                    *("-" if word is None else f"{100 * word[measure]['value']:.1f}" for word, measure in cells),
                     f"{100 * found['flagged']:.1f}",
                 ]
             )
-    return table(["planted", "lines", "AUC of lines", "of words left out", "of words made up", "flagged, %"], rows)
+    header = ["planted", "lines", "AUC of lines", "of words left out", "F1", "of words made up", "F1", "flagged, %"]
+    return table(header, rows)
 
 
 def check_false_alarms() -> str:
@@ -63,11 +100,28 @@ def check_false_alarms() -> str:
     return table(["clean text", "lines", "flagged, %", "lines by verdict"], rows)
 
 
+def check_own_faults() -> str:
+    """AUC of words taken away from what the encoder sees, and of lines that lack them: mean over seeds, extremes."""
+    results = list(read_all("check/own_faults_gated_seed*").values())
+    rows = []
+    for name in results[0]["lines"] if results else ():
+        cells = [name]
+        for part in ("words", "lines"):
+            values = [100 * result[part][name]["auc"]["value"] for result in results if name in result[part]]
+            mean = statistics.fmean(values) if values else 0
+            cells.append(f"{mean:.1f} ({min(values):.1f} to {max(values):.1f})" if values else "-")
+        rows.append(cells)
+    rows.sort(key=lambda cells: -float(cells[1].split()[0]) if cells[1] != "-" else 0)
+    return table(["method", "AUC of words", "AUC of lines"], rows)
+
+
 def _of(measured: dict) -> tuple:
     return measured["value"], measured["interval"]
 
 
 CHECK_TABLES = {
+    "check-aligners": check_aligners,
+    "check-own-faults": check_own_faults,
     "check-faults": check_faults,
     "check-planted": check_planted,
     "check-false-alarms": check_false_alarms,

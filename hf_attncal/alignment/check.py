@@ -24,6 +24,7 @@ from .check_evidence import LinkEvidence, alien_share, read_evidence
 from .check_model import CHECK_FILE, CheckModel, seen
 
 VERDICTS = ("left_out", "made_up", "repeats", "detached", "changed")
+MARKED_ABOVE = 0.5  # probability of a word from which on it is marked
 _LONG_ENOUGH = 5  # words of a target that many sources should not share
 _MANY = 3
 
@@ -49,7 +50,7 @@ class PairVerdict:
         changed: probability that a number, a negation or a name is not that of the source.
         source_words: probability of each source word to be left out, (S,): it has no partner, was changed, or was not
             translated. target_words: of each target word to be made up, (T,).
-        left_out_spans, made_up_spans: where these are above one half.
+        left_out_spans, made_up_spans: where these are above `MARKED_ABOVE`.
         names: what can be told by name: "empty source", "empty target", "identical sides", "untranslated", "wrong
             language", "alien script", "one target for N sources".
         flagged: which of the probabilities are above their alarm.
@@ -244,8 +245,8 @@ def saved_check(name: str | Path, revision: str | None = None) -> CheckModel:
 
 
 def _spans(side: Segments, words: np.ndarray) -> tuple[FlaggedSpan, ...]:
-    """Return runs of words above one half, without the punctuation at their ends."""
-    above = (words > 0.5).tolist()
+    """Return runs of words above `MARKED_ABOVE`, without the punctuation at their ends."""
+    above = (words > MARKED_ABOVE).tolist()
     if not any(above):
         return ()
     found, characters, start = [], side.spans, None

@@ -9,7 +9,7 @@ from hf_attncal.data.segmentation import segment, white_space_words
 from hf_attncal.data.synthetic.translation_errors import KINDS, plant_errors
 from hf_attncal.metrics.detection import Detection, detection
 
-from .check import Checker
+from .check import MARKED_ABOVE, Checker
 from .check_facts import GROUPS
 
 # The probability that an error of a kind should raise.
@@ -30,7 +30,8 @@ class Found:
     Args:
         kind: of the errors. verdict: the probability that is looked at.
         lines: lines with the error against the clean lines.
-        left_out: source words left out against the others of the lines with the error; None where there are none.
+        left_out: source words left out against the others of the lines with the error, with the F1 of the words that
+            the check marks; None where there are none.
         made_up: the same of target words.
         flagged: share of the lines with the error in which any probability is above its alarm.
     """
@@ -112,4 +113,6 @@ def _of_words(lines: Sequence[tuple], planted: str, side: str, bootstrap: int) -
             if any(map(str.isalnum, word)):
                 truths.append(place in places)
                 scores.append(value)
-    return detection(truths, scores, bootstrap) if any(truths) and not all(truths) else None
+    if not any(truths) or all(truths):
+        return None
+    return detection(truths, scores, bootstrap, threshold=MARKED_ABOVE)

@@ -8,7 +8,7 @@ import numpy as np
 from hf_attncal.metrics.base import Measured, Metric, ratio
 from hf_attncal.metrics.means import mean_difference, means
 
-from .check import VERDICTS, Checker, PairVerdict
+from .check import MARKED_ABOVE, VERDICTS, Checker, PairVerdict
 
 SHARES = (
     "lines flagged",
@@ -59,7 +59,7 @@ def count_faults(verdicts: Iterable[PairVerdict]) -> np.ndarray:
     for verdict in verdicts:
         flags = [bool(verdict.flagged), *(name in verdict.flagged for name in VERDICTS)]
         sides = verdict.source_words, verdict.target_words
-        words = [(sum(value > 0.5 for value in side), len(side)) for side in sides]
+        words = [(sum(value > MARKED_ABOVE for value in side), len(side)) for side in sides]
         rows.append(np.array([*((flag, 1) for flag in flags), *words], dtype=np.float32))
     return np.stack(rows) if rows else np.zeros((0, len(SHARES), 2), dtype=np.float32)
 

@@ -293,8 +293,8 @@ def _self_test(checker, options: argparse.Namespace) -> None:
     except ValueError as error:
         raise CommandError(str(error)) from error
 
-    def percent(found) -> str:
-        return "-" if found is None else f"{100 * found.auc.value:.1f}"
+    def percent(found, measure: str = "auc") -> str:
+        return "-" if found is None else f"{100 * getattr(found, measure).value:.1f}"
 
     columns = {
         "planted": [found.kind for found in result.found],
@@ -302,10 +302,14 @@ def _self_test(checker, options: argparse.Namespace) -> None:
         "judged by": [found.verdict for found in result.found],
         "AUC": [percent(found.lines) for found in result.found],
         "words left out": [percent(found.left_out) for found in result.found],
+        "F1": [percent(found.left_out, "f1") for found in result.found],
         "words made up": [percent(found.made_up) for found in result.found],
+        "F1 ": [percent(found.made_up, "f1") for found in result.found],
         "flagged": [f"{100 * found.flagged:.1f}" for found in result.found],
     }
     with output_lines(options.output) as target:
         write_lines(target, table(columns))
-        told = f"Of {result.clean} clean lines {100 * result.false_alarms:.2f} % are flagged. ROC AUC in per cent."
+        told = (
+            f"Of {result.clean} clean lines {100 * result.false_alarms:.2f} % are flagged. All figures are in percent."
+        )
         write_lines(target, ["", told])

@@ -19,6 +19,7 @@ class Detection:
         auc: how often a fault has a higher score than a case without fault; ties count half.
         precision_at_90: share of faults among the fewest top-scored cases that hold 90 % of all faults; cases that tie
             with the last of them are included.
+        f1: F1 of the cases above a threshold that was given; None without one.
         faults: number of faults.
         cases: number of cases.
         signature: how both scores were computed.
@@ -26,12 +27,15 @@ class Detection:
 
     auc: Measured
     precision_at_90: Measured
+    f1: Measured | None
     faults: int
     cases: int
     signature: str
 
 
-def detection(truths: ArrayLike, scores: ArrayLike, bootstrap: int = 1000, seed: int = 0) -> Detection:
+def detection(
+    truths: ArrayLike, scores: ArrayLike, bootstrap: int = 1000, seed: int = 0, threshold: float | None = None
+) -> Detection:
     """Score a detector of faults.
 
     Args:
@@ -40,6 +44,7 @@ def detection(truths: ArrayLike, scores: ArrayLike, bootstrap: int = 1000, seed:
         bootstrap: number of resamples of the cases for 95 % intervals, 0 for none. Resamples without a fault, or with
             faults only, are skipped.
         seed: seed of the resamples.
+        threshold: cases whose score is above it are taken for faults, for F1.
 
     Raises:
         ValueError: shapes that differ, scores that are not finite, no fault, faults only, or negative `bootstrap`.
@@ -58,25 +63,34 @@ def detection(truths: ArrayLike, scores: ArrayLike, bootstrap: int = 1000, seed:
     order = np.argsort(-scores, kind="stable")
     truths, scores = truths[order], scores[order]
     last = np.append(scores[1:] != scores[:-1], True)  # of those that share a score
+    above = None if threshold is None else int((scores > threshold).sum())
     generator, drawn = np.random.default_rng(seed), []
     for _ in range(bootstrap):
         times = np.bincount(generator.integers(len(truths), size=len(truths)), minlength=len(truths))[order]
         if 0 < times[truths].sum() < len(truths):
-            drawn.append(_both(truths, last, times))
-    bounds = np.quantile(drawn, PERCENTILES, axis=0).T.tolist() if drawn else [None, None]
-    values = _both(truths, last, np.ones(len(truths)))
-    auc, precision = (
+            drawn.append(_measures(truths, last, times, above))
+    values = _measures(truths, last, np.ones(len(truths)), above)
+    bounds = np.quantile(drawn, PERCENTILES, axis=0).T.tolist() if drawn else [None] * len(values)
+    auc, precision, *f1 = (
         Measured(float(value), None if bound is None else (bound[0], bound[1]))
         for value, bound in zip(values, bounds, strict=True)
     )
-    signature = f"Detection|ties:half|recall:{RECALL}|n:{len(truths)}|version:{version('hf_attncal')}"
-    return Detection(auc, precision, int(truths.sum()), len(truths), signature)
+    at = "" if threshold is None else f"threshold:{threshold}|"
+    signature = f"Detection|ties:half|recall:{RECALL}|{at}n:{len(truths)}|version:{version('hf_attncal')}"
+    return Detection(auc, precision, f1[0] if f1 else None, int(truths.sum()), len(truths), signature)
 
 
-def _both(truths: np.ndarray, last: np.ndarray, times: np.ndarray) -> tuple[float, float]:
-    """Compute AUC and precision of cases sorted from the highest score; each counts `times` times."""
+def _measures(truths: np.ndarray, last: np.ndarray, times: np.ndarray, above: int | None) -> list[float]:
+    """Compute AUC, precision and, of the first `above` cases, F1; cases are sorted from the highest score.
+
+    Each case counts `times` times, (cases,).
+    """
     hits = np.concatenate([[0.0], np.cumsum(truths * times)[last]])
     others = np.concatenate([[0.0], np.cumsum(~truths * times)[last]])
     area = float((np.diff(others) * (hits[1:] + hits[:-1])).sum() / 2)
     place = int(np.searchsorted(hits, RECALL * hits[-1] - 1e-9))
-    return area / (hits[-1] * others[-1]), float(hits[place] / (hits[place] + others[place]))
+    values = [area / (hits[-1] * others[-1]), float(hits[place] / (hits[place] + others[place]))]
+    if above is not None:
+        found = float((truths * times)[:above].sum())
+        values.append(2 * found / float(times[:above].sum() + hits[-1]))
+    return values

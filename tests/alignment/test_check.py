@@ -168,6 +168,8 @@ def test_planted_errors_are_found(checker, learned):
         assert found[kind].lines.auc.value > auc, kind
     assert found["omission"].left_out.auc.value > 0.9
     assert found["insertion"].made_up.auc.value > 0.9
+    assert found["omission"].left_out.f1.value > 0.6
+    assert found["omission"].lines.f1 is None
     assert found["untranslated"].lines.auc.value > 0.95
     assert result.false_alarms < 0.1
 

@@ -22,13 +22,20 @@ def precision_by_loops(truths, scores) -> float:
     raise AssertionError
 
 
+def f1_by_loops(truths, scores, threshold) -> float:
+    both = sum(truth and score > threshold for truth, score in zip(truths, scores, strict=True))
+    marked = sum(score > threshold for score in scores)
+    return 2 * both / (marked + sum(truths))
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_as_by_loops(seed):
     generator = np.random.default_rng(seed)
     truths = generator.random(40) < 0.3
     truths[:2] = True, False
     scores = np.round(generator.random(40) + 0.3 * truths, seed % 3)  # with one or no decimal: many ties
-    found = detection(truths, scores, bootstrap=0)
+    found = detection(truths, scores, bootstrap=0, threshold=0.6)
+    assert found.f1.value == pytest.approx(f1_by_loops(truths, scores, 0.6), abs=1e-12)
     assert found.auc.value == pytest.approx(auc_by_loops(truths, scores), abs=1e-12)
     assert found.precision_at_90.value == pytest.approx(precision_by_loops(truths, scores), abs=1e-12)
     assert (found.faults, found.cases, found.auc.interval) == (truths.sum(), 40, None)
@@ -55,6 +62,19 @@ def test_intervals_are_those_of_resamples():
     assert found.auc.interval == pytest.approx((low[0], high[0]))
     assert found.precision_at_90.interval == pytest.approx((low[1], high[1]))
     assert found.signature.startswith("Detection|ties:half|recall:0.9|n:60|")
+    assert found.f1 is None
+
+
+def test_f1_has_an_interval_and_a_signature():
+    generator = np.random.default_rng(6)
+    truths, scores = generator.random(60) < 0.4, generator.random(60)
+    drawn = np.random.default_rng(3)
+    rows = [drawn.integers(60, size=60) for _ in range(50)]
+    found = detection(truths, scores, bootstrap=50, seed=3, threshold=0.5)
+    resampled = [f1_by_loops(truths[row], scores[row], 0.5) for row in rows]
+    assert found.f1.interval == pytest.approx(np.quantile(resampled, (0.025, 0.975)))
+    assert "|threshold:0.5|" in found.signature
+    assert detection(truths, scores, 0, threshold=2).f1.value == 0
 
 
 @pytest.mark.parametrize(
