@@ -1,6 +1,7 @@
 """Do a model's own attention and contributions show what its translation left out? With planted truth.
 
     python experiments/own_faults.py --data ROOT --model gated=runs/gated1 --model gated=runs/gated2 --aligner FOLDER
+    python experiments/own_faults.py ... --text in_domain
 
 The encoder sees each source without a few words in a row; what the model then writes cannot translate them. Given the
 *whole* source and this translation, every method says how far each source word is covered:
@@ -12,8 +13,8 @@ The encoder sees each source without a few words in a row; what the model then w
 Reported is the ROC AUC of the words taken away among all words with a letter or digit, and of the lines: translations
 of the cut source against those of the whole one, by the least covered word, or by the model's own mean log-probability
 of a token. Words that the model leaves out by itself count as kept, for every method. ROOT has tatoeba-deen, whose
-test text (lower-cased) is off the domain of the models, which were trained on captions. Written is
-results/check/own_faults_NAME_seedN.json for each model.
+test text (lower-cased) is off the domain of the models, which were trained on captions, and multi30k, the captions.
+Written is results/check/own_faults_TEXT_NAME_seedN.json for each model.
 """
 
 import argparse
@@ -36,7 +37,7 @@ from hf_attncal.inference.generation import Search, generate_lines
 from hf_attncal.metrics import records
 from hf_attncal.metrics.detection import detection
 
-SOURCES = "tatoeba-deen/test.de"
+SOURCES = {"off_domain": "tatoeba-deen/test.de", "in_domain": "multi30k/test_2016_flickr.de"}
 METHODS = {
     "attention": ("attention", {"layer": -1}),
     "attention, uncalibrated": ("attention", {"layer": -1, "calibrated": False}),
@@ -55,17 +56,20 @@ def main() -> None:
     parser.add_argument("--data", required=True, type=Path)
     add_models(parser)
     parser.add_argument("--aligner", required=True, help="aligner that has learned to check these languages")
+    parser.add_argument("--text", choices=SOURCES, default="off_domain")
     parser.add_argument("--lines", type=int, default=600, help="how many sources, at most")
     parser.add_argument("--bootstrap", type=int, default=1000)
     options = parser.parse_args()
-    sources = [line.lower() for line in read_lines(options.data / SOURCES)]
+    name = SOURCES[options.text]
+    sources = [line.lower() for line in read_lines(options.data / name)]
     sources = [line for line in sources if len(line.split()) >= FEWEST_WORDS][: options.lines]
     checker = Checker.from_pretrained(options.aligner, device="cpu")
     for frozen in read_models(options.models):
-        config = {**frozen.config(frozen.load()[0]), "lines": len(sources), "learned": checker.model.learned}
-        files = {SOURCES: options.data / SOURCES, **frozen.files}
+        config = {**frozen.config(frozen.load()[0]), "text": name, "lines": len(sources)}
+        config["learned"] = checker.model.learned
+        files = {name: options.data / name, **frozen.files}
         numbers = measure(*frozen.load(), sources, checker, options.bootstrap)
-        path = RESULTS / "check" / f"own_faults_{frozen.stem}.json"
+        path = RESULTS / "check" / f"own_faults_{options.text}_{frozen.stem}.json"
         write_json(records.record(config, files, "cpu") | numbers, path)
         print(f"wrote {path}", flush=True)
 

@@ -1,5 +1,6 @@
 """The tables of `attncal check`: annotated and planted faults, and false alarms."""
 
+import itertools
 import statistics
 
 from committed import percent_with_interval, read, read_all, table
@@ -102,17 +103,18 @@ def check_false_alarms() -> str:
 
 def check_own_faults() -> str:
     """AUC of words taken away from what the encoder sees, and of lines that lack them: mean over seeds, extremes."""
-    results = list(read_all("check/own_faults_gated_seed*").values())
+    texts = {name: list(read_all(f"check/own_faults_{name}_domain_gated_seed*").values()) for name in ("in", "off")}
+    if not all(texts.values()):
+        return table([], [])
     rows = []
-    for name in results[0]["lines"] if results else ():
-        cells = [name]
-        for part in ("words", "lines"):
-            values = [100 * result[part][name]["auc"]["value"] for result in results if name in result[part]]
-            mean = statistics.fmean(values) if values else 0
-            cells.append(f"{mean:.1f} ({min(values):.1f} to {max(values):.1f})" if values else "-")
+    for method in texts["in"][0]["lines"]:
+        cells = [method]
+        for results, part in itertools.product(texts.values(), ("words", "lines")):
+            values = [100 * result[part][method]["auc"]["value"] for result in results if method in result[part]]
+            cells.append(f"{statistics.fmean(values):.1f} ({min(values):.1f} to {max(values):.1f})" if values else "-")
         rows.append(cells)
-    rows.sort(key=lambda cells: -float(cells[1].split()[0]) if cells[1] != "-" else 0)
-    return table(["method", "AUC of words", "AUC of lines"], rows)
+    header = [f"AUC of {part}, {name} domain" for name, part in itertools.product(texts, ("words", "lines"))]
+    return table(["method", *header], rows)
 
 
 def _of(measured: dict) -> tuple:
