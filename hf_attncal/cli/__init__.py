@@ -28,6 +28,7 @@ from .data import add_data
 from .demo import add_demo
 from .messages import loudness
 from .parser import Parser
+from .publish import add_publish
 from .rouge import add_rouge
 from .score import add_score
 from .streams import NamedOutput
@@ -51,6 +52,7 @@ COMMANDS = {
     "summarize": add_summarize,
     "check": add_check,
     "analyze": add_analyze,
+    "publish": add_publish,
     "score": add_score,
     "rouge": add_rouge,
     "data": add_data,

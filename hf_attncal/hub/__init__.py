@@ -1,4 +1,4 @@
-"""Prepare a folder for the Hub: check that it is complete, write its model card, load it without this package."""
+"""Publish a folder on the Hub: check that it is complete, write its model card, load it without this package."""
 
 from .cards import (
     CardFacts,
@@ -10,13 +10,19 @@ from .cards import (
     write_tuned_encoder_card,
 )
 from .folder import HubFolder, inspect_folder
-from .isolated import translate_in_fresh_process
+from .isolated import load_in_fresh_process, translate_in_fresh_process
+from .publish import Publication, PublishError, publish, publish_page
 
 __all__ = [
     "CardFacts",
     "HubFolder",
+    "Publication",
+    "PublishError",
     "Result",
     "inspect_folder",
+    "load_in_fresh_process",
+    "publish",
+    "publish_page",
     "read_model_card",
     "translate_in_fresh_process",
     "write_adapter_card",

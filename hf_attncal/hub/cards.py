@@ -243,8 +243,8 @@ def write_adapter_card(folder: str | Path, config: object, switches: dict[str, o
     """
     base = config.base_model_name_or_path
     local = base_folder(base)
-    section = _TEMPLATES.get_template("adapter.md.jinja").render(
-        config=config, switches=switches, base=local.name if local else base, local=local is not None
+    section = render(
+        "adapter", config=config, switches=switches, base=local.name if local else base, local=local is not None
     )
     path = _put_section(folder, section, CARD_START, CARD_END, "---\nlibrary_name: peft\n---\n")
     if local and (card := ModelCard(path.read_text(encoding="utf-8"))).data.base_model == base:
@@ -280,16 +280,19 @@ def write_probabilities_card(
         figure = reliability_diagram({"scores of the model": before.bins, "probabilities": after.bins})
         with whole_file(Path(folder) / _DIAGRAM) as partial:
             figure.savefig(partial, dpi=150, format="png")
-    section = _TEMPLATES.get_template("link_probabilities.md.jinja").render(
-        before=before, after=after, measured_on=measured_on, diagram=diagram
-    )
+    section = render("link_probabilities", before=before, after=after, measured_on=measured_on, diagram=diagram)
     return _put_section(folder, section, *_PROBABILITIES)
+
+
+def render(template: str, **words: object) -> str:
+    """Render the template of that name in `model_cards/`."""
+    return _TEMPLATES.get_template(f"{template}.md.jinja").render(**words)
 
 
 def _render(template: str, front_matter: dict[str, object], **words: object) -> str:
     """Render a whole card from a template; fields of the front matter that are None or empty are left out."""
     data = ModelCardData(**{name: value for name, value in front_matter.items() if value})
-    return _TEMPLATES.get_template(f"{template}.md.jinja").render(card_data=data.to_yaml(), **words).rstrip() + "\n"
+    return render(template, card_data=data.to_yaml(), **words).rstrip() + "\n"
 
 
 def _put_section(folder: str | Path, section: str, start: str, end: str, new: str = "") -> Path:

@@ -9,7 +9,7 @@ from hf_attncal.families import FAMILIES
 
 ADAPTER_CONFIG = "adapter_config.json"
 # Files that a training leaves beside the model: checkpoints, and remains of running or killed processes.
-_OF_TRAINING = ("checkpoint-*", "unfinished", "run.lock")
+OF_TRAINING = ("checkpoint-*", "unfinished", "run.lock")
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ def base_folder(base: str | None) -> Path | None:
 
 
 def _ignored(folder: Path) -> tuple[str, ...]:
-    return tuple(pattern for pattern in _OF_TRAINING if any(folder.glob(pattern)))
+    return tuple(pattern for pattern in OF_TRAINING if any(folder.glob(pattern)))
 
 
 def _read(folder: Path, name: str) -> dict:

@@ -1,4 +1,4 @@
-"""Test that a saved folder works where this package is not installed."""
+"""Test that a saved folder, or a repository of the Hub, works where this package is not installed."""
 
 import json
 import os
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-PROGRAM = Path(__file__).with_name("isolated_translation.py")
+PROGRAM = Path(__file__).with_name("isolated_program.py")
 
 
 def translate_in_fresh_process(folder: str | Path, sentences: Sequence[str], **options: Any) -> list[str]:
@@ -26,17 +26,64 @@ def translate_in_fresh_process(folder: str | Path, sentences: Sequence[str], **o
     Raises:
         RuntimeError: the folder does not load or does not generate there; the message ends with that process's error.
     """
-    request = {"folder": str(Path(folder).resolve()), "sentences": list(sentences), "options": options}
+    return _ask(str(Path(folder).resolve()), "AutoModelForSeq2SeqLM", sentences, options)["texts"]
+
+
+def load_in_fresh_process(
+    name: str | Path, auto: str = "AutoModelForSeq2SeqLM", *, revision: str | None = None, endpoint: str | None = None
+) -> str:
+    """Load a saved folder or a repository in a new Python process in which `import hf_attncal` fails.
+
+    Args:
+        name: folder, or with `endpoint` the name of a repository.
+        auto: name of the Auto class.
+        revision: commit of the repository.
+        endpoint: address of the Hub; None reads a folder, and the process has no network.
+
+    Returns:
+        The name of the model's class.
+
+    Raises:
+        RuntimeError: it does not load there; the message ends with that process's error.
+    """
+    place = str(Path(name).resolve()) if endpoint is None else str(name)
+    return _ask(place, auto, (), {}, revision, endpoint)["class"]
+
+
+def _ask(
+    name: str,
+    auto: str,
+    sentences: Sequence[str],
+    options: dict[str, Any],
+    revision: str | None = None,
+    endpoint: str | None = None,
+) -> dict[str, Any]:
+    request = {
+        "name": name,
+        "auto": auto,
+        "sentences": list(sentences),
+        "options": options,
+        "revision": revision,
+    }
     with tempfile.TemporaryDirectory() as cache:
+        hub = (
+            {"HF_HUB_OFFLINE": "1"}
+            if endpoint is None
+            else {
+                "HF_ENDPOINT": endpoint,
+                "HF_HOME": cache,
+                "HF_HUB_OFFLINE": "0",
+            }
+        )
         process = subprocess.run(
             [sys.executable, "-I", str(PROGRAM)],
             input=json.dumps(request),
-            env={**os.environ, "HF_MODULES_CACHE": cache, "HF_HUB_OFFLINE": "1"},
+            env={**os.environ, "HF_MODULES_CACHE": cache, **hub},
             cwd=cache,
             capture_output=True,
             text=True,
             check=False,
         )
     if process.returncode != 0:
-        raise RuntimeError(f"{folder} does not work without the package: {process.stderr.strip()[-2000:]}")
+        raise RuntimeError(f"{name} does not work without the package: {process.stderr.strip()[-2000:]}")
     return json.loads(process.stdout)

@@ -50,6 +50,7 @@ GIVEN = {
     "summarize": "model --input text --output new",
     "check": "model --source text --target other --clean-source text --clean-target other --output new",
     "check --compare-with": "model --source text --target other --compare-with text --output new",
+    "publish": "model someone/name",
     "demo": "--output new",
 }
 NO_FILES = {"completion"}
@@ -173,9 +174,9 @@ def test_an_interrupt_while_a_command_starts_is_no_traceback(command, seconds, h
             main(arguments)
             assert out == capsys.readouterr().out
         assert re.fullmatch(r"(attncal: .*\n)?", err), err
-    else:  # it was faster
+    else:  # it was faster, or Ctrl-C fell into C++ code of a library, which aborts on an error that it does not know
         assert seconds
-        assert status in (0, 1)
+        assert status in (0, 1, 128 + signal.SIGABRT)
     assert "Traceback" not in err
     assert "KeyboardInterrupt" not in err
 

@@ -1,0 +1,158 @@
+"""Complete the card of a saved model for the Hub: metadata, a pinned example, how it was trained, its limits."""
+
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from huggingface_hub import EvalResult, EvalResultEntry, ModelCard, eval_result_entries_to_yaml
+from huggingface_hub.utils import yaml_dump
+
+from .cards import render
+
+EVALUATIONS = ".eval_results"
+_START, _END = "<!-- hf_attncal: published -->", "<!-- hf_attncal: end of published -->"
+_PINNED = re.compile(r'^revision = "([0-9a-f]{40})"', re.MULTILINE)
+_SCORE = re.compile(r"^\| (?P<measure>[^|]+?) \| (?P<value>-?[\d.]+) \| `(?P<signature>.*)` \|$", re.MULTILINE)
+_NEWEST = "main"  # until the first commit is there
+
+
+@dataclass(frozen=True)
+class CardFields:
+    """What only the publisher knows. Fields that are None or empty leave those of the card as they are.
+
+    Args:
+        license: license in the Hub's spelling ("apache-2.0").
+        languages: language codes, source first.
+        datasets: ids of datasets on the Hub that the model was trained and tested on.
+        base_model: name of the base model on the Hub, of an adapter or a tuned encoder.
+    """
+
+    license: str | None = None
+    languages: Sequence[str] = ()
+    datasets: Sequence[str] = ()
+    base_model: str | None = None
+
+
+def pinned_revision(card: str) -> str | None:
+    """Return the commit, 40 hexadecimal digits, that the example of a published card loads; None without one."""
+    found = _PINNED.search(card)
+    return None if found is None else found[1]
+
+
+def published_card(
+    card: str, repository: str, revision: str | None, fields: CardFields, training: Mapping[str, Any]
+) -> str:
+    """Return the card of a saved model as it stands on the Hub.
+
+    Args:
+        card: text of the `README.md` that the package has written.
+        repository: `owner/name`.
+        revision: commit that the example loads; None for the newest.
+        fields: what only the publisher knows.
+        training: content of `results.json`; empty if nothing is known.
+    """
+    name = repository.partition("/")[2]
+    old = re.search(r"^# (.+)$", card, re.MULTILINE)
+    whole = ModelCard(_without_section(card), ignore_metadata_errors=True)
+    scores = card_scores(card)
+    data = whole.data
+    data.license = fields.license or data.license
+    data.language = list(fields.languages) or data.language
+    data.datasets = list(fields.datasets) or data.datasets
+    data.base_model = fields.base_model or data.base_model
+    data.metrics = sorted({score["metric"] for score in scores}) or data.metrics
+    if scores:
+        data.model_name, data.eval_results = name, _evaluations(scores, data.pipeline_tag, fields.datasets, training)
+    body = str(whole)
+    if old is not None:
+        body = body.replace(f"# {old[1]}", f"# {name}", 1)
+        command = re.compile(rf"^(.*attncal [a-z ]+){re.escape(shlex.quote(old[1].strip()))}", re.MULTILINE)
+        body = command.sub(lambda match: match[1] + repository, body)
+    reason = "pinned: loading runs the code of this repository, and a later commit may hold other code"
+    pin = f'name = "{repository}"\nrevision = "{revision or _NEWEST}"  # {reason}'
+    body = re.sub(r'^name = ".*$', lambda _: pin, body, flags=re.MULTILINE)
+    body = body.replace("from_pretrained(name, ", "from_pretrained(name, revision=revision, ")
+    body = body.replace('"the name or folder of this adapter"', f'"{repository}"')
+    section = render("published", training=training, trained=_trained(training), fields=data)
+    return f"{body.rstrip()}\n\n{_START}\n{section.strip()}\n{_END}\n"
+
+
+def card_scores(card: str) -> list[dict[str, Any]]:
+    """Read the scores of a card: their measure, metric, split ("dev" or "test"), value and signature."""
+    scores = []
+    for found in _SCORE.finditer(card):
+        measure, _, split = found["measure"].replace("\\|", "|").partition(" on ")
+        scores.append(
+            {
+                "measure": measure,
+                "metric": re.sub(r"\W+", "_", measure.lower()).strip("_"),
+                "split": split or "test",
+                "value": float(found["value"]),
+                "signature": found["signature"].replace("\\|", "|"),
+            }
+        )
+    return scores
+
+
+def evaluation_files(card: str, fields: CardFields) -> dict[str, str]:
+    """Return the files of `.eval_results/`, one for each dataset on the Hub; they hold the scores on test text."""
+    scores = [score for score in card_scores(card) if score["split"] == "test"]
+    files = {}
+    for dataset in fields.datasets if scores else ():
+        entries = [
+            EvalResultEntry(
+                dataset_id=dataset, task_id=score["metric"], value=score["value"], notes=score["signature"]
+            )
+            for score in scores
+        ]
+        text = yaml_dump(eval_result_entries_to_yaml(entries), sort_keys=False)
+        files[f"{EVALUATIONS}/{dataset.replace('/', '--')}.yaml"] = text
+    return files
+
+
+def _without_section(card: str) -> str:
+    before, _, rest = card.partition(_START)
+    return before + rest.partition(_END)[2]
+
+
+def _evaluations(
+    scores: Sequence[Mapping[str, Any]], task: str | None, datasets: Sequence[str], training: Mapping[str, Any]
+) -> list[EvalResult]:
+    text = training.get("config", {}).get("data", {}).get("test") or {}
+    names = [name for side in text.values() if side for name in ([side] if isinstance(side, str) else side)]
+    return [
+        EvalResult(
+            task_type=task or "word-alignment",
+            dataset_type=datasets[0] if datasets else "text",
+            dataset_name=datasets[0] if datasets else ", ".join(names) or "text of the training",
+            dataset_split=score["split"],
+            metric_type=score["metric"],
+            metric_name=score["measure"],
+            metric_value=score["value"],
+            metric_args={"signature": score["signature"]},
+        )
+        for score in scores
+    ]
+
+
+def _trained(training: Mapping[str, Any]) -> dict[str, str]:
+    """Return the lines of the card about the training; only what is known."""
+    hardware, software = training.get("hardware", {}), training.get("software", {})
+    facts = {}
+    if "steps" in training:
+        facts["Steps"] = f"{training['steps']:,}"
+    if "wall_seconds" in training:
+        facts["Minutes"] = f"{training['wall_seconds'] / 60:.1f}"
+    device = hardware.get("device") or hardware.get("cpu")
+    if device:
+        threads = f", {hardware['threads']} threads" if "threads" in hardware else ""
+        facts["Hardware"] = f"{device}{threads}, {hardware.get('processes', 1)} processes"
+    if training.get("commit"):
+        facts["Commit of the code that trained it"] = f"`{training['commit']}`"
+    if training.get("command"):
+        facts["Command"] = f"`{training['command']}`"
+    if software:
+        facts["Software"] = ", ".join(f"{name} {version}" for name, version in software.items())
+    return facts

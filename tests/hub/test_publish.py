@@ -1,0 +1,443 @@
+"""Publishing on a Hub of tests: every family loads from there without the package, and faults lose nothing."""
+
+import getpass
+import json
+import os
+import subprocess
+import sys
+
+import huggingface_hub.constants
+import peft
+import pytest
+import torch
+import yaml
+from helpers import TINY
+from huggingface_hub import EvalResultEntry, ModelCard, parse_eval_result_entries
+from local_hub import Hub
+from transformers import BertConfig, BertModel
+
+from hf_attncal import (
+    AttnCalBartConfig,
+    AttnCalBartForConditionalGeneration,
+    AttnCalMarianConfig,
+    AttnCalMarianMTModel,
+    DiscreteTransformerConfig,
+    DiscreteTransformerForCausalLM,
+    DiscreteTransformerForConditionalGeneration,
+    HMMAlignConfig,
+    HMMAlignModel,
+    LuongConfig,
+    LuongForConditionalGeneration,
+    MaskAlignConfig,
+    MaskAlignModel,
+)
+from hf_attncal.adapters import AttentionCalibrationConfig
+from hf_attncal.data.tokenizer import train_bpe_tokenizer
+from hf_attncal.families import FAMILIES
+from hf_attncal.hub import PublishError, Result, publish, publish_page, write_model_card
+from hf_attncal.hub.cards import write_tuned_encoder_card
+from hf_attncal.hub.published_card import CardFields, card_scores, pinned_revision, published_card
+
+NAME = "someone/model"
+SMALL = {"vocab_size": 40, "d_model": 8, "attention_heads": 2, "ffn_dim": 8, "encoder_layers": 1, "decoder_layers": 1}
+# Name -> the class and the configuration of a tiny model of each kind.
+KINDS = {
+    "marian": (AttnCalMarianMTModel, AttnCalMarianConfig(**TINY | {"vocab_size": 40}, calibration="gated")),
+    "bart": (AttnCalBartForConditionalGeneration, AttnCalBartConfig(**TINY | {"vocab_size": 40}, leaky=True)),
+    "discrete": (DiscreteTransformerForConditionalGeneration, DiscreteTransformerConfig(**TINY | {"vocab_size": 40})),
+    "language": (DiscreteTransformerForCausalLM, DiscreteTransformerConfig(**TINY | {"vocab_size": 40})),
+    "luong": (
+        LuongForConditionalGeneration,
+        LuongConfig(vocab_size=40, d_model=8, pad_token_id=1, eos_token_id=2, decoder_start_token_id=2),
+    ),
+    "mask_align": (MaskAlignModel, MaskAlignConfig(**SMALL)),
+    "hmm_align": (HMMAlignModel, HMMAlignConfig(vocab_size=40)),
+}
+# Loads models by name and revision as on a machine without the package, and saves what they compute.
+ELSEWHERE = """
+import json, sys
+sys.modules["hf_attncal"] = None
+import torch, transformers
+answers = {}
+for name, (repository, revision, auto, aligner) in json.load(sys.stdin).items():
+    where = {"revision": revision, "trust_remote_code": True}
+    tokenizer = transformers.AutoTokenizer.from_pretrained(repository, **where)
+    model = getattr(transformers, auto).from_pretrained(repository, **where).eval()
+    ids = torch.tensor([[5, 6, 7, 2]])
+    with torch.no_grad():
+        if aligner:
+            output = model.alignments(ids, None, ids, None).forward_attention
+        elif auto == "AutoModelForSeq2SeqLM":
+            output = model(input_ids=ids, decoder_input_ids=ids).logits
+            model.generate(ids, max_new_tokens=3)
+        elif auto == "AutoModelForCausalLM":
+            output = model(input_ids=ids).logits
+            model.generate(ids, max_new_tokens=3)
+        else:
+            output = model(input_ids=ids).last_hidden_state
+    answers[name] = output
+torch.save(answers, sys.argv[1])
+"""
+
+
+@pytest.fixture(autouse=True)
+def without_xet(monkeypatch):
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_DISABLE_XET", True)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr("huggingface_hub.utils._http.time.sleep", lambda _: None)  # between tries
+
+
+@pytest.fixture
+def hub():
+    with Hub() as served:
+        yield served
+
+
+@pytest.fixture
+def ready(folder):
+    """A saved tiny model with its card and its results."""
+    results = [Result("BLEU on dev", 31.0, "nrefs:1|v"), Result("BLEU on test", 30.5, "nrefs:1|v")]
+    about = {"model_name": folder.name, "summary": "A model.", "training_data": "lines", "example": "the old house"}
+    write_model_card(folder, **about, results=results)
+    trained = {"commit": "1" * 40, "command": "attncal train", "data_sha256": {"train.de": "ab12"}, "steps": 7}
+    (folder / "results.json").write_text(json.dumps(trained | {"wall_seconds": 90, "hardware": {"cpu": "a CPU"}}))
+    return folder
+
+
+def sent(folder, hub, **options):
+    return publish(folder, NAME, token="x", endpoint=hub.url, **{"try_loading": False} | options)
+
+
+def elsewhere(hub, asked: dict, place) -> dict[str, torch.Tensor]:
+    environment = {**os.environ, "HF_ENDPOINT": hub.url, "HF_HOME": str(place / "home"), "HF_HUB_DISABLE_XET": "1"}
+    environment |= {"HF_HUB_OFFLINE": "0"}
+    environment["HF_MODULES_CACHE"] = str(place / "modules")
+    program = [sys.executable, "-c", ELSEWHERE, str(place / "answers.pt")]
+    subprocess.run(program, input=json.dumps(asked), text=True, env=environment, check=True, cwd=place)
+    return torch.load(place / "answers.pt")
+
+
+def test_every_family_loads_from_the_hub_without_the_package(hub, tmp_path):
+    tokenizer = train_bpe_tokenizer(["the old house is a house"] * 3, vocab_size=40)
+    asked, expected = {}, {}
+    for kind, (model_class, config) in KINDS.items():
+        torch.manual_seed(0)
+        model, folder = model_class(config).eval(), tmp_path / kind
+        model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+        family = FAMILIES[config.model_type]
+        example = "a ||| b" if family.card.pairs else "a"
+        write_model_card(folder, model_name=kind, summary="A model.", training_data="lines", example=example)
+        done = publish(folder, f"someone/{kind}", token="x", endpoint=hub.url, try_loading=False, license="mit")
+        auto = family.auto_and_card(model_class.__name__)[0]
+        asked[kind] = f"someone/{kind}", done.commit, auto, family.card.pairs
+        ids = torch.tensor([[5, 6, 7, 2]])
+        with torch.no_grad():
+            if family.card.pairs:
+                expected[kind] = model.alignments(ids, None, ids, None).forward_attention
+            elif auto == "AutoModelForCausalLM":
+                expected[kind] = model(input_ids=ids).logits
+            else:
+                expected[kind] = model(input_ids=ids, decoder_input_ids=ids).logits
+        card = hub.repositories[f"someone/{kind}"].files("main")["README.md"].decode()
+        assert pinned_revision(card) == done.commit
+        assert "from_pretrained(name, revision=revision, trust_remote_code=True)" in card
+        assert ModelCard(card).data.license == "mit"
+    assert {config.model_type for _, config in KINDS.values()} == set(FAMILIES)
+    answers = elsewhere(hub, asked, tmp_path)
+    for kind, output in answers.items():
+        torch.testing.assert_close(output, expected[kind], rtol=1e-5, atol=1e-6)
+    assert set(answers) == set(KINDS)
+
+
+def test_an_adapter_is_used_on_a_base_from_the_hub(hub, ready, tmp_path):
+    sent(ready, hub)
+    base = AttnCalMarianMTModel.from_pretrained(ready)
+    config = peft.LoraConfig(target_modules=["q_proj"], r=2, task_type="SEQ_2_SEQ_LM")
+    adapter = peft.get_peft_model(base, config)
+    folder = tmp_path / "adapter"
+    adapter.save_pretrained(folder)
+    with pytest.raises(PublishError, match=r"does not load elsewhere: .*--base-model OWNER/NAME"):
+        publish(folder, "someone/adapter", token="x", endpoint=hub.url)
+    publish(folder, "someone/adapter", token="x", endpoint=hub.url, base_model=NAME)
+    files = hub.repositories["someone/adapter"].files("main")
+    assert json.loads(files["adapter_config.json"])["base_model_name_or_path"] == NAME
+    assert ModelCard(files["README.md"].decode()).data.base_model == NAME
+    assert json.loads((folder / "adapter_config.json").read_text())["base_model_name_or_path"] != NAME
+
+
+def test_an_attention_calibration_adapter_names_itself(hub, ready, tmp_path):
+    base = AttnCalMarianMTModel.from_pretrained(ready, calibration=None)
+    folder = tmp_path / "adapter"
+    peft.get_peft_model(base, AttentionCalibrationConfig(calibration="gated")).save_pretrained(folder)
+    publish(folder, "someone/adapter", token="x", endpoint=hub.url, base_model=NAME)
+    card = hub.repositories["someone/adapter"].files("main")["README.md"].decode()
+    assert 'AutoPeftModelForSeq2SeqLM.from_pretrained("someone/adapter")' in card
+
+
+def test_a_tuned_encoder(hub, tmp_path):
+    folder = tmp_path / "encoder"
+    torch.manual_seed(0)
+    fields = {"vocab_size": 40, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
+    model = BertModel(BertConfig(**fields, intermediate_size=8)).eval()
+    model.save_pretrained(folder)
+    train_bpe_tokenizer(["the old house is a house"] * 3, vocab_size=40).save_pretrained(folder)
+    about = {"model_name": "encoder", "summary": "An encoder.", "training_data": "lines", "example": "a ||| b"}
+    write_tuned_encoder_card(folder, **about)
+    done = publish(folder, NAME, token="x", endpoint=hub.url, base_model="google-bert/bert-base-multilingual-cased")
+    card = hub.repositories[NAME].files("main")["README.md"].decode()
+    assert "attncal align run someone/model" in card
+    assert ModelCard(card).data.base_model == "google-bert/bert-base-multilingual-cased"
+    answers = elsewhere(hub, {"encoder": (NAME, done.commit, "AutoModel", False)}, tmp_path)
+    with torch.no_grad():
+        expected = model(input_ids=torch.tensor([[5, 6, 7, 2]])).last_hidden_state
+    torch.testing.assert_close(answers["encoder"], expected, rtol=1e-5, atol=1e-6)
+
+
+def test_the_card_says_what_is_known(hub, ready):
+    done = sent(ready, hub, license="apache-2.0", languages=["en", "de"], datasets=["some/text"])
+    files = hub.repositories[NAME].files("main")
+    card = files["README.md"].decode()
+    data = ModelCard(card).data
+    assert (data.license, data.language, data.datasets) == ("apache-2.0", ["en", "de"], ["some/text"])
+    assert (data.library_name, data.pipeline_tag, data.metrics) == ("transformers", "translation", ["bleu"])
+    found = {score.dataset_split: score for score in data.eval_results}
+    assert found["test"].metric_value == 30.5
+    assert found["test"].metric_args == {"signature": "nrefs:1|v"}
+    assert found["test"].dataset_name == "some/text"
+    (name,) = (name for name in files if name.startswith(".eval_results/"))
+    (entry,) = parse_eval_result_entries(yaml.safe_load(files[name]))
+    assert isinstance(entry, EvalResultEntry)
+    assert (entry.dataset_id, entry.task_id, entry.value, entry.notes) == ("some/text", "bleu", 30.5, "nrefs:1|v")
+    for told in ("# model\n", "`ab12`", "1.5", "a CPU", "1" * 40, "`attncal train`", "## Limits", "```bibtex"):
+        assert told in card, told
+    assert "pipeline(" not in card
+    assert done.missing == ()
+    assert hub.repositories[NAME].private
+
+
+def test_missing_facts_are_named(hub, ready):
+    assert sent(ready, hub, dry_run=True).missing == ("license", "language")
+    assert "No license is given" in published_card((ready / "README.md").read_text(), NAME, None, CardFields(), {})
+
+
+def test_the_scores_of_a_card_are_read():
+    card = "| AER on test, half | 4.7 | `v:1\\|n:2` |\n| no signature | 3 |\n"
+    (score,) = card_scores(card)
+    assert (score["measure"], score["metric"], score["split"]) == ("AER", "aer", "test, half")
+    assert (score["value"], score["signature"]) == (4.7, "v:1|n:2")
+
+
+# ---- again, and cut off ----
+
+
+def test_a_second_time_changes_nothing(hub, ready):
+    first = sent(ready, hub)
+    commits = list(hub.repositories[NAME].commits)
+    second = sent(ready, hub)
+    assert first.changed
+    assert not second.changed
+    assert second.commit == first.commit
+    assert list(hub.repositories[NAME].commits) == commits
+    (ready / "check.json").write_text("{}")
+    third = sent(ready, hub)
+    assert third.changed
+    assert pinned_revision(hub.repositories[NAME].files("main")["README.md"].decode()) == third.commit
+
+
+def test_what_is_gone_here_is_gone_there_and_the_rest_stays(hub, ready):
+    (ready / "check.json").write_text("{}")
+    sent(ready, hub)
+    repository = hub.repositories[NAME]
+    repository.commits[repository.head]["picture.png"] = b"made by hand"
+    (ready / "check.json").unlink()
+    sent(ready, hub)
+    assert "check.json" not in repository.files("main")
+    assert repository.files("main")["picture.png"] == b"made by hand"
+
+
+FAULTS = {
+    "create, 401": ("create", [401]),
+    "create, 403": ("create", [403]),
+    "create, 500": ("create", [500] * 9),
+    "card refused": ("validate-yaml", [400]),
+    "preupload, 500": ("preupload", [500] * 9),
+    "preupload, 403": ("preupload", [403]),
+    "batch, 500": ("objects/batch", [500] * 9),
+    "batch, 413": ("objects/batch", [413]),
+    "store, 500": ("PUT /store", [500] * 9),
+    "store, disk full": ("PUT /store", [507]),
+    "store, 403": ("PUT /store", [403]),
+    "commit, 409": ("/commit/", [409]),
+    "commit, 412": ("/commit/", [412]),
+    "commit, 500": ("/commit/", [500]),
+    "commit, disk full": ("/commit/", [507]),
+    "tree, 500": ("/tree/", [500] * 9),
+    "info, 500": ("GET /api/models", [500] * 9),
+}
+
+
+@pytest.mark.parametrize(("part", "statuses"), FAULTS.values(), ids=FAULTS)
+def test_a_fault_gives_one_message_and_publishes_nothing(hub, ready, part, statuses):
+    hub.faults[part] = list(statuses)
+    with pytest.raises(PublishError, match=NAME) as told:
+        sent(ready, hub)
+    assert "\n" not in str(told.value)
+    assert all(not files for repository in hub.repositories.values() for files in repository.commits.values())
+    hub.faults.clear()
+    again = sent(ready, hub)
+    files = hub.repositories[NAME].files("main")
+    assert set(files) == set(again.files)
+    assert pinned_revision(files["README.md"].decode()) == again.commit
+
+
+def test_a_fault_between_the_two_commits_is_mended_by_the_next_time(hub, ready):
+    hub.faults["/commit/"] = [None, 500]  # the first is answered as it should be
+    with pytest.raises(PublishError):
+        sent(ready, hub)
+    repository = hub.repositories[NAME]
+    assert repository.messages == ["Publish model"]
+    assert pinned_revision(repository.files("main")["README.md"].decode()) is None
+    done = sent(ready, hub)
+    assert repository.messages == ["Publish model", f"Pin the example of the card to {done.commit[:7]}"]
+    assert list(repository.commits)[1] == done.commit
+
+
+def test_someone_else_writes_at_the_same_time(hub, ready):
+    sent(ready, hub)
+    repository = hub.repositories[NAME]
+    before = dict(repository.files("main"))
+    (ready / "check.json").write_text("{}")
+    hub.before_commit = lambda: repository.commits.setdefault("f" * 40, before)
+    with pytest.raises(PublishError, match="run the command again"):
+        sent(ready, hub)
+    assert repository.head == "f" * 40
+
+
+def test_a_killed_upload_is_finished_by_the_next(hub, ready, tmp_path):
+    hub.slow = 30.0
+    program = (
+        "import sys; from hf_attncal.hub import publish; "
+        "publish(sys.argv[1], sys.argv[2], token='x', endpoint=sys.argv[3], try_loading=False)"
+    )
+    environment = os.environ | {"HF_HUB_DISABLE_XET": "1", "HF_HUB_OFFLINE": "0"}
+    process = subprocess.Popen([sys.executable, "-c", program, str(ready), NAME, hub.url], env=environment)
+    while not any("PUT /store" in asked for asked in hub.requests):
+        assert process.poll() is None
+    process.kill()
+    process.wait()
+    hub.slow = 0.0
+    assert all(not files for files in hub.repositories[NAME].commits.values())
+    sent(ready, hub)
+    assert "model.safetensors" in hub.repositories[NAME].files("main")
+
+
+# ---- refused ----
+
+
+def config_with(folder, **values) -> None:
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | values))
+
+
+REFUSED = {
+    "an optimizer state": (lambda folder: (folder / "optimizer.pt").write_bytes(b""), r"optimizer\.pt may run code"),
+    "weights of torch": (
+        lambda folder: (folder / "pytorch_model.bin").write_bytes(b""),
+        r"pytorch_model\.bin may run",
+    ),
+    "training text": (lambda folder: (folder / "train.de").write_text("Haus"), r"train\.de is no part of a model"),
+    "an unknown folder": (lambda folder: (folder / "notes").mkdir(), "notes is no part of a model"),
+    "no card": (lambda folder: (folder / "README.md").unlink(), r"has no README\.md"),
+    "no tokenizer": (lambda folder: (folder / "tokenizer_config.json").unlink(), "no tokenizer"),
+    "a path in the card": (
+        lambda folder: (folder / "README.md").open("a").write("\nsee /home/anna/runs/7\n"),
+        r"README\.md holds the path '/home/anna/runs/7'",
+    ),
+    "a path in the results": (
+        lambda folder: (folder / "results.json").write_text('{"command": "train --data /data/private/x"}'),
+        r"results\.json holds the path '/data/private/x'",
+    ),
+    "results that are no JSON": (lambda folder: (folder / "results.json").write_text("{"), r"results\.json cannot be"),
+    "code of another repository": (
+        lambda folder: config_with(folder, auto_map={"AutoConfig": "other/code--configuration.Config"}),
+        "takes AutoConfig from another repository",
+    ),
+    "code that is missing": (
+        lambda folder: (folder / "functional.py").unlink(),
+        r"functional\.py is imported and missing",
+    ),
+    "code that does not run": (
+        lambda folder: (folder / "functional.py").write_text("raise OSError('no')"),
+        "does not load without this package: OSError: no",
+    ),
+}
+
+
+@pytest.mark.parametrize(("spoil", "told"), REFUSED.values(), ids=REFUSED)
+def test_what_is_refused_is_named_and_nothing_is_sent(hub, ready, spoil, told):
+    spoil(ready)
+    with pytest.raises(PublishError, match=told):
+        publish(ready, NAME, token="x", endpoint=hub.url, try_loading="does not run" in told or "without" in told)
+    assert hub.requests == []
+
+
+def test_what_a_training_leaves_stays_behind(hub, ready):
+    (ready / "checkpoint-5").mkdir()
+    (ready / "checkpoint-5" / "optimizer.pt").write_bytes(b"")
+    for name in ("run.json", "dev.hypotheses.txt", "secret.txt"):
+        (ready / name).write_text("x")
+    done = sent(ready, hub, leave_out=["secret.*"])
+    assert done.left_out == ("checkpoint-5", "dev.hypotheses.txt", "run.json", "secret.txt")
+    assert not {"run.json", "dev.hypotheses.txt", "secret.txt"} & set(hub.repositories[NAME].files("main"))
+
+
+def test_the_user_is_not_named(hub, ready, monkeypatch):
+    monkeypatch.setattr(getpass, "getuser", lambda: "annabel")
+    (ready / "check.json").write_text('{"by": "annabel"}')
+    with pytest.raises(PublishError, match=r"check\.json holds the user name 'annabel' in line 1"):
+        sent(ready, hub)
+    publish(ready, "annabel/model", token="x", endpoint=hub.url, try_loading=False)
+    monkeypatch.setattr(getpass, "getuser", lambda: "root")
+    sent(ready, hub)
+
+
+@pytest.mark.parametrize("name", ["model", "a/b/c", "a b/c", "", "../x"])
+def test_a_name_that_is_none(hub, ready, name):
+    with pytest.raises(PublishError, match="`repository` must be OWNER/NAME, got"):
+        publish(ready, name, token="x", endpoint=hub.url)
+
+
+def test_a_dry_run_needs_no_network(ready):
+    done = publish(ready, NAME, dry_run=True, try_loading=False, endpoint="http://127.0.0.1:9")
+    assert done.commit is None
+    assert done.files["model.safetensors"] == (ready / "model.safetensors").stat().st_size
+
+
+# ---- a page ----
+
+
+def test_a_page_becomes_a_static_space(hub, tmp_path):
+    page = tmp_path / "report.html"
+    page.write_text("<html>a report</html>")
+    done = publish_page(page, NAME, title='A "page"', token="x", endpoint=hub.url)
+    files = hub.repositories[f"spaces/{NAME}"].files("main")
+    assert set(files) == {"index.html", "README.md"}
+    assert files["index.html"] == b"<html>a report</html>"
+    assert ModelCard(files["README.md"].decode()).data.to_dict() == {
+        "title": 'A "page"',
+        "sdk": "static",
+        "pinned": False,
+    }
+    assert done.changed
+    assert not publish_page(page, NAME, title='A "page"', token="x", endpoint=hub.url).changed
+
+
+def test_a_page_with_a_path_is_refused(hub, tmp_path):
+    page = tmp_path / "report.html"
+    page.write_text("<html>/home/anna/runs/7</html>")
+    with pytest.raises(PublishError, match=r"index\.html holds the path '/home/anna/runs/7'"):
+        publish_page(page, NAME, title="x", endpoint=hub.url)
+    with pytest.raises(PublishError, match="is not a page"):
+        publish_page(tmp_path, NAME, title="x", endpoint=hub.url)
+    assert hub.requests == []
