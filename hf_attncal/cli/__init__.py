@@ -22,7 +22,7 @@ from .align_train import add_align_train
 from .align_tune import add_align_tune
 from .analyze import add_analyze
 from .check import add_check
-from .common import CommandError, explain, one_line
+from .common import CommandError, explain, fetch_revision, one_line
 from .completion import add_completion
 from .data import add_data
 from .demo import add_demo
@@ -69,6 +69,7 @@ def main(arguments: list[str] | None = None) -> int:
     def command() -> None:
         build_parser(sys.argv[1:] if arguments is None else arguments).parse_args(arguments, options)
         with loudness(options.verbose, options.quiet):
+            fetch_revision(options)
             options.run(options)
 
     return exit_status(command, "attncal", lambda: options.debug)

@@ -3,6 +3,7 @@
 import argparse
 import errno
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -87,6 +88,9 @@ def add_running_options(
     )
     running.add_argument(
         "--trust-remote-code", action="store_true", help="run the model code that comes with the checkpoint"
+    )
+    running.add_argument(
+        "--revision", metavar="COMMIT", help="commit, tag or branch of MODEL on the Hub; without it, the newest"
     )
     if lines:
         add_longest_line(running, longest_line)
@@ -253,6 +257,27 @@ def explain(error: BaseException) -> str:
 
 
 # ---- loading ----
+
+
+def fetch_revision(options: argparse.Namespace) -> None:
+    """Put the folder of --revision, fetched from the Hub, in place of the name of the model.
+
+    Raises:
+        CommandError: MODEL is a folder or no name of the Hub, or the revision cannot be fetched.
+    """
+    name, revision = getattr(options, "model", None), getattr(options, "revision", None)
+    if revision is None:
+        return
+    if name is None or Path(name).exists() or not re.fullmatch(r"[\w.-]+/[\w.-]+", name):
+        raise CommandError(f"--revision {revision} is that of a MODEL on the Hub (OWNER/NAME), got {name}.")
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.utils import disable_progress_bars
+
+    disable_progress_bars()
+    try:
+        options.model = snapshot_download(name, revision=revision)
+    except Exception as error:
+        raise CommandError(f"{name} cannot be fetched at --revision {revision}: {one_line(error)}") from error
 
 
 @contextmanager

@@ -63,7 +63,7 @@ def mistakes() -> list[tuple[str, str, str]]:
         "MODEL": ("./nothing", "nothing/a/b", "text", "empty"),
         "FOLDER": ("text", "text/new"),
     }
-    wrong |= {"GOLD": wrong["FILE"], "HYP": wrong["FILE"], "REFERENCE": wrong["FILE"], "NAME": wrong["MODEL"]}
+    wrong |= {"OWNER/NAME": (), "GOLD": wrong["FILE"], "HYP": wrong["FILE"], "REFERENCE": wrong["FILE"], "NAME": wrong["MODEL"]}
     found = []
     for command, line in GIVEN.items():
         words = command.split(" --")[0].split()
