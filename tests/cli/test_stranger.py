@@ -63,7 +63,8 @@ def mistakes() -> list[tuple[str, str, str]]:
         "MODEL": ("./nothing", "nothing/a/b", "text", "empty"),
         "FOLDER": ("text", "text/new"),
     }
-    wrong |= {"OWNER/NAME": (), "GOLD": wrong["FILE"], "HYP": wrong["FILE"], "REFERENCE": wrong["FILE"], "NAME": wrong["MODEL"]}
+    wrong |= dict.fromkeys(("GOLD", "HYP", "REFERENCE"), wrong["FILE"])
+    wrong |= {"NAME": wrong["MODEL"], "OWNER/NAME": ()}
     found = []
     for command, line in GIVEN.items():
         words = command.split(" --")[0].split()
