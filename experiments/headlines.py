@@ -660,6 +660,16 @@ def faults() -> Iterator[dict]:
         yield entry(f"faults/{measure}", result[measure], "faults", [at("faults", measure)])
 
 
+def publishing() -> Iterator[dict]:
+    """How many kinds of models were published and loaded elsewhere, and what faults of the Hub lost."""
+    if result := read("publishing"):
+        loaded = result["families_loaded"]
+        yield entry("publish/families_loaded", loaded, "kinds of models", [at("publishing", "families_loaded")])
+        for measure in ("tried", "lost"):
+            place = at("publishing", "faults", measure)
+            yield entry(f"publish/faults_{measure}", result["faults"][measure], "faults", [place])
+
+
 def check() -> Iterator[dict]:
     """What `attncal check` finds of annotated and of planted faults, its false alarms and its speed."""
     file = "check/hallucinations-deen"
@@ -713,6 +723,7 @@ def collect() -> list[dict]:
         self_test,
         gold_attribution,
         faithfulness,
+        publishing,
         check,
         defaults,
         speed,

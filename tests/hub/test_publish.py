@@ -11,26 +11,12 @@ import peft
 import pytest
 import torch
 import yaml
-from helpers import TINY
+from hub_helpers import FAULTS, KINDS, computed, elsewhere, saved
 from huggingface_hub import EvalResultEntry, ModelCard, parse_eval_result_entries
 from local_hub import Hub
 from transformers import BertConfig, BertModel
 
-from hf_attncal import (
-    AttnCalBartConfig,
-    AttnCalBartForConditionalGeneration,
-    AttnCalMarianConfig,
-    AttnCalMarianMTModel,
-    DiscreteTransformerConfig,
-    DiscreteTransformerForCausalLM,
-    DiscreteTransformerForConditionalGeneration,
-    HMMAlignConfig,
-    HMMAlignModel,
-    LuongConfig,
-    LuongForConditionalGeneration,
-    MaskAlignConfig,
-    MaskAlignModel,
-)
+from hf_attncal import AttnCalMarianMTModel
 from hf_attncal.adapters import AttentionCalibrationConfig
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
 from hf_attncal.families import FAMILIES
@@ -39,45 +25,6 @@ from hf_attncal.hub.cards import write_tuned_encoder_card
 from hf_attncal.hub.published_card import CardFields, card_scores, pinned_revision, published_card
 
 NAME = "someone/model"
-SMALL = {"vocab_size": 40, "d_model": 8, "attention_heads": 2, "ffn_dim": 8, "encoder_layers": 1, "decoder_layers": 1}
-# Name -> the class and the configuration of a tiny model of each kind.
-KINDS = {
-    "marian": (AttnCalMarianMTModel, AttnCalMarianConfig(**TINY | {"vocab_size": 40}, calibration="gated")),
-    "bart": (AttnCalBartForConditionalGeneration, AttnCalBartConfig(**TINY | {"vocab_size": 40}, leaky=True)),
-    "discrete": (DiscreteTransformerForConditionalGeneration, DiscreteTransformerConfig(**TINY | {"vocab_size": 40})),
-    "language": (DiscreteTransformerForCausalLM, DiscreteTransformerConfig(**TINY | {"vocab_size": 40})),
-    "luong": (
-        LuongForConditionalGeneration,
-        LuongConfig(vocab_size=40, d_model=8, pad_token_id=1, eos_token_id=2, decoder_start_token_id=2),
-    ),
-    "mask_align": (MaskAlignModel, MaskAlignConfig(**SMALL)),
-    "hmm_align": (HMMAlignModel, HMMAlignConfig(vocab_size=40)),
-}
-# Loads models by name and revision as on a machine without the package, and saves what they compute.
-ELSEWHERE = """
-import json, sys
-sys.modules["hf_attncal"] = None
-import torch, transformers
-answers = {}
-for name, (repository, revision, auto, aligner) in json.load(sys.stdin).items():
-    where = {"revision": revision, "trust_remote_code": True}
-    tokenizer = transformers.AutoTokenizer.from_pretrained(repository, **where)
-    model = getattr(transformers, auto).from_pretrained(repository, **where).eval()
-    ids = torch.tensor([[5, 6, 7, 2]])
-    with torch.no_grad():
-        if aligner:
-            output = model.alignments(ids, None, ids, None).forward_attention
-        elif auto == "AutoModelForSeq2SeqLM":
-            output = model(input_ids=ids, decoder_input_ids=ids).logits
-            model.generate(ids, max_new_tokens=3)
-        elif auto == "AutoModelForCausalLM":
-            output = model(input_ids=ids).logits
-            model.generate(ids, max_new_tokens=3)
-        else:
-            output = model(input_ids=ids).last_hidden_state
-    answers[name] = output
-torch.save(answers, sys.argv[1])
-"""
 
 
 @pytest.fixture(autouse=True)
@@ -108,37 +55,14 @@ def sent(folder, hub, **options):
     return publish(folder, NAME, token="x", endpoint=hub.url, **{"try_loading": False} | options)
 
 
-def elsewhere(hub, asked: dict, place) -> dict[str, torch.Tensor]:
-    environment = {**os.environ, "HF_ENDPOINT": hub.url, "HF_HOME": str(place / "home"), "HF_HUB_DISABLE_XET": "1"}
-    environment |= {"HF_HUB_OFFLINE": "0"}
-    environment["HF_MODULES_CACHE"] = str(place / "modules")
-    program = [sys.executable, "-c", ELSEWHERE, str(place / "answers.pt")]
-    subprocess.run(program, input=json.dumps(asked), text=True, env=environment, check=True, cwd=place)
-    return torch.load(place / "answers.pt")
-
-
 def test_every_family_loads_from_the_hub_without_the_package(hub, tmp_path):
-    tokenizer = train_bpe_tokenizer(["the old house is a house"] * 3, vocab_size=40)
     asked, expected = {}, {}
-    for kind, (model_class, config) in KINDS.items():
-        torch.manual_seed(0)
-        model, folder = model_class(config).eval(), tmp_path / kind
-        model.save_pretrained(folder)
-        tokenizer.save_pretrained(folder)
-        family = FAMILIES[config.model_type]
-        example = "a ||| b" if family.card.pairs else "a"
-        write_model_card(folder, model_name=kind, summary="A model.", training_data="lines", example=example)
-        done = publish(folder, f"someone/{kind}", token="x", endpoint=hub.url, try_loading=False, license="mit")
-        auto = family.auto_and_card(model_class.__name__)[0]
-        asked[kind] = f"someone/{kind}", done.commit, auto, family.card.pairs
-        ids = torch.tensor([[5, 6, 7, 2]])
-        with torch.no_grad():
-            if family.card.pairs:
-                expected[kind] = model.alignments(ids, None, ids, None).forward_attention
-            elif auto == "AutoModelForCausalLM":
-                expected[kind] = model(input_ids=ids).logits
-            else:
-                expected[kind] = model(input_ids=ids, decoder_input_ids=ids).logits
+    for kind in KINDS:
+        model, auto, aligns = saved(kind, tmp_path / kind)
+        options = {"token": "x", "endpoint": hub.url, "try_loading": False, "license": "mit"}
+        done = publish(tmp_path / kind, f"someone/{kind}", **options)
+        asked[kind] = f"someone/{kind}", done.commit, auto, aligns, None
+        expected[kind] = computed(model, auto, aligns)
         card = hub.repositories[f"someone/{kind}"].files("main")["README.md"].decode()
         assert pinned_revision(card) == done.commit
         assert "from_pretrained(name, revision=revision, trust_remote_code=True)" in card
@@ -188,7 +112,7 @@ def test_a_tuned_encoder(hub, tmp_path):
     card = hub.repositories[NAME].files("main")["README.md"].decode()
     assert "attncal align run someone/model" in card
     assert ModelCard(card).data.base_model == "google-bert/bert-base-multilingual-cased"
-    answers = elsewhere(hub, {"encoder": (NAME, done.commit, "AutoModel", False)}, tmp_path)
+    answers = elsewhere(hub, {"encoder": (NAME, done.commit, "AutoModel", False, None)}, tmp_path)
     with torch.no_grad():
         expected = model(input_ids=torch.tensor([[5, 6, 7, 2]])).last_hidden_state
     torch.testing.assert_close(answers["encoder"], expected, rtol=1e-5, atol=1e-6)
@@ -254,27 +178,6 @@ def test_what_is_gone_here_is_gone_there_and_the_rest_stays(hub, ready):
     sent(ready, hub)
     assert "check.json" not in repository.files("main")
     assert repository.files("main")["picture.png"] == b"made by hand"
-
-
-FAULTS = {
-    "create, 401": ("create", [401]),
-    "create, 403": ("create", [403]),
-    "create, 500": ("create", [500] * 9),
-    "card refused": ("validate-yaml", [400]),
-    "preupload, 500": ("preupload", [500] * 9),
-    "preupload, 403": ("preupload", [403]),
-    "batch, 500": ("objects/batch", [500] * 9),
-    "batch, 413": ("objects/batch", [413]),
-    "store, 500": ("PUT /store", [500] * 9),
-    "store, disk full": ("PUT /store", [507]),
-    "store, 403": ("PUT /store", [403]),
-    "commit, 409": ("/commit/", [409]),
-    "commit, 412": ("/commit/", [412]),
-    "commit, 500": ("/commit/", [500]),
-    "commit, disk full": ("/commit/", [507]),
-    "tree, 500": ("/tree/", [500] * 9),
-    "info, 500": ("GET /api/models", [500] * 9),
-}
 
 
 @pytest.mark.parametrize(("part", "statuses"), FAULTS.values(), ids=FAULTS)
