@@ -32,19 +32,26 @@ from headlines import ADAPTERS, CALIBRATIONS, PAIRS, TRAINED, collect
 from run import read_index, script_of
 from tables_analysis import ANALYSIS_TABLES
 from tables_check import CHECK_TABLES
-from tables_publishing import PUBLISHING_TABLES
 from tables_converged import CONVERGED_TABLES
 from tables_copying import COPYING_TABLES
 from tables_discrete import DISCRETE
 from tables_encoders import ENCODER_TABLES
 from tables_guided import GUIDED_TABLES, place
+from tables_publishing import PUBLISHING_TABLES
 from tables_recurrent import RECURRENT_TABLES
 from tables_uses import USES_TABLES
 
 from hf_attncal.files import write_json
 
 DOCUMENTS = (
-    *("README.md", "docs/analysis.md", "docs/check.md", "docs/experiments.md", "docs/reliability.md"),
+    *(
+        "README.md",
+        "docs/analysis.md",
+        "docs/check.md",
+        "docs/experiments.md",
+        "docs/publishing.md",
+        "docs/reliability.md",
+    ),
     *sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs" / "experiments").glob("*.md")),
 )
 BLOCK = re.compile(r"(<!-- table: (?P<name>[\w-]+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
