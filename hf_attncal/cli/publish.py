@@ -29,18 +29,20 @@ def add_publish(commands: argparse._SubParsersAction) -> None:
     parser.add_argument(
         "--leave-out",
         nargs="+",
-        default=[],
         metavar="NAME",
         help="further files that stay behind, as NAME or *.txt",
     )
     parser.add_argument(
-        "--no-loading", dest="loading", action="store_false", help="do not load the folder without this package first"
+        "--try-loading",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="first load the folder in a process without this package",
     )
     card = parser.add_argument_group("the card")
     card.add_argument("--license", metavar="NAME", help="as the Hub writes it: apache-2.0, cc-by-4.0, ...")
-    card.add_argument("--language", nargs="+", default=[], metavar="CODE", help="of the text, source first: de en")
+    card.add_argument("--language", nargs="+", metavar="CODE", help="of the text, source first: de en")
     card.add_argument(
-        "--dataset", nargs="+", default=[], metavar="ID", help="datasets of the Hub that it was trained and tested on"
+        "--dataset", nargs="+", metavar="ID", help="datasets of the Hub that it was trained and tested on"
     )
     card.add_argument("--base-model", metavar="NAME", help="name on the Hub of what an adapter or an encoder began as")
     parser.set_defaults(run=_run_publish)
@@ -59,11 +61,11 @@ def _run_publish(options: argparse.Namespace) -> None:
                 options.folder,
                 options.repository,
                 license=options.license,
-                languages=options.language,
-                datasets=options.dataset,
+                languages=options.language or (),
+                datasets=options.dataset or (),
                 base_model=options.base_model,
-                leave_out=options.leave_out,
-                try_loading=options.loading,
+                leave_out=options.leave_out or (),
+                try_loading=options.try_loading,
                 **common,
             )
     except PublishError as error:

@@ -289,10 +289,15 @@ def _check_private_facts(content: dict[str, Path | bytes], repository: str) -> N
             continue
         text = _bytes(of).decode("utf-8", errors="replace")
         if path := _ABSOLUTE.search(text):
-            raise PublishError(f"{name} holds the path {path[0]!r} of this machine. Take it out, and publish again.")
+            raise PublishError(f"{name} holds the path {path[0]!r} of this machine. {_take_out(name)}")
         if named is not None and (place := named.search(text)):
             line = text.count("\n", 0, place.start()) + 1
-            raise PublishError(f"{name} holds the user name {user!r} in line {line}. Take it out, and publish again.")
+            raise PublishError(f"{name} holds the user name {user!r} in line {line}. {_take_out(name)}")
+
+
+def _take_out(name: str) -> str:
+    other = f", or leave the file out (`--leave-out {name}`)" if name not in (CARD, "config.json") else ""
+    return f"Take it out{other}, and publish again."
 
 
 def _user() -> str | None:

@@ -40,7 +40,7 @@ def hub(monkeypatch):
 
 def test_a_dry_run_lists_files_and_what_is_missing(folder, capsys):
     (folder / "run.json").write_text("{}")
-    assert main(["publish", str(folder), "someone/model", "--dry-run", "--no-loading"]) == 0
+    assert main(["publish", str(folder), "someone/model", "--dry-run", "--no-try-loading"]) == 0
     out = capsys.readouterr().out
     assert f"{(folder / 'model.safetensors').stat().st_size:>13,}  model.safetensors\n" in out
     assert "left out: run.json\n" in out
@@ -59,7 +59,17 @@ def test_a_refusal_is_one_line(folder, capsys):
 
 
 def test_it_is_published_once(folder, hub, capsys):
-    command = ["publish", str(folder), "someone/model", "--no-loading", "--license", "mit", "--language", "en", "de"]
+    command = [
+        "publish",
+        str(folder),
+        "someone/model",
+        "--no-try-loading",
+        "--license",
+        "mit",
+        "--language",
+        "en",
+        "de",
+    ]
     assert main(command) == 0
     assert f"{hub.url}/someone/model holds them: commit " in capsys.readouterr().out
     assert hub.repositories["someone/model"].private
