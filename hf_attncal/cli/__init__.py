@@ -31,6 +31,7 @@ from .parser import Parser
 from .publish import add_publish
 from .rouge import add_rouge
 from .score import add_score
+from .show import add_show
 from .streams import NamedOutput
 from .summarize import add_summarize
 from .train import add_train
@@ -52,6 +53,7 @@ COMMANDS = {
     "summarize": add_summarize,
     "check": add_check,
     "analyze": add_analyze,
+    "show": add_show,
     "publish": add_publish,
     "score": add_score,
     "rouge": add_rouge,

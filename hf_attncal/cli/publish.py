@@ -25,12 +25,12 @@ def add_publish(commands: argparse._SubParsersAction) -> None:
     parser.add_argument("--dry-run", action="store_true", help="check and list the files, without the network")
     parser.add_argument("--public", action="store_true", help="make a new repository public (default: private)")
     parser.add_argument("--space", action="store_true", help="publish a page as a static Space")
-    parser.add_argument("--title", metavar="TEXT", help="title of the Space (default: its name)")
+    parser.add_argument("--title", metavar="TEXT", help="title of the Space; without it, its name")
     parser.add_argument(
         "--leave-out",
         nargs="+",
         metavar="NAME",
-        help="further files that stay behind, as NAME or *.txt",
+        help="further files that stay behind, as NAME or *.txt; without it, none",
     )
     parser.add_argument(
         "--try-loading",
@@ -39,12 +39,26 @@ def add_publish(commands: argparse._SubParsersAction) -> None:
         help="first load the folder in a process without this package",
     )
     card = parser.add_argument_group("the card")
-    card.add_argument("--license", metavar="NAME", help="as the Hub writes it: apache-2.0, cc-by-4.0, ...")
-    card.add_argument("--language", nargs="+", metavar="CODE", help="of the text, source first: de en")
     card.add_argument(
-        "--dataset", nargs="+", metavar="ID", help="datasets of the Hub that it was trained and tested on"
+        "--license", metavar="NAME", help="as the Hub writes it (apache-2.0); without it, that of the card"
     )
-    card.add_argument("--base-model", metavar="NAME", help="name on the Hub of what an adapter or an encoder began as")
+    card.add_argument(
+        "--language",
+        nargs="+",
+        metavar="CODE",
+        help="of the text, source first (de en); without it, those of the card",
+    )
+    card.add_argument(
+        "--dataset",
+        nargs="+",
+        metavar="ID",
+        help="datasets of the Hub that it was trained and tested on; without it, those of the card",
+    )
+    card.add_argument(
+        "--base-model",
+        metavar="NAME",
+        help="name on the Hub of what an adapter or an encoder began as; without it, that of the card",
+    )
     parser.set_defaults(run=_run_publish)
 
 

@@ -376,8 +376,8 @@ def _told(repository: str) -> Iterator[None]:
             507: "The disk of the Hub is full: try again later.",
         }
         remedy = remedies.get(status, "Run the same command again: it goes on with what is missing.")
-        said = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise PublishError(f"{repository} is not published: {said} {remedy}") from error
+        said = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
+        raise PublishError(f"{repository} is not published: {said}. {remedy}") from error
     except ValueError as error:  # a card or an object that the Hub refuses
         raise PublishError(f"{repository} is not published: {' '.join(str(error).split())}") from error
     except (RuntimeError, OSError) as error:  # an upload that broke, a file that cannot be read

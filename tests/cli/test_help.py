@@ -57,6 +57,7 @@ def test_help_texts_that_are_put_together_read_as_one_sentence(command):
 @every_command
 def test_values_have_the_same_names_everywhere(command):
     names = {"FILE", "FOLDER", "MODEL", "NAME", "TEXT", "N", "X", "BYTES", "TAU", "H,H", "I/N", "GOLD", "HYP", "SHELL"}
+    names |= {"COMMIT", "OWNER/NAME", "CODE", "ID"}
     for action in command._actions:
         if action.nargs == 0 or action.choices is not None:
             continue
