@@ -46,6 +46,7 @@ def work_through(laid_out, tmp_path, monkeypatch):
     Args of what is returned: the document, and what its commands must have written.
     """
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("hf_attncal.report.live_server.LiveServer.serve_forever", lambda server: None)
     for path in laid_out.iterdir():
         Path(path.name).symlink_to(path)
 

@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from .common import CommandError, add_model_options, at_least, positive
+from .common import CommandError, add_model_options, at_least, load_errors, positive
 
 
 def add_show(commands: argparse._SubParsersAction) -> None:
@@ -32,6 +32,9 @@ def add_show(commands: argparse._SubParsersAction) -> None:
 def _run_show(options: argparse.Namespace) -> None:
     from .generation import load_model
 
+    for name in filter(None, (options.model, options.aligner)):
+        with load_errors(name):  # what is wrong with a name is told before a model is loaded
+            pass
     model, tokenizer = load_model(options)
     checker = None
     if options.aligner is not None:
