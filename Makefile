@@ -10,7 +10,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 # One process for each core, each with one thread: more threads than cores make every test slower.
 WORKERS ?= $(shell n=$$(env -u OMP_NUM_THREADS nproc 2>/dev/null || sysctl -n hw.ncpu 2>/dev/null || echo 2); [ $$n -gt 8 ] && n=8; echo $$n)
 
-.PHONY: demo test test-all test-lowest check format bench experiment faults tables conformance clean
+.PHONY: demo test test-all test-lowest wheel check format bench experiment faults tables conformance clean
 
 demo: $(INSTALLED)
 	$(BIN)/attncal demo --output demo
@@ -27,6 +27,10 @@ test-lowest:
 	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-lowest.txt -e ".[test]"
 	$(LOWEST)/bin/python tests/conformance/fetch_upstream_tests.py
 	OMP_NUM_THREADS=1 $(LOWEST)/bin/python -m pytest -n $(WORKERS) -m "not slow"
+
+# What a release uploads.
+wheel: $(INSTALLED)
+	$(BIN)/python -m pip wheel --quiet --no-deps -w dist .
 
 # transformers' own tests of model classes, taken from the source distribution of the installed version.
 conformance: $(INSTALLED)
