@@ -9,11 +9,12 @@ import pytest
 import torch
 import transformers
 from adapter_helpers import BACKBONES, adapted, save_base
-from helpers import assert_identical, tiny_model
+from helpers import TINY, assert_identical, tiny_model
 from peft import LoraConfig, PromptTuningConfig, get_peft_model
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
+from hf_attncal import AttnCalMarianConfig, AttnCalMarianMTModel
 from hf_attncal.alignment.aligner import WordAligner
 from hf_attncal.cli import main
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
@@ -362,3 +363,31 @@ def test_what_is_tied_or_computed_is_not_missing(backbone, tmp_path):
         save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
     tokenizer.save_pretrained(folder)
     load_seq2seq(folder)
+
+
+def _saved_with(folder, config: dict) -> None:
+    AttnCalMarianMTModel(AttnCalMarianConfig(**TINY | {"vocab_size": 40})).save_pretrained(folder)
+    train_bpe_tokenizer(["the old house"] * 3, vocab_size=40).save_pretrained(folder)
+    path = folder / "config.json"
+    path.write_text(json.dumps(config if "model_type" in config else json.loads(path.read_text()) | config))
+
+
+def test_a_kernel_that_a_configuration_asks_for_is_not_fetched(tmp_path):
+    """CVE-2026-4372: before 5.3, transformers took the name of a kernel of the Hub from there, and ran its code."""
+    _saved_with(tmp_path, {"_attn_implementation_internal": "someone/kernel"})
+    model, _ = load_seq2seq(tmp_path)
+    assert model.config._attn_implementation in ("eager", "sdpa")
+
+
+def test_a_configuration_does_not_trust_its_own_code(tmp_path):
+    """CVE-2026-5241: before 5.5, the configuration of LightGlue set `trust_remote_code` for the model inside it."""
+    inside = {
+        "model_type": "evil",
+        "auto_map": {"AutoConfig": "configuration_evil.Evil"},
+        "_name_or_path": str(tmp_path),
+    }
+    _saved_with(tmp_path, {"model_type": "lightglue", "trust_remote_code": True, "keypoint_detector_config": inside})
+    (tmp_path / "configuration_evil.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\nclass Evil: pass\n")
+    with pytest.raises(ValueError, match=r"config\.json cannot be read: "):
+        load_seq2seq(tmp_path)
+    assert not (tmp_path / "ran").exists()
