@@ -624,7 +624,7 @@ def house() -> Iterator[dict]:
     yield entry("house/lines_of_code", result["lines_of_code"]["hf_attncal"], "lines", [at("house", "lines_of_code")])
     for name, counted in result["walks"].items():
         yield entry(f"house/walk/{name}/stops", counted["stops"], "functions", [at("house", "walks", name, "stops")])
-    if result["tests"]:
+    if result.get("tests"):
         yield entry("tests/minutes", result["tests"]["minutes"], "min", [at("house", "tests", "minutes")])
 
 

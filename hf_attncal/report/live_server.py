@@ -51,6 +51,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         length = self.headers.get("Content-Length", "")
         if not length.isdecimal() or int(length) > _MOST_BYTES:
+            self._skip(int(length) if length.isdecimal() else 0)
             self._send(413, "text/plain", b"The text is too long.")
             return
         body = self.rfile.read(int(length)).decode("utf-8", errors="replace")
@@ -63,6 +64,12 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             same = _lines(asked, "shown") == lines  # words were ticked in these very lines
             self._page(lines, _taken(asked.get("taken", []), lines) if same else {}, "")
+
+    def _skip(self, length: int) -> None:
+        """Read a body that is too long and drop it, or the browser would tell of a broken connection."""
+        left = min(length, 100 * _MOST_BYTES)
+        while left > 0 and (read := self.rfile.read(min(left, 65536))):
+            left -= len(read)
 
     def _may(self, asked: dict[str, list[str]], *paths: str) -> bool:
         """Refuse who does not know the token, and pages of other names that lead here."""
