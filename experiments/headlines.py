@@ -621,7 +621,12 @@ def house() -> Iterator[dict]:
     result = read("house")
     if result is None:
         return
-    yield entry("house/lines_of_code", result["lines_of_code"]["hf_attncal"], "lines", [at("house", "lines_of_code")])
+    yield entry(
+        "house/lines_of_code",
+        result["lines_of_code"]["hf_attncal"],
+        "lines",
+        [at("house", "lines_of_code", "hf_attncal")],
+    )
     for name, counted in result["walks"].items():
         yield entry(f"house/walk/{name}/stops", counted["stops"], "functions", [at("house", "walks", name, "stops")])
     if result.get("tests"):
