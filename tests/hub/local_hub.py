@@ -8,7 +8,6 @@ import hashlib
 import json
 import re
 import threading
-import time
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import unquote, urlsplit
@@ -47,7 +46,8 @@ class Hub(ThreadingHTTPServer):
             str, list[int | None]
         ] = {}  # part of "METHOD path" -> statuses to come; None: as it should be
         self.before_commit = lambda: None
-        self.slow = 0.0  # seconds before each answer to an upload
+        self.uploads_go_on = threading.Event()  # an upload waits for it, so that a test can stop its sender
+        self.uploads_go_on.set()
         self.requests: list[str] = []
 
     def __enter__(self):
@@ -88,7 +88,7 @@ class Handler(BaseHTTPRequestHandler):
         asked = f"{self.command} {path}"
         self.server.requests.append(asked)
         if self.command == "PUT":
-            time.sleep(self.server.slow)
+            self.server.uploads_go_on.wait(60)
         for part, statuses in self.server.faults.items():
             if part in asked and statuses and (status := statuses.pop(0)) is not None:
                 self.answer(status, {"error": "a fault of the test"})

@@ -218,7 +218,7 @@ def test_someone_else_writes_at_the_same_time(hub, ready):
 
 
 def test_a_killed_upload_is_finished_by_the_next(hub, ready, tmp_path):
-    hub.slow = 30.0
+    hub.uploads_go_on.clear()
     program = (
         "import sys; from hf_attncal.hub import publish; "
         "publish(sys.argv[1], sys.argv[2], token='x', endpoint=sys.argv[3], try_loading=False)"
@@ -229,7 +229,7 @@ def test_a_killed_upload_is_finished_by_the_next(hub, ready, tmp_path):
         assert process.poll() is None
     process.kill()
     process.wait()
-    hub.slow = 0.0
+    hub.uploads_go_on.set()
     assert all(not files for files in hub.repositories[NAME].commits.values())
     sent(ready, hub)
     assert "model.safetensors" in hub.repositories[NAME].files("main")
