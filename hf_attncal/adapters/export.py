@@ -109,7 +109,7 @@ def _with_others_merged(base: nn.Module) -> nn.Module:
 
 
 def _base_tensor(model: nn.Module, name: str) -> Tensor:
-    """The parameter or buffer of this name, in the modules that adapters of other methods wrap."""
+    """Return the parameter or buffer of this name, also from a module that an adapter of another method wraps."""
     *path, leaf = name.split(".")
     module = model
     for part in path:

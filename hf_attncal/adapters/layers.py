@@ -59,7 +59,7 @@ class HeadChange(nn.Module):
         return nn.functional.pad(states, self._around)
 
     def weight(self, side: str) -> Tensor:
-        """The change as that of the weight of a projection, (d_model, d_model)."""
+        """Return the change as one of the weight of a projection, (d_model, d_model)."""
         change = getattr(self, f"{side}_up") @ getattr(self, f"{side}_down")
         return nn.functional.pad(change, (0, 0, *self._around))
 
@@ -98,7 +98,7 @@ class AdapterLayer(CrossAttentionMixin, nn.Module, BaseTunerLayer):
     # ---- adapters ----
 
     def add_adapter(self, name: str, config: AttentionCalibrationConfig, base_config) -> None:
-        """A fresh adapter; `base_config` is the configuration of the whole model."""
+        """Add a fresh adapter; `base_config` is the configuration of the whole model."""
         attention = self._attention[0]
         parts = learned_parts(config, attention.num_heads, attention.head_dim, config.mask_rank)
         if config.guided and config.guided_layer == attention.layer_idx:
@@ -171,7 +171,7 @@ class AdapterLayer(CrossAttentionMixin, nn.Module, BaseTunerLayer):
 
     @property
     def head_change(self) -> HeadChange | None:
-        """Of the active adapter, in the layer with its guided head; `None` elsewhere."""
+        """The change of the active adapter in the layer with its guided head; `None` elsewhere."""
         return next((change for name, change in self.attncal_guided.items() if name == self.active_name), None)
 
     @property
@@ -214,7 +214,7 @@ class AdaptedAttentionMixin:
     """Goes before the class of an attention that has an `AdapterLayer`."""
 
     def forward(self, *args, attention_context=None, **kwargs):
-        """As the stock attention; to the bit where no adapter is active."""
+        """Attend with the active adapter, or exactly as the stock attention if none is active."""
         layer = getattr(self, CHILD)
         layer.belongs_to(self)
         if layer.active_name is None:
@@ -224,13 +224,13 @@ class AdaptedAttentionMixin:
 
 @functools.cache
 def _subclass(mixin: type, cls: type) -> type:
-    """A class of the same name, so that whatever knows modules by their class' name still does."""
+    """Make a class of the same name, for code that recognises modules by the name of their class."""
     members = {"__module__": cls.__module__, "__doc__": cls.__doc__, "__reduce_ex__": _reduce}
     return type(cls.__name__, (mixin, cls), members)
 
 
 def _reduce(module: nn.Module, protocol) -> tuple:
-    """How a module of such a class is copied and pickled: its class cannot be found by name."""
+    """Copy or pickle a module of a class made here, which cannot be imported by name."""
     mixin, cls = type(module).__bases__
     return _empty, (mixin, cls), module.__getstate__()
 
@@ -273,7 +273,7 @@ def cross_attentions(model: nn.Module) -> dict[int, tuple[str, nn.Module]]:
 
 
 def lacking(model: nn.Module) -> str:
-    """For a message: what keeps the `encoder_attn` of a decoder from being such an attention, if it has one."""
+    """Say, for a message, why the `encoder_attn` of a decoder cannot be adapted, or that it has none."""
     for layer in getattr(decoder_of(model), "layers", None) or []:
         attention = getattr(layer, "encoder_attn", None)
         missing = [name for name in _NEEDED if attention is not None and not hasattr(attention, name)]

@@ -76,7 +76,7 @@ def set_null_mass(model: nn.Module, batch: Mapping[str, Tensor], mass: float = 0
 
 
 def _bias_for(logits: Tensor, mass: float) -> Tensor:
-    """b with mean(sigmoid(logits + b)) = mass in each row of (heads, steps), by bisection: the mean grows with b."""
+    """Find b with mean(sigmoid(logits + b)) = mass in each row of (heads, steps), by bisection."""
     goal = torch.logit(torch.tensor(mass, dtype=logits.dtype, device=logits.device))
     low, high = goal - logits.amax(dim=1), goal - logits.amin(dim=1)
     for _ in range(60):

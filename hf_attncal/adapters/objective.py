@@ -148,7 +148,7 @@ def _check_training(
 
 
 def _argument_names(module: nn.Module) -> list[str]:
-    """Names of the positional arguments of `forward`; those of a decorated function are the wrapped one's."""
+    """Return the names of the positional arguments of `forward`; behind a decorator, those of the function inside."""
     function = type(module).forward
     while hasattr(function, "__wrapped__"):
         function = function.__wrapped__

@@ -73,7 +73,7 @@ class AttentionCalibrationModel(BaseTuner):
     # ---- injection ----
 
     def inject_adapter(self, model: nn.Module, adapter_name: str, *args, **kwargs) -> None:
-        """As PEFT's; afterwards the model's own `loss` carries both objectives."""
+        """Inject the adapter as PEFT does, and make the model's own `loss` carry both objectives."""
         check_adapter_name(adapter_name)
         taken = {part for name, _ in model.named_modules() for part in name.split(".")}
         if adapter_name in taken:
@@ -178,7 +178,7 @@ class AttentionCalibrationModel(BaseTuner):
 
     @classmethod
     def _remap_adapter_state_dict_for_load(cls, model, config, adapter_name: str, state_dict: dict) -> dict:
-        """PEFT's mapping of keys, after a check that the file holds this adapter: all of it, and nothing else.
+        """Map keys as PEFT does, after a check that the file holds the whole adapter and nothing else.
 
         Raises:
             ValueError: keys are missing or unexpected, or a tensor has another shape.
@@ -204,7 +204,7 @@ class AttentionCalibrationModel(BaseTuner):
     # ---- removal ----
 
     def delete_adapter(self, adapter_name: str) -> None:
-        """As PEFT's, which asks the first layer which adapter comes next; that layer may have had this one only."""
+        """Delete an adapter, and find the next one: PEFT asks the first layer, which may have had this one only."""
         super().delete_adapter(adapter_name)
         if not self.active_adapters and self.peft_config:
             self.set_adapter(next(iter(self.peft_config)))

@@ -110,7 +110,7 @@ class WordAligner:
 
     @property
     def tokenizer(self):
-        """Its tokenizer."""
+        """The tokenizer of that model."""
         return self.source.tokenizer
 
     @property
@@ -268,7 +268,7 @@ class WordAligner:
 
 
 def load_to_align(name: str | Path, *, dtype=None, **options) -> tuple:
-    """Load a model, its tokenizer, and the settings beside it or None; options as of `WordAligner.from_pretrained`."""
+    """Load a model, its tokenizer, and the settings beside it or None; options are those of `from_pretrained`."""
     return source_of(load_config(name, **options), name).load(name, dtype=dtype, **options)
 
 

@@ -159,7 +159,7 @@ def score_attributions(
     finished: Callable[[str, ScoredMethod], None] = lambda name, scored: None,
     **reading,
 ) -> dict[str, ScoredMethod]:
-    """Alignment error rates of methods of attribution.
+    """Score methods of attribution by their alignment error rates.
 
     Args:
         model, tokenizer: see `attribute`.

@@ -75,7 +75,7 @@ class Vocabulary:
         return cls(kept, tuple(counter.total() for counter in counters))
 
     def look_up(self, word: str, side: int) -> tuple[int, float, float]:
-        """Class of a word of a side by itself, its surprisal in nats, and log-odds to be of the source language.
+        """Return the class of a word alone, its surprisal in nats, and its log-odds of being in the source language.
 
         The odds are 0 for punctuation, for numbers and for what neither side knows.
         """
@@ -356,7 +356,7 @@ class CheckModel:
         return table[sides.classes[side], np.digitize(getattr(evidence, of)[side], _EDGES_OF[of])]
 
     def save(self, folder: str | Path) -> Path:
-        """Write it beside the aligner in `folder`; returns the path of the file."""
+        """Write the model beside the aligner in `folder`, and return the path of the file."""
         path = Path(folder) / CHECK_FILE
         values = {
             "learned": self.learned,
@@ -452,7 +452,7 @@ def _near(evidence: LinkEvidence, again: np.ndarray) -> float:
 
 
 def fit_lengths(pairs: Sequence[tuple[str, str]]) -> tuple[float, float, float]:
-    """Median of the log-ratio of characters of target and source, and its variance `fixed + falling / characters`.
+    """Fit the median log-ratio of target to source characters, and its variance `fixed + falling / characters`.
 
     The variance is fitted by least squares; a ratio beyond e counts as e.
     """

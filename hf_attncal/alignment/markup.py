@@ -168,7 +168,7 @@ class _Writer:
         self.done = max(self.done, offset)
 
     def write(self, elements: Sequence[Element], source: tuple[int, int], target: tuple[int, int]) -> None:
-        """Elements that lie in the source words `source`, which are the target words `target`."""
+        """Write the elements that lie in the source words `source`, around the target words `target`."""
         for element, place in self._placed(elements, source, target):
             if target[0] < target[1]:  # else it lies where it is
                 behind = place.start == target[1] or (element.touches and place.start > target[0])
@@ -206,8 +206,11 @@ class _Writer:
         return sorted(placed, key=lambda one: (one[1].start, not one[0].touches, one[1].start < one[1].stop))
 
     def _between(self, element: Element, source: tuple[int, int], target: tuple[int, int]) -> int:
-        """The place for what has none: at what its words are linked to, though others have that; else before what the
-        nearest word behind is linked to, or behind what the nearest before is."""
+        """Return a place for an element without one.
+
+        It stands where its own words are linked to, even if another element has that place. Without such links it
+        stands before the link of the next word, or after the link of the word before.
+        """
         options = []  # distance, whether it is on the side that does not matter, place
         for word in range(*source):
             linked = [j for j in self.targets[word] if target[0] <= j < target[1]]

@@ -81,7 +81,7 @@ class WordAlignment:
         return " ".join(pairs)
 
     def words(self, scores: bool = False) -> str:
-        r"""The words of each link as `house=maison`, or `house=maison:0.9312` with the score behind the last colon.
+        r"""Return the words of each link as `house=maison`, or `house=maison:0.9312` with the score last.
 
         In words `=` is written `\=`, and `\` is `\\`.
         """
@@ -96,7 +96,7 @@ class WordAlignment:
         return {name: value for name, value in values.items() if value is not None or not name.endswith("_spans")}
 
     def plot(self, path: str | Path | None = None) -> "Figure":
-        """The picture of the pair: words in two rows, links with their scores, words without a partner.
+        """Draw the pair: words in two rows, links with their scores, words without a partner.
 
         Args:
             path: a file to write, of the type that its name ends in (.png, .pdf, .svg).

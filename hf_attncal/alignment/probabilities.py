@@ -34,7 +34,7 @@ class Platt(NamedTuple):
 
     @classmethod
     def fit(cls, scores: Sequence[float], right: Sequence[bool]) -> "Platt":
-        """The likeliest, with Platt's targets: a little less than 1 and more than 0, so that it is always finite.
+        """Fit both numbers by maximum likelihood, with Platt's targets: inside 0 to 1, so always finite.
 
         Raises:
             ValueError: no score.

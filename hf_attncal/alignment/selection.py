@@ -222,7 +222,7 @@ def select_states(
 def select_states_by_agreement(
     model, tokenizer, sources: Sequence[str], targets: Sequence[str], settings: EncoderStates | None = None
 ) -> list[tuple[EncoderStates, float]]:
-    """As `select_states`, without annotation: by how far the two directions agree, beyond chance.
+    """Rank what `select_states` tries without annotation, by how far both directions agree beyond chance.
 
     They agree on a word that is linked: both find the same partner likely enough. What that share would be by chance
     is measured on sentences that are not translations of each other, of similar lengths, and taken off as Cohen's
@@ -261,7 +261,7 @@ def select_states_by_agreement(
 def _every_layer(
     model, tokenizer, pairs: Sequence[Words], settings: EncoderStates | None
 ) -> tuple[list[Tensor | None], EncoderStates]:
-    """The scores of the links of each pair, (layers, source words, target words); None for one with an empty side."""
+    """Yield link scores of each pair, (layers, source words, target words), or None for a pair with an empty side."""
     settings = settings or EncoderStates.default_of(model)
     reader = EncoderReader(model, tokenizer, settings)
     found: list[Tensor | None] = [None] * len(pairs)

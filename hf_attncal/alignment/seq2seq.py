@@ -149,8 +149,17 @@ class Seq2SeqAttention(ReadingSettings):
             )
 
     def pick(self, layers: Sequence[Tensor | None]) -> Tensor:
-        """The average of the chosen heads of the chosen layer: layers of (..., heads, steps, source) -> (..., steps,
-        source). Raises ValueError where there is no such layer or head, or the layer has no contributions (None)."""
+        """Average the chosen heads of the chosen layer.
+
+        Args:
+            layers: (..., heads, steps, source) of each layer; None for a layer without contributions.
+
+        Returns:
+            (..., steps, source).
+
+        Raises:
+            ValueError: there is no such layer or head, or the layer has no contributions.
+        """
         present = {number: layer for number, layer in enumerate(layers) if layer is not None}
         self._check(len(layers), next(iter(present.values())).shape[-3], list(present))
         layer = layers[self.layer]

@@ -136,7 +136,7 @@ def symmetrize(
 def symmetrize_batch(
     forward_weights: Tensor, backward_weights: Tensor | None, method: str, threshold: float
 ) -> tuple[list[tuple[Link, ...]], Tensor]:
-    """`symmetrize` of each pair of a batch: weights (batch, target, source) and (batch, source, target), 0 at padding.
+    """Symmetrize each pair of a batch of weights (batch, target, source) and (batch, source, target), 0 at padding.
 
     Returns:
         The links of each pair, and the scores, (batch, source, target).

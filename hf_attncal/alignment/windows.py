@@ -60,7 +60,7 @@ def window_slices(length: int, size: int) -> list[slice]:
 
 
 def pair_windows(source_length: int, target_length: int, size: int) -> list[Window]:
-    """Windows (source slice, target slice) along the diagonal of a pair, each side of at most `size` positions.
+    """Return windows (source slice, target slice) along the diagonal of a pair, at most `size` positions a side.
 
     A source and a target window go together where they overlap once both sides are stretched to the same length:
     source position i corresponds to target position i * target_length / source_length. So every position of either
