@@ -29,7 +29,8 @@ def attention_report(model, batches: Iterable[Mapping[str, Tensor]]) -> dict[str
     """
     names = ("reliability", "entropy", "mask")
     totals, steps, numbers = 0, 0, []
-    for reading in read(model, batches, attentions=False, details=True):
+    for batch in batches:
+        reading = read(model, batch, attentions=False, details=True)
         phi, masks, real = reading.contributions, reading.masks, reading.target_mask
         numbers = [number for number, mask in enumerate(masks) if mask is not None]
         rows = [

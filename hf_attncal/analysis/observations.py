@@ -1,4 +1,4 @@
-"""What the cross-attention of an encoder-decoder does over a corpus, read once, pair by pair.
+"""Sum up what the cross-attention of an encoder-decoder does over a corpus, read once, pair by pair.
 
 The analyses of Lu et al. (TASLP 2022, sections III and IV): how often attention names the source token that counts,
 and how that goes with the entropy of attention and with the part of speech of what is predicted; and what calibration
@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -23,11 +22,11 @@ from hf_attncal.data.pharaoh import Link
 from hf_attncal.data.words import NO_WORD, is_punctuation
 
 from .links import best_links
-from .reading import Layers, Reading, TokenPair, check_some_words, readings_of_pairs
+from .reading import Reading, TokenPair, check_some_words, readings_of_pairs
 from .reliability import WITHOUT_MASKS, head_average
 from .step_measures import MEASURES, NEED_INFORMATION, LayerRows, layer_rows
 from .tags import Tagger, tags_of
-from .value_norms import null_value_norms, recorded_value_norms
+from .value_norms import recorded_value_norms
 from .words import word_attention
 
 THRESHOLDS = tuple(0.25 * step for step in range(1, 21))  # of entropy, as far as Lu et al., Fig. 4
@@ -251,36 +250,17 @@ def observe(
         ValueError: no pair with words on both sides; tags that do not fit; thresholds or buckets that do not ascend;
             and what `readings_of_pairs` refuses.
     """
-    _check_bounds("thresholds", thresholds)
-    _check_bounds("buckets", buckets)
+    for name, bounds in (("thresholds", thresholds), ("buckets", buckets)):
+        if not bounds or not all(low < high for low, high in pairwise((0, *bounds))):
+            raise ValueError(f"`{name}` must be ascending numbers above 0, one at least, got {list(bounds)}.")
     check_some_words(sources, targets)
     word_tags = None if tags is None else tags_of(targets, tags)
     sums = _Sums(sources, word_tags, tuple(thresholds), tuple(buckets), alignments)
     reading = {"details": True, "predictions": alignments, "batch_size": batch_size, "source_prefix": source_prefix}
-    with recorded_value_norms(model) as norms:
-        for pairs, found in readings_of_pairs(model, tokenizer, sources, targets, **reading):
-            sums.add(pairs, found, norms)
-    null_norms = {number: float(norm.double().mean()) for number, norm in null_value_norms(model).items()}
+    with recorded_value_norms(model) as (norms, null_norms):
+        for pairs, batch in readings_of_pairs(model, tokenizer, sources, targets, **reading):
+            sums.add(pairs, batch, norms)
     return sums.observations(targets, null_norms)
-
-
-def _check_bounds(name: str, bounds: Sequence[float]) -> None:
-    if not bounds or not all(low < high for low, high in pairwise((0, *bounds))):
-        raise ValueError(f"`{name}` must be ascending numbers above 0, one at least, got {list(bounds)}.")
-
-
-class _Places(NamedTuple):
-    """Kinds of the steps and source tokens of a batch, as 0 and 1.
-
-    Args:
-        steps: (batch, steps), real ones.
-        tags: (batch, steps, tags), where a step predicts a token of a word with this tag.
-        groups: (batch, source, groups), where a source token is of this one of `GROUPS`.
-    """
-
-    steps: Tensor
-    tags: Tensor
-    groups: Tensor
 
 
 class _Sums:
@@ -307,9 +287,7 @@ class _Sums:
 
     def add(self, pairs: list[TokenPair], reading: Reading, norms: Mapping[int, Tensor]) -> None:
         """Add a batch: its reading, and the norms of value vectors in each layer."""
-        places = _Places(
-            reading.target_mask.double(), self._tag_of_step(pairs, reading), self._group_of_token(pairs, reading)
-        )
+        steps, tags, groups = self._kinds(pairs, reading)
         is_masked = any(mask is not None for mask in reading.masks)
         contributions = reading.contributions if is_masked else (None,) * len(reading.masks)
         layers = []
@@ -323,29 +301,59 @@ class _Sums:
             }
             besides = {name: tensor.double() for name, tensor in besides.items() if tensor is not None}
             rows = layer_rows(attention, reading.source_mask, **besides)
-            self._add_heads(number, len(reading.plain), rows, places)
-            layers.append(self._of_layer(attention, rows, norms.get(number), places))
-        sums = {name: torch.stack([of_layer[name] for of_layer in layers], dim=1) for name in layers[0]}
-        sums |= {name: of.sum(dim=1) for name, of in zip(("steps", "tag_steps", "group_tokens"), places, strict=True)}
-        sums = {name: of.cpu().numpy() for name, of in sums.items()}
+            for name in rows.layer:
+                self.layers[name].add(number)
+            for name, of_heads in rows.heads.items():
+                sums = (of_heads * steps[:, None]).sum(dim=(0, 2)).cpu().numpy()
+                self.heads.setdefault(name, np.zeros((len(reading.plain), len(sums))))[number] += sums
+            layers.append(self._of_layer(attention, rows, norms.get(number), steps, tags, groups))
+        sums = {name: torch.stack([layer[name] for layer in layers], dim=1) for name in layers[0]}
+        sums |= {"steps": steps.sum(dim=1), "tag_steps": tags.sum(dim=1), "group_tokens": groups.sum(dim=1)}
+        sums = {name: tensor.cpu().numpy() for name, tensor in sums.items()}
         for row, pair in enumerate(pairs):
-            self.pairs[pair.index] = {name: of[row].copy() for name, of in sums.items()}
-        if self.alignments:
-            self._add_alignments(pairs, reading, contributions)
+            self.pairs[pair.index] = {name: array[row].copy() for name, array in sums.items()}
+            if not self.alignments:
+                continue
+            self.best[pair.index] = best = {}
+            for name, weights in zip(WEIGHTS, (reading.plain, contributions), strict=True):
+                best[name] = np.full((len(weights), pair.target.words), -1, dtype=np.int16)
+                for number, layer in enumerate(weights):
+                    if layer is not None:
+                        average = reading.unpadded(layer, row).double().mean(dim=0).cpu()
+                        for i, j in best_links(word_attention(average, pair.source, pair.target)):
+                            best[name][number, j] = i
+            tokens = reading.predicted[row][reading.target_mask[row]].cpu().numpy()
+            self.predicted[pair.index] = np.array([tokens[places].any() for places in pair.target.tokens_of_words()])
 
-    def _add_heads(self, number: int, count: int, rows: LayerRows, places: _Places) -> None:
-        """Add the measures of the heads of one of `count` layers."""
-        for name in rows.layer:
-            self.layers[name].add(number)
-        for name, of_heads in rows.heads.items():
-            sums = (of_heads * places.steps[:, None]).sum(dim=(0, 2)).cpu().numpy()
-            self.heads.setdefault(name, np.zeros((count, len(sums))))[number] += sums
+    def _kinds(self, pairs: list[TokenPair], reading: Reading) -> list[Tensor]:
+        """Mark the kinds of the steps and source tokens of a batch by 0 and 1.
+
+        Returns:
+            (batch, steps), real steps; (batch, steps, tags), steps that predict a token of a word with this tag;
+            (batch, source, groups), source tokens of this one of `GROUPS`.
+        """
+        tags = np.zeros((*reading.target_mask.shape, len(self.tags)))
+        groups = np.zeros((*reading.source_mask.shape, len(GROUPS)))
+        for row, pair in enumerate(pairs):
+            kinds = np.array([*map(is_punctuation, self.sources[pair.index].split()), 2])  # no word is -1: the last
+            groups[row, np.arange(len(pair.source.ids)), kinds[pair.source.word_ids]] = 1
+            if self.tags:
+                numbers = np.array([self.tags.index(tag) for tag in self.word_tags[pair.index]])
+                (tokens,) = np.nonzero(pair.target.word_ids != NO_WORD)
+                tags[row, tokens, numbers[pair.target.word_ids[tokens]]] = 1
+        kinds = reading.target_mask, tags, groups
+        return [torch.as_tensor(of, dtype=torch.double, device=reading.target_mask.device) for of in kinds]
 
     def _of_layer(
-        self, attention: Tensor, rows: LayerRows, norms: Tensor | None, places: _Places
+        self,
+        attention: Tensor,
+        rows: LayerRows,
+        norms: Tensor | None,
+        steps: Tensor,
+        tags: Tensor,
+        groups: Tensor,
     ) -> dict[str, Tensor]:
         """Return the sums of one layer, (batch, ...): measures, and those by threshold, bucket, tag and group."""
-        steps = places.steps
         measures = {name: rows.layer[name] * steps if name in rows.layer else 0 * steps for name in MEASURES}
         # Below, which threshold and bucket a row belongs to, (..., 1 + bounds).
         of_steps = _one_hot(rows.layer["average_entropy"], self.thresholds, right=False)
@@ -357,37 +365,10 @@ class _Sums:
         return {name: of.sum(dim=1) for name, of in measures.items()} | {
             "by_threshold": torch.einsum("btk,btm->bkm", of_steps, torch.stack([steps, reliable], dim=2)),
             "by_bucket": torch.stack([torch.einsum("bhtk,bht->bk", of_rows, divergence), of_rows.sum((1, 2))], dim=2),
-            "by_tag": torch.einsum("btu,btm->bum", places.tags, torch.stack([reliable, entropy], dim=2)),
-            "by_group": torch.einsum("bsg,bs->bg", places.groups, received),
-            "group_norms": torch.einsum("bsg,bs->bg", places.groups, lengths),
+            "by_tag": torch.einsum("btu,btm->bum", tags, torch.stack([reliable, entropy], dim=2)),
+            "by_group": torch.einsum("bsg,bs->bg", groups, received),
+            "group_norms": torch.einsum("bsg,bs->bg", groups, lengths),
         }
-
-    def _tag_of_step(self, pairs: list[TokenPair], reading: Reading) -> Tensor:
-        """Return `_Places.tags`."""
-        of_step = np.zeros((*reading.target_mask.shape, len(self.tags)))
-        for row, pair in enumerate(pairs if self.tags else ()):
-            numbers = np.array([self.tags.index(tag) for tag in self.word_tags[pair.index]])
-            (tokens,) = np.nonzero(pair.target.word_ids != NO_WORD)
-            of_step[row, tokens, numbers[pair.target.word_ids[tokens]]] = 1
-        return torch.as_tensor(of_step, device=reading.target_mask.device)
-
-    def _group_of_token(self, pairs: list[TokenPair], reading: Reading) -> Tensor:
-        """Return `_Places.groups`."""
-        of_token = np.zeros((*reading.source_mask.shape, len(GROUPS)))
-        for row, pair in enumerate(pairs):
-            # No word is -1: the last.
-            groups = np.array([*map(int, map(is_punctuation, self.sources[pair.index].split())), 2])
-            of_token[row, np.arange(len(pair.source.ids)), groups[pair.source.word_ids]] = 1
-        return torch.as_tensor(of_token, device=reading.source_mask.device)
-
-    def _add_alignments(self, pairs: list[TokenPair], reading: Reading, contributions: Layers) -> None:
-        for row, pair in enumerate(pairs):
-            self.best[pair.index] = {
-                name: _best(pair, [None if of is None else reading.unpadded(of, row) for of in layers])
-                for name, layers in zip(WEIGHTS, (reading.plain, contributions), strict=True)
-            }
-            tokens = reading.predicted[row][reading.target_mask[row]].cpu().numpy()
-            self.predicted[pair.index] = np.array([tokens[of].any() for of in pair.target.tokens_of_words()])
 
     def observations(self, targets: Sequence[str], null_norms: Mapping[int, float]) -> Observations:
         read = sorted(self.pairs)
@@ -430,14 +411,3 @@ def _one_hot(values: Tensor, bounds: Sequence[float], right: bool) -> Tensor:
     belongs to an interval."""
     place = torch.bucketize(values, values.new_tensor(bounds), right=right)
     return torch.nn.functional.one_hot(place, len(bounds) + 1).to(values.dtype)
-
-
-def _best(pair: TokenPair, layers: Sequence[Tensor | None]) -> np.ndarray:
-    """Return the best source word of each target word, (layers, target words), from weights (heads, steps, source)."""
-    best = np.full((len(layers), pair.target.words), -1, dtype=np.int16)
-    for number, weights in enumerate(layers):
-        if weights is not None:
-            average = weights.double().mean(dim=0).cpu()
-            for i, j in best_links(word_attention(average, pair.source, pair.target)):
-                best[number, j] = i
-    return best

@@ -24,7 +24,7 @@ from hf_attncal.data.words import WordTokens, tokenize_words
 from hf_attncal.models.losses import IGNORE_INDEX
 
 from .attribution.base import Batch
-from .attribution.gradients import encode, log_probabilities
+from .attribution.predictions import encode, log_probabilities
 from .reading import PairTooLongError, TokenPair, check_attends, check_lengths, readable, teacher_forced
 
 OPERATORS = ("replace", "hide", "unk", "delete")

@@ -104,31 +104,29 @@ class TokenPair(NamedTuple):
     target: WordTokens
 
 
+@torch.no_grad()
 def read(
     model,
-    batches: Iterable[Mapping[str, Tensor]],
+    batch: Mapping[str, Tensor],
     *,
     attentions: bool = True,
     details: bool = False,
     uam: bool = False,
     predictions: bool = False,
-) -> Iterator[Reading]:
-    """Read batches one by one; nothing of a batch is kept.
-
-    For each pass the model is put into evaluation mode and, for `attentions`, to a kernel that forms its weights; both
-    are put back before the reading is handed out.
+) -> Reading:
+    """Read a batch; the model's mode, and its kernel of attention, are put back.
 
     Args:
         model: an encoder-decoder of transformers, on the device to use.
-        batches: `input_ids` and `attention_mask` (batch, source), `labels` (batch, steps) with -100 where there is no
+        batch: `input_ids` and `attention_mask` (batch, source), `labels` (batch, steps) with -100 where there is no
             target; on any device. `decoder_input_ids` are the shifted labels where they are not given.
         attentions: fill `attentions`.
         details: fill `uncalibrated`, `masks` and `nulls`, in the layers that have them.
         uam: fill `uam`.
         predictions: fill `predicted`.
 
-    Yields:
-        A reading for each batch, on the model's device; None in all layers of what was not asked for.
+    Returns:
+        The reading, on the model's device; None in all layers of what was not asked for.
 
     Raises:
         ValueError: a model that returns no cross-attention; `uam` with a model without.
@@ -137,15 +135,39 @@ def read(
         check_attends(model.config)
     if uam:
         check_uam(model.config)
-    for batch in batches:
-        inputs, labels = teacher_forced(model, batch)
-        with readable(model, attentions):
-            found = _read_batch(model, inputs, attentions, details, uam, predictions)
-        real, targets = inputs["attention_mask"].bool(), labels != IGNORE_INDEX
-        *layers, tokens, chosen = found
-        places = None if tokens is None else shared_among_places(tokens, inputs["input_ids"], real, targets)
-        predicted = None if chosen is None else (chosen == labels) & targets
-        yield Reading(real, targets, *layers, places, predicted)
+    inputs, labels = teacher_forced(model, batch)
+    # By attribute and not by class: a model loaded as remote code has a class of its own.
+    ours = [m.layer_idx for m in model.modules() if getattr(m, "switches", None) is not None] if details else []
+    # Details are recorded by the model with its head. Without them its layer of the vocabulary, which costs as much as
+    # many others, is left out.
+    extras = {"output_attention_details": True} if ours else {}
+    extras |= {"output_uam_probabilities": True} if uam else {}
+    reader = model if extras or predictions else model.base_model
+    extras |= {"output_attentions": True} if attentions else {}
+    with readable(model, attentions):
+        outputs = reader(**inputs, use_cache=False, return_dict=True, **extras)
+        kernel = model.config._attn_implementation
+    used = (None,) * decoder_size(model.config)[0]
+    if attentions:
+        used = tuple(getattr(outputs, "cross_attentions", None) or ())
+    if attentions and (not used or any(layer is None for layer in used)):
+        raise ValueError(
+            f"A model of type {model.config.model_type!r} returned no cross-attention with "
+            f"attn_implementation={kernel!r}. Load an encoder-decoder, with `attn_implementation='eager'`."
+        )
+    recorded = []
+    for name in ("uncalibrated_cross_attentions", "calibration_masks", "null_attentions"):
+        by_layer = dict(zip(ours, (getattr(outputs, name) if ours else None) or (), strict=False))
+        recorded.append(tuple(map(by_layer.get, range(len(used)))))
+    real, targets = inputs["attention_mask"].bool(), labels != IGNORE_INDEX
+    return Reading(
+        real,
+        targets,
+        used,
+        *recorded,
+        uam=shared_among_places(outputs.uam_probabilities, inputs["input_ids"], real, targets) if uam else None,
+        predicted=(outputs.logits.argmax(dim=-1) == labels) & targets if predictions else None,
+    )
 
 
 def teacher_forced(model, batch: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], Tensor]:
@@ -178,8 +200,7 @@ def readings_of_pairs(
     """
     options = {"batch_size": batch_size, "source_prefix": source_prefix, "uam": uam}
     for pairs, batch in batches_of_pairs(model, tokenizer, sources, targets, **options):
-        (reading,) = read(model, [batch], uam=uam, **wanted)
-        yield pairs, reading
+        yield pairs, read(model, batch, uam=uam, **wanted)
 
 
 def batches_of_pairs(
@@ -228,11 +249,16 @@ def batches_of_pairs(
             f"The tokenizer must have the language of the target ({type(tokenizer).__name__}, got None): set its "
             "`src_lang` and `tgt_lang`, and save it. The states of the encoder align without (`--weights states`)."
         ) from error
-    ended = (_with_end(tokenizer, tokens) for tokens in target_tokens)
-    pairs = [TokenPair(*pair) for pair in zip(indices, source_tokens, ended, strict=True)]
     if uam:
         check_uam(model.config)
-        pairs = [_with_nulls(pair, model.config.null_token_id) for pair in pairs]
+    end = tokenizer.eos_token_id if tokenizer.eos_token_id is not None else tokenizer.pad_token_id
+    pairs = []
+    for index, source, target in zip(indices, source_tokens, target_tokens, strict=True):
+        if target.word_ids[-1] != NO_WORD:
+            target = _extended(target, [end])
+        if uam:
+            target = _extended(target, [model.config.null_token_id] * (len(source.ids) - len(target.ids)))
+        pairs.append(TokenPair(index, source, target))
     check_lengths(model, tokenizer, pairs)
     padding = tokenizer.pad_token_id or model.config.pad_token_id or 0
     lengths = [(len(pair.target.ids), len(pair.source.ids)) for pair in pairs]
@@ -285,67 +311,21 @@ def readable(model, attentions: bool, self_attentions: bool = False) -> Iterator
     model.eval()
     if switch:
         model.set_attn_implementation("eager")
-    _KERNEL_LOGGER.addFilter(_is_not_about_weights)
+    level = _KERNEL_LOGGER.level
+    _KERNEL_LOGGER.setLevel(logging.ERROR)  # it warns that it returns no weights, but what is read it does return
     try:
         yield
     finally:
-        _KERNEL_LOGGER.removeFilter(_is_not_about_weights)
+        _KERNEL_LOGGER.setLevel(level)
         if switch:
             model.set_attn_implementation(kernel)
         model.train(training)
 
 
-def _is_not_about_weights(record: logging.LogRecord) -> bool:
-    """Return False for the warning that the kernel returns no weights: it does return those that are read."""
-    return "output_attentions" not in record.getMessage()
-
-
-@torch.no_grad()
-def _read_batch(
-    model, inputs: dict[str, Tensor], attentions: bool, details: bool, uam: bool, predictions: bool
-) -> tuple[Layers, Layers, Layers, Layers, Tensor | None, Tensor | None]:
-    """Return attentions, uncalibrated attentions, masks, NULLs, probabilities of source tokens, and chosen tokens."""
-    # By attribute and not by class: a model loaded as remote code has a class of its own.
-    ours = [m.layer_idx for m in model.modules() if getattr(m, "switches", None) is not None] if details else []
-    inputs = {**inputs, "use_cache": False, "return_dict": True} | ({"output_attentions": True} if attentions else {})
-    # Details are recorded by the model with its head. Without them its layer of the vocabulary, which costs as much as
-    # many others, is left out.
-    extras = {"output_attention_details": True} if ours else {}
-    extras |= {"output_uam_probabilities": True} if uam else {}
-    outputs = (model if extras or predictions else model.base_model)(**inputs, **extras)
-    if attentions:
-        used = getattr(outputs, "cross_attentions", None)
-        if not used or any(layer is None for layer in used):
-            raise ValueError(
-                f"A model of type {model.config.model_type!r} returned no cross-attention with "
-                f"attn_implementation={model.config._attn_implementation!r}. Load an encoder-decoder, with "
-                "`attn_implementation='eager'`."
-            )
-    count = len(used) if attentions else decoder_size(model.config)[0]
-
-    def layers(name: str) -> Layers:
-        recorded = getattr(outputs, name) if ours else None
-        by_number = {} if recorded is None else dict(zip(ours, recorded, strict=True))
-        return tuple(by_number.get(number) for number in range(count))
-
-    recorded = map(layers, ("uncalibrated_cross_attentions", "calibration_masks", "null_attentions"))
-    tokens = outputs.uam_probabilities if uam else None
-    chosen = outputs.logits.argmax(dim=-1) if predictions else None
-    return tuple(used) if attentions else (None,) * count, *recorded, tokens, chosen
-
-
-def _with_end(tokenizer, target: WordTokens) -> WordTokens:
-    if target.word_ids[-1] == NO_WORD:
-        return target
-    end = tokenizer.eos_token_id if tokenizer.eos_token_id is not None else tokenizer.pad_token_id
-    return WordTokens(np.append(target.ids, end), np.append(target.word_ids, NO_WORD), target.words)
-
-
-def _with_nulls(pair: TokenPair, null: int) -> TokenPair:
-    ids, word_ids, words = pair.target
-    ends = (0, max(0, len(pair.source.ids) - len(ids)))
-    target = np.pad(ids, ends, constant_values=null), np.pad(word_ids, ends, constant_values=NO_WORD)
-    return pair._replace(target=WordTokens(*target, words))
+def _extended(tokens: WordTokens, ids: list[int]) -> WordTokens:
+    """Append tokens of no word."""
+    added = np.array([ids, [NO_WORD] * len(ids)], dtype=np.int64)
+    return WordTokens(*np.concatenate([[tokens.ids, tokens.word_ids], added], axis=1), tokens.words)
 
 
 def check_lengths(model, tokenizer, pairs: Iterable[TokenPair]) -> None:

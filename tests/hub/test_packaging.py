@@ -72,7 +72,15 @@ def wheel(tmp_path_factory):
 
 def test_the_wheel_holds_the_code_the_presets_and_the_templates(wheel):
     names = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
-    kinds = ("*.py", "*.jinja", "figures/*.css", "figures/*.js", "presets/*/*.yaml", "synthetic/*.json")
+    kinds = (
+        "*.py",
+        "*.jinja",
+        "figures/*.css",
+        "figures/*.js",
+        "figures/*.yaml",
+        "presets/*/*.yaml",
+        "synthetic/*.json",
+    )
     files = [path for kind in kinds for path in (ROOT / "hf_attncal").rglob(kind)]
     code = {path.relative_to(ROOT).as_posix() for path in files}
     assert names == code | {"hf_attncal/py.typed"} | {f"hf_attncal/model_cards/{name}" for name in TEMPLATES}

@@ -1,7 +1,7 @@
 """Which source tokens does the prediction of a target token come from? The answers of many methods, in one form.
 
-`attribute` is the one entry. The methods are in `cross_attention.py`, `flow.py`, `gradients.py` and `perturbation.py`,
-what they are compared with in `controls.py`, the vectors that attention adds up in `blocks.py`.
+`attribute` is the one entry. The methods are in `cross_attention.py` (with the vectors that attention adds up),
+`flow.py` and `predictions.py`, what they are compared with in `controls.py`.
 """
 
 from .base import Attribution

@@ -5,13 +5,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
-import numpy as np
-import torch
 from torch import Tensor
 
-from hf_attncal.analysis.reading import TokenPair, check_attends, decoder_size
+from hf_attncal.analysis.reading import Reading, TokenPair, check_attends, decoder_size, read
 from hf_attncal.analysis.words import word_attention
-from hf_attncal.data.words import NO_WORD, WordTokens
+from hf_attncal.data.words import WordTokens
 
 
 @dataclass(frozen=True)
@@ -77,9 +75,9 @@ class Batch:
         """Return the numbers of pairs, steps and source tokens."""
         return *self.labels.shape, self.inputs["input_ids"].shape[1]
 
-    def for_reading(self) -> dict[str, Tensor]:
-        """Return the batch as `analysis.reading.read` takes it."""
-        return {**self.inputs, "labels": self.labels}
+    def read(self, model, **wanted: bool) -> Reading:
+        """Read the batch; `wanted` are options of `analysis.reading.read`."""
+        return read(model, {**self.inputs, "labels": self.labels}, **wanted)
 
 
 @dataclass(frozen=True)
@@ -152,19 +150,15 @@ class OfHeads(Method):
         """Return the chosen layer, or the mean over those that are there; a layer without NULL gives it nothing."""
         if self.layer is not None:
             return layers[self.layer]
-        there = [layer for layer in layers if layer is not None]
-        return Scores(*map(_mean, zip(*there, strict=True)))
+        layers = [layer for layer in layers if layer is not None]
+        fields = ([part for part in field if part is not None] for field in zip(*layers, strict=True))
+        return Scores(*(sum(field) / len(layers) if field else None for field in fields))
 
     def of_heads(self, weights: Tensor | None) -> Tensor | None:
         """Return the chosen head, or the mean over heads: (batch, heads, ...) -> (batch, ...)."""
         if weights is None:
             return None
         return weights.mean(dim=1) if self.head is None else weights[:, self.head]
-
-
-def _mean(tensors: Sequence[Tensor | None]) -> Tensor | None:
-    there = [tensor for tensor in tensors if tensor is not None]
-    return sum(there) / len(tensors) if there else None
 
 
 def check_number(name: str, value: object, least: int, most: int, optional: bool = True) -> None:
@@ -174,42 +168,3 @@ def check_number(name: str, value: object, least: int, most: int, optional: bool
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
         none = ", or None" if optional else ""
         raise ValueError(f"`{name}` must be a whole number from {least} to {most}{none}, got {value!r}.")
-
-
-# ---- words and tokens ----
-
-
-def groups_of_tokens(word_ids: Sequence[np.ndarray], by_word: bool, length: int, device) -> Tensor:
-    """Return the group of each token, numbered from 0 in their order, -1 for padding: (batch, length).
-
-    Args:
-        word_ids: the word of each token of every row. by_word: tokens of a word are a group; one of no word, and
-            without `by_word` every token, is a group of its own.
-    """
-    groups = torch.full((len(word_ids), length), -1)
-    for row, ids in enumerate(word_ids):
-        starts = np.ones(len(ids), dtype=bool)
-        if by_word:
-            starts[1:] = (ids[1:] != ids[:-1]) | (ids[1:] == NO_WORD)
-        groups[row, : len(ids)] = torch.from_numpy(np.cumsum(starts) - 1)
-    return groups.to(device)
-
-
-def between_tokens(weights: np.ndarray | Tensor, pair: TokenPair) -> Tensor:
-    """Return scores of tokens from which `Attribution.words` gives back `weights` (target words, source words).
-
-    The subwords of a source word share its score evenly; tokens of no word have 0.
-    """
-    columns, rows = (torch.from_numpy(side.word_ids) for side in (pair.source, pair.target))
-    weights = torch.as_tensor(weights, device="cpu")
-    subwords = torch.bincount(columns[columns != NO_WORD], minlength=pair.source.words).clamp(min=1)
-    of_words = torch.nn.functional.pad(weights / subwords, (0, 1, 0, 1))  # NO_WORD, which is -1, finds the zeros
-    return of_words[rows][:, columns]
-
-
-def padded_scores(rows: Sequence[Tensor], batch: Batch) -> Tensor:
-    """Stack the scores (target tokens, source tokens) of all rows, padded with 0: (batch, steps, source)."""
-    scores = torch.zeros(batch.shape, dtype=torch.promote_types(rows[0].dtype, torch.float32))
-    for row, values in enumerate(rows):
-        scores[row, : values.shape[0], : values.shape[1]] = values
-    return scores

@@ -6,24 +6,36 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from hf_attncal.analysis.reading import TokenPair
+from hf_attncal.data.words import NO_WORD
 
-from .base import Batch, Method, Scores, between_tokens, check_number, padded_scores
+from .base import Batch, Method, Scores, check_number
 
 # Sources and targets -> for each pair (target words, source words).
 Aligner = Callable[[list[str], list[str]], Sequence[np.ndarray | Tensor]]
 
 
 class BetweenWords(Method):
-    """A method that gives scores to words, which their subwords share, without a look at the model."""
+    """A method that scores words without a look at the model.
+
+    The subwords of a source word share its score evenly and tokens of no word have 0, so that `Attribution.words`
+    gives back the scores.
+    """
 
     reads_model: ClassVar[bool] = False
 
     def scores(self, model, tokenizer, batch: Batch) -> Scores:
-        found = self.of_words(batch)
-        return Scores(padded_scores([between_tokens(*one) for one in zip(found, batch.pairs, strict=True)], batch))
+        matrices = [torch.as_tensor(matrix, device="cpu") for matrix in self.of_words(batch)]
+        scores = torch.zeros(batch.shape, dtype=torch.promote_types(matrices[0].dtype, torch.float32))
+        for row, (matrix, pair) in enumerate(zip(matrices, batch.pairs, strict=True)):
+            columns, rows = (torch.from_numpy(side.word_ids) for side in (pair.source, pair.target))
+            subwords = torch.bincount(columns[columns != NO_WORD], minlength=pair.source.words).clamp(min=1)
+            shares = torch.nn.functional.pad(matrix / subwords, (0, 1, 0, 1))  # NO_WORD, which is -1, finds the zeros
+            scores[row, : len(rows), : len(columns)] = shares[rows][:, columns]
+        return Scores(scores)
 
     @abstractmethod
     def of_words(self, batch: Batch) -> Sequence[np.ndarray | Tensor]:
@@ -46,16 +58,18 @@ class Posterior(BetweenWords):
             raise ValueError(f"`weights` must be a function of sources and targets, got {self.weights!r}.")
 
     def of_words(self, batch: Batch) -> Sequence[np.ndarray | Tensor]:
-        found = list(self.weights(*(list(side) for side in zip(*batch.texts, strict=True))))
-        if len(found) != len(batch.pairs):
-            raise ValueError(f"`weights` must return a matrix for each of {len(batch.pairs)} pairs, got {len(found)}.")
-        for matrix, pair in zip(found, batch.pairs, strict=True):
+        matrices = list(self.weights(*(list(side) for side in zip(*batch.texts, strict=True))))
+        if len(matrices) != len(batch.pairs):
+            raise ValueError(
+                f"`weights` must return a matrix for each of {len(batch.pairs)} pairs, got {len(matrices)}."
+            )
+        for matrix, pair in zip(matrices, batch.pairs, strict=True):
             if tuple(matrix.shape) != _shape(pair):
                 raise ValueError(
                     f"`weights` must return (target words, source words), {_shape(pair)} for pair {pair.index} "
                     f"(counted from 0), got {tuple(matrix.shape)}."
                 )
-        return found
+        return matrices
 
 
 @dataclass(frozen=True)
@@ -63,7 +77,7 @@ class Random(BetweenWords):
     """Evenly distributed numbers, each row divided by its sum; the same for a pair wherever it stands.
 
     Args:
-        seed: with another one they are others.
+        seed: seed of the numbers.
     """
 
     seed: int = 0
@@ -72,12 +86,11 @@ class Random(BetweenWords):
         check_number("seed", self.seed, 0, 2**32 - 1, optional=False)
 
     def of_words(self, batch: Batch) -> list[np.ndarray]:
-        return [self._of_pair(pair) for pair in batch.pairs]
-
-    def _of_pair(self, pair: TokenPair) -> np.ndarray:
-        entropy = [self.seed, *pair.source.ids.tolist(), *pair.target.ids.tolist()]
-        numbers = np.random.default_rng(entropy).random(_shape(pair))
-        return numbers / numbers.sum(axis=1, keepdims=True)
+        seeds = ([self.seed, *pair.source.ids.tolist(), *pair.target.ids.tolist()] for pair in batch.pairs)
+        draws = [
+            np.random.default_rng(seed).random(_shape(pair)) for seed, pair in zip(seeds, batch.pairs, strict=True)
+        ]
+        return [numbers / numbers.sum(axis=1, keepdims=True) for numbers in draws]
 
 
 @dataclass(frozen=True)
@@ -86,13 +99,12 @@ class Diagonal(BetweenWords):
     is divided by its sum."""
 
     def of_words(self, batch: Batch) -> list[np.ndarray]:
-        return [_nearness(*_shape(pair)) for pair in batch.pairs]
-
-
-def _nearness(targets: int, sources: int) -> np.ndarray:
-    rows, columns = ((np.arange(count) + 0.5) / count for count in (targets, sources))
-    near = 1 - np.abs(rows[:, None] - columns)
-    return near / near.sum(axis=1, keepdims=True)
+        matrices = []
+        for pair in batch.pairs:
+            rows, columns = ((np.arange(words) + 0.5) / words for words in _shape(pair))
+            near = 1 - np.abs(rows[:, None] - columns)
+            matrices.append(near / near.sum(axis=1, keepdims=True))
+        return matrices
 
 
 def _shape(pair: TokenPair) -> tuple[int, int]:

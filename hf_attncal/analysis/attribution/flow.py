@@ -12,14 +12,16 @@ from prefix_0 = I, source_0 = null_0 = 0 (Ferrando et al. 2022b). They sum to 1 
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from .base import Batch, Method, Scores
-from .blocks import Block, check_blocks, read_layers
-from .cross_attention import split_null
+from hf_attncal.analysis.reading import decoder_size
+
+from .base import Batch, Method, Scores, check_number
+from .cross_attention import Block, Layer, check_blocks, read_layers, split_null
 
 
 def flow(encoder: Sequence[Tensor], decoder: Sequence[Scores]) -> Scores:
@@ -87,28 +89,82 @@ class Rollout(BlockFlow):
 class ALTI(BlockFlow):
     """ALTI+ (Ferrando et al. 2022b): how close each vector comes to the output of its block.
 
-    With the vectors z_j = g(...) of `blocks.py` and the output y, biases included, the share of j is in proportion to
+    With the vectors z_j = g(...) of `Block` and the output y, biases included, the share of j is in proportion to
     `max(0, ||y||_1 - ||y - z_j||_1)` (Ferrando et al. 2022a). In self-attention the residual belongs to the vector of
     its own position, in cross-attention it is a vector by itself. A row of which no vector comes close is the
     residual's. Feed-forward layers mix no positions, and are left out.
     """
 
     def shares(self, block: Block) -> tuple[Tensor, Tensor]:
-        parts = [self._closeness(block, steps) for steps in block.in_chunks()]
+        parts = []
+        for steps in block.in_chunks():
+            vectors, residual, output = block.vectors(steps), block.residual[:, steps], block.output[:, steps]
+            if block.is_self_attention:
+                places = torch.arange(residual.shape[1], device=residual.device)
+                vectors[:, places, places + steps.start] += residual
+                residual = torch.zeros_like(residual)
+            whole = output.norm(p=1, dim=-1)
+            tokens = whole.unsqueeze(-1) - (block.g(vectors, steps) - output.unsqueeze(2)).norm(p=1, dim=-1)
+            alone = whole - (block.g(residual, steps) - output).norm(p=1, dim=-1)
+            parts.append((tokens.clamp(min=0), alone.clamp(min=0)))
         tokens, residual = (torch.cat(side, dim=1) for side in zip(*parts, strict=True))
         total = tokens.sum(dim=-1) + residual
         residual = torch.where(total > 0, residual, 1.0)
         total = torch.where(total > 0, total, 1.0)
         return tokens / total.unsqueeze(-1), residual / total
 
-    def _closeness(self, block: Block, steps: slice) -> tuple[Tensor, Tensor]:
-        vectors, residual = block.vectors(steps), block.residual[:, steps]
-        if block.is_self_attention:
-            places = torch.arange(residual.shape[1], device=residual.device)
-            vectors[:, places, places + steps.start] += residual
-            residual = torch.zeros_like(residual)
-        output = block.output[:, steps]
-        whole = output.norm(p=1, dim=-1)
-        tokens = whole.unsqueeze(-1) - (block.g(vectors, steps) - output.unsqueeze(2)).norm(p=1, dim=-1)
-        alone = whole - (block.g(residual, steps) - output).norm(p=1, dim=-1)
-        return tokens.clamp(min=0), alone.clamp(min=0)
+
+@dataclass(frozen=True)
+class ValueZeroing(Method):
+    """How far the output of a layer turns when the value vector of a token is zero (Mohebbi et al. 2023).
+
+    The distance is the cosine's, 1 - cos, between outputs of the whole layer; a row is divided by its sum. The weights
+    stay, the rest of the layer is computed again.
+
+    Args:
+        layer: the cross-attention of this decoder layer, from 0, negative ones from the top. None for all layers,
+            encoder and self-attention included, by `flow`, without residuals of their own: distances have seen those.
+    """
+
+    layer: int | None = None
+    reads_self_attention = True
+    needs = (check_blocks,)
+
+    def check(self, model) -> None:
+        layers, _ = decoder_size(model.config)
+        check_number("layer", self.layer, -layers, layers - 1)
+
+    @classmethod
+    def choices(cls, model) -> list[dict[str, Any]]:
+        return [{}, *({"layer": layer} for layer in range(decoder_size(model.config)[0]))]
+
+    def scores(self, model, tokenizer, batch: Batch) -> Scores:
+        layers = read_layers(model, batch)
+        if self.layer is not None:
+            layer = layers.decoder[self.layer]
+            return split_null(_shares(_distances(layer, layer.cross_attention)), layer.cross_attention)
+        encoder = [_shares(_distances(layer, layer.self_attention)) for layer in layers.encoder]
+        decoder = []
+        for layer in layers.decoder:
+            distances = [_distances(layer, block) for block in (layer.self_attention, layer.cross_attention)]
+            shares = _shares(torch.cat(distances, dim=-1))
+            own, tokens = shares.split([part.shape[-1] for part in distances], dim=-1)
+            decoder.append(split_null(tokens, layer.cross_attention)._replace(prefix=own))
+        return flow(encoder, decoder)
+
+
+def _shares(distances: Tensor) -> Tensor:
+    return distances / distances.sum(dim=-1, keepdim=True).clamp(min=torch.finfo(distances.dtype).tiny)
+
+
+def _distances(layer: Layer, block: Block) -> Tensor:
+    """Return how far the output of a layer turns without the values of each token of a block: (batch, steps, J)."""
+    whole = nn.functional.normalize(layer.run(), dim=-1)
+    found = []
+    for token in range(block.weights.shape[-1]):
+        vector = torch.einsum("bht,bhd->btd", block.weights[..., token], block.transformed[:, :, token])
+        subtract = partial(lambda vector, module, args, output: (output[0] - vector, *output[1:]), vector)
+        with block.attention.register_forward_hook(subtract):
+            # 1 - cos as half of a squared distance: it is exactly 0 where nothing has changed.
+            found.append((whole - nn.functional.normalize(layer.run(), dim=-1)).square().sum(dim=-1) / 2)
+    return torch.stack(found, dim=-1)

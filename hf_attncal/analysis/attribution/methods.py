@@ -1,8 +1,8 @@
 """The methods by name, and the one way to use them."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import MISSING, fields
-from typing import Any
 
 import numpy as np
 import torch
@@ -19,9 +19,8 @@ from hf_attncal.analysis.reading import (
 from .base import Attribution, Batch, Method
 from .controls import Diagonal, Posterior, Random
 from .cross_attention import AttentionWeights, Contribution, FullNorm, TransformedNorm, ValueNorm
-from .flow import ALTI, Rollout
-from .gradients import InputXGradient, IntegratedGradients, LayerGradientXActivation
-from .perturbation import Occlusion, ValueZeroing
+from .flow import ALTI, Rollout, ValueZeroing
+from .predictions import InputXGradient, IntegratedGradients, LayerGradientXActivation, Occlusion
 
 METHODS: dict[str, type[Method]] = {
     "attention": AttentionWeights,
@@ -76,7 +75,16 @@ def attribute(
             model that it does not work on (the message says which methods do), and see `batches_of_pairs`.
     """
     check_encoder_decoder(model.config)
-    chosen = _chosen(method, options)
+    if method not in METHODS:
+        raise ValueError(f"`method` must be one of {', '.join(METHODS)}, got {method!r}.")
+    known = {field.name: field.default is MISSING for field in fields(METHODS[method])}
+    for option in options:
+        if option not in known:
+            raise ValueError(f"`method` {method!r} has the options {', '.join(known) or 'none'}, got {option!r}.")
+    for option, is_needed in known.items():
+        if is_needed and option not in options:
+            raise ValueError(f"`method` {method!r} needs the option `{option}`, got none.")
+    chosen = METHODS[method](**options)
     try:
         chosen.check_model(model)
     except ValueError as reason:
@@ -107,28 +115,12 @@ def word_scores(
 
 def works_on(model) -> list[str]:
     """Return the names of the methods that work on an encoder-decoder."""
-    return [name for name, method in METHODS.items() if _works(method, model)]
-
-
-def _works(method: type[Method], model) -> bool:
-    try:
-        method.check_model(model)
-    except ValueError:
-        return False
-    return True
-
-
-def _chosen(name: str, options: dict[str, Any]) -> Method:
-    if name not in METHODS:
-        raise ValueError(f"`method` must be one of {', '.join(METHODS)}, got {name!r}.")
-    known = {field.name: field.default is MISSING for field in fields(METHODS[name])}
-    for option in options:
-        if option not in known:
-            raise ValueError(f"`method` {name!r} has the options {', '.join(known) or 'none'}, got {option!r}.")
-    for option, is_needed in known.items():
-        if is_needed and option not in options:
-            raise ValueError(f"`method` {name!r} needs the option `{option}`, got none.")
-    return METHODS[name](**options)
+    names = []
+    for name, method in METHODS.items():
+        with suppress(ValueError):
+            method.check_model(model)
+            names.append(name)
+    return names
 
 
 def _attributions(
@@ -143,17 +135,17 @@ def _attributions(
         texts = [(sources[pair.index], targets[pair.index]) for pair in pairs]
         batch = Batch(pairs, texts, *teacher_forced(model, tensors))
         with readable(model, False, method.reads_self_attention), torch.set_grad_enabled(method.differentiates):
-            found = method.scores(model, tokenizer, batch)
+            scores = method.scores(model, tokenizer, batch)
         for row, pair in enumerate(pairs):
             steps, source = len(pair.target.ids), len(pair.source.ids)
             shapes = (steps, source), (steps, steps), (steps,)
-            kept = [_cut(tensor, row, shape) for tensor, shape in zip(found, shapes, strict=True)]
+            kept = []
+            for tensor, shape in zip(scores, shapes, strict=True):
+                if tensor is not None:  # a copy, as a view would keep the whole batch
+                    part, dtype = (
+                        tensor[row][tuple(map(slice, shape))],
+                        torch.promote_types(tensor.dtype, torch.float32),
+                    )
+                    tensor = part.detach().to("cpu", dtype, copy=True)
+                kept.append(tensor)
             yield Attribution(*pair, *kept)
-
-
-def _cut(tensor: Tensor | None, row: int, shape: tuple[int, ...]) -> Tensor | None:
-    """Cut one row out of a batch, without padding, as a copy: a view would keep the whole batch."""
-    if tensor is None:
-        return None
-    values = tensor[row][tuple(slice(0, length) for length in shape)].detach()
-    return values.to("cpu", torch.promote_types(values.dtype, torch.float32), copy=True)

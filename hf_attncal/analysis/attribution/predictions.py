@@ -1,4 +1,6 @@
-"""Methods by the gradient of the log-probability of y_t: one backward pass for each step, of a whole batch at once.
+"""Methods by the log-probability of y_t: its gradients, and its fall when a token is replaced.
+
+There is one backward pass for each step, of a whole batch at once.
 
 The gradient is that of the function that the model computes: unlike in training, the mask of a calibrated model is no
 constant in it. Where attention chooses one position (`gumbel` in evaluation mode) there is none through the choice.
@@ -8,8 +10,8 @@ steps of a target.
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,14 +19,12 @@ import torch
 from torch import Tensor, nn
 from transformers.modeling_outputs import BaseModelOutput
 
+from hf_attncal.data.words import NO_WORD
 from hf_attncal.models.cross_attention import AttentionContext, calibrated_layers
 from hf_attncal.models.losses import IGNORE_INDEX
 
 from .base import Batch, Method, Scores, check_number
-from .blocks import check_blocks
-
-# Weight of a point between baseline (0) and input (1), and where it is.
-Node = tuple[float, float]
+from .cross_attention import check_blocks
 
 
 def check_embeddings(model) -> None:
@@ -48,25 +48,25 @@ class InputXGradient(Method):
     differentiates = True
     signed = True
     needs = (check_embeddings,)
+    baseline = None
+    nodes = ((1.0, 1.0),)  # weight of a point between baseline (0) and input (1), and where it is
 
     @classmethod
     def choices(cls, model) -> list[dict[str, Any]]:
         return [{}, {"norm": True}]
 
     def scores(self, model, tokenizer, batch: Batch) -> Scores:
-        return self._along_path(model, batch, [(1.0, 1.0)], None)
-
-    def _along_path(self, model, batch: Batch, nodes: Sequence[Node], baseline: int | None) -> Scores:
-        """Sum (x - x') times the gradient at x' + alpha (x - x') over weighted nodes; x' is that of a token, or 0."""
+        """Sum (x - x') times the gradient at x' + alpha (x - x') over the nodes; x' is the baseline."""
         sides = [(model.get_encoder(), "input_ids"), (model.get_decoder(), "decoder_input_ids")][: 1 + self.prefix]
         ends, ways = [], []
         for stack, name in sides:
             embed, tokens = stack.get_input_embeddings(), batch.inputs[name]
             with torch.no_grad():
                 ends.append(embed(tokens))
-                ways.append(ends[-1] - (0.0 if baseline is None else embed(torch.full_like(tokens, baseline))))
+                start = 0.0 if self.baseline is None else embed(torch.full_like(tokens, self.baseline))
+                ways.append(ends[-1] - start)
         totals = [[0.0] * batch.shape[1] for _ in sides]
-        for weight, alpha in nodes:
+        for weight, alpha in self.nodes:
             points = [(end - (1 - alpha) * way).requires_grad_() for end, way in zip(ends, ways, strict=True)]
             prefix = points[1] if self.prefix else None
             found = log_probabilities(model, batch, encode(model, batch, points[0]), prefix)
@@ -99,10 +99,10 @@ class IntegratedGradients(InputXGradient):
         check_number("steps", self.steps, 1, 10_000, optional=False)
         check_number("baseline", self.baseline, 0, model.get_encoder().get_input_embeddings().num_embeddings - 1)
 
-    def scores(self, model, tokenizer, batch: Batch) -> Scores:
+    @property
+    def nodes(self) -> list[tuple[float, float]]:
         places, weights = np.polynomial.legendre.leggauss(self.steps)  # on [-1, 1]
-        nodes = list(zip((weights / 2).tolist(), ((places + 1) / 2).tolist(), strict=True))
-        return self._along_path(model, batch, nodes, self.baseline)
+        return list(zip((weights / 2).tolist(), ((places + 1) / 2).tolist(), strict=True))
 
 
 @dataclass(frozen=True)
@@ -135,30 +135,79 @@ class LayerGradientXActivation(Method):
             check_number("layer", self.layer, -layers, layers - 1)
 
     def scores(self, model, tokenizer, batch: Batch) -> Scores:
-        if self.layer is None:
-            with torch.no_grad():
-                encoded = encode(model, batch)
-            states = encoded["last_hidden_state"] = encoded.last_hidden_state.requires_grad_()
-        else:
-            states, encoded = self._from_layer(model, batch)
-        products = [
-            states * gradient for (gradient,) in step_gradients(log_probabilities(model, batch, encoded), [states])
-        ]
-        return Scores(torch.stack([p.norm(dim=-1) if self.norm else p.sum(dim=-1) for p in products], dim=1).detach())
-
-    def _from_layer(self, model, batch: Batch) -> tuple[Tensor, BaseModelOutput]:
         states = []
 
         def cut(module: nn.Module, args: tuple, output: Tensor) -> Tensor:
             states.append(output.detach().requires_grad_())
             return states[0]
 
-        handle = model.get_encoder().layers[self.layer].register_forward_hook(cut)
-        try:
-            encoded = encode(model, batch)
-        finally:
-            handle.remove()
-        return states[0], encoded
+        if self.layer is None:
+            with torch.no_grad():
+                encoded = encode(model, batch)
+            encoded["last_hidden_state"] = cut(None, (), encoded.last_hidden_state)
+        else:
+            with model.get_encoder().layers[self.layer].register_forward_hook(cut):
+                encoded = encode(model, batch)
+        gradients = step_gradients(log_probabilities(model, batch, encoded), states)
+        products = (states[0] * gradient for (gradient,) in gradients)
+        return Scores(torch.stack([p.norm(dim=-1) if self.norm else p.sum(dim=-1) for p in products], dim=1).detach())
+
+
+@dataclass(frozen=True)
+class Occlusion(Method):
+    """Fall of the log-probability of y_t when a token is replaced, one at a time.
+
+    Args:
+        by: number of the token that stands in its place; None for the tokenizer's unknown one.
+        unit: `"word"`: all subwords of a word are replaced at once and share the difference evenly (of the target,
+            those that have been read); `"token"`: each alone.
+        prefix: replace the tokens that the decoder reads, too.
+    """
+
+    by: int | None = None
+    unit: str = "word"
+    prefix: bool = False
+    signed = True
+
+    def __post_init__(self):
+        if self.unit not in ("word", "token"):
+            raise ValueError(f"`unit` must be 'word' or 'token', got {self.unit!r}.")
+
+    def check(self, model) -> None:
+        check_number("by", self.by, 0, model.get_encoder().get_input_embeddings().num_embeddings - 1)
+
+    def scores(self, model, tokenizer, batch: Batch) -> Scores:
+        by = tokenizer.unk_token_id if self.by is None else self.by
+        if by is None:
+            raise ValueError("`by` must be the number of a token, for the tokenizer has no unknown one, got None.")
+        whole = log_probabilities(model, batch)
+
+        def falls(name: str, word_ids: list[np.ndarray]) -> Tensor:
+            """Return the falls, (batch, steps, tokens), of replacing each group of tokens of an input."""
+            tokens = batch.inputs[name]
+            groups = torch.full_like(tokens, -1)  # numbered from 0; padding is in none
+            for row, ids in enumerate(word_ids):
+                starts = (ids[1:] != ids[:-1]) | (ids[1:] == NO_WORD) | (self.unit == "token")
+                groups[row, : len(ids)] = torch.from_numpy(np.cumsum(np.append(False, starts)))
+            found = whole.new_zeros(*whole.shape, tokens.shape[1])
+            seen = torch.ones_like(found[0])
+            if name == "decoder_input_ids":  # of a word that is being written, only what has been read
+                seen = seen.tril()
+            for number in range(int(groups.max()) + 1):
+                chosen = groups == number
+                rows = chosen.any(dim=1)
+                inputs = {**batch.inputs, name: tokens.masked_fill(chosen, by)}
+                inputs = {part: tensor[rows] for part, tensor in inputs.items()}
+                fall = whole[rows] - log_probabilities(model, replace(batch, inputs=inputs, labels=batch.labels[rows]))
+                share = chosen[rows].unsqueeze(1) * seen
+                found[rows] += fall.unsqueeze(-1) * share / share.sum(dim=-1, keepdim=True).clamp(min=1)
+            return found
+
+        source = falls("input_ids", [pair.source.word_ids for pair in batch.pairs])
+        if not self.prefix:
+            return Scores(source)
+        read = [np.append(NO_WORD, pair.target.word_ids[:-1]) for pair in batch.pairs]  # the start token, then y_0 ...
+        return Scores(source, falls("decoder_input_ids", read))
 
 
 # ---- passes ----
@@ -167,7 +216,7 @@ class LayerGradientXActivation(Method):
 def encode(model, batch: Batch, embeddings: Tensor | None = None) -> BaseModelOutput:
     """Run the encoder on the source, or on embeddings (batch, source, d) in place of its own."""
     encoder = model.get_encoder()
-    with _replaced_output(encoder.get_input_embeddings(), embeddings):
+    with encoder.get_input_embeddings().register_forward_hook(lambda *call: embeddings):  # None changes nothing
         source = {name: batch.inputs[name] for name in ("input_ids", "attention_mask")}
         return encoder(**source, return_dict=True)
 
@@ -193,7 +242,11 @@ def log_probabilities(
         context["attention_context"] = AttentionContext(copies=copies, mask_gradients=True)
     # Copies are added to the words of the vocabulary step by step.
     head = None if steps is None or copies else model.get_output_embeddings()
-    with _replaced_output(model.get_decoder().get_input_embeddings(), prefix), _only_steps(head, steps):
+    with ExitStack() as hooks:
+        embed = model.get_decoder().get_input_embeddings()
+        hooks.enter_context(embed.register_forward_hook(lambda *call: prefix))
+        if head is not None:
+            hooks.enter_context(head.register_forward_pre_hook(lambda module, args: (_rows(args[0], steps),)))
         outputs = model(**batch.inputs, encoder_outputs=encoded, use_cache=False, return_dict=True, **context)
     logits, labels = outputs.logits.to(torch.promote_types(outputs.logits.dtype, torch.float32)), batch.labels
     if steps is not None:
@@ -213,26 +266,3 @@ def step_gradients(log_probabilities: Tensor, points: Sequence[Tensor]) -> Itera
 def _rows(states: Tensor, steps: Tensor) -> Tensor:
     """Select the states of some steps: (batch, all steps, d) -> (batch, k, d)."""
     return states.gather(1, steps.unsqueeze(-1).expand(-1, -1, states.shape[-1]))
-
-
-@contextmanager
-def _only_steps(head: nn.Module | None, steps: Tensor | None) -> Iterator[None]:
-    """Show the layer of the vocabulary nothing but these steps; without a layer do nothing."""
-    if head is None:
-        yield
-        return
-    handle = head.register_forward_pre_hook(lambda module, args: (_rows(args[0], steps),))
-    try:
-        yield
-    finally:
-        handle.remove()
-
-
-@contextmanager
-def _replaced_output(module: nn.Module, output: Tensor | None) -> Iterator[None]:
-    """Let a module return this output whatever it is called on; None leaves it as it is."""
-    handle = module.register_forward_hook(lambda *call: output)  # a hook that returns None changes nothing
-    try:
-        yield
-    finally:
-        handle.remove()
