@@ -10,7 +10,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 # One process for each core, each with one thread: more threads than cores make every test slower.
 WORKERS ?= $(shell n=$$(env -u OMP_NUM_THREADS nproc 2>/dev/null || sysctl -n hw.ncpu 2>/dev/null || echo 2); [ $$n -gt 8 ] && n=8; echo $$n)
 
-.PHONY: demo test test-all test-lowest wheel check format bench experiment faults tables conformance clean
+.PHONY: demo test test-all test-lowest wheel site links check format bench experiment faults tables conformance clean
 
 demo: $(INSTALLED)
 	$(BIN)/attncal demo --output demo
@@ -31,6 +31,17 @@ test-lowest:
 # What a release uploads.
 wheel: $(INSTALLED)
 	$(BIN)/python -m pip wheel --quiet --no-deps -w dist .
+
+# The site from README, docs, notebooks and docstrings. A warning is an error: a link that leads nowhere, a docstring
+# that cannot be read. Only the installation needs the network.
+SITE := OMP_NUM_THREADS=1 $(BIN)/python -m sphinx -W --keep-going -c docs -d build/doctrees
+site: $(VENV)/.site
+	$(SITE) -q . build/site
+	@echo "Open build/site/index.html"
+
+# Whether the addresses that the site names answer; this needs the network.
+links: $(VENV)/.site
+	$(SITE) -b linkcheck . build/links
 
 # transformers' own tests of model classes, taken from the source distribution of the installed version.
 conformance: $(INSTALLED)
@@ -67,6 +78,10 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@echo "Installing into $(VENV), once; this takes some minutes."
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[test]"
+	touch $@
+
+$(VENV)/.site: $(INSTALLED)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[site]"
 	touch $@
 
 clean:

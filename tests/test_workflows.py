@@ -21,7 +21,7 @@ def workflow(request):
 
 
 def test_there_are_workflows():
-    assert {path.stem for path in WORKFLOWS} == {"tests", "release", "publish-model"}
+    assert {path.stem for path in WORKFLOWS} == {"tests", "release", "publish-model", "site"}
 
 
 def test_actions_are_pinned_by_hash(workflow):
@@ -31,11 +31,11 @@ def test_actions_are_pinned_by_hash(workflow):
 
 
 def test_rights_are_few(workflow):
-    """To read, for everybody; the right to ask for an identity only where something is published."""
+    """To read, for everybody; to ask for an identity, or to write pages, only where something is published."""
     assert workflow["permissions"] == {"contents": "read"}
     for name, job in workflow["jobs"].items():
         rights = job.get("permissions", {})
-        assert all(right == "read" for what, right in rights.items() if what != "id-token")
+        assert all(right == "read" for what, right in rights.items() if what not in ("id-token", "pages"))
         assert ("id-token" in rights) == ("environment" in job), name
 
 

@@ -251,7 +251,7 @@ class AttnCalConfigMixin(FromStockMixin):
 class AttnCalMarianConfig(AttnCalConfigMixin, MarianConfig):
     __doc__ = (
         "Configuration of `AttnCalMarianModel` and `AttnCalMarianMTModel`: every field of `MarianConfig`, and:\n\n"
-        f"{AttnCalConfigMixin.__doc__}"
+        f"    {AttnCalConfigMixin.__doc__}"
     )
 
     model_type = "attncal_marian"
@@ -263,7 +263,7 @@ class AttnCalMarianConfig(AttnCalConfigMixin, MarianConfig):
 class AttnCalBartConfig(AttnCalConfigMixin, BartConfig):
     __doc__ = (
         "Configuration of `AttnCalBartModel` and `AttnCalBartForConditionalGeneration`: every field of `BartConfig`, "
-        f"and:\n\n{AttnCalConfigMixin.__doc__}"
+        f"and:\n\n    {AttnCalConfigMixin.__doc__}"
     )
 
     model_type = "attncal_bart"

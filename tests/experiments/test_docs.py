@@ -15,7 +15,7 @@ from hf_attncal.training.job import JOBS
 from hf_attncal.training.settings import read_settings
 
 ROOT = Path(__file__).resolve().parents[2]
-DOCUMENTS = [ROOT / name for name in ("README.md", "CONTRIBUTING.md")] + sorted((ROOT / "docs").rglob("*.md"))
+DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md")), ROOT / "examples" / "README.md"]
 # Paths in our folders that a text may name; with `*` for several.
 PATH = re.compile(r"\b(?:benchmarks|configs|docs|experiments|hf_attncal|results|training|tests)/[\w./*-]*[\w*]\.\w+\b")
 

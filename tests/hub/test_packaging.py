@@ -121,7 +121,7 @@ def floors(requirements: list[str]) -> dict[str, str]:
 def test_the_extras_of_pyproject_are_those_that_messages_name():
     stated = {name: packages_of(needed) for name, needed in PYPROJECT["project"]["optional-dependencies"].items()}
     assert {name: stated[name] for name in EXTRAS} == EXTRAS
-    assert stated.keys() - EXTRAS.keys() == {"all", "test"}
+    assert stated.keys() - EXTRAS.keys() == {"all", "test", "site"}
     assert PYPROJECT["project"]["optional-dependencies"]["all"] == [f"hf_attncal[{','.join(EXTRAS)}]"]
     assert {package for packages in EXTRAS.values() for package in packages} & set(
         packages_of(PYPROJECT["project"]["dependencies"])
