@@ -136,7 +136,7 @@ class Family(NamedTuple):
         return None if name is None else resolve_name(name)
 
 
-_SWITCHES = ("calibration", "leaky", "gumbel", "uam")
+_SWITCHES = ("calibration", "leaky", "gumbel", "output_gate", "uam")
 _CALIBRATED = Card("translation", _SWITCHES, "attention-calibration", "translation")
 _RECURRENT = ("cell", "score", "attention_window", "input_feeding", "selective_gate", *_SWITCHES)
 _DISCRETE = ("hard_attention", "streams", "leaky", "receptive_field_penalty")

@@ -67,6 +67,8 @@ SWITCHES = {
     "leaky": {"leaky": True},
     "gumbel": {"gumbel": True},
     "leaky, gumbel": {"leaky": True, "gumbel": True},
+    "output gate": {"output_gate": True},
+    "gated, leaky, output gate": {"calibration": "gated", "leaky": True, "output_gate": True},
 }
 CALIBRATED = {name: switches for name, switches in SWITCHES.items() if "calibration" in switches}
 

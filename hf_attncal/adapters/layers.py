@@ -16,6 +16,7 @@ from hf_attncal.models.calibration import (
     HeadGate,
     MaskNetwork,
     NullToken,
+    OutputGate,
     StepCount,
     init_part,
     learned_parts,
@@ -80,7 +81,7 @@ class AdapterLayer(CrossAttentionMixin, nn.Module, BaseTunerLayer):
 
     adapter_layer_names = (
         *("attncal_mask_network", "attncal_gate", "attncal_null", "attncal_annealing"),
-        "attncal_guided",
+        *("attncal_guided", "attncal_output_gate"),
     )
     other_param_names = ("settings",)
     is_causal = False  # what kernels ask
@@ -189,6 +190,10 @@ class AdapterLayer(CrossAttentionMixin, nn.Module, BaseTunerLayer):
     @property
     def gate(self) -> HeadGate:
         return self.attncal_gate[self.active_name]
+
+    @property
+    def output_gate(self) -> OutputGate:
+        return self.attncal_output_gate[self.active_name]
 
     @property
     def null(self) -> NullToken:

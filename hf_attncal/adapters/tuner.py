@@ -52,7 +52,7 @@ def check_adaptable(model: nn.Module) -> dict[int, tuple[str, nn.Module]]:
             "they do not work."
         )
     # With every switch off it is the stock model, and its adapters are those of the stock model.
-    switches = ("calibration", "leaky", "gumbel", "uam", "copy")
+    switches = ("calibration", "leaky", "gumbel", "output_gate", "uam", "copy")
     own = [switch for switch in switches if getattr(model.config, switch, None)]
     if stock_type(model_type) != model_type and own:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Modules of a cross-attention beside its projections: mask network, gate, NULL; and the count of steps.
+"""Modules of a cross-attention beside its projections: mask network, gates, NULL; and the count of steps.
 
 Models and adapters are made of the same parts under the same names: `learned_parts` says which, and `init_part` what
 they hold before they learn.
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from transformers import initialization as init
 from transformers.utils import logging
 
-from .functional import perturbation_mask
+from .functional import head_gate, perturbation_mask
 
 logger = logging.get_logger(__name__)
 
@@ -78,8 +78,20 @@ class HeadGate(nn.Module):
 
     def forward(self, query: Tensor) -> Tensor:
         """query (B, H, T, d_k) -> g (B, H, T, 1)."""
-        scores = torch.matmul(query, self.weight.unsqueeze(-1).to(query.dtype))
-        return torch.sigmoid(scores + self.bias[:, None, None])
+        return head_gate(query, self.weight, self.bias)
+
+
+class OutputGate(HeadGate):
+    """The factor `2 sigmoid(w_h q + b_h)` on what a head reads: 1 at first, so that the head is as without it.
+
+    It is the control of calibration, whose weights sum to more than 1: it changes how much of a head is used, and
+    never where the head looks. It has as many parameters as the gate of eq. 12, `H (d_k + 1)` in each layer.
+    """
+
+    def forward(self, query: Tensor, constant: bool = False) -> Tensor:
+        """query (B, H, T, d_k) -> (B, H, T, 1), from 0 to 2; `constant`: W and b get no gradient."""
+        weight, bias = (self.weight.detach(), self.bias.detach()) if constant else (self.weight, self.bias)
+        return 2 * head_gate(query, weight, bias)
 
 
 class LowRankMaskNetwork(MaskNetwork):
@@ -235,6 +247,8 @@ def learned_parts(switches, num_heads: int, head_dim: int, mask_rank: int | None
         parts["gate"] = HeadGate(num_heads, head_dim)
     if switches.calibration == "annealed":
         parts["annealing"] = StepCount()
+    if switches.output_gate:
+        parts["output_gate"] = OutputGate(num_heads, head_dim)
     if switches.leaky:
         parts["null"] = NullToken(num_heads, head_dim, bias=switches.null_bias is not None)
     return parts

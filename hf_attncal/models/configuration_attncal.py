@@ -41,7 +41,7 @@ def check_settings(settings, optional: Collection[str] = ("null_key_std", "null_
         ValueError: a value is of another type or outside its range; the message names the field, the rule and the
             value.
     """
-    for name in ("leaky", "renormalize", "guided", "guided_shift"):
+    for name in ("leaky", "output_gate", "renormalize", "guided", "guided_shift"):
         if not isinstance(getattr(settings, name), bool):
             raise ValueError(f"`{name}` must be True or False, got {getattr(settings, name)!r}.")
     if settings.calibration is not None and settings.calibration not in CALIBRATIONS:
@@ -88,7 +88,7 @@ def _as_list(ids: int | list[int] | None) -> list[int | None]:
 class AttnCalConfigMixin(FromStockMixin):
     """The fields that both configurations share, and their validator.
 
-    Three switches compose and are independent; with all of them off the model is the stock model:
+    Four switches compose and are independent; with all of them off the model is the stock model:
 
     Args:
         calibration: `None`, `"fixed"`, `"annealed"` or `"gated"`: how calibrated and plain attention are fused (Lu et
@@ -96,6 +96,8 @@ class AttnCalConfigMixin(FromStockMixin):
         leaky: give every cross-attention a learned NULL key and value (Mask-Align, sec. 3.2).
         gumbel: sample the cross-attention with Gumbel noise in training, take the argmax at inference (Discrete
             Transformer).
+        output_gate: multiply what each head reads by `2 sigmoid(w_h q + b_h)`, which is 1 at first: the control that
+            tells how much of a gain of calibration comes from scaling heads.
 
     Args of the calibration:
         calibration_weight: lambda of eq. 10, used by `"fixed"`.
@@ -161,6 +163,7 @@ class AttnCalConfigMixin(FromStockMixin):
     gumbel: bool = False
     gumbel_temperature: float | int = 1.0
     gumbel_straight_through: bool = False
+    output_gate: bool = False
     label_smoothing: float | int = 0.0
     uam: bool = False
     uam_scale: float | int = 10.0

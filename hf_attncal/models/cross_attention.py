@@ -1,6 +1,6 @@
-"""The cross-attention: one mechanism, three switches, on top of Marian's and BART's own attention class.
+"""The cross-attention: one mechanism, four switches, on top of Marian's and BART's own attention class.
 
-scores (with the NULL column) -> softmax or Gumbel -> calibration of the real columns -> values.
+scores (with the NULL column) -> softmax or Gumbel -> calibration of the real columns -> values -> output gate.
 """
 
 from collections.abc import Iterator
@@ -95,7 +95,7 @@ class AttentionContext:
 
 
 class CrossAttentionMixin:
-    """Adds the three switches to `MarianAttention` or `BartAttention`; goes before it in the bases.
+    """Adds the four switches to `MarianAttention` or `BartAttention`; goes before it in the bases.
 
     `switches` says which are on, and their numbers: the model's config, here; `config` is read for what is the
     backbone's. `has_own_projections`: queries and keys are not those of the stock attention.
@@ -131,7 +131,8 @@ class CrossAttentionMixin:
         reported = self._is_copied_by(context) or self._is_guided_by(context)
         with_kernel = config._attn_implementation != "eager" and not with_weights and not reported
         all_off = switches.calibration is None and not switches.leaky and not switches.gumbel and not reported
-        if all_off and not self.has_own_projections and (with_kernel or not with_weights):
+        as_stock = all_off and not self.has_own_projections and not switches.output_gate
+        if as_stock and (with_kernel or not with_weights):
             return super().forward(hidden_states, key_value_states, past_key_values, attention_mask, **kwargs)
 
         query = self._split_heads(self.q_proj(hidden_states))
@@ -147,6 +148,7 @@ class CrossAttentionMixin:
             output = self._attend_renormalized(hidden_states, query, key, value, mask_key, attention_mask)
         else:
             output, weights = self._attend(hidden_states, query, key, value, mask_key, attention_mask, context)
+        output = self._gate_output(output, query, context)
         output = output.transpose(1, 2).reshape(*hidden_states.shape[:-1], -1)
         return self.out_proj(output), weights
 
@@ -350,6 +352,12 @@ class CrossAttentionMixin:
 
     def _gate_of(self, query: Tensor) -> Tensor | None:
         return self.gate(query) if self.switches.calibration == "gated" else None
+
+    def _gate_output(self, output: Tensor, query: Tensor, context: AttentionContext) -> Tensor:
+        """What the heads read, (B, H, T, d_k), times the factor of each head, if there is an output gate."""
+        if not self.switches.output_gate:
+            return output
+        return output * self.output_gate(query, constant=context.perturb).to(output.dtype)
 
     def _fusion_factor(self, mask: Tensor, gate: Tensor | None) -> Tensor:
         if gate is not None:

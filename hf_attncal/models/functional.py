@@ -148,6 +148,11 @@ def annealed_factor(mask: Tensor, gamma: Tensor) -> Tensor:
     return gamma + (1 - gamma) * calibration_factor(mask)
 
 
+def head_gate(query: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """Compute `sigmoid(q W + b)` for each head, as eq. 12: query (B, H, T, d_k), (H, d_k), (H,) -> (B, H, T, 1)."""
+    return torch.sigmoid(torch.matmul(query, weight.unsqueeze(-1).to(query.dtype)) + bias[:, None, None])
+
+
 def gated_factor(mask: Tensor, gate: Tensor) -> Tensor:
     """Gated fusion (eq. 12): `g * a + (1 - g) * a_c`; gate is g, (B, H, T, 1)."""
     calibrated = calibration_factor(mask)

@@ -16,7 +16,7 @@ from .uam import UnsupervisedAlignmentModule
 
 
 class AttnCalBartCrossAttention(CrossAttentionMixin, hf.BartAttention):
-    """`BartAttention` with the three switches."""
+    """`BartAttention` with the switches."""
 
 
 class AttnCalBartDecoderLayer(DecoderLayerMixin, hf.BartDecoderLayer):

@@ -16,7 +16,7 @@ from .uam import UnsupervisedAlignmentModule
 
 
 class AttnCalMarianCrossAttention(CrossAttentionMixin, hf.MarianAttention):
-    """`MarianAttention` with the three switches."""
+    """`MarianAttention` with the switches."""
 
 
 class AttnCalMarianDecoderLayer(DecoderLayerMixin, hf.MarianDecoderLayer):

@@ -243,7 +243,7 @@ def base_checkpoint(
     if kind == saved.model_type:
         folder = Path(settings.checkpoint)
         return str(folder.resolve()) if folder.is_dir() else settings.checkpoint
-    switches = ("calibration", "leaky", "gumbel", "copy", "uam")
+    switches = ("calibration", "leaky", "gumbel", "output_gate", "copy", "uam")
     on = [f"`{name}={getattr(saved, name)!r}`" for name in switches if getattr(saved, name)]
     if on:
         raise ValueError(

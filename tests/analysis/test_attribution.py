@@ -52,15 +52,18 @@ def model_of(name: str, wild: bool = True):
         if kind in ("stock", "adapted"):
             model = stock_model(stock_config(**fields))
         else:
-            switches = {"gated": {"calibration": "gated"}, "leaky": {"calibration": "fixed", "leaky": True}}[kind]
+            switches = {"calibration": "gated"}
+            if kind == "leaky":
+                switches = {"calibration": "fixed", "leaky": True, "output_gate": True}
             model = our_model(our_config(**fields, **switches))
     elif family == "m2m100":
         model = M2M100ForConditionalGeneration(M2M100Config(**fields))
     else:
         model = MBartForConditionalGeneration(MBartConfig(**fields))
     if kind == "adapted":
-        settings = {"calibration": "gated", "leaky": True, "layers": [1], "task_type": "SEQ_2_SEQ_LM"}
-        model = get_peft_model(model, AttentionCalibrationConfig(**settings)).get_base_model()
+        settings = {"calibration": "gated", "leaky": True, "output_gate": True, "layers": [1]}
+        config = AttentionCalibrationConfig(**settings, task_type="SEQ_2_SEQ_LM")
+        model = get_peft_model(model, config).get_base_model()
         for parameter in model.parameters():
             parameter.requires_grad_(True)
     if wild:

@@ -418,6 +418,7 @@ CALIBRATED = {
     "leaky": [1, False, "yes"],
     "renormalize": ["yes"],
     "gumbel": ["yes"],
+    "output_gate": ["yes"],
     "gumbel_temperature": [0, float("nan")],
     "fixed_softmax": [True],
     "null_key_std": [float("inf")],

@@ -27,7 +27,11 @@ SETTINGS = {
     "leaky": {"leaky": True},
     "gumbel": {"gumbel": True},
     "gated-leaky": {"calibration": "gated", "leaky": True},
-    "all": {"calibration": "gated", "leaky": True, "gumbel": True, "mask_projection": "head"},
+    "output-gate": {"output_gate": True},
+    "all": {
+        **{"calibration": "gated", "leaky": True, "gumbel": True, "output_gate": True},
+        "mask_projection": "head",
+    },
 }
 # Output weights of their own: a random model that shares them with its input mostly repeats the last token.
 SIZE = TINY | {"d_model": 16, "vocab_size": 31, "tie_word_embeddings": False}

@@ -31,7 +31,10 @@ SCENARIOS = {
         "switches": {"streams": 2, "gumbel_noise": 0, "receptive_field_penalty": 0.1, "penalty_warmup_steps": 3},
         "per_device_train_batch_size": 2,
     },
-    "gated, leaky, tokens": {"switches": {"calibration": "gated", "leaky": True}, "tokens_per_batch": 24},
+    "gated, leaky, tokens": {
+        "switches": {"calibration": "gated", "leaky": True, "output_gate": True},
+        "tokens_per_batch": 24,
+    },
     "recurrent": {"switches": {"cell": "gru", "attention_window": "local-p"}, "per_device_train_batch_size": 2},
     "recurrent, gated": {
         "switches": {"cell": "lstm", "bidirectional": True, "calibration": "gated"},

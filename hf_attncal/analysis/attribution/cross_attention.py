@@ -198,21 +198,27 @@ def _block(model, layer: nn.Module, name: str, calls: dict[nn.Module, _Call], nu
     attended = called.kwargs.get("key_value_states")
     values = attention.v_proj(called.states if attended is None else attended)
     values = values.unflatten(-1, (attention.num_heads, attention.head_dim)).transpose(1, 2)
-    weights = called.output[1]
+    weights, owner = called.output[1], _owner(attention)
     if null is not None:
         weights = torch.cat([weights, null.unsqueeze(-1)], dim=-1)
         of_null = null_value(attention)[:, None].to(values.dtype).expand(len(values), -1, 1, -1)
         values = torch.cat([values, of_null], dim=2)
+    if owner is not None and owner.switches.output_gate:
+        query = owner.q_proj(called.states).unflatten(-1, (attention.num_heads, -1)).transpose(1, 2)
+        weights = weights * owner.output_gate(query)
     norm = None if is_pre_norm else norm
     return Block(attention, weights, values, residual, state, norm, null is not None, attended is None)
 
 
 def null_value(attention: nn.Module) -> Tensor | None:
     """Return the value vector of NULL in a cross-attention, (heads, d_k); None where it has no NULL."""
-    # The attention is ours, or has an adapter of ours in it.
-    owners = (module for module in attention.modules() if getattr(module, "switches", None) is not None)
-    owner = next(owners, None)
+    owner = _owner(attention)
     return owner.null.value if owner is not None and owner.switches.leaky else None
+
+
+def _owner(attention: nn.Module) -> nn.Module | None:
+    """Return what has our switches in an attention: itself, or an active adapter; None in a stock attention."""
+    return next((module for module in attention.modules() if getattr(module, "switches", None) is not None), None)
 
 
 # ---- methods that look at the cross-attention alone ----
