@@ -131,7 +131,7 @@ class AttentionCalibrationModel(BaseTuner):
         if peft_config.revision is None:
             peft_config.revision = getattr(model.config, "_commit_hash", None)
         wanted = attentions if peft_config.layers is None else peft_config.layers
-        if peft_config.calibration is None and not peft_config.leaky:
+        if peft_config.calibration is None and not (peft_config.leaky or peft_config.output_gate):
             wanted = [peft_config.guided_layer]
         self._wanted = {attentions[number][0] for number in wanted}
         self._base_config = model.config

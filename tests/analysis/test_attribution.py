@@ -52,18 +52,16 @@ def model_of(name: str, wild: bool = True):
         if kind in ("stock", "adapted"):
             model = stock_model(stock_config(**fields))
         else:
-            switches = {"calibration": "gated"}
-            if kind == "leaky":
-                switches = {"calibration": "fixed", "leaky": True, "output_gate": True}
+            kinds = {"gated": {"calibration": "gated"}, "leaky": {"calibration": "fixed", "leaky": True}}
+            switches = kinds.get(kind, {"leaky": True, "output_gate": True})
             model = our_model(our_config(**fields, **switches))
     elif family == "m2m100":
         model = M2M100ForConditionalGeneration(M2M100Config(**fields))
     else:
         model = MBartForConditionalGeneration(MBartConfig(**fields))
     if kind == "adapted":
-        settings = {"calibration": "gated", "leaky": True, "output_gate": True, "layers": [1]}
-        config = AttentionCalibrationConfig(**settings, task_type="SEQ_2_SEQ_LM")
-        model = get_peft_model(model, config).get_base_model()
+        settings = {"calibration": "gated", "leaky": True, "layers": [1], "task_type": "SEQ_2_SEQ_LM"}
+        model = get_peft_model(model, AttentionCalibrationConfig(**settings)).get_base_model()
         for parameter in model.parameters():
             parameter.requires_grad_(True)
     if wild:
@@ -154,6 +152,19 @@ def test_the_parts_of_all_blocks_add_up_to_what_the_model_computes(model, readin
         assert length in (steps, tokens)
         assert_close(block.output[row, :length], found.output, 1e-10)
         assert_close(block.bias[row, :length], torch.stack(found.bias), 1e-10)
+
+
+def test_the_parts_add_up_behind_an_output_gate():
+    """It scales what each head reads, as if its weights were scaled."""
+    model = model_of("marian output gate")
+    ((pairs, tensors),) = batches_of_pairs(model, bpe_tokenizer(), SOURCES, TARGETS)
+    with readable(model, False, True), torch.no_grad():
+        layers = read_layers(model, Batch(pairs, [], *teacher_forced(model, tensors)))
+        for layer in layers.decoder:
+            block = layer.cross_attention
+            assert (block.weights.sum(dim=-1) - 1).abs().max() > 0.1
+            parts = block.g(block.vectors()).sum(dim=2) + block.g(block.residual) + block.bias
+            assert_close(parts, block.output, 1e-10)
 
 
 @pytest.mark.parametrize("layer", [0, 1, None])
