@@ -47,7 +47,6 @@ def write_page(report: Report, path: str | Path) -> None:
         ModuleNotFoundError: a chart has a figure, and matplotlib is not installed.
     """
     check_charts(report)
-    script = _text("page.js")
     pairs = iter(report.pairs)
     first = next(pairs, None)
     pieces = (
@@ -57,20 +56,33 @@ def write_page(report: Report, path: str | Path) -> None:
             report=report,
             charts={chart.name: _chart_on_page(chart) for chart in charts_of(report)},
             most_rows=_MOST_ROWS,
-            steps=STEPS,
-            signed_steps=SIGNED_STEPS,
             made=_record_groups(report.record),
             record=json.dumps(report.record, indent=1, ensure_ascii=False),
-            style=_text("page.css"),
-            script=script,
-            script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
             first=None if first is None else pair_view_html(first),
-            pairs=map(_packed_pair, chain([] if first is None else [first], pairs)),
+            pairs=map(packed_text, chain([] if first is None else [first], pairs)),
+            **browser_parts(),
         )
     )
     with whole_file(path) as partial, open(partial, "wb") as file:
         for piece in pieces:
             file.write(piece.encode("utf-8", "replace"))  # half of a character is no text
+
+
+def browser_parts(live: bool = False) -> dict[str, Any]:
+    """Return what the template of a page with a sentence browser needs: style, script and its hash, steps of weights.
+
+    Args:
+        live: with what asks the server of `attncal show`.
+    """
+    names = ("pair", "picture", *(["live"] if live else []), "page")
+    script = "\n".join(('"use strict"; {', *(_text(f"{name}.js") for name in names), "}"))
+    return {
+        "style": _text("page.css"),
+        "script": script,
+        "script_hash": base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+        "steps": STEPS,
+        "signed_steps": SIGNED_STEPS,
+    }
 
 
 def _text(name: str) -> str:
@@ -210,6 +222,10 @@ def packed(pair: PairView) -> tuple[dict[str, Any], bytes]:
         "sourceWords": [int(word) for word in pair.source_words],
         "targetWords": [int(word) for word in pair.target_words],
         "links": None if pair.links is None else [[int(word) for word in link] for link in pair.links],
+        "linkKind": pair.link_kind,
+        "leftOut": list(pair.left_out),
+        "madeUp": list(pair.made_up),
+        "told": list(pair.told),
         "notes": {name: float(value) for name, value in pair.notes.items() if math.isfinite(value)},
         "weights": ways,
     }
@@ -226,6 +242,7 @@ def _in_steps(weights: PairWeights) -> tuple[np.ndarray, np.ndarray]:
     return steps, np.rint(in_steps).clip(-most, most).astype(kind)
 
 
-def _packed_pair(pair: PairView) -> tuple[dict[str, Any], str]:
+def packed_text(pair: PairView) -> tuple[dict[str, Any], str]:
+    """Return what `packed` does, the weights as base64."""
     known, weights = packed(pair)
     return known, base64.b64encode(weights).decode()

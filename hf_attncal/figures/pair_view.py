@@ -35,8 +35,11 @@ class PairView:
         source_tokens, target_tokens: as the model reads them, special ones included, for a person to read.
         source_words, target_words: the number of the word of each token, -1 for a token of none.
         weights: name of a way of looking -> what it sees, in the order in which they are offered.
-        links: gold links (i source word, j target word); None where there is no gold.
+        links: (i source word, j target word); None where there are none to show.
         notes: name -> value, what is known of this pair alone (reliability, entropy, share of NULL).
+        link_kind: what a link is, in words.
+        left_out, made_up: the source words that a check says are missing, the target words that it says are made up.
+        told: what there is to say of the pair in words, such as what a check says.
     """
 
     index: int
@@ -49,6 +52,10 @@ class PairView:
     weights: Mapping[str, PairWeights]
     links: Sequence[tuple[int, int]] | None = None
     notes: Mapping[str, float] = field(default_factory=dict)
+    link_kind: str = "gold link"
+    left_out: Sequence[int] = ()
+    made_up: Sequence[int] = ()
+    told: Sequence[str] = ()
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows: the weights between words, mean over layers and heads."""
@@ -70,6 +77,11 @@ def check_pair(pair: PairView) -> None:
             raise ValueError(
                 f"`{side}` of pair {pair.index} must have a number from -1 to {most - 1} for each of {count} tokens, "
                 f"got {list(numbers)}."
+            )
+    for side, marked, most in zip(("left_out", "made_up"), (pair.left_out, pair.made_up), words, strict=True):
+        if not all(0 <= word < most for word in marked):
+            raise ValueError(
+                f"`{side}` of pair {pair.index} must have words from 0 to {most - 1}, got {list(marked)}."
             )
     for link in pair.links or ():
         if not all(0 <= word < most for word, most in zip(link, words, strict=True)):

@@ -1,168 +1,198 @@
 """What a model makes of sentences that somebody types, and what changes when source words are taken away."""
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+import re
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from pathlib import Path
 
-import numpy as np
-
-from hf_attncal.alignment.check import Checker, PairVerdict
-from hf_attncal.analysis.attribution import word_scores, works_on
+from hf_attncal.alignment import WordAligner
+from hf_attncal.alignment.check import VERDICTS, Checker, PairVerdict
+from hf_attncal.analysis.attribution import CONTROLS, word_scores, works_on
 from hf_attncal.figures.contents import Report
 from hf_attncal.figures.page import write_page
-from hf_attncal.inference.translation import translate_lines
+from hf_attncal.figures.pair_view import PairView
+from hf_attncal.inference.translation import translate
 
 from .analyze import SHOWN
 from .pairs import pair_views
 
 MOST_LINES = 200
 _PERTURBED = "occlusion"
+_SEPARATOR = re.compile(r"\t| \|\|\| ")
 
 
 @dataclass(frozen=True)
-class Word:
-    """A word of a sentence.
+class ChangedWord:
+    """A word of a translation, beside the translation of what is left of the source.
 
     Args:
         text: the word, as white space parts it.
-        marked: whether the check says that it was left out (of a source word) or made up (of a target word).
-        taken: whether it was taken away from the source.
-        new: of a translation without the words taken away: whether the translation of everything lacks it.
-        loss: by how many nats its log-probability falls when the encoder does not see the words taken away; 0 without.
+        changed: whether the other translation lacks it.
+        loss: by how many nats its log-probability falls when the encoder does not see the words taken away, one
+            word at a time and summed; 0 where that is not known.
     """
 
     text: str
-    marked: bool = False
-    taken: bool = False
-    new: bool = False
+    changed: bool = False
     loss: float = 0.0
 
 
 @dataclass(frozen=True)
-class Answer:
-    """What the page shows of one sentence.
+class Without:
+    """What changes when source words are taken away.
 
     Args:
-        source, target: words of the text and of its translation.
-        without: words of the translation of what is left of the source; None if nothing was taken away.
-        verdict: that of the check; None without an aligner that has learned to check.
+        target: the words of the translation that is looked at, and what each loses.
+        before, after: the words that the model writes for the whole source, and for what is left of it.
     """
 
-    source: Sequence[Word]
-    target: Sequence[Word]
-    without: Sequence[Word] | None = None
-    verdict: PairVerdict | None = None
-    flagged: Sequence[str] = field(default=())
+    target: Sequence[ChangedWord]
+    before: Sequence[ChangedWord]
+    after: Sequence[ChangedWord]
 
 
 class LiveModel:
-    """A model to try out: it translates, checks, and takes source words away.
+    """A model to try out: it translates, is looked into, and gets source words taken away.
+
+    A line is a source text, or one with a translation to look at, after a tab or ` ||| `.
 
     Args:
         model, tokenizer: an encoder-decoder in evaluation mode, on its device, and its tokenizer.
         name: how the page calls it.
-        checker: of the languages of the model; None for none.
+        checker: of the languages of the model; None for no check.
         beams: beam size of the search.
+        aligner: draws links; None for none.
     """
 
-    def __init__(self, model, tokenizer, name: str, checker: Checker | None = None, beams: int = 4):
-        self.model, self.tokenizer, self.name, self.checker, self.beams = model, tokenizer, name, checker, beams
+    def __init__(
+        self,
+        model,
+        tokenizer,
+        name: str,
+        checker: Checker | None = None,
+        beams: int = 4,
+        aligner: WordAligner | None = None,
+    ):
+        self.model, self.tokenizer, self.name, self.beams = model, tokenizer, name, beams
+        self.checker, self.aligner = checker, aligner
         usable = works_on(model)
-        self._methods = {method: {} for method in SHOWN if method in usable}
+        self.methods = [
+            method for method in usable if method not in (*CONTROLS, "posterior")
+        ]  # which needs an aligner
         self._perturbs = _PERTURBED in usable
 
-    def answer(self, lines: Sequence[str], taken: Mapping[int, Collection[int]] | None = None) -> list[Answer]:
-        """Translate lines, check them, and say what changes without some of their words.
+    def views(self, lines: Sequence[str], methods: Collection[str] = (), first: int = 0) -> Iterator[PairView]:
+        """Yield what is to be seen of each line: attention and contributions, links, and what the check says.
 
         Args:
-            lines: source texts, at most `MOST_LINES`.
-            taken: line, from 0 -> its words, from 0, that the encoder shall not see.
+            lines: at most `MOST_LINES`.
+            methods: of attribution, besides.
+            first: the number of the first line, from 0.
 
         Raises:
-            ValueError: too many lines, or a line is longer than the model can read.
+            ValueError: too many lines, a line that is longer than the model can read, or see `attribute`.
         """
         if len(lines) > MOST_LINES:
             raise ValueError(f"`lines` must be at most {MOST_LINES}, got {len(lines)}.")
-        taken = {line: sorted(words) for line, words in (taken or {}).items() if words}
-        targets = self.translations(lines)
-        words = [line.split() for line in lines]
-        cut = {
-            line: " ".join(word for place, word in enumerate(words[line]) if place not in places)
-            for line, places in taken.items()
-        }
-        without = dict(zip(cut, self.translations(list(cut.values())), strict=True))
-        losses = self._losses(lines, targets, taken)
-        verdicts = [None] * len(lines)
-        if self.checker is not None:
-            verdicts = self.checker.check(list(zip(lines, targets, strict=True)))
-        return [
-            _answer(words[line], targets[line], taken.get(line, ()), without.get(line), losses.get(line), verdict)
-            for line, verdict in enumerate(verdicts)
-        ]
+        pairs = self._pairs(lines)
+        sides = [list(side) for side in zip(*pairs, strict=True)] or [[], []]
+        seen = pair_views(self.model, self.tokenizer, *sides, {name: {} for name in methods})
+        views = {view.index: view for view in seen}
+        links = [None] * len(pairs) if self.aligner is None else [found.links for found in self.aligner.align(pairs)]
+        verdicts = [None] * len(pairs) if self.checker is None else self.checker.check(pairs)
+        for index, (pair, drawn, verdict) in enumerate(zip(pairs, links, verdicts, strict=True)):
+            view = views.get(index) or PairView(index, *pair, (), (), (), (), {})  # a side of it has no word
+            view = replace(view, index=first + index, links=drawn, link_kind="link of the aligner")
+            yield view if verdict is None else _with_verdict(view, verdict)
+
+    def way(self, line: str, method: str) -> PairView:
+        """Return one line by one more way of looking, alone.
+
+        Raises:
+            ValueError: a side of it has no word, or see `views`.
+        """
+        if method not in self.methods:
+            raise ValueError(f"`method` must be one of {', '.join(self.methods)}, got {method!r}.")
+        sides = [[side] for side in self._pairs([line])[0]]
+        for view in pair_views(self.model, self.tokenizer, *sides, {method: {}}):
+            return replace(view, weights={method: view.weights[method]})
+        raise ValueError(f"A pair must have words on both sides, got {line!r}.")
+
+    def without(self, line: str, taken: Collection[int]) -> Without:
+        """Say what changes when the encoder does not see some words of a line, counted from 0.
+
+        Raises:
+            ValueError: the line is longer than the model can read.
+        """
+        ((source, target),) = self._pairs([line])
+        words = source.split()
+        taken = sorted(word for word in set(taken) if 0 <= word < len(words))
+        cut = " ".join(word for place, word in enumerate(words) if place not in taken)
+        before, after = (text.split() for text in self.translations([source, cut]))
+        targets = target.split()
+        losses = [0.0] * len(targets)
+        if taken and targets and self._perturbs:
+            (scores,) = word_scores(self.model, self.tokenizer, [source], [target], _PERTURBED)
+            losses = scores[:, taken].sum(axis=1).tolist()
+        blocks = SequenceMatcher(None, before, after, autojunk=False).get_matching_blocks()
+        kept = {block.a + n for block in blocks for n in range(block.size)}
+        new = {block.b + n for block in blocks for n in range(block.size)}
+        of_before = losses if before == targets else [0.0] * len(before)
+        return Without(
+            [ChangedWord(word, loss=loss) for word, loss in zip(targets, losses, strict=True)],
+            [
+                ChangedWord(word, n not in kept, loss)
+                for n, (word, loss) in enumerate(zip(before, of_before, strict=True))
+            ],
+            [ChangedWord(word, n not in new) for n, word in enumerate(after)],
+        )
 
     def translations(self, lines: Sequence[str]) -> list[str]:
         """Translate lines."""
-        return [found.text for found in translate_lines(self.model, self.tokenizer, lines, num_beams=self.beams)]
+        return translate(self.model, self.tokenizer, lines, num_beams=self.beams)
 
     def write_report(self, lines: Sequence[str], path: str | Path) -> None:
-        """Write the page of `attncal analyze` for lines and their translations: a sentence browser, nothing else.
+        """Write the page of `attncal analyze` for lines: a sentence browser, nothing else.
 
         Raises:
-            OSError, ValueError: see `write_page`.
+            OSError, ValueError: see `write_page` and `views`.
         """
-        targets = self.translations(lines)
-        pairs = pair_views(self.model, self.tokenizer, list(lines), targets, self._methods)
-        write_page(Report(self.name, (), (), (), pairs, {}, {}), path)
+        methods = [method for method in SHOWN if method in self.methods]
+        write_page(Report(self.name, (), (), (), self.views(lines, methods), {}, {}), path)
 
-    def _losses(
-        self, lines: Sequence[str], targets: Sequence[str], taken: Mapping[int, Sequence[int]]
-    ) -> dict[int, np.ndarray]:
-        """By how much each word of a translation becomes less likely, for each line that lacks words."""
-        chosen = [line for line in taken if lines[line].split() and targets[line].split()]
-        if not chosen or not self._perturbs:
-            return {}
-        texts = [lines[line] for line in chosen], [targets[line] for line in chosen]
-        scores = word_scores(self.model, self.tokenizer, *texts, _PERTURBED)
-        return {line: of[:, list(taken[line])].sum(axis=1) for line, of in zip(chosen, scores, strict=True)}
+    def _pairs(self, lines: Sequence[str]) -> list[tuple[str, str]]:
+        """Return source and target of each line; the model writes the targets that are not given."""
+        pairs = [given_target(line) for line in lines]
+        written = iter(self.translations([source for source, target in pairs if target is None]))
+        return [(source, next(written) if target is None else target) for source, target in pairs]
 
 
-def _answer(
-    source: Sequence[str],
-    target: str,
-    taken: Sequence[int],
-    without: str | None,
-    losses: np.ndarray | None,
-    verdict: PairVerdict | None,
-) -> Answer:
-    targets = target.split()
-    left_out = _marked(verdict, "source", source)
-    made_up = _marked(verdict, "target", targets)
-    losses = np.zeros(len(targets)) if losses is None else losses
-    return Answer(
-        source=[Word(word, marked=left_out[n], taken=n in taken) for n, word in enumerate(source)],
-        target=[Word(word, marked=made_up[n], loss=float(losses[n])) for n, word in enumerate(targets)],
-        without=None if without is None else _new_words(targets, without.split()),
-        verdict=verdict,
-        flagged=() if verdict is None else (*verdict.flagged, *verdict.names),
+def given_target(line: str) -> tuple[str, str | None]:
+    """Return the source of a line and the target that stands behind it, after a tab or ` ||| `; None for none."""
+    source, *rest = _SEPARATOR.split(line, maxsplit=1)
+    return source.strip(), rest[0].strip() if rest else None
+
+
+def _with_verdict(view: PairView, verdict: PairVerdict) -> PairView:
+    scores = {name.replace("_", " "): getattr(verdict, name) for name in VERDICTS}
+    told = [name.replace("_", " ") for name in (*verdict.flagged, *verdict.names)]
+    return replace(
+        view,
+        left_out=_marked(verdict, "source"),
+        made_up=_marked(verdict, "target"),
+        notes={**view.notes, **scores},
+        told=[f"the check says: {', '.join(told)}" if told else "the check finds nothing"],
     )
 
 
-def _marked(verdict: PairVerdict | None, side: str, words: Sequence[str]) -> list[bool]:
-    """Say for each word, as white space parts them, whether a span of the check touches it."""
-    if verdict is None:
-        return [False] * len(words)
+def _marked(verdict: PairVerdict, side: str) -> list[int]:
+    """Return the words, as white space parts them, that a span of the check touches."""
     spans = verdict.left_out_spans if side == "source" else verdict.made_up_spans
     text, marked, end = getattr(verdict, side), [], 0
-    for word in words:
+    for place, word in enumerate(text.split()):
         start = text.index(word, end)
         end = start + len(word)
-        marked.append(any(span.characters[0] < end and start < span.characters[1] for span in spans))
+        if any(span.characters[0] < end and start < span.characters[1] for span in spans):
+            marked.append(place)
     return marked
-
-
-def _new_words(before: Sequence[str], after: Sequence[str]) -> list[Word]:
-    """Return the words of `after`; those that are not at their place in `before` are new."""
-    matched = SequenceMatcher(None, before, after, autojunk=False).get_matching_blocks()
-    kept = {place for block in matched for place in range(block.b, block.b + block.size)}
-    return [Word(word, new=place not in kept) for place, word in enumerate(after)]

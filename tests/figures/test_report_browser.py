@@ -19,7 +19,7 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(found() is None, reason="no Chromium is found, and ATTNCAL_CHROMIUM names none"),
 ]
-PAIRS = 60
+PAIRS = 200
 READY = "document.getElementById('pair')?.getAttribute('aria-busy') === 'false'"
 # Of each heat map its cells, as numbers; row and column headers.
 CELLS = """[...document.querySelectorAll('#maps table')].map((table) => [...table.tBodies[0].rows].map((row) =>
@@ -31,6 +31,7 @@ ROWS = "[...document.querySelectorAll('#maps table')[0].tBodies[0].rows].map((ro
 def pairs():
     made = [pair_view(index) for index in range(PAIRS)]
     made[7] = pair_view(7, source=HOSTILE, target=SCRIPTS)
+    made[8] = pair_view(8, source="البيت القديم جميل", target="the old house", left_out=[1], told=["no good"])
     return made
 
 
@@ -132,6 +133,109 @@ def test_sentences_are_chosen_by_keys(browser, address):
     assert browser.value("document.getElementById('filter').value") == "j"
 
 
+def shaded(browser, side):
+    """The words of a side that are shaded, and how much."""
+    words = f"[...document.querySelectorAll('#{side} .word.shaded')]"
+    return browser.value(f"{words}.map((one) => [one.textContent, Number(one.style.getPropertyValue('--v'))])")
+
+
+def test_a_word_shades_the_words_of_the_other_side(browser, address, pairs):
+    show(browser, address, "sentence=5&show=attention")
+    assert browser.value("document.querySelectorAll('.word.shaded').length") == 0
+    browser.value("document.querySelector('#target .word:nth-child(2)').click()")
+    pair = pairs[4]
+    expected = of_words(pair.weights["attention"].values.mean((0, 1)), pair)
+    null = pair.weights["attention"].null.mean((0, 1))[np.array(pair.target_words) == 1].mean()
+    row = np.array([*expected[1], null])
+    names, shares = zip(*shaded(browser, "source"), strict=True)
+    assert names == (*pair.source.split(), "NULL")
+    np.testing.assert_allclose(shares, row / row.max(), atol=0.02)
+    assert shaded(browser, "target") == []
+    told = browser.value("document.getElementById('readout').textContent")
+    assert told.startswith(f"{pair.target.split()[1]} from {names[row.argmax()]} {row.max():.2f}")
+    assert "(attention, mean of 3 layers and 2 heads)" in told
+    browser.value("document.querySelector('#source .word:last-child').click()")  # NULL
+    assert len(shaded(browser, "target")) == 3
+    browser.value("document.querySelector('#target .word:last-child').click()")
+    assert browser.value("document.querySelector('#source .linked').textContent") == "old"
+
+
+def test_words_are_reached_by_arrow_keys(browser, address):
+    show(browser, address, "sentence=9&show=attention")
+    browser.value("document.querySelector('.word[tabindex=\"0\"]').focus()")
+    assert browser.chosen_word() == "target.0"
+    browser.press("ArrowRight")
+    assert browser.chosen_word() == "target.1"
+    browser.press("End")
+    assert browser.chosen_word() == "target.2"
+    strongest = max(shaded(browser, "source"), key=lambda word: word[1])[0]
+    browser.press("ArrowUp")
+    assert browser.chosen_word().startswith("source.")
+    assert browser.value("document.activeElement.textContent") == strongest
+    browser.press("Home")
+    browser.press("ArrowLeft")  # Arabic: the second word is to the left of the first
+    assert browser.chosen_word() == "source.1"
+    assert browser.value("getComputedStyle(document.activeElement).boxShadow") != "none"
+    assert "left out, says the check" in browser.value("document.getElementById('readout').textContent")
+    assert number(browser) == "Sentence 9 · no good"
+    browser.press("Escape")
+    assert browser.value("document.querySelectorAll('.word.shaded').length") == 0
+    assert browser.value("document.querySelectorAll('.word[tabindex=\"0\"]').length") == 1
+    browser.press("?")
+    assert browser.value("document.getElementById('help').open")
+    browser.press("j")
+    assert number(browser) == "Sentence 9 · no good"
+    browser.press("Escape")
+    assert not browser.value("document.getElementById('help').open")
+
+
+def test_a_pinned_link_brings_the_view_back(browser, address):
+    show(browser, address, "sentence=9&show=attention&layer=1")
+    browser.value("document.querySelector('#target .word:nth-child(3)').click()")
+    before = shaded(browser, "source"), browser.value("document.getElementById('readout').textContent")
+    browser.value("document.getElementById('link').click()")
+    browser.wait("document.getElementById('said').textContent.includes('link')")
+    assert "no text" in browser.value("document.getElementById('said').textContent")
+    pinned = browser.value("location.href")
+    assert "word=target.2" in pinned
+    browser.open(pinned)
+    assert number(browser) == "Sentence 9 · no good"
+    assert (shaded(browser, "source"), browser.value("document.getElementById('readout').textContent")) == before
+    show(browser, address, "sentence=9&show=attention&word=target.77")
+    assert browser.complaints() == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_picture_has_the_words_and_the_heat_maps(browser, address, scheme):
+    browser.ask("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+    show(browser, address, "sentence=8&show=attention&show=occlusion&numbers=yes&word=target.1")
+    image = browser.picture()
+    assert browser.complaints() == []
+    assert max(image.size) <= 16000
+    pixels = np.asarray(image).astype(int)
+    paper = pixels[2, 2]
+    assert (paper.mean() > 200) == (scheme == "light")
+    drawn = np.abs(pixels - paper).sum(axis=-1) > 60
+    assert 0.01 < drawn.mean() < 0.9
+    assert drawn[: len(drawn) // 4].any()  # the words
+    blue = (pixels[..., 2] - pixels[..., 0]) > 60
+    assert blue[len(blue) // 3 :].any()  # the heat maps
+    one = browser.value("document.getElementById('words').click()") or browser.picture()
+    assert one.size != image.size  # tokens are more than words
+
+
+def test_two_hundred_sentences_are_there_soon(browser, address):
+    show(browser, address)
+    seconds = browser.value("performance.getEntriesByType('navigation')[0].domComplete") / 1000
+    assert seconds < 5
+    browser.value("document.getElementById('options').focus()")
+    browser.value("globalThis.began = performance.now(); 0")
+    for _ in range(40):
+        browser.press("ArrowDown")
+    browser.wait("document.getElementById('number').textContent === 'Sentence 41'")
+    assert browser.value("performance.now() - began") < 10_000
+
+
 def test_cells_are_read_by_arrow_keys_in_every_heat_map_at_once(browser, address):
     show(browser, address, "sentence=2&show=attention&show=occlusion")
     assert browser.value("document.querySelectorAll('#maps td[tabindex=\"0\"]').length") == 1
@@ -167,7 +271,9 @@ def test_the_list_is_filtered_and_ordered(browser, address):
 def test_hostile_text_stays_text(browser, address):
     show(browser, address, "sentence=8&show=attention")
     assert browser.complaints() == []
-    assert browser.value("document.getElementById('source').textContent.trim()") == " ".join(HOSTILE.split())
+    assert browser.value("document.getElementById('source').textContent.trim()") == " ".join(
+        [*HOSTILE.split(), "NULL"]
+    )
     assert browser.value("document.getElementById('target').textContent.trim()") == " ".join(SCRIPTS.split())
     assert browser.value("document.querySelectorAll('script:not([type])').length") == 1
     assert browser.value(ROWS) == SCRIPTS.split()
@@ -208,6 +314,19 @@ def test_text_stands_out_and_fits_a_telephone(browser, address, scheme):
 
     assert min(contrasts("body, .faint, a, #target, #number, th.none", paper)) >= 4.5
     assert min(contrasts("#maps tbody td")) >= 3.0
+    browser.value("document.querySelector('#target .word').click()")
+    over = browser.value(
+        "(() => { const one = [...document.querySelectorAll('#source .shaded')].sort((a, b) => "
+        "b.style.getPropertyValue('--v') - a.style.getPropertyValue('--v'))[0]; "
+        "return [getComputedStyle(one).color, getComputedStyle(one).backgroundColor]; })()"
+    )
+    ground = browser.value(f"""(() => {{
+      const context = document.createElement('canvas').getContext('2d');
+      for (const colour of [{paper!r}, {over[1]!r}]) {{ context.fillStyle = colour; context.fillRect(0, 0, 1, 1); }}
+      return `rgb(${{[...context.getImageData(0, 0, 1, 1).data].slice(0, 3).join()}})`; }})()""")
+    pair = sorted(browser.value(f"[{over[0]!r}, {ground!r}].map(luminance)"))
+    assert (pair[1] + 0.05) / (pair[0] + 0.05) >= 4.5
+    assert browser.value("document.documentElement.scrollWidth") <= 390
     browser.ask("Emulation.clearDeviceMetricsOverride")
 
 

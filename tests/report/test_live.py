@@ -1,54 +1,31 @@
-"""The live page: translations, words taken away, marks of the check, and a server that answers nobody else."""
+"""The live page: what is said of sentences, words taken away, and a server that answers nobody else."""
 
+import base64
+import hashlib
+import json
+import re
 import threading
-from html.parser import HTMLParser
 from urllib.error import HTTPError
 from urllib.parse import urlencode, urlsplit
 from urllib.request import Request, urlopen
 
+import numpy as np
 import pytest
-import torch
-from helpers import TINY
+from live_helpers import HOSTILE_LINE, LINES, tiny_live
+from report_helpers import unpack
 
-from hf_attncal import AttnCalMarianConfig, AttnCalMarianMTModel
-from hf_attncal.alignment.check import FlaggedSpan, PairVerdict
 from hf_attncal.analysis.attribution import word_scores
-from hf_attncal.data.tokenizer import train_bpe_tokenizer
 from hf_attncal.inference.translation import translate
-from hf_attncal.report.live import MOST_LINES, LiveModel, _new_words
-from hf_attncal.report.live_server import LiveServer
-
-LINES = ["the old house is a house", "a <b>house</b>"]
-
-
-class Checks:
-    """A checker that says that the first source word was left out and the last target word was made up."""
-
-    def check(self, pairs):
-        return [verdict(*pair) for pair in pairs]
-
-
-def verdict(source: str, target: str) -> PairVerdict:
-    first = len(source.split()[0])
-    left_out = (FlaggedSpan((0, 1), (0, first)),)
-    words = target.split()
-    made_up = (FlaggedSpan((len(words) - 1, len(words)), (target.rindex(words[-1]), len(target))),) if words else ()
-    return PairVerdict(
-        source, target, 0.9, 0.1, 0, 0, 0, (), (), left_out, made_up, ("identical sides",), ("left_out",)
-    )
+from hf_attncal.report.live import MOST_LINES, given_target
+from hf_attncal.report.live_server import LiveServer, _numbers
 
 
 @pytest.fixture(scope="module")
 def live():
-    tokenizer = train_bpe_tokenizer([*LINES] * 3, vocab_size=60)
-    ids = {"pad_token_id": tokenizer.pad_token_id, "eos_token_id": tokenizer.eos_token_id}
-    fields = TINY | ids | {"vocab_size": len(tokenizer), "decoder_start_token_id": tokenizer.pad_token_id}
-    torch.manual_seed(1)
-    model = AttnCalMarianMTModel(AttnCalMarianConfig(**fields, calibration="gated", init_std=1.0)).eval()
-    return LiveModel(model, tokenizer, "a <model>", Checks(), beams=2)
+    return tiny_live()
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def server(live):
     with LiveServer(live) as served:
         threading.Thread(target=served.serve_forever, daemon=True).start()
@@ -56,40 +33,91 @@ def server(live):
         served.shutdown()
 
 
-def posted(server, path="/", host=None, **fields) -> str:
+def posted(server, path, host=None, **fields) -> str:
     fields = {"token": server.token} | fields
     place = urlsplit(server.url)
-    request = Request(f"http://{place.netloc}{path}", urlencode(fields, doseq=True).encode())
+    request = Request(f"http://{place.netloc}{path}", urlencode(fields).encode())
     if host:
         request.add_header("Host", host)
     with urlopen(request) as answer:
         return answer.read().decode()
 
 
-def test_translations_are_those_of_the_model(live):
-    answers = live.answer(LINES)
-    expected = translate(live.model, live.tokenizer, LINES, num_beams=2)
-    assert [" ".join(word.text for word in answer.target) for answer in answers] == [
-        " ".join(text.split()) for text in expected
+def refused(server, *args, **fields) -> tuple[int, str]:
+    with pytest.raises(HTTPError) as told:
+        posted(server, *args, **fields)
+    return told.value.code, told.value.read().decode()
+
+
+# ---- the model ----
+
+
+def test_translations_are_those_of_the_model_and_given_ones_stay(live):
+    views = list(live.views([*LINES, "a house\tein <i>Haus</i>", "the house ||| das Haus ||| x"]))
+    assert [view.target for view in views[:2]] == translate(live.model, live.tokenizer, LINES, num_beams=2)
+    assert [(view.source, view.target) for view in views[2:]] == [
+        ("a house", "ein <i>Haus</i>"),
+        ("the house", "das Haus ||| x"),
     ]
-    assert all(answer.without is None for answer in answers)
+    assert [view.index for view in live.views(LINES, first=7)] == [7, 8]
+
+
+@pytest.mark.parametrize(
+    ("line", "pair"),
+    [("a b", ("a b", None)), ("a\tb", ("a", "b")), ("a ||| b c", ("a", "b c")), ("a|||b", ("a|||b", None))],
+)
+def test_a_line_may_have_its_translation_with_it(line, pair):
+    assert given_target(line) == pair
+
+
+def test_what_the_check_says_and_the_links_are_with_the_pair(live):
+    (view,) = live.views(["the old house\tdas alte Haus"])
+    assert (list(view.left_out), list(view.made_up), view.links) == ([0], [2], ((0, 0),))
+    assert list(view.told) == ["the check says: left out, identical sides"]
+    assert view.notes["left out"] == 0.9
+    assert view.link_kind == "link of the aligner"
+    assert list(view.weights) == ["attention", "calibrated", "contribution"]
+
+
+def test_a_pair_without_words_on_a_side_is_there_all_the_same(live):
+    (view,) = live.views(["the house\t\u3000"])
+    assert (view.source, view.target, dict(view.weights)) == ("the house", "", {})
+
+
+@pytest.mark.parametrize("method", ["alti", "occlusion", "value_zeroing", "integrated_gradients"])
+def test_any_method_is_what_attribution_says(live, method):
+    view = live.way("the old house\tdas alte Haus", method)
+    (expected,) = word_scores(live.model, live.tokenizer, ["the old house"], ["das alte Haus"], method)
+    assert list(view.weights) == [method]
+    rows, columns = np.array(view.target_words), np.array(view.source_words)
+    values = view.weights[method].values[0, 0]
+    first = values[rows == 0][:, columns == 0].sum(axis=1).mean()
+    assert first == pytest.approx(expected[0, 0], rel=1e-4)
 
 
 def test_words_that_are_taken_away_are_not_seen(live):
-    first, second = live.answer(LINES, {0: {1, 2}})
-    assert [word.taken for word in first.source] == [False, True, True, False, False, False]
-    (expected,) = translate(live.model, live.tokenizer, ["the is a house"], num_beams=2)
-    assert [word.text for word in first.without] == expected.split()
-    assert second.without is None
-    target = " ".join(word.text for word in first.target)
-    (scores,) = word_scores(live.model, live.tokenizer, LINES[:1], [target], "occlusion")
-    assert [word.loss for word in first.target] == pytest.approx(scores[:, [1, 2]].sum(axis=1).tolist())
-    assert all(word.loss == 0 for word in second.target)
+    found = live.without(LINES[0], [1, 2, 2, 99])
+    whole, rest = translate(live.model, live.tokenizer, [LINES[0], "the is a house"], num_beams=2)
+    assert [word.text for word in found.before] == [word.text for word in found.target] == whole.split()
+    assert [word.text for word in found.after] == rest.split()
+    (scores,) = word_scores(live.model, live.tokenizer, LINES[:1], [whole], "occlusion")
+    losses = scores[:, [1, 2]].sum(axis=1).tolist()
+    assert [word.loss for word in found.target] == [word.loss for word in found.before] == pytest.approx(losses)
 
 
-def test_new_words_are_those_that_were_not_there():
-    words = _new_words(["two", "dogs", "run"], ["two", "runners", "run", "fast"])
-    assert [(word.text, word.new) for word in words] == [
+def test_of_a_given_translation_the_losses_and_of_the_model_the_changes(live):
+    found = live.without("the old house\tdas alte Haus", [1])
+    assert [word.text for word in found.target] == ["das", "alte", "Haus"]
+    assert any(word.loss != 0 for word in found.target)
+    assert all(word.loss == 0 for word in found.before)
+    assert not any(word.changed for word in found.target)
+
+
+def test_changed_words_are_those_that_the_other_translation_lacks(live, monkeypatch):
+    monkeypatch.setattr(live, "translations", lambda lines: ["two dogs run", "two runners run fast"][: len(lines)])
+    found = live.without("x\ty", [0])
+    assert [(word.text, word.changed) for word in found.before] == [("two", False), ("dogs", True), ("run", False)]
+    assert [(word.text, word.changed) for word in found.after] == [
         ("two", False),
         ("runners", True),
         ("run", False),
@@ -97,82 +125,119 @@ def test_new_words_are_those_that_were_not_there():
     ]
 
 
-def test_what_the_check_says_is_marked(live):
-    answer = live.answer(LINES[:1])[0]
-    assert [word.marked for word in answer.source] == [True] + [False] * 5
-    assert [word.marked for word in answer.target] == [False] * (len(answer.target) - 1) + [True]
-    assert answer.flagged == ("left_out", "identical sides")
-
-
 def test_too_many_lines_are_refused(live, server):
     with pytest.raises(ValueError, match="`lines` must be at most 200, got 201"):
-        live.answer(["a"] * (MOST_LINES + 1))
-    assert "`lines` must be at most 200, got 201" in posted(server, text="a\n" * 201)
+        list(live.views(["a"] * (MOST_LINES + 1)))
+    assert refused(server, "/answers", text="a\n" * 201) == (400, "`lines` must be at most 200, got 201.")
 
 
-class Form(HTMLParser):
-    """The fields of the form, as a browser would send them."""
-
-    def __init__(self, page: str):
-        super().__init__()
-        self.fields, self.boxes, self.labelled = {}, {}, 0
-        self.feed(page)
-
-    def handle_starttag(self, tag, attributes):
-        known = dict(attributes)
-        if tag == "label":
-            self.labelled += 1
-        if tag == "input" and known["type"] == "checkbox":
-            self.boxes[known["value"]] = "checked" in known
-        elif tag == "input":
-            self.fields[known["name"]] = known["value"].replace("\n", "\r\n")
+# ---- the server ----
 
 
-def test_a_person_types_ticks_and_sends_again(server, live):
-    page = posted(server, text="\r\n".join(LINES))
-    form = Form(page)
-    assert set(form.boxes) == {*(f"0:{n}" for n in range(6)), "1:0", "1:1"}
-    assert not any(form.boxes.values())
-    assert form.labelled == len(form.boxes) + 1  # and that of the text
-    assert "a &lt;b&gt;house&lt;/b&gt;" in page
-    assert "<b>house" not in page
-    assert "without them:" not in page
-    again = posted(server, **form.fields, text="\r\n".join(LINES), taken=["0:1", "9:9", "x", "0:77"])
-    assert [box for box, ticked in Form(again).boxes.items() if ticked] == ["0:1"]
-    assert again.count("without them:") == 1
-    other = posted(server, **form.fields, text="the house", taken=["0:1"])  # another text: nothing is ticked in it
-    assert "without them:" not in other
+def test_answers_are_pairs_as_the_page_of_a_report_has_them(server, live):
+    lines = [*LINES, HOSTILE_LINE, "a house ||| ein Haus"]
+    found = json.loads(posted(server, "/answers", text="\r\n".join(["", *lines]), first="3"))
+    assert [one["known"]["index"] for one in found] == [3, 4, 5, 6]
+    assert [one["known"]["given"] for one in found] == [False, False, False, True]
+    assert found[2]["known"]["source"] == HOSTILE_LINE
+    (view,) = live.views(lines[:1])
+    ways = unpack(found[0]["known"], base64.b64decode(found[0]["weights"]))
+    for (name, values, steps), (expected, weights) in zip(ways, view.weights.items(), strict=True):
+        assert name == expected
+        assert (np.abs(values - weights.values) <= 0.51 * steps).all()
 
 
-def test_a_report_to_keep(server):
-    page = posted(server, "/report", text=LINES[0])
-    assert '<script type="application/json" class="pair">' in page
-    assert "<h1" in page
+def test_one_more_way_of_looking(server):
+    found = json.loads(posted(server, "/way", text="a house\tein Haus", method="occlusion"))
+    (way,) = found["known"]["weights"]
+    assert (way["name"], way["signed"]) == ("occlusion", True)
+    status, told = refused(server, "/way", text="a house\tein Haus", method="<b>")
+    assert (status, told[:24]) == (400, "`method` must be one of ")
+    assert refused(server, "/way", text="a\nb", method="alti") == (400, "`text` must be one line, got 2.")
+
+
+def test_what_changes_without_words(server, live):
+    found = json.loads(posted(server, "/without", text=LINES[0], taken="1,2"))
+    expected = live.without(LINES[0], [1, 2])
+    assert [word["text"] for word in found["after"]] == [word.text for word in expected.after]
+    assert [word["changed"] for word in found["before"]] == [word.changed for word in expected.before]
+    assert refused(server, "/without", text=LINES[0], taken="1,x")[0] == 400
+
+
+@pytest.mark.parametrize("text", ["", "x", "1,", "-1", "1" * 7, "1 2", "٣"])
+def test_numbers_that_are_none(text):
+    with pytest.raises(ValueError, match="Numbers must stand with commas between them"):
+        _numbers(text)
+    assert _numbers("0,12") == [0, 12]
+
+
+def test_a_line_that_is_too_long_is_told(server):
+    status, told = refused(server, "/answers", text=f"{LINES[0]}\n{'house ' * 200}")
+    assert status == 400
+    assert "line 2" in told
+
+
+def test_a_report_to_keep_has_links_and_marks(server):
+    page = posted(server, "/report", text=f"{LINES[0]}\n{HOSTILE_LINE}\na house\tein Haus")
+    known = [
+        json.loads(one) for one in re.findall(r'<script type="application/json" class="pair">(.*?)</script>', page)
+    ]
+    assert [one["source"] for one in known] == [LINES[0], HOSTILE_LINE, "a house"]
+    assert known[2]["target"] == "ein Haus"
+    assert known[0]["links"] == [[0, 0]]
+    assert known[0]["leftOut"] == [0]
+    assert "<script>x()" not in page
+    assert "fetch(" not in page
 
 
 @pytest.mark.parametrize(
     ("fields", "path", "host", "status"),
     [
-        ({"token": "guessed"}, "/", None, 403),
+        ({"token": "guessed"}, "/answers", None, 403),
         ({"token": ""}, "/report", None, 403),
-        ({}, "/", "evil.example", 403),
+        ({"token": "ü"}, "/way", None, 403),
+        ({}, "/answers", "evil.example", 403),
+        ({}, "/", None, 404),
         ({}, "/other", None, 404),
-        ({"text": "a" * 1_000_001}, "/", None, 413),
+        ({"text": "a" * 1_000_001}, "/answers", None, 413),
     ],
 )
 def test_who_is_turned_away(server, fields, path, host, status):
-    with pytest.raises(HTTPError) as told:
-        posted(server, path, host, **fields)
-    assert told.value.code == status
+    assert refused(server, path, host, **fields)[0] == status
 
 
-def test_the_address_opens_the_page_and_nothing_runs_there(server):
+def test_the_address_opens_the_page_and_only_its_own_script_runs_there(server):
     with urlopen(server.url) as answer:
-        page = answer.read().decode()
-        policy = answer.headers["Content-Security-Policy"]
+        page, policy = answer.read().decode(), answer.headers["Content-Security-Policy"]
+        cookie = answer.headers["Set-Cookie"]
     assert "a &lt;model&gt;" in page
-    assert "<script" not in page
-    assert "default-src 'none'" in policy
+    (script,) = re.findall(r"<script>(.*?)</script>", page, re.DOTALL)
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert f"script-src 'sha256-{digest}';" in policy
+    assert "unsafe-inline" not in policy.partition("script-src")[2].partition(";")[0]
+    for rule in ("default-src 'none'", "connect-src 'self'", "frame-ancestors 'none'", "base-uri 'none'"):
+        assert rule in policy
+    told = json.loads(re.search(r'id="live">(.*?)</script>', page)[1])
+    assert told["token"] == server.token
+    assert {"alti", "occlusion", "integrated_gradients"} <= {one["name"] for one in told["methods"]}
+    assert not {"random", "posterior"} & {one["name"] for one in told["methods"]}
+    assert not re.search(r"\son\w+=", page.replace(script, ""))  # no attribute runs anything
+    assert {"HttpOnly", "SameSite=Lax"} <= set(cookie.split("; "))
+
+
+def test_a_link_without_the_token_opens_in_the_browser_that_knows_it(server):
+    bare = server.url.partition("?")[0]
     with pytest.raises(HTTPError) as told:
-        urlopen(server.url.partition("?")[0])
+        urlopen(bare)
+    assert told.value.code == 403
+    name = f"attncal-{server.server_port}"
+    with urlopen(Request(bare, headers={"Cookie": f"{name}={server.token}"})) as answer:
+        assert answer.status == 200
+    for cookie in (f"{name}=guessed", f"other={server.token}", "attncal-1=x; ;;="):
+        with pytest.raises(HTTPError) as told:
+            urlopen(Request(bare, headers={"Cookie": cookie}))
+        assert told.value.code == 403
+    # The cookie opens the page and answers nothing: another page of this machine may not ask with it.
+    with pytest.raises(HTTPError) as told:
+        urlopen(Request(f"{bare}answers", b"text=a", headers={"Cookie": f"{name}={server.token}"}))
     assert told.value.code == 403

@@ -1,17 +1,22 @@
 """A headless Chromium, driven over a pipe by its DevTools protocol: only the standard library is needed."""
 
+import base64
 import json
 import os
 import shutil
 import subprocess
 import time
 from contextlib import suppress
+from io import BytesIO
 from itertools import count
 from pathlib import Path
 from typing import Any
 
+from PIL import Image
+
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
-KEYS = {"ArrowDown": 40, "ArrowUp": 38, "ArrowLeft": 37, "ArrowRight": 39, "End": 35, "Home": 36, "Tab": 9}
+KEYS = {"ArrowDown": 40, "ArrowUp": 38, "ArrowLeft": 37, "ArrowRight": 39, "End": 35, "Home": 36, "Tab": 9,
+        "Escape": 27, "Delete": 46, "Enter": 13}  # fmt: skip
 
 
 def found() -> str | None:
@@ -112,9 +117,31 @@ class Browser:
     def press(self, key: str) -> None:
         """A key, as a person presses it."""
         code = KEYS.get(key, ord(key.upper()[0]))
-        more = {} if key in KEYS else {"text": key}
+        more = {"text": "\r"} if key == "Enter" else {} if key in KEYS else {"text": key}
         self.ask("Input.dispatchKeyEvent", type="keyDown", key=key, windowsVirtualKeyCode=code, **more)
         self.ask("Input.dispatchKeyEvent", type="keyUp", key=key, windowsVirtualKeyCode=code)
+
+    def chosen_word(self) -> str | None:
+        """The word that has the focus, as side and number."""
+        return self.value(
+            "(({side, n}) => side ? `${side}.${n}` : null)(document.activeElement.closest('.word')?.dataset ?? {})"
+        )
+
+    def picture(self) -> Image.Image:
+        """What the button PNG writes."""
+        self.value("""globalThis.made = new Promise((resolve) => {
+          const old = URL.createObjectURL;
+          URL.createObjectURL = (blob) => {
+            const reader = new FileReader();
+            reader.onload = () => resolve(reader.result);
+            reader.readAsDataURL(blob);
+            URL.createObjectURL = old;
+            return old.call(URL, blob);
+          };
+        }); document.getElementById('picture').click()""")
+        head, _, data = self.value("globalThis.made").partition(",")
+        assert head == "data:image/png;base64"
+        return Image.open(BytesIO(base64.b64decode(data))).convert("RGB")
 
     def complaints(self) -> list[dict[str, Any]]:
         """Errors of scripts, and what the log has, since the page was opened."""
