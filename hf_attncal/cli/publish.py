@@ -1,6 +1,7 @@
-"""`attncal publish`: a model, adapter or aligner, or a page, goes to the Hub."""
+"""`attncal publish`: a model, adapter or aligner, a page, or a metric goes to the Hub."""
 
 import argparse
+from pathlib import Path
 
 from .common import CommandError
 
@@ -20,11 +21,15 @@ def add_publish(commands: argparse._SubParsersAction) -> None:
         "  attncal publish runs/adapter owner/name --base-model Helsinki-NLP/opus-mt-de-en\n"
         "  attncal publish report.html owner/name --space",
     )
-    parser.add_argument("folder", metavar="FOLDER", help="what was saved or trained; with --space an .html page")
+    parser.add_argument(
+        "folder",
+        metavar="FOLDER",
+        help="what was saved or trained; with --space an .html page, or the folder of a metric for evaluate",
+    )
     parser.add_argument("repository", metavar="OWNER/NAME", help="it is made if it does not exist")
     parser.add_argument("--dry-run", action="store_true", help="check and list the files, without the network")
     parser.add_argument("--public", action="store_true", help="make a new repository public (default: private)")
-    parser.add_argument("--space", action="store_true", help="publish a page as a static Space")
+    parser.add_argument("--space", action="store_true", help="publish a page, or a metric, as a static Space")
     parser.add_argument("--title", metavar="TEXT", help="title of the Space; without it, its name")
     parser.add_argument(
         "--leave-out",
@@ -63,13 +68,14 @@ def add_publish(commands: argparse._SubParsersAction) -> None:
 
 
 def _run_publish(options: argparse.Namespace) -> None:
-    from hf_attncal.hub import PublishError, publish, publish_page
+    from hf_attncal.hub import PublishError, publish, publish_metric, publish_page
 
     common = {"private": not options.public, "dry_run": options.dry_run}
     try:
         if options.space:
             title = options.title or options.repository.partition("/")[2]
-            done = publish_page(options.folder, options.repository, title=title, **common)
+            publish_as = publish_metric if Path(options.folder).is_dir() else publish_page
+            done = publish_as(options.folder, options.repository, title=title, **common)
         else:
             done = publish(
                 options.folder,

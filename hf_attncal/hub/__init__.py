@@ -1,4 +1,4 @@
-"""Publish a folder on the Hub: check that it is complete, write its model card, load it without this package."""
+"""Publish a folder, a page or a metric on the Hub: check it, write its card, load it without this package."""
 
 from .cards import (
     CardFacts,
@@ -11,7 +11,8 @@ from .cards import (
 )
 from .folder import HubFolder, inspect_folder
 from .isolated import load_in_fresh_process, translate_in_fresh_process
-from .publish import Publication, PublishError, publish, publish_page
+from .publish import Publication, PublishError, publish
+from .space import publish_metric, publish_page
 
 __all__ = [
     "CardFacts",
@@ -22,6 +23,7 @@ __all__ = [
     "inspect_folder",
     "load_in_fresh_process",
     "publish",
+    "publish_metric",
     "publish_page",
     "read_model_card",
     "translate_in_fresh_process",

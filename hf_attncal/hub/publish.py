@@ -22,7 +22,7 @@ from typing import Any
 
 from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
 from huggingface_hub.errors import HFValidationError, HTTPError, RepositoryNotFoundError
-from huggingface_hub.utils import validate_repo_id
+from huggingface_hub.utils import get_session, validate_repo_id
 
 from hf_attncal.families import FAMILIES
 
@@ -31,6 +31,7 @@ from .isolated import load_in_fresh_process
 from .published_card import CardFields, evaluation_files, pinned_revision, published_card
 
 CARD = "README.md"
+STALLED_AFTER = 100.0  # seconds without a byte; the client of the Hub itself would wait for ever
 # Files that a model, a tokenizer, an adapter or an aligner is made of.
 _PUBLISHED = (
     CARD,
@@ -139,7 +140,7 @@ def publish(
         PublishError: the folder is incomplete, or holds what must not be published, or the Hub refused it.
     """
     folder = Path(folder)
-    _check_name(repository)
+    check_repository(repository)
     fields = CardFields(license, tuple(languages), tuple(datasets), base_model)
     files, left_out = _chosen(folder, leave_out)
     content: dict[str, Path | bytes] = {name: folder / name for name in files}
@@ -156,7 +157,7 @@ def publish(
     first = published_card(card, repository, None, fields, training)
     content[CARD] = first.encode()
     auto = _check_model(folder, content)
-    _check_private_facts(content, repository)
+    check_private_facts(content, repository)
     if try_loading and auto is not None:
         _try(content, auto)
     sizes = {name: len(of) if isinstance(of, bytes) else of.stat().st_size for name, of in sorted(content.items())}
@@ -164,7 +165,7 @@ def publish(
     found = Publication(repository, sizes, left_out, missing)
     if dry_run:
         return found
-    with _told(repository):
+    with one_message(repository):
         api = HfApi(endpoint=endpoint, token=token)
         url = str(api.create_repo(repository, private=private, exist_ok=True))
         before = _remote(api, repository)
@@ -173,53 +174,13 @@ def publish(
         content[CARD] = published_card(card, repository, pinned, fields, training).encode()
         gone = [name for name in before if name not in content and any(map(_fits(name), _PUBLISHED))]
         head = api.model_info(repository).sha
-        commit = _commit(api, repository, content, gone, f"Publish {repository.partition('/')[2]}", parent=head)
+        commit = commit_files(api, repository, content, gone, f"Publish {repository.partition('/')[2]}", parent=head)
         changed = commit != head
         if changed or pinned is None:
             pinned = commit
             content = {CARD: published_card(card, repository, pinned, fields, training).encode()}
-            _commit(api, repository, content, [], f"Pin the example of the card to {pinned[:7]}")
+            commit_files(api, repository, content, [], f"Pin the example of the card to {pinned[:7]}")
     return Publication(repository, sizes, left_out, missing, pinned, changed, url)
-
-
-def publish_page(
-    page: str | Path,
-    repository: str,
-    *,
-    title: str,
-    private: bool = True,
-    dry_run: bool = False,
-    token: str | None = None,
-    endpoint: str | None = None,
-) -> Publication:
-    """Publish a page of `attncal analyze`, `check` or `align run --format html` as a static Space.
-
-    Args:
-        page: file of the page.
-        repository: `owner/name` of the Space; it is made if it does not exist.
-        title: title of the Space.
-        private, dry_run, token, endpoint: as for `publish`.
-
-    Raises:
-        PublishError: the page holds what must not be published, or the Hub refused it.
-    """
-    _check_name(repository)
-    page = Path(page)
-    if not page.is_file() or page.suffix.lower() not in (".html", ".htm"):
-        raise PublishError(f"{page} is not a page. Give the .html file that `attncal analyze` or `check` has written.")
-    readme = f"---\ntitle: {json.dumps(title, ensure_ascii=False)}\nsdk: static\npinned: false\n---\n"
-    content: dict[str, Path | bytes] = {"index.html": page, CARD: readme.encode()}
-    _check_private_facts(content, repository)
-    sizes = {"index.html": page.stat().st_size, CARD: len(readme.encode())}
-    name = f"spaces/{repository}"
-    if dry_run:
-        return Publication(name, sizes, (), ())
-    with _told(repository):
-        api = HfApi(endpoint=endpoint, token=token)
-        url = str(api.create_repo(repository, repo_type="space", space_sdk="static", private=private, exist_ok=True))
-        head = api.space_info(repository).sha
-        commit = _commit(api, repository, content, [], f"Publish {title}", "space")
-    return Publication(name, sizes, (), (), commit, commit != head, url)
 
 
 # ---- what is published ----
@@ -278,7 +239,7 @@ def _check_model(folder: Path, content: dict[str, Path | bytes]) -> str | None:
     return FAMILIES[found.model_type].auto_and_card(found.architecture)[0]
 
 
-def _check_private_facts(content: dict[str, Path | bytes], repository: str) -> None:
+def check_private_facts(content: dict[str, Path | bytes], repository: str) -> None:
     """Refuse absolute paths, and the name of the user, in files that people read."""
     user = _user()
     named = None
@@ -339,7 +300,7 @@ def _remote(api: HfApi, repository: str) -> dict[str, str]:
     return names
 
 
-def _commit(
+def commit_files(
     api: HfApi,
     repository: str,
     content: dict[str, Path | bytes],
@@ -357,8 +318,10 @@ def _commit(
 
 
 @contextmanager
-def _told(repository: str) -> Iterator[None]:
-    """Turn what the Hub and the network answer into one message."""
+def one_message(repository: str) -> Iterator[None]:
+    """Turn what the Hub and the network answer, or do not, into one message."""
+    session = get_session()
+    waits, session.timeout = session.timeout, STALLED_AFTER
     try:
         yield
     except RepositoryNotFoundError as error:
@@ -386,12 +349,14 @@ def _told(repository: str) -> Iterator[None]:
         raise PublishError(
             f"{repository} is not published: {said}. Run the same command again: it goes on with what is missing."
         ) from error
+    finally:
+        session.timeout = waits
 
 
 # ---- small parts ----
 
 
-def _check_name(repository: str) -> None:
+def check_repository(repository: str) -> None:
     try:
         validate_repo_id(repository)
         if repository.count("/") != 1:

@@ -1,5 +1,7 @@
 """`attncal publish`: what it prints, refuses and sends."""
 
+from pathlib import Path
+
 import huggingface_hub.constants
 import pytest
 from helpers import TINY
@@ -7,6 +9,7 @@ from huggingface_hub import HfApi
 from local_hub import Hub
 
 from hf_attncal import AttnCalMarianConfig, AttnCalMarianMTModel
+from hf_attncal.alignment import AER_METRIC
 from hf_attncal.cli import main
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
 from hf_attncal.hub import write_model_card
@@ -83,3 +86,10 @@ def test_a_page_is_a_space(hub, tmp_path, capsys):
     assert main(["publish", str(page), "someone/page", "--space", "--public"]) == 0
     assert not hub.repositories["spaces/someone/page"].private
     assert "  index.html\n" in capsys.readouterr().out
+
+
+def test_a_folder_is_a_metric_where_a_space_is_asked_for(capsys):
+    assert main(["publish", AER_METRIC, "anna/link_errors", "--space", "--dry-run"]) == 0
+    out = capsys.readouterr().out
+    assert f"{Path(AER_METRIC, 'aer.py').stat().st_size:>13,}  link_errors.py\n" in out
+    assert "spaces/anna/link_errors would hold these files" in out

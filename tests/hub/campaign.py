@@ -2,12 +2,10 @@
 
     python tests/hub/campaign.py --output results/publishing.json
 
-Each fault is answered while a model is published; then the same is published again. Lost is a fault after which the
-repository holds a part of the files, the folder has changed, or the second time does not end with everything there.
+Each fault is answered while a model is published; then the same is published again (`hub_helpers.lost_under`).
 """
 
 import argparse
-import hashlib
 import os
 import sys
 import tempfile
@@ -19,12 +17,12 @@ os.environ |= {"HF_HUB_DISABLE_XET": "1", "HF_HUB_OFFLINE": "0"}
 import huggingface_hub.utils._http as http
 import peft
 import torch
-from hub_helpers import FAULTS, KINDS, computed, elsewhere, saved
+from hub_helpers import FAULTS, KINDS, computed, elsewhere, lost_under, saved
 from huggingface_hub import ModelCard
 from local_hub import Hub
 
 from hf_attncal.files import write_json
-from hf_attncal.hub import PublishError, publish
+from hf_attncal.hub import publish
 from hf_attncal.hub.published_card import pinned_revision
 from hf_attncal.metrics import records
 
@@ -36,7 +34,7 @@ def main() -> None:
     http.time.sleep = lambda seconds: None  # between tries
     with tempfile.TemporaryDirectory() as place, Hub() as hub:
         families = publish_families(hub, Path(place))
-    lost = [fault for fault in FAULTS if not survives(fault)]
+    lost = {fault: told for fault in FAULTS if (told := lost_by(fault))}
     loaded = sum(found["loaded_without_the_package"] for found in families.values())
     numbers = {
         "families": families,
@@ -77,30 +75,10 @@ def publish_families(hub: Hub, place: Path) -> dict[str, dict[str, bool]]:
     return found
 
 
-def survives(fault: str) -> bool:
-    """Return whether a fault publishes nothing, changes nothing here, and is gone the second time."""
-    part, statuses = FAULTS[fault]
+def lost_by(fault: str) -> str | None:
     with tempfile.TemporaryDirectory() as place, Hub() as hub:
-        folder = Path(place, "model")
-        saved("marian", folder)
-        before = digests(folder)
-        common = {"token": "x", "endpoint": hub.url, "try_loading": False}
-        hub.faults[part] = list(statuses)
-        try:
-            publish(folder, "anna/model", **common)
-            return False
-        except PublishError as error:
-            if len(str(error).splitlines()) > 1:
-                return False
-        partly = any(files for repository in hub.repositories.values() for files in repository.commits.values())
-        hub.faults.clear()
-        again = publish(folder, "anna/model", **common)
-        whole = set(hub.repositories["anna/model"].files("main")) == set(again.files)
-        return not partly and whole and digests(folder) == before
-
-
-def digests(folder: Path) -> dict[str, str]:
-    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(folder.iterdir())}
+        saved("marian", Path(place, "model"))
+        return lost_under(hub, Path(place, "model"), fault)
 
 
 if __name__ == "__main__":

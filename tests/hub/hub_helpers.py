@@ -1,13 +1,16 @@
 """Tiny models of every kind, how they are loaded elsewhere, and the faults of a Hub: for tests and `campaign.py`."""
 
+import hashlib
 import json
 import os
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import torch
 from helpers import TINY
+from local_hub import Hub
 
 from hf_attncal import (
     AttnCalBartConfig,
@@ -26,8 +29,10 @@ from hf_attncal import (
 )
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
 from hf_attncal.families import FAMILIES
-from hf_attncal.hub import write_model_card
+from hf_attncal.hub import PublishError, publish, write_model_card
+from hf_attncal.hub.published_card import pinned_revision
 
+publishing = import_module("hf_attncal.hub.publish")  # the file; the room exports a function of that name
 SMALL = {"vocab_size": 40, "d_model": 8, "attention_heads": 2, "ffn_dim": 8, "encoder_layers": 1, "decoder_layers": 1}
 # Name -> the class and the configuration of a tiny model of each kind.
 KINDS = {
@@ -91,6 +96,15 @@ FAULTS = {
     "commit, disk full": ("/commit/", [507]),
     "tree, 500": ("/tree/", [500] * 9),
     "info, 500": ("GET /api/models", [500] * 9),
+    "create, stalls": ("create", ["stalls"] * 9),
+    "preupload, stalls": ("preupload", ["stalls"] * 9),
+    "store, stalls": ("PUT /store", ["stalls"] * 9),
+    "commit, stalls": ("/commit/", ["stalls"] * 9),
+    "commit, done before it stalls": ("/commit/", ["done, stalls"]),
+    "batch, breaks off": ("objects/batch", ["breaks off"] * 9),
+    "commit, breaks off": ("/commit/", ["breaks off"]),
+    "tree, breaks off": ("/tree/", ["breaks off"] * 9),
+    "all answers trickle": ("/", ["trickles"] * 99),
 }
 
 
@@ -105,6 +119,45 @@ def saved(kind: str, folder: Path) -> tuple[torch.nn.Module, str, bool]:
     example = "a ||| b" if family.card.pairs else "a"
     write_model_card(folder, model_name=kind, summary="A model.", training_data="lines", example=example)
     return model, family.auto_and_card(model_class.__name__)[0], family.card.pairs
+
+
+def lost_under(hub: Hub, folder: Path, fault: str) -> str | None:
+    """Publish a model while a fault lasts, and then again; return what was wrong, or None.
+
+    A fault must give one message. Then each commit must be empty, or hold all files where its answer was what got
+    lost. The folder must stay as it is, and the second time must end with everything there.
+    """
+    part, answers = FAULTS[fault]
+    before = digests(folder)
+    common = {"token": "x", "endpoint": hub.url, "try_loading": False}
+    hub.faults[part] = list(answers)
+    patience = publishing.STALLED_AFTER
+    publishing.STALLED_AFTER = 0.5 if "stalls" in fault else patience
+    try:
+        publish(folder, "someone/model", **common)
+        if "trickles" not in answers:
+            return "no message"
+    except PublishError as error:
+        if "trickles" in answers or len(str(error).splitlines()) > 1 or "someone/model" not in str(error):
+            return f"the message {str(error)!r}"
+    finally:
+        publishing.STALLED_AFTER = patience
+    commits = [set(files) for repository in hub.repositories.values() for files in repository.commits.values()]
+    hub.faults.clear()
+    again = publish(folder, "someone/model", **common)
+    repository = hub.repositories["someone/model"]
+    was_done = {"done, stalls", "breaks off", "trickles"} & set(answers)
+    if any(files and (not was_done or files != set(again.files)) for files in commits):
+        return "a part was published"
+    if set(repository.files("main")) != set(again.files):
+        return "the second time did not publish everything"
+    if pinned_revision(repository.files("main")["README.md"].decode()) != again.commit:
+        return "the card names another commit"
+    return None if digests(folder) == before else "the folder has changed"
+
+
+def digests(folder: Path) -> dict[str, str]:
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(folder.iterdir())}
 
 
 def computed(model: torch.nn.Module, auto: str, aligns: bool) -> torch.Tensor:

@@ -1,6 +1,8 @@
 """A Hub for tests on 127.0.0.1: what `huggingface_hub` asks to publish and to load, in memory, without LFS storage.
 
-`faults` of a server make answers fail: a request whose path holds the key is answered by the status, so many times.
+`faults` of a server make answers fail: a request whose path holds the key is answered by the status, so many times. In
+place of a status, "stalls" never answers, "done, stalls" only after it has done what was asked, "breaks off" ends the
+connection in the middle of the answer, and "trickles" sends it in small parts.
 """
 
 import base64
@@ -8,6 +10,7 @@ import hashlib
 import json
 import re
 import threading
+import time
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import unquote, urlsplit
@@ -43,11 +46,12 @@ class Hub(ThreadingHTTPServer):
         self.repositories: dict[str, Repository] = {}
         self.stored: dict[str, bytes] = {}  # what LFS holds, by SHA-256
         self.faults: dict[
-            str, list[int | None]
+            str, list[int | str | None]
         ] = {}  # part of "METHOD path" -> statuses to come; None: as it should be
         self.before_commit = lambda: None
         self.uploads_go_on = threading.Event()  # an upload waits for it, so that a test can stop its sender
         self.uploads_go_on.set()
+        self.stopped = threading.Event()
         self.requests: list[str] = []
 
     def __enter__(self):
@@ -55,6 +59,7 @@ class Hub(ThreadingHTTPServer):
         return self
 
     def __exit__(self, *error):
+        self.stopped.set()
         self.shutdown()
         self.server_close()
 
@@ -64,11 +69,15 @@ class Handler(BaseHTTPRequestHandler):
 
     protocol_version = "HTTP/1.1"
     server: Hub
+    link: str | None = None  # what is wrong with it during this request
 
     def log_message(self, *_):
         pass
 
     def answer(self, status: int, content=b"", **headers: str) -> None:
+        if self.link == "done, stalls":
+            self.stall()
+            return
         if not isinstance(content, bytes):
             content = json.dumps(content).encode()
             headers.setdefault("Content-Type", "application/json")
@@ -78,8 +87,17 @@ class Handler(BaseHTTPRequestHandler):
         if "Content-Length" not in {name.replace("_", "-") for name in headers}:
             self.send_header("Content-Length", str(len(content)))
         self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(content)
+        if self.command == "HEAD":
+            return
+        if self.link == "breaks off":
+            self.wfile.write(content[: len(content) // 2])
+            self.close_connection = True
+            return
+        part = max(1, len(content) // 20) if self.link == "trickles" else max(1, len(content))
+        for begin in range(0, len(content), part):
+            self.wfile.write(content[begin : begin + part])
+            if self.link:
+                time.sleep(0.01)
 
     def handle_request(self) -> None:
         path = unquote(urlsplit(self.path).path)
@@ -89,15 +107,26 @@ class Handler(BaseHTTPRequestHandler):
         self.server.requests.append(asked)
         if self.command == "PUT":
             self.server.uploads_go_on.wait(60)
+        self.link = None
         for part, statuses in self.server.faults.items():
-            if part in asked and statuses and (status := statuses.pop(0)) is not None:
-                self.answer(status, {"error": "a fault of the test"})
-                return
+            if part in asked and statuses and (fault := statuses.pop(0)) is not None:
+                if fault == "stalls":
+                    self.stall()
+                    return
+                if isinstance(fault, int):
+                    self.answer(fault, {"error": "a fault of the test"})
+                    return
+                self.link = fault
         for pattern, method in ROUTES:
             if found := re.fullmatch(pattern, asked):
                 method(self, body, *found.groups())
                 return
         self.answer(404, {"error": "not found"}, X_Error_Code="RepoNotFound")
+
+    def stall(self) -> None:
+        """Say nothing until the server stops."""
+        self.close_connection = True
+        self.server.stopped.wait(60)
 
     def read_chunks(self) -> bytes:
         if self.headers.get("Transfer-Encoding") != "chunked":
@@ -212,8 +241,8 @@ class Handler(BaseHTTPRequestHandler):
             entries.append(entry)
         self.answer(200, entries)
 
-    def resolve(self, _body: bytes, name: str, revision: str, path: str) -> None:
-        repository = self.repository("model", name)
+    def resolve(self, _body: bytes, kind: str | None, name: str, revision: str, path: str) -> None:
+        repository = self.repository("space" if kind else "model", name)
         if repository is None:
             return
         files = repository.files(revision)
@@ -253,5 +282,5 @@ ROUTES = (
     (rf"POST /api/(model|space)s/{_NAME}/commit/([^/]+)", Handler.commit),
     (rf"GET /api/(model|space)s/{_NAME}(?:/revision/([^/]+))?", Handler.info),
     (rf"GET /api/(model|space)s/{_NAME}/tree/([^/]+)(?:/(.+))?", Handler.tree),
-    (rf"(?:GET|HEAD) /{_NAME}/resolve/([^/]+)/(.+)", Handler.resolve),
+    (rf"(?:GET|HEAD) /(spaces/)?{_NAME}/resolve/([^/]+)/(.+)", Handler.resolve),
 )

@@ -5,22 +5,25 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import huggingface_hub.constants
 import peft
 import pytest
 import torch
 import yaml
-from hub_helpers import FAULTS, KINDS, computed, elsewhere, saved
+from hub_helpers import FAULTS, KINDS, computed, elsewhere, lost_under, saved
 from huggingface_hub import EvalResultEntry, ModelCard, parse_eval_result_entries
 from local_hub import Hub
 from transformers import BertConfig, BertModel
 
+import hf_attncal
 from hf_attncal import AttnCalMarianMTModel
 from hf_attncal.adapters import AttentionCalibrationConfig
+from hf_attncal.alignment import AER_METRIC
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
 from hf_attncal.families import FAMILIES
-from hf_attncal.hub import PublishError, Result, publish, publish_page, write_model_card
+from hf_attncal.hub import PublishError, Result, publish, publish_metric, publish_page, write_model_card
 from hf_attncal.hub.cards import write_tuned_encoder_card
 from hf_attncal.hub.published_card import CardFields, card_scores, pinned_revision, published_card
 
@@ -180,18 +183,17 @@ def test_what_is_gone_here_is_gone_there_and_the_rest_stays(hub, ready):
     assert repository.files("main")["picture.png"] == b"made by hand"
 
 
-@pytest.mark.parametrize(("part", "statuses"), FAULTS.values(), ids=FAULTS)
-def test_a_fault_gives_one_message_and_publishes_nothing(hub, ready, part, statuses):
-    hub.faults[part] = list(statuses)
-    with pytest.raises(PublishError, match=NAME) as told:
-        sent(ready, hub)
-    assert "\n" not in str(told.value)
-    assert all(not files for repository in hub.repositories.values() for files in repository.commits.values())
-    hub.faults.clear()
-    again = sent(ready, hub)
-    files = hub.repositories[NAME].files("main")
-    assert set(files) == set(again.files)
-    assert pinned_revision(files["README.md"].decode()) == again.commit
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_gives_one_message_and_publishes_nothing(hub, ready, fault):
+    assert lost_under(hub, ready, fault) is None
+
+
+@pytest.mark.parametrize(
+    ("answers", "lost"), [([], "no message"), ([None, 500], "a part was published")], ids=["nothing", "too late"]
+)
+def test_what_is_lost_is_noticed(hub, ready, monkeypatch, answers, lost):
+    monkeypatch.setitem(FAULTS, "commit, otherwise", ("/commit/", answers))
+    assert lost_under(hub, ready, "commit, otherwise") == lost
 
 
 def test_a_fault_between_the_two_commits_is_mended_by_the_next_time(hub, ready):
@@ -334,6 +336,40 @@ def test_a_page_becomes_a_static_space(hub, tmp_path):
     }
     assert done.changed
     assert not publish_page(page, NAME, title='A "page"', token="x", endpoint=hub.url).changed
+
+
+METRIC = """
+import evaluate, json, sys
+scores = []
+for revision in (None, sys.argv[2]):
+    metric = evaluate.load(sys.argv[1], revision=revision)
+    scores.append(metric.compute(predictions=["0-0 1-1"], references=["0-0 1p1 2-2"])["aer"])
+json.dump(scores, sys.stdout)
+"""
+
+
+def test_a_metric_is_loaded_by_name_and_commit(hub, tmp_path):
+    done = publish_metric(AER_METRIC, "anna/link_errors", title="AER", token="x", endpoint=hub.url)
+    repository = hub.repositories["spaces/anna/link_errors"]
+    files = repository.files("main")
+    assert set(files) == {"link_errors.py", "index.html", "README.md"}
+    card = ModelCard(files["README.md"].decode())
+    assert (card.data.to_dict()["sdk"], card.data.tags) == ("static", ["evaluate", "metric"])
+    assert 'evaluate.load("anna/link_errors")' in card.text
+    assert "evaluate.load(&quot;anna/link_errors&quot;)" in files["index.html"].decode()
+    assert not publish_metric(AER_METRIC, "anna/link_errors", title="AER", token="x", endpoint=hub.url).changed
+    environment = os.environ | {"HF_ENDPOINT": hub.url, "HF_HOME": str(tmp_path), "HF_HUB_OFFLINE": "0"}
+    environment["PYTHONPATH"] = str(Path(hf_attncal.__file__).parents[1])
+    program = [sys.executable, "-c", METRIC, "anna/link_errors", done.commit]
+    run = subprocess.run(program, env=environment, cwd=tmp_path, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    assert json.loads(run.stdout) == pytest.approx([0.25, 0.25])
+
+
+def test_a_folder_without_a_metric_is_refused(hub, tmp_path):
+    with pytest.raises(PublishError, match=rf"has no {tmp_path.name}\.py"):
+        publish_metric(tmp_path, NAME, title="x", endpoint=hub.url)
+    assert hub.requests == []
 
 
 def test_a_page_with_a_path_is_refused(hub, tmp_path):
