@@ -90,7 +90,7 @@ def main() -> None:
         config = AlignerConfig.make(switched(values, *parts))
         config.data.root = options.data
         golds = {
-            name: Gold.load(config.data.corpus(name), config.data.path(getattr(config.data, name)["gold"]))
+            name: Gold.load(config.data.corpus(name), config.data.files()[getattr(config.data, name)["gold"]])
             for name in ("dev", "test")
         }
         with tempfile.TemporaryDirectory() as folder:

@@ -23,9 +23,7 @@ if TYPE_CHECKING:  # at run time `__getattr__` below imports these
     from hf_attncal.models.modeling_attncal_bart import AttnCalBartModel as AttnCalBartModel
     from hf_attncal.models.modeling_attncal_marian import AttnCalMarianModel as AttnCalMarianModel
     from hf_attncal.models.modeling_attncal_marian import AttnCalMarianMTModel as AttnCalMarianMTModel
-    from hf_attncal.models.modeling_discrete import (
-        DiscreteTransformerForCausalLM as DiscreteTransformerForCausalLM,
-    )
+    from hf_attncal.models.modeling_discrete import DiscreteTransformerForCausalLM as DiscreteTransformerForCausalLM
     from hf_attncal.models.modeling_discrete import (
         DiscreteTransformerForConditionalGeneration as DiscreteTransformerForConditionalGeneration,
     )

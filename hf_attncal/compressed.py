@@ -28,15 +28,15 @@ _PACKED_PIECE = 1 << 12  # bytes decompressed at once: they become at most some 
 
 
 def suffix_of(path: str | Path) -> str | None:
-    """Return the suffix of a compressed file's name, or None for a plain file."""
+    """Return the suffix of a compressed file's name, or None for a plain file.
+
+    Raises:
+        ModuleNotFoundError: a .zst file, and the extra `zst` is not installed.
+    """
     suffix = Path(path).suffix
-    return suffix if suffix in MARKS else None
-
-
-def check_suffix(path: str | Path) -> None:
-    """Raise ModuleNotFoundError for a .zst file if the extra `zst` is not installed."""
-    if suffix_of(path) == ".zst":
+    if suffix == ".zst":
         need("zst")
+    return suffix if suffix in MARKS else None
 
 
 def open_to_read(path: str | Path) -> BinaryIO:
@@ -47,8 +47,8 @@ def open_to_read(path: str | Path) -> BinaryIO:
         ModuleNotFoundError: a .zst file without the extra `zst`.
         DamagedFile: raised by the stream when it reads a file that is not whole.
     """
-    check_suffix(path)
-    return decompressing(open(path, "rb"), suffix_of(path))
+    suffix = suffix_of(path)
+    return decompressing(open(path, "rb"), suffix)
 
 
 def decompressing(file: BinaryIO, suffix: str | None) -> BinaryIO:
@@ -71,7 +71,6 @@ def compressing(file: BinaryIO, suffix: str | None) -> BinaryIO:
     elif suffix == ".xz":
         packed = lzma.LZMAFile(file, "wb")  # noqa: SIM115
     else:
-        need("zst")
         import zstandard
 
         packed = zstandard.ZstdCompressor(write_checksum=True).stream_writer(file, closefd=False)

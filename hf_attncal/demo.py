@@ -15,7 +15,7 @@ from datasets import Dataset, disable_progress_bars
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
-from transformers import set_seed
+from transformers import DataCollatorForSeq2Seq, set_seed
 from transformers.utils import logging as transformers_logging
 
 from hf_attncal.alignment import GoldAlignment, alignment_error_rate, argmax_links
@@ -26,9 +26,10 @@ from hf_attncal.data.corpora import tokenize_pairs
 from hf_attncal.data.synthetic.english_german import AlignedPair, generate_split
 from hf_attncal.files import write_json
 from hf_attncal.hub import Result, inspect_folder, translate_in_fresh_process, write_model_card
+from hf_attncal.training.calibrated import AttnCalTrainer
 from hf_attncal.training.folder import Run
 from hf_attncal.training.job import build_tokenizer, train
-from hf_attncal.training.seq2seq import build_seq2seq_model, evaluate, make_trainer
+from hf_attncal.training.seq2seq import build_seq2seq_model, evaluate, search_as_scored
 from hf_attncal.training.settings import load_yaml
 from hf_attncal.training.translation import TranslationConfig
 
@@ -78,11 +79,17 @@ def run_demo(output: str | Path, steps: int, seed: int) -> dict:
     console.rule("[bold]Training")
     set_seed(seed)
     model = build_seq2seq_model(config, tokenizer)
+    search_as_scored(model, tokenizer, config.evaluation)
     untrained = copy.deepcopy(model)
     console.print(f"{model.num_parameters():,} parameters, gated calibration")
-    splits = {"train": text["train"]}
     tokenized, report = tokenize_pairs(text["train"], tokenizer, config.data.max_length)
-    trainer = make_trainer(model, tokenizer, splits, {"train": tokenized}, config, run.args)
+    trainer = AttnCalTrainer(
+        model=model,
+        args=run.args,
+        train_dataset=tokenized,
+        data_collator=DataCollatorForSeq2Seq(tokenizer, model),
+        processing_class=tokenizer,
+    )
     model, results = train(trainer, config, {"train": report}, run)
     # The untrained model is scored last, so that the demo can say early how long it takes.
     _, before = evaluate(untrained, tokenizer, text["test"], config)

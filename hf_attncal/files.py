@@ -17,9 +17,9 @@ from contextlib import contextmanager, nullcontext, suppress
 from io import BytesIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, BinaryIO
+from typing import Any
 
-from .compressed import TOLD, DamagedFile, check_suffix, decompressing, looks_like, suffix_of
+from .compressed import TOLD, DamagedFile, decompressing, looks_like, suffix_of
 
 UNFINISHED = "unfinished"  # folder, inside a folder that is being filled, for files that are not complete
 # A full disk, quota or file; and how safetensors and tokenizers, then torch, say it in words.
@@ -70,11 +70,10 @@ def read_lines(path: str | Path, digest: Any = None) -> list[str]:
         problem = "is a directory" if path.is_dir() else "is a device" if path.exists() else "does not exist"
         raise ValueError(f"Text file `{path}` {problem}. Give the path of a text file, {TOLD}.")
     try:
-        check_suffix(path)
-        packed = path.read_bytes()
+        suffix, packed = suffix_of(path), path.read_bytes()
         if digest is not None:
             digest.update(packed)
-        data = decompressing(BytesIO(packed), suffix_of(path)).read()
+        data = decompressing(BytesIO(packed), suffix).read()
     except DamagedFile as error:
         raise ValueError(
             f"Text file `{path}` cannot be decompressed ({error}). It is damaged or not a {path.suffix} file: "
@@ -116,14 +115,19 @@ def write_json(values: Any, *paths: str | Path) -> None:
         TypeError: `values` holds something that JSON cannot; no file has been touched.
         OSError: a file cannot be written.
     """
-    text = json.dumps(values, indent=1, ensure_ascii=False) + "\n"
     for path in paths:
-        write_text(text, path)
+        write_text(json_text(values), path)
+
+
+def json_text(values: Any) -> str:
+    """Return values as JSON, in the form of all files of this package."""
+    return json.dumps(values, indent=1, ensure_ascii=False) + "\n"
 
 
 def write_text(text: str, path: str | Path) -> None:
     """Write a UTF-8 file that is whole or as it was."""
-    write_bytes(text.encode(), path)
+    with whole_file(path) as partial:
+        partial.write_bytes(text.encode())
 
 
 def write_bytes(data: bytes, path: str | Path) -> None:
@@ -317,14 +321,11 @@ def alone(path: str | Path) -> Iterator[None]:
                 raise BlockingIOError(error.errno, error.strerror, str(path)) from error
             except OSError:
                 pass
-            if _is_named(file, path):
+            try:
+                has_the_name = os.path.samestat(os.fstat(file.fileno()), os.stat(path))
+            except FileNotFoundError:
+                has_the_name = False
+            if has_the_name:
                 yield
                 return
         # Another process has renamed or removed the file after we opened it: lock the one that has the name now.
-
-
-def _is_named(file: BinaryIO, path: str | Path) -> bool:
-    try:
-        return os.path.samestat(os.fstat(file.fileno()), os.stat(path))
-    except FileNotFoundError:
-        return False

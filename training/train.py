@@ -42,7 +42,7 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     from accelerate import PartialState
 
     from hf_attncal.files import write_json
-    from hf_attncal.training.job import JOBS, telling_how_to_go_on
+    from hf_attncal.training.job import JOBS
     from hf_attncal.training.settings import merge_settings, read_settings
 
     parser = argparse.ArgumentParser(
@@ -68,8 +68,7 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     job = resolve_name(JOBS[name])
     command = ["python", *sys.argv] if arguments is None else [parser.prog, *arguments]
     config = job.settings.make(values)
-    with telling_how_to_go_on(config, command):
-        results = job.train(config, resume=options.resume, allow_changes=options.allow_changes)
+    results = job.train(config, resume=options.resume, allow_changes=options.allow_changes, command=command)
     if options.results and PartialState().is_main_process:
         write_json(results, options.results)
     return results

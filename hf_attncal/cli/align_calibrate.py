@@ -4,7 +4,6 @@ import argparse
 
 from .align_run import open_aligner
 from .common import (
-    CommandError,
     add_folder_beside,
     add_longest_line,
     add_model_options,
@@ -14,6 +13,7 @@ from .common import (
     check_readable,
     folder_beside,
     not_negative,
+    user_errors,
 )
 from .scoring import table
 
@@ -57,12 +57,10 @@ def _run_calibrate(options: argparse.Namespace) -> None:
 
     from hf_attncal.alignment import Gold, calibrate
 
-    try:
+    with user_errors():
         gold = Gold.read(options.source, options.target, options.gold)
         check_longest_lines(options, *zip(*gold.pairs, strict=True))
         calibration = calibrate(aligner, gold, options.bins, options.bootstrap)
-    except ValueError as error:
-        raise CommandError(str(error)) from error
     print("\n".join(_table(calibration)))
     print(f"\nwrote {calibration.save(folder)}")
 

@@ -9,10 +9,12 @@ from functools import partial
 from typing import Any, BinaryIO
 
 from .common import (
+    TEXT_OPTIONS,
     CommandError,
     add_file_options,
     add_model_options,
     add_pair_files,
+    add_text_options,
     between,
     choose_device,
     load_errors,
@@ -163,32 +165,9 @@ def add_run(actions: argparse._SubParsersAction) -> None:
     )
     running.add_argument("--batch-size", type=positive, default=256, help="most sentence pairs at once")
     running.add_argument(
-        "--batch-tokens",
-        type=positive,
-        default=4096,
-        help="most tokens at once, both sides and padding included",
+        "--batch-tokens", type=positive, default=4096, help="most tokens at once, both sides and padding included"
     )
     parser.set_defaults(run=_run_align)
-
-
-def add_text_options(reading: argparse._ArgumentGroup) -> None:
-    """Add what a model wants beside its text: languages and prefixes."""
-    for side in ("source", "target"):
-        reading.add_argument(
-            f"--{side}-language",
-            metavar="NAME",
-            help=f"states: of the {side} text, for tokenizers that put a code beside it (M2M100, NLLB, mBART); "
-            "without it, none",
-        )
-    reading.add_argument(
-        "--source-prefix", metavar="TEXT", help="what the model wants in front of every source; without it, nothing"
-    )
-    reading.add_argument(
-        "--target-prefix", metavar="TEXT", help="states: the same in front of every target; without it, nothing"
-    )
-
-
-TEXT_OPTIONS = ("source_language", "target_language", "source_prefix", "target_prefix")
 
 
 def _heads(text: str) -> tuple[int, ...]:
@@ -309,7 +288,7 @@ def open_aligner(name: str, options: argparse.Namespace, tried: bool = True, raw
             aligner.probabilities = None
     if tried:
         try_aligner(name, aligner)
-    tell_model(name, aligner.model)
+    tell_model(name, aligner.source.model)
     return aligner
 
 
@@ -347,7 +326,8 @@ def align_stream(
     Raises:
         CommandError: a line that cannot be aligned. All lines before it have been written.
     """
-
+    from hf_attncal.alignment.mask_align import MaskAlignSource
+    from hf_attncal.alignment.quality import LEAST_SCORE
     from hf_attncal.data.piecewise import until_failure
 
     align = partial(
@@ -379,14 +359,6 @@ def align_stream(
                 first += len(group)
             if error is not None:
                 raise error
-    _warn_of_low_scores(aligner, scored, total)
-
-
-def _warn_of_low_scores(aligner, scored: int, total: float) -> None:
-    """Say of a text whose pairs score low that the aligner does not know it; of few pairs nothing can be said."""
-    from hf_attncal.alignment.mask_align import MaskAlignSource
-    from hf_attncal.alignment.quality import LEAST_SCORE
-
     if scored >= _PAIRS_TO_JUDGE and total / scored < LEAST_SCORE and isinstance(aligner.source, MaskAlignSource):
         warnings.warn(
             f"the links are probably bad: the mean score of a pair is {total / scored:.2f}, that of a good aligner "

@@ -3,13 +3,13 @@
 import argparse
 import json
 
-from .align_run import TEXT_OPTIONS, add_text_options
 from .common import (
-    CommandError,
+    TEXT_OPTIONS,
     add_folder_beside,
     add_longest_line,
     add_model_options,
     add_pair_files,
+    add_text_options,
     check_longest_lines,
     check_readable,
     choose_device,
@@ -17,6 +17,7 @@ from .common import (
     load_errors,
     positive,
     tell_model,
+    user_errors,
 )
 
 
@@ -66,7 +67,7 @@ def _run_select(options: argparse.Namespace) -> None:
     from hf_attncal.alignment.gold import gold_links
     from hf_attncal.files import read_pairs
 
-    try:
+    with user_errors():
         text = read_pairs(options.source, options.target)
         check_longest_lines(options, *text)
         gold = None if options.gold is None else gold_links(options.gold, list(zip(*text, strict=True)))
@@ -74,8 +75,6 @@ def _run_select(options: argparse.Namespace) -> None:
         sides = [[line.lower() if options.lowercase else line for line in side] for side in text]
         given = {name: getattr(options, name) for name in TEXT_OPTIONS if getattr(options, name) is not None}
         ranked = select(model, tokenizer, *sides, gold, weights=options.weights, **given)
-    except ValueError as error:
-        raise CommandError(str(error)) from error
     for settings, score in ranked[: options.top]:
         print(f"{100 * (score if gold is None else score.aer):5.1f}  {json.dumps(settings.to_dict())}")
     ranked[0][0].save(folder)

@@ -2,7 +2,7 @@
 
 import argparse
 
-from .training import add_output, add_running, add_start, add_text, check_options, run_training
+from .training import add_links, add_output, add_running, add_start, add_text, check_options, run_training
 
 
 def add_align_train(actions: argparse._SubParsersAction) -> None:
@@ -26,17 +26,7 @@ def add_align_train(actions: argparse._SubParsersAction) -> None:
         help="the text is raw, of any script: cut it into words by Unicode's word boundaries; `attncal align run` "
         "then does so, too. Gold links are of the words that white space parts",
     )
-    for split in ("dev", "test"):
-        text.add_argument(
-            f"--{split}-gold",
-            metavar="FILE",
-            help=f"their links in Pharaoh format, counted from 0, `p` or `?`: possible; all three of {split} or none",
-        )
-    text.add_argument(
-        "--guide",
-        metavar="FILE",
-        help="links of the training pairs in Pharaoh format, from any other aligner; without it, those of counts",
-    )
+    add_links(text, text, "those of counts")
     add_start(add_output(parser, "aligner"), "trained aligner")
     add_running(parser, "aligner")
     parser.set_defaults(run=_run_train)

@@ -2,8 +2,8 @@
 
 import argparse
 
-from .align_run import TEXT_OPTIONS, add_text_options
-from .training import add_output, add_running, add_text, check_options, run_training
+from .common import TEXT_OPTIONS, add_text_options
+from .training import add_links, add_output, add_running, add_text, check_options, run_training
 
 
 def add_align_tune(actions: argparse._SubParsersAction) -> None:
@@ -21,21 +21,11 @@ def add_align_tune(actions: argparse._SubParsersAction) -> None:
     )
     parser.add_argument("model", metavar="MODEL", help="folder or Hub name of an encoder or an encoder-decoder")
     text = add_text(parser, dev="the threshold is chosen by agreement", test="there is no last score")
-    for split in ("dev", "test"):
-        text.add_argument(
-            f"--{split}-gold",
-            metavar="FILE",
-            help=f"their links in Pharaoh format, counted from 0, `p` or `?`: possible; all three of {split} or none",
-        )
     learned = parser.add_argument_group("what is learned")
     learned.add_argument(
         "--links", choices=("counts", "self"), help="whose links; without it, those of an aligner that counts"
     )
-    learned.add_argument(
-        "--guide",
-        metavar="FILE",
-        help="links of the training pairs in Pharaoh format, from any other aligner; without it, --links",
-    )
+    add_links(text, learned, "--links")
     learned.add_argument(
         "--layer", type=int, help="which states; 0 is what enters the first layer; without it, see above"
     )

@@ -6,7 +6,16 @@ import textwrap
 from contextlib import redirect_stdout
 from tempfile import TemporaryDirectory
 
-from .common import CommandError, add_model_options, at_least, check_folder, check_readable, load_errors, positive
+from .common import (
+    CommandError,
+    add_model_options,
+    at_least,
+    check_folder,
+    check_readable,
+    load_errors,
+    positive,
+    user_errors,
+)
 from .generation import load_model
 from .messages import job_progress
 from .streams import check_files
@@ -142,7 +151,7 @@ def _of_model(options: argparse.Namespace):
         from hf_attncal.report.probe import Probe
         from hf_attncal.report.text import Corpus
 
-    try:
+    with user_errors():
         probe = None
         if not options.no_probe:
             learned = Corpus.read(options.probe_source, options.probe_target) if options.probe_source else None
@@ -159,5 +168,3 @@ def _of_model(options: argparse.Namespace):
             seed=options.seed,
             load=load,
         )
-    except ValueError as error:
-        raise CommandError(str(error)) from error

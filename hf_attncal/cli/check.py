@@ -17,6 +17,7 @@ from .common import (
     load_errors,
     not_negative,
     positive,
+    user_errors,
 )
 from .scoring import table
 from .streams import check_files, counted, json_line, line_error, output_lines, rows_of_files, write_lines
@@ -168,10 +169,8 @@ def _learn(aligner, clean: list[tuple[str, str]], options: argparse.Namespace) -
     if not os.path.isdir(options.model):
         raise CommandError(f"{options.model} is no folder, into which check.json could be written. Download it first.")
 
-    try:
+    with user_errors():
         model = learn_check(aligner, (pair for names in clean for pair in rows_of_files(names, options.longest_line)))
-    except ValueError as error:
-        raise CommandError(str(error)) from error
     path = model.save(options.model)
     print(f"wrote {path}, learned from {model.learned['pairs']} pairs", flush=True)
 
@@ -254,10 +253,8 @@ def _compare(checker, options: argparse.Namespace) -> None:
     with output_lines(options.output) as output:
         names = options.target, options.compare_with
         counts = [count_faults(verdict for _, verdict in _verdicts(checker, options, target)) for target in names]
-        try:
+        with user_errors():
             comparison = compare_counts(checker, *counts, options.bootstrap)
-        except ValueError as error:
-            raise CommandError(str(error)) from error
         summaries = [summarize_counts(checker, count, options.bootstrap) for count in counts]
         columns = {"per cent": list(summaries[0].shares)}
         for heading, summary in zip(("target", "compared with"), summaries, strict=True):
@@ -286,12 +283,10 @@ def _lines_and_alarms(checker, lines: int) -> str:
 def _self_test(checker, options: argparse.Namespace) -> None:
     from hf_attncal.alignment.check_self_test import self_test
 
-    try:
+    with user_errors():
         result = self_test(
             checker, list(rows_of_files((options.source, options.target), options.longest_line)), seed=_SEED
         )
-    except ValueError as error:
-        raise CommandError(str(error)) from error
 
     def percent(found, measure: str = "auc") -> str:
         return "-" if found is None else f"{100 * getattr(found, measure).value:.1f}"

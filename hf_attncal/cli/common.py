@@ -6,11 +6,15 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
+from logging import DEBUG
 from pathlib import Path
 from typing import Any
 
-from .messages import LOG, libraries_are_heard
+from .messages import LOG
 
+# Options of `add_text_options`, as attributes.
+TEXT_OPTIONS = ("source_language", "target_language", "source_prefix", "target_prefix")
 LONGEST_LINE = 10_000  # bytes: two such sides take at most 3 GB and 10 seconds to align
 
 
@@ -18,62 +22,44 @@ class CommandError(Exception):
     """An error that the user can correct; its message is printed without a traceback."""
 
 
-def at_least(low: int, high: int = (1 << 31) - 1) -> Callable[[str], int]:
-    """Return the type of an argument that is a whole number from `low` to `high`."""
+def in_range(kind: type[int] | type[float], low: float, high: float = (1 << 31) - 1) -> Callable[[str], Any]:
+    """Return the type of an argument that is a number of a kind, not NaN, from `low` to `high`."""
 
-    def number(text: str) -> int:
-        value = int(text)
+    def number(text: str) -> Any:
+        value = kind(text)
         if not low <= value <= high:
             raise argparse.ArgumentTypeError(f"must be from {low} to {high}, got {text[:30]}")
         return value
 
-    number.metavar = "N"  # in usage lines, see `parser.HelpFormatter`
+    number.metavar = "N" if kind is int else "X"  # in usage lines, see `parser.HelpFormatter`
     return number
 
 
+at_least, between = partial(in_range, int), partial(in_range, float)
 positive, not_negative = at_least(1), at_least(0)
 
 
-def between(low: float, high: float) -> Callable[[str], float]:
-    """Return the type of an argument that is a number from `low` to `high`, and not NaN."""
-
-    def number(text: str) -> float:
-        value = float(text)
-        if not low <= value <= high:
-            raise argparse.ArgumentTypeError(f"must be from {low} to {high}, got {text[:30]}")
-        return value
-
-    number.metavar = "X"
-    return number
-
-
 def add_model_options(
-    parser: argparse.ArgumentParser, model: str, *, optional: bool = False, **running: Any
+    parser: argparse.ArgumentParser,
+    model: str | None,
+    *,
+    optional: bool = False,
+    lines: bool = False,
+    longest_line: int = LONGEST_LINE,
 ) -> argparse._ArgumentGroup:
-    """Add MODEL and the options of every command that loads a model; return the group "running" for more options.
+    """Add the options of every command that loads a model; return their group, "running", for more options.
 
     Args:
         parser: parser of the command.
-        model: help text of MODEL.
+        model: help text of MODEL; None for a command without it.
         optional: MODEL may be left out.
-        running: options of `add_running_options`.
-    """
-    parser.add_argument("model", metavar="MODEL", nargs="?" if optional else None, help=model)
-    return add_running_options(parser, **running)
-
-
-def add_running_options(
-    parser: argparse.ArgumentParser, *, lines: bool = False, longest_line: int = LONGEST_LINE
-) -> argparse._ArgumentGroup:
-    """Add options for loading and running a model, and return their group "running".
-
-    Args:
-        parser: parser of the command.
         lines: the command reads line by line, so add a limit for a line and a count of lines (`streams.progress_bar`).
         longest_line: default of that limit, in bytes.
     """
     from hf_attncal.threads import MOST_THREADS
 
+    if model is not None:
+        parser.add_argument("model", metavar="MODEL", nargs="?" if optional else None, help=model)
     running = parser.add_argument_group("running")
     running.add_argument("--device", metavar="NAME", help="such as cpu or cuda:0; without it, a GPU if there is one")
     running.add_argument(
@@ -125,6 +111,23 @@ def add_output_option(files: argparse._ArgumentGroup) -> None:
     )
 
 
+def add_text_options(reading: argparse._ArgumentGroup) -> None:
+    """Add what a model wants beside its text: languages and prefixes."""
+    for side in ("source", "target"):
+        reading.add_argument(
+            f"--{side}-language",
+            metavar="NAME",
+            help=f"states: of the {side} text, for tokenizers that put a code beside it (M2M100, NLLB, mBART); "
+            "without it, none",
+        )
+    reading.add_argument(
+        "--source-prefix", metavar="TEXT", help="what the model wants in front of every source; without it, nothing"
+    )
+    reading.add_argument(
+        "--target-prefix", metavar="TEXT", help="states: the same in front of every target; without it, nothing"
+    )
+
+
 def add_longest_line(parser: argparse._ActionsContainer, default: int = LONGEST_LINE) -> None:
     """Add --longest-line, in bytes, which keeps an endless line from taking all memory (`read_windows`)."""
     parser.add_argument(
@@ -146,11 +149,11 @@ def check_readable(*paths: str | None) -> None:
         CommandError: an input is missing, a folder, or has no read permission.
         ModuleNotFoundError: a .zst file without the extra `zst`.
     """
-    from hf_attncal.compressed import check_suffix
+    from hf_attncal.compressed import suffix_of
 
     for path in paths:
         if path is None or (os.access(path, os.R_OK) and not os.path.isdir(path)):
-            check_suffix(path or "")
+            suffix_of(path or "")
             continue
         problem = "is a folder, not a file" if os.path.isdir(path) else "may not be read: change its permissions"
         raise CommandError(
@@ -229,6 +232,19 @@ def folder_beside(options: argparse.Namespace, name: str) -> Path:
 # ---- errors ----
 
 
+@contextmanager
+def user_errors(kind: type[Exception] = ValueError) -> Iterator[None]:
+    """Turn errors of a kind into errors for the user, with the same message.
+
+    Raises:
+        CommandError: in their place.
+    """
+    try:
+        yield
+    except kind as error:
+        raise CommandError(str(error)) from error
+
+
 def one_line(error: BaseException) -> str:
     """Return the message of an error on one line: its first line, and the next ones after a colon."""
     first, *others = [line.strip() for line in str(error).strip().splitlines()] or [""]
@@ -304,7 +320,7 @@ def load_errors(name: str) -> Iterator[None]:
     verbosity = logging.get_verbosity()
     try:
         with warnings.catch_warnings():
-            if not libraries_are_heard():
+            if not LOG.isEnabledFor(DEBUG):  # -vv
                 logging.set_verbosity(logging.CRITICAL)
                 warnings.simplefilter("ignore")
             yield

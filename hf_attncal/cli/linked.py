@@ -8,7 +8,7 @@ from operator import itemgetter
 from typing import Any
 
 from .align_run import open_aligner
-from .common import add_output_option, add_pair_files, add_running_options
+from .common import add_model_options, add_output_option, add_pair_files
 from .streams import check_files, line_error, rows_of_files
 
 
@@ -31,7 +31,7 @@ def add_linked_options(parser: argparse.ArgumentParser, files: argparse._Argumen
         "--aligner", metavar="NAME", help="folder or Hub name of what makes the links; without it, those of --links"
     )
     add_output_option(files)
-    add_running_options(parser, lines=True)
+    add_model_options(parser, None, lines=True)
 
 
 def check_linked(options: argparse.Namespace, labels: str | None = None) -> None:

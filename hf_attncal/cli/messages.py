@@ -64,11 +64,6 @@ def is_quiet() -> bool:
     return not LOG.isEnabledFor(logging.WARNING)
 
 
-def libraries_are_heard() -> bool:
-    """Return whether messages of the libraries are shown (-vv)."""
-    return LOG.isEnabledFor(logging.DEBUG)
-
-
 @contextmanager
 def job_progress() -> Iterator[None]:
     """Drop with -q what a training job prints before its results, as it is progress."""

@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from .common import CommandError
+from .common import user_errors
 
 
 def add_publish(commands: argparse._SubParsersAction) -> None:
@@ -71,7 +71,7 @@ def _run_publish(options: argparse.Namespace) -> None:
     from hf_attncal.hub import PublishError, publish, publish_metric, publish_page
 
     common = {"private": not options.public, "dry_run": options.dry_run}
-    try:
+    with user_errors(PublishError):
         if options.space:
             title = options.title or options.repository.partition("/")[2]
             publish_as = publish_metric if Path(options.folder).is_dir() else publish_page
@@ -88,8 +88,6 @@ def _run_publish(options: argparse.Namespace) -> None:
                 try_loading=options.try_loading,
                 **common,
             )
-    except PublishError as error:
-        raise CommandError(str(error)) from error
     for name, size in done.files.items():
         print(f"{size:>13,}  {name}")
     print(f"{sum(done.files.values()):>13,}  bytes in {len(done.files)} files")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from .common import CommandError
+from .common import CommandError, user_errors
 from .scoring import (
     SEED,
     add_hypotheses,
@@ -118,12 +118,7 @@ def score_rows(
     """
     from dataclasses import asdict
 
-    from hf_attncal.metrics.aer import (
-        alignment_error_rate,
-        find_index_mismatch,
-        paired_bootstrap,
-        paired_p_value,
-    )
+    from hf_attncal.metrics.aer import alignment_error_rate, find_index_mismatch, paired_bootstrap, paired_p_value
 
     selection = {
         "ignore_possible": options.ignore_possible,
@@ -140,10 +135,8 @@ def score_rows(
                 f"{called(name)} and {options.gold}: {problem} See --base, --gold-base, --reverse and "
                 "--reverse-gold, or pass --no-index-check to score the files as they are."
             )
-        try:
+        with user_errors():
             score = alignment_error_rate(gold, links, base=base, check_indices=False, **stated, **selection)
-        except ValueError as error:
-            raise CommandError(str(error)) from error
         compared = {"better_than_first": paired_bootstrap, "p_value": paired_p_value}
         against = {
             field: measure(gold, systems[0], links, **selection) if rows and options.bootstrap else None

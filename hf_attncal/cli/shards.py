@@ -12,7 +12,6 @@ import json
 import os
 import re
 import time
-from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -22,7 +21,7 @@ from typing import Any, BinaryIO
 
 from .common import CommandError
 from .messages import LOG
-from .streams import check_output, open_file, output_file
+from .streams import check_output, open_file, output_lines
 
 _PLACE = "{}"  # of the number of the part in a pattern
 _MOST_PARTS = 99_999
@@ -60,14 +59,12 @@ class Part:
     Args:
         path: path of its file. manifest: path of the line about it, which is written last.
         lines: which, from 0.
-        starts: the byte that the first of them begins with, by input; None for a compressed one.
         about: what the line says of it before it is made.
     """
 
     path: str
     manifest: str
     lines: range
-    starts: Mapping[str, int | None]
     about: dict[str, Any]
     began: float = field(default_factory=time.monotonic)
 
@@ -75,27 +72,24 @@ class Part:
     def open(self, path: str) -> Iterator["_Lines"]:
         """Open one input at the first line of the part."""
         with open_file(path, "rb") as file:
-            start = self.starts[path]
-            if start is None:
-                deque(islice(file, self.lines.start), maxlen=0)
-            else:
-                file.seek(start)
+            deque(islice(file, self.lines.start), maxlen=0)
             yield _Lines(file, len(self.lines))
 
     @contextmanager
-    def output(self, counts: "Counts") -> Iterator["_Hashed"]:
-        """Open the file of the part (see `output_file`), and describe it in its manifest when it is complete."""
+    def output(self, counts: "Counts") -> Iterator[BinaryIO]:
+        """Open the file of the part (see `output_lines`), and describe it in its manifest when it is complete."""
         with suppress(FileNotFoundError):
             os.unlink(self.manifest)
-        with output_file(self.path) as file:
-            hashed = _Hashed(file)
-            yield hashed
+        with output_lines(self.path) as file:
+            yield file
+        with open_file(self.path, "rb") as file:
+            text = hashlib.file_digest(file, "sha256")
         self.about |= {
             "lines": counts.lines,
             "links": counts.links,
             "seconds": round(time.monotonic() - self.began, 3),
         }
-        self.about |= {"bytes": os.path.getsize(self.path), "sha256": hashed.hash.hexdigest()}
+        self.about |= {"bytes": os.path.getsize(self.path), "sha256": text.hexdigest()}
         _write(self.manifest, self.about)
 
 
@@ -136,11 +130,7 @@ def part_of(shard: Shard, output: str, inputs: Sequence[str], window: int, setti
         if before["job"] == about["job"] and before["bytes"] == os.path.getsize(path):
             LOG.warning("%s is complete, and skipped", path)
             return None
-    starts = {
-        name: file["starts"] and file["starts"][shard.number - 1]
-        for name, file in zip(inputs, job["inputs"], strict=True)
-    }
-    return Part(path, manifest, lines, starts, about)
+    return Part(path, manifest, lines, about)
 
 
 def check_parts(output: str | None, inputs: Sequence[str]) -> None:
@@ -150,7 +140,7 @@ def check_parts(output: str | None, inputs: Sequence[str]) -> None:
         CommandError: it cannot be used; the message says why.
         ModuleNotFoundError: parts are to be .zst files, without the extra.
     """
-    from hf_attncal.compressed import check_suffix
+    from hf_attncal.compressed import suffix_of
 
     if output is None:
         raise CommandError(
@@ -166,7 +156,7 @@ def check_parts(output: str | None, inputs: Sequence[str]) -> None:
         )
     if _PLACE in os.path.dirname(output):
         raise CommandError(f"--output {output} has {{}} in the name of a folder: it must be in that of the file.")
-    check_suffix(output)
+    suffix_of(output)
     folder = os.path.dirname(output) or "." if _PLACE in output else output
     try:
         os.makedirs(folder, exist_ok=True)
@@ -196,7 +186,7 @@ def _job(path: str, shard: Shard, inputs: Sequence[str], window: int, settings: 
     recorded = known["inputs"] if known else [None] * len(inputs)
     if len(recorded) != len(inputs):
         raise CommandError("other parts were made of --input, or of --source and --target: give the same.")
-    files = [_input(name, shard, window, before) for name, before in zip(inputs, recorded, strict=True)]
+    files = [_input(name, before) for name, before in zip(inputs, recorded, strict=True)]
     for name, before, file in zip(inputs, recorded, files, strict=True):
         if before is not None and before["sha256"] != file["sha256"]:
             raise CommandError(
@@ -214,9 +204,9 @@ def _job(path: str, shard: Shard, inputs: Sequence[str], window: int, settings: 
     return job
 
 
-def _input(path: str, shard: Shard, window: int, known: dict[str, Any] | None) -> dict[str, Any]:
-    """Count the lines of a file, hash its text and find where parts start; reuse what is known if unchanged."""
-    from hf_attncal.compressed import DamagedFile, suffix_of
+def _input(path: str, known: dict[str, Any] | None) -> dict[str, Any]:
+    """Count the lines of a file and hash its text, unless both are known and the file has not changed."""
+    from hf_attncal.compressed import DamagedFile
 
     try:
         now = os.stat(path)
@@ -225,43 +215,23 @@ def _input(path: str, shard: Shard, window: int, known: dict[str, Any] | None) -
             return known
         LOG.info("counting the lines of %s", path)
         text = hashlib.sha256()
-        newlines, before, last = 0, [0], b""  # newlines before each piece
+        newlines, last = 0, b""
         with open_file(path, "rb") as file:
             while piece := file.read(_PIECE):
                 text.update(piece)
                 newlines += piece.count(b"\n")
-                before.append(newlines)
                 last = piece
     except (OSError, DamagedFile) as error:
         raise CommandError(f"{path} cannot be read: {error}. It is damaged, or not what its name says.") from error
     lines = newlines + (last[-1:] not in (b"", b"\n") and (newlines, last) != (0, codecs.BOM_UTF8))
-    starts = None
-    if suffix_of(path) is None:
-        firsts = [Shard(number, shard.total).lines(lines, window).start for number in range(1, shard.total + 1)]
-        with open(path, "rb") as file:
-            starts = [_start(file, first, before, now.st_size) for first in firsts]
-    return {**state, "lines": lines, "sha256": text.hexdigest(), "starts": starts}
-
-
-def _start(file: BinaryIO, line: int, before: Sequence[int], size: int) -> int:
-    """Return the byte at which a line begins; `before` counts the newlines before each piece of the file."""
-    if line == 0:
-        return 0
-    piece = bisect_left(before, line) - 1
-    if piece == len(before) - 1:
-        return size  # behind a last line without end
-    file.seek(piece * _PIECE)
-    data, place = file.read(_PIECE), -1
-    for _ in range(line - before[piece]):
-        place = data.index(b"\n", place + 1)
-    return piece * _PIECE + place + 1
+    return {**state, "lines": lines, "sha256": text.hexdigest()}
 
 
 # ---- files ----
 
 
 class _Lines:
-    """So many lines of a file, for `read_windows`."""
+    """The first lines of an open file, for `read_windows`."""
 
     def __init__(self, file: BinaryIO, lines: int):
         self._file, self._left = file, lines
@@ -272,20 +242,6 @@ class _Lines:
         data = self._file.readline(most)
         self._left -= data.endswith(b"\n")
         return data
-
-
-class _Hashed:
-    """A file, and the SHA-256 of what is written to it."""
-
-    def __init__(self, file: BinaryIO):
-        self._file, self.hash = file, hashlib.sha256()
-
-    def write(self, data: bytes) -> int:
-        self.hash.update(data)
-        return self._file.write(data)
-
-    def flush(self) -> None:
-        self._file.flush()
 
 
 def _read(path: str) -> dict[str, Any] | None:

@@ -6,7 +6,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from itertools import zip_longest
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
@@ -324,41 +324,39 @@ def input_lines(path: str | None, window: int) -> Iterator[tuple[BinaryIO, int, 
 
 
 @contextmanager
-def output_lines(path: str | None) -> Iterator[BinaryIO]:
-    """Open --output (see `output_file`), or yield standard output."""
-    if path is None:
-        sys.stdout.flush()  # what was printed before comes first
-        yield sys.stdout.buffer
-    else:
-        with output_file(path) as output:
-            yield output
-
-
-@contextmanager
-def output_file(path: str, option: str = "--output") -> Iterator[BinaryIO]:
+def output_lines(path: str | None, option: str = "--output") -> Iterator[BinaryIO]:
     """Open a file that gets its name when it is complete; until then, and after an error, it is `path`.partial.
 
     It is compressed as its name says. What is no regular file (a named pipe, /dev/null), and what the process has open
     already (/dev/stdout, /dev/fd/3), is written to as it is, behind what it has.
 
     Args:
-        path: path of the file.
+        path: path of the file; None for standard output.
         option: option that names it, for messages.
 
     Raises:
         CommandError: it cannot be written, or another process is writing it.
     """
     from hf_attncal.compressed import compressing, suffix_of
-    from hf_attncal.files import give_name
+    from hf_attncal.files import alone, give_name
 
-    suffix = suffix_of(path)
-    special = _is_special(path)
-    if special:
-        sys.stdout.flush()  # what was printed before comes first, should it be the file
+    sys.stdout.flush()  # what was printed before comes first
+    if path is None:
+        yield sys.stdout.buffer
+        return
+    suffix, special = suffix_of(path), _is_special(path)
     path = path if special else os.path.realpath(path)  # a symbolic link stays one
     partial = path if special else f"{path}.partial"
     name = f"{option} {path}"
-    with nullcontext() if special else _alone(partial):
+    with ExitStack() as stack:
+        try:
+            if not special:
+                stack.enter_context(alone(partial))
+        except BlockingIOError as error:
+            message = f"{partial} is being written by another process. Wait for it, or name another file."
+            raise CommandError(message) from error
+        except (OSError, ValueError) as error:  # ValueError: a zero byte in the name
+            raise CommandError(f"{partial} cannot be opened: {getattr(error, 'strerror', None) or error}.") from error
         try:
             with _writing(name):
                 with compressing(open_file(partial, "wb"), suffix) as file:
@@ -373,22 +371,6 @@ def output_file(path: str, option: str = "--output") -> Iterator[BinaryIO]:
                 elif not special:
                     os.unlink(partial)
             raise CommandError(message) from error
-
-
-@contextmanager
-def _alone(partial: str) -> Iterator[None]:
-    """Refuse to write a file that another process is writing."""
-    from hf_attncal.files import alone
-
-    with ExitStack() as stack:
-        try:
-            stack.enter_context(alone(partial))
-        except BlockingIOError as error:
-            message = f"{partial} is being written by another process. Wait for it, or name another file."
-            raise CommandError(message) from error
-        except (OSError, ValueError) as error:  # ValueError: a zero byte in the name
-            raise CommandError(f"{partial} cannot be opened: {getattr(error, 'strerror', None) or error}.") from error
-        yield
 
 
 def _is_special(path: str) -> bool:
@@ -425,7 +407,7 @@ def check_files(inputs: Sequence[str], outputs: Mapping[str, str | None]) -> Non
         CommandError: what is wrong, and with which.
         ModuleNotFoundError: a .zst file, without the extra.
     """
-    from hf_attncal.compressed import check_suffix
+    from hf_attncal.compressed import suffix_of
 
     named = {option: path for option, path in outputs.items() if path is not None}
     for option, path in named.items():
@@ -435,8 +417,6 @@ def check_files(inputs: Sequence[str], outputs: Mapping[str, str | None]) -> Non
         if Path(path).is_dir() or not folder.is_dir():
             problem = "is a folder" if Path(path).is_dir() else f"lies in {folder}, which is no folder"
             raise CommandError(f"{option} {path} {problem}.")
-        check_suffix(path)
-    check_readable(*inputs)
     sources = inputs or [standard_input()]
     written: dict[str, str] = {}
     for option, path in named.items():
@@ -445,6 +425,9 @@ def check_files(inputs: Sequence[str], outputs: Mapping[str, str | None]) -> Non
         for name in (path, f"{path}.partial"):
             if written.setdefault(name, option) != option and not special:
                 raise CommandError(f"{option} {path} would overwrite that of {written[name]}. Give another name.")
+    check_readable(*inputs)
+    for path in named.values():
+        suffix_of(path)
 
 
 def check_output(path: str, inputs: Iterable[str | BinaryIO], option: str = "--output") -> None:

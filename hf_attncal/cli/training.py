@@ -9,7 +9,7 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any, NamedTuple
 
-from .common import CommandError, check_folder, check_readable, positive
+from .common import CommandError, check_folder, check_readable, positive, user_errors
 from .messages import job_progress
 
 _PRESETS = Path(__file__).parents[1] / "training" / "presets"
@@ -110,6 +110,21 @@ def add_guide(text: argparse._ArgumentGroup, model: argparse._ArgumentGroup) -> 
         )
 
 
+def add_links(text: argparse._ArgumentGroup, learned: argparse._ArgumentGroup, without: str) -> None:
+    """Add --dev-gold, --test-gold and --guide of an aligner; `without` says which links it learns without --guide."""
+    for split in ("dev", "test"):
+        text.add_argument(
+            f"--{split}-gold",
+            metavar="FILE",
+            help=f"their links in Pharaoh format, counted from 0, `p` or `?`: possible; all three of {split} or none",
+        )
+    learned.add_argument(
+        "--guide",
+        metavar="FILE",
+        help=f"links of the training pairs in Pharaoh format, from any other aligner; without it, {without}",
+    )
+
+
 def switches_of(options: argparse.Namespace) -> Values:
     """Return the given switches as settings."""
     switches: Values = {name: True for name in ("leaky", "gumbel", "guided") if getattr(options, name, False)}
@@ -203,10 +218,8 @@ def stated_settings(options: argparse.Namespace) -> Stated:
     """
     from hf_attncal.training.settings import apply_overrides, read_settings
 
-    try:
+    with user_errors():
         return Stated(read_settings(options.config) if options.config else {}, apply_overrides({}, options.settings))
-    except ValueError as error:
-        raise CommandError(str(error)) from error
 
 
 def settings_of(options: argparse.Namespace, *, base: Values | None = None, stated: Stated | None = None) -> Values:
@@ -256,12 +269,7 @@ def _absolute(given: str | list[str], values: Values) -> str | list[str]:
 
 
 def run_training(
-    options: argparse.Namespace,
-    job: str,
-    *,
-    use: str,
-    base: Values | None = None,
-    stated: Stated | None = None,
+    options: argparse.Namespace, job: str, *, use: str, base: Values | None = None, stated: Stated | None = None
 ) -> Values | None:
     """Run a job with the settings of a command, and say where its result is.
 
@@ -278,10 +286,10 @@ def run_training(
         CommandError: whatever is wrong with settings or data.
         KeyboardInterrupt: with how to go on.
     """
-    from hf_attncal.training.job import JOBS, telling_how_to_go_on
+    from hf_attncal.training.job import JOBS
 
     running = {"resume": options.resume, "allow_changes": options.allow_changes, "dry_run": options.dry_run}
-    try:
+    with user_errors():
         values, runs = settings_of(options, base=base, stated=stated), resolve_name(JOBS[job])
         if values.get("job", job) != job:
             raise CommandError(
@@ -292,10 +300,8 @@ def run_training(
         if options.dry_run:
             runs.train(config, **running)
             return None
-        with job_progress(), telling_how_to_go_on(config, options.command):
-            results = runs.train(config, **running)
-    except ValueError as error:
-        raise CommandError(str(error)) from error
+        with job_progress():
+            results = runs.train(config, **running, command=options.command)
     folder = config.training["output_dir"]
     print(f"{folder}: {results['steps']} steps in {results['wall_seconds'] / 60:.1f} minutes")
     print(f"Use it: {use.format(shlex.quote(folder))}")

@@ -9,24 +9,9 @@ from typing import BinaryIO
 
 from .align_run import open_aligner, try_aligner
 from .check import open_checker
-from .common import (
-    CommandError,
-    add_file_options,
-    add_model_options,
-    between,
-    load_errors,
-    positive,
-)
+from .common import CommandError, add_file_options, add_model_options, between, load_errors, positive
 from .generation import answer_lines, load_model, named_lines
-from .streams import (
-    BATCHES_PER_WINDOW,
-    check_files,
-    input_lines,
-    json_line,
-    output_file,
-    output_lines,
-    write_lines,
-)
+from .streams import BATCHES_PER_WINDOW, check_files, input_lines, json_line, output_lines, write_lines
 
 
 def add_translate(commands: argparse._SubParsersAction) -> None:
@@ -119,7 +104,7 @@ def _run_translate(options: argparse.Namespace) -> None:
     with ExitStack() as stack:
         lines = stack.enter_context(input_lines(options.input, BATCHES_PER_WINDOW * options.batch_size))
         target = stack.enter_context(output_lines(options.output))
-        links = stack.enter_context(output_file(options.alignments, "--alignments")) if options.alignments else None
+        links = stack.enter_context(output_lines(options.alignments, "--alignments")) if options.alignments else None
         translate_stream(model, tokenizer, lines, target, options, aligner, links, checker)
 
 

@@ -289,7 +289,9 @@ def tokenize_pairs(
                 for text in ({"text": sources}, {"text_target": targets})
             )
             lengths = list(map(len, inputs))
-            columns = {"input_ids": [beginning(ids, max_source_length) for ids in inputs], "labels": labels}
+            columns = {"input_ids": inputs, "labels": labels}
+            if max_source_length is not None:
+                columns["input_ids"] = [beginning(ids, max_source_length) for ids in inputs]
         else:
             inputs = copies.sources(sources, max_source_length)
             lengths, labels = inputs["length"], copies.targets(targets, inputs["copied_words"])

@@ -39,15 +39,24 @@ def check_model_files(name: str | Path) -> None:
     if not folder.is_dir():
         return
     for path in sorted(folder.iterdir()):
-        if path.name.endswith(_SUFFIXES) and path.name != "README.md":
-            _check_readable(path)
-            if path.name in _OBJECTS:
-                values = read_object(path)
-                if path.name.endswith(".index.json"):
-                    _check_shards(path, values)
-            elif path.suffix == ".safetensors":
-                with blamed(path):
-                    tensor_types(path)
+        if not path.name.endswith(_SUFFIXES) or path.name == "README.md":
+            continue
+        try:
+            mode = path.stat().st_mode
+        except OSError as error:
+            raise ValueError(f"{path} cannot be read: {error.strerror}.") from error
+        if not stat.S_ISREG(mode):
+            kind = "a folder" if stat.S_ISDIR(mode) else "a pipe or a device"
+            raise ValueError(f"{path} must be a file, got {kind}.")
+        if not os.access(path, os.R_OK):
+            raise ValueError(f"{path} may not be read: change its permissions.")
+        if path.name in _OBJECTS:
+            values = read_object(path)
+            if path.name.endswith(".index.json"):
+                _check_shards(path, values)
+        elif path.suffix == ".safetensors":
+            with blamed(path):
+                tensor_types(path)
 
 
 def read_object(path: Path) -> dict[str, Any]:
@@ -106,17 +115,6 @@ def blamed(what: object) -> Iterator[None]:
         elif not isinstance(error, OSError | ValueError):
             text = f"{type(error).__name__}: {text}"
         raise ValueError(f"{what} cannot be read: {text}") from error
-
-
-def _check_readable(path: Path) -> None:
-    try:
-        mode = path.stat().st_mode
-    except OSError as error:
-        raise ValueError(f"{path} cannot be read: {error.strerror}.") from error
-    if not stat.S_ISREG(mode):
-        raise ValueError(f"{path} must be a file, got {'a folder' if stat.S_ISDIR(mode) else 'a pipe or a device'}.")
-    if not os.access(path, os.R_OK):
-        raise ValueError(f"{path} may not be read: change its permissions.")
 
 
 def _check_shards(path: Path, values: dict[str, Any]) -> None:

@@ -266,14 +266,10 @@ def longer_than(limit: int, tokenizer, lines: Sequence[str]) -> dict[int, int]:
 
 def _token_ids(tokenizer, lines: Sequence[str], prefix: str = "") -> tuple[list[int], list[list[int]]]:
     """Return the indices of the lines with text, and their token ids, end of sentence included."""
-    indices = _with_text(lines)
+    indices = [index for index, line in enumerate(lines) if line.strip()]
     if not indices:
         return [], []
     return indices, tokenizer([prefix + lines[i] for i in indices], truncation=False, verbose=False)["input_ids"]
-
-
-def _with_text(lines: Sequence[str]) -> list[int]:
-    return [index for index, line in enumerate(lines) if line.strip()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,7 +291,7 @@ def _encode(
         lengths = list(map(len, ids))
         columns = [[beginning(row, limit) for row in ids]]
     else:
-        indices = _with_text(lines)
+        indices = [index for index, line in enumerate(lines) if line.strip()]
         tokenized = copies.sources([prefix + lines[i] for i in indices], limit)
         lengths = tokenized["length"]
         columns = [tokenized[name] for name in ("input_ids", "extended_input_ids", "copied_words")]

@@ -5,13 +5,7 @@ import warnings
 from pathlib import Path
 
 import torch
-from transformers import (
-    AutoConfig,
-    AutoModelForSeq2SeqLM,
-    AutoTokenizer,
-    PretrainedConfig,
-    PreTrainedModel,
-)
+from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer, PretrainedConfig, PreTrainedModel
 from transformers.utils import cached_file
 from transformers.utils.peft_utils import find_adapter_config_file
 
@@ -55,11 +49,11 @@ def model_config(
     with blamed(f"{what}{role}"):
         if path := file_beside(name, "config.json", revision):
             values = read_object(path)
-            check_labels(values)
             for key in ("dtype", "torch_dtype"):
                 torch_dtype(values.get(key), key)
             if not trust_remote_code:
                 _check_kernels(values)
+            check_labels(values)
         config = AutoConfig.from_pretrained(name, trust_remote_code=trust_remote_code, revision=revision)
         check_sizes(config)
         if isinstance(vocabulary := _vocabulary(config), int):
@@ -108,6 +102,7 @@ def load_seq2seq(
     from hf_attncal.adapters.checkpoints import peft_uses_old_names
 
     base, base_revision = adapter.base_model_name_or_path, adapter.revision
+    load_config(base, revision=base_revision, **options)  # refuses what could not be built
     model = _model(AutoModelForSeq2SeqLM, base, dtype=dtype, revision=base_revision, **options)
     adapter.inference_mode = True
     check_types(name)
@@ -134,14 +129,15 @@ def load_seq2seq(
 
 def load_whole(auto_class, name: str | Path, *, dtype: str | torch.dtype | None = None, **options) -> tuple:
     """Load a model that is not an adapter by its Auto class, and its tokenizer; else as `load_seq2seq`."""
+    config = load_config(name, **options)  # refuses what could not be built
+    tokenizer = _tokenizer(name, config, **options)
     model = _model(auto_class, name, dtype=dtype, **options)
     check_finite(model)
-    return model, _tokenizer(name, model.config, **options)
+    return model, tokenizer
 
 
 def _model(auto_class, name: str | Path, *, dtype: str | torch.dtype | None, **options) -> PreTrainedModel:
     dtype = torch_dtype(dtype)
-    load_config(name, **options)  # refuses what could not be built
     with blamed(f"config.json, generation_config.json or the weights in {name}"):
         model, report = auto_class.from_pretrained(
             name, dtype=dtype, output_loading_info=True, ignore_mismatched_sizes=True, **options

@@ -14,20 +14,17 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedModel, 
 from hf_attncal.adapters import AttentionCalibrationConfig, export_calibrated, save_adapter, set_null_mass
 from hf_attncal.adapters.checkpoints import peft_uses_old_names
 from hf_attncal.families import FAMILIES, backbones, stock_type
+from hf_attncal.hub import write_model_card, write_trained_adapter_card
 from hf_attncal.inference.loading import model_config
+from hf_attncal.inference.revision import revision_of
 
 from .calibrated import injected_adapters
-from .cards import SENTENCE, attention, base_name, score_results, split_name, write_card, write_card_of_adapter_run
+from .cards import SENTENCE, about_run, attention, base_name, score_results, split_name
 from .defaults import adapter_defaults
 from .folder import fill
+from .job import Job
 from .presets import anneal, sections_of
-from .seq2seq import (
-    TRAINING_DEFAULTS,
-    Seq2SeqJob,
-    check_guide,
-    make_trainer,
-    search_as_scored,
-)
+from .seq2seq import TRAINING_DEFAULTS, Seq2SeqJob, check_guide, search_as_scored
 from .settings import LINKS_OF_SPLITS, Settings, check, hints_of, merge_settings, naming
 from .translation import BleuConfig
 
@@ -38,6 +35,7 @@ METHOD = {"method": Literal[tuple(METHODS)]}
 _NOT_IN_FILES = {"label_smoothing", "base_model_type", "base_d_model", "task_type", "peft_type", "inference_mode"}
 # Mean weight of NULL in each head before a leaky adapter of a preset is trained.
 _NULL_MASS = 0.02
+_SEARCHED = ("num_beams", "length_penalty", "max_new_tokens")  # settings of the search that a card states
 # Of a LoRA beside a calibration: what would change the base model, or be reached by the mask network's loss.
 _ONLY_PLAIN = {"bias", "init_lora_weights", "modules_to_save", "trainable_token_indices", "use_dora"}
 
@@ -153,14 +151,14 @@ class AdapterJob(Seq2SeqJob):
         revision = settings.revision if self.checkpoint == settings.checkpoint else None
         return tokenizer, model_config(self.checkpoint, revision=revision), None
 
+    def new_model(self, config, tokenizer):
+        return build(config, self.checkpoint)
+
     def build(self, config, args):
-        model = build(config, self.checkpoint)
-        search_as_scored(model, self.tokenizer, config.evaluation)  # for all that is saved as a whole model
-        trainer = make_trainer(model, self.tokenizer, self.splits, self.tokenized, config, args)
+        trainer, text = super().build(config, args), self.tokenized["train"]
         if config.adapter.get("null_mass") is not None:
-            text = self.tokenized["train"]
             few = trainer.data_collator([text[n] for n in range(min(64, len(text)))])
-            set_null_mass(model, few, config.adapter["null_mass"])
+            set_null_mass(trainer.model, few, config.adapter["null_mass"])
         return trainer
 
     def last_scores(self):
@@ -187,8 +185,7 @@ class AdapterJob(Seq2SeqJob):
             export_calibrated(model).save_pretrained(folder / "full")
             self.tokenizer.save_pretrained(folder / "full")
         if not names:
-            model.save_pretrained(folder)
-            self.tokenizer.save_pretrained(folder)
+            Job.save(self, folder, model, results)
         for file in folder.rglob("*config.json") if self.guided is not None else ():
             if file.name in ("config.json", "adapter_config.json"):
                 self.guided.save(file.parent)
@@ -200,7 +197,8 @@ class AdapterJob(Seq2SeqJob):
         """Write the card of each adapter, and of each model of this package, that was saved below a folder."""
         config, base = self.config, self.config.model.checkpoint
         called = {"trained": "", "base": ", the base model"}
-        scores = [
+        about = about_run(config, results)
+        about["results"] = [
             score
             for split in self.measured
             for state in self.states
@@ -209,13 +207,20 @@ class AdapterJob(Seq2SeqJob):
         for file in sorted(folder.rglob("adapter_config.json")):
             method = model.peft_config[file.parent.name if file.parent != folder else "default"]
             kind = attention(method) if isinstance(method, AttentionCalibrationConfig) else method.peft_type.value
-            summary = f"An adapter for {base_name(base)}: {kind}."
-            write_card_of_adapter_run(file.parent, config, results, summary, scores, base)
+            local, search = Path(base).is_dir(), vars(config.evaluation)
+            write_trained_adapter_card(
+                file.parent,
+                **about,
+                summary=f"An adapter for {base_name(base)}: {kind}.",
+                base_model=None if local else base,
+                base=f"`{base_name(base)}`" + (f" (`{revision_of(base)}`)" if local else ""),
+                search={name: search[name] for name in _SEARCHED if search[name] is not None},
+            )
         for file in sorted(folder.rglob("config.json")):
             switches = model_config(file.parent)
             if switches.model_type in FAMILIES:
                 summary = f"{base_name(base)}, trained further, with {attention(switches)}."
-                write_card(file.parent, config, results, summary, scores, SENTENCE)
+                write_model_card(file.parent, **about, summary=summary, example=SENTENCE)
 
 
 train_adapter = AdapterJob.train

@@ -47,10 +47,11 @@ class AnnealingCallback(TrainerCallback):
     """
 
     steps_before = 0
-    counters: Sequence[torch.nn.Module] = ()
+    counters: Sequence[torch.nn.Module] = ()  # what counts optimiser steps for an annealed calibration (eq. 11)
 
     def on_train_begin(self, args, state, control, model=None, **kwargs):
-        self.counters = annealed_modules(model)
+        counting = [module for module in model.modules() if hasattr(module, "set_annealing_step")]
+        self.counters = [module for module in counting if module.annealing_step is not None]
         if self.counters:
             self.steps_before = max(0, int(self.counters[0].annealing_step) - state.global_step)
         self._set(state.global_step)
@@ -229,12 +230,6 @@ class AttnCalTrainer(WholeCheckpointsMixin, TokenBatchTrainerMixin, Seq2SeqTrain
 def injected_adapters(model: torch.nn.Module) -> list[str]:
     """Return the names of the active adapters that a model has by transformers' interface, not by PEFT's."""
     return list(model.active_adapters()) if getattr(model, "_hf_peft_config_loaded", False) else []
-
-
-def annealed_modules(model: torch.nn.Module) -> list[torch.nn.Module]:
-    """Return the modules that count optimiser steps for an annealed calibration (eq. 11)."""
-    counting = [module for module in model.modules() if hasattr(module, "set_annealing_step")]
-    return [module for module in counting if module.annealing_step is not None]
 
 
 def mask_network_parameters(model: torch.nn.Module) -> list[torch.nn.Parameter]:

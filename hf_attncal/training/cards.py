@@ -1,16 +1,14 @@
 """Model cards of what a run leaves: names of its data, scores, and the chosen licence."""
 
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from hf_attncal.families import FAMILIES
-from hf_attncal.hub import Result, write_model_card, write_trained_adapter_card
-from hf_attncal.inference.revision import revision_of
+from hf_attncal.hub import Result
 
 from .settings import Settings, as_list
 
-# Of the example: whose sentences a text holds is not ours to publish.
+# Input of the example in a card: whose sentences a text holds is not ours to publish.
 SENTENCE = "A sentence to translate."
 TEXT = "A text that is longer than its summary."
 PAIR = "A source sentence . ||| Its translation ."
@@ -18,46 +16,6 @@ BEGINNING = ""  # of a text: any has it
 # The scores of generated text, by their keys in a results file.
 MEASURES = {"bleu": "BLEU"}
 MEASURES |= {"rouge1": "ROUGE-1", "rouge2": "ROUGE-2", "rougeL": "ROUGE-L", "rougeLsum": "ROUGE-Lsum"}
-
-
-def write_card(
-    folder: Path,
-    config: Settings,
-    results: dict[str, Any],
-    summary: str,
-    scores: Iterable[Result],
-    example: str,
-    task: str | None = None,
-) -> None:
-    """Write the card of a model of this package.
-
-    Args:
-        folder: folder that it is saved in.
-        config: settings of the run.
-        results: results of the run, with what was kept of its text.
-        summary: what the model is, in a sentence.
-        scores: what was measured.
-        example: `SENTENCE`, for summaries `TEXT`, for an aligner `PAIR`, for a language model `BEGINNING`.
-        task: task in the Hub's terms; None for the task of the model's family.
-    """
-    about = about_run(config, results)
-    write_model_card(folder, **about, summary=summary, results=list(scores), example=example, task=task)
-
-
-def write_card_of_adapter_run(
-    folder: Path, config: Settings, results: dict[str, Any], summary: str, scores: Iterable[Result], base: str
-) -> None:
-    """Write the card of an adapter; `base` is the model that it adapts, else as `write_card`."""
-    local = Path(base).is_dir()
-    written = {"base_model": None if local else base, "base": f"`{base_name(base)}`"}
-    if local:
-        written["base"] += f" (`{revision_of(base)}`)"
-    search = config.evaluation
-    written["search"] = {"num_beams": search.num_beams, "length_penalty": search.length_penalty}
-    if search.max_new_tokens is not None:
-        written["search"]["max_new_tokens"] = search.max_new_tokens
-    about = about_run(config, results)
-    write_trained_adapter_card(folder, **about, **written, summary=summary, results=list(scores))
 
 
 def base_name(base: str) -> str:

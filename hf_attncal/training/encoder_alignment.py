@@ -236,7 +236,6 @@ class EncoderJob(Job):
             train_dataset=self.tokens,
             data_collator=AlignmentCollator(reader.padding),
             processing_class=self.tokenizer,
-            callbacks=self.callbacks,
             reader=reader,
             settings=self.before,
             tuning=config.tuning,
@@ -276,8 +275,7 @@ class EncoderJob(Job):
         return {"states": settings.to_dict()} | scores
 
     def save(self, folder, model, results):
-        model.save_pretrained(folder)
-        self.tokenizer.save_pretrained(folder)
+        super().save(folder, model, results)
         self.after.save(folder)
         base = self.config.model.checkpoint
         write_tuned_encoder_card(

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from accelerate.utils import broadcast_object_list
 from transformers import TrainingArguments
 
-from hf_attncal.files import UNFINISHED, alone, fill_folder, write_json
+from hf_attncal.files import UNFINISHED, alone, fill_folder, json_text
 from hf_attncal.inference.revision import revision_of
 from hf_attncal.metrics import records
 
@@ -79,30 +79,6 @@ def claimed(config: Settings, args: TrainingArguments, resume: bool, allow_chang
             raise
 
 
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Lock a folder for this process; afterwards remove unfinished files, and the folder itself if it is empty.
-
-    Raises:
-        ValueError: another process has it.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    with ExitStack() as stack:
-        try:
-            stack.enter_context(alone(folder / LOCK))
-        except BlockingIOError as error:
-            raise ValueError(
-                f"{folder} is in use by another process. Wait for it, or name another `training.output_dir`."
-            ) from error
-        try:
-            yield
-        finally:
-            shutil.rmtree(folder / UNFINISHED, ignore_errors=True)
-            with suppress(OSError):  # an open file keeps its name on some systems; a folder in use is kept
-                (folder / LOCK).unlink()
-                folder.rmdir()
-
-
 def in_first_process(first: bool, function: Callable[[], Value]) -> Value:
     """Call a function in the first process, and return its result, or raise its error, in every process."""
     outcome: list[Any] = [None, None]
@@ -121,11 +97,16 @@ def _claim(
     folder: Path, stack: ExitStack, config: Settings, args: TrainingArguments, resume: bool, allow_changes: bool
 ) -> tuple[Path | None, list[dict[str, Any]], dict[str, Any] | None, int | None]:
     """Lock the folder, see what is in it, and write `run.json`; returns what a `Run` has besides its arguments."""
-    stack.enter_context(_locked(folder))
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        stack.enter_context(alone(folder / LOCK))
+    except BlockingIOError as error:
+        raise ValueError(
+            f"{folder} is in use by another process. Wait for it, or name another `training.output_dir`."
+        ) from error
+    stack.callback(_tidy, folder)
     shutil.rmtree(folder / UNFINISHED, ignore_errors=True)  # of a process that was killed
-    if not resume:
-        check_free(folder)
-    checkpoint, held = next(iter(last_checkpoints(folder, 1)), None), _run_in(folder)
+    checkpoint, held = next(iter(last_checkpoints(folder, 1)), None), run_in(folder, resume)
     now, changes, steps = identity(config, args), [], None
     then = _read(folder) if held else {}
     finished = bool(then) and then["finished"] and (folder / RESULTS).is_file()
@@ -156,34 +137,37 @@ def _claim(
         # Another length was asked for: it is measured anew.
         steps = None if any(key in ("minutes", "training.max_steps") for key, *_ in different) else then.get("steps")
     state = {"run": now, "steps": steps, "software": records.software(), "changes": changes, "finished": False}
-    fill(folder, lambda staged: write_json(state, staged / RUN))
+    fill(folder, lambda staged: (staged / RUN).write_text(json_text(state), encoding="utf-8"))
     return checkpoint, changes, None, steps
 
 
-def check_free(folder: Path) -> None:
-    """Refuse a folder that holds a run already.
-
-    Raises:
-        ValueError: it does; the message says what to do.
-    """
-    held = _run_in(folder) if folder.is_dir() else ""
-    if held:
-        raise ValueError(
-            f"{folder} holds another run ({held}). Pass --resume to go on with it, or name another "
-            "`training.output_dir`."
-        )
+def _tidy(folder: Path) -> None:
+    """Remove unfinished files and the lock from a folder, and the folder itself if it is empty."""
+    shutil.rmtree(folder / UNFINISHED, ignore_errors=True)
+    with suppress(OSError):  # an open file keeps its name on some systems; a folder in use is kept
+        (folder / LOCK).unlink()
+        folder.rmdir()
 
 
 def note(folder: Path, **entries: Any) -> None:
     """Change entries of `run.json`: `steps`, the number of optimiser steps that was settled, or `finished`."""
     run = _read(folder) | entries
-    fill(folder, lambda staged: write_json(run, staged / RUN))
+    fill(folder, lambda staged: (staged / RUN).write_text(json_text(run), encoding="utf-8"))
 
 
-def _run_in(folder: Path) -> str:
-    """Return the name of a file or folder that an earlier run has left, or ""."""
-    names = sorted(path.name for path in folder.iterdir())
+def run_in(folder: Path, resume: bool) -> str:
+    """Return the name of a file or folder that an earlier run has left, or "".
+
+    Raises:
+        ValueError: there is one, and the run is not to be resumed.
+    """
+    names = sorted(path.name for path in folder.glob("*"))
     left = [name for name in names if name in (RUN, RESULTS) or re.fullmatch(r"checkpoint-\d+|.*\.safetensors", name)]
+    if left and not resume:
+        raise ValueError(
+            f"{folder} holds another run ({left[0]}). Pass --resume to go on with it, or name another "
+            "`training.output_dir`."
+        )
     return next(iter(left), "")
 
 
@@ -205,8 +189,8 @@ def _read(folder: Path) -> dict[str, Any]:
         return run
     except FileNotFoundError:
         raise ValueError(
-            f"{folder} holds {_run_in(folder)} but no {RUN}, so what it was trained with is not known. Name another "
-            "`training.output_dir`."
+            f"{folder} holds {run_in(folder, resume=True)} but no {RUN}, so what it was trained with is not known. "
+            "Name another `training.output_dir`."
         ) from None
     except ValueError as error:
         raise ValueError(f"{folder / RUN} must be JSON as it was written: {error}. Put it back.") from error
@@ -251,9 +235,8 @@ def _shown(value: Any) -> str:
 # ---- whole files ----
 
 
-def fill(folder: Path, save: Callable[[Path], Any]) -> None:
-    """Put what `save` writes into the folder of a run, as `fill_folder` does; weights and then results come last."""
-    fill_folder(folder, save, last=("*.safetensors", RESULTS))
+# Put what a function writes into the folder of a run; weights and then results come last.
+fill = partial(fill_folder, last=("*.safetensors", RESULTS))
 
 
 def finish(run: Run, results: dict[str, Any], save: Callable[[Path], dict[str, Any] | None]) -> dict[str, Any]:
@@ -270,7 +253,7 @@ def finish(run: Run, results: dict[str, Any], save: Callable[[Path], dict[str, A
 
     def save_all(staged: Path) -> None:
         results.update(save(staged) or {})
-        write_json(results, staged / RESULTS)
+        (staged / RESULTS).write_text(json_text(results), encoding="utf-8")
 
     if run.args.process_index == 0:
         folder = Path(run.args.output_dir)

@@ -1,5 +1,6 @@
 """Links that guide a training: of a file, between words, or of counts, between tokens."""
 
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -15,31 +16,30 @@ from hf_attncal.data.rows import LinkRows, Rows
 from .counting import CountsConfig, counted_links, counting_seconds
 from .folder import Run, in_first_process
 from .settings import SPLITS, DataConfig
-from .text import held_out_rows
 
 LONGEST_GOLD = 10_000  # bytes: two such sides take at most 3 GB to align
 
 
-def given_links(data: DataConfig, text: dict[str, Dataset]) -> LinkRows:
+def given_links(data: DataConfig, train: Dataset, held_out: Collection[int]) -> LinkRows:
     """Return the links in the file `data.train.guide` of each pair of train that is not held out.
 
     Args:
         data: settings of the text.
-        text: its splits, before any pair is held out.
+        train: its pairs, before any is held out.
+        held_out: their rows that are.
 
     Raises:
         ValueError: see `iter_links`; also a link of words that a pair does not have (with the line), or links that do
             not count from 0.
     """
-    path, train = data.path(data.train["guide"]), text["train"]
+    path = data.files()[data.train["guide"]]
     links = LinkRows.gathered((pair.possible for pair in iter_links(path, train)), len(train))
     words = ([len((line or "").split()) for line in train[side]] for side in ("source", "target"))
     try:
         check_index_base(links, np.array(list(words), dtype=np.int32).T, "take 1 from each index")
     except ValueError as error:
         raise ValueError(f"{path}: {error} Check the order of the sides and of the lines, too.") from error
-    rows = held_out_rows(text, data.held_out)
-    return links.selected(np.setdiff1d(np.arange(len(train)), list(rows))) if rows else links
+    return links.selected(np.setdiff1d(np.arange(len(train)), list(held_out))) if held_out else links
 
 
 def annotated(data: DataConfig, lowercase: bool = False) -> dict[str, Gold]:
@@ -56,7 +56,7 @@ def annotated(data: DataConfig, lowercase: bool = False) -> dict[str, Gold]:
     for name in SPLITS[1:]:
         entry = getattr(data, name) or {}
         if entry.get("gold"):
-            golds[name] = Gold.load(data.corpus(name), data.path(entry["gold"]), lowercase)
+            golds[name] = Gold.load(data.corpus(name), data.files()[entry["gold"]], lowercase)
             sizes = [max(len(side.encode()) for side in pair) for pair in golds[name].pairs]
             if max(sizes) > LONGEST_GOLD:
                 where = data.line(name, sizes.index(max(sizes)))
@@ -89,7 +89,7 @@ def with_counted_links(
     Args:
         text: tokenised text with `input_ids` and `labels`.
         tokenizer: its tokenizer, whose special tokens are not linked.
-        run: the run, from `job.start`.
+        run: the run.
 
     Returns:
         The text; how counting went, as `counts` in results; and in a dry run about how many seconds it would take.

@@ -6,6 +6,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from transformers import Trainer, TrainerCallback
@@ -45,11 +46,13 @@ def saved_on_interrupt(trainer: Trainer) -> Iterator[None]:
         raise KeyboardInterrupt(f"stopped after {trainer.state.global_step} of {trainer.state.max_steps} steps")
 
 
+@dataclass
 class _Stop(TrainerCallback):
     """Asks for the checkpoint, and for the end, at the next moment at which a run can go on exactly."""
 
-    def __init__(self, trainer: Trainer, handler: Callable):
-        self.trainer, self.handler, self.asked = trainer, handler, False
+    trainer: Trainer
+    handler: Callable
+    asked: bool = False
 
     def ask(self, number: int, frame) -> None:
         """Handle the signal: stop at the next moment at which a run can go on exactly."""

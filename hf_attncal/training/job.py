@@ -5,8 +5,8 @@
 
 import copy
 import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -31,13 +31,13 @@ from hf_attncal.files import writing
 from hf_attncal.metrics import records
 
 from .averaging import average_checkpoints
-from .folder import Run, check_free, claimed, fill, finish, last_checkpoints
+from .folder import Run, claimed, fill, finish, last_checkpoints, run_in
 from .guide import annotated, given_links
 from .interrupts import how_to_go_on, saved_on_interrupt
-from .planning import plan, settled
+from .planning import RefuseShortRun, plan, within_budget
 from .progress import bars_are_shown, shown_progress
 from .settings import SPLITS, Settings, hints_of
-from .text import hold_out
+from .text import held_out_rows, hold_out
 from .threads import ChooseThreads
 
 # What a file of settings may say as its `job` -> the class.
@@ -53,20 +53,6 @@ JOBS = {
 _LEAST_GAIN = 0.01
 
 
-@contextmanager
-def telling_how_to_go_on(config: Settings, command: Sequence[str]) -> Iterator[None]:
-    """Let an interruption say how the run goes on that the user began with this command.
-
-    Raises:
-        KeyboardInterrupt: with that message.
-    """
-    try:
-        yield
-    except KeyboardInterrupt as error:
-        advice = how_to_go_on(config.training["output_dir"], command)
-        raise KeyboardInterrupt(f"{str(error) or 'interrupted'}. {advice}") from None
-
-
 class Job:
     """A run of a job, from its text to its scores; a subclass says what is particular to it.
 
@@ -74,7 +60,8 @@ class Job:
         config, run: settings and run; once it trains, `config` has the length that was settled.
         callbacks: callbacks of the Trainer, besides its own.
         golds: annotated pairs of dev and test, by split.
-        text: what was read, by split; splits: the same after some of train is held out as dev.
+        text: what was read, by split.
+        held_out: rows of train that become dev; splits: the text after that.
         measured: the splits that are measured: all but train.
         tokenizer: tokenizer of the model.
         reports: what was kept of each text.
@@ -93,12 +80,14 @@ class Job:
         self.text = {name: config.data.load(name) for name in self.reads if getattr(config.data, name)}
         if config.data.lowercase:
             self.text = {name: lowercased(text) for name, text in self.text.items()}
-        self.splits = hold_out(self.text, config.data.held_out)
+        self.held_out = held_out_rows(self.text, config.data.held_out)
+        self.splits = hold_out(self.text, self.held_out) if self.held_out else self.text
         self.measured = [name for name in self.splits if name != "train"]
         self.reports: dict[str, Any] = {}
         self.counted: dict[str, Any] = {}
         self.counting_seconds = 0.0
-        self.prepare(given_links(config.data, self.text) if config.data.train.get("guide") else None)
+        guided = config.data.train.get("guide")
+        self.prepare(given_links(config.data, self.text["train"], self.held_out) if guided else None)
 
     @classmethod
     def train(
@@ -108,6 +97,7 @@ class Job:
         allow_changes: bool = False,
         dry_run: bool = False,
         callbacks: Sequence[TrainerCallback] = (),
+        command: Sequence[str] = (),
     ) -> dict[str, Any]:
         """Train, measure, and fill the folder `training.output_dir`.
 
@@ -115,21 +105,42 @@ class Job:
 
         Args:
             config: settings, from `Settings.make`.
-            resume, allow_changes, dry_run: as in `start`.
-            callbacks: callbacks of the Trainer.
+            resume: go on from the last checkpoint of the output folder, if there is one.
+            allow_changes: allow settings or data other than those that the run began with.
+            dry_run: train nothing, and write only to a temporary folder.
+            callbacks: callbacks of the Trainer, besides its own.
+            command: what the user typed, for the message of an interruption.
 
         Returns:
-            What `results.json` in the folder holds: what `train` gives, and scores; of a dry run what
-            `planning.plan` gives.
+            The content of `results.json`: what `train` gives, and scores; of a dry run what `planning.plan` gives.
 
         Raises:
-            ValueError: see `start` and `planning.settled`; text, links or a model that do not fit.
+            ValueError: settings, text, links or a model that do not fit, or an output folder that holds another run.
+            OSError: among others a full disk, with the output folder's name where the system names no file.
+            KeyboardInterrupt: the user interrupted the run; the message says how to go on.
         """
-        with start(config, resume, allow_changes, dry_run) as run:
-            if run.results is not None:
-                return run.results
-            job = cls(config, run, callbacks)
-            return job.plan() if dry_run else job.complete()
+        folder = config.training["output_dir"]
+        check_start(config, resume, allow_changes, dry_run)
+        try:
+            with ExitStack() as stack:
+                if dry_run:
+                    run_in(Path(folder), resume=False)
+                    temporary = stack.enter_context(TemporaryDirectory())
+                    run = Run(config.arguments(output_dir=temporary, disable_tqdm=True), dry=True)
+                else:
+                    args = config.arguments()
+                    stack.enter_context(writing(folder))
+                    run = stack.enter_context(claimed(config, args, resume, allow_changes))
+                if run.results is not None:
+                    return run.results
+                set_seed(run.args.seed)
+                job = cls(config, run, callbacks)
+                return job.plan() if dry_run else job.complete()
+        except KeyboardInterrupt as error:
+            if dry_run or not command:
+                raise
+            advice = how_to_go_on(folder, command)
+            raise KeyboardInterrupt(f"{str(error) or 'interrupted'}. {advice}") from None
 
     # ---- what a job says of itself ----
 
@@ -149,41 +160,36 @@ class Job:
         """Return the scores of the trained model, by their keys in the results."""
         raise NotImplementedError
 
-    def save(self, folder: Path, model: PreTrainedModel, results: dict[str, Any]) -> dict[str, Any] | None:
-        """Write the model, its tokenizer and its card into a folder; return what else belongs to the results."""
-        raise NotImplementedError
-
     # ---- what a job may do in another way ----
+
+    def save(self, folder: Path, model: PreTrainedModel, results: dict[str, Any]) -> dict[str, Any] | None:
+        """Write the model and its tokenizer into a folder; return what else belongs to the results.
+
+        A job adds the card, for which `about_run` gives the common arguments.
+        """
+        model.save_pretrained(folder)
+        self.tokenizer.save_pretrained(folder)
 
     def plan(self) -> dict[str, Any]:
         """Return what the run would be, without it."""
-        trainer = self.build(self.config, self.run.args)
-        return plan(trainer, self.config, self.reports, self.run, self.counting_seconds, self.last_scores())
+        return plan(self)
 
     def complete(self) -> dict[str, Any]:
         """Train, measure and save; return the results."""
-        self.config, self.trainer = settled(self.config, self.run, self.build, self.last_scores())
+        if self.config.minutes is None:
+            self.trainer = self.build(self.config, self.run.args)
+        else:
+            self.config, self.trainer = within_budget(self)
+        for callback in self.callbacks:
+            self.trainer.add_callback(callback)
         model, results = train(self.trainer, self.config, self.reports, self.run)
         results |= self.counted | self.score(model)
         results["log_history"] = self.trainer.state.log_history
         return finish(self.run, results, lambda folder: self.save(folder, model, results))
 
 
-@contextmanager
-def start(config: Settings, resume: bool, allow_changes: bool, dry_run: bool = False) -> Iterator[Run]:
-    """Check the settings, claim the output folder until the end of the block, and set the seed.
-
-    Args:
-        config: settings of the run.
-        resume: go on from the last checkpoint of the output folder, if there is one.
-        allow_changes: allow settings or data other than those that the run began with.
-        dry_run: nothing is to be trained; what is written goes to a temporary folder.
-
-    Raises:
-        ValueError: no text to train on, or an output folder that holds another run; see `folder.claimed`;
-            a model to begin with that is not there.
-        OSError: among others a full disk, with the output folder's name where the system names no file.
-    """
+def check_start(config: Settings, resume: bool, allow_changes: bool, dry_run: bool) -> None:
+    """Raise ValueError for a run without text or model to begin with, or for options that do not go together."""
     if getattr(config.model, "checkpoint", "") is None:
         raise ValueError("`model.checkpoint` must name the model to begin with, got none: `model.checkpoint=FOLDER`.")
     if config.data.train is None:
@@ -194,17 +200,6 @@ def start(config: Settings, resume: bool, allow_changes: bool, dry_run: bool = F
         raise ValueError("--dry-run goes without --resume: it says what a run would be that begins.")
     config.check_starts()
     records.commit()  # of the code that the run begins with
-    with ExitStack() as stack:
-        if dry_run:
-            check_free(Path(config.training["output_dir"]))
-            args = config.arguments(output_dir=stack.enter_context(TemporaryDirectory()), disable_tqdm=True)
-            run = Run(args, dry=True)
-        else:
-            args = config.arguments()
-            stack.enter_context(writing(args.output_dir))
-            run = stack.enter_context(claimed(config, args, resume, allow_changes))
-        set_seed(args.seed)
-        yield run
 
 
 def build_tokenizer(
@@ -233,10 +228,7 @@ def build_tokenizer(
         if args.process_index == 0 and run.checkpoint is None:
             words = getattr(settings, "kind", "bpe") == "words"
             trained = (train_word_tokenizer if words else train_bpe_tokenizer)(
-                all_lines(text),
-                settings.vocab_size,
-                show_progress=bars_are_shown(args),
-                special_tokens=special_tokens,
+                all_lines(text), settings.vocab_size, show_progress=bars_are_shown(args), special_tokens=special_tokens
             )
             asked = config.given.get("tokenizer", {}).get("vocab_size", 0)
             if len(trained) < asked and not words:
@@ -249,10 +241,7 @@ def build_tokenizer(
 
 
 def build_model(
-    model_class: type[PreTrainedModel],
-    config: Settings,
-    tokens: dict[str, Any],
-    always: dict[str, Any] | None = None,
+    model_class: type[PreTrainedModel], config: Settings, tokens: dict[str, Any], always: dict[str, Any] | None = None
 ) -> PreTrainedModel:
     """Return the model of the section `model`: freshly initialised, or loaded from its `init_from`.
 
@@ -298,6 +287,7 @@ def train(
             print(f"{name}: {report}")
     threads = ChooseThreads(args.threads)
     trainer.add_callback(threads)
+    trainer.add_callback(RefuseShortRun(config.minutes))
     with shown_progress(trainer), saved_on_interrupt(trainer):
         trainer.train(resume_from_checkpoint=str(run.checkpoint) if run.checkpoint else None)
     trainer.accelerator.wait_for_everyone()  # the first process writes the checkpoints, all read them

@@ -15,12 +15,12 @@ from hf_attncal.data.collators import LanguageCollator
 from hf_attncal.data.corpora import tokenize_plain
 from hf_attncal.data.tokenizer import EOS, LANGUAGE_TOKENS
 from hf_attncal.families import default_of
-from hf_attncal.hub import Result
+from hf_attncal.hub import Result, write_model_card
 from hf_attncal.metrics.base import Metric
 from hf_attncal.metrics.perplexity import PERPLEXITY, perplexity
 
 from .calibrated import AttnCalTrainer
-from .cards import BEGINNING, attention, split_name, write_card
+from .cards import BEGINNING, about_run, attention, split_name
 from .defaults import language_defaults
 from .folder import Run
 from .job import Job, build_model, build_tokenizer
@@ -143,9 +143,7 @@ class LanguageJob(Job):
         }
 
     def save(self, folder, model, results):
-        model.save_pretrained(folder)
-        self.tokenizer.save_pretrained(folder)
-        summary = f"A language model with {attention(model.config)}."
+        super().save(folder, model, results)
         scores = []
         for name in self.measured:
             text, score = split_name(self.config, name), results[name]
@@ -154,7 +152,9 @@ class LanguageJob(Job):
                 Result(f"perplexity on {text}", score["perplexity"], score["signature"], digits=3),
                 Result(f"tokens in a receptive field on {text}", size, score["field_signature"]),
             ]
-        write_card(folder, self.config, results, summary, scores, BEGINNING)
+        summary = f"A language model with {attention(model.config)}."
+        about = about_run(self.config, results)
+        write_model_card(folder, **about, summary=summary, results=scores, example=BEGINNING)
 
 
 train_language = LanguageJob.train

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 from datasets import Dataset
-from transformers import DefaultFlowCallback, Trainer, TrainerCallback, set_seed
+from transformers import DefaultFlowCallback, Trainer, TrainerCallback, TrainingArguments, set_seed
 
 from .folder import Run, note
 from .settings import Settings
@@ -128,28 +128,20 @@ def peak_memory() -> int | None:
 # ---- the length of a run ----
 
 
-def settled(
-    config: Settings, run: Run, build: Callable[[Settings, Any], Trainer], last_scores: float = 0.0
-) -> tuple[Settings, Trainer]:
-    """Settle the length of a run; return its settings with that length, and its Trainer.
+def within_budget(job) -> tuple[Settings, Trainer]:
+    """Settle the length of a run that has a time budget; return its settings with that length, and its Trainer.
 
-    With a time budget the run has no more optimiser steps than the measured speed allows, evaluations and the scores
-    at the end counted, and ends when the budget does. The measurement leaves no trace: the same settings with these
-    steps as `max_steps` give the same model.
+    The run has no more optimiser steps than the measured speed allows, evaluations and the scores at the end counted,
+    and ends when the budget does. The measurement leaves no trace: the same settings with these steps as `max_steps`
+    give the same model.
 
     Args:
-        config: settings of the run.
-        run: the run, from `job.start`.
-        build: makes model and Trainer of settings and the Trainer's arguments.
-        last_scores: how many evaluations the scores after the training take as long as.
+        job: the `Job`, before its training.
 
     Raises:
-        ValueError: fewer steps than the warm-up, or none; a budget for several processes.
+        ValueError: no time for a step, or a budget for several processes.
     """
-    if config.minutes is None:
-        trainer = build(config, run.args)
-        check_steps(trainer, config)
-        return config, trainer
+    config, run, last_scores = job.config, job.run, job.last_scores()
     if run.args.world_size > 1:
         raise ValueError(
             f"`minutes` is for one process, got {config.minutes} in {run.args.world_size}: each has a clock of its "
@@ -158,12 +150,11 @@ def settled(
     steps, evaluation = run.steps, 0.0
     if steps is None:
         # For a while in a Trainer that is thrown away.
-        steps, evaluation = _affordable(build(config, run.args), config, run.started, last_scores)
+        steps, evaluation = _affordable(job.build(config, run.args), config, run.started, last_scores)
         note(Path(run.args.output_dir), steps=steps)
     config = config.for_steps(steps)
     set_seed(run.args.seed)
-    trainer = build(config, config.arguments())
-    check_steps(trainer, config)
+    trainer = job.build(config, config.arguments())
     before = clock() - run.started
     budget = _Budget(60 * config.minutes, lambda: before + trainer.wall_seconds, evaluation, last_scores)
     trainer.add_callback(budget)
@@ -196,7 +187,7 @@ def _step_and_fixed_seconds(trainer: Trainer, last_scores: float) -> tuple[float
 
     Args:
         trainer: is of no use after that.
-        last_scores: as for `settled`.
+        last_scores: as for `within_budget`.
     """
     args, epoch = trainer.args, _steps_of_epoch(trainer)
     # `measure` changes what it is read from.
@@ -241,23 +232,32 @@ def total_steps(trainer: Trainer) -> int:
     return steps
 
 
-def check_steps(trainer: Trainer, config: Settings) -> None:
-    """Refuse a run that ends before its warm-up does, which would train next to nothing.
+@dataclass
+class RefuseShortRun(TrainerCallback):
+    """Refuses a training that ends before its warm-up does, which would train next to nothing.
 
-    Raises:
-        ValueError: naming the warm-up, the steps and the remedy.
+    Args:
+        minutes: time budget of the run, or None.
     """
-    steps = total_steps(trainer)
-    for name in _WARMUPS:
-        warmup = getattr(trainer.args, name, 0)
-        if warmup > steps:
-            more = "`training.max_steps`" if config.minutes is None else "`minutes`"
-            raise ValueError(
-                f"`training.{name}` must be at most the optimiser steps of the run ({steps}), got {warmup:g}. Lower "
-                f"it, or raise {more}."
-            )
+
+    minutes: float | None
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        self.check(args, state.max_steps)
+
+    def check(self, args: TrainingArguments, steps: int) -> None:
+        """Raise ValueError if a run of so many optimiser steps is too short for its warm-up."""
+        for name in _WARMUPS:
+            warmup = getattr(args, name, 0)
+            if warmup > steps:
+                remedy = "`training.max_steps`" if self.minutes is None else "`minutes`"
+                raise ValueError(
+                    f"`training.{name}` must be at most the optimiser steps of the run ({steps}), got {warmup:g}. "
+                    f"Lower it, or raise {remedy}."
+                )
 
 
+@dataclass
 class _Budget(TrainerCallback):
     """Ends the training, with a checkpoint, when only the time for the last scores is left.
 
@@ -267,12 +267,15 @@ class _Budget(TrainerCallback):
         seconds: seconds of the budget.
         spent: tells how many of them are gone.
         evaluation: seconds of an evaluation as it was measured; those of the training itself take its place.
-        last_scores: as for `settled`.
+        last_scores: as for `within_budget`.
+        last: seconds that were gone after the last step.
     """
 
-    def __init__(self, seconds: float, spent: Callable[[], float], evaluation: float, last_scores: float):
-        self.seconds, self.spent, self.evaluation, self.last_scores = seconds, spent, evaluation, last_scores
-        self.last = 0.0
+    seconds: float
+    spent: Callable[[], float]
+    evaluation: float
+    last_scores: float
+    last: float = 0.0
 
     def on_evaluate(self, args, state, control, **kwargs):
         if self.last:
@@ -294,23 +297,8 @@ class _Budget(TrainerCallback):
 # ---- a plan ----
 
 
-def plan(
-    trainer: Trainer,
-    config: Settings,
-    reports: dict[str, Any],
-    run: Run,
-    before: float = 0.0,
-    last_scores: float = 0.0,
-) -> dict[str, Any]:
-    """Describe, in print too, the run that these settings would give.
-
-    Args:
-        trainer: Trainer of the run; some steps are trained with it.
-        config: settings of the run.
-        reports: what was kept of each text.
-        run: the run, from `job.start`.
-        before: seconds for what comes before the training, besides what this process has spent.
-        last_scores: as for `settled`.
+def plan(job) -> dict[str, Any]:
+    """Describe, in print too, the run that a `Job` would be; some steps are trained for it.
 
     Returns:
         What `plan_of_counts` gives, and `parameters`, `trained_parameters`, `steps`, `epochs`, `seconds_per_step`.
@@ -318,15 +306,18 @@ def plan(
     Raises:
         ValueError: fewer steps than the warm-up, or none in the time budget.
     """
-    check_steps(trainer, config)
+    config, run = job.config, job.run
+    trainer = job.build(config, run.args)
     steps = total_steps(trainer)
+    RefuseShortRun(config.minutes).check(trainer.args, steps)
     epoch = _steps_of_epoch(trainer)
-    described = _text(trainer.train_dataset, reports, config)
+    described = _text(job, trainer.train_dataset)
     parameters = list(trainer.model.parameters())
     described["parameters"] = sum(parameter.numel() for parameter in parameters)
     described["trained_parameters"] = sum(parameter.numel() for parameter in parameters if parameter.requires_grad)
     print(f"Model: {described['parameters']:,} parameters, {described['trained_parameters']:,} of them trained")
-    step, fixed, speed = _step_and_fixed_seconds(trainer, last_scores)
+    before = job.counting_seconds
+    step, fixed, speed = _step_and_fixed_seconds(trainer, job.last_scores())
     if config.minutes is not None:
         steps = min(steps, steps_within(config.minutes, clock() - run.started + before + fixed, step))
     described |= {"steps": steps, "epochs": steps / epoch, "seconds_per_step": speed.seconds}
@@ -334,37 +325,29 @@ def plan(
     return described | _costs(run, before + steps * step + fixed, speed.memory)
 
 
-def plan_of_counts(
-    text: Dataset, config: Settings, reports: dict[str, Any], run: Run, seconds: float
-) -> dict[str, Any]:
+def plan_of_counts(job) -> dict[str, Any]:
     """Describe, in print too, the training of an aligner that counts, which has no steps.
-
-    Args:
-        text: tokenised text.
-        config: settings of the run.
-        reports: what was kept of each text.
-        run: the run, from `job.start`.
-        seconds: seconds for all that this process has not done yet.
 
     Returns:
         `sentence_pairs` (or `sequences`), `tokens` of each side, `minutes` and `memory_bytes`.
     """
-    described = _text(text, reports, config)
+    text = job.tokenized["train"]
+    described = _text(job, text)
     source, target = (text.with_format("numpy")[name] for name in described["tokens"])
     cells = sum(len(source_ids) * len(target_ids) for source_ids, target_ids in zip(source, target, strict=True))
-    return described | _costs(run, seconds, (peak_memory() or 0) + _BYTES_OF_A_CELL * cells)
+    return described | _costs(job.run, job.counting_seconds, (peak_memory() or 0) + _BYTES_OF_A_CELL * cells)
 
 
-def _text(text: Dataset, reports: dict[str, Any], config: Settings) -> dict[str, Any]:
+def _text(job, text: Dataset) -> dict[str, Any]:
     """Describe, in print too, the pairs and tokens that were kept of each text."""
-    for name, report in reports.items():
+    for name, report in job.reports.items():
         print(f"Text, {name}: {report}")
     tokens = {name: count_tokens(text, name) for name in _SIDES if name in text.column_names}
-    sides = config.data.sides if len(tokens) > 1 else ()
+    sides = job.config.data.sides if len(tokens) > 1 else ()
     of_sides = [f" of the {side}" for side in sides] or [""]
     print("Tokens: " + ", ".join(f"{count:,}{side}" for count, side in zip(tokens.values(), of_sides, strict=True)))
-    kept = {name: dataclasses.asdict(report) for name, report in reports.items()}
-    return {config.data.units: kept, "tokens": tokens}
+    kept = {name: dataclasses.asdict(report) for name, report in job.reports.items()}
+    return {job.config.data.units: kept, "tokens": tokens}
 
 
 def _costs(run: Run, seconds: float, memory: int | None) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from statistics import fmean
 from typing import TextIO
 
@@ -75,6 +76,7 @@ def shown_progress(trainer: Trainer, console: Console | None = None) -> Iterator
         yield
 
 
+@dataclass
 class _Shown(TrainerCallback):
     """Draws the bar and writes the lines.
 
@@ -83,14 +85,14 @@ class _Shown(TrainerCallback):
         stack: is left when the training is over, however it ends.
     """
 
-    def __init__(self, console: Console, stack: ExitStack):
-        self.console, self.stack = console, stack
-        self.bar: Progress | None = None
-        self.logged: dict[str, float] = {}
-        self.score = ""
-        self.steps: deque[float] = deque(maxlen=_RECENT)  # seconds of the last steps
-        self.evaluations: list[float] = []  # seconds of each
-        self.warm = False
+    console: Console
+    stack: ExitStack
+    bar: Progress | None = None
+    logged: dict[str, float] = field(default_factory=dict)
+    score: str = ""
+    steps: deque[float] = field(default_factory=lambda: deque(maxlen=_RECENT))  # seconds of the last steps
+    evaluations: list[float] = field(default_factory=list)  # seconds of each
+    warm: bool = False
 
     def on_train_begin(self, args, state, control, **kwargs):
         self.first = self.line_step = state.global_step
@@ -100,10 +102,7 @@ class _Shown(TrainerCallback):
             columns = label, BarColumn(20), MofNCompleteColumn(), values
             # No thread that redraws it: a process of a data loader could be forked while that holds a lock.
             self.bar = Progress(
-                *columns,
-                console=self.console,
-                auto_refresh=False,
-                redirect_stderr=sys.stderr.isatty(),
+                *columns, console=self.console, auto_refresh=False, redirect_stderr=sys.stderr.isatty()
             )
             self.task = self.bar.add_task("training", total=state.max_steps, completed=state.global_step, values="")
             own = sys.stdout, sys.stderr

@@ -32,20 +32,19 @@ from hf_attncal.data.corpora import tokenize_pairs
 from hf_attncal.data.tokenizer import null_token_id
 from hf_attncal.families import default_of, translators
 from hf_attncal.files import write_text
+from hf_attncal.hub import write_model_card
 from hf_attncal.inference.generation import Search, generate_lines, longer_than, position_limit, source_limit
 from hf_attncal.inference.loading import model_config
 from hf_attncal.models.configuration_attncal import guided_place
 from hf_attncal.models.cross_attention import calibration_of
 
-from .arguments import AttnCalTrainingArguments
 from .calibrated import AttnCalTrainer
-from .cards import MEASURES, attention, score_results, split_name, write_card
+from .cards import MEASURES, about_run, attention, score_results, split_name
 from .guide import with_counted_links
 from .job import Job, build_model, build_tokenizer
 from .presets import anneal, check_preset, sections_of
 from .progress import bars_are_shown
 from .settings import LINKS, SPLITS, DataConfig, Positive, Settings, VocabularyConfig, check, merge_settings
-from .text import held_out_rows
 
 # Whether a model aligns by a unified attention model, and whether it has slots for copied words -> its collator.
 _COLLATORS = {
@@ -145,8 +144,53 @@ def check_guide(data: DataConfig, guided: bool, section: str) -> None:
                 )
 
 
+def build_seq2seq_model(config: Seq2SeqConfig, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
+    """Build the model of the section `model` for the vocabulary of the tokenizer.
+
+    Raises:
+        ValueError: the tokenizer lacks a token for padding or for the end of sentence.
+    """
+    pad, eos = tokenizer.pad_token_id, tokenizer.eos_token_id
+    if pad is None or eos is None:
+        raise ValueError(
+            f"`tokenizer` must have a padding and an end-of-sentence token, got ids {pad} and {eos}. Add them to it."
+        )
+    section, always = config.model, {}
+    if section.get("uam") and section.get("null_token_id") is None:
+        always["null_token_id"] = null_token_id(tokenizer)
+    if section.get("max_copied_tokens") and section.get("unk_token_id") is None:
+        always["unk_token_id"] = tokenizer.unk_token_id
+    family = translators()[section["backbone"]]
+    tokens = {
+        "vocab_size": len(tokenizer),
+        "pad_token_id": pad,
+        "bos_token_id": tokenizer.bos_token_id,
+        "eos_token_id": eos,
+        "forced_eos_token_id": eos,
+        "decoder_start_token_id": {"pad": pad, "eos": eos}[family.decoder_start],
+    }
+    model = build_model(family.model_class, config, tokens, always)
+    if section.get("uam") and len(tokenizer) > model.get_input_embeddings().num_embeddings:
+        model.resize_token_embeddings(len(tokenizer))
+    start = section.get("init_from")
+    if section.get("uam") and start and not getattr(model_config(start), "uam", False):
+        model.uam.start_from(model.get_output_embeddings())
+    return model
+
+
+def search_as_scored(model, tokenizer: PreTrainedTokenizerBase, settings: EvaluationConfig) -> None:
+    """Put into the generation config, which is saved with the model, how the texts that are scored are searched."""
+    limit = position_limit(model, tokenizer)
+    search = settings.search.saved(limit)
+    if settings.max_new_tokens is None and limit >= LARGE_INTEGER:  # neither model nor tokenizer has a limit
+        del search["max_length"], search["max_new_tokens"]
+    model.generation_config.update(**search)
+
+
 class Seq2SeqJob(Job):
-    """A job whose model reads a text and writes another."""
+    """A job whose model reads a text and writes another; `new_model` makes it of the settings and the tokenizer."""
+
+    new_model = staticmethod(build_seq2seq_model)
 
     def prepare(self, links):
         data = self.config.data
@@ -171,9 +215,11 @@ class Seq2SeqJob(Job):
         made, section = self.config.checked_model, self.config.model
         if section.get("uam"):
             null_token_id(tokenizer)  # adds the token if need be: slots for copied words stand behind it
+        if not getattr(made, "max_copied_tokens", 0):
+            return tokenizer, made, None
         size = max(len(tokenizer), made.vocab_size if section.get("init_from") else 0)
-        slots = getattr(made, "max_copied_tokens", 0)
-        return tokenizer, made, CopyTokenizer.of(tokenizer, SimpleNamespace(vocab_size=size, max_copied_tokens=slots))
+        slots = SimpleNamespace(vocab_size=size, max_copied_tokens=made.max_copied_tokens)
+        return tokenizer, made, CopyTokenizer(tokenizer, slots)
 
     def check_sources(self, made: PreTrainedConfig) -> None:
         """Look for sources of dev and test that the model cannot read, before anything is trained.
@@ -200,7 +246,7 @@ class Seq2SeqJob(Job):
                     "Split the line, or leave the pair out of both files."
                 )
             if long:
-                rows = sorted(held_out_rows(self.text, data.held_out))
+                rows = sorted(self.held_out)
                 lines = ", ".join(data.line("train", rows[row]) for row in list(long)[:5])
                 warnings.warn(
                     f"Left out of the held-out text: {len(long)} of {len(pairs)} pairs with a source of more than "
@@ -210,8 +256,23 @@ class Seq2SeqJob(Job):
                 self.splits = self.splits | {name: pairs.select([n for n in range(len(pairs)) if n not in long])}
 
     def build(self, config, args):
-        model = build_seq2seq_model(config, self.tokenizer)
-        return make_trainer(model, self.tokenizer, self.splits, self.tokenized, config, args)
+        model, text = self.new_model(config, self.tokenizer), self.tokenized["train"]
+        search_as_scored(model, self.tokenizer, config.evaluation)
+        copies = bool(getattr(model.config, "max_copied_tokens", 0))
+        collator = _COLLATORS[bool(getattr(model.config, "uam", False)), copies](self.tokenizer, model)
+        trainer = AttnCalTrainer(
+            model=model,
+            args=args,
+            train_dataset=text,
+            eval_dataset=self.tokenized.get("dev"),
+            data_collator=LinkCollator(collator) if "links" in text.column_names else collator,
+            processing_class=self.tokenizer,
+        )
+        if "dev" in self.splits:
+            dev, most = self.splits["dev"], config.evaluation.dev_lines
+            scored = dev if most is None else dev.select(range(min(most, len(dev))))
+            trainer.add_callback(ScoreCallback(trainer, scored, config))
+        return trainer
 
     def last_scores(self):
         """Return the lines and beams of the last scores by those of an evaluation."""
@@ -266,84 +327,18 @@ class Seq2SeqJob(Job):
         return results
 
     def save(self, folder, model, results):
-        model.save_pretrained(folder)
-        self.tokenizer.save_pretrained(folder)
+        super().save(folder, model, results)
         if self.guided is not None:
             self.guided.save(folder)
         config = self.config
-        summary = f"A {config.job} model ({config.model['backbone']}) with {attention(model.config)}."
-        scores = [
-            result for name in self.measured for result in score_results(results[name], split_name(config, name))
-        ]
-        write_card(folder, config, results, summary, scores, config.example, config.job)
-
-
-def build_seq2seq_model(config: Seq2SeqConfig, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
-    """Build the model of the section `model` for the vocabulary of the tokenizer.
-
-    Raises:
-        ValueError: the tokenizer lacks a token for padding or for the end of sentence.
-    """
-    pad, eos = tokenizer.pad_token_id, tokenizer.eos_token_id
-    if pad is None or eos is None:
-        raise ValueError(
-            f"`tokenizer` must have a padding and an end-of-sentence token, got ids {pad} and {eos}. Add them to it."
+        write_model_card(
+            folder,
+            **about_run(config, results),
+            summary=f"A {config.job} model ({config.model['backbone']}) with {attention(model.config)}.",
+            results=[row for name in self.measured for row in score_results(results[name], split_name(config, name))],
+            example=config.example,
+            task=config.job,
         )
-    section, always = config.model, {}
-    if section.get("uam") and section.get("null_token_id") is None:
-        always["null_token_id"] = null_token_id(tokenizer)
-    if section.get("max_copied_tokens") and section.get("unk_token_id") is None:
-        always["unk_token_id"] = tokenizer.unk_token_id
-    family = translators()[section["backbone"]]
-    tokens = {
-        "vocab_size": len(tokenizer),
-        "pad_token_id": pad,
-        "bos_token_id": tokenizer.bos_token_id,
-        "eos_token_id": eos,
-        "forced_eos_token_id": eos,
-        "decoder_start_token_id": {"pad": pad, "eos": eos}[family.decoder_start],
-    }
-    model = build_model(family.model_class, config, tokens, always)
-    if section.get("uam") and len(tokenizer) > model.get_input_embeddings().num_embeddings:
-        model.resize_token_embeddings(len(tokenizer))
-    start = section.get("init_from")
-    if section.get("uam") and start and not getattr(model_config(start), "uam", False):
-        model.uam.start_from(model.get_output_embeddings())
-    search_as_scored(model, tokenizer, config.evaluation)
-    return model
-
-
-def search_as_scored(model, tokenizer: PreTrainedTokenizerBase, settings: EvaluationConfig) -> None:
-    """Put into the generation config, which is saved with the model, how the texts that are scored are searched."""
-    limit = position_limit(model, tokenizer)
-    search = settings.search.saved(limit)
-    if settings.max_new_tokens is None and limit >= LARGE_INTEGER:  # neither model nor tokenizer has a limit
-        del search["max_length"], search["max_new_tokens"]
-    model.generation_config.update(**search)
-
-
-def make_trainer(
-    model,
-    tokenizer: PreTrainedTokenizerBase,
-    splits: dict[str, Dataset],
-    tokenized: dict[str, Dataset],
-    config: Settings,
-    args: AttnCalTrainingArguments,
-) -> AttnCalTrainer:
-    """Make the Trainer on tokenised train and dev text; it scores what the model generates from dev."""
-    copies = bool(getattr(model.config, "max_copied_tokens", 0))
-    collator = _COLLATORS[bool(getattr(model.config, "uam", False)), copies](tokenizer, model)
-    trainer = AttnCalTrainer(
-        model=model,
-        args=args,
-        train_dataset=tokenized["train"],
-        eval_dataset=tokenized.get("dev"),
-        data_collator=LinkCollator(collator) if "links" in tokenized["train"].column_names else collator,
-        processing_class=tokenizer,
-    )
-    if "dev" in splits:
-        trainer.add_callback(ScoreCallback(trainer, splits["dev"], config))
-    return trainer
 
 
 def evaluate(
@@ -406,17 +401,23 @@ def alignment_on_gold(
     return settings, scores
 
 
+@dataclass
 class ScoreCallback(TrainerCallback):
-    """Adds the score of the first `dev_lines` dev pairs to every evaluation of the Trainer, as `eval_bleu` or such.
+    """Adds the score of some dev pairs to every evaluation of the Trainer, as `eval_bleu` or such.
 
     It reaches the Trainer's history and whatever `report_to` names, as the Trainer's own numbers do.
+
+    Args:
+        trainer: the Trainer.
+        dev: the pairs.
+        config: settings of the run.
+        length: tokens that every text has; None: as many as the model wants.
     """
 
-    def __init__(self, trainer: Trainer, dev: Dataset, config: Settings):
-        lines = config.evaluation.dev_lines
-        self.dev = dev if lines is None else dev.select(range(min(lines, len(dev))))
-        self.trainer, self.config = trainer, config
-        self.length: int | None = None
+    trainer: Trainer
+    dev: Dataset
+    config: Settings
+    length: int | None = None
 
     def rehearse(self, lines: int, length: int) -> float:
         """Make the evaluations of a measurement short: so many lines of this length.

@@ -26,10 +26,10 @@ import yaml
 from datasets import Dataset
 from huggingface_hub.errors import StrictDataclassError
 from transformers import PreTrainedConfig, TrainingArguments
-from transformers.integrations import integration_utils
+from transformers.integrations import get_reporting_integration_callbacks
 
 from hf_attncal.data.corpora import PARALLEL, PLAIN, load_parallel, load_plain
-from hf_attncal.files import read_lines
+from hf_attncal.files import sha256
 from hf_attncal.inference.loading import model_config
 from hf_attncal.inference.names import MODEL_FILES, TOKENIZER_FILES, check_name
 
@@ -44,7 +44,7 @@ OTHER_NAMES = {"max_tokens": "tokens_per_batch", "valid": "dev", "valid_pairs": 
 
 
 class _Loader(yaml.SafeLoader):
-    """Two differences from PyYAML's: `1e-3` (no dot) is a number, and a key that is given twice an error.
+    """PyYAML's safe loader, but `1e-3` (no dot) is a number, and a key that is given twice an error.
 
     YAML 1.1 takes the first for text, which no other reader does, nor any user. YAML forbids the second; PyYAML keeps
     the last of both.
@@ -263,17 +263,11 @@ class TextConfig:
         """
         raise NotImplementedError
 
-    def path(self, name: str) -> Path:
-        """Return the path of a file that the settings name."""
-        return Path(self.root or "") / name
-
     def corpus(self, split: str) -> dict[str, Any]:
         """Return the text of a split in the form that `data.corpora` takes."""
-        entry = {key: value for key, value in getattr(self, split).items() if key not in LINKS}
-        for side in entry.keys() & set(self.sides):
-            names = entry[side]
-            entry[side] = str(self.path(names)) if isinstance(names, str) else [str(self.path(n)) for n in names]
-        return entry
+        entry, files = getattr(self, split), self.files()
+        sides = {side: [str(files[name]) for name in as_list(entry[side])] for side in self.sides if side in entry}
+        return {key: value for key, value in entry.items() if key not in LINKS} | sides
 
     def named_files(self) -> Iterator[tuple[str, str, list[str]]]:
         """Yield split, key (a side, or links) and names of all files of the settings."""
@@ -288,7 +282,7 @@ class TextConfig:
         Raises:
             ValueError: one is a pipe.
         """
-        files = {name: self.path(name) for _, _, names in self.named_files() for name in names}
+        files = {name: Path(self.root or "", name) for _, _, names in self.named_files() for name in names}
         for path in files.values():
             if path.is_fifo():
                 raise ValueError(
@@ -299,9 +293,15 @@ class TextConfig:
 
     def hashes(self) -> dict[str, str]:
         """Return the SHA-256 of every file, by the name that the settings give it, or "" if it does not exist."""
-        text = {name for _, key, names in self.named_files() if key in self.sides for name in names}
-        files = self.files().items()
-        return {name: self.texts.sha256(path, name in text) if path.is_file() else "" for name, path in files}
+        files, hashes = self.files(), {}
+        for _, key, names in self.named_files():
+            for name in names:
+                path = files[name]
+                if not path.is_file():
+                    hashes[name] = ""
+                else:
+                    hashes[name] = sha256(path) if key in LINKS else self.texts.read(path).sha256
+        return hashes
 
     def size(self) -> int:
         """Return the number of lines of the training text, of each side.
@@ -311,20 +311,19 @@ class TextConfig:
         """
         if self.train is None:
             raise ValueError("`data.train` must name the text to train on, got none.")
-        self.files()  # refuses pipes
         entry = self.corpus("train")
         if "dataset" in entry:
             return len(self.load("train"))
-        return sum(self.texts.size(Path(file)) for file in as_list(entry[self.sides[0]]))
+        return sum(self.texts.read(Path(file)).size for file in entry[self.sides[0]])
 
     def line(self, split: str, row: int) -> str:
         """Return where a row of a split's text comes from: its line and file, or the row of a Hub dataset."""
         entry = self.corpus(split)
-        for file in as_list(entry.get(self.sides[0], [])):
-            lines = len(read_lines(file))
-            if row < lines:
+        for file in map(Path, entry.get(self.sides[0], ())):
+            size = self.texts.read(file).size
+            if row < size:
                 return f"line {row + 1} of {file}"
-            row -= lines
+            row -= size
         return f"row {row + 1} of {entry['dataset']}"
 
     def published_names(self) -> dict[str, str]:
@@ -471,7 +470,7 @@ class Settings:
 
     Args:
         preset: a file of `presets/`, whose settings hold where no other is given (`presets.sections_of`).
-        minutes: time budget; a run that would take longer gets fewer optimiser steps (`planning.settled`).
+        minutes: time budget; a run that would take longer gets fewer optimiser steps (`planning.within_budget`).
     """
 
     data: DataConfig = field(default_factory=DataConfig)
@@ -539,7 +538,11 @@ class Settings:
             if self.training.get(name) is False:  # what YAML makes of `no`
                 self.training[name] = "no"
         check(self.training, hints_of(self.arguments_class) | TRAINING_HINTS, "training")
-        check_reporters(self.training.get("report_to"))
+        try:  # here, as the Trainer would try them after all text is read
+            for reporter in get_reporting_integration_callbacks(self.training.get("report_to")):
+                reporter()
+        except (ValueError, RuntimeError, ImportError) as error:
+            raise ValueError(f"`training.report_to` must name what is installed, or none: {error}") from error
         kept = self.training.get("save_total_limit")
         if kept is not None and kept < self.average_last:
             raise ValueError(
@@ -617,10 +620,7 @@ class Settings:
         gives the same training on any number of processes that divides it.
         """
         # Said aloud, because the Trainer takes bf16 on a CPU only from those who ask for the CPU.
-        machine = {
-            "use_cpu": not torch.accelerator.is_available(),
-            "dataloader_pin_memory": torch.cuda.is_available(),
-        }
+        machine = {"use_cpu": not torch.accelerator.is_available(), "dataloader_pin_memory": torch.cuda.is_available()}
         values = machine | self.training | changed
         kept = values.get("save_total_limit") or self.average_last
         # With one only, the Trainer would in the end delete the last step that a run goes on from.
@@ -635,54 +635,20 @@ class Settings:
                     "`training.gradient_accumulation_steps` must be left out with `training.tokens_per_step`, which "
                     f"sets it, got {values['gradient_accumulation_steps']}."
                 )
-            processes = int(os.environ.get("WORLD_SIZE", "1"))
-            values["gradient_accumulation_steps"] = accumulation_steps(
-                per_step, values.get("tokens_per_batch"), processes
-            )
+            processes, per_batch = int(os.environ.get("WORLD_SIZE", "1")), values.get("tokens_per_batch")
+            if per_batch is None:
+                raise ValueError(
+                    "`training.tokens_per_step` needs `training.tokens_per_batch`, the tokens of one batch of one "
+                    "process."
+                )
+            if per_step % (per_batch * processes):
+                raise ValueError(
+                    f"`training.tokens_per_step` must be a multiple of `tokens_per_batch` x processes ({per_batch} x "
+                    f"{processes}), got {per_step}. Change `tokens_per_batch` or the number of processes."
+                )
+            values["gradient_accumulation_steps"] = per_step // (per_batch * processes)
         with naming("training", values):
             return self.arguments_class(**values)
-
-
-# Integrations of transformers whose test, or whose package, has another name; none stands for no package.
-REPORTERS = {
-    "azure_ml": ("azureml", "azureml-sdk"),
-    "comet_ml": ("comet", "comet-ml"),
-    "dagshub": ("dagshub", "dagshub mlflow"),
-    "flyte": ("flytekit", "flytekit"),
-    "kubeflow": ("kubeflow", None),
-}
-
-
-def check_reporters(names: str | list[str] | None) -> None:
-    """Refuse a `training.report_to` that the Trainer would stop at, after all text is read.
-
-    Raises:
-        ValueError: an integration that transformers does not have, or whose package is not installed.
-    """
-    for name in as_list(names or []):
-        if name in ("none", "all"):  # all that are installed
-            continue
-        known = integration_utils.INTEGRATION_TO_CALLBACK
-        if name not in known:
-            raise ValueError(f"`training.report_to` must be none, all or of {', '.join(known)}, got {name!r}.")
-        test, packages = REPORTERS.get(name, (name, name))
-        if not getattr(integration_utils, f"is_{test}_available", lambda: True)():
-            remedy = f"pip install {packages}" if packages else "it runs inside a Kubeflow TrainJob alone"
-            raise ValueError(f"`training.report_to` {name!r} needs what is not there: {remedy}; or say none.")
-
-
-def accumulation_steps(tokens_per_step: int, tokens_per_batch: int | None, processes: int) -> int:
-    """Return the micro-batches of a process in an optimiser step."""
-    if tokens_per_batch is None:
-        raise ValueError(
-            "`training.tokens_per_step` needs `training.tokens_per_batch`, the tokens of one batch of one process."
-        )
-    if tokens_per_step % (tokens_per_batch * processes):
-        raise ValueError(
-            f"`training.tokens_per_step` must be a multiple of `tokens_per_batch` x processes ({tokens_per_batch} x "
-            f"{processes}), got {tokens_per_step}. Change `tokens_per_batch` or the number of processes."
-        )
-    return tokens_per_step // (tokens_per_batch * processes)
 
 
 def bf16_is_fast() -> bool:

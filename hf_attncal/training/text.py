@@ -1,54 +1,47 @@
 """The text of a run: each file read once, and the rows of it that are held out."""
 
 import hashlib
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from datasets import Dataset
 
-from hf_attncal.files import read_lines, sha256
+from hf_attncal.files import read_lines
+
+
+@dataclass
+class TextFile:
+    """A text file that was read: its lines until they are taken, their number, and the SHA-256 of its bytes."""
+
+    lines: list[str] | None
+    size: int
+    sha256: str
 
 
 @dataclass
 class Texts:
     """Text files, each of which is read once however often its lines, their number and its SHA-256 are asked for."""
 
-    _lines: dict[Path, list[str]] = field(default_factory=dict)
-    _sizes: dict[Path, int] = field(default_factory=dict)
-    _hashes: dict[Path, str] = field(default_factory=dict)
+    _files: dict[Path, TextFile] = field(default_factory=dict)
 
-    def _read(self, path: Path) -> list[str]:
-        if path not in self._lines:
-            digest = hashlib.sha256()
-            self._lines[path] = read_lines(path, digest)
-            self._hashes[path], self._sizes[path] = digest.hexdigest(), len(self._lines[path])
-        return self._lines[path]
-
-    def size(self, path: Path) -> int:
-        """Return the number of lines.
+    def read(self, path: Path) -> TextFile:
+        """Read a file, unless it has been read.
 
         Raises:
-            ValueError: see `files.read_lines`.
+            ValueError: it cannot be read; see `files.read_lines`.
         """
-        return self._sizes[path] if path in self._sizes else len(self._read(path))
+        if path not in self._files:
+            digest = hashlib.sha256()
+            lines = read_lines(path, digest)
+            self._files[path] = TextFile(lines, len(lines), digest.hexdigest())
+        return self._files[path]
 
     def take(self, path: Path) -> list[str]:
-        """Return the lines, which are not kept here any longer.
-
-        Raises:
-            ValueError: see `files.read_lines`.
-        """
-        self._read(path)
-        return self._lines.pop(path)
-
-    def sha256(self, path: Path, is_text: bool) -> str:
-        """Return the SHA-256 of a file; of a text the lines are kept, because they will be asked for."""
-        if path not in self._hashes:
-            if is_text:
-                self._read(path)
-            else:
-                self._hashes[path] = sha256(path)
-        return self._hashes[path]
+        """Return the lines, which are not kept here any longer; errors are those of `read`."""
+        file = self.read(path)
+        lines, file.lines = file.lines, None
+        return read_lines(path) if lines is None else lines
 
 
 def held_out_rows(text: dict[str, Dataset], wanted: int) -> frozenset[int]:
@@ -58,11 +51,8 @@ def held_out_rows(text: dict[str, Dataset], wanted: int) -> frozenset[int]:
     return frozenset(size * (2 * number + 1) // (2 * count) for number in range(count))
 
 
-def hold_out(text: dict[str, Dataset], wanted: int) -> dict[str, Dataset]:
-    """Return the text with the rows of `held_out_rows` as dev."""
-    rows = held_out_rows(text, wanted)
-    if not rows:
-        return text
+def hold_out(text: dict[str, Dataset], rows: Collection[int]) -> dict[str, Dataset]:
+    """Return the text with these rows of train as dev."""
     train = text["train"]
     return text | {
         "train": train.select([row for row in range(len(train)) if row not in rows]),

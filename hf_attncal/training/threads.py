@@ -1,11 +1,14 @@
 """The number of CPU threads of a training, chosen by the time that its steps take."""
 
+from dataclasses import dataclass, field
+
 import torch
 from transformers import TrainerCallback, TrainingArguments
 
 from hf_attncal.threads import ThreadChoice, is_fixed_by_user
 
 
+@dataclass
 class ChooseThreads(TrainerCallback):
     """Trains with the number of threads whose steps are the fastest at the moment, and says which that is.
 
@@ -20,10 +23,9 @@ class ChooseThreads(TrainerCallback):
             (number of threads -> seconds).
     """
 
-    def __init__(self, threads: int | None = None):
-        self.threads = threads
-        self.history: list[dict] = []
-        self._choice: ThreadChoice | None = None
+    threads: int | None = None
+    history: list[dict] = field(default_factory=list)
+    _choice: ThreadChoice | None = None
 
     def on_train_begin(self, args: TrainingArguments, state, control, **kwargs):
         if self.threads is not None:

@@ -18,18 +18,15 @@ class TokenBatchTrainerMixin:
     """
 
     tokens_name = "target_tokens_per_second"
-
-    def __init__(self, *args, **kwargs):
-        self._totals: dict[str, torch.Tensor] = {}
-        self._totals_since = 0.0
-        super().__init__(*args, **kwargs)
+    _totals: dict[str, torch.Tensor] | None = None  # since the last log
+    _totals_since = 0.0
 
     # ---- named losses ----
 
     def start_totals(self) -> None:
         """Start the clock of a new average; here and not in `log`, as evaluations and saving come after that."""
         if not self._totals:
-            self._totals_since = time.monotonic()
+            self._totals, self._totals_since = {}, time.monotonic()
 
     def add_total(self, name: str, value: torch.Tensor) -> None:
         """Add to a running total that the next log divides by the number of optimiser steps."""
@@ -77,7 +74,7 @@ class TokenBatchTrainerMixin:
         names = sorted(self._totals)
         totals = torch.stack([self._totals[name] for name in names])[None]
         means = nested_gather(totals, self.args.parallel_mode).mean(0).tolist()
-        self._totals = {}
+        self._totals = None
         means = dict(zip(names, means, strict=True))
         steps = means.pop("steps")
         seconds = time.monotonic() - self._totals_since

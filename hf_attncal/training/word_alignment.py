@@ -22,13 +22,13 @@ from hf_attncal.data.corpora import corpus_token_counts, segmented, tokenize_for
 from hf_attncal.data.rows import Rows
 from hf_attncal.families import Family, aligners
 from hf_attncal.files import write_json
-from hf_attncal.hub import Result
+from hf_attncal.hub import Result, write_model_card
 from hf_attncal.hub.cards import write_probabilities_card
 from hf_attncal.models.functional_jumps import learned_jumps
 from hf_attncal.models.modeling_mask_align import MaskAlignModel
 
 from .arguments import TokenBatchArguments
-from .cards import PAIR, write_card
+from .cards import PAIR, about_run
 from .checkpoints import WholeCheckpointsMixin
 from .counting import CountsConfig, counted_links, counting_seconds, learn_counts
 from .folder import RESULTS, fill, finish, in_first_process
@@ -36,16 +36,7 @@ from .guide import with_links, without_links
 from .job import Job, build_model, build_tokenizer, recorded
 from .planning import plan_of_counts
 from .presets import names_of, read_preset
-from .settings import (
-    LINKS_OF_SPLITS,
-    DataConfig,
-    NotNegative,
-    Positive,
-    Settings,
-    TokenizerConfig,
-    check,
-    hints_of,
-)
+from .settings import LINKS_OF_SPLITS, DataConfig, NotNegative, Positive, Settings, TokenizerConfig, check, hints_of
 from .token_batches import TokenBatchTrainerMixin
 
 NAMED_VALUES = (
@@ -316,7 +307,6 @@ class AlignerJob(Job):
             eval_dataset=self.tokenized.get("held_out"),
             data_collator=AlignmentCollator(self.tokenizer.pad_token_id),
             processing_class=self.tokenizer,
-            callbacks=self.callbacks,
             gold=self.golds.get("dev"),
         )
         steps = len(trainer.get_train_dataloader()) // args.gradient_accumulation_steps
@@ -373,11 +363,11 @@ class AlignerJob(Job):
         return scores
 
     def save(self, folder, model, results):
-        model.save_pretrained(folder)
-        self.tokenizer.save_pretrained(folder)
+        super().save(folder, model, results)
         scored = [(name, results[name]) for name in ("dev", "test") if name in results]
         scores = [Result(f"AER on {name}", 100 * score["aer"], score["signature"]) for name, score in scored]
-        write_card(folder, self.config, results, f"A word aligner: {self.config.family.summary}.", scores, PAIR)
+        summary, about = f"A word aligner: {self.config.family.summary}.", about_run(self.config, results)
+        write_model_card(folder, **about, summary=summary, results=scores, example=PAIR)
         if (calibration := self.calibration) is not None:
             calibration.probabilities.save(folder)
             write_probabilities_card(folder, calibration.before, calibration.after, calibration.measured_on)
@@ -387,7 +377,7 @@ class AlignerJob(Job):
     def plan(self):
         if not self.config.family.counted:
             return super().plan()
-        return plan_of_counts(self.tokenized["train"], self.config, self.reports, self.run, self.counting_seconds)
+        return plan_of_counts(self)
 
     def complete(self):
         if not self.config.family.counted:

@@ -13,7 +13,7 @@ from safetensors import SafetensorError
 
 import hf_attncal.cli
 from hf_attncal.cli.common import CommandError, explain, load_errors, one_line
-from hf_attncal.cli.streams import check_output, output_file
+from hf_attncal.cli.streams import check_output, output_lines
 
 linux = pytest.mark.skipif(not os.path.exists("/dev/full"), reason="/dev/full is of Linux")
 
@@ -197,10 +197,10 @@ def test_an_output_file_on_a_full_disk_names_it_and_keeps_what_was_written(tmp_p
     script = """
 import resource, sys
 from hf_attncal.cli.common import CommandError
-from hf_attncal.cli.streams import output_file, write_lines
+from hf_attncal.cli.streams import output_lines, write_lines
 resource.setrlimit(resource.RLIMIT_FSIZE, (4500, 4500))
 try:
-    with output_file(sys.argv[1]) as target:
+    with output_lines(sys.argv[1]) as target:
         for number in range(10):
             write_lines(target, ["x" * 999])
 except CommandError as error:
@@ -217,11 +217,11 @@ except CommandError as error:
 
 def test_two_processes_do_not_write_one_output(tmp_path):
     output = tmp_path / "links"
-    with output_file(str(output)) as first:
+    with output_lines(str(output)) as first:
         first.write(b"0-0\n")
         first.flush()
         with pytest.raises(CommandError, match=r"links\.partial is being written by another process"):
-            output_file(str(output)).__enter__()
+            output_lines(str(output)).__enter__()
         first.write(b"1-1\n")
     assert output.read_text() == "0-0\n1-1\n"
     assert [path.name for path in tmp_path.iterdir()] == ["links"]
@@ -232,11 +232,11 @@ def test_of_commands_that_start_at_once_with_one_output_each_writes_its_own_or_n
     script = """
 import sys
 from hf_attncal.cli.common import CommandError
-from hf_attncal.cli.streams import output_file, write_lines
+from hf_attncal.cli.streams import output_lines, write_lines
 print("ready", flush=True)
 sys.stdin.readline()
 try:
-    with output_file(sys.argv[1]) as target:
+    with output_lines(sys.argv[1]) as target:
         for _ in range(500):
             write_lines(target, [sys.argv[2]])
 except CommandError as error:
@@ -264,7 +264,7 @@ except CommandError as error:
 @linux
 def test_a_full_device_is_named():
     message = "--output /dev/full cannot be written: No space left"
-    with pytest.raises(CommandError, match=message), output_file("/dev/full") as target:
+    with pytest.raises(CommandError, match=message), output_lines("/dev/full") as target:
         target.write(b"x" * 100_000)
     assert os.path.exists("/dev/full")
 

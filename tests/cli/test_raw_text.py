@@ -12,7 +12,7 @@ import pytest
 from hf_attncal.alignment import WordAligner
 from hf_attncal.cli import main
 from hf_attncal.cli.common import CommandError
-from hf_attncal.cli.streams import output_file
+from hf_attncal.cli.streams import output_lines
 from hf_attncal.compressed import compressing, open_to_read
 from hf_attncal.data.segmentation import segment
 from hf_attncal.models.configuration_hmm_align import HMMAlignConfig
@@ -177,7 +177,7 @@ def test_after_an_error_the_compressed_beginning_is_whole(tmp_path):
     message = r"wrong What was written before is in .*links\.gz\.partial\."
 
     def fail():
-        with output_file(str(tmp_path / "links.gz")) as target:
+        with output_lines(str(tmp_path / "links.gz")) as target:
             target.write(b"0-0\n")
             raise CommandError("wrong")
 
@@ -192,10 +192,10 @@ def test_a_compressed_output_on_a_full_disk_names_it(tmp_path, suffix):
     script = """
 import os, resource, sys
 from hf_attncal.cli.common import CommandError
-from hf_attncal.cli.streams import output_file, write_lines
+from hf_attncal.cli.streams import output_lines, write_lines
 resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
 try:
-    with output_file(sys.argv[1]) as target:
+    with output_lines(sys.argv[1]) as target:
         for number in range(100):
             write_lines(target, [os.urandom(5_000).hex()])
 except CommandError as error:

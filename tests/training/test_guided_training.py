@@ -261,17 +261,17 @@ def test_bad_files_of_links(corpus, tmp_path, line, links, message):
     train = {"source": "train.en", "target": "train.de", "guide": "train.bad"}
     data = DataConfig(root=str(corpus), train=train, held_out_pairs=20)
     with pytest.raises(ValueError, match=message):
-        given_links(data, {"train": data.load("train")})
+        given_links(data, data.load("train"), range(20))
 
 
 @pytest.mark.parametrize("words", [1, 9])
 def test_a_file_of_links_that_counts_from_1(tmp_path, words):
     """Whether an index lies outside its pair or not."""
     (tmp_path / "links").write_text("1-1\n" * 12, encoding="utf-8")
-    text = {"train": Dataset.from_dict({side: ["a " * words] * 12 for side in ("source", "target")})}
+    text = Dataset.from_dict({side: ["a " * words] * 12 for side in ("source", "target")})
     data = DataConfig(root=str(tmp_path), train={"source": "a", "target": "b", "guide": "links"})
     with pytest.raises(ValueError, match=r"links: .*it looks 1-based, take 1 from each index"):
-        given_links(data, text)
+        given_links(data, text, ())
 
 
 @pytest.mark.parametrize(
@@ -308,7 +308,7 @@ def test_gold_without_a_guided_head(corpus, tmp_path):
 
 @pytest.mark.parametrize("train", [train_translation, train_adapter])
 def test_bad_gold_is_told_before_anything_is_trained(corpus, base, tmp_path, train, monkeypatch):
-    monkeypatch.setattr("hf_attncal.training.job.settled", lambda *_: pytest.fail("trained"))
+    monkeypatch.setattr("hf_attncal.training.job.train", lambda *_: pytest.fail("trained"))
     (corpus / "short.align").write_text("0-0\n", encoding="utf-8")
     test = {"source": "test.en", "target": "test.de", "gold": "short.align"}
     plain = values(corpus, tmp_path / "run")

@@ -120,7 +120,7 @@ def test_a_run_that_goes_on_is_not_measured_again(config, tmp_path, monkeypatch)
     monkeypatch.setattr(planning, "measure", lambda trainer: seconds)
     monkeypatch.setattr(planning, "steps_within", lambda *arguments: 3)
     whole = train_translation(config("minutes=1", f"training.output_dir={tmp_path / 'whole'}"))
-    interrupted_at(2, config("minutes=1"), monkeypatch)
+    interrupted_at(2, config("minutes=1"))
     monkeypatch.delattr(planning, "measure")
     assert train_translation(config("minutes=1"), resume=True)["steps"] == whole["steps"] == 3
     assert same(tmp_path / "run", tmp_path / "whole")
@@ -200,19 +200,10 @@ class Interrupts(TrainerCallback):
             signal.raise_signal(signal.SIGINT)
 
 
-def interrupted_at(step: int, config, monkeypatch) -> str:
+def interrupted_at(step: int, config) -> str:
     """Train until a Ctrl-C in this step; what is said."""
-    make = seq2seq.make_trainer
-
-    def making(*arguments):
-        trainer = make(*arguments)
-        trainer.add_callback(Interrupts(step))
-        return trainer
-
-    with monkeypatch.context() as patched:
-        patched.setattr(seq2seq, "make_trainer", making)
-        with pytest.raises(KeyboardInterrupt) as caught:
-            train_translation(config)
+    with pytest.raises(KeyboardInterrupt) as caught:
+        train_translation(config, callbacks=[Interrupts(step)])
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     return str(caught.value)
 
@@ -223,13 +214,13 @@ def interrupted_at(step: int, config, monkeypatch) -> str:
     ids=["between checkpoints", "before an evaluation", "at the end of an epoch"],
 )
 @pytest.mark.parametrize("average", [pytest.param(1, marks=pytest.mark.slow), 2])
-def test_what_was_interrupted_ends_as_if_it_had_not_been(config, average, more, tmp_path, monkeypatch):
+def test_what_was_interrupted_ends_as_if_it_had_not_been(config, average, more, tmp_path):
     """The checkpoint of the interruption is not averaged, and pushes none out, unless it is due."""
     more = [*more, f"average_last={average}", "training.max_steps=5", "training.save_steps=2", "data.dev=null"]
     if any("eval_steps" in setting for setting in more):
         more.append("data.held_out_pairs=3")
     train_translation(config(*more, f"training.output_dir={tmp_path / 'whole'}"))
-    assert interrupted_at(3, config(*more), monkeypatch) == "stopped after 3 of 5 steps"
+    assert interrupted_at(3, config(*more)) == "stopped after 3 of 5 steps"
     assert last_checkpoints(tmp_path / "run")[-1].name == "checkpoint-3"
     assert not (tmp_path / "run" / "results.json").exists()
     train_translation(config(*more), resume=True)
@@ -238,10 +229,10 @@ def test_what_was_interrupted_ends_as_if_it_had_not_been(config, average, more, 
     assert left[0] == left[1]
 
 
-def test_ctrl_c_at_a_checkpoint_of_its_own_makes_no_other(config, tmp_path, monkeypatch):
+def test_ctrl_c_at_a_checkpoint_of_its_own_makes_no_other(config, tmp_path):
     more = ["average_last=2", "training.max_steps=5", "training.save_steps=2"]
     train_translation(config(*more, f"training.output_dir={tmp_path / 'whole'}"))
-    interrupted_at(4, config(*more), monkeypatch)
+    interrupted_at(4, config(*more))
     assert [path.name for path in last_checkpoints(tmp_path / "run")] == ["checkpoint-2", "checkpoint-4"]
     train_translation(config(*more), resume=True)
     assert same(tmp_path / "run", tmp_path / "whole")
