@@ -59,30 +59,39 @@ function paint(pen, really, size = { width: 0, height: 0 }) {
   font(13);
   text(`${document.title} · ${$("number").textContent}`, EDGE, y + 7, { ink: "--faint" });
   y += LINE;
-  for (const side of SIDES) y = paintWords(side, y) + 8;
+  for (const side of SIDES) y = paintWords($(side), elementsOf(side), y) + 8;
   if ($("readout").className !== "faint") {
     font(13);
     text($("readout").textContent, EDGE, y + 7, { ink: "--faint" });
     y += LINE;
   }
+  for (const line of document.querySelectorAll("#without:not([hidden]) :is(h4, p[dir])")) {
+    if (line.tagName === "P") y = paintWords(line, [...line.children], y) + 4;
+    else {
+      text(line.textContent, EDGE, y + 7);
+      y += LINE;
+    }
+  }
   for (const map of maps) y = paintMap(map, y + 12);
   return { width: right + EDGE, height: y + EDGE };
 
-  // The words of a side, in lines, from right to left where they run so.
-  function paintWords(side, top) {
+  // Words of the page, in lines, from right to left where they run so.
+  function paintWords(within, words, top) {
     font(17);
-    const backwards = getComputedStyle($(side)).direction === "rtl";
+    const backwards = getComputedStyle(within).direction === "rtl";
     const space = pen.measureText(" ").width + 3;
     let x = 0;
-    for (const one of elementsOf(side)) {
+    for (const one of words) {
       const width = pen.measureText(one.textContent).width;
       if (x && x + width > most) [x, top] = [0, top + LINE];
       const left = EDGE + (backwards ? most - x - width : x);
       const has = (name) => one.classList.contains(name);
       const share = has("here") ? 0.25 : has("shaded") ? 0.5 * one.style.getPropertyValue("--v") : 0;
       box(left - 2, top, width + 4, LINE - 5, tint(has("below"), share), has("linked") ? colour("--gold") : null);
-      text(one.textContent, left, top + 12, { ink: share || (side === "source" && !has("null")) ? "--ink" : "--faint" });
-      if (has("taken")) box(left, top + 12, width, 1.5, colour("--ink"));
+      const faint = has("null") || has("faint") || within.id === "target";
+      text(one.textContent, left, top + 12, { ink: faint && !share ? "--faint" : "--ink" });
+      if (has("taken") || one.tagName === "DEL") box(left, top + 12, width, 1.5, colour("--ink"));
+      if (one.tagName === "INS") box(left, top + 21, width, 2, colour("--ink"));
       if (has("marked")) box(left, top + 21, width, 2, colour("--gold"));
       x += width + space;
     }

@@ -99,6 +99,7 @@ def test_a_word_is_taken_away_and_the_link_brings_it_back(browser, server):
     assert texts(browser, "#without ins") == [word.text for word in found.after if word.changed]
     assert texts(browser, "#source .taken") == ["old"]
     before = browser.value("document.getElementById('without').innerText")
+    tall = browser.picture().size[1]
     browser.value("document.getElementById('link').click()")
     browser.wait("document.getElementById('said').textContent.includes('link')")
     pinned = browser.value("location.href")
@@ -111,6 +112,7 @@ def test_a_word_is_taken_away_and_the_link_brings_it_back(browser, server):
     assert texts(browser, "#source .here, #source [aria-selected=true]") == ["old"]
     browser.value("document.getElementById('back').click()")
     assert browser.value("document.getElementById('without').hidden")
+    assert browser.picture().size[1] < tall  # with before and after
     assert browser.complaints() == []
 
 
