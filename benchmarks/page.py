@@ -1,0 +1,96 @@
+"""How long a person waits for the live page and for the page of a report, in a real browser; needs Chromium.
+
+    python benchmarks/page.py MODEL --source FILE --aligner ALIGNER
+
+The first lines of FILE are typed into the page of `attncal show MODEL`, which answers them in pieces. Then the page to
+keep of the same sentences is opened from a file. Usable is a page that shows the first sentence and takes keys.
+"""
+
+import argparse
+import os
+import sys
+import tempfile
+import threading
+import time
+from itertools import islice
+from pathlib import Path
+
+import common
+
+from hf_attncal.alignment import WordAligner
+from hf_attncal.alignment.check import Checker, saved_check
+from hf_attncal.inference.loading import load_seq2seq
+from hf_attncal.report.live import LiveModel
+from hf_attncal.report.live_server import LiveServer
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
+from chromium import Browser, found
+
+FIRST = "!document.getElementById('browser').hidden && document.getElementById('pair').getAttribute('aria-busy') === 'false'"
+ALL = f"{FIRST} && document.getElementById('progress').textContent === ''"
+
+
+def seconds_until(browser: Browser, done: str, began: float) -> float:
+    """Wait until a JavaScript expression is true, and return the seconds since `began`."""
+    browser.wait(done, seconds=3600)
+    return round(time.monotonic() - began, 2)
+
+
+def measure(live: LiveModel, lines: list[str], folder: Path) -> dict[str, float]:
+    """Return seconds and bytes of both forms of the page for some lines."""
+    browser = Browser(found(), folder / "profile")
+    try:
+        with LiveServer(live) as server:
+            threading.Thread(target=server.serve_forever, daemon=True).start()
+            browser.open(server.url)
+            browser.value(f"document.getElementById('text').value = {os.linesep.join(lines)!r}; 0")
+            began = time.monotonic()
+            browser.value("document.getElementById('translate').click()")
+            results = {"seconds_to_first_answer": seconds_until(browser, FIRST, began)}
+            results["seconds_to_all_answers"] = seconds_until(browser, ALL, began)
+            server.shutdown()
+        page = folder / "report.html"
+        began = time.monotonic()
+        live.write_report(lines, page)
+        results["seconds_to_write_the_page"] = round(time.monotonic() - began, 2)
+        results["page_bytes"] = page.stat().st_size
+        browser.open("about:blank#")
+        began = time.monotonic()
+        browser.ask("Page.navigate", url=page.as_uri())
+        results["seconds_to_usable_page"] = seconds_until(
+            browser, f"document.readyState !== 'loading' && document.getElementById('browser') && {FIRST}", began
+        )
+        began = time.monotonic()
+        for _ in range(20):
+            browser.press("j")
+        results["seconds_for_20_sentences_by_key"] = seconds_until(
+            browser, f"{FIRST} && document.getElementById('number').textContent.startsWith('Sentence 21')", began
+        )
+    finally:
+        browser.close()
+    return results
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", metavar="MODEL")
+    parser.add_argument("--source", required=True, type=Path, metavar="FILE")
+    parser.add_argument("--aligner", metavar="ALIGNER", help="one that has learned to check; without it, no links")
+    parser.add_argument("--lines", type=int, default=200)
+    parser.add_argument("--output", type=Path, help="JSON file; by default results/benchmark_page_cpu.json")
+    args = parser.parse_args()
+    with open(args.source, encoding="utf-8") as file:
+        lines = [line.strip() for line in islice(file, args.lines)]
+    args.device = "cpu"
+    head = common.record("page", args, words=sum(len(line.split()) for line in lines))
+    aligner = args.aligner and WordAligner.from_pretrained(args.aligner, device="cpu")
+    checker = args.aligner and Checker(aligner, saved_check(args.aligner))
+    live = LiveModel(*load_seq2seq(args.model), Path(args.model).name, checker or None, aligner=aligner or None)
+    with tempfile.TemporaryDirectory() as folder:
+        results = measure(live, lines, Path(folder))
+    print(results)
+    common.save(args, head | {"results": results})
+
+
+if __name__ == "__main__":
+    main()
