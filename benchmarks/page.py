@@ -24,7 +24,7 @@ from hf_attncal.report.live import LiveModel
 from hf_attncal.report.live_server import LiveServer
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
-from chromium import Browser, found
+from chromium import Browser, found  # noqa: E402
 
 FIRST = "!document.getElementById('browser').hidden && document.getElementById('pair').getAttribute('aria-busy') === 'false'"
 ALL = f"{FIRST} && document.getElementById('progress').textContent === ''"
@@ -74,7 +74,7 @@ def measure(live: LiveModel, lines: list[str], folder: Path) -> dict[str, float]
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", metavar="MODEL")
-    parser.add_argument("--source", required=True, type=Path, metavar="FILE")
+    parser.add_argument("--source", required=True, metavar="FILE")
     parser.add_argument("--aligner", metavar="ALIGNER", help="one that has learned to check; without it, no links")
     parser.add_argument("--lines", type=int, default=200)
     parser.add_argument("--output", type=Path, help="JSON file; by default results/benchmark_page_cpu.json")
