@@ -1,32 +1,31 @@
 """How long a person waits for the live page and for the page of a report, in a real browser; needs Chromium.
 
-    python benchmarks/page.py MODEL --source FILE --aligner ALIGNER
+    python benchmarks/page.py demo/model
 
-The first lines of FILE are typed into the page of `attncal show MODEL`, which answers them in pieces. Then the page to
-keep of the same sentences is opened from a file. Usable is a page that shows the first sentence and takes keys.
+MODEL is what `attncal demo` makes. Sentences of its synthetic English are typed into the page of `attncal show`, which
+answers them in pieces. Then the page to keep of the same sentences is opened from a file. Usable is a page that shows
+the first sentence and takes keys.
 """
 
 import argparse
-import os
 import sys
 import tempfile
 import threading
 import time
-from itertools import islice
 from pathlib import Path
 
 import common
 
-from hf_attncal.alignment import WordAligner
-from hf_attncal.alignment.check import Checker, saved_check
+from hf_attncal.data.synthetic.english_german import generate_pairs
 from hf_attncal.inference.loading import load_seq2seq
 from hf_attncal.report.live import LiveModel
 from hf_attncal.report.live_server import LiveServer
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
-from chromium import Browser, found  # noqa: E402
+from chromium import Browser, found
 
-FIRST = "!document.getElementById('browser').hidden && document.getElementById('pair').getAttribute('aria-busy') === 'false'"
+BUSY = "document.getElementById('pair').getAttribute('aria-busy')"
+FIRST = f"!document.getElementById('browser').hidden && {BUSY} === 'false'"
 ALL = f"{FIRST} && document.getElementById('progress').textContent === ''"
 
 
@@ -43,7 +42,7 @@ def measure(live: LiveModel, lines: list[str], folder: Path) -> dict[str, float]
         with LiveServer(live) as server:
             threading.Thread(target=server.serve_forever, daemon=True).start()
             browser.open(server.url)
-            browser.value(f"document.getElementById('text').value = {os.linesep.join(lines)!r}; 0")
+            browser.value(f"document.getElementById('text').value = {chr(10).join(lines)!r}; 0")
             began = time.monotonic()
             browser.value("document.getElementById('translate').click()")
             results = {"seconds_to_first_answer": seconds_until(browser, FIRST, began)}
@@ -74,18 +73,13 @@ def measure(live: LiveModel, lines: list[str], folder: Path) -> dict[str, float]
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", metavar="MODEL")
-    parser.add_argument("--source", required=True, metavar="FILE")
-    parser.add_argument("--aligner", metavar="ALIGNER", help="one that has learned to check; without it, no links")
     parser.add_argument("--lines", type=int, default=200)
     parser.add_argument("--output", type=Path, help="JSON file; by default results/benchmark_page_cpu.json")
     args = parser.parse_args()
-    with open(args.source, encoding="utf-8") as file:
-        lines = [line.strip() for line in islice(file, args.lines)]
+    lines = [" ".join(pair.source) for pair in generate_pairs(args.lines, seed=9)]
     args.device = "cpu"
     head = common.record("page", args, words=sum(len(line.split()) for line in lines))
-    aligner = args.aligner and WordAligner.from_pretrained(args.aligner, device="cpu")
-    checker = args.aligner and Checker(aligner, saved_check(args.aligner))
-    live = LiveModel(*load_seq2seq(args.model), Path(args.model).name, checker or None, aligner=aligner or None)
+    live = LiveModel(*load_seq2seq(args.model), "model of the demo")
     with tempfile.TemporaryDirectory() as folder:
         results = measure(live, lines, Path(folder))
     print(results)

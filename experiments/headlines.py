@@ -665,6 +665,14 @@ def faults() -> Iterator[dict]:
         yield entry(f"faults/{measure}", result[measure], "faults", [at("faults", measure)])
 
 
+def page() -> Iterator[dict]:
+    """How long a person waits for both forms of the page."""
+    file = "benchmark_page_cpu"
+    for measure, value in (read(file) or {"results": {}})["results"].items():
+        unit = "bytes" if measure == "page_bytes" else "s"
+        yield entry(f"page/{measure}", value, unit, [at(file, "results", measure)])
+
+
 def publishing() -> Iterator[dict]:
     """How many kinds of models were published and loaded elsewhere, and what faults of the Hub lost."""
     if result := read("publishing"):
@@ -729,6 +737,7 @@ def collect() -> list[dict]:
         gold_attribution,
         faithfulness,
         publishing,
+        page,
         check,
         defaults,
         speed,

@@ -465,6 +465,30 @@ def commands() -> str:
     return markdown(["", "before, CPU seconds", f"CPU seconds ({device(result)})"], rows)
 
 
+def page() -> str:
+    """How long a person waits for the live page and for the page of a report."""
+    result = read("benchmark_page_cpu")
+    if result is None:
+        return f"{NOT_RUN}\n"
+    lines, found = result["config"]["lines"], result["results"]
+    seconds = {
+        "first_answer": "live page: the first answer",
+        "all_answers": f"live page: all {lines} answers",
+        "write_the_page": f"page to keep, {lines} sentences: written, with ALTI+ and occlusion",
+        "usable_page": "opened from a file: usable",
+    }
+    rows = [[label, f"{found[f'seconds_to_{name}']:.2f} s"] for name, label in seconds.items()]
+    rows.append(["20 sentences on, by key", f"{found['seconds_for_20_sentences_by_key']:.2f} s"])
+    rows.append(["size of the page to keep", f"{found['page_bytes'] / 1e6:.1f} MB"])
+    return markdown(
+        [
+            "",
+            f"{result['hardware']['cpu']}, load {result['hardware']['load_average']:.0f} of {result['hardware']['cpu_cores']} cores",
+        ],
+        rows,
+    )
+
+
 def faults() -> str:
     """What became of every kind of fault that was tried."""
     result = read("faults")
@@ -568,6 +592,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "adapter-cost": adapter_cost,
     "one-softmax": one_softmax,
     "commands": commands,
+    "page": page,
     "faults": faults,
 }
 
