@@ -674,13 +674,15 @@ def page() -> Iterator[dict]:
 
 
 def publishing() -> Iterator[dict]:
-    """How many kinds of models were published and loaded elsewhere, and what faults of the Hub lost."""
+    """What was published and loaded elsewhere, what faults of the Hub lost, and minutes from a wheel to a page."""
     if result := read("publishing"):
         loaded = result["families_loaded"]
         yield entry("publish/families_loaded", loaded, "kinds of models", [at("publishing", "families_loaded")])
         for measure in ("tried", "lost"):
             place = at("publishing", "faults", measure)
             yield entry(f"publish/faults_{measure}", result["faults"][measure], "faults", [place])
+    if result := read("first_page"):
+        yield entry("publish/minutes_to_shared_page", result["minutes"], "minutes", [at("first_page", "minutes")])
 
 
 def check() -> Iterator[dict]:
