@@ -480,13 +480,8 @@ def page() -> str:
     rows = [[label, f"{found[f'seconds_to_{name}']:.2f} s"] for name, label in seconds.items()]
     rows.append(["20 sentences on, by key", f"{found['seconds_for_20_sentences_by_key']:.2f} s"])
     rows.append(["size of the page to keep", f"{found['page_bytes'] / 1e6:.1f} MB"])
-    return markdown(
-        [
-            "",
-            f"{result['hardware']['cpu']}, load {result['hardware']['load_average']:.0f} of {result['hardware']['cpu_cores']} cores",
-        ],
-        rows,
-    )
+    machine = result["hardware"]
+    return markdown(["", f"{machine['cpu']}, {machine['cpu_cores']} cores, load {machine['load_average']:.0f}"], rows)
 
 
 def faults() -> str:
