@@ -38,8 +38,9 @@ CHUNKING = {
     "semantic": ("two", "semantic"),
 }
 STACK = ("single", "two", "soft", "soft_penalty")
-# Folders of results/converged/: corpora, and parts of them.
-CONVERGED = ("multi30k", "multi30k_10000", "multi30k_5000", "dermit-derm")
+# Folders of results/converged/: corpora, parts of them, and the control, which has five epochs.
+CONVERGED = ("multi30k", "multi30k_10000", "multi30k_5000", "dermit-derm", "control")
+COMPARED = (*CALIBRATIONS, "gated_renormalized", "output_gate")  # settings that may be there
 STREAMS = ("soft", "single", "two")  # of the Discrete Transformer; "soft" is Marian
 UNFED = "_unfed"  # how the name of a recurrent model without input feeding ends
 # Files of results/multi30k/ -> what tables and pictures call them: Marian, and recurrent models.
@@ -164,8 +165,8 @@ def converged() -> Iterator[dict]:
     for corpus in CONVERGED:
         file = f"converged/{corpus}/paired"
         compared = (read(file) or {"paired": {}})["paired"]
-        runs = {setting: read_all(f"converged/{corpus}/{setting}_seed*") for setting in CALIBRATIONS}
-        for setting in filter(runs.get, CALIBRATIONS):
+        runs = {setting: read_all(f"converged/{corpus}/{setting}_seed*") for setting in COMPARED}
+        for setting in filter(runs.get, COMPARED):
             area = f"calibration/{corpus}/{setting}"
             if all("attention" in run for run in runs[setting].values()):
                 for layer, number in (("first", 0), ("top", -1)):

@@ -3,7 +3,7 @@
 import statistics
 
 from committed import mean_and_spread, read, read_all, table, with_p_value
-from headlines import CALIBRATIONS, CONVERGED
+from headlines import CALIBRATIONS, COMPARED, CONVERGED
 
 SIZES = {"multi30k": "29,000", "multi30k_10000": "10,000", "multi30k_5000": "5,000"}
 
@@ -12,7 +12,7 @@ def converged(corpus: str) -> str:
     """BLEU of each kind of attention beside the baseline of the same seed, and what its attention is like."""
     compared = (read(f"converged/{corpus}/paired") or {"paired": {}})["paired"]
     rows, note = [], ""
-    for setting in CALIBRATIONS:
+    for setting in COMPARED:
         runs = read_all(f"converged/{corpus}/{setting}_seed*").values()
         if not runs:
             continue
