@@ -11,6 +11,8 @@ from pkgutil import resolve_name
 from types import ModuleType
 from typing import Any, Literal, NamedTuple
 
+_MODELS = "hf_attncal.models"
+
 
 class Stock(NamedTuple):
     """The classes of transformers that a family builds on."""
@@ -104,26 +106,24 @@ class Family(NamedTuple):
 
     @property
     def config_class(self) -> type:
-        return self._class("config", self.config)
+        return resolve_name(f"{_MODELS}.{self.modules[0]}:{self.config}")
 
     @property
     def model_class(self) -> type:
         """The model that users load."""
-        return self._class("model", self.model)
+        return resolve_name(f"{_MODELS}.{self.modules[1]}:{self.model}")
 
     @property
     def causal_class(self) -> type:
         """The decoder-only language model."""
-        return self._class("model", self.causal)
+        return resolve_name(f"{_MODELS}.{self.modules[1]}:{self.causal}")
 
     @property
     def auto_classes(self) -> dict[str, type]:
         """Our model class for each Auto class that loads one, by the Auto class's name."""
         names = {"AutoModel": self.bare, "AutoModelForCausalLM": self.causal, self.auto: self.model}
-        return {auto: self._class("model", name) for auto, name in names.items() if name is not None}
-
-    def _class(self, kind: Literal["config", "model"], name: str) -> type:
-        return resolve_name(f"{__package__}.models.{self.modules[kind == 'model']}:{name}")
+        module = f"{_MODELS}.{self.modules[1]}"
+        return {auto: resolve_name(f"{module}:{name}") for auto, name in names.items() if name is not None}
 
     def auto_and_card(self, architecture: str | None) -> tuple[str, Card]:
         """Return the name of the Auto class and the card of a saved model, given the name of its class."""

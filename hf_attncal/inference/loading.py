@@ -15,7 +15,7 @@ from hf_attncal.models.limits import check_labels, check_names, check_sizes, che
 from hf_attncal.models.loading import check_finite, check_report
 
 from .files import blamed, check_model_files, check_types, read_object
-from .names import TOKENIZER_FILES, check_name, is_hub_name
+from .names import TOKENIZER_FILES, check_name
 
 register()  # the Auto classes below load our models, too
 
@@ -300,15 +300,13 @@ def _adapter_config(name: str | Path, revision: str | None):
     base = config.base_model_name_or_path
     if not base or not isinstance(base, str):
         raise ValueError(f"{name} is an adapter whose `base_model_name_or_path` names no model, got {base!r}.")
-    if not Path(base).is_dir() and not is_hub_name(base):
-        raise ValueError(
-            f"{name} is an adapter for {base}, which is neither a folder here nor a name on the Hub. Run this where "
-            "that folder is, or correct `base_model_name_or_path` in adapter_config.json."
-        )
     try:
         check_name(base, config.revision)
     except OSError as error:
-        raise ValueError(f"{name} is an adapter whose `base_model_name_or_path` cannot be loaded: {error}") from error
+        raise ValueError(
+            f"{name} is an adapter whose `base_model_name_or_path` cannot be loaded: {error} Run this where that "
+            "model is, or correct it in adapter_config.json."
+        ) from error
     if find_adapter_config_file(base, revision=config.revision) is not None:
         raise ValueError(
             f"{name} is an adapter for {base}, which is an adapter itself. Merge that one into its own model, "

@@ -34,7 +34,11 @@ def check_name(name: str | Path, revision: str | None = None, files: tuple[str, 
     """
     path = Path(name)
     if os.path.isdir(name):
-        _check_folder(path, files)
+        if not any(os.path.lexists(path / file) for file in files):  # a broken link gets its own error later
+            kind = "a" if any(path.iterdir()) else "an empty"
+            below = {found.parent for file in files for found in path.glob(f"*/{file}")}
+            advice = f" Did you mean {max(below, key=os.path.getmtime)}?" if below else ""
+            raise FileNotFoundError(f"{path} is {kind} folder without {_one_of(files)}.{advice}")
     elif os.path.lexists(name):
         there = any((path.parent / file).is_file() for file in files)
         which = str(path.parent) if there else f"a folder with {_one_of(files)}"
@@ -43,15 +47,6 @@ def check_name(name: str | Path, revision: str | None = None, files: tuple[str, 
         raise FileNotFoundError(f"There is no folder {name or repr(name)}.{_nearest(path)}")
     else:
         _check_hub(str(name), revision, files)
-
-
-def _check_folder(folder: Path, files: tuple[str, ...]) -> None:
-    if any(os.path.lexists(folder / file) for file in files):  # a broken link gets its own error later
-        return
-    empty = next(folder.iterdir(), None) is None
-    below = {path.parent for file in files for path in folder.glob(f"*/{file}")}
-    advice = f" Did you mean {max(below, key=os.path.getmtime)}?" if below else ""
-    raise FileNotFoundError(f"{folder} is {'an empty' if empty else 'a'} folder without {_one_of(files)}.{advice}")
 
 
 def _check_hub(name: str, revision: str | None, files: tuple[str, ...]) -> None:

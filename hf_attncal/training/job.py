@@ -27,10 +27,11 @@ from hf_attncal.analysis.reliability import LEAST_SPREAD, WITHOUT_MASKS
 from hf_attncal.data.corpora import all_lines, lowercased
 from hf_attncal.data.rows import LinkRows
 from hf_attncal.data.tokenizer import SPECIAL_TOKENS, train_bpe_tokenizer, train_word_tokenizer
+from hf_attncal.families import Family
 from hf_attncal.files import writing
 from hf_attncal.metrics import records
 
-from .averaging import average_checkpoints
+from .checkpoints import average_checkpoints
 from .folder import Run, claimed, fill, finish, last_checkpoints, run_in
 from .guide import annotated, given_links
 from .interrupts import how_to_go_on, saved_on_interrupt
@@ -121,6 +122,7 @@ class Job:
         """
         folder = config.training["output_dir"]
         check_start(config, resume, allow_changes, dry_run)
+        records.commit()  # of the code that the run begins with
         try:
             with ExitStack() as stack:
                 if dry_run:
@@ -199,7 +201,6 @@ def check_start(config: Settings, resume: bool, allow_changes: bool, dry_run: bo
     if dry_run and resume:
         raise ValueError("--dry-run goes without --resume: it says what a run would be that begins.")
     config.check_starts()
-    records.commit()  # of the code that the run begins with
 
 
 def build_tokenizer(
@@ -241,15 +242,16 @@ def build_tokenizer(
 
 
 def build_model(
-    model_class: type[PreTrainedModel], config: Settings, tokens: dict[str, Any], always: dict[str, Any] | None = None
+    family: Family, config: Settings, tokens: dict[str, Any], always: dict | None = None, causal: bool = False
 ) -> PreTrainedModel:
     """Return the model of the section `model`: freshly initialised, or loaded from its `init_from`.
 
     Args:
-        model_class: class of the model.
+        family: family of the model.
         config: settings of the run, with `checked_model`.
         tokens: fields of a fresh model's configuration that belong to the tokenizer; the section goes before them.
         always: fields of any model's configuration, which go before the section.
+        causal: build the decoder-only language model of the family.
 
     Raises:
         ValueError: a configuration that no model can have.
@@ -262,6 +264,7 @@ def build_model(
         if name in hints:
             setattr(made, name, value)
     made.validate()
+    model_class = family.causal_class if causal else family.model_class
     if not start:
         return model_class(made)
     return model_class.from_pretrained(start, config=made, attn_implementation=config.model.get("attn_implementation"))

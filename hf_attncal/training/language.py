@@ -193,7 +193,7 @@ def build_language_model(config: LanguageConfig, tokenizer: PreTrainedTokenizerB
         "eos_token_id": tokenizer.eos_token_id if config.data.end_of_sequence else None,
         "forced_eos_token_id": None,
     }
-    model = build_model(FAMILY.causal_class, config, tokens)
+    model = build_model(FAMILY, config, tokens, causal=True)
     if config.data.max_length > model.config.max_position_embeddings:
         raise ValueError(
             "`data.max_length` must be at most `model.max_position_embeddings` "

@@ -169,7 +169,7 @@ def build_seq2seq_model(config: Seq2SeqConfig, tokenizer: PreTrainedTokenizerBas
         "forced_eos_token_id": eos,
         "decoder_start_token_id": {"pad": pad, "eos": eos}[family.decoder_start],
     }
-    model = build_model(family.model_class, config, tokens, always)
+    model = build_model(family, config, tokens, always)
     if section.get("uam") and len(tokenizer) > model.get_input_embeddings().num_embeddings:
         model.resize_token_embeddings(len(tokenizer))
     start = section.get("init_from")

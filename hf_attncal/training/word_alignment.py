@@ -296,7 +296,7 @@ class AlignerJob(Job):
             self.tokenized["train"] = self._guided()
 
     def build(self, config, args):
-        model = build_model(config.family.model_class, config, self._of_text(), _of_words(config))
+        model = build_model(config.family, config, self._of_text(), _of_words(config))
         text = self.tokenized["train"]
         if not config.model.get("init_from"):
             model.set_token_counts(*corpus_token_counts(text, len(self.tokenizer)))

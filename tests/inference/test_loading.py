@@ -113,7 +113,11 @@ def test_an_adapter_whose_base_model_is_gone_says_so(folders, tmp_path, capfd):
     path = tmp_path / "moved" / "adapter_config.json"
     config = json.loads(path.read_text())
     gone = str(tmp_path / "gone" / "base")
-    for base, message in ((gone, "neither a folder here nor"), (None, "names no model"), ("", "names no model")):
+    for base, message in (
+        (gone, "cannot be loaded: There is no folder"),
+        (None, "names no model"),
+        ("", "names no model"),
+    ):
         path.write_text(json.dumps(config | {"base_model_name_or_path": base}))
         with pytest.raises(ValueError, match=message):
             load_seq2seq(tmp_path / "moved")

@@ -19,7 +19,7 @@ from hf_attncal.files import sha256
 from hf_attncal.hub import translate_in_fresh_process
 from hf_attncal.inference.translation import translate
 from hf_attncal.metrics.bleu import bleu
-from hf_attncal.training.averaging import average_checkpoints
+from hf_attncal.training.checkpoints import average_checkpoints
 from hf_attncal.training.folder import last_checkpoints
 from hf_attncal.training.seq2seq import build_seq2seq_model
 from hf_attncal.training.translation import TranslationConfig
