@@ -222,7 +222,7 @@ document.addEventListener("keydown", (event) => {
   event.preventDefault();
 });
 window.addEventListener("hashchange", () => {
-  if (new URLSearchParams(location.hash.slice(1)).has("text")) return server.begin?.();
+  if (server.begin && new URLSearchParams(location.hash.slice(1)).has("text")) return server.begin();
   if (recall() === null) return;
   rows();
   show();

@@ -10,7 +10,14 @@ const $ = (id) => document.getElementById(id);
 const blocks = [...document.querySelectorAll("script.pair")];
 const pairs = blocks.map((block) => JSON.parse(block.textContent));
 // Of each pair what its weights are packed in: one pack, and of a live page one more for every way that was asked for.
-const packs = blocks.map((block, n) => [{ ways: pairs[n].weights, text: block.nextElementSibling.textContent }]);
+const packs = blocks.map((block, n) => [
+  {
+    ways: pairs[n].weights,
+    get text() {
+      return block.nextElementSibling.textContent; // not before it is needed: a page may have many megabytes
+    },
+  },
+]);
 const ways = [];
 const labels = new Map();
 const server = {}; // what live.js can ask for
@@ -161,6 +168,7 @@ function fail(message) {
 
 function draw(pair, weights) {
   const words = [wordsOf(pair.source), wordsOf(pair.target)];
+  const within = SIDES.find((side) => $(side).contains(document.activeElement));
   $("number").textContent = [`Sentence ${pair.index + 1}`, ...pair.told].join(" · ");
   $("notes").replaceChildren(
     ...Object.entries(pair.notes).map(([name, value]) =>
@@ -194,8 +202,10 @@ function draw(pair, weights) {
   if (pair.leftOut.length || pair.madeUp.length) key.push(element("span", { className: "marked", textContent: "word" }), " left out of the source, or made up in the target: says the check");
   $("key").replaceChildren(...key);
   options(weights);
+  if (state.word && !elementsOf(state.word.side)[state.word.n]) state.word = null;
   server.drawn?.();
   look();
+  if (within) elementsOf(state.word?.side ?? within)[state.word?.n ?? 0]?.focus(); // who goes on by key stays in the words
 }
 
 // ---- words: point at one, and the other side is shaded ----
@@ -229,6 +239,7 @@ function weightsWith({ side, n }) {
 function look() {
   const at = hovered ?? state.word;
   const pair = pairs[state.pair];
+  if (!pair) return;
   for (const side of SIDES) {
     for (const [n, one] of elementsOf(side).entries()) {
       const picked = isWord(state.word, side, n);

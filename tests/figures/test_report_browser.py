@@ -181,6 +181,11 @@ def test_words_are_reached_by_arrow_keys(browser, address):
     browser.press("Escape")
     assert browser.value("document.querySelectorAll('.word.shaded').length") == 0
     assert browser.value("document.querySelectorAll('.word[tabindex=\"0\"]').length") == 1
+    browser.press("j")
+    browser.wait("document.getElementById('number').textContent === 'Sentence 10'")
+    assert browser.chosen_word() == "source.0"  # who goes on stays in the words
+    browser.press("k")
+    assert number(browser) == "Sentence 9 · no good"
     browser.press("?")
     assert browser.value("document.getElementById('help').open")
     browser.press("j")
@@ -203,6 +208,7 @@ def test_a_pinned_link_brings_the_view_back(browser, address):
     assert (shaded(browser, "source"), browser.value("document.getElementById('readout').textContent")) == before
     show(browser, address, "sentence=9&show=attention&word=target.77")
     assert browser.complaints() == []
+    assert browser.value("document.querySelectorAll('.word[tabindex=\"0\"]').length") == 1
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -402,7 +408,7 @@ def test_only_charts_and_the_chosen_pair_are_printed(browser, address):
     for selector, expected in (
         (".drawing svg", 2),
         ("#maps table", 1),
-        (".controls, .list, nav, .downloads, select", 0),
+        (".controls, .list, nav, .downloads, select, article button", 0),
     ):
         assert browser.value(visible.format(selector)) == expected
 
