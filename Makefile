@@ -6,9 +6,10 @@ VENV := .venv
 LOWEST := .venv-lowest
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
-# One process for each core, each with one thread: more threads than cores make every test slower.
+# One process for each core, each with one thread: more threads than cores make every test slower. A process keeps the
+# tests of a file together, and takes from another when it has none left, so that what a file shares is made once.
 WORKERS ?= $(shell n=$$(env -u OMP_NUM_THREADS nproc 2>/dev/null || sysctl -n hw.ncpu 2>/dev/null || echo 2); [ $$n -gt 8 ] && n=8; echo $$n)
+PYTEST = OMP_NUM_THREADS=1 $(1)/python -m pytest -n $(WORKERS) --dist worksteal
 
 .PHONY: demo test test-all test-lowest wheel site links check format bench experiment faults tables conformance clean
 
@@ -16,17 +17,17 @@ demo: $(INSTALLED)
 	$(BIN)/attncal demo --output demo
 
 test: conformance
-	$(PYTEST) -n $(WORKERS) -m "not slow"
+	$(call PYTEST,$(BIN)) -m "not slow"
 
 test-all: conformance
-	$(PYTEST) -n $(WORKERS)
+	$(call PYTEST,$(BIN))
 
 # The same with the lowest versions that pyproject.toml allows, in an environment of their own.
 test-lowest:
 	test -x $(LOWEST)/bin/python || $(PYTHON) -m venv $(LOWEST)
 	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-lowest.txt -e ".[test]"
 	$(LOWEST)/bin/python tests/conformance/fetch_upstream_tests.py
-	OMP_NUM_THREADS=1 $(LOWEST)/bin/python -m pytest -n $(WORKERS) -m "not slow"
+	$(call PYTEST,$(LOWEST)/bin) -m "not slow"
 
 # What a release uploads.
 wheel: $(INSTALLED)

@@ -56,7 +56,7 @@ def run_tests() -> dict[str, float | int | str]:
         SystemExit: a test fails.
     """
     processes = os.cpu_count() or 1
-    command = [sys.executable, "-m", "pytest", "-q", "-n", str(processes), "-m", "not slow"]
+    command = [sys.executable, "-m", "pytest", "-q", "-n", str(processes), "--dist", "worksteal", "-m", "not slow"]
     started = time.monotonic()
     done = subprocess.run(command, cwd=walks.ROOT, env=os.environ | {"OMP_NUM_THREADS": "1"}, stdout=subprocess.PIPE)
     minutes = (time.monotonic() - started) / 60

@@ -7,6 +7,7 @@ import signal
 # Read when transformers and the hub's client are first imported, so before any test module is.
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
+os.environ["HF_DEACTIVATE_ASYNC_LOAD"] = "1"  # weights of some kilobytes take longer in threads than without
 
 import pytest
 import torch

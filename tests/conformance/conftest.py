@@ -1,7 +1,15 @@
-"""A test that our classes skip has to be one that the stock classes skip too."""
+"""A test that our classes skip has to be one that the stock classes skip too. The dearest run for few of them."""
 
 import pytest
-from testers import may_skip
+from testers import is_repetition, may_skip
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark repetitions as slow."""
+    for item in items:
+        if is_repetition(getattr(item, "cls", None), item.name):
+            item.add_marker(pytest.mark.slow)
 
 
 @pytest.hookimpl(wrapper=True)

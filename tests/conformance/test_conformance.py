@@ -5,6 +5,7 @@
 
 import unittest
 
+import pytest
 import stock_cases  # the module and not its classes, which would be collected here once more
 from testers import ConformanceMixin, NewModelMixin
 from upstream import announce
@@ -57,10 +58,6 @@ class OffBartTest(BartMixin, unittest.TestCase):
     switches = {}
 
 
-class AlignedMarianTest(MarianMixin, unittest.TestCase):
-    switches = {"uam": True, "null_token_id": 5}
-
-
 class GatedLeakyMarianTest(MarianMixin, unittest.TestCase):
     switches = {"calibration": "gated", "leaky": True}
 
@@ -69,7 +66,13 @@ class GatedLeakyBartTest(BartMixin, unittest.TestCase):
     switches = {"calibration": "gated", "leaky": True}
 
 
-# The bare models add nothing to these two, and it is the time of the whole suite that grows with every class.
+# The bare models add nothing to these, and every class adds to the time of the suite. The usual run takes each of
+# these switches on one backbone: the mechanism is written once for both.
+
+
+class AlignedMarianTest(MarianMixin, unittest.TestCase):
+    switches = {"uam": True, "null_token_id": 5}
+    all_model_classes = (AttnCalMarianMTModel,)
 
 
 class AnnealedHeadMarianTest(MarianMixin, unittest.TestCase):
@@ -77,11 +80,13 @@ class AnnealedHeadMarianTest(MarianMixin, unittest.TestCase):
     all_model_classes = (AttnCalMarianMTModel,)
 
 
+@pytest.mark.slow
 class AnnealedHeadBartTest(BartMixin, unittest.TestCase):
     switches = {"calibration": "annealed", "mask_projection": "head"}
     all_model_classes = (AttnCalBartForConditionalGeneration,)
 
 
+@pytest.mark.slow
 class GumbelMarianTest(MarianMixin, unittest.TestCase):
     switches = {"gumbel": True}
     all_model_classes = (AttnCalMarianMTModel,)
@@ -114,6 +119,7 @@ class CopyingMixin:
         pass
 
 
+@pytest.mark.slow
 class CopyingMarianTest(CopyingMixin, MarianMixin, unittest.TestCase):
     all_model_classes = (AttnCalMarianMTModel,)
 

@@ -1,5 +1,6 @@
 """What the mixins of `upstream.py` ask a test case for: tiny configurations and inputs."""
 
+import functools
 import inspect
 import re
 import unittest
@@ -122,6 +123,7 @@ class NewModelMixin:
         new_file.assert_called_once()
 
 
+@functools.cache
 def skips(test_case: type[unittest.TestCase], name: str) -> bool:
     """Whether test `name` of `test_case`, or a part of it, is skipped; runs it."""
     result = unittest.TestResult()
@@ -157,3 +159,22 @@ def outlived_reasons(test_case: type[unittest.TestCase]) -> list[str]:
         for listed, names in tests.items()
         if not names or not all(reason_of_its_own(test_case, n) and skips(test_case, n) for n in names)
     ]
+
+
+# Upstream compares eager attention with SDPA in 24 settings. Every two values of two of them meet in the first six.
+EVERY_TWO = (
+    "fp16_pad_left_sdpa_kernels",
+    "fp16_pad_right_no_attn_mask",
+    "fp32_pad_left_no_attn_mask_sdpa_kernels",
+    "fp32_pad_right",
+    "bf16_pad_left",
+    "bf16_pad_right_no_attn_mask_sdpa_kernels",
+    "fp32_pad_left_output_attentions",
+)
+
+
+def is_repetition(test_case: type | None, name: str) -> bool:
+    """Whether a dear test repeats with switches what the class without switches shows; each of these loads models."""
+    setting = re.fullmatch(r"test_eager_matches_sdpa_inference_\d+_(.*)", name)
+    dear = name == "test_bc_torch_dtype" or (setting is not None and setting[1] not in EVERY_TWO)
+    return dear and bool(getattr(test_case, "switches", None))

@@ -2,7 +2,9 @@
 
 import json
 
+import headlines
 import house
+import pytest
 import walks
 
 SOURCE = '''"""A docstring
@@ -40,3 +42,13 @@ def test_a_file_is_written_and_keeps_the_minutes_of_the_tests(tmp_path, monkeypa
     assert result["lines_of_code"].keys() == {"hf_attncal", "experiments"}
     assert min(result["lines_of_code"].values()) > 1000
     assert {"software", "hardware"} <= result.keys()
+
+
+@pytest.mark.parametrize(("options", "minutes"), [([], []), (["--tests"], [7.4])])
+def test_the_minutes_of_the_tests_are_a_headline_where_they_were_run(results, monkeypatch, options, minutes):
+    monkeypatch.setattr(walks, "WALKS", {})
+    monkeypatch.setattr(house, "run_tests", lambda: {"minutes": 7.4, "processes": 2, "result": "9 passed in 444 s"})
+    house.main(["--output", str(results / "house.json"), *options])
+    figures = {figure["name"]: figure for figure in headlines.house()}
+    assert [figures[name]["value"] for name in figures if name == "tests/minutes"] == minutes
+    assert "house/lines_of_code" in figures
