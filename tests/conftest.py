@@ -1,5 +1,6 @@
 """What every test runs under: no network, one thread, and transformers' deprecations as errors."""
 
+import gc
 import logging
 import os
 import signal
@@ -83,6 +84,13 @@ def no_logged_deprecations():
     yield
     logger.removeHandler(handler)
     assert not handler.messages, f"deprecated use of transformers: {handler.messages}"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def frozen() -> None:
+    """Spare the garbage collector what was there before a file: every Trainer has it look through all of that."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)
