@@ -11,7 +11,7 @@ import torch
 from helpers import FAMILIES, assert_close, scatter
 from luong_helpers import tiny_luong
 from peft import get_peft_model
-from seq2seq_helpers import PAIRS, bpe_tokenizer, randomized, sized
+from seq2seq_helpers import PAIRS, bpe_tokenizer, randomized, sized, skip_without_cross_attention_of_t5
 from transformers import (
     GPT2Config,
     GPT2LMHeadModel,
@@ -590,6 +590,7 @@ def test_models_that_are_built_otherwise_are_refused_by_name():
     fields = {"d_model": 16, "d_kv": 8, "d_ff": 12, "num_layers": 1, "num_heads": 2}
     tokens = {name: value for name, value in sized(bpe_tokenizer()).items() if "token_id" in name}
     model = T5ForConditionalGeneration(T5Config(**fields, **tokens, vocab_size=len(bpe_tokenizer())))
+    skip_without_cross_attention_of_t5(model)
     working = ["attention", "input_x_gradient", "integrated_gradients", "layer_gradient_x_activation", "occlusion"]
     assert works_on(model) == [*working, "posterior", "random", "diagonal"]
     with pytest.raises(

@@ -165,8 +165,17 @@ def interrupted(seconds: float, *arguments: str, prepare=None) -> tuple[int, str
     return 128 - process.returncode if process.returncode < 0 else process.returncode, out, err
 
 
-@pytest.mark.parametrize("seconds", [0, 0.05, 0.5])
-@pytest.mark.parametrize("command", GIVEN)
+SECONDS = (0, 0.05, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("command", "seconds"),
+    [
+        pytest.param(command, seconds, marks=() if (row + column) % len(SECONDS) == 0 else pytest.mark.slow)
+        for row, command in enumerate(GIVEN)
+        for column, seconds in enumerate(SECONDS)
+    ],
+)
 def test_an_interrupt_while_a_command_starts_is_no_traceback(command, seconds, here, capsys):
     """The model is none, so that no command comes to its work; most import what they need for longer than that."""
     arguments = [*command.split(" --")[0].split(), *shlex.split(GIVEN[command])]

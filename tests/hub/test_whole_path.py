@@ -10,6 +10,7 @@ from local_hub import Hub
 
 from hf_attncal.data.synthetic.english_german import generate_pairs, write_pairs
 
+pytestmark = pytest.mark.slow  # a dozen commands, each a process
 SCRIPT = Path(__file__).parents[2] / "examples" / "whole_path.sh"
 TINY_SETTINGS = [
     "tokenizer.vocab_size=200",

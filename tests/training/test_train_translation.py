@@ -1,6 +1,8 @@
 """The training script from text files to a saved, scored model; translation and checkpoint averaging."""
 
 import json
+import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -386,15 +388,19 @@ def test_averages_that_make_no_sense(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["translation", "adapter", "aligner"])
-def test_an_error_of_a_script_is_one_line_and_a_traceback_only_where_it_is_asked_for(name, tmp_path):
+def test_an_error_of_a_script_is_one_line_and_a_traceback_only_where_it_is_asked_for(
+    name, tmp_path, monkeypatch, capsys
+):
     (tmp_path / "config.yaml").write_text(f"job: {name}\nnothing: 1\n")
-    command = [sys.executable, str(ROOT / "training" / "train.py"), "--config", str(tmp_path / "config.yaml")]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 1
-    assert done.stderr.startswith("train.py: error: ")
-    assert "`nothing`" in done.stderr
-    assert done.stderr.count("\n") == 1
-    if name == "translation":
-        done = subprocess.run([*command, "--debug"], capture_output=True, text=True)
-        assert done.returncode == 1
-        assert "Traceback" in done.stderr
+    command = [str(ROOT / "training" / "train.py"), "--config", str(tmp_path / "config.yaml")]
+    for debug in ([], ["--debug"]):
+        monkeypatch.setattr(sys, "argv", [*command, *debug])
+        with pytest.raises(SystemExit, match=r"^1$"):
+            runpy.run_path(command[0], run_name="__main__")
+        error = capsys.readouterr().err
+        assert "`nothing`" in error
+        assert ("Traceback" in error) == bool(debug)
+        assert debug or re.fullmatch(r"train\.py: error: .*\n", error)
+    if name == "translation":  # nor does an import say anything
+        done = subprocess.run([sys.executable, *command], capture_output=True, text=True)
+        assert (done.returncode, done.stderr.count("\n")) == (1, 1)
