@@ -13,11 +13,13 @@ from hf_attncal.data.tokenizer import train_bpe_tokenizer
 
 BASE = "Helsinki-NLP/opus-mt-en-de"
 DATASET = "bentrevett/multi30k"
-# What makes a training command of the documents a run of seconds.
+# What makes a command of the documents one of seconds; untrained models write until they may not.
 _NETWORK = ["training.bf16=false", "training.tokens_per_batch=2048", "training.disable_tqdm=true"]
 SMALL = {
     "train": [*_NETWORK, "tokenizer.vocab_size=150", "model.d_model=16", "training.max_steps=2"],
     "analyze": ["--no-probe", "--measured=0", "--methods=attention", "--pairs=4"],
+    "translate": ["--max-new-tokens=5"],
+    "summarize": ["--max-new-tokens=5"],
     "adapt": [*_NETWORK, "training.max_steps=2"],
     "align tune": [*_NETWORK, "training.max_steps=2"],
     "align train": [

@@ -1,5 +1,6 @@
 """Tiny models, batches and the comparisons that the tests share; the comparisons are tested in test_functional.py."""
 
+import itertools
 import math
 import os
 import subprocess
@@ -8,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
 import reference
 import torch
 from transformers import BartConfig, BartForConditionalGeneration, MarianConfig, MarianMTModel, PreTrainedModel
@@ -71,6 +73,21 @@ SWITCHES = {
     "gated, leaky, output gate": {"calibration": "gated", "leaky": True, "output_gate": True},
 }
 CALIBRATED = {name: switches for name, switches in SWITCHES.items() if "calibration" in switches}
+
+
+def half_of(*axes: Mapping[str, Any] | Iterable) -> list:
+    """Parameters of a test for every combination of values of some axes, named where an axis has names.
+
+    Of two combinations that differ in one value only, one is slow.
+    """
+    named = [axis if isinstance(axis, Mapping) else {str(value): value for value in axis} for axis in axes]
+    combinations = []
+    for chosen in itertools.product(*(enumerate(axis.items()) for axis in named)):
+        numbers, items = zip(*chosen, strict=True)
+        names, values = zip(*items, strict=True)
+        marks = pytest.mark.slow if sum(numbers) % 2 else ()
+        combinations.append(pytest.param(*values, id="-".join(names), marks=marks))
+    return combinations
 
 
 def scatter(model: torch.nn.Module, scale: float = 0.4) -> None:

@@ -11,6 +11,7 @@ from helpers import (
     assert_gradients_close,
     assert_identical,
     gradients,
+    half_of,
     tiny_batch,
     tiny_stock_model,
 )
@@ -157,12 +158,11 @@ def assert_fields_are(found: torch.Tensor, expected: list, tolerance: float = 1e
         assert_close(row[: wanted.shape[0], : wanted.shape[1]].to(wanted.dtype), wanted, tolerance, "fields")
 
 
-@pytest.mark.parametrize("training", [False, True], ids=["eval", "train"])
-@pytest.mark.parametrize("setting", SETTINGS)
-@pytest.mark.parametrize(("kind", "streams"), KINDS)
-def test_the_whole_model_is_the_loops(kind, streams, setting, training):
+@pytest.mark.parametrize(("size", "settings", "training"), half_of(KINDS, SETTINGS, {"eval": False, "train": True}))
+def test_the_whole_model_is_the_loops(size, settings, training):
     """Logits, losses, fields and every gradient, of two sentences in a padded batch, with the same noise."""
-    model = tiny_discrete(kind, streams=streams, **SETTINGS[setting]).train(training)
+    kind, streams = size
+    model = tiny_discrete(kind, streams=streams, **settings).train(training)
     slow = SlowDiscrete(model)
     torch.manual_seed(5)
     found = model(**batch_for(kind), output_receptive_fields=True)

@@ -155,8 +155,7 @@ def test_padding_does_not_matter():
         assert not found.null[b, t:].any()
 
 
-@pytest.mark.parametrize("attention", [False, True], ids=["plain", "attention"])
-@pytest.mark.parametrize("uniform", [1e-4, 0.1])
+@pytest.mark.parametrize(("attention", "uniform"), [(False, 1e-4), (True, 0.1)], ids=["plain", "attention"])
 def test_long_lines_neither_underflow_nor_overflow(attention, uniform):
     """600 x 600 in float32, most weights tiny, some rows that nothing explains but NULL: rows sum to 1."""
     size = 600

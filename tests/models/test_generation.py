@@ -10,7 +10,7 @@ from collections import Counter
 
 import pytest
 import torch
-from helpers import FAMILIES, TINY
+from helpers import FAMILIES, TINY, half_of
 from transformers import PreTrainedModel
 from transformers.cache_utils import DynamicCache, EncoderDecoderCache, StaticCache
 from transformers.modeling_outputs import BaseModelOutput
@@ -295,8 +295,10 @@ def test_eager_generates_what_sdpa_generates(model: PreTrainedModel):
     assert generate(eager, num_beams=2).sequences.tolist() == expected
 
 
-@pytest.mark.parametrize("options", [{}, {"num_beams": 3}, {"cache_implementation": "static"}], ids=str)
-@pytest.mark.parametrize("setting", list(SETTINGS))
+@pytest.mark.parametrize(
+    ("family", "setting", "options"),
+    half_of(list(FAMILIES), list(SETTINGS), [{}, {"num_beams": 3}, {"cache_implementation": "static"}]),
+)
 def test_bfloat16(family: str, setting: str, options: dict):
     model = copy.deepcopy(random_model(family, setting)).to(torch.bfloat16)
     output = generate(model, **options)

@@ -6,11 +6,13 @@ import pytest
 import torch
 from helpers import (
     CALIBRATED,
+    FAMILIES,
     SWITCHES,
     assert_close,
     assert_gradients_close,
     enable_checkpointing,
     gradients,
+    half_of,
     is_mask_network,
     slow_twin,
     tiny_batch,
@@ -30,7 +32,7 @@ def one_backward(model, batch, seed: int = 5, **inputs):
     return outputs, gradients(model)
 
 
-@pytest.mark.parametrize("switches", SWITCHES.values(), ids=SWITCHES)
+@pytest.mark.parametrize(("family", "switches"), half_of(list(FAMILIES), SWITCHES))
 def test_one_backward_equals_two_separate_ones(family, batch, switches, no_draws_for_layerdrop):
     """theta, gate, NULL and mask network; also the values of both losses and of the penalty (eqs. 4, 5, 13)."""
     model = tiny_model(family, label_smoothing=0.1, mask_penalty=0.3, **switches)
@@ -73,7 +75,7 @@ def test_one_backward_equals_two_of_the_same_model_with_everything_else_frozen(f
     assert_gradients_close(actual, expected)
 
 
-@pytest.mark.parametrize("switches", CALIBRATED.values(), ids=CALIBRATED)
+@pytest.mark.parametrize(("family", "switches"), half_of(list(FAMILIES), CALIBRATED))
 def test_checkpointing_changes_no_gradient(family, batch, switches):
     """Non-reentrant, with dropout: the recomputation draws the same numbers and detaches the same parameters."""
     model = tiny_model(family, dropout=0.2, attention_dropout=0.2, activation_dropout=0.2, **switches)

@@ -160,8 +160,8 @@ def adapter_settings(base: Path, **adapter) -> list[str]:
     return ["--config", str(path), "--data", str(base.parent / "data")]
 
 
-def write_corpus(folder: Path, train: int = 600) -> Path:
+def write_corpus(folder: Path, train: int = 600, dev: int = 20, test: int = 60) -> Path:
     """A synthetic language: text, gold links, and links of the training text."""
-    split = generate_split(train, 20, 60, seed=3)
+    split = generate_split(train, dev, test, seed=3)
     write_linked_pairs(folder, train=split.train, dev=split.valid, test=split.test)
     return folder

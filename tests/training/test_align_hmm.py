@@ -417,6 +417,7 @@ def record(folder: Path) -> None:
     (folder / f"found {processes} {rank}.json").write_text(json.dumps({"links": links, "test": alone["test"]}))
 
 
+@pytest.mark.slow
 def test_two_processes_have_the_same_links(tmp_path):
     (tmp_path / "corpus").mkdir()
     write_corpus(tmp_path / "corpus", 300)

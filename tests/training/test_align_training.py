@@ -8,14 +8,14 @@ from itertools import pairwise, product
 import pytest
 import torch
 from datasets import Dataset
-from helpers import assert_results_agree, files_that_name, write_linked_pairs
+from helpers import assert_results_agree, files_that_name
+from runs import write_corpus
 
 from hf_attncal import MaskAlignConfig, MaskAlignModel
 from hf_attncal.alignment import WordAligner
 from hf_attncal.alignment.gold import Gold, score_aligner, tune_links
 from hf_attncal.data.collators import AlignmentCollator
 from hf_attncal.data.corpora import corpus_token_counts, lowercased, tokenize_for_alignment
-from hf_attncal.data.synthetic.english_german import generate_split
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
 from hf_attncal.models.functional_jumps import initial_jumps
 from hf_attncal.training.word_alignment import AlignerConfig, learn_jumps, train_aligner
@@ -142,10 +142,13 @@ def test_only_a_mixture_has_jumps_unless_they_are_asked_for():
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory):
     """A folder with a synthetic language: text, gold links, and links of the training text."""
-    folder = tmp_path_factory.mktemp("corpus")
-    split = generate_split(1200, 20, 60, seed=3)
-    write_linked_pairs(folder, train=split.train, dev=split.valid, test=split.test)
-    return folder
+    return write_corpus(tmp_path_factory.mktemp("corpus"), 400, 10, 20)
+
+
+@pytest.fixture(scope="module")
+def learnable(tmp_path_factory):
+    """The same language, with enough text to learn it from."""
+    return write_corpus(tmp_path_factory.mktemp("learnable"), 1200)
 
 
 def settings(corpus, output, guide=False, **training):
@@ -183,7 +186,7 @@ def test_everything_is_logged_and_saved(corpus, tmp_path):
     assert len(evaluations) == 2
     assert all(0 <= entry["eval_prediction_accuracy"] <= 1 for entry in evaluations)
     assert results["sentence_pairs"]["held_out"]["kept"] == 40
-    assert results["sentence_pairs"]["train"]["kept"] == 1160
+    assert results["sentence_pairs"]["train"]["kept"] == 360
     assert set(results["data_sha256"]) == {
         f"{name}.{suffix}" for name in ("train", "dev", "test") for suffix in ("en", "de", "align")
     }
@@ -214,11 +217,13 @@ def test_resumed_training_gives_the_same_model(corpus, tmp_path):
     assert all(torch.equal(expected[name], found[name]) for name in expected)
 
 
-def test_symmetrization_and_threshold_are_the_best_of_those_tried(corpus, tmp_path):
-    config = settings(corpus, tmp_path / "run", max_steps=60, learning_rate=6e-3, agreement_warmup_steps=60)
+def test_symmetrization_and_threshold_are_the_best_of_those_tried(learnable, tmp_path):
+    config = settings(learnable, tmp_path / "run", max_steps=60, learning_rate=6e-3, agreement_warmup_steps=60)
     results = train_aligner(config)
     aligner = WordAligner.from_pretrained(tmp_path / "run", device="cpu")
-    gold = Gold.load({"source": str(corpus / "dev.en"), "target": str(corpus / "dev.de")}, corpus / "dev.align")
+    gold = Gold.load(
+        {"source": str(learnable / "dev.en"), "target": str(learnable / "dev.de")}, learnable / "dev.align"
+    )
     assert score_aligner(aligner, gold).aer == results["dev"]["aer"]
     assert aligner.model.config.symmetrization == results["dev"]["symmetrization"]
 
@@ -258,7 +263,7 @@ def test_dev_text_without_gold_is_what_predictions_are_measured_on(corpus, tmp_p
     config.data.dev = {"source": "dev.en", "target": "dev.de"}
     results = train_aligner(config)
     kept = {name: report["kept"] for name, report in results["sentence_pairs"].items()}
-    assert kept == {"train": 1200, "held_out": 20}
+    assert kept == {"train": 400, "held_out": 10}
     assert "dev" not in results
     evaluations = [entry for entry in results["log_history"] if "eval_prediction_accuracy" in entry]
     assert evaluations
@@ -336,15 +341,15 @@ def test_learned_jumps_are_those_of_the_text(tokenizer):
 
 
 @pytest.mark.parametrize("guide", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_it_learns_to_align(corpus, tmp_path, guide):
+def test_it_learns_to_align(learnable, tmp_path, guide):
     schedule = {"max_steps": 300, "learning_rate": 6e-3, "warmup_steps": 30, "agreement_warmup_steps": 200}
-    config = settings(corpus, tmp_path / "run", guide, eval_strategy="no", save_strategy="no", **schedule)
+    config = settings(learnable, tmp_path / "run", guide, eval_strategy="no", save_strategy="no", **schedule)
     assert train_aligner(config)["test"]["aer"] < 0.2
 
 
-def test_a_model_that_aligns_nothing_is_named(corpus, tmp_path):
+def test_a_model_that_aligns_nothing_is_named(learnable, tmp_path):
     schedule = {"max_steps": 60, "learning_rate": 6e-3, "agreement_warmup_steps": 0}
-    config = settings(corpus, tmp_path / "run", eval_strategy="no", save_strategy="no", **schedule)
+    config = settings(learnable, tmp_path / "run", eval_strategy="no", save_strategy="no", **schedule)
     config.counts.guide = False
     with pytest.warns(UserWarning, match=r"NULL takes .*raise `training.agreement_warmup_steps`"):
         train_aligner(config)
@@ -367,7 +372,7 @@ def test_bad_input_is_refused_before_anything_is_written(corpus, tmp_path):
         train_aligner(config)
     config = settings(corpus, tmp_path / "run")
     config.data.dev = {**config.data.dev, "gold": "test.align"}
-    with pytest.raises(ValueError, match="60 lines of links for 20 sentence pairs"):
+    with pytest.raises(ValueError, match="20 lines of links for 10 sentence pairs"):
         train_aligner(config)
     outside = (corpus / "dev.align").read_text(encoding="utf-8").replace("0-0", "90-90")
     (corpus / "outside.align").write_text(outside, encoding="utf-8")

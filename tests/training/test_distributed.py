@@ -3,6 +3,7 @@
 This file is both the test and, run as a script by `torch.distributed.run`, each of the two processes.
 """
 
+import gc
 import json
 import sys
 from pathlib import Path
@@ -97,6 +98,7 @@ def train(folder: Path, accumulation: int, switches: dict, resume: str | None = 
 
 def worker(folder: Path) -> None:
     """One of two processes: every scenario, then a run that stops in its second epoch and goes on."""
+    gc.freeze()  # every Trainer has the garbage collector look through all that is there
     for name, scenario in SCENARIOS.items():
         trainer = train(folder / name, 2, **scenario)
         if trainer.is_world_process_zero():

@@ -367,6 +367,7 @@ def in_two_processes(folder: Path, attempts: list, arguments: list[str], **varia
     return None if done.returncode else [json.loads((folder / f"said.{rank}").read_text()) for rank in range(2)]
 
 
+@pytest.mark.slow
 def test_two_processes_decide_together(arguments, tmp_path):
     """A run, what is refused in both, and a resume after a kill with the weights of the whole run."""
     attempts = [[], [], "kill", ["--resume", "training.seed=2"], ["--resume"], ["--resume"]]
