@@ -27,6 +27,7 @@ docs/analysis
 docs/summarization
 docs/language
 docs/data
+docs/distributed
 docs/publishing
 docs/reliability
 ```

@@ -686,6 +686,15 @@ def publishing() -> Iterator[dict]:
         yield entry("publish/minutes_to_shared_page", result["minutes"], "minutes", [at("first_page", "minutes")])
 
 
+def distributed() -> Iterator[dict]:
+    """What a training on GPUs would take: an estimate."""
+    file = "estimate_wmt14"
+    for variant, found in read(file)["variants"].items() if read(file) else ():
+        for gpu, hours in found["hours"].items():
+            place = at(file, "variants", variant, "hours", gpu)
+            yield entry(f"estimate/wmt14/{variant}/{gpu}/hours", hours, "hours, estimated", [place])
+
+
 def check() -> Iterator[dict]:
     """What `attncal check` finds of annotated and of planted faults, its false alarms and its speed."""
     file = "check/hallucinations-deen"
@@ -741,6 +750,7 @@ def collect() -> list[dict]:
         faithfulness,
         publishing,
         page,
+        distributed,
         check,
         defaults,
         speed,

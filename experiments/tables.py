@@ -35,6 +35,7 @@ from tables_check import CHECK_TABLES
 from tables_converged import CONVERGED_TABLES
 from tables_copying import COPYING_TABLES
 from tables_discrete import DISCRETE
+from tables_distributed import DISTRIBUTED_TABLES
 from tables_encoders import ENCODER_TABLES
 from tables_guided import GUIDED_TABLES, place
 from tables_publishing import PUBLISHING_TABLES
@@ -48,6 +49,7 @@ DOCUMENTS = (
         "README.md",
         "docs/analysis.md",
         "docs/check.md",
+        "docs/distributed.md",
         "docs/experiments.md",
         "docs/publishing.md",
         "docs/reliability.md",
@@ -579,6 +581,7 @@ TABLES: dict[str, Callable[[], str]] = {
     **ANALYSIS_TABLES,
     **USES_TABLES,
     **CHECK_TABLES,
+    **DISTRIBUTED_TABLES,
     **PUBLISHING_TABLES,
     **GUIDED_TABLES,
     "adapters": lambda: adapters("adapters/multi30k"),

@@ -227,7 +227,7 @@ class CopyMechanism(nn.Module):
         Raises:
             ValueError: a label is a slot that its source does not have.
         """
-        batch, rows = len(logits), len(source.ids)
+        batch, rows = logits.shape[0], source.ids.shape[0]  # `len` would make numbers of them in an exported graph
         weights = attention[0]
         if len(attention) > 1:
             weights = torch.cat([part.reshape(batch, -1, part.shape[-1]) for part in attention], dim=1)

@@ -163,6 +163,7 @@ class _EmbeddedStreamsMixin:
 class DiscreteEncoder(_EmbeddedStreamsMixin, DiscretePreTrainedModel, hf.MarianEncoder):
     """`MarianEncoder` of our layers."""
 
+    _no_split_modules = ["DiscreteEncoderLayer"]
     scales_given_embeddings = False
     _can_record_outputs = {
         "hidden_states": OutputRecorder(DiscreteEncoderLayer, index=0),
@@ -230,6 +231,7 @@ class DiscreteEncoder(_EmbeddedStreamsMixin, DiscretePreTrainedModel, hf.MarianE
 class DiscreteDecoder(_EmbeddedStreamsMixin, DiscretePreTrainedModel, hf.MarianDecoder):
     """`MarianDecoder` of our layers; without cross-attention where the configuration knows no encoder."""
 
+    _no_split_modules = ["DiscreteDecoderLayer"]
     scales_given_embeddings = True
     _can_record_outputs = {
         "hidden_states": OutputRecorder(DiscreteDecoderLayer, index=0),

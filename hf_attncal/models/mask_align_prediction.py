@@ -237,7 +237,7 @@ class MixturePrediction(MaskAlignPrediction):
         states = evidence.source.tokens if self.config.emission == "embeddings" else evidence.states
         emission = self.dropout(self.output_layer_norm(self.emission(states)))
         null = emission.new_zeros(emission.shape[-1]) if self.null_emission is None else self.null_emission
-        return torch.cat([null.to(emission.dtype).expand(len(states), 1, -1), emission], dim=1)
+        return torch.cat([null.to(emission.dtype).expand(states.shape[0], 1, -1), emission], dim=1)
 
     def aligning_weights(self, evidence: Evidence) -> Tensor:
         """Posterior without normalisers (see `normalizer_penalty`).

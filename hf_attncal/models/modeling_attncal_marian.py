@@ -40,6 +40,7 @@ class AttnCalMarianPreTrainedModel(AttnCalPreTrainedMixin, hf.MarianPreTrainedMo
     config: AttnCalMarianConfig
     config_class = AttnCalMarianConfig
     _auto_classes = {"AutoModel": "AttnCalMarianModel", "AutoModelForSeq2SeqLM": "AttnCalMarianMTModel"}
+    _no_split_modules = ["MarianEncoderLayer", "AttnCalMarianDecoderLayer"]
 
     @torch.no_grad()
     def _init_weights(self, module):

@@ -5,7 +5,7 @@ import math
 import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -21,6 +21,7 @@ from hf_attncal.files import UNFINISHED, give_name, make_readable, to_disk
 from hf_attncal.models.loading import check_finite, check_missing
 
 from .folder import last_checkpoints
+from .sharding import sharded_by_layers
 
 CLOCK = "clock.json"
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -54,6 +55,10 @@ class WholeCheckpointsMixin:
         self._before = _clock(Path(str(resume_from_checkpoint))) if resume_from_checkpoint else start
         self._started = time.monotonic() - self._before.get("wall_seconds", 0.0)
         return super().train(resume_from_checkpoint, *args, **kwargs)
+
+    def _prepare_for_training(self, *args, **kwargs):
+        with sharded_by_layers(self) if self.is_fsdp_enabled else nullcontext():
+            return super()._prepare_for_training(*args, **kwargs)
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
         with whole_weights(resume_from_checkpoint, self.model if model is None else model):

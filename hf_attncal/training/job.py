@@ -38,6 +38,7 @@ from .interrupts import how_to_go_on, saved_on_interrupt
 from .planning import RefuseShortRun, plan, within_budget
 from .progress import bars_are_shown, shown_progress
 from .settings import SPLITS, Settings, hints_of
+from .sharding import in_one_piece
 from .text import held_out_rows, hold_out
 from .threads import ChooseThreads
 
@@ -298,7 +299,7 @@ def train(
     seconds = trainer.wall_seconds
     speeds = [entry[trainer.tokens_name] for entry in trainer.state.log_history if trainer.tokens_name in entry]
 
-    model = trainer.model
+    model = in_one_piece(trainer.model)
     # Accelerate leaves autocast around the forward of what it was given: of a whole model that is the one that
     # `generate` calls, of PEFT's it is not. Every model is scored in the precision of its weights.
     # (Its `unwrap_model` would take transformers' own decorators off, too.)
