@@ -43,5 +43,6 @@ def in_one_piece(model: nn.Module) -> nn.Module:
     weights = model.state_dict()
     whole = type(model).__bases__[1](model.config)  # FSDP2 makes a class of its own from this one
     whole.load_state_dict({n: w.full_tensor() if isinstance(w, DTensor) else w for n, w in weights.items()})
-    whole.generation_config = model.generation_config
+    if whole.can_generate():
+        whole.generation_config = model.generation_config
     return whole.to(model.device)

@@ -2,6 +2,7 @@
 
 import codecs
 import errno
+import gzip
 import json
 import os
 import random
@@ -365,3 +366,20 @@ def test_what_cannot_be_is_told_before_the_model_is_looked_at(tmp_path, given, m
     names = {"S": source, "T": target, "S/x/y": f"{source}/x/y"}
     assert main(["align", "run", ".", *(names.get(word, word) for word in given)]) == 1
     assert message in capsys.readouterr().err
+
+
+def test_the_slurm_array_of_the_examples_aligns_a_part_in_each_task(model, tmp_path, attncal):
+    """Joined as the script says, the parts are what one run writes; a number of parts that is not its own is PARTS."""
+    source, target = write(tmp_path)
+    script = Path(__file__).parents[2] / "examples" / "align_array.sh"
+    environment = os.environ | {"PARTS": str(PARTS), "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    for task in (2, 1, 3):
+        command = ["sh", str(script), model, source, target, str(tmp_path / "parts")]
+        done = subprocess.run(command, env=environment | {"SLURM_ARRAY_TASK_ID": str(task)}, capture_output=True)
+        assert done.returncode == 0, done.stderr.decode()
+    parts = sorted((tmp_path / "parts").glob(f"links.*-of-{PARTS:05}.gz"))
+    whole = ("--source", source, "--target", target, "--output", str(tmp_path / "all"))
+    assert attncal("align", "run", model, *whole)[0] == 0
+    assert gzip.decompress(b"".join(part.read_bytes() for part in parts)) == (tmp_path / "all").read_bytes()
+    text = script.read_text(encoding="utf-8")
+    assert all(part in text for part in ("--array=1-20", "-of-00020.gz", "${PARTS:-20}"))
