@@ -74,9 +74,7 @@ def test_each_part_is_a_task_and_links_lie_beside_the_corpora(step, monkeypatch)
         assert check
         commands.append((Path(options.source).name, Path(options.target).name, options.shard))
         number = options.shard.number
-        Path(str(options.output).format(f"{number:05}-of-00002")).write_bytes(
-            gzip.compress(f"{number}\n".encode())
-        )
+        Path(str(options.output).format(f"{number:05}-of-00002")).write_bytes(gzip.compress(f"{number}\n".encode()))
 
     monkeypatch.setattr(subprocess, "run", run)
     step.register_categories()
