@@ -55,7 +55,7 @@ class Without:
 class LiveModel:
     """A model to try out: it translates, is looked into, and gets source words taken away.
 
-    A line is a source text, or one with a translation to look at, after a tab or ` ||| `.
+    A line is a source text, or one with a translation to look at, after a tab or `|||`.
 
     Args:
         model, tokenizer: an encoder-decoder in evaluation mode, on its device, and its tokenizer.
@@ -169,7 +169,7 @@ class LiveModel:
 
 
 def given_target(line: str) -> tuple[str, str | None]:
-    """Return the source of a line and the target that stands behind it, after a tab or ` ||| `; None for none."""
+    """Return the source of a line and the target that stands behind it, after a tab or `|||`; None for none."""
     source, *rest = _SEPARATOR.split(line, maxsplit=1)
     return source.strip(), rest[0].strip() if rest else None
 
