@@ -11,6 +11,7 @@ from hf_attncal.families import FAMILIES, register, register_with_auto_classes
 
 if TYPE_CHECKING:  # at run time `__getattr__` below imports these
     from hf_attncal.alignment import WordAligner as WordAligner
+    from hf_attncal.alignment import align_quick as align_quick
     from hf_attncal.models.configuration_attncal import AttnCalBartConfig as AttnCalBartConfig
     from hf_attncal.models.configuration_attncal import AttnCalMarianConfig as AttnCalMarianConfig
     from hf_attncal.models.configuration_discrete import DiscreteTransformerConfig as DiscreteTransformerConfig
@@ -44,6 +45,7 @@ _LAZY = {
     "AttnCalTrainer": "hf_attncal.training.calibrated",
     "AttnCalTrainingArguments": "hf_attncal.training.arguments",
     "WordAligner": "hf_attncal.alignment",
+    "align_quick": "hf_attncal.alignment",
     "analyze": "hf_attncal.report.analyze",
 }
 for _family in FAMILIES.values():

@@ -140,7 +140,7 @@ _SWITCHES = ("calibration", "leaky", "gumbel", "output_gate", "uam")
 _CALIBRATED = Card("translation", _SWITCHES, "attention-calibration", "translation")
 _RECURRENT = ("cell", "score", "attention_window", "input_feeding", "selective_gate", *_SWITCHES)
 _DISCRETE = ("hard_attention", "streams", "leaky", "receptive_field_penalty")
-_LINKS = ("alignment_threshold", "symmetrization", "lowercase", "tokenize")
+_LINKS = ("alignment_threshold", "symmetrization", "lowercase", "tokenize", "fold_words")
 
 FAMILIES = {
     family.model_type: family

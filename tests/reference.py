@@ -842,7 +842,7 @@ class SlowHMM:
     """The aligner that counts: what it makes of its counts, and `first_order` of that.
 
     Args:
-        config: holds `vocab_size`, `lexical_prior`, `null_probability` and `uniform_jump`.
+        config: holds `vocab_size`, `lexical_prior`, `identical_prior`, `null_probability` and `uniform_jump`.
         counts: of pairs of tokens (source, target). jumps: c(d) of the two directions, d = -W, ..., W.
         totals: counts of the tokens of each side. null_counts: how often the tokens of each side were unaligned.
     """
@@ -850,6 +850,7 @@ class SlowHMM:
     def __init__(self, config, counts, totals, null_counts, jumps) -> None:
         self.config, self.counts, self.totals = config, counts, totals
         self.null_counts, self.jumps = null_counts, jumps
+        self.weight = 1.0  # what a share of `own` was counted as
 
     def predictive(self, count: float, total: float) -> float:
         """What a Dirichlet prior predicts after counts."""
@@ -862,15 +863,16 @@ class SlowHMM:
         `own[t][s]`, predicted token by given token, is what this pair has added to the counts; None for nothing.
         """
         p_null, weights, nulls = self.config.null_probability, [], []
+        identical = self.config.identical_prior
         all_null = sum(self.null_counts[1 - side])
         for t, y in enumerate(predicted):
             row = []
             for s, x in enumerate(given):
-                mine = own[t][s] if own else 0.0
-                of_given = sum(own[k][s] for k in range(len(predicted))) if own else 0.0
-                count = self.counts.get((x, y) if side == 0 else (y, x), 0.0)
-                row.append((1 - p_null) * self.predictive(count - mine, self.totals[side][x] - of_given))
-            unaligned = max(0.0, 1 - sum(own[t])) if own else 0.0
+                mine = self.weight * own[t][s] if own else 0.0
+                of_given = self.weight * sum(own[k][s] for k in range(len(predicted))) if own else 0.0
+                count = self.counts.get((x, y) if side == 0 else (y, x), 0.0) + (identical if x == y else 0.0)
+                row.append((1 - p_null) * self.predictive(count - mine, self.totals[side][x] + identical - of_given))
+            unaligned = self.weight * max(0.0, 1 - sum(own[t])) if own else 0.0
             weights.append(row)
             nulls.append(p_null * self.predictive(self.null_counts[1 - side][y] - unaligned, all_null - unaligned))
         return weights, nulls

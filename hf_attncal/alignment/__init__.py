@@ -7,6 +7,7 @@ Training is in `hf_attncal.training.word_alignment`, scores in `hf_attncal.metri
 from hf_attncal.data.pharaoh import GoldAlignment, parse_alignments
 from hf_attncal.metrics.aer import AER_METRIC, AlignmentScore, alignment_error_rate
 
+from .adapting import Adaptation
 from .aligner import WordAligner
 from .batches import AlignBatch
 from .check import Checker, PairVerdict
@@ -19,6 +20,7 @@ from .link_counts import lexicon
 from .links import argmax_links
 from .merging import WordAlignment
 from .probabilities import LinkProbabilities
+from .quick import align_quick
 from .selection import select, select_attention, select_states, select_states_by_agreement
 from .seq2seq import Seq2SeqAttention, seq2seq_weights
 from .sources import Weights, WeightSource
@@ -27,6 +29,7 @@ from .symmetrization import SYMMETRIZATIONS, harmonic, symmetrize, symmetrize_li
 __all__ = [
     "AER_METRIC",
     "SYMMETRIZATIONS",
+    "Adaptation",
     "AlignBatch",
     "AlignmentScore",
     "Calibration",
@@ -44,6 +47,7 @@ __all__ = [
     "WordAligner",
     "WordAlignment",
     "align_generated",
+    "align_quick",
     "alignment_error_rate",
     "argmax_links",
     "calibrate",

@@ -1,6 +1,7 @@
 """From sentence pairs to word links: the `WordAligner`, over any source of weights.
 
 Words are what `str.split()` gives: any run of white space (tabs, no-break and ideographic spaces too) parts two words.
+With `words="spaces"` only spaces and tabs of ASCII do, for those who split lines at these.
 Raw text is cut into words before it is aligned (`data.segmentation`), and links are told of those words or of these.
 """
 
@@ -11,12 +12,16 @@ from pathlib import Path
 
 import torch
 
+from hf_attncal.data.folding import solid
 from hf_attncal.data.piecewise import WINDOW, piecewise
 from hf_attncal.data.segmentation import segment, white_space_words
+from hf_attncal.data.words import WORDS, split_words
 from hf_attncal.families import FAMILIES
 from hf_attncal.inference.loading import load_config
 
+from .adapting import PASSES, REPLACED, Adaptation, adapt_counts
 from .encoder import STATES, EncoderSource, EncoderStates, changed
+from .mask_align import MaskAlignSource
 from .merging import WordAlignment, merge, of_raw_words, unaligned
 from .probabilities import LinkProbabilities, saved_probabilities
 from .seq2seq import Seq2SeqSource
@@ -194,6 +199,7 @@ class WordAligner:
         batch_tokens: int = 4096,
         tokenize: bool | None = None,
         spans: bool = False,
+        words: str = WORDS[0],
     ) -> list[WordAlignment]:
         """Align sentence pairs, in batches by length; the results come in the order of the pairs.
 
@@ -216,6 +222,8 @@ class WordAligner:
             tokenize: cut raw text into words first (`data.segmentation.segment`); links are between the words that
                 white space parts all the same, unless `spans` are asked for. None: if the model learned from such.
             spans: the alignments have the characters of their words; those of a list as if joined by spaces.
+            words: what parts the words of a text: any white space, or only "spaces", so that a no-break space is a
+                character like others (`data.words.split_words`).
 
         Raises:
             ValueError: a setting out of range; a word that is empty or has white space in it; weights that are not
@@ -224,25 +232,28 @@ class WordAligner:
         for name, value in (("batch_size", batch_size), ("batch_tokens", batch_tokens)):
             if value < 1:
                 raise ValueError(f"`{name}` must be >= 1, got {value}.")
+        if words not in WORDS:
+            raise ValueError(f"`words` must be one of {WORDS}, got {words!r}.")
         pairs = list(pairs)
-        raw = words = [tuple(_words(pair, number)) for number, pair in enumerate(pairs)]
+        raw = cut = [tuple(_words(pair, number, words)) for number, pair in enumerate(pairs)]
         self.check(threshold=threshold, symmetrize=symmetrize, least_probability=least_probability)
         method = symmetrize or self.source.symmetrization
         threshold = self.source.threshold if threshold is None else threshold
         tokenize = self.source.tokenize if tokenize is None else tokenize
         segments = []
         if tokenize or spans:
-            cut = segment if tokenize else white_space_words
-            segments = [[cut(side if isinstance(side, str) else " ".join(side)) for side in pair] for pair in pairs]
-            words = [(source.words, target.words) for source, target in segments]
-        results: list[WordAlignment | None] = [None] * len(words)
-        for indices, weights in self.source.weights(words, batch_size, batch_tokens):
-            batch = [words[index] for index in indices]
+            how = partial(segment if tokenize else white_space_words, parted=words)
+            segments = [[how(side if isinstance(side, str) else " ".join(side)) for side in pair] for pair in pairs]
+            cut = [(source.words, target.words) for source, target in segments]
+        read = cut if words == WORDS[0] else [tuple(tuple(map(solid, side)) for side in pair) for pair in cut]
+        results: list[WordAlignment | None] = [None] * len(cut)
+        for indices, weights in self.source.weights(read, batch_size, batch_tokens):
+            batch = [cut[index] for index in indices]
             for index, result in zip(indices, merge(weights, batch, method, threshold), strict=True):
                 results[index] = result
         found = [
             result or unaligned(pair, self.source.has_null, method, threshold)
-            for result, pair in zip(results, words, strict=True)
+            for result, pair in zip(results, cut, strict=True)
         ]
         if spans:
             sides = [(source.spans, target.spans) for source, target in segments]
@@ -252,6 +263,50 @@ class WordAligner:
         if self.probabilities is None:
             return found
         return [self.probabilities.applied(result, least_probability) for result in found]
+
+    def adapt(
+        self,
+        pairs: Iterable[tuple[Sentence, Sentence]],
+        *,
+        weight: float | None = None,
+        passes: int = PASSES,
+        tokenize: bool | None = None,
+        words: str = WORDS[0],
+    ) -> Adaptation:
+        """Learn from the text that is to be aligned, without links: for a text of another kind than the training's.
+
+        The counts are changed in memory, and go on from there with the next call; save them with
+        `model.save_pretrained` and `tokenizer.save_pretrained`. A network stays as it is, unless most of the text is
+        new to the counts beside it (its folder `hmm`): then these align in its place.
+
+        Args:
+            pairs, tokenize, words: as of `align`. A stream is best adapted to in windows of some 20,000 pairs.
+            weight: what a link of this text counts, from 0 to 1; None: the more, the less of the text is known, and
+                nothing for a text of the training's domain.
+            passes: times that the text is read.
+
+        Raises:
+            ValueError: a model that does not count and has no counts beside it, or a setting out of range.
+        """
+        source = self.source
+        if source.model.config.model_type != "hmm_align":
+            folder = Path(str(getattr(source.model.config, "name_or_path", ""))) / "hmm"
+            if not isinstance(source, MaskAlignSource) or not (folder / "config.json").is_file():
+                raise ValueError(
+                    f"only an aligner that counts can adapt to a text, or a network with one in its folder `hmm`: the "
+                    f"model is {source.kind}. Train one (`attncal align train --preset hmm`)."
+                )
+            source = WordAligner.from_pretrained(folder, device=self.model.device).source
+        read = [tuple(_words(pair, number, words)) for number, pair in enumerate(pairs)]
+        if source.tokenize if tokenize is None else tokenize:
+            read = [tuple(segment(" ".join(side), words).words for side in pair) for pair in read]
+        tokens = [side.ids for side in source.tokens_of([[map(solid, side) for side in pair] for pair in read])]
+        network = source is not self.source
+        adapted = adapt_counts(source.model, tokens[::2], tokens[1::2], weight, passes, REPLACED if network else 0.0)
+        if network and adapted.weight >= REPLACED:
+            self.source, self.probabilities = source, None
+            return replace(adapted, replaced=True)
+        return adapted
 
     def stream(
         self, pairs: Iterable[tuple[Sentence, Sentence]], *, window: int = WINDOW, **options
@@ -290,14 +345,14 @@ def source_of(config, name: str | Path, settings: ReadingSettings | None = None)
     return next((source for source in fitting if isinstance(settings, source.settings_type)), fitting[0])
 
 
-def _words(pair: tuple[Sentence, Sentence], number: int) -> Iterator[tuple[str, ...]]:
-    """Yield the words of both sides of the pair with this number."""
+def _words(pair: tuple[Sentence, Sentence], number: int, parted: str) -> Iterator[tuple[str, ...]]:
+    """Yield the words of both sides of the pair with this number; `parted` as `words` of `align`."""
     if isinstance(pair, str) or len(pair) != 2:
         raise ValueError(f"`pairs[{number}]` must be a source and a target, got {pair!r}.")
     for side, sentence in enumerate(pair):
-        words = tuple(sentence.split()) if isinstance(sentence, str) else tuple(sentence)
+        words = tuple(split_words(sentence, parted) if isinstance(sentence, str) else sentence)
         for word in words:
-            if word.split() != [word]:
+            if split_words(word, parted) != [word]:
                 raise ValueError(
                     f"`pairs[{number}][{side}]` has the word {word!r}. A word of a list must not be empty or hold "
                     "white space: split it, or give the sentence as one text."

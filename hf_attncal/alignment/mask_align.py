@@ -11,6 +11,7 @@ from torch import Tensor
 from transformers import AutoModel
 
 from hf_attncal.data.batching import batches_by_length, padded
+from hf_attncal.data.folding import fold
 from hf_attncal.data.words import NO_WORD, WordTokenizer, WordTokens
 from hf_attncal.inference.loading import load_whole
 
@@ -52,10 +53,7 @@ class MaskAlignSource(WeightSource):
         self, pairs: Sequence[Words], batch_size: int, batch_tokens: int
     ) -> Iterator[tuple[list[int], Weights]]:
         """Yield weights as the base class does; long lines are cut into parts, or read in overlapping windows."""
-        texts = [" ".join(side) for pair in pairs for side in pair]
-        if self.model.config.lowercase:
-            texts = [text.lower() for text in texts]
-        sides = self._tokenize(texts)
+        sides = self.tokens_of(pairs)
         encoded = list(zip(sides[::2], sides[1::2], strict=True))
         limit = self.model.config.max_position_embeddings
         long, short = [], []
@@ -85,6 +83,15 @@ class MaskAlignSource(WeightSource):
                     *(padded([text.ids for text in side], 0)[0].to(device) for side in sides),
                 ),
             )
+
+    def tokens_of(self, pairs: Sequence[Words]) -> list[WordTokens]:
+        """Tokenise words as the model has learned to, the source and the target of each pair in turn."""
+        config = self.model.config
+        folded = getattr(config, "fold_words", False)  # code that was published before knows no such field
+        texts = [" ".join(map(fold, side) if folded else side) for pair in pairs for side in pair]
+        if config.lowercase:
+            texts = [text.lower() for text in texts]
+        return self._tokenize(texts)
 
     def directions(self, pairs: Sequence[tuple[np.ndarray, np.ndarray]]) -> Directions:
         """Return both directions and their NULLs of a batch of (source ids, target ids), in float32 or better.

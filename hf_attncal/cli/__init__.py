@@ -16,6 +16,7 @@ from .adapt import add_adapt
 from .align_calibrate import add_calibrate
 from .align_lexicon import add_lexicon
 from .align_project import add_project
+from .align_quick import add_quick
 from .align_run import add_run
 from .align_select import add_select
 from .align_train import add_align_train
@@ -43,6 +44,7 @@ ALIGN_ACTIONS = {
     "select": add_select,
     "calibrate": add_calibrate,
     "run": add_run,
+    "quick": add_quick,
     "project": add_project,
     "lexicon": add_lexicon,
 }

@@ -3,9 +3,10 @@
 import argparse
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any, BinaryIO
 
 from .common import (
@@ -16,11 +17,13 @@ from .common import (
     add_pair_files,
     add_text_options,
     between,
+    check_folder,
     choose_device,
     load_errors,
     positive,
     tell_model,
 )
+from .messages import LOG
 from .shards import Counts, Shard, check_parts, part_of
 from .streams import (
     BATCHES_PER_WINDOW,
@@ -77,32 +80,7 @@ def add_run(actions: argparse._SubParsersAction) -> None:
     )
     files = add_file_options(parser, "lines `source ||| target`")
     add_pair_files(files, without="--input")
-    files.add_argument(
-        "--format",
-        choices=("pharaoh", "words", "json", "html"),
-        default="pharaoh",
-        help="words: the words of each link, `house=maison` (in words `=` is written `\\=`, and `\\` is `\\\\`); "
-        "json: one object a line, with words, links, scores, NULL probabilities and the score of the pair; html: one "
-        "page with a picture of each pair, which needs no other file",
-    )
-    files.add_argument(
-        "--scores",
-        action="store_true",
-        help="pharaoh, words: write `i-j:score`, with four decimals; the probability that the link is right if MODEL "
-        "was calibrated (`attncal align calibrate`)",
-    )
-    files.add_argument(
-        "--null",
-        action="store_true",
-        help="pharaoh, words: add two columns, parted by tabs: for each source word, then for each target word, the "
-        "probability that it has no partner",
-    )
-    files.add_argument(
-        "--offsets",
-        action="store_true",
-        help="write the characters of the words, `start:end-start:end`, Unicode code points from 0, without those at "
-        "end; of --input, in each side without the white space around it; json: beside the words",
-    )
+    links = add_linking(parser, files)
     files.add_argument(
         "--shard",
         type=Shard.parse,
@@ -110,25 +88,15 @@ def add_run(actions: argparse._SubParsersAction) -> None:
         help="part i of n alone: --output is a folder, or a name with {} for the number of the part. A part that is "
         "there is skipped; joined in order, parts are what one run writes; without it, all lines",
     )
-    links = parser.add_argument_group("links")
     links.add_argument(
-        "--tokenize",
-        action=argparse.BooleanOptionalAction,
-        help="cut raw text of any script into words first, by Unicode's word boundaries; without it, as the aligner "
-        "was trained. Links are between words that white space parts all the same, but with --offsets",
+        "--adapt",
+        action="store_true",
+        help="learn from the text, too, while it is aligned, in windows of 20,000 pairs: for a text that is not like "
+        "the one that MODEL has learned from; a known text stays as it is. MODEL must count, or have counts in its "
+        "folder hmm",
     )
     links.add_argument(
-        "--threshold",
-        type=between(0, 1),
-        metavar="TAU",
-        help="a link must score above this, as the model has scores, calibrated or not; without it, the checkpoint's "
-        "own",
-    )
-    links.add_argument(
-        "--symmetrize",
-        choices=_SYMMETRIZATIONS,
-        metavar="NAME",
-        help=f"how two directions are merged: {', '.join(_SYMMETRIZATIONS)}; without it, the checkpoint's own",
+        "--save-adapted", metavar="FOLDER", help="keep what was learned, as a new aligner; without it, for this run"
     )
     links.add_argument(
         "--least-probability",
@@ -170,6 +138,71 @@ def add_run(actions: argparse._SubParsersAction) -> None:
     parser.set_defaults(run=_run_align)
 
 
+def add_linking(
+    parser: argparse.ArgumentParser, files: argparse._ArgumentGroup, own: str = "the checkpoint's own"
+) -> argparse._ArgumentGroup:
+    """Add what is linked and how it is written; return the group "links".
+
+    Args:
+        parser: parser of the command.
+        files: its group "input and output".
+        own: the rule for links without an option.
+    """
+    files.add_argument(
+        "--format",
+        choices=("pharaoh", "words", "json", "html"),
+        default="pharaoh",
+        help="words: the words of each link, `house=maison` (in words `=` is written `\\=`, and `\\` is `\\\\`); "
+        "json: one object a line, with words, links, scores, NULL probabilities and the score of the pair; html: one "
+        "page with a picture of each pair, which needs no other file",
+    )
+    files.add_argument(
+        "--scores",
+        action="store_true",
+        help="pharaoh, words: write `i-j:score`, with four decimals; the probability that the link is right if MODEL "
+        "was calibrated (`attncal align calibrate`)",
+    )
+    files.add_argument(
+        "--null",
+        action="store_true",
+        help="pharaoh, words: add two columns, parted by tabs: for each source word, then for each target word, the "
+        "probability that it has no partner",
+    )
+    files.add_argument(
+        "--offsets",
+        action="store_true",
+        help="write the characters of the words, `start:end-start:end`, Unicode code points from 0, without those at "
+        "end; of --input, in each side without the white space around it; json: beside the words",
+    )
+    links = parser.add_argument_group("links")
+    links.add_argument(
+        "--tokenize",
+        action=argparse.BooleanOptionalAction,
+        help="cut raw text of any script into words first, by Unicode's word boundaries; without it, as the aligner "
+        "was trained. Links are between words that white space parts all the same, but with --offsets",
+    )
+    links.add_argument(
+        "--words",
+        choices=("white-space", "spaces"),
+        default="white-space",
+        help="what parts words: any white space of Unicode, or spaces and tabs alone, so that a no-break space shifts "
+        "no index",
+    )
+    links.add_argument(
+        "--threshold",
+        type=between(0, 1),
+        metavar="TAU",
+        help=f"a link must score above this, as the model has scores, calibrated or not; without it, {own}",
+    )
+    links.add_argument(
+        "--symmetrize",
+        choices=_SYMMETRIZATIONS,
+        metavar="NAME",
+        help=f"how two directions are merged: {', '.join(_SYMMETRIZATIONS)}; without it, {own}",
+    )
+    return links
+
+
 def _heads(text: str) -> tuple[int, ...]:
     return tuple(int(head) for head in text.split(","))
 
@@ -177,6 +210,8 @@ def _heads(text: str) -> tuple[int, ...]:
 def _run_align(options: argparse.Namespace) -> None:
     inputs = _check_options(options)
     window = max(1, int(BATCHES_PER_WINDOW * min(options.batch_size, options.batch_tokens / _TOKENS_PER_PAIR)))
+    if options.adapt:
+        from hf_attncal.alignment.adapting import WINDOW as window
     part, counts = None, Counts()
     if options.shard is not None:
         part = part_of(options.shard, options.output, inputs, window, _settings(options))
@@ -188,7 +223,7 @@ def _run_align(options: argparse.Namespace) -> None:
     with ExitStack() as stack:
         target = stack.enter_context(output_lines(options.output) if part is None else part.output(counts))
         if options.format == "html":
-            stack.enter_context(_page(target, options.model))
+            stack.enter_context(page(target, options.model))
         if options.source is None and part is None:
             file, window, name = stack.enter_context(input_lines(options.input, window))
             pairs = joined_pairs(file, window, name, options.longest_line)
@@ -199,6 +234,8 @@ def _run_align(options: argparse.Namespace) -> None:
             else:
                 pairs = parallel_lines(files, window, inputs, options.longest_line, before)
         align_stream(aligner, pairs, target, options, counts, before)
+    if options.save_adapted is not None:
+        save_aligner(aligner, options.save_adapted)
 
 
 def _settings(options: argparse.Namespace) -> dict[str, Any]:
@@ -224,8 +261,16 @@ def _check_options(options: argparse.Namespace) -> list[str]:
         raise CommandError("--source and --target go together: give both files, or lines `source ||| target`.")
     if options.source is not None and options.input is not None:
         raise CommandError("Give --input, or --source and --target, not all of them.")
-    if options.offsets and options.format in ("words", "html"):
-        raise CommandError(f"--offsets has no place in --format {options.format}. Use pharaoh or json.")
+    check_format(options)
+    if options.save_adapted is not None:
+        if not options.adapt:
+            raise CommandError("--save-adapted needs --adapt, which learns what is saved.")
+        check_folder(options.save_adapted, "--save-adapted")
+    if options.adapt and options.shard is not None:
+        raise CommandError(
+            "--adapt learns from line to line, so parts of --shard would not be what one run writes. Adapt once "
+            "(--save-adapted FOLDER), and align the parts with FOLDER."
+        )
     inputs = [path for path in (options.input, options.source, options.target) if path is not None]
     if options.shard is None:
         processes = int(os.environ.get("WORLD_SIZE", 1))
@@ -238,6 +283,12 @@ def _check_options(options: argparse.Namespace) -> list[str]:
     check_files(inputs, {})
     check_parts(options.output, inputs)
     return inputs
+
+
+def check_format(options: argparse.Namespace) -> None:
+    """Refuse --offsets with a format that has no place for them."""
+    if options.offsets and options.format in ("words", "html"):
+        raise CommandError(f"--offsets has no place in --format {options.format}. Use pharaoh or json.")
 
 
 def load_aligner(options: argparse.Namespace):
@@ -339,12 +390,15 @@ def align_stream(
         batch_tokens=options.batch_tokens,
         tokenize=options.tokenize,
         spans=options.offsets,
+        words=options.words,
     )
     counts = counts or Counts()
     with progress_bar("aligned", options.progress) as bar:
         first = before + 1
         scored, total = 0, 0.0
         for pairs, error in windows:
+            if getattr(options, "adapt", False) and pairs:
+                _adapt(aligner, pairs, options)
             for group in groups_by_size(pairs, _CELLS_AT_ONCE):
                 alignments, failure = until_failure(align, group)
                 lines = [_line(number, alignment, options) for number, alignment in enumerate(alignments, first)]
@@ -362,14 +416,41 @@ def align_stream(
     if scored >= _PAIRS_TO_JUDGE and total / scored < LEAST_SCORE and isinstance(aligner.source, MaskAlignSource):
         warnings.warn(
             f"the links are probably bad: the mean score of a pair is {total / scored:.2f}, that of a good aligner "
-            "above 0.6. Either it does not know this text, and should be trained with it among its own (`attncal "
-            "align train --source TRAIN THIS --target TRAIN THIS`), or the lines do not belong together.",
+            "above 0.6. Either it does not know this text: let it learn from it (--adapt), or train it with this text "
+            "among its own (`attncal align train --source TRAIN THIS --target TRAIN THIS`). Or the lines do not "
+            "belong together.",
             stacklevel=2,
         )
 
 
+def _adapt(aligner, pairs: Sequence[tuple[str, str]], options: argparse.Namespace) -> None:
+    """Adapt the aligner to pairs, and say how far."""
+    try:
+        found = aligner.adapt(pairs, tokenize=options.tokenize, words=options.words)
+    except ValueError as error:
+        raise CommandError(f"{options.model} cannot adapt: {error}") from error
+    what = f"{found.unknown:.0%} of the tokens of {found.pairs} pairs are new"
+    LOG.info(
+        "%s: %s", what, f"learned from them with a weight of {found.weight:.2f}" if found.weight else "a known text"
+    )
+    if found.replaced:
+        warnings.warn(f"{what}: the counts in the folder hmm align in place of the network.", stacklevel=2)
+
+
+def save_aligner(aligner, folder: str) -> None:
+    """Save model and tokenizer in a folder, each file whole."""
+    from hf_attncal.files import fill_folder
+
+    def save(staged: Path) -> None:
+        aligner.model.save_pretrained(staged)
+        aligner.tokenizer.save_pretrained(staged)
+
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    fill_folder(Path(folder), save)
+
+
 @contextmanager
-def _page(target: BinaryIO, aligner: str) -> Iterator[None]:
+def page(target: BinaryIO, aligner: str) -> Iterator[None]:
     """Write the head of a page, and its end only if nothing went wrong."""
     from hf_attncal.analysis.pictures import PAGE_FOOT, page_head
 

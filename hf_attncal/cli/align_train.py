@@ -26,6 +26,12 @@ def add_align_train(actions: argparse._SubParsersAction) -> None:
         help="the text is raw, of any script: cut it into words by Unicode's word boundaries; `attncal align run` "
         "then does so, too. Gold links are of the words that white space parts",
     )
+    text.add_argument(
+        "--fold",
+        action=argparse.BooleanOptionalAction,
+        help="look words up without regard to case, kinds of quotes and dashes, width, and white space inside a word; "
+        "`attncal align run` then does so, too. Without it, unless --tokenizer or --init-from is given",
+    )
     add_links(text, text, "those of counts")
     add_start(add_output(parser, "aligner"), "trained aligner")
     add_running(parser, "aligner")

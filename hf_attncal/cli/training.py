@@ -20,6 +20,7 @@ CALIBRATIONS = ("fixed", "annealed", "gated", "none")
 _KEYS = {
     "lowercase": ("data", "lowercase"),
     "tokenize": ("data", "raw_text"),
+    "fold": ("data", "fold"),
     "output": ("training", "output_dir"),
     "epochs": ("training", "num_train_epochs"),
     "steps": ("training", "max_steps"),

@@ -25,6 +25,7 @@ from hf_attncal.files import read_lines, read_pairs
 
 from .batching import beginning
 from .copying import CopyTokenizer
+from .folding import fold_line
 from .pharaoh import Link
 from .rows import Rows
 from .segmentation import segment
@@ -126,6 +127,11 @@ def all_lines(dataset: Dataset, batch_size: int = 10_000) -> Iterable[str]:
 def lowercased(dataset: Dataset) -> Dataset:
     """Put the text in lower case; missing sentences stay missing."""
     return _changed(dataset, str.lower, "Lower-casing")
+
+
+def folded(dataset: Dataset) -> Dataset:
+    """Fold words (`data.folding`); missing sentences stay missing."""
+    return _changed(dataset, fold_line, "Folding")
 
 
 def segmented(dataset: Dataset) -> Dataset:

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import regex
 
 from .pharaoh import Link
-from .words import is_punctuation
+from .words import WORDS, is_punctuation, split_words
 
 _ADDRESS = r"(?:(?:https?|ftp)://|www\.)[!-~]*[0-9a-z/#=&_-]|[0-9a-z._%+-]+@[0-9a-z-]+(?:\.[0-9a-z-]+)+"
 _ENDING = r"['’](?:s|t|re|ve|ll|d|m)(?![\p{L}\p{M}\p{N}])"
@@ -60,11 +60,11 @@ class Segments(NamedTuple):
         return tuple(spans)
 
 
-def segment(text: str) -> Segments:
-    """Cut raw text into words."""
+def segment(text: str, parted: str = WORDS[0]) -> Segments:
+    """Cut raw text into words; `parted` says what parts the words that they belong to (`words.split_words`)."""
     words: list[str] = []
     owners: list[int | None] = []
-    chunks = text.split()
+    chunks = split_words(text, parted)
     for number, chunk in enumerate(chunks):
         pieces = _known_pieces(chunk) if len(chunk) <= _LONGEST_KEPT else _pieces(chunk)
         for piece, stands_for_chunk in pieces:
@@ -73,9 +73,9 @@ def segment(text: str) -> Segments:
     return Segments(text, tuple(words), tuple(owners), len(chunks))
 
 
-def white_space_words(text: str) -> Segments:
-    """Cut text at white space only."""
-    words = tuple(text.split())
+def white_space_words(text: str, parted: str = WORDS[0]) -> Segments:
+    """Cut text at white space only, all of it or spaces (`words.split_words`)."""
+    words = tuple(split_words(text, parted))
     return Segments(text, words, tuple(range(len(words))), len(words))
 
 
@@ -96,18 +96,18 @@ def raw_links(
 
 
 def raw_means(values: Sequence[float], segments: Segments) -> tuple[float, ...]:
-    """Average a value of each word over the words that stand for each white-space word."""
+    """Average a value of each word over the words that stand for each white-space word; 1 where there are none."""
     sums, counts = [0.0] * segments.raw_words, [0] * segments.raw_words
     for value, owner in zip(values, segments.owners, strict=True):
         if owner is not None:
             sums[owner] += value
             counts[owner] += 1
-    return tuple(total / count for total, count in zip(sums, counts, strict=True))
+    return tuple(total / count if count else 1.0 for total, count in zip(sums, counts, strict=True))
 
 
 def _pieces(chunk: str) -> tuple[tuple[str, bool], ...]:
     """Cut a chunk without white space into words, and say which stand for it: marks only if there is nothing else."""
-    words = [piece[0] for piece in _PIECE.finditer(chunk)]
+    words = [piece[0] for piece in _PIECE.finditer(chunk) if not piece[0].isspace()]
     marks = [is_punctuation(word) for word in words]
     return tuple((word, not mark or all(marks)) for word, mark in zip(words, marks, strict=True))
 

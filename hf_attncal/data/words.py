@@ -8,6 +8,7 @@ belongs to no word (`NO_WORD`). Words are those of `str.split()`.
 
 import html
 import json
+import re
 import unicodedata
 from collections.abc import Sequence
 from difflib import SequenceMatcher
@@ -16,6 +17,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+WORDS = ("white-space", "spaces")  # what parts words
+_SPACED = re.compile(r"[^ \t\n\r\f\v]+")
 NO_WORD = -1  # for a token that belongs to no word
 _METASPACE = "▁"
 _MOST_KEPT = 1 << 17  # words whose tokens `WordTokenizer` remembers: some 50 MB
@@ -102,6 +105,14 @@ class WordTokenizer:
             WordTokens(ids[begin:stop], word_ids[begin:stop], number)
             for begin, stop, number in zip(bounds[:-1], bounds[1:], words.tolist(), strict=True)
         ]
+
+
+def split_words(text: str, words: str = WORDS[0]) -> list[str]:
+    """Part a text into words: at any white space as `str.split()`, or at "spaces", those (and tabs) of ASCII alone.
+
+    A no-break, thin or ideographic space stands inside a word of the second kind.
+    """
+    return text.split() if words == WORDS[0] else _SPACED.findall(text)
 
 
 def is_punctuation(word: str) -> bool:

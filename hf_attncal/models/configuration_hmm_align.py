@@ -18,11 +18,13 @@ class HMMAlignConfig(PreTrainedConfig):
         uniform_jump: share of jumps that go anywhere, in [0, 1].
         null_probability: of a token to be aligned to NULL, in (0, 1).
         lexical_prior: of every pair of tokens, a count that is added (Dirichlet), > 0.
+        identical_prior: of a token and itself, a count that is added to that, >= 0.
         max_position_embeddings: most tokens of a side that are read at once; longer ones are read in windows.
         alignment_threshold: link where the score is above it.
         symmetrization: how the two directions are merged unless asked otherwise.
         lowercase: text was lower-cased before it was tokenised, and is to be when aligned.
         tokenize: raw text was cut into words (Unicode's word boundaries) first, and is to be when aligned.
+        fold_words: words were folded (case, quotes, dashes, widths, digits) before, and are to be when aligned.
 
     Raises:
         StrictDataclassClassValidationError, StrictDataclassFieldValidationError: a value is outside its range or of
@@ -38,11 +40,13 @@ class HMMAlignConfig(PreTrainedConfig):
     uniform_jump: float | int = 0.1
     null_probability: float | int = 0.1
     lexical_prior: float | int = 0.001
+    identical_prior: float | int = 0.0
     max_position_embeddings: int = 1024
     alignment_threshold: float | int = 0.5
     symmetrization: str = "harmonic"
     lowercase: bool = False
     tokenize: bool = False
+    fold_words: bool = False
     pad_token_id: int | None = 0
 
     def validate_hmm_align(self):
@@ -55,5 +59,7 @@ class HMMAlignConfig(PreTrainedConfig):
             raise ValueError(f"`null_probability` must be in (0, 1), got {self.null_probability}.")
         if not 0 < self.lexical_prior < 1e6:
             raise ValueError(f"`lexical_prior` must be > 0 and below 1e6, got {self.lexical_prior}.")
+        if not 0 <= self.identical_prior < 1e6:
+            raise ValueError(f"`identical_prior` must be >= 0 and below 1e6, got {self.identical_prior}.")
         if self.symmetrization not in SYMMETRIZATIONS:
             raise ValueError(f"`symmetrization` must be one of {SYMMETRIZATIONS}, got {self.symmetrization!r}.")

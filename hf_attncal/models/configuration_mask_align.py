@@ -64,6 +64,7 @@ class MaskAlignConfig(PreTrainedConfig):
         symmetrization: how the two directions are merged unless asked otherwise.
         lowercase: text was lower-cased before it was tokenised, and is to be when aligned.
         tokenize: raw text was cut into words (Unicode's word boundaries) first, and is to be when aligned.
+        fold_words: words were folded (case, quotes, dashes, widths, digits) before, and are to be when aligned.
 
     Raises:
         StrictDataclassClassValidationError, StrictDataclassFieldValidationError: a value is outside its range or of
@@ -108,6 +109,7 @@ class MaskAlignConfig(PreTrainedConfig):
     symmetrization: str = "harmonic"
     lowercase: bool = False
     tokenize: bool = False
+    fold_words: bool = False
     pad_token_id: int | None = 0
 
     def __post_init__(self, **kwargs):

@@ -130,9 +130,12 @@ class HMMAlignModel(WholeCheckpointMixin, PreTrainedModel):
 
     def counts_of(self, source: Tensor, target: Tensor) -> Tensor:
         """Return how often each source token (B, S) was counted with each target token (B, T): (B, T, S)."""
+        return self.counts_of_pairs(source.unsqueeze(1) * self.config.vocab_size + target.unsqueeze(2))
+
+    def counts_of_pairs(self, keys: Tensor) -> Tensor:
+        """Return how often pairs of tokens, source * V + target, were counted, in the shape of `keys`."""
         if not len(self.pairs):
-            return self.counts.new_zeros(*target.shape, source.shape[1])
-        keys = source.unsqueeze(1) * self.config.vocab_size + target.unsqueeze(2)
+            return self.counts.new_zeros(keys.shape)
         places = torch.searchsorted(self.pairs, keys).clamp(max=len(self.pairs) - 1)
         return torch.where(self.pairs[places] == keys, self.counts[places], 0.0)
 
@@ -147,17 +150,19 @@ class HMMAlignModel(WholeCheckpointMixin, PreTrainedModel):
         own: Tensor | None = None,
         uniform: float | None = None,
         count: bool = False,
+        weight: float = 1.0,
     ) -> tuple[JumpPosterior, JumpPosterior]:
         """Run the forward-backward pass in both directions, (B, T, S) and (B, S, T).
 
         Args:
             counts: of the pairs of tokens, (B, T, S). source, target: tokens, (B, S) and (B, T).
             source_real, target_real: True where a token is not padding.
-            own: what these very pairs have added to the counts, (B, T, S). It is taken out, as in collapsed
+            own: shares of these very pairs in the counts, (B, T, S). They are taken out, as in collapsed
                 variational inference (Asuncion et al. 2009, CVB0): a rare word cannot explain its own sentence, which
                 is what makes it attract all that nothing else explains.
             uniform: share of jumps that go anywhere; None for the configuration's.
             count: see `jump_posterior`.
+            weight: what a share was counted as.
         """
         counts = counts.to(torch.promote_types(counts.dtype, torch.float32))
         mirrored = None if own is None else own.mT
@@ -165,20 +170,22 @@ class HMMAlignModel(WholeCheckpointMixin, PreTrainedModel):
             (counts, own, source, target, source_real, target_real, "source", "target", self.forward_jumps),
             (counts.mT, mirrored, target, source, target_real, source_real, "target", "source", self.backward_jumps),
         )
-        return tuple(self._posterior(*direction, uniform, count) for direction in directions)
+        return tuple(self._posterior(*direction, uniform, count, weight) for direction in directions)
 
     def _posterior(
-        self, counts, own, given, predicted, given_real, predicted_real, given_side, side, jumps, uniform, count
+        self, counts, own, given, predicted, given_real, predicted_real, given_side, side, jumps, *how
     ) -> JumpPosterior:
         """Align tokens `predicted` (B, T), each with one of the tokens `given` (B, S) or with NULL: one direction."""
-        config, dtype = self.config, counts.dtype
+        config, dtype, (uniform, count, weight) = self.config, counts.dtype, how
         prior, size, null = config.lexical_prior, config.vocab_size, config.null_probability
-        totals = getattr(self, f"{given_side}_counts").to(dtype)[given]
+        if config.identical_prior:
+            counts = counts + config.identical_prior * (given.unsqueeze(1) == predicted.unsqueeze(2)).to(dtype)
+        totals = getattr(self, f"{given_side}_counts").to(dtype)[given] + config.identical_prior
         null_counts = getattr(self, f"{side}_null_counts").to(dtype)
         null_counts, null_total = null_counts[predicted], null_counts.sum()
         if own is not None:
-            unaligned = unaligned_shares(own, predicted_real, dim=2)
-            counts, totals = counts - own, totals - own.sum(dim=1)
+            unaligned = weight * unaligned_shares(own, predicted_real, dim=2)
+            counts, totals = counts - weight * own, totals - weight * own.sum(dim=1)
             null_counts, null_total = null_counts - unaligned, null_total - unaligned
         weights = predictive(counts, totals.unsqueeze(1), prior, size)
         from_null = predictive(null_counts, null_total, prior, size)

@@ -28,7 +28,7 @@ _REHEARSED = 64  # dev lines that tell how long an evaluation takes
 # A run of less than this share of the steps that fit its text is warned of.
 _TOO_FEW = 0.3
 _SIDES = ("input_ids", "labels", "target_input_ids")
-_BYTES_OF_A_CELL = 6  # see `counting.CountLearner`
+_BYTES_OF_A_CELL = 6  # see `count_learner.CountLearner`
 _WARMUPS = ("warmup_steps", "agreement_warmup_steps")
 
 

@@ -18,7 +18,7 @@ from hf_attncal.alignment.gold import TUNED, Gold, calibrate, evaluating, score_
 from hf_attncal.alignment.quality import LEAST_SCORE, estimate_quality
 from hf_attncal.data.batching import TokenBatchSampler
 from hf_attncal.data.collators import AlignmentCollator
-from hf_attncal.data.corpora import corpus_token_counts, segmented, tokenize_for_alignment
+from hf_attncal.data.corpora import corpus_token_counts, folded, segmented, tokenize_for_alignment
 from hf_attncal.data.rows import Rows
 from hf_attncal.families import Family, aligners
 from hf_attncal.files import write_json
@@ -99,13 +99,17 @@ class AlignerDataConfig(DataConfig):
     Args:
         raw_text: the text is not tokenised: it is cut into words (`data.segmentation`) first. An aligner then does so
             with what it aligns, too, and `gold` is links of the words that white space parts.
+        fold: words are folded (`data.folding`): case, quotes, dashes, widths, digits. An aligner then folds what it
+            aligns, too. None: if the tokenizer is trained on the text.
     """
 
     raw_text: bool = False
+    fold: bool | None = None
 
     def load(self, split: str) -> Dataset:
         text = super().load(split)
-        return segmented(text) if self.raw_text else text
+        text = segmented(text) if self.raw_text else text
+        return folded(text) if self.fold else text
 
 
 @dataclass
@@ -143,10 +147,12 @@ class AlignerConfig(Settings):
         steps = cls.steps_given(values)
         for name, share in _WARMUPS.items() if steps else ():
             chosen["training"][name] = min(chosen["training"].get(name, 0), int(share * steps))
-        return chosen | {"data": {"held_out_pairs": 500}}
+        return chosen | {"data": {"held_out_pairs": 0 if size == "hmm" else 500}}  # all pairs count
 
     def __post_init__(self):
         super().__post_init__()
+        if self.data.fold is None:
+            self.data.fold = not (self.tokenizer.pretrained or self.model.get("init_from"))
         self.check_model(self.family.config_class, size=str)
         starts = {
             "model.init_from": self.model.get("init_from"),
@@ -436,4 +442,4 @@ train_aligner = AlignerJob.train
 
 def _of_words(config: AlignerConfig) -> dict[str, bool]:
     """Return the settings of how text is changed before it is tokenised."""
-    return {"lowercase": config.data.lowercase, "tokenize": config.data.raw_text}
+    return {"lowercase": config.data.lowercase, "tokenize": config.data.raw_text, "fold_words": config.data.fold}

@@ -10,10 +10,10 @@ from datasets import Dataset
 
 from hf_attncal.alignment import AlignBatch, WordAligner
 from hf_attncal.alignment import batches as module
+from hf_attncal.alignment.count_learner import CountLearner
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
 from hf_attncal.models.configuration_hmm_align import HMMAlignConfig
 from hf_attncal.models.modeling_hmm_align import HMMAlignModel
-from hf_attncal.training.counting import CountLearner
 
 ENGLISH = ["the old house", "a house", "the old", "", "an old house is a house", "old, old house"] * 4
 GERMAN = ["das alte Haus", "ein Haus", "das alte", "leer", "ein altes Haus ist ein Haus", "altes, altes Haus"] * 4

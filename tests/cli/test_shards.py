@@ -17,13 +17,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hf_attncal.alignment.count_learner import CountLearner
 from hf_attncal.cli import align_run, main, shards
 from hf_attncal.cli.shards import Shard
 from hf_attncal.compressed import compressing, open_to_read
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
 from hf_attncal.models.configuration_hmm_align import HMMAlignConfig
 from hf_attncal.models.modeling_hmm_align import HMMAlignModel
-from hf_attncal.training.counting import CountLearner
 
 WORDS = {"the": "das", "old": "alte", "house": "Haus", "is": "ist", "red": "rot", "and": "und"}
 PARTS = 3

@@ -44,6 +44,7 @@ GIVEN = {
     "align lexicon --aligner": "--source text --target other --aligner model --output new",
     "align run": "model --source text --target text --output new",
     "align run --input": "model --input pairs",
+    "align quick": "--source text --target text --output new",
     "score": "links links --source text --target text",
     "rouge": "text other --reference text",
     "translate": "model --input text --output new --alignments links.txt",

@@ -26,6 +26,7 @@ from hf_attncal.models.modeling_hmm_align import HMMAlignModel, predictive
 
 PROGRAM = Path(__file__).with_name("load_counts_without_package.py")
 TINY = {"vocab_size": 9, "max_jump": 2, "lexical_prior": 0.05, "null_probability": 0.2, "uniform_jump": 0.15}
+TINY["identical_prior"] = 0.3
 # Of different lengths, with tokens that occur twice, and jumps further than `max_jump`.
 PAIRS = [([4, 7, 3, 4], [6, 8, 6]), ([5, 8], [3, 3, 2, 5]), ([5], [2]), ([1, 2, 3], [7])]
 FIELDS = ("forward_attention", "backward_attention", "forward_null", "backward_null", "log_likelihood")
@@ -101,8 +102,8 @@ def test_alignments_equal_the_sum_over_all(uniform):
         assert output.log_likelihood[n].tolist() == pytest.approx(expected, abs=1e-10)
 
 
-@pytest.mark.parametrize("uniform", [None, 1.0])
-def test_what_a_pair_has_added_is_taken_out_of_its_own_counts(uniform):
+@pytest.mark.parametrize(("uniform", "weight"), [(None, 1.0), (1.0, 1.0), (None, 0.4)])
+def test_what_a_pair_has_added_is_taken_out_of_its_own_counts(uniform, weight):
     """Of the counts of pairs of tokens, of each token's, and of NULL's, which gets what is left of a token."""
     model, batch = tiny_model(), batch_of(PAIRS)
     generator = torch.Generator().manual_seed(1)
@@ -115,10 +116,11 @@ def test_what_a_pair_has_added_is_taken_out_of_its_own_counts(uniform):
     masks = batch["attention_mask"].bool(), batch["target_attention_mask"].bool()
     # Every pair of tokens has been counted here: no count may become less than 0.
     counts = 1 + model.counts_of(source, target)
-    found = model.posteriors(counts, source, target, *masks, own, uniform, count=True)
+    found = model.posteriors(counts, source, target, *masks, own, uniform, count=True, weight=weight)
     without = model.posteriors(counts, source, target, *masks, None, uniform)
     assert largest_difference(found[0].weights, without[0].weights) > 0.01
     twin = slow_twin(model)
+    twin.weight = weight
     twin.counts = {(x, y): 1 + twin.counts.get((x, y), 0.0) for x in range(9) for y in range(9)}
     tables = [{"jumps": 0.0, "chances": 0.0} for _ in range(2)]
     for n, (source, target) in enumerate(PAIRS):
@@ -503,3 +505,41 @@ def test_an_aligner_is_loaded_by_its_folder(tokenizer, tmp_path):
     loaded = WordAligner.from_pretrained(tmp_path, device="cpu")
     pairs = [("the old house", "das alte Haus")]
     assert [a for a in loaded.align(pairs)] == [a for a in aligner.align(pairs)]
+
+
+# ---- words as they are looked up ----
+
+
+def test_the_same_text_on_both_sides_is_its_own_translation(tokenizer):
+    """Nothing was counted: only that tokens are identical can tell, also where numbers change places."""
+    aligner = aligner_of(tokenizer, identical_prior=0.1, fold_words=True)
+    text = "the house is old and the dog runs"
+    (found,) = aligner.align([(text, text)])
+    assert found.links == tuple((i, i) for i in range(8))
+    (plain,) = aligner_of(tokenizer).align([(text, text)])
+    assert plain.links != found.links
+    numbers = aligner_of(train_bpe_tokenizer(["12 34 56 78"] * 3, vocab_size=60), {}, identical_prior=0.1)
+    (found,) = numbers.align([("12 34 56 78", "56 12 78 34")])
+    assert found.links == ((0, 1), (1, 3), (2, 0), (3, 2))
+
+
+def test_folded_words_are_looked_up_and_given_back_as_they_were(tokenizer):
+    aligner = aligner_of(tokenizer, identical_prior=0.1, fold_words=True)
+    (folded,) = aligner.align([("The House", "the house")])
+    assert (folded.source, folded.links) == (("The", "House"), ((0, 0), (1, 1)))
+    (other,) = aligner_of(tokenizer, identical_prior=0.1).align([("THE HOUSE", "the house")])
+    assert other.scores != folded.scores
+
+
+def test_a_no_break_space_shifts_nothing_for_those_who_split_at_spaces(tokenizer):
+    aligner = aligner_of(tokenizer, identical_prior=0.1, fold_words=True)
+    pair = ("the\u00a0dog house", "the\u00a0dog house")
+    (at_spaces,) = aligner.align([pair], words="spaces", spans=True)
+    assert (at_spaces.source, at_spaces.links) == (("the\u00a0dog", "house"), ((0, 0), (1, 1)))
+    assert at_spaces.source_spans == ((0, 7), (8, 13))
+    assert len(aligner.align([pair])[0].source) == 3
+    assert aligner.align([(["the\u00a0dog", "house"], ["\u00a0"])], words="spaces")[0].target == ("\u00a0",)
+    with pytest.raises(ValueError, match="must not be empty or hold white space"):
+        aligner.align([(["the\u00a0dog"], ["a"])])
+    with pytest.raises(ValueError, match="`words` must be one of"):
+        aligner.align([pair], words="tabs")

@@ -18,6 +18,7 @@ from helpers import run_in_two_processes
 from runs import write_corpus
 
 from hf_attncal.alignment import WordAligner
+from hf_attncal.alignment.count_learner import CountLearner
 from hf_attncal.alignment.gold import Gold, calibrate, score_aligner
 from hf_attncal.alignment.probabilities import saved_probabilities
 from hf_attncal.cli import main
@@ -26,7 +27,6 @@ from hf_attncal.metrics.aer import alignment_error_rate
 from hf_attncal.models.configuration_hmm_align import HMMAlignConfig
 from hf_attncal.models.modeling_hmm_align import HMMAlignModel
 from hf_attncal.training import counting
-from hf_attncal.training.counting import CountLearner
 from hf_attncal.training.text import held_out_rows, hold_out
 from hf_attncal.training.word_alignment import AlignerConfig, AlignerTrainer, train_aligner
 
@@ -173,7 +173,7 @@ def test_a_run_that_was_killed_starts_anew(finished, corpus, tmp_path):
     program = (
         "import json, os, signal, sys\n"
         "from hf_attncal.training import word_alignment as job\n"
-        "from hf_attncal.training.counting import CountLearner\n"
+        "from hf_attncal.alignment.count_learner import CountLearner\n"
         "step, taken = CountLearner.step, []\n"
         "def watched(self, **options):\n"
         "    taken.append(step(self, **options))\n"

@@ -116,7 +116,7 @@ def test_translation_reference_explains_every_field_of_our_config():
 def test_aligner_reference_explains_every_field_of_its_config():
     stock = {f.name for f in dataclasses.fields(PreTrainedConfig)}
     # From the tokenizer and the data; `symmetrization` has no default of its own here, it is explained in a comment.
-    filled_in = {"vocab_size", "pad_token_id", "lowercase", "tokenize", "symmetrization"}
+    filled_in = {"vocab_size", "pad_token_id", "lowercase", "tokenize", "fold_words", "symmetrization"}
     assert {f.name for f in dataclasses.fields(MaskAlignConfig)} - stock - filled_in <= set(
         reference("aligner")["model"]
     )

@@ -9,11 +9,11 @@ import reference
 import torch
 from helpers import assert_close
 
+from hf_attncal.alignment import count_learner
+from hf_attncal.alignment.count_learner import CountLearner
 from hf_attncal.models.configuration_hmm_align import HMMAlignConfig
 from hf_attncal.models.functional_jumps import initial_jumps, learned_jumps
 from hf_attncal.models.modeling_hmm_align import HMMAlignModel
-from hf_attncal.training import counting
-from hf_attncal.training.counting import CountLearner
 
 VOCABULARY = 12
 # Lengths differ, words are repeated in a sentence and between sentences, and one pair of words occurs once.
@@ -92,7 +92,7 @@ def without_exclusion(monkeypatch) -> None:
 
 def test_every_iteration_equals_the_loops():
     """Shares are kept in half precision, so 2^-11 of each may be lost."""
-    config = {"max_jump": 2, "lexical_prior": 0.05, "null_probability": 0.2}
+    config = {"max_jump": 2, "lexical_prior": 0.05, "null_probability": 0.2, "identical_prior": 0.1}
     learner = learner_of(TEXT, **config)
     slow, model = SlowLearner(TEXT, learner.model.config), learner.model
     before = model.forward_jumps.clone()
@@ -145,7 +145,7 @@ def test_the_size_of_batches_changes_nothing(monkeypatch, cells):
     whole = learner_of(TEXT)
     whole.run((2, 3))
     assert len(whole.batches) == 1
-    monkeypatch.setattr(counting, "_CELLS", cells)
+    monkeypatch.setattr(count_learner, "_CELLS", cells)
     parts = learner_of(TEXT)
     parts.run((2, 3))
     assert len(parts.batches) == (len(TEXT) if cells == 1 else 3)
@@ -159,10 +159,10 @@ def test_the_size_of_batches_changes_nothing(monkeypatch, cells):
 
 
 def test_a_batch_holds_no_more_cells_than_allowed(monkeypatch):
-    monkeypatch.setattr(counting, "_CELLS", 60)
+    monkeypatch.setattr(count_learner, "_CELLS", 60)
     generator = random.Random(2)
     lengths = [np.array([generator.randint(0, 9) for _ in range(50)]) for _ in range(2)]
-    batches = list(counting._batches(*lengths))
+    batches = list(count_learner._batches(*lengths))
     assert sorted(np.concatenate(batches).tolist()) == [
         n for n, both in enumerate(zip(*lengths, strict=True)) if min(both)
     ]

@@ -1,0 +1,253 @@
+"""How `HMMAlignModel` learns: both directions align a text by their counts, and count what they agree on.
+
+Agreement is the product of the two posteriors (Liang et al. 2006, sec. 3.2). Each pair is aligned by the counts of all
+others (collapsed variational inference, CVB0: Asuncion et al. 2009, sec. 3.3).
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from tempfile import TemporaryFile
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from hf_attncal.data.batching import padded
+from hf_attncal.models.functional_jumps import learned_jumps
+from hf_attncal.models.modeling_hmm_align import HMMAlignModel, unaligned_shares
+
+# Without jumps first: while the counts are even, a jump model would align everything along the diagonal.
+ITERATIONS = (3, 6)
+IDENTICAL = 0.1  # count of a token and itself before anything is counted
+# Least count that a trained model keeps: below it the prior says as much.
+_LEAST = 0.01
+_ONCE = 0.5  # a pair of tokens with a smaller count was probably never linked
+_CELLS = 500_000
+_KEPT = 1 << 28
+_MERGED_AT_ONCE = 1 << 25
+_TABLES = ("source_counts", "target_counts", "source_null_counts", "target_null_counts")
+
+
+class _Batch:
+    """Pairs of similar length, and their pairs of tokens.
+
+    Args:
+        rows: tokens of each side of each pair. vocab_size: of both.
+
+    Attributes:
+        source, target: tokens, (B, S) and (B, T). source_real, target_real: not padding.
+        pairs: pairs of tokens as numbers, source * V + target, ascending, each once, (N,).
+        places: place among them of each pair of tokens of a sentence pair, (B, T, S) int32; N at padding.
+    """
+
+    def __init__(self, rows: Sequence[tuple[Sequence[int], Sequence[int]]], vocab_size: int):
+        (source, source_real), (target, target_real) = (padded(side, 0) for side in zip(*rows, strict=True))
+        self.source, self.target = source, target
+        self.source_real, self.target_real = source_real.bool(), target_real.bool()
+        cells = self.target_real.unsqueeze(2) & self.source_real.unsqueeze(1)
+        # Found without sorting: a table over the few tokens that the batch has.
+        sources, source = torch.unique(source, return_inverse=True)
+        targets, target = torch.unique(target, return_inverse=True)
+        keys = source.unsqueeze(1) * len(targets) + target.unsqueeze(2)
+        table = torch.zeros(len(sources) * len(targets), dtype=torch.int32)
+        table[keys[cells]] = 1
+        present = table.nonzero()[:, 0]
+        table[present] = torch.arange(len(present), dtype=torch.int32)
+        self.pairs = sources[present // len(targets)] * vocab_size + targets[present % len(targets)]
+        self.in_table: Tensor | None = None
+        self.places = table[keys].masked_fill_(~cells, len(present))
+
+
+class _Shares:
+    """Alignment shares of the cells of each batch, as float16 in a file without a name.
+
+    Args:
+        sizes: cells of each batch. folder: where the file is; None for that of temporary files.
+    """
+
+    def __init__(self, sizes: Sequence[int], folder: str | Path | None):
+        self._starts = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]) * 2
+        self._file = TemporaryFile(dir=folder)  # noqa: SIM115
+
+    def read(self, number: int, shape: tuple[int, ...]) -> Tensor:
+        shares = np.empty(shape, np.float16)
+        self._file.seek(self._starts[number])
+        self._file.readinto(shares)
+        return torch.from_numpy(shares)
+
+    def write(self, number: int, shares: Tensor) -> None:
+        self._file.seek(self._starts[number])
+        self._file.write(shares.contiguous().numpy())
+
+
+class CountLearner:
+    """Expectation and maximisation over a tokenised text.
+
+    Memory: 16 bytes for each different pair of tokens, and the tokens themselves. Of each pair of tokens of each
+    sentence pair 2 bytes are on the disk, 1.3 kB for a pair of 25 words; up to `_KEPT` of them have 5 in memory, too,
+    which saves half of the time.
+
+    Args:
+        model: what learns. What it has counted before is the prior of what it counts now; a fresh one has none.
+        sources, targets: tokens of each side of each pair, without special tokens; a pair with an empty side is
+            passed over.
+        folder: folder in which a file may be as long as the learner is there; None for that of temporary files.
+        weight: what a link of this text counts, beside those that were counted before.
+    """
+
+    def __init__(
+        self,
+        model: HMMAlignModel,
+        sources: Sequence[Sequence[int]],
+        targets: Sequence[Sequence[int]],
+        folder: str | Path | None = None,
+        weight: float = 1.0,
+    ):
+        self.model, self._sides = model, (sources, targets)
+        lengths = [np.fromiter(map(len, side), dtype=np.int64, count=len(side)) for side in self._sides]
+        self.batches = list(_batches(*lengths))
+        if not self.batches:
+            raise ValueError("no sentence pair has tokens on both sides.")
+        sizes = [len(rows) * lengths[0][rows].max() * lengths[1][rows].max() for rows in self.batches]
+        self._tokens = torch.tensor([sum(int(side[rows].sum()) for rows in self.batches) for side in lengths[::-1]])
+        self._shares, self._learned = _Shares(sizes, folder), False
+        self._kept = list(self._made()) if sum(sizes) <= _KEPT else None
+        self.pairs = _merged(batch.pairs for batch in self._read())
+        self.counts = torch.zeros(len(self.pairs))
+        self.weight, self._known = weight, model.counts_of_pairs(self.pairs)
+        self._prior = model.pairs, model.counts
+        self._before = {name: getattr(model, name).clone() for name in _TABLES}
+
+    def unknown_share(self) -> float:
+        """Return the share of the tokens of both sides that the model has never counted with one of the other side."""
+        unknown = total = 0
+        for batch in self._read():
+            known = F.pad(self._known[self._places(batch)], (0, 1))[batch.places.long()]
+            for dim, real in ((2, batch.target_real), (1, batch.source_real)):
+                unknown += int((known.amax(dim)[real] < _ONCE).sum())
+                total += int(real.sum())
+        return unknown / total
+
+    def run(self, iterations: tuple[int, int] = ITERATIONS, report: Callable[[int, Tensor], None] | None = None):
+        """Learn, and leave the result in the model.
+
+        Args:
+            iterations: without jumps, and with them.
+            report: called after each iteration with its number and the mean log-likelihood per token of both
+                directions, (2,).
+        """
+        without, withs = iterations
+        for number in range(without + withs):
+            likelihood = self.step(jumps=number >= without, agree=number > 0, damped=number > without)
+            if report:
+                report(number + 1, likelihood)
+        if not withs:
+            self.model.config.uniform_jump = 1.0  # its table of jumps is the one that it began with
+        self.keep()
+
+    @torch.no_grad()
+    def step(self, *, jumps: bool, agree: bool, damped: bool) -> Tensor:
+        """Do one iteration over the text; return the mean log-likelihood per token of both directions, (2,).
+
+        Args:
+            jumps: use the jump model, which learns as well.
+            agree: count the product of the posteriors; else, while all are even, the mean.
+            damped: go half the way: all pairs move at once, and would swing from one side to the other.
+        """
+        model = self.model
+        counts = torch.zeros(len(self.pairs))
+        null = {"source": torch.zeros_like(model.source_counts), "target": torch.zeros_like(model.target_counts)}
+        tables = [[torch.zeros_like(model.forward_jumps) for _ in range(2)] for _ in range(2)]
+        likelihood = torch.zeros(2, dtype=torch.double)
+        for number, batch in enumerate(self._read()):
+            places = self._places(batch)
+            known = F.pad((self._known + self.counts)[places], (0, 1))  # nothing at padding
+            own = self._shares.read(number, batch.places.shape).float() if self._learned else None
+            found = model.posteriors(
+                known[batch.places.long()], batch.source, batch.target, batch.source_real, batch.target_real, own,
+                None if jumps else 1.0, jumps, self.weight,
+            )  # fmt: skip
+            forward, backward = found[0].weights, found[1].weights.mT
+            shares = forward * backward if agree else (forward + backward) / 2
+            if damped:
+                shares = (shares + own) / 2
+            shares = shares.half()
+            self._shares.write(number, shares)
+            shares = shares.float()
+            counted = torch.zeros(len(known)).index_add_(0, batch.places.flatten(), shares.flatten())
+            counts[places] += counted[:-1]
+            for side, dim in (("source", 1), ("target", 2)):
+                ids, real = getattr(batch, side), getattr(batch, f"{side}_real")
+                null[side].index_add_(0, ids[real], unaligned_shares(shares, real, dim)[real])
+            for direction, totals in zip(found, tables, strict=True):
+                if jumps:
+                    totals[0] += direction.jumps
+                    totals[1] += direction.chances
+            likelihood += torch.tensor([float(direction.log_likelihood.sum()) for direction in found])
+        self.counts, self._learned, size = counts, True, model.config.vocab_size
+        counts *= self.weight
+        tokens = {"source": self.pairs // size, "target": self.pairs % size}
+        for side, counted in null.items():
+            known, unaligned = f"{side}_counts", f"{side}_null_counts"
+            getattr(model, known).copy_(self._before[known]).index_add_(0, tokens[side], counts)
+            torch.add(self._before[unaligned], counted, alpha=self.weight, out=getattr(model, unaligned))
+        if jumps:
+            for table, counted in zip((model.forward_jumps, model.backward_jumps), tables, strict=True):
+                table.lerp_(learned_jumps(*counted), self.weight)
+        return likelihood / self._tokens
+
+    def keep(self, least: float = _LEAST) -> None:
+        """Give the model the counts that are at least so large, beside those that it had before."""
+        model, kept = self.model, self.counts >= least
+        pairs, places = torch.cat([self._prior[0], self.pairs[kept]]).unique(return_inverse=True)
+        counts = torch.cat([self._prior[1], self.counts[kept]])
+        model.pairs, model.counts = pairs, torch.zeros(len(pairs)).index_add_(0, places, counts)
+        model.config.entries = len(pairs)
+
+    def shares(self) -> Iterator[tuple[int, Tensor]]:
+        """Yield the index of each pair and the probability that both directions align its tokens, (T, S)."""
+        for number, rows in enumerate(self.batches):
+            sources, targets = ([len(side[row]) for row in rows] for side in self._sides)
+            shares = self._shares.read(number, (len(rows), max(targets), max(sources)))
+            for row, of_pair, target, source in zip(rows.tolist(), shares, targets, sources, strict=True):
+                yield row, of_pair[:target, :source].float()
+
+    def _read(self) -> Iterable[_Batch]:
+        return self._made() if self._kept is None else self._kept
+
+    def _places(self, batch: _Batch) -> Tensor:
+        """Return the places of a batch's pairs of tokens in the table, (N,)."""
+        if batch.in_table is None:
+            batch.in_table = torch.searchsorted(self.pairs, batch.pairs, out_int32=True)
+        return batch.in_table
+
+    def _made(self) -> Iterator[_Batch]:
+        sources, targets = self._sides
+        for rows in self.batches:
+            yield _Batch([(sources[row], targets[row]) for row in rows], self.model.config.vocab_size)
+
+
+def _merged(found: Iterable[Tensor]) -> Tensor:
+    """Return all numbers in the tensors, each once, ascending."""
+    known, waiting, size = torch.empty(0, dtype=torch.long), [], 0
+    for tensor in found:
+        waiting.append(tensor)
+        size += len(tensor)
+        if size > max(_MERGED_AT_ONCE, len(known)):
+            known, waiting, size = torch.cat([known, *waiting]).unique(), [], 0
+    return torch.cat([known, *waiting]).unique()
+
+
+def _batches(sources: np.ndarray, targets: np.ndarray) -> Iterator[np.ndarray]:
+    """Yield indices of pairs of similar length, with at most `_CELLS` pairs of tokens including padding."""
+    order = np.lexsort((targets, sources))
+    order = order[(sources[order] > 0) & (targets[order] > 0)]
+    start, longest = 0, 0
+    for stop, (source, target) in enumerate(zip(sources[order].tolist(), targets[order].tolist(), strict=True)):
+        longest = max(longest, target)  # sources only get longer
+        if stop > start and (stop + 1 - start) * source * longest > _CELLS:
+            yield order[start:stop]
+            start, longest = stop, target
+    if len(order):
+        yield order[start:]

@@ -1,0 +1,84 @@
+"""Align a text by what it says itself: no model, no folder."""
+
+from collections.abc import Iterable, Sequence
+from math import isqrt
+
+from hf_attncal.data.folding import fold, solid
+from hf_attncal.data.segmentation import segment
+from hf_attncal.data.tokenizer import SPECIAL_TOKENS, train_bpe_tokenizer
+from hf_attncal.data.words import WORDS, WordTokenizer, split_words
+from hf_attncal.models.configuration_hmm_align import HMMAlignConfig
+from hf_attncal.models.modeling_hmm_align import HMMAlignModel
+
+from .aligner import Sentence, WordAligner
+from .count_learner import IDENTICAL, CountLearner
+from .merging import WordAlignment
+
+# Tokens of the vocabulary of n pairs, beside their characters: _PIECES * sqrt(n). The less text, the shorter the
+# pieces that it has often enough to count; words that look alike share them.
+_PIECES, _LARGEST = 65, 16_000
+_NULL = 0.2  # of a token to be aligned to NULL: with little text, a wrong link is likelier than a missing one
+
+
+def align_quick(
+    pairs: Iterable[tuple[Sentence, Sentence]],
+    *,
+    tokenize: bool = False,
+    fold_words: bool = True,
+    words: str = WORDS[0],
+    **options,
+) -> list[WordAlignment]:
+    """Align sentence pairs by an aligner that has counted them, and nothing else.
+
+    Args:
+        pairs, tokenize, words: as of `WordAligner.align`.
+        fold_words: look words up without regard to case, quotes, dashes, width (`data.folding`).
+        options: others of `WordAligner.align`.
+
+    Raises:
+        ValueError: no pair has words on both sides; see `WordAligner.align`.
+    """
+    pairs = list(pairs)
+    aligner = quick_aligner(pairs, tokenize=tokenize, fold_words=fold_words, words=words)
+    return aligner.align(pairs, words=words, **options)
+
+
+def quick_aligner(
+    pairs: Sequence[tuple[Sentence, Sentence]],
+    *,
+    tokenize: bool = False,
+    fold_words: bool = True,
+    words: str = WORDS[0],
+) -> WordAligner:
+    """Return an aligner that has counted these pairs, each of them; arguments as of `align_quick`.
+
+    Raises:
+        ValueError: no pair has words on both sides.
+    """
+
+    def text(sentence: Sentence) -> str:
+        found = sentence
+        if tokenize:
+            found = segment(sentence if isinstance(sentence, str) else " ".join(sentence), words).words
+        elif isinstance(sentence, str):
+            found = split_words(sentence, words)
+        return " ".join(map(fold if fold_words else solid, found))
+
+    texts = [[text(side) for side in pair] for pair in pairs]
+    lines = [line for pair in texts if all(pair) for line in pair]
+    if not lines:
+        raise ValueError("no sentence pair has words on both sides: there is nothing to learn from.")
+    characters = len({character for line in lines for character in line}) + len(SPECIAL_TOKENS) + 1
+    tokenizer = train_bpe_tokenizer(lines, characters + min(_LARGEST, _PIECES * isqrt(len(lines) // 2)))
+    config = HMMAlignConfig(
+        vocab_size=len(tokenizer),
+        pad_token_id=tokenizer.pad_token_id,
+        null_probability=_NULL,
+        identical_prior=IDENTICAL,
+        tokenize=tokenize,
+        fold_words=fold_words,
+    )
+    model = HMMAlignModel(config).eval()
+    tokens = [side.ids for side in WordTokenizer(tokenizer)(lines)]
+    CountLearner(model, tokens[::2], tokens[1::2]).run()
+    return WordAligner(model, tokenizer)
