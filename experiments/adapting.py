@@ -1,0 +1,205 @@
+"""Aligners on text that they do not know, and aligners without a model, beside eflomal that read the same text.
+
+    python experiments/adapting.py --data ROOT --eflomal PATH --output FOLDER adapted kftt-jaen rwth-deen
+    python experiments/adapting.py --data ROOT --eflomal PATH --output FOLDER quick --pairs 200 1000 wpt03-enfr
+
+`adapted`: counts learn from the training text of the pair (`TEXTS`; `--preset hmm`, without gold links), and align the
+test as they are ("hmm"), and after they have read its words (`WordAligner.adapt`: "adapted"). eflomal learns from the
+training text and the test together. A pair without training text is aligned by itself, with the text beside it
+("quick", `align_quick`). "identical" is the recall of the diagonal where the source of the test is on both sides.
+
+`quick`: 200, 1,000, ... pairs, of which the first 150 of the test are scored, the rest is training text.
+
+Our links have the default rule. eflomal reads lower-cased words, and its directions are merged in the way that is best
+for it *on the test*. CPU seconds are without the start of Python, of eflomal those of its command.
+`FOLDER/adapted_PAIR.json` is written anew; sizes of `quick` are added to `FOLDER/quick_PAIR.json`.
+"""
+
+import argparse
+import json
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from resource import RUSAGE_CHILDREN, getrusage
+
+import torch
+from peers import MERGES, run_eflomal
+
+from hf_attncal import WordAligner, align_quick
+from hf_attncal.alignment.gold import Gold
+from hf_attncal.data.corpora import load_parallel
+from hf_attncal.files import write_json
+from hf_attncal.metrics import records
+from hf_attncal.metrics.aer import alignment_error_rate, paired_interval
+from hf_attncal.training.word_alignment import AlignerConfig, train_aligner
+
+Pairs = list[tuple[str, str]]
+SCORED = 150  # pairs of `quick`
+HANSARDS, DERMIT = ("wpt03-enfr/train.100k.{}.gz",), ("dermit-derm/train.{}.gz",)
+# Of each pair: languages, test, training text, text beside the test that has no gold links or another split's.
+TEXTS = {
+    "wpt03-enfr": ("en", "fr", "wpt03-enfr/test", HANSARDS, ()),
+    "dermit-derm": ("de", "rm", "dermit-derm/test", DERMIT, ()),
+    "rwth-deen": ("de", "en", "rwth-deen/test", ("multi30k/train.{}.gz", "wmtmix-deen/train.{}.gz"), ()),
+    "kftt-jaen": ("ja", "en", "kftt-jaen/test", ("tanaka-enja/train.{}.gz",), ()),
+    "golden-enfr": ("en", "fr", "golden-enfr/test", HANSARDS, ()),
+    "bicici-deen": ("de", "en", "bicici-deen/dev", ("multi30k/train.{}.gz",), ()),
+    "tsinghua-zhen": ("zh", "en", "tsinghua-zhen/test", (), ()),
+    "wpt-roen": ("ro", "en", "wpt-roen/test", (), ("wpt-roen/dev.{}",)),
+    "ges-ensv": ("en", "sv", "ges-ensv/test", (), ()),
+    "czenali-encs": ("en", "cs", "czenali-encs/test", (), ("multi30k/train.{}.gz",)),
+} | {
+    f"xlwa-en{name}": ("en", name, f"xlwa/en-{name}/test", (), (f"xlwa/en-{name}/silver-train.{{}}",))
+    for name in ("it", "hu", "nl")
+}
+
+
+class Text:
+    """The text of a pair of languages under ROOT.
+
+    Args:
+        root: the folder of the corpora. name: of `TEXTS`.
+        train_pairs: the first so many of the training text; None for all.
+    """
+
+    def __init__(self, root: Path, name: str, train_pairs: int | None = None):
+        source, target, test, train, beside = TEXTS[name]
+        self.gold = Gold.read(*(root / f"{test}.{end}" for end in (source, target, "align")))
+        self.files = {end: root / f"{test}.{end}" for end in (source, target, "align")}
+        self.corpus = {
+            side: [str(root / file.format(language)) for file in train]
+            for side, language in (("source", source), ("target", target))
+        }
+        self.train, self.beside = ([], [])
+        for pairs, files in ((self.train, train), (self.beside, beside)):
+            for file in files:
+                paths = {"source": root / file.format(source), "target": root / file.format(target)}
+                self.files |= {f"{file}_{side}": path for side, path in paths.items()}
+                text = load_parallel({side: str(path) for side, path in paths.items()})
+                pairs += zip(text["source"], text["target"], strict=True)
+        self.train = self.train[:train_pairs]
+
+
+def cpu(of_children: bool = False) -> float:
+    """Return the CPU seconds of this process, or of the commands that it has waited for."""
+    if not of_children:
+        return time.process_time()
+    used = getrusage(RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def score(gold: Gold, links: Sequence) -> dict:
+    """Return AER with its interval, as fractions."""
+    found = alignment_error_rate(gold.links, links, bootstrap=1000, check_indices=False)
+    return {"aer": found.aer, "interval": found.interval, "precision": found.precision, "recall": found.recall}
+
+
+def by_eflomal(command: str, gold: Gold, others: Pairs) -> tuple[dict, list]:
+    """Align the gold pairs and others together with eflomal; return its scores, and the links of its best merge."""
+    words = [tuple(side.lower().split() for side in pair) for pair in [*gold.pairs, *others]]
+    before = cpu(of_children=True)
+    with tempfile.TemporaryDirectory() as folder:
+        run = run_eflomal(command, words, Path(folder))
+        seconds = cpu(of_children=True) - before
+        links = {merge: list(run.links(merge, 0, len(gold.pairs))) for merge in MERGES}
+    scores = {merge: score(gold, found) for merge, found in links.items()}
+    best = min(scores, key=lambda merge: scores[merge]["aer"])
+    return scores[best] | {"merge": best, "cpu_seconds": seconds}, links[best]
+
+
+def ours(gold: Gold, links: list, seconds: float, theirs: list) -> dict:
+    """Return the scores of links of ours, and their distance from eflomal's."""
+    difference = paired_interval(gold.links, links, theirs)
+    scored, other = (alignment_error_rate(gold.links, found, check_indices=False).aer for found in (links, theirs))
+    against = {"difference": scored - other, "interval": difference}
+    return score(gold, links) | {"cpu_seconds": seconds, "against_eflomal": against}
+
+
+def identical_recall(align, sources: Sequence[str]) -> float:
+    """Return the share of words that are linked to themselves where both sides are the same."""
+    found = align([(source, source) for source in sources])
+    return sum((i, i) in one.links for one in found for i in range(len(one.source))) / sum(
+        len(one.source) for one in found
+    )
+
+
+def measure_adapted(args: argparse.Namespace, name: str) -> dict:
+    """Return the systems of a pair by name."""
+    text = Text(args.data, name, args.train_pairs)
+    gold = text.gold
+    peer, theirs = by_eflomal(args.eflomal, gold, text.train + text.beside)
+    systems = {"eflomal": peer}
+    sources = [source for source, _ in gold.pairs]
+    if not text.train:
+        before = cpu()
+        found = align_quick([*gold.pairs, *text.beside])[: len(gold.pairs)]
+        systems["quick"] = ours(gold, [one.links for one in found], cpu() - before, theirs)
+        systems["quick"]["identical_recall"] = identical_recall(align_quick, sources)
+        return {"systems": systems, "files": text.files, "train_pairs": len(text.beside)}
+    with tempfile.TemporaryDirectory() as folder:
+        data = {"train": text.corpus, "train_pairs": args.train_pairs}
+        before = cpu()
+        train_aligner(AlignerConfig.make({"preset": "hmm", "data": data, "training": {"output_dir": folder}}))
+        aligner, learning = WordAligner.from_pretrained(folder, device="cpu"), cpu() - before
+    for system in ("hmm", "adapted"):
+        before = cpu()
+        adaptation = aligner.adapt(gold.pairs) if system == "adapted" else None
+        links = [one.links for one in aligner.align(gold.pairs)]
+        systems[system] = ours(gold, links, cpu() - before, theirs)
+        if adaptation is None:
+            systems[system] |= {"learning_cpu_seconds": learning}
+            systems[system]["identical_recall"] = identical_recall(aligner.align, sources)
+        else:
+            systems[system] |= {"unknown": adaptation.unknown, "weight": adaptation.weight}
+    return {"systems": systems, "files": text.files, "train_pairs": len(text.train)}
+
+
+def measure_quick(args: argparse.Namespace, name: str, size: int) -> dict:
+    """Return the systems that align `size` pairs."""
+    text = Text(args.data, name)
+    gold = Gold(text.gold.pairs[:SCORED], text.gold.links[:SCORED])
+    others, wanted = text.train or text.beside, size - len(gold.pairs)
+    others = [others[n * len(others) // wanted] for n in range(wanted)]
+    peer, theirs = by_eflomal(args.eflomal, gold, others)
+    before = cpu()
+    found = align_quick([*gold.pairs, *others])[: len(gold.pairs)]
+    mine = ours(gold, [one.links for one in found], cpu() - before, theirs)
+    return {"systems": {"eflomal": peer, "quick": mine}, "files": text.files}
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("adapted", "quick"))
+    parser.add_argument("names", nargs="+", choices=TEXTS, metavar="PAIR", help=f"of {', '.join(TEXTS)}")
+    parser.add_argument("--data", type=Path, required=True, metavar="ROOT", help="folder of the corpora")
+    parser.add_argument("--eflomal", default="eflomal-align", metavar="PATH", help="command of eflomal")
+    parser.add_argument("--pairs", type=int, nargs="+", default=[200, 1000, 5000, 20000], help="sizes of quick")
+    parser.add_argument("--train-pairs", type=int, help="first pairs of the training text; without it, all")
+    parser.add_argument("--output", type=Path, default=Path("results/adapting"), metavar="FOLDER")
+    args = parser.parse_args(arguments)
+    torch.set_num_threads(1)
+    for name in args.names:
+        path = args.output / f"{args.what}_{name}.json"
+        if args.what == "adapted":
+            found = measure_adapted(args, name)
+            config = {"pair": name, "train_pairs": found["train_pairs"]}
+            write_json(records.record(config, found["files"]) | {"systems": found["systems"]}, path)
+            show(name, found["systems"])
+            continue
+        sizes = json.loads(path.read_text())["sizes"] if path.exists() else {}
+        for size in args.pairs:
+            found = measure_quick(args, name, size)
+            sizes[str(size)] = found["systems"]
+            write_json(records.record({"pair": name, "scored": SCORED}, found["files"]) | {"sizes": sizes}, path)
+            show(f"{name}, {size} pairs", found["systems"])
+
+
+def show(title: str, systems: dict) -> None:
+    """Print a line for each system."""
+    for system, found in systems.items():
+        print(f"{title}: {system} {100 * found['aer']:.1f}, {found['cpu_seconds']:.1f} CPU seconds", flush=True)
+
+
+if __name__ == "__main__":
+    main()
