@@ -5,8 +5,8 @@
 
 `adapted`: counts learn from the training text of the pair (`TEXTS`; `--preset hmm`, without gold links), and align the
 test as they are ("hmm"), and after they have read its words (`WordAligner.adapt`: "adapted"). eflomal learns from the
-training text and the test together. A pair without training text is aligned by itself, with the text beside it
-("quick", `align_quick`). "identical" is the recall of the diagonal where the source of the test is on both sides.
+training text and the test together, and so does "quick" (`align_quick`); a pair without training text is only aligned
+so, with the text beside it. "identical" is the recall of the diagonal where the source of the test is on both sides.
 
 `quick`: 200, 1,000, ... pairs, of which the first 150 of the test are scored, the rest is training text.
 
@@ -35,7 +35,7 @@ from hf_attncal.metrics.aer import alignment_error_rate, paired_interval
 from hf_attncal.training.word_alignment import AlignerConfig, train_aligner
 
 Pairs = list[tuple[str, str]]
-SCORED = 150  # pairs of `quick`
+SCORED = 150  # pairs of `quick`, and of identical text
 HANSARDS, DERMIT = ("wpt03-enfr/train.100k.{}.gz",), ("dermit-derm/train.{}.gz",)
 # Of each pair: languages, test, training text, text beside the test that has no gold links or another split's.
 TEXTS = {
@@ -130,11 +130,11 @@ def measure_adapted(args: argparse.Namespace, name: str) -> dict:
     gold = text.gold
     peer, theirs = by_eflomal(args.eflomal, gold, text.train + text.beside)
     systems = {"eflomal": peer}
-    sources = [source for source, _ in gold.pairs]
+    sources = [source for source, _ in gold.pairs[:SCORED]]
+    before = cpu()
+    found = align_quick([*gold.pairs, *text.train, *text.beside])[: len(gold.pairs)]
+    systems["quick"] = ours(gold, [one.links for one in found], cpu() - before, theirs)
     if not text.train:
-        before = cpu()
-        found = align_quick([*gold.pairs, *text.beside])[: len(gold.pairs)]
-        systems["quick"] = ours(gold, [one.links for one in found], cpu() - before, theirs)
         systems["quick"]["identical_recall"] = identical_recall(align_quick, sources)
         return {"systems": systems, "files": text.files, "train_pairs": len(text.beside)}
     with tempfile.TemporaryDirectory() as folder:

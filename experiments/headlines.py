@@ -225,6 +225,7 @@ def aligner() -> Iterator[dict]:
             yield percentage(f"aligner/{pair}/{setting}/{split}_aer", scored, seeds=seeds)
     yield from encoder_states()
     yield from robustness()
+    yield from adapting()
     yield from scale()
     yield from uses()
     yield from guided_heads()
@@ -347,6 +348,32 @@ def robustness() -> Iterator[dict]:
                     where = f"aligner/out_of_the_box/{pair}/{measure}"
                 with suppress(KeyError):  # not measured
                     yield measured(where, file, result, systems, keys)
+
+
+def adapting() -> Iterator[dict]:
+    """Aligners that read the text at hand, and aligners without a model, against eflomal that read the same text."""
+    for file, result in read_all("adapting/adapted_*").items():
+        # Without training text, a text can only be aligned by itself.
+        pair, system = result["config"]["pair"], "adapted" if "adapted" in result["systems"] else "quick"
+        found = result["systems"][system]
+        for measure, keys in {"test_aer": ("aer",), "aer_minus_eflomal": ("against_eflomal", "difference")}.items():
+            where, value = at(file, "systems", system, *keys), _follow(found, keys)
+            interval = found["interval"] if measure == "test_aer" else found["against_eflomal"]["interval"]
+            spread = {"interval_95": [100 * bound for bound in interval]}
+            yield entry(f"aligner/adapted/{pair}/{measure}", 100 * value, "%", [where], spread=spread)
+    for file, result in read_all("adapting/quick_*").items():
+        for size, systems in result["sizes"].items():
+            name, where = f"aligner/quick/{result['config']['pair']}/{size}", at(file, "sizes", size, "quick", "aer")
+            yield entry(f"{name}/test_aer", 100 * systems["quick"]["aer"], "%", [where])
+    recalls = {
+        at(file, "systems", system, "identical_recall"): found["identical_recall"]
+        for file, result in read_all("adapting/adapted_*").items()
+        for system, found in result["systems"].items()
+        if "identical_recall" in found
+    }
+    if recalls:
+        worst = min(recalls, key=recalls.get)
+        yield entry("aligner/identical_text/recall", 100 * recalls[worst], "%", [worst])
 
 
 def measured(name: str, file: str, result: dict, systems: list[str], keys: tuple[str, ...]) -> dict:

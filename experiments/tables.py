@@ -30,6 +30,7 @@ from committed import (
 )
 from headlines import ADAPTERS, CALIBRATIONS, PAIRS, TRAINED, collect
 from run import read_index, script_of
+from tables_adapting import ADAPTING_TABLES
 from tables_analysis import ANALYSIS_TABLES
 from tables_check import CHECK_TABLES
 from tables_converged import CONVERGED_TABLES
@@ -569,6 +570,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "corpus": corpus,
     "aligners": aligners,
     "robustness": robustness,
+    **ADAPTING_TABLES,
     "ablation": ablation,
     "defaults-translation": defaults_translation,
     "defaults-sweep": defaults_sweep,

@@ -150,11 +150,12 @@ def add_linking(
     """
     files.add_argument(
         "--format",
-        choices=("pharaoh", "words", "json", "html"),
+        choices=("pharaoh", "words", "opustrainer", "json", "html"),
         default="pharaoh",
         help="words: the words of each link, `house=maison` (in words `=` is written `\\=`, and `\\` is `\\\\`); "
-        "json: one object a line, with words, links, scores, NULL probabilities and the score of the pair; html: one "
-        "page with a picture of each pair, which needs no other file",
+        "opustrainer: source, target and links, parted by tabs; json: one object a line, with words, links, scores, "
+        "NULL probabilities and the score of the pair; html: one page with a picture of each pair, which needs no "
+        "other file",
     )
     files.add_argument(
         "--scores",
@@ -287,7 +288,7 @@ def _check_options(options: argparse.Namespace) -> list[str]:
 
 def check_format(options: argparse.Namespace) -> None:
     """Refuse --offsets with a format that has no place for them."""
-    if options.offsets and options.format in ("words", "html"):
+    if options.offsets and options.format in ("words", "opustrainer", "html"):
         raise CommandError(f"--offsets has no place in --format {options.format}. Use pharaoh or json.")
 
 
@@ -467,8 +468,10 @@ def _line(number: int, alignment, options: argparse.Namespace) -> str:
         return page_pair(number, alignment)
     if options.format == "json":
         return json_line(alignment.to_dict())
-    write = {"words": alignment.words, "pharaoh": alignment.offsets if options.offsets else alignment.pharaoh}
-    columns = [write[options.format](scores=options.scores)]
+    write = alignment.offsets if options.offsets else alignment.pharaoh
+    columns = [(alignment.words if options.format == "words" else write)(scores=options.scores)]
+    if options.format == "opustrainer":
+        columns = [" ".join(alignment.source), " ".join(alignment.target), *columns]
     if options.null:
         columns += [
             " ".join(f"{probability:.4f}" for probability in side)

@@ -179,6 +179,11 @@ def test_the_commands_do_what_the_functions_do(tmp_path, monkeypatch, capfd):
     quick = [one.pharaoh() for one in align_quick(OTHER)]
     assert main(["align", "quick", "--source", "other.s", "--target", "other.t", "--output", "links"]) == 0
     assert (tmp_path / "links").read_text().splitlines() == quick
+    assert (
+        main(["align", "quick", "--source=other.s", "--target=other.t", "--output=links", "--format=opustrainer"]) == 0
+    )
+    expected = ["\t".join((*pair, links)) for pair, links in zip(OTHER, quick, strict=True)]
+    assert (tmp_path / "links").read_text().splitlines() == expected
     aligner = quick_aligner(PAIRS)
     aligner.model.save_pretrained(tmp_path / "model")
     aligner.tokenizer.save_pretrained(tmp_path / "model")
