@@ -289,7 +289,8 @@ class WordAligner:
             ValueError: a model that does not count and has no counts beside it, or a setting out of range.
         """
         source = self.source
-        if source.model.config.model_type != "hmm_align":
+        family = FAMILIES.get(source.model.config.model_type)
+        if family is None or not family.counted:
             folder = Path(str(getattr(source.model.config, "name_or_path", ""))) / "hmm"
             if not isinstance(source, MaskAlignSource) or not (folder / "config.json").is_file():
                 raise ValueError(

@@ -398,7 +398,7 @@ def align_stream(
         first = before + 1
         scored, total = 0, 0.0
         for pairs, error in windows:
-            if getattr(options, "adapt", False) and pairs:
+            if options.adapt and pairs:
                 _adapt(aligner, pairs, options)
             for group in groups_by_size(pairs, _CELLS_AT_ONCE):
                 alignments, failure = until_failure(align, group)

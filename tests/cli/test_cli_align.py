@@ -618,7 +618,8 @@ class FakeAligner:
 def stream_options(**changed) -> SimpleNamespace:
     defaults = dict.fromkeys(("threshold", "symmetrize", "least_probability", "tokenize"))
     defaults |= {"batch_size": 2, "batch_tokens": 100, "progress": False, "offsets": False}
-    return SimpleNamespace(**defaults | {"format": "pharaoh", "scores": False, "null": False} | changed)
+    defaults |= {"words": "white-space", "adapt": False, "format": "pharaoh", "scores": False, "null": False}
+    return SimpleNamespace(**defaults | changed)
 
 
 class Lines:
