@@ -89,10 +89,10 @@ def cpu(of_children: bool = False) -> float:
     return used.ru_utime + used.ru_stime
 
 
-def score(gold: Gold, links: Sequence) -> dict:
-    """Return AER with its interval, as fractions."""
-    found = alignment_error_rate(gold.links, links, bootstrap=1000, check_indices=False)
-    return {"aer": found.aer, "interval": found.interval, "precision": found.precision, "recall": found.recall}
+def score(gold: Gold, links: Sequence, merge: str) -> dict:
+    """Return AER with its interval, as fractions, of links that were merged in a way."""
+    found = alignment_error_rate(gold.links, links, symmetrization=merge, bootstrap=1000, check_indices=False)
+    return {name: getattr(found, name) for name in ("aer", "interval", "precision", "recall", "signature")}
 
 
 def by_eflomal(command: str, gold: Gold, others: Pairs) -> tuple[dict, list]:
@@ -103,17 +103,17 @@ def by_eflomal(command: str, gold: Gold, others: Pairs) -> tuple[dict, list]:
         run = run_eflomal(command, words, Path(folder))
         seconds = cpu(of_children=True) - before
         links = {merge: list(run.links(merge, 0, len(gold.pairs))) for merge in MERGES}
-    scores = {merge: score(gold, found) for merge, found in links.items()}
+    scores = {merge: score(gold, found, merge) for merge, found in links.items()}
     best = min(scores, key=lambda merge: scores[merge]["aer"])
     return scores[best] | {"merge": best, "cpu_seconds": seconds}, links[best]
 
 
 def ours(gold: Gold, links: list, seconds: float, theirs: list) -> dict:
     """Return the scores of links of ours, and their distance from eflomal's."""
-    difference = paired_interval(gold.links, links, theirs)
+    difference = paired_interval(gold.links, theirs, links)
     scored, other = (alignment_error_rate(gold.links, found, check_indices=False).aer for found in (links, theirs))
     against = {"difference": scored - other, "interval": difference}
-    return score(gold, links) | {"cpu_seconds": seconds, "against_eflomal": against}
+    return score(gold, links, "harmonic") | {"cpu_seconds": seconds, "against_eflomal": against}
 
 
 def identical_recall(align, sources: Sequence[str]) -> float:

@@ -359,12 +359,15 @@ def adapting() -> Iterator[dict]:
         for measure, keys in {"test_aer": ("aer",), "aer_minus_eflomal": ("against_eflomal", "difference")}.items():
             where, value = at(file, "systems", system, *keys), _follow(found, keys)
             interval = found["interval"] if measure == "test_aer" else found["against_eflomal"]["interval"]
-            spread = {"interval_95": [100 * bound for bound in interval]}
-            yield entry(f"aligner/adapted/{pair}/{measure}", 100 * value, "%", [where], spread=spread)
+            besides = {"spread": {"interval_95": [100 * bound for bound in interval]}}
+            if measure == "test_aer":
+                besides["signature"] = found["signature"]
+            yield entry(f"aligner/adapted/{pair}/{measure}", 100 * value, "%", [where], **besides)
     for file, result in read_all("adapting/quick_*").items():
         for size, systems in result["sizes"].items():
             name, where = f"aligner/quick/{result['config']['pair']}/{size}", at(file, "sizes", size, "quick", "aer")
-            yield entry(f"{name}/test_aer", 100 * systems["quick"]["aer"], "%", [where])
+            found = systems["quick"]
+            yield entry(f"{name}/test_aer", 100 * found["aer"], "%", [where], signature=found["signature"])
     recalls = {
         at(file, "systems", system, "identical_recall"): found["identical_recall"]
         for file, result in read_all("adapting/adapted_*").items()
