@@ -72,8 +72,8 @@ def main(arguments: list[str] | None = None) -> int:
 
     def command() -> None:
         build_parser(sys.argv[1:] if arguments is None else arguments).parse_args(arguments, options)
-        fetch_revision(options)
         with loudness(options.verbose, options.quiet):
+            fetch_revision(options)
             options.run(options)
 
     return exit_status(command, "attncal", lambda: options.debug)
