@@ -17,14 +17,15 @@ from dataclasses import asdict
 from itertools import chain
 from pathlib import Path
 
+import numpy as np
 from chunking import FILES
 from committed import RESULTS, markdown
 from conll import most_frequent_tags, read_conll
 from frozen import add_models, read_models
+from matplotlib.figure import Figure
 from shared_tags import SHARED_TAGS, shared_tag_counts, shared_tags
 from word_vectors import embedding_tables, nearest_neighbours, plane, whole_words
 
-from hf_attncal.analysis.plots import scatter
 from hf_attncal.files import read_lines, write_bytes, write_json
 from hf_attncal.metrics import records
 
@@ -132,14 +133,20 @@ def run(args: argparse.Namespace) -> list[list[str]]:
 
 
 def draw(model, words: dict[str, int], tagger: dict[str, str], args: argparse.Namespace) -> None:
-    """The map of every table of a model, side by side, into `args.picture`."""
-    ids, classes = list(words.values()), [word_class(tagger[word]) for word in words]
+    """Draw the map of every table of a model, side by side, into `args.picture`."""
+    ids, classes = list(words.values()), np.array([word_class(tagger[word]) for word in words])
     panels = {
         f"embeddings, {stream} stream": plane(table[ids], args.seed)
         for stream, table in embedding_tables(model).items()
     }
+    figure = Figure(figsize=(4.5 * len(panels), 5), layout="constrained")
+    for axes, (title, places) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True):
+        axes.set(title=title, xticks=[], yticks=[])
+        for name, marker in zip([*CLASSES, OTHERS], "osD^vP", strict=True):
+            axes.scatter(*places[classes == name].T, s=11, marker=marker, alpha=0.75, linewidths=0, label=name)
+    figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=3 * len(panels))
     image = io.BytesIO()
-    scatter(panels, classes, [*CLASSES, OTHERS]).savefig(image, format="png", dpi=150)
+    figure.savefig(image, format="png", dpi=150)
     write_bytes(image.getvalue(), args.picture)
 
 

@@ -53,12 +53,15 @@ class _Reached(BaseException):
     """The walk is over."""
 
 
-def walk(run: Callable[[], object], until: Callable[[FrameType], bool] = lambda frame: False) -> list[Stop]:
+def walk(run: Callable[[], object], until: Callable[[FrameType], bool] | None = None) -> list[Stop]:
     """Return the stops of a run, in order of first entry.
 
     Args:
-        run: what to do; its output on standard output is dropped.
-        until: says of a frame that is entered whether the walk ends there; by default it ends with the run.
+        run: function to walk through; its output on standard output is dropped.
+        until: tells whether the walk ends at a frame; None to end with the run.
+
+    Raises:
+        RuntimeError: the run ended without a frame that ends the walk.
     """
     stops: dict[Stop, None] = {}
     start = sys._getframe()
@@ -66,7 +69,7 @@ def walk(run: Callable[[], object], until: Callable[[FrameType], bool] = lambda 
     def enter(frame: FrameType, event: str, argument: object) -> None:
         if event != "call":
             return
-        if until(frame):
+        if until is not None and until(frame):
             sys.setprofile(None)
             raise _Reached
         code = frame.f_code
@@ -80,6 +83,8 @@ def walk(run: Callable[[], object], until: Callable[[FrameType], bool] = lambda 
         sys.setprofile(enter)
         try:
             run()
+            if until is not None:
+                raise RuntimeError("The run ended before the end of the walk.")
         except _Reached:
             pass
         finally:

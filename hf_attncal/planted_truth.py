@@ -16,7 +16,7 @@ import numpy as np
 from hf_attncal.alignment import WordAligner
 from hf_attncal.alignment.attributions import word_posteriors
 from hf_attncal.analysis.attribution import CONTROLS, word_scores, works_on
-from hf_attncal.analysis.faithfulness import CUTS, PairFalls, faithfulness_falls, measures, word_effects
+from hf_attncal.analysis.faithfulness import CUTS, faithfulness_falls, measures, word_effects
 from hf_attncal.analysis.perturbations import OPERATORS
 from hf_attncal.analysis.reading import decoder_size
 from hf_attncal.data.synthetic.english_german import AlignedPair, generate_split, write_pairs
@@ -202,15 +202,12 @@ def judged_faithfulness(
         truth + 1e-6 * np.random.default_rng([0, index]).random(truth.shape) for index, truth in enumerate(truths)
     ]
     falls = faithfulness_falls(model, tokenizer, task.sources, task.targets, {**scores, ORACLE: oracle}, **options)
-    known = (_known_words(pair_falls, truths) for pair_falls in falls)
+    known = (
+        {name: by_word[..., truths[pair.index].any(axis=1)] for name, by_word in pair.falls.items()} for pair in falls
+    )
     names = options.get("operators", OPERATORS), measures(options.get("cuts", CUTS), options.get("soft", True))
     circular = {name: CIRCULAR.get(name.partition(_OF_LAYER)[0], ()) for name in scores}
     return faithfulness(known, *names, targets="reference", circular=circular, bootstrap=bootstrap)
-
-
-def _known_words(pair_falls: PairFalls, truths: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
-    known = truths[pair_falls.index].any(axis=1)
-    return {name: falls[..., known] for name, falls in pair_falls.falls.items()}
 
 
 def judge_metrics(measured: Faithfulness, accuracies: Mapping[str, float]) -> dict[str, dict[str, dict]]:
@@ -309,7 +306,7 @@ def judge(
         "methods": {name: {kind: asdict(score) for kind, score in kinds.items()} for name, kinds in methods.items()},
         "best_method": best,
         "above_control": compared_with_controls(test, scores, best, bootstrap, seed),
-        "faithfulness": {"signature": faithful.signature, "methods": _table(faithful)},
+        "faithfulness": {"signature": faithful.signature, "methods": faithful.table()},
         "metrics": judge_metrics(faithful, _accuracies(methods)),
         "operator_agreement": {"+".join(names): asdict(tau) for names, tau in agreement.items()},
     }
@@ -317,13 +314,3 @@ def judge(
 
 def _accuracies(methods: Mapping[str, Mapping[str, PlantedScore]]) -> dict[str, float]:
     return {name: by_kind["links"].accuracy for name, by_kind in methods.items()}
-
-
-def _table(measured: Faithfulness) -> dict[str, dict[str, dict[str, dict]]]:
-    return {
-        method: {
-            operator: {measure: asdict(measured.score(method, operator, measure)) for measure in measured.measures}
-            for operator in measured.operators
-        }
-        for method in measured.sums
-    }

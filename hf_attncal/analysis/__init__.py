@@ -1,4 +1,4 @@
-"""Looking inside attention: how it relates to what the model uses. The plots are in `hf_attncal.analysis.plots`."""
+"""Measure whether attention names the source tokens that a model uses. Plots are in `hf_attncal.analysis.plots`."""
 
 from .reliability import (
     attention_entropy,

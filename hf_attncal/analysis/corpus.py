@@ -1,4 +1,4 @@
-"""Measures of attention over a whole corpus, from batches that a collator made: some of `step_measures.py`."""
+"""Average measures of attention over a corpus, from batches that a collator made."""
 
 from collections.abc import Iterable, Mapping
 
@@ -11,7 +11,7 @@ from .step_measures import layer_rows
 
 @torch.no_grad()
 def attention_report(model, batches: Iterable[Mapping[str, Tensor]]) -> dict[str, list[float]]:
-    """Measure how far the cross-attention of a calibrated model can be believed, layer by layer.
+    """Measure how reliable the cross-attention of a calibrated model is, layer by layer.
 
     Teacher-forced on the given targets; the model's mode is left as it is.
 

@@ -1,4 +1,4 @@
-"""Fonts for the words of a figure: those that have the characters, or one warning."""
+"""Find fonts that have the characters of a figure, and warn once of those that no font has."""
 
 import warnings
 from functools import cache

@@ -1,11 +1,9 @@
-"""Whose best source words are those that a model uses? Methods are judged by taking the words away that they name."""
+"""Judge which methods name the source words that a model uses, by taking the words away that they name."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import combinations
 from typing import Any
-
-import numpy as np
 
 from hf_attncal.metrics.faithfulness import (
     CIRCULAR,
@@ -19,7 +17,7 @@ from hf_attncal.metrics.faithfulness import (
 )
 
 from .attribution import CONTROLS
-from .faithfulness import CUTS, PairFalls, Scores, faithfulness_falls, measures, word_effects
+from .faithfulness import CUTS, Scores, faithfulness_falls, measures, word_effects
 from .perturbations import OPERATORS
 
 # It takes words away one by one, which is nearly what is measured: what it comes to is what can be reached.
@@ -29,7 +27,7 @@ AREAS = ("comprehensiveness", "sufficiency")  # the measures that are looked at 
 
 @dataclass(frozen=True)
 class JudgedFaithfulness:
-    """How faithful the scores of methods are to a model.
+    """The measured faithfulness of methods to a model.
 
     Args:
         found: means, intervals and verdicts, the pairs in their order.
@@ -46,7 +44,9 @@ class JudgedFaithfulness:
 
     def ranking(self, measure: str = "comprehensiveness") -> list[str]:
         """Return the methods by a measure under the headline operator, the best first."""
-        return _ranking(self.found, self.headline, measure)
+        operator, without = self.headline, replace(self.found, bootstrap=0)  # the order needs no intervals
+        sign = 1 if metric_of(measure).lower_is_better else -1
+        return sorted(without.sums, key=lambda name: sign * without.score(name, operator, measure).value)
 
     def controls(self, measure: str = "comprehensiveness") -> list[str]:
         """Return the methods that never look at the model, the strongest first, as in `ranking`."""
@@ -85,26 +85,27 @@ class JudgedFaithfulness:
         others = [name for name in self.found.sums if name != method and name not in without]
         if not others or pairs < 2 or not self.found.bootstrap:
             return None
-        even, odd = (_rows(self.found, range(start, pairs, 2)) for start in (0, 1))
-        best = next(name for name in _ranking(even, self.headline, measure) if name in others)
+        even, odd = (
+            replace(
+                self.found,
+                sums={name: falls[start::2] for name, falls in self.found.sums.items()},
+                words=self.found.words[start::2],
+            )
+            for start in (0, 1)
+        )
+        best = next(name for name in replace(self, found=even).ranking(measure) if name in others)
         return best, odd.verdict(method, best, measure)
 
     def to_dict(self, method: str | None = None) -> dict[str, Any]:
         """Return everything as plain data, for JSON.
 
         Args:
-            method: whose verdicts against the others are told; None for those of no method.
+            method: method to compare with the others; None to compare none.
         """
         found = self.found
         told: dict[str, Any] = {
             "signature": found.signature,
-            "methods": {
-                name: {
-                    operator: {measure: asdict(found.score(name, operator, measure)) for measure in found.measures}
-                    for operator in found.operators
-                }
-                for name in found.sums
-            },
+            "methods": found.table(),
             "unbeaten": {measure: self.unbeaten(measure) for measure in AREAS} if found.bootstrap else {},
             "operator_agreement": {"+".join(both): asdict(tau) for both, tau in self.agreement.items()},
         }
@@ -155,31 +156,20 @@ def judge_faithfulness(
     reading |= {"operators": operators, "seed": seed}
     texts = (model, tokenizer, sources, targets)
     resampled = {"bootstrap": bootstrap, "seed": seed}
-    order: list[int] = []
-    falls = _noting(faithfulness_falls(*texts, scores, cuts=cuts, soft=soft, **reading), order)
+    falls = sorted(
+        faithfulness_falls(*texts, scores, cuts=cuts, soft=soft, **reading), key=lambda by_pair: by_pair.index
+    )
     circular = {name: CIRCULAR.get(name.partition("@")[0], ()) for name in scores}
-    found = faithfulness(falls, operators, measures(cuts, soft), targets=kind, circular=circular, **resampled)
+    found = faithfulness(
+        (by_pair.falls for by_pair in falls),
+        operators,
+        measures(cuts, soft),
+        targets=kind,
+        circular=circular,
+        **resampled,
+    )
     agreement = {}
     if len(operators) > 1:
         effects = (one.effects for one in word_effects(*texts, **reading))
         agreement = operator_agreement(effects, operators, **resampled)
-    return JudgedFaithfulness(_rows(found, np.argsort(order)), agreement)
-
-
-def _noting(falls: Iterable[PairFalls], order: list[int]) -> Iterable[dict[str, np.ndarray]]:
-    """Yield the falls of each pair, and note its number in `order`."""
-    for one in falls:
-        order.append(one.index)
-        yield one.falls
-
-
-def _rows(found: Faithfulness, rows: Iterable[int]) -> Faithfulness:
-    """Return the measurement of some pairs, in this order."""
-    chosen = list(rows)
-    return replace(found, sums={name: of[chosen] for name, of in found.sums.items()}, words=found.words[chosen])
-
-
-def _ranking(found: Faithfulness, operator: str, measure: str) -> list[str]:
-    without = replace(found, bootstrap=0)  # the order needs no intervals
-    sign = 1 if metric_of(measure).lower_is_better else -1
-    return sorted(found.sums, key=lambda name: sign * without.score(name, operator, measure).value)
+    return JudgedFaithfulness(found, agreement)

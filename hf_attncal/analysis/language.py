@@ -1,4 +1,4 @@
-"""What a causal language model says of a text, sequence by sequence, from batches that a collator made."""
+"""Sum up the predictions of a causal language model for each sequence of a text."""
 
 from collections.abc import Iterable, Mapping
 

@@ -1,4 +1,4 @@
-"""From scores between words to links: (i source, j target), both counted from 0."""
+"""Turn scores between words into links (i source, j target), both counted from 0."""
 
 import torch
 from numpy.typing import ArrayLike

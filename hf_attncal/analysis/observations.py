@@ -11,8 +11,8 @@ sums over the steps of each pair, from which intervals over pairs are made (`hf_
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from dataclasses import dataclass, field
+from itertools import chain, pairwise
 
 import numpy as np
 import torch
@@ -42,14 +42,14 @@ _MOST_STEPS = 0.5  # at fewer, masks that tell source tokens apart are the excep
 
 @dataclass(frozen=True)
 class Observations:
-    """Sums over the steps of each pair. Methods give counts (pairs, ..., 2): a sum, and of how many.
+    """Sums over the steps of each pair. Its methods return counts (pairs, ..., 2): a sum, and the number of its terms.
 
     Their mean is `counts.sum(axis=0)`, the first divided by the second; `hf_attncal.metrics.means` has it with an
     interval over pairs. `step_measures.py` says what each measure of a step is.
 
     Args:
-        pairs: (N,), which pairs of the corpus were read: those with words on both sides.
-        steps: (N,), their steps.
+        pairs: (N,), numbers of the pairs that were read, those with words on both sides.
+        steps: (N,), number of steps of each pair.
         layers: measure -> the decoder layers, from 0, in which there is something to measure: none of
             `NEED_INFORMATION` in the layers of `idle`.
         by_layer: measure -> sums (N, L), L the number of decoder layers; 0 in those that are not in `layers`.
@@ -168,7 +168,7 @@ class Observations:
             ValueError: another measure, or a layer that does not have it; no tags were given.
         """
         if not self.tags:
-            raise ValueError("`tags` were not given: there is nothing to tell apart. Give one for each target word.")
+            raise ValueError("Results by tag need `tags`, got none. Give one tag for each target word.")
         names = ("reliability", "average_entropy")
         if measure not in names:
             raise ValueError(f"`measure` by tag must be one of {', '.join(names)}, got {measure!r}.")
@@ -194,7 +194,7 @@ class Observations:
             ValueError: other weights, or a layer that does not have them; no `alignments` were asked for.
         """
         if self.best is None:
-            raise ValueError("Links were not asked for: call `observe` with `alignments=True`.")
+            raise ValueError("There are no links: call `observe` with `alignments=True`.")
         if weights not in WEIGHTS:
             raise ValueError(f"`weights` must be one of {', '.join(WEIGHTS)}, got {weights!r}.")
         self.counts("entropy" if weights == "attention" else "reliability", layer)
@@ -212,7 +212,7 @@ class Observations:
                     f"apart at fewer than half of the steps). {WITHOUT_MASKS}."
                 )
             has = "`leaky`" if measure == "null" else "`calibration`"
-            raise ValueError(f"{measure!r} can be had of a model or an active adapter with {has} alone.")
+            raise ValueError(f"{measure!r} can only be measured on a model or an active adapter with {has}.")
         return self.layers[measure]
 
 
@@ -252,46 +252,51 @@ def observe(
     """
     for name, bounds in (("thresholds", thresholds), ("buckets", buckets)):
         if not bounds or not all(low < high for low, high in pairwise((0, *bounds))):
-            raise ValueError(f"`{name}` must be ascending numbers above 0, one at least, got {list(bounds)}.")
-    check_some_words(sources, targets)
+            raise ValueError(f"`{name}` must be at least one number, ascending and above 0, got {list(bounds)}.")
     word_tags = None if tags is None else tags_of(targets, tags)
-    sums = _Sums(sources, word_tags, tuple(thresholds), tuple(buckets), alignments)
+    frequencies = Counter(chain.from_iterable(word_tags or ()))
+    by_frequency = tuple(sorted(frequencies, key=lambda tag: (-frequencies[tag], tag)))
+    sums = _Sums(sources, word_tags, tuple(thresholds), tuple(buckets), alignments, by_frequency)
     reading = {"details": True, "predictions": alignments, "batch_size": batch_size, "source_prefix": source_prefix}
     with recorded_value_norms(model) as (norms, null_norms):
         for pairs, batch in readings_of_pairs(model, tokenizer, sources, targets, **reading):
             sums.add(pairs, batch, norms)
+    check_some_words(sources, targets)
     return sums.observations(targets, null_norms)
 
 
+@dataclass
 class _Sums:
-    """Sums that grow while a corpus is read."""
+    """Sums that grow while a corpus is read; the first five are arguments of `observe`.
 
-    def __init__(
-        self,
-        sources: Sequence[str],
-        word_tags: Sequence[tuple[str, ...]] | None,
-        thresholds: tuple[float, ...],
-        buckets: tuple[float, ...],
-        alignments: bool,
-    ):
-        self.sources, self.word_tags = sources, word_tags
-        self.thresholds, self.buckets = thresholds, buckets
-        self.alignments = alignments
-        frequencies = Counter(tag for of_pair in word_tags or () for tag in of_pair)
-        self.tags = tuple(sorted(frequencies, key=lambda tag: (-frequencies[tag], tag)))
-        self.pairs: dict[int, dict[str, np.ndarray]] = {}  # pair -> sums by name
-        self.layers: dict[str, set[int]] = {measure: set() for measure in MEASURES}
-        self.heads: dict[str, np.ndarray] = {}  # measure -> sums over all steps, (layers, heads)
-        self.best: dict[int, dict[str, np.ndarray]] = {}
-        self.predicted: dict[int, np.ndarray] = {}
+    Args:
+        tags: the tags of target words, the most frequent first.
+        pairs: pair -> sums by name.
+        layers: measure -> the layers that have it.
+        heads: measure -> sums over all steps, (layers, heads).
+        best, predicted: pair -> as in `Observations`.
+    """
+
+    sources: Sequence[str]
+    word_tags: Sequence[tuple[str, ...]] | None
+    thresholds: tuple[float, ...]
+    buckets: tuple[float, ...]
+    alignments: bool
+    tags: tuple[str, ...]
+    pairs: dict[int, dict[str, np.ndarray]] = field(default_factory=dict)
+    layers: dict[str, set[int]] = field(default_factory=lambda: {measure: set() for measure in MEASURES})
+    heads: dict[str, np.ndarray] = field(default_factory=dict)
+    best: dict[int, dict[str, np.ndarray]] = field(default_factory=dict)
+    predicted: dict[int, np.ndarray] = field(default_factory=dict)
 
     def add(self, pairs: list[TokenPair], reading: Reading, norms: Mapping[int, Tensor]) -> None:
         """Add a batch: its reading, and the norms of value vectors in each layer."""
         steps, tags, groups = self._kinds(pairs, reading)
+        plain = reading.plain
         is_masked = any(mask is not None for mask in reading.masks)
         contributions = reading.contributions if is_masked else (None,) * len(reading.masks)
         layers = []
-        for number, attention in enumerate(reading.plain):
+        for number, attention in enumerate(plain):
             mask, attention = reading.masks[number], attention.double()
             besides = {
                 "mask": mask,
@@ -305,7 +310,7 @@ class _Sums:
                 self.layers[name].add(number)
             for name, of_heads in rows.heads.items():
                 sums = (of_heads * steps[:, None]).sum(dim=(0, 2)).cpu().numpy()
-                self.heads.setdefault(name, np.zeros((len(reading.plain), len(sums))))[number] += sums
+                self.heads.setdefault(name, np.zeros((len(plain), len(sums))))[number] += sums
             layers.append(self._of_layer(attention, rows, norms.get(number), steps, tags, groups))
         sums = {name: torch.stack([layer[name] for layer in layers], dim=1) for name in layers[0]}
         sums |= {"steps": steps.sum(dim=1), "tag_steps": tags.sum(dim=1), "group_tokens": groups.sum(dim=1)}
@@ -315,7 +320,7 @@ class _Sums:
             if not self.alignments:
                 continue
             self.best[pair.index] = best = {}
-            for name, weights in zip(WEIGHTS, (reading.plain, contributions), strict=True):
+            for name, weights in zip(WEIGHTS, (plain, contributions), strict=True):
                 best[name] = np.full((len(weights), pair.target.words), -1, dtype=np.int16)
                 for number, layer in enumerate(weights):
                     if layer is not None:

@@ -1,4 +1,4 @@
-"""What becomes of the log-probability of each target word when some words of the source are taken from the model.
+"""Read the log-probability of each target word after some words of the source are taken away.
 
 An operator says how a word is taken away:
 
@@ -13,7 +13,7 @@ Tokens of no word, such as the end of the sentence, are never touched.
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, compress
 from typing import NamedTuple
 
 import numpy as np
@@ -21,20 +21,27 @@ import torch
 
 from hf_attncal.data.batching import batches_by_length, padded
 from hf_attncal.data.words import WordTokens, tokenize_words
-from hf_attncal.models.losses import IGNORE_INDEX
 
 from .attribution.base import Batch
 from .attribution.predictions import encode, log_probabilities
-from .reading import PairTooLongError, TokenPair, check_attends, check_lengths, readable, teacher_forced
+from .reading import (
+    PairTooLongError,
+    TokenPair,
+    check_attends,
+    check_lengths,
+    padded_batch,
+    readable,
+    teacher_forced,
+)
 
 OPERATORS = ("replace", "hide", "unk", "delete")
 _TOKENS = {"unk": "unk_token_id", "mask": "mask_token_id"}
 _KNOWN = (*OPERATORS, "mask")
-_REPLACEMENT = 0  # what random numbers are for: see `Perturber.generator`
+_REPLACEMENT = 0  # purpose of random numbers: see `Perturber.generator`
 
 
 class Change(NamedTuple):
-    """Which words a source keeps, and how the others are taken away.
+    """A change of a source: the words that it keeps, and how the others are taken away.
 
     Args:
         operator: one of the above.
@@ -60,7 +67,7 @@ class WordFrequencies:
     def __init__(self, counts: Mapping[str, int]) -> None:
         if len(counts) < 2:
             raise ValueError(
-                f"`frequencies` must have two words at least, one to replace the other, got {len(counts)}."
+                f"`frequencies` must have at least two words, one to replace the other, got {len(counts)}."
             )
         for word, count in counts.items():
             if word.split() != [word] or count < 1:
@@ -89,23 +96,23 @@ class _Target(NamedTuple):
     """The part of the target of a pair that has to be read.
 
     Args:
-        row: of the pair. wanted: booleans (target words,). places: the tokens of these words.
+        row: number of the pair in its batch.
+        wanted: booleans (target words,).
+        places: the tokens of these words.
+        length: how many tokens have to be read, at least one.
     """
 
     row: int
     wanted: np.ndarray
     places: np.ndarray
+    length: int
 
     @classmethod
     def of(cls, row: int, pair: TokenPair, words: Collection[int]) -> "_Target":
         wanted = np.zeros(pair.target.words, dtype=bool)
         wanted[list(words)] = True
-        return cls(row, wanted, np.flatnonzero(_of_words(pair.target, wanted)))
-
-    @property
-    def length(self) -> int:
-        """Return how many tokens have to be read, one at least."""
-        return int(self.places.max(initial=0)) + 1
+        places = np.flatnonzero(_of_words(pair.target, wanted))
+        return cls(row, wanted, places, int(places.max(initial=0)) + 1)
 
 
 @dataclass(frozen=True)
@@ -162,8 +169,10 @@ class Perturber:
         """Return log-probabilities of target words, sums over their tokens, teacher-forced on the target.
 
         Args:
-            pairs: of similar lengths. sources: their texts. changes: what to try with each, and the target words of
-                which it shall be known; the decoder reads no further than these.
+            pairs: pairs of similar lengths.
+            sources: their source texts.
+            changes: for each pair the changes to try, each with the target words to read after it; the decoder reads
+                no further than these.
 
         Returns:
             For each pair those with its own source, (target words,) float64, and those with each change; NaN for
@@ -173,24 +182,21 @@ class Perturber:
             ValueError: a changed source with no token or with more than the model has positions.
         """
         asked = [(row, change) for row, of_pair in enumerate(changes) for change in of_pair]
-        wanted = [item for item in asked if 0 in item[1].kept]
-        hidden = [item for item in wanted if item[1].operator == "hide"]
-        written = [item for item in wanted if item[1].operator != "hide"]
-
-        def targets(items: list[tuple[int, Change]]) -> list[_Target]:
-            return [_Target.of(row, pairs[row], changes[row][change]) for row, change in items]
-
+        taken = [(row, change) for row, change in asked if 0 in change.kept]
+        taken.sort(key=lambda item: item[1].operator == "hide")  # those that are hidden are the last
+        targets = [_Target.of(row, pairs[row], changes[row][change]) for row, change in taken]
+        count = sum(change.operator != "hide" for _, change in taken)
         with readable(self.model, attentions=False):
             every = [_Target.of(row, pair, range(pair.target.words)) for row, pair in enumerate(pairs)]
             whole = self._read([pair.source.ids for pair in pairs], every, pairs)
-            read = self._read(self._written(pairs, sources, written), targets(written), pairs)
-            read += self._read_hidden(hidden, targets(hidden), pairs)
-        found: list[tuple[np.ndarray, dict[Change, np.ndarray]]] = [(values, {}) for values in whole]
-        for row, change in asked:
-            found[row][1][change] = whole[row]  # of those that keep every word
-        for (row, change), values in zip(written + hidden, read, strict=True):
-            found[row][1][change] = values
-        return found
+            read = self._read(self._written(pairs, sources, taken[:count]), targets[:count], pairs)
+            read += self._read_hidden(taken[count:], targets[count:], every, pairs)
+        changed = dict(zip(taken, read, strict=True))
+        return [
+            # A change that keeps every word leaves what it was.
+            (values, {change: changed.get((row, change), values) for change in changes[row]})
+            for row, values in enumerate(whole)
+        ]
 
     # ---- sources ----
 
@@ -198,28 +204,24 @@ class Perturber:
         self, pairs: Sequence[TokenPair], sources: Sequence[str], wanted: Sequence[tuple[int, Change]]
     ) -> list[np.ndarray]:
         """Return the tokens of changed sources."""
-        copies: dict[int, WordTokens] = {}
+        tokens: dict[int, WordTokens] = {}
         texts: dict[int, str] = {}
-        words = [source.split() for source in sources]
         others: dict[tuple[int, int], list[str]] = {}
         for number, (row, change) in enumerate(wanted):
-            kept = np.frombuffer(change.kept, dtype=bool)
+            kept, pair, words = np.frombuffer(change.kept, dtype=bool), pairs[row], sources[row].split()
             if change.operator in _TOKENS:
                 token = getattr(self.tokenizer, _TOKENS[change.operator])
-                tokens = pairs[row].source
-                copies[number] = tokens._replace(ids=np.where(_of_words(tokens, ~kept), token, tokens.ids))
+                ids = np.where(_of_words(pair.source, ~kept), token, pair.source.ids)
+                tokens[number] = pair.source._replace(ids=ids)
             elif change.operator == "delete":
-                texts[number] = " ".join(word for word, keep in zip(words[row], kept, strict=True) if keep)
+                texts[number] = " ".join(compress(words, kept))
             else:
                 place = row, change.draw
                 if place not in others:
-                    generator = self.generator(pairs[row], _REPLACEMENT, change.draw)
-                    others[place] = self.frequencies.others(words[row], generator)
-                choice = zip(words[row], others[place], kept, strict=True)
-                texts[number] = " ".join(word if keep else other for word, other, keep in choice)
-        tokenized = tokenize_words(self.tokenizer, list(texts.values()), prefix=self.source_prefix)
-        copies |= dict(zip(texts, tokenized, strict=True))
-        rows = [pairs[row]._replace(source=copies[number]) for number, (row, _) in enumerate(wanted)]
+                    others[place] = self.frequencies.others(words, self.generator(pair, _REPLACEMENT, change.draw))
+                texts[number] = " ".join(np.where(kept, words, others[place]))
+        tokens |= zip(texts, tokenize_words(self.tokenizer, [*texts.values()], prefix=self.source_prefix), strict=True)
+        rows = [pairs[row]._replace(source=tokens[number]) for number, (row, _) in enumerate(wanted)]
         try:
             check_lengths(self.model, self.tokenizer, rows)
         except PairTooLongError as error:
@@ -237,24 +239,27 @@ class Perturber:
         self, sources: Sequence[np.ndarray], targets: Sequence[_Target], pairs: Sequence[TokenPair]
     ) -> list[np.ndarray]:
         """Read target words, given the tokens of sources."""
-        found: dict[int, np.ndarray] = {}
+        values: dict[int, np.ndarray] = {}
         lengths = [(target.length, len(ids)) for target, ids in zip(targets, sources, strict=True)]
         for numbers in batches_by_length(lengths, self.batch_size):
             chosen = [targets[number] for number in numbers]
             batch = self._batch([sources[number] for number in numbers], chosen, pairs)
-            found |= zip(numbers, self._of_words(batch, chosen), strict=True)
-        return [found[number] for number in range(len(sources))]
+            values |= zip(numbers, self._of_words(batch, chosen), strict=True)
+        return [values[number] for number in range(len(sources))]
 
     def _read_hidden(
-        self, hidden: Sequence[tuple[int, Change]], targets: Sequence[_Target], pairs: Sequence[TokenPair]
+        self,
+        hidden: Sequence[tuple[int, Change]],
+        targets: Sequence[_Target],
+        every: Sequence[_Target],
+        pairs: Sequence[TokenPair],
     ) -> list[np.ndarray]:
         """Read target words, given whole sources, some of whose states the decoder does not see."""
         if not hidden:
             return []
-        own = [_Target.of(row, pair, range(pair.target.words)) for row, pair in enumerate(pairs)]
-        whole = self._batch([pair.source.ids for pair in pairs], own, pairs)
+        whole = self._batch([pair.source.ids for pair in pairs], every, pairs)
         encoded = encode(self.model, whole)
-        found: dict[int, np.ndarray] = {}
+        values: dict[int, np.ndarray] = {}
         for numbers in batches_by_length([target.length for target in targets], self.batch_size):
             chosen = [targets[number] for number in numbers]
             rows = torch.tensor([target.row for target in chosen], device=self.model.device)
@@ -269,17 +274,15 @@ class Perturber:
                 inputs["attention_mask"][copy, hide] = 0
             batch = Batch([pairs[target.row] for target in chosen], [], inputs, whole.labels[rows][:, :longest])
             states = {name: tensor[rows] for name, tensor in encoded.items() if torch.is_tensor(tensor)}
-            found |= zip(numbers, self._of_words(batch, chosen, type(encoded)(**states)), strict=True)
-        return [found[number] for number in range(len(hidden))]
+            values |= zip(numbers, self._of_words(batch, chosen, type(encoded)(**states)), strict=True)
+        return [values[number] for number in range(len(hidden))]
 
     def _batch(self, sources: Sequence[np.ndarray], targets: Sequence[_Target], pairs: Sequence[TokenPair]) -> Batch:
-        padding = self.tokenizer.pad_token_id or self.model.config.pad_token_id or 0
-        input_ids, attention_mask = padded(sources, padding)
         rows = [pairs[target.row] for target in targets]
         beginnings = [pair.target.ids[: target.length] for pair, target in zip(rows, targets, strict=True)]
-        labels, _ = padded(beginnings, IGNORE_INDEX)
-        tensors = {"input_ids": input_ids, "attention_mask": attention_mask, "labels": labels}
-        return Batch(rows, [], *teacher_forced(self.model, tensors))
+        return Batch(
+            rows, [], *teacher_forced(self.model, padded_batch(self.model, self.tokenizer, sources, beginnings))
+        )
 
     def _of_words(self, batch: Batch, targets: Sequence[_Target], encoded=None) -> list[np.ndarray]:
         """Add up the tokens of each target word that is wanted, for each row; NaN for others."""
@@ -287,12 +290,12 @@ class Perturber:
         tokens = (
             log_probabilities(self.model, batch, encoded, steps=steps.to(self.model.device)).double().cpu().numpy()
         )
-        found = []
+        words = []
         for pair, target, values in zip(batch.pairs, targets, tokens, strict=True):
             word_ids = pair.target.word_ids[target.places]
             sums = np.bincount(word_ids, weights=values[: len(word_ids)], minlength=pair.target.words)
-            found.append(np.where(target.wanted, sums, np.nan))
-        return found
+            words.append(np.where(target.wanted, sums, np.nan))
+        return words
 
 
 def _of_words(tokens: WordTokens, chosen: np.ndarray) -> np.ndarray:

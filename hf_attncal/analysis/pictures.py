@@ -1,4 +1,4 @@
-"""The picture of an aligned sentence pair: where its words and links lie, and the picture as HTML.
+"""Lay out the picture of an aligned sentence pair, and write it as HTML.
 
 Two rows of words, the source above, and a curve for each link, stronger where its score is higher. A word without
 a link is grey and has the mark of NULL, with the probability that it has no partner. `plots.pair_plot` draws the same.
@@ -37,7 +37,7 @@ _NOT_TEXT = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef\ufffe\ufff
 
 
 class Aligned(Protocol):
-    """What a picture needs to know of a pair: see `hf_attncal.alignment.WordAlignment`."""
+    """The fields of a pair that a picture reads, as in `hf_attncal.alignment.WordAlignment`."""
 
     source: Sequence[str]
     target: Sequence[str]
@@ -64,7 +64,7 @@ class PlacedWord(NamedTuple):
 
     @property
     def mark(self) -> str | None:
-        """What stands beside a word without a link."""
+        """Return the mark beside a word without a link, or None for a linked word."""
         if self.linked:
             return None
         return NULL_MARK if self.null is None else f"{NULL_MARK} {short(self.null)}"
@@ -106,7 +106,7 @@ class PlacedLink(NamedTuple):
 
 @dataclass(frozen=True)
 class PairPicture:
-    """Where everything lies, in em from the upper left corner."""
+    """The places of all words and links, in em from the upper left corner."""
 
     width: float
     height: float

@@ -1,4 +1,4 @@
-"""Figures. Only this file and `fonts.py` import matplotlib; `hf_attncal.analysis` imports neither."""
+"""Draw figures. Only this file and `fonts.py` import matplotlib; `hf_attncal.analysis` imports neither."""
 
 import io
 import warnings
@@ -101,7 +101,7 @@ def plot_receptive_fields(
     title: str | None = None,
     columns: int = 2,
 ) -> Figure:
-    """What the predictions of one sequence depend on: a panel each for the truth and for some models.
+    """Draw what the predictions of one sequence depend on, with a panel for each model and for the truth.
 
     Tokens that were read are across, predictions down; white is no dependence and dark is 1, in all panels.
 
@@ -321,56 +321,11 @@ def pair_plot(pair: Aligned) -> Figure:
     return figure
 
 
-# ---- points ----
-
 # Of Okabe and Ito: told apart by everyone. Shapes and hatches tell them apart in print.
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", _TEXT, "#e69f00", "#56b4e9")
 _SHAPES = "osD^vP*"
 _HATCHES = ("", "////", "....", "\\\\\\\\", "xxxx", "----", "oo")
 _PANEL = 4.2  # inches
-
-
-def scatter(panels: Mapping[str, np.ndarray], groups: Sequence[str], names: Sequence[str]) -> Figure:
-    """Draw the same points in several planes side by side, coloured by group.
-
-    Args:
-        panels: name -> (N, 2) places.
-        groups: of every point.
-        names: the groups, at most seven, in the order of the legend; those without a point are left out of it.
-
-    Returns:
-        A figure, as `heat_map` does.
-
-    Raises:
-        ValueError: no panel, places of another shape than the groups ask for, too many groups or one without a name.
-    """
-    if not panels:
-        raise ValueError("`panels` is empty: give at least one plane.")
-    for name, places in panels.items():
-        if places.shape != (len(groups), 2):
-            raise ValueError(f"Panel {name!r} has the shape {places.shape}, but there are {len(groups)} groups.")
-    if len(names) > len(_COLOURS) or not set(groups) <= set(names):
-        raise ValueError(f"`names` must be those of all groups, at most {len(_COLOURS)}, got {list(names)}.")
-    width, height = len(panels) * (_PANEL + _GAP), _PANEL + 1.4 * _LINE + _BELOW
-    figure = Picture(figsize=(width, height))
-    groups = np.asarray(groups)
-    for number, (name, places) in enumerate(panels.items()):
-        x = (number * (_PANEL + _GAP) + _GAP / 2) / width
-        axes = figure.add_axes((x, _BELOW / height, _PANEL / width, _PANEL / height))
-        axes.set_title(name, loc="left", fontsize=_POINTS + 1, weight="bold", color=_TEXT)
-        axes.set_xticks([])
-        axes.set_yticks([])
-        for spine in axes.spines.values():
-            spine.set(**_RULE)
-        for group, colour, shape in zip(names, _COLOURS, _SHAPES, strict=False):
-            chosen = places[groups == group]
-            if len(chosen):
-                style = {"s": 11, "marker": shape, "color": colour, "alpha": 0.75, "linewidths": 0}
-                axes.scatter(*chosen.T, label=group, **style)
-    style = {"loc": "lower center", "ncols": 3 * len(panels), "frameon": False, "markerscale": 1.8}
-    style |= {"columnspacing": 1.2, "handletextpad": 0.2}
-    figure.legend(*axes.get_legend_handles_labels(), fontsize=_POINTS, labelcolor=_TEXT, **style)
-    return figure
 
 
 # ---- lines ----
@@ -385,7 +340,7 @@ def lines(
     bands: Mapping[str, Sequence[tuple[float, float]]] | None = None,
     from_zero: bool = False,
 ) -> Figure:
-    """Draw what several systems come to as something grows: a line each, with a mark at every point.
+    """Draw a line with a mark at every point for each of several systems.
 
     Args:
         series: name -> points, in the order of the legend.
@@ -450,7 +405,7 @@ def lines(
 
 
 def reliability_diagram(series: Mapping[str, Sequence[tuple[float, float, int]]]) -> Figure:
-    """Draw whether probabilities keep what they promise: the share that came true against what was said, bin by bin.
+    """Draw the share of statements that came true against their probability, bin by bin.
 
     Args:
         series: name -> bins (mean probability, share that is right, how many), of `metrics.probabilities`. Below the

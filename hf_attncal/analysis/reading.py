@@ -1,4 +1,4 @@
-"""What the cross-attention of an encoder-decoder does while the model is given the target (teacher forcing).
+"""Read the cross-attention of an encoder-decoder while the model is given the target (teacher forcing).
 
 Any encoder-decoder of transformers can be read: a stock one, one of ours, or one with an active adapter. With labels
 y_0 ... y_n-1 (end of sentence included) and decoder inputs start, y_0 ... y_n-2, step t predicts y_t.
@@ -33,7 +33,7 @@ Layers = tuple[Tensor | None, ...]
 
 @dataclass(frozen=True)
 class Reading:
-    """One pass over a batch.
+    """The cross-attention of one pass over a batch.
 
     Args:
         source_mask: boolean (batch, source), True for real tokens.
@@ -74,8 +74,8 @@ class Reading:
         """
         if all(mask is None for mask in self.masks):
             raise ValueError(
-                "Contributions are read from a model or an active adapter with `calibration`, got None: without masks "
-                "there are none."
+                "Contributions are read from the masks of a model or an active adapter with `calibration`, got one "
+                "without."
             )
         layers = zip(self.uncalibrated, self.masks, self.nulls, strict=True)
         return tuple(m if m is None else contributions(a, m, self.source_mask, null) for a, m, null in layers)
@@ -135,7 +135,7 @@ def read(
         check_attends(model.config)
     if uam:
         check_uam(model.config)
-    inputs, labels = teacher_forced(model, batch)
+    used: Layers = (None,) * decoder_size(model.config)[0]
     # By attribute and not by class: a model loaded as remote code has a class of its own.
     ours = [m.layer_idx for m in model.modules() if getattr(m, "switches", None) is not None] if details else []
     # Details are recorded by the model with its head. Without them its layer of the vocabulary, which costs as much as
@@ -145,9 +145,9 @@ def read(
     reader = model if extras or predictions else model.base_model
     extras |= {"output_attentions": True} if attentions else {}
     with readable(model, attentions):
+        inputs, labels = teacher_forced(model, batch)
         outputs = reader(**inputs, use_cache=False, return_dict=True, **extras)
         kernel = model.config._attn_implementation
-    used = (None,) * decoder_size(model.config)[0]
     if attentions:
         used = tuple(getattr(outputs, "cross_attentions", None) or ())
     if attentions and (not used or any(layer is None for layer in used)):
@@ -180,27 +180,20 @@ def teacher_forced(model, batch: Mapping[str, Tensor]) -> tuple[dict[str, Tensor
 
 
 def readings_of_pairs(
-    model,
-    tokenizer,
-    sources: Sequence[str],
-    targets: Sequence[str],
-    *,
-    batch_size: int = 32,
-    source_prefix: str = "",
-    uam: bool = False,
-    **wanted: bool,
+    model, tokenizer, sources: Sequence[str], targets: Sequence[str], *, uam: bool = False, **options
 ) -> Iterator[tuple[list[TokenPair], Reading]]:
     """Read sentence pairs in batches by length; arguments and errors are those of `read` and `batches_of_pairs`.
 
     Args:
-        **wanted: `attentions`, `details` and `predictions` of `read`.
+        uam: extend targets as in training, and fill `uam` of the readings.
+        **options: `batch_size` and `source_prefix`; `attentions`, `details` and `predictions` of `read`.
 
     Yields:
         The pairs of a batch, and its reading: one row for each pair, one step for each target token.
     """
-    options = {"batch_size": batch_size, "source_prefix": source_prefix, "uam": uam}
-    for pairs, batch in batches_of_pairs(model, tokenizer, sources, targets, **options):
-        yield pairs, read(model, batch, uam=uam, **wanted)
+    batching = {name: options.pop(name) for name in ("batch_size", "source_prefix") if name in options}
+    for pairs, batch in batches_of_pairs(model, tokenizer, sources, targets, uam=uam, **batching):
+        yield pairs, read(model, batch, uam=uam, **options)
 
 
 def batches_of_pairs(
@@ -260,13 +253,18 @@ def batches_of_pairs(
             target = _extended(target, [model.config.null_token_id] * (len(source.ids) - len(target.ids)))
         pairs.append(TokenPair(index, source, target))
     check_lengths(model, tokenizer, pairs)
-    padding = tokenizer.pad_token_id or model.config.pad_token_id or 0
     lengths = [(len(pair.target.ids), len(pair.source.ids)) for pair in pairs]
     for rows in batches_by_length(lengths, batch_size):
         chosen = [pairs[row] for row in rows]
-        input_ids, attention_mask = padded([pair.source.ids for pair in chosen], padding)
-        labels, _ = padded([pair.target.ids for pair in chosen], IGNORE_INDEX)
-        yield chosen, {"input_ids": input_ids, "attention_mask": attention_mask, "labels": labels}
+        sides = [pair.source.ids for pair in chosen], [pair.target.ids for pair in chosen]
+        yield chosen, padded_batch(model, tokenizer, *sides)
+
+
+def padded_batch(model, tokenizer, sources: Sequence[np.ndarray], targets: Sequence[np.ndarray]) -> dict[str, Tensor]:
+    """Pad the tokens of sources and targets into a batch for `read`, on the CPU."""
+    input_ids, attention_mask = padded(sources, tokenizer.pad_token_id or model.config.pad_token_id or 0)
+    labels, _ = padded(targets, IGNORE_INDEX)
+    return {"input_ids": input_ids, "attention_mask": attention_mask, "labels": labels}
 
 
 def decoder_size(config: PretrainedConfig) -> tuple[int, int]:
@@ -285,15 +283,15 @@ def check_attends(config: PretrainedConfig) -> None:
     """Raise ValueError for a recurrent model without attention."""
     if getattr(config, "attention_window", ...) is None:
         raise ValueError(
-            f"`attention_window` of this model of type {config.model_type!r} must not be None for its attention to be "
-            "read: it has none. Take one trained with an `attention_window`."
+            f"`attention_window` of this model of type {config.model_type!r} must not be None: without a window the "
+            "model has no attention to read. Take one trained with an `attention_window`."
         )
 
 
 def check_uam(config: PretrainedConfig) -> None:
     """Raise ValueError for a model without the unsupervised alignment module."""
     if not has_uam(config):
-        raise ValueError("Probabilities of source tokens are read from a model with `uam`, got one without.")
+        raise ValueError("Probabilities of source tokens need a model with `uam`, got one without.")
 
 
 def has_uam(config: PretrainedConfig) -> bool:

@@ -1,4 +1,4 @@
-"""Receptive fields: which tokens a prediction was computed from, of any model that returns its attention.
+"""Compute receptive fields, the tokens that a prediction was computed from, of any model that returns its attention.
 
 A Discrete Transformer tells its own (`output_receptive_fields=True`); here they are made of attention weights, so that
 they can be had of a soft model, too, as the paper does (its Figure 2), and summed up over a corpus.

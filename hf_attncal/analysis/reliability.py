@@ -1,4 +1,4 @@
-"""Is the token with the most attention the one that matters? (Lu et al., TASLP 2022, section III.)
+"""Measure whether the token with the most attention is the one that matters (Lu et al., TASLP 2022, section III).
 
 Attention tensors are (batch, heads, target, source). The inputs come from one teacher-forced forward pass with
 `output_attention_details=True`: `outputs.uncalibrated_cross_attentions` (a) and `outputs.calibration_masks` (m), one

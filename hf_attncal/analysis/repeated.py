@@ -1,4 +1,4 @@
-"""Which place of a repeated source token is meant, where a model names tokens and not places."""
+"""Find the place of a repeated source token that a model means, if it names tokens and not places."""
 
 import torch
 from torch import Tensor

@@ -1,4 +1,4 @@
-"""What is measured of each step of a cross-attention: of each head, and of the layer as a whole.
+"""Measure each step of a cross-attention, for each head and for the layer as a whole.
 
 Rows of attention are shares: divided by their sum where NULL or calibration makes that another number than 1.
 Logarithms are natural.
@@ -54,7 +54,7 @@ def layer_rows(
     calibrated: Tensor | None = None,
     null: Tensor | None = None,
 ) -> LayerRows:
-    """Return the measures of one layer that can be had of what is given.
+    """Return the measures of one layer, except those whose tensors are not given.
 
     Args:
         attention: a, before any calibration, (batch, heads, steps, source).

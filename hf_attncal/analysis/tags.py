@@ -1,4 +1,4 @@
-"""Tags of words, such as parts of speech: from a file, or from a tagger that the user names. Nothing is downloaded.
+"""Get tags of words, such as parts of speech, from a file or from an installed tagger. Nothing is downloaded.
 
 A sentence has one tag for each of its words, and words are what `str.split()` gives.
 """
@@ -25,8 +25,7 @@ def tags_of(texts: Sequence[str], tags: Sequence[Sequence[str]] | Tagger) -> lis
     given = [tags(text) for text in texts] if callable(tags) else tags
     if len(given) != len(texts):
         raise ValueError(
-            f"`tags` must be those of {len(texts)} sentences, got {len(given)}: give one line of tags for each, in "
-            "the same order."
+            f"`tags` must have a line for each of {len(texts)} sentences, in the same order, got {len(given)} lines."
         )
     for number, (text, of_text) in enumerate(zip(texts, given, strict=True), start=1):
         words = text.split()

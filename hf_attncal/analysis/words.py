@@ -1,4 +1,4 @@
-"""From attention between subwords to attention between words."""
+"""Turn attention between subwords into attention between words."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -15,7 +15,7 @@ from .reliability import attention_is_reliable, head_average
 
 
 class WordDetails(NamedTuple):
-    """What the cross-attention of one sentence pair says of its words, in each layer with masks; head averages.
+    """Head averages between the words of one sentence pair, in each layer with masks.
 
     Args:
         attention: a, before calibration, (layers, target words, source words); see `word_attention`.
@@ -61,7 +61,7 @@ def word_details(
 
 
 class SourceRows(NamedTuple):
-    """What the unsupervised alignment module says of one sentence pair (Kiyono et al.), for a heat map.
+    """The rows of a heat map of one sentence pair, from the unsupervised alignment module (Kiyono et al.).
 
     Args:
         rows: what stands beside each row: the target words, and `<null>` for each step behind the end of sentence.

@@ -144,7 +144,7 @@ def _self_test(options: argparse.Namespace):
 
 def _of_model(options: argparse.Namespace):
     def load(name: str):
-        return load_model(argparse.Namespace(**{**vars(options), "model": name}))
+        return load_model(argparse.Namespace(**{**vars(options), "model": name}), generates=options.target is None)
 
     with load_errors(options.model):  # what is wrong with the name is told before torch is imported
         from hf_attncal.report.analyze import analyze

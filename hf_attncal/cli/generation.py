@@ -11,8 +11,12 @@ from .streams import line_error, progress_bar, read_windows
 _NAMED = 10  # lines that a warning names
 
 
-def load_model(options: argparse.Namespace):
+def load_model(options: argparse.Namespace, generates: bool = True):
     """Load model and tokenizer of an encoder-decoder checkpoint, by the options of `add_model_options`.
+
+    Args:
+        options: options of the command.
+        generates: try out whether the model generates.
 
     Raises:
         CommandError: the checkpoint is missing or of another kind, or the device cannot be used.
@@ -32,9 +36,10 @@ def load_model(options: argparse.Namespace):
             )
         model, tokenizer = load_seq2seq(name, dtype=options.dtype, trust_remote_code=trust_remote_code)
     model = model.to(choose_device(options)).eval()
+    # Without a try errors of its files would be blamed on the first line.
     with load_errors(name), blamed(f"config.json, generation_config.json or tokenizer_config.json in {name}"):
-        beams = getattr(options, "beams", None) or 2
-        translate(model, tokenizer, ["1"], num_beams=beams, max_new_tokens=2)  # else errors would blame the first line
+        if generates:
+            translate(model, tokenizer, ["1"], num_beams=getattr(options, "beams", None) or 2, max_new_tokens=2)
     tell_model(name, model)
     return model, tokenizer
 

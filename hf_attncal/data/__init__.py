@@ -1,1 +1,1 @@
-"""The data room: corpora, tokenizer, batches and languages that are generated."""
+"""Read and make data: corpora, tokenizer, batches and languages that are generated."""

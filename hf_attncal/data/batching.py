@@ -1,4 +1,4 @@
-"""Batches of sentences of similar length with a bounded number of tokens, and their padding."""
+"""Make batches of sentences of similar length with a bounded number of tokens, and pad them."""
 
 import heapq
 from collections.abc import Iterator, Sequence
@@ -128,7 +128,7 @@ class TokenBatchSampler(Sampler[list[int]]):
 
     @property
     def sampler(self) -> "TokenBatchSampler":
-        """Itself: accelerate looks for `set_epoch` on the `sampler` of a wrapped batch sampler."""
+        """Return itself: accelerate looks for `set_epoch` on the `sampler` of a wrapped batch sampler."""
         return self
 
     def set_epoch(self, epoch: int) -> None:

@@ -1,4 +1,4 @@
-"""Chunk tags of words (IOB2): `B-X` begins a chunk of type X, `I-X` continues it, `O` is outside any chunk.
+"""Read chunk tags of words (IOB2): `B-X` begins a chunk of type X, `I-X` continues it, `O` is outside any chunk.
 
 An `I-X` that does not continue a chunk begins one.
 """

@@ -1,4 +1,4 @@
-"""Collators: they turn tokenised examples into batches for our models."""
+"""Turn tokenised examples into batches for our models."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Numbers for the unknown words of a source, after the end of a vocabulary of whole words, and back to words."""
+"""Give the unknown words of a source numbers after the vocabulary, and turn such numbers back into words."""
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby

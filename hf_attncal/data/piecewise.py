@@ -1,4 +1,4 @@
-"""Work on a stream a window at a time, and errors that say which item of it is at fault."""
+"""Work on a stream a window at a time, with errors that name the faulty item."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -15,7 +15,7 @@ class LineError(ValueError):
     Args:
         number: of the line, from 1.
         error: what went wrong.
-        where: which of several streams the line is of, by the name of the argument; None: the line as a whole.
+        where: argument whose stream has the line; None for all of them.
     """
 
     def __init__(self, number: int, error: Exception, where: str | None = None):

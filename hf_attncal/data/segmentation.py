@@ -51,7 +51,7 @@ class Segments(NamedTuple):
 
     @property
     def spans(self) -> tuple[tuple[int, int], ...]:
-        """The first character (Unicode code point, from 0) of each word, and the one after its last."""
+        """Return the first character (Unicode code point, from 0) of each word, and the one after its last."""
         spans, end = [], 0
         for word in self.words:
             start = self.text.index(word, end)  # only white space is before it

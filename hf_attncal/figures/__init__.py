@@ -1,1 +1,1 @@
-"""What is shown: charts, findings in sentences, and the page and files of a report. Nothing is measured here."""
+"""Present a report: charts, findings in sentences, a page and files. Nothing is measured here."""

@@ -1,4 +1,4 @@
-"""The charts of a report as files: pictures for papers and slides, numbers for programs and spreadsheets."""
+"""Write the charts of a report as files: pictures for papers and slides, numbers for programs and spreadsheets."""
 
 import csv
 import io
@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hf_attncal.extras import need
 from hf_attncal.files import fill_folder, writing
 
 from .contents import Chart, Report
@@ -122,7 +121,6 @@ def _files(report: Report) -> Iterator[tuple[str, bytes]]:
         yield f"{chart.name}.json", _json(_numbers(chart))
         yield f"{chart.name}.csv", csv_text(chart).encode()
         if chart.draw is not None:
-            need("plot")
             figure = chart.draw()
             yield f"{chart.name}.svg", svg_text(figure, chart.name).encode()
             yield f"{chart.name}.png", _png(figure)

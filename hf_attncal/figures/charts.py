@@ -1,4 +1,4 @@
-"""Charts of what attention says over a corpus and against gold links: from measurements to figures and tables.
+"""Make charts of attention over a corpus and against gold links: measurements become figures and tables.
 
 What each chart shows and how to read it is in `charts.yaml`. matplotlib is imported when a figure is drawn. Layers and
 heads are counted from 0.
@@ -6,7 +6,7 @@ heads are counted from 0.
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cache, partial
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -21,8 +21,8 @@ from hf_attncal.metrics.links_by_tag import TagErrors, aer_by_tag
 from hf_attncal.metrics.means import means
 from hf_attncal.metrics.prediction_and_alignment import PredictionAndAlignment, prediction_and_alignment
 
-from .contents import Cell, Chart
-from .templates import FOLDER, display
+from .contents import Cell, Chart, Section
+from .templates import FOLDER, display, listed
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 _MOST_LINES = 6  # in one figure
 _FEWEST = 0.01  # share of all steps below which a point of a curve is chance
 _NOTHING = Measured(math.nan, None)
+_TEXTS: dict[str, dict[str, str]] = yaml.safe_load((FOLDER / "charts.yaml").read_text(encoding="utf-8"))
 _Means = Callable[[np.ndarray], list[Measured]]  # counts to means with intervals
 
 
@@ -43,11 +44,6 @@ class HasInterval(Protocol):
     interval: tuple[float, float] | None
 
 
-@cache
-def _texts() -> dict[str, dict[str, str]]:
-    return yaml.safe_load((FOLDER / "charts.yaml").read_text(encoding="utf-8"))
-
-
 def chart(
     name: str,
     columns: Sequence[str],
@@ -56,9 +52,14 @@ def chart(
     **words: object,
 ) -> Chart:
     """Put a chart together from its numbers and its text in `charts.yaml`; `words` fill the gaps of the text."""
-    text = _texts()[name]
-    title, caption = (text[part].format(**_texts()["common"] | text | words) for part in ("title", "caption"))
+    text = _TEXTS[name]
+    title, caption = (text[part].format(**_TEXTS["common"] | text | words) for part in ("title", "caption"))
     return Chart(name, title, caption, columns, rows, draw, text.get("source", ""))
+
+
+def section(name: str, charts: Sequence[Chart]) -> Section:
+    """Put charts below their heading in `charts.yaml`."""
+    return Section(**_TEXTS[name], charts=charts)
 
 
 def cells(*measured: HasInterval) -> list[Cell]:
@@ -70,11 +71,6 @@ def cells(*measured: HasInterval) -> list[Cell]:
 def bounded(*names: str) -> list[str]:
     """Return the columns of `cells`, for each name."""
     return [column for name in names for column in (name, f"{name}: low", f"{name}: high")]
-
-
-def listed(names: Sequence[str]) -> str:
-    """Write `a`, `a and b`, `a, b and c`."""
-    return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
 
 
 def about_controls(methods: Iterable[str]) -> str:

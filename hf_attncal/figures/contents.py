@@ -1,4 +1,4 @@
-"""What a report consists of. Whoever measures fills these; whoever writes a page or files reads them."""
+"""Define the contents of a report, which `report/` fills and the writers of pages and files read."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,11 +1,12 @@
-"""Charts of how faithful methods are: from `JudgedFaithfulness` to tables, figures and plain words."""
+"""Make charts of the faithfulness of methods: `JudgedFaithfulness` becomes tables, figures and words."""
 
 from hf_attncal.analysis.judged import AREAS, YARDSTICK, JudgedFaithfulness
 from hf_attncal.metrics.base import FEWEST_SENTENCES
 from hf_attncal.metrics.faithfulness import Verdict
 
-from .charts import about_controls, cells, chart, draw_bars, listed
+from .charts import about_controls, cells, chart, draw_bars
 from .contents import Chart
+from .templates import listed
 
 _TARGETS = {"reference": "the reference translations", "output": "the model's own translations"}
 

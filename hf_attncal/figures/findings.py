@@ -1,4 +1,4 @@
-"""What the numbers of a report come to, in sentences, and what they do not say."""
+"""Write what the numbers of a report say, and what they do not say, in sentences."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ from hf_attncal.metrics.aer import paired_interval
 from hf_attncal.metrics.base import FEWEST_SENTENCES, Measured
 from hf_attncal.metrics.means import means
 
-from .charts import listed
+from .templates import listed, nats, percent, sentence_pairs
 
 CONTRIBUTION = "contribution"
 _MOVES = 0.005  # of steps: below, a calibration leaves attention where it was, as a probe does
@@ -51,12 +51,12 @@ def findings_of(
         sentences.append(_of_gold(scored, gold, bootstrap=bootstrap, seed=seed))
     if observed.layers["null"]:
         (null,) = shares(observed.counts("null", observed.top("null")))
-        sentences.append(f"NULL gets {_percent(null)} of the attention of layer {observed.top('null')}.")
+        sentences.append(f"NULL gets {percent(null)} of the attention of layer {observed.top('null')}.")
     return [*sentences, _of_entropy(observed)]
 
 
 def why_withheld(observed: Observations) -> str | None:
-    """Write why nothing is told that rests on the masks of some layers, and what to do; None where all can be told."""
+    """Write why results that need the masks of some layers are left out, and what to do; None if none is left out."""
     if not observed.idle:
         return None
     layers = f"layer{'' if len(observed.idle) == 1 else 's'} {listed(list(map(str, observed.idle)))}"
@@ -84,11 +84,11 @@ def _of_reliability(observed: Observations, shares) -> list[str]:
     (reliable,) = shares(observed.counts("reliability", top))
     sentence = (
         f"In layer {top} the source token with the most attention is the one that contributes most at "
-        f"{_percent(reliable)} of the target tokens"
+        f"{percent(reliable)} of the target tokens"
     )
     if first != top:
         (below,) = shares(observed.counts("reliability", first))
-        sentence += f", in layer {first} at {_percent(below)}"
+        sentence += f", in layer {first} at {percent(below)}"
     sentences = [f"{sentence}."]
     below, all_steps = shares(observed.reliability_up_to(top)), shares(observed.steps_up_to(top))
     peaked = [n for n, share in enumerate(all_steps) if 0.05 <= share.value <= _PEAKED]
@@ -96,12 +96,12 @@ def _of_reliability(observed: Observations, shares) -> list[str]:
         at = max(peaked)
         sentences.append(
             f"Where the attention of layer {top} is peaked (entropy at most {observed.thresholds[at]:g} nats, "
-            f"{_percent(all_steps[at])} of the target tokens) it is that at {_percent(below[at])}."
+            f"{percent(all_steps[at])} of the target tokens) it is that at {percent(below[at])}."
         )
     (moved,) = shares(observed.counts("moved", top))
     if moved.value > _MOVES:
-        sentences.append(f"Calibration gives the most weight to another token at {_percent(moved)} in layer {top}.")
-    return [*sentences, f"Of the other layers nothing of this is told. {reason}"] if reason else sentences
+        sentences.append(f"Calibration gives the most weight to another token at {percent(moved)} in layer {top}.")
+    return [*sentences, f"The other layers are left out. {reason}"] if reason else sentences
 
 
 def _of_faithfulness(judged: JudgedFaithfulness) -> list[str]:
@@ -111,15 +111,16 @@ def _of_faithfulness(judged: JudgedFaithfulness) -> list[str]:
     if not methods:
         return []
     found, best = judged.found, methods[0]
+    falls_by = {name: nats(found.score(name, judged.headline)) for name in (best, *controls)}
     leads = f"Of the methods that look at the model and do not take words away themselves, {best}"
-    falls = f"without the words that {best} names the log-probability of a target word falls by {_fall(judged, best)}"
+    falls = f"without the words that {best} names the log-probability of a target word falls by {falls_by[best]}"
     if not controls:
         return [
             f"{leads} names the words that matter most: {falls}. Whether a method that never looks at the model does "
             f"as well was not measured: take {listed(_MEASURABLE)} among the methods.",
             *_of_contributions(judged),
         ]
-    falls += f", without those of {listed([f'{name} by {_fall(judged, name)}' for name in controls])}"
+    falls += f", without those of {listed([f'{name} by {falls_by[name]}' for name in controls])}"
     strongest = controls[0]
     if not found.bootstrap:
         return [
@@ -127,7 +128,7 @@ def _of_faithfulness(judged: JudgedFaithfulness) -> list[str]:
             "is no verdict."
         ]
     verdict = found.verdict(best, strongest)
-    difference = _nats(verdict.by_operator[judged.headline])
+    difference = nats(verdict.by_operator[judged.headline])
     agree = f"all ways of taking words away{' that are not circular' if verdict.circular else ''} agree"
     if verdict.better == best:
         sentences = [
@@ -152,10 +153,6 @@ def _of_faithfulness(judged: JudgedFaithfulness) -> list[str]:
         f"model. {leads} comes first: {falls}. The difference to {strongest} is {difference}: {told}.",
         *_of_contributions(judged),
     ]
-
-
-def _fall(judged: JudgedFaithfulness, method: str) -> str:
-    return _nats(judged.found.score(method, judged.headline))
 
 
 def _of_contributions(judged: JudgedFaithfulness) -> list[str]:
@@ -184,8 +181,9 @@ def _of_contributions(judged: JudgedFaithfulness) -> list[str]:
 
 def _of_gold(scored: Mapping[str, ScoredMethod], gold: Sequence[GoldAlignment], *, bootstrap: int, seed: int) -> str:
     """Write which method is nearest to gold links, and whether it beats those that never look at the model."""
-    errors = {name: method.mean.test for name, method in scored.items()}
-    ranking = sorted(errors, key=lambda name: errors[name].aer)
+    scores = {name: method.mean.test for name, method in scored.items()}
+    errors = {name: Measured(score.aer, score.interval) for name, score in scores.items()}
+    ranking = sorted(errors, key=lambda name: errors[name].value)
     controls = [name for name in ranking if name in CONTROLS]
     methods = [name for name in ranking if name not in CONTROLS]
     if not methods:
@@ -193,21 +191,20 @@ def _of_gold(scored: Mapping[str, ScoredMethod], gold: Sequence[GoldAlignment], 
     best = methods[0]
     sentence = (
         f"Of the methods that look at the model {best} is the nearest to the gold links, with an alignment error rate "
-        f"of {_aer(errors[best])}"
+        f"of {percent(errors[best])}"
     )
     if ATTENTION in errors and best != ATTENTION:
-        sentence += f"; attention, all layers and heads together, has {_aer(errors[ATTENTION])}"
+        sentence += f"; attention, all layers and heads together, has {percent(errors[ATTENTION])}"
     if not controls:
         return f"{sentence}."
-    rates = listed([f"{name} has {_aer(errors[name])}" for name in controls])
+    rates = listed([f"{name} has {percent(errors[name])}" for name in controls])
     sentence += f"; of those that never look at it {rates}."
     if not bootstrap:
         return sentence
     strongest = controls[0]
     links = (scored[name].mean.links for name in (best, strongest))
-    difference = Measured(
-        errors[strongest].aer - errors[best].aer, paired_interval(gold, *links, bootstrap=bootstrap, seed=seed)
-    )
+    interval = paired_interval(gold, *links, bootstrap=bootstrap, seed=seed)
+    difference = Measured(errors[strongest].value - errors[best].value, interval)
     return f"{sentence} {compared(best, strongest, difference, 'nearer', 'farther')}"
 
 
@@ -264,7 +261,7 @@ def caveats_of(
         f"Every prediction is read given the words {given} before it; what would come after others is not asked."
     ]
     if left_out := pairs - len(observed.pairs):
-        caveats.append(f"Of {_pairs(pairs)} {left_out:,} with a side of no word could not be read.")
+        caveats.append(f"Of {sentence_pairs(pairs)} {left_out:,} with a side of no word could not be read.")
     if observed.calibrated:
         caveats.append(
             "A contribution says how much the prediction suffers where attention to a token is blurred, as a small "
@@ -281,37 +278,15 @@ def caveats_of(
         caveats.append("The masks leave the attention of this model as it is: there is no change to tell of.")
     if judged is not None:
         caveats.append(
-            f"Faithfulness is measured on {_pairs(len(judged.found.words))}. A sentence with a word taken away is not "
-            "one that the model was trained on, so there is a verdict only where all ways of taking words away agree."
+            f"Faithfulness is measured on {sentence_pairs(len(judged.found.words))}. A sentence with a word taken "
+            "away is not one that the model was trained on, so there is a verdict only where all ways of taking words "
+            "away agree."
         )
     caveats.append(
         "Intervals are 95 % bootstrap intervals over the sentence pairs of this text. They say nothing about other "
         "texts, nor about the same model trained with another seed."
     )
     if len(observed.pairs) < _FEW_PAIRS:
-        caveats.append(f"This text has {_pairs(len(observed.pairs))}: intervals of so few are too narrow. Take more.")
+        few = sentence_pairs(len(observed.pairs))
+        caveats.append(f"This text has {few}: intervals of so few are too narrow. Take more.")
     return caveats
-
-
-def _pairs(count: int) -> str:
-    return f"{count:,} sentence pair{'' if count == 1 else 's'}"
-
-
-def _percent(measured: Measured) -> str:
-    if measured.interval is None:
-        return f"{100 * measured.value:.1f} %"
-    return "{:.1f} % ({:.1f} to {:.1f})".format(100 * measured.value, *(100 * bound for bound in measured.interval))
-
-
-def _nats(measured) -> str:
-    """Write a number of nats and its interval, to two digits that are not 0 where they are small."""
-    value, *bounds = (
-        f"{number:z.2f}" if abs(number) >= 0.1 or not number else f"{number:.2g}"
-        for number in (measured.value, *(measured.interval or ()))
-    )
-    return f"{value} nats ({bounds[0]} to {bounds[1]})" if bounds else f"{value} nats"
-
-
-def _aer(score) -> str:
-    interval = "" if score.interval is None else " ({:.1f} to {:.1f})".format(*(100 * b for b in score.interval))
-    return f"{100 * score.aer:.1f} %{interval}"

@@ -1,4 +1,4 @@
-"""A report as one HTML file that needs nothing but itself."""
+"""Write a report as one HTML file that needs no other file and no network."""
 
 import base64
 import hashlib
@@ -16,7 +16,6 @@ from urllib.parse import quote
 
 import numpy as np
 
-from hf_attncal.extras import need
 from hf_attncal.files import whole_file
 
 from .chart_files import charts_of, check_charts, csv_text, svg_text
@@ -33,7 +32,7 @@ STEPS, SIGNED_STEPS = 255, 127
 
 
 def write_page(report: Report, path: str | Path) -> None:
-    """Write a report as one HTML file: no network, no other file, no script but its own.
+    """Write a report as one HTML file that uses no network, no other file, and no script but its own.
 
     Pairs are taken one by one, and none is kept. The file is whole or as it was.
 
@@ -136,7 +135,6 @@ def _chart_on_page(chart: Chart) -> _ChartOnPage:
         wide = len(chart.columns) > _MOST_COLUMNS
         folded = _columns_of_words(chart) if wide else 0
         return _ChartOnPage(None, False, wide and not folded, folded, downloads)
-    need("plot")
     figure = chart.draw()
     downloads[f"{chart.name}.svg"] = _address("image/svg+xml", svg_text(figure, chart.name))
     svg = svg_text(figure, chart.name, text_as_paths=False)
@@ -187,7 +185,7 @@ def _inline(svg: str, chart: Chart, recoloured: bool) -> str:
 
 
 def packed(pair: PairView) -> tuple[dict[str, Any], bytes]:
-    """Return what the page knows of a pair, as JSON, and its weights in few bytes.
+    """Pack a pair for the page: its facts as plain data for JSON, and its weights as compressed bytes.
 
     The bytes are compressed by zlib. For each way of looking, in order, they are the step of each layer and head,
     float32 in little-endian order, then the weights in these steps, (layers, heads, target tokens, source tokens),

@@ -1,4 +1,4 @@
-"""A sentence pair to look at: its texts, tokens and weights, checked, and as HTML for a notebook."""
+"""Check a sentence pair with its texts, tokens and weights, and write it as HTML for a notebook."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from .templates import display, environment
 
 @dataclass(frozen=True)
 class PairWeights:
-    """Weights of one sentence pair between tokens, by one way of looking.
+    """Weights between the tokens of one sentence pair, from attention or one method.
 
     Args:
         values: (layers, heads, target tokens, source tokens), float; one layer and one head where the way of looking

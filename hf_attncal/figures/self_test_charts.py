@@ -1,4 +1,4 @@
-"""Charts of the self-test: which methods, and which measures of faithfulness, find what was planted."""
+"""Make charts of the self-test, which shows the methods and measures of faithfulness that find the planted truth."""
 
 from collections.abc import Mapping
 from typing import Any

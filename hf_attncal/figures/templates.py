@@ -1,11 +1,14 @@
-"""The templates of a page, and how they write numbers and the names of methods."""
+"""The templates of a page, and functions that write numbers, lists and the names of methods."""
 
 import math
 import re
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from hf_attncal.metrics.base import Measured
 
 FOLDER = Path(__file__).parent
 
@@ -58,3 +61,28 @@ def _digits(value: float, largest: float) -> str:
 def display(text: str) -> str:
     """Return the text with the names of methods for people, where a program writes `input_x_gradient`."""
     return _ANY.sub(lambda name: NAMES[name[0]], text)
+
+
+def listed(names: Sequence[str]) -> str:
+    """Write `a`, `a and b`, `a, b and c`."""
+    return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
+
+
+def sentence_pairs(count: int) -> str:
+    """Write a number of sentence pairs."""
+    return f"{count:,} sentence pair{'' if count == 1 else 's'}"
+
+
+def percent(share: Measured) -> str:
+    """Write a share in percent, with its interval if it has one."""
+    value, *bounds = (f"{100 * number:.1f}" for number in (share.value, *(share.interval or ())))
+    return f"{value} % ({bounds[0]} to {bounds[1]})" if bounds else f"{value} %"
+
+
+def nats(measured: Measured) -> str:
+    """Write a number of nats and its interval, to two digits that are not 0 where they are small."""
+    value, *bounds = (
+        f"{number:z.2f}" if abs(number) >= 0.1 or not number else f"{number:.2g}"
+        for number in (measured.value, *(measured.interval or ()))
+    )
+    return f"{value} nats ({bounds[0]} to {bounds[1]})" if bounds else f"{value} nats"

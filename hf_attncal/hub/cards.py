@@ -126,8 +126,9 @@ def read_model_card(model: str | Path) -> CardFacts:
     Name and scores are read from cards of this package's families only, languages from any card with one or two.
     """
     folder = Path(model)
-    file = folder / "README.md" if folder.is_dir() else _cached_card(str(model))
     try:
+        # What the cache has no file for is no string, and a TypeError below.
+        file = folder / "README.md" if folder.is_dir() else try_to_load_from_cache(str(model), "README.md")
         card = ModelCard.load(file, ignore_metadata_errors=True)
     except (OSError, TypeError, ValueError, YAMLError):  # no card, or an unreadable one
         return CardFacts()
@@ -140,14 +141,6 @@ def read_model_card(model: str | Path) -> CardFacts:
         scores = re.findall(r"^\| (BLEU|chrF|ROUGE-\w+) \| ([\d.]+) \|", card.text, re.MULTILINE)
         facts |= {measure: f"{score} (its model card)" for measure, score in scores}
     return CardFacts(name[1].strip() if ours and name else "", facts)
-
-
-def _cached_card(name: str) -> str | None:
-    try:
-        path = try_to_load_from_cache(name, "README.md")
-    except ValueError:  # not a name of the Hub
-        return None
-    return path if isinstance(path, str) else None
 
 
 def write_trained_adapter_card(

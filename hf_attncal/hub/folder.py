@@ -51,7 +51,13 @@ def inspect_folder(folder: str | Path) -> HubFolder:
     folder = Path(folder)
     if (folder / ADAPTER_CONFIG).is_file() and not (folder / "config.json").exists():
         return _inspect_adapter(folder)
-    config = _read_config(folder)
+    config = _read(folder, "config.json")
+    if config.get("model_type") not in FAMILIES:
+        raise ValueError(
+            f"{folder} does not hold a model of this package: `model_type` in config.json must be one of "
+            f"{sorted(FAMILIES)}, got {config.get('model_type')!r}. `save_pretrained` of such a model writes a folder "
+            "that fits."
+        )
     architecture = (config.get("architectures") or [None])[0]
     auto_class, card = FAMILIES[config["model_type"]].auto_and_card(architecture)
     auto_map = config.get("auto_map", {})
@@ -128,15 +134,4 @@ def _read(folder: Path, name: str) -> dict:
             raise ValueError("it is not a JSON object")
     except (OSError, ValueError) as error:
         raise ValueError(f"{folder} is not the folder of a saved model: {name} cannot be read ({error}).") from error
-    return config
-
-
-def _read_config(folder: Path) -> dict:
-    config = _read(folder, "config.json")
-    model_type = config.get("model_type")
-    if model_type not in FAMILIES:
-        raise ValueError(
-            f"{folder} does not hold a model of this package: `model_type` in config.json must be one of "
-            f"{sorted(FAMILIES)}, got {model_type!r}. `save_pretrained` of such a model writes a folder that fits."
-        )
     return config

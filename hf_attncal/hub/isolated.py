@@ -26,7 +26,8 @@ def translate_in_fresh_process(folder: str | Path, sentences: Sequence[str], **o
     Raises:
         RuntimeError: the folder does not load or does not generate there; the message ends with that process's error.
     """
-    return _ask(str(Path(folder).resolve()), "AutoModelForSeq2SeqLM", sentences, options)["texts"]
+    request = {"name": str(Path(folder).resolve()), "auto": "AutoModelForSeq2SeqLM"}
+    return _ask(request | {"sentences": list(sentences), "options": options})["texts"]
 
 
 def load_in_fresh_process(
@@ -47,37 +48,19 @@ def load_in_fresh_process(
         RuntimeError: it does not load there; the message ends with that process's error.
     """
     place = str(Path(name).resolve()) if endpoint is None else str(name)
-    return _ask(place, auto, (), {}, revision, endpoint)["class"]
+    request = {"name": place, "auto": auto, "revision": revision}
+    return _ask(request, endpoint)["class"]
 
 
-def _ask(
-    name: str,
-    auto: str,
-    sentences: Sequence[str],
-    options: dict[str, Any],
-    revision: str | None = None,
-    endpoint: str | None = None,
-) -> dict[str, Any]:
-    request = {
-        "name": name,
-        "auto": auto,
-        "sentences": list(sentences),
-        "options": options,
-        "revision": revision,
-    }
+def _ask(request: dict[str, Any], endpoint: str | None = None) -> dict[str, Any]:
+    """Run the program in a process without this package, and return its answer."""
     with tempfile.TemporaryDirectory() as cache:
-        hub = (
-            {"HF_HUB_OFFLINE": "1"}
-            if endpoint is None
-            else {
-                "HF_ENDPOINT": endpoint,
-                "HF_HOME": cache,
-                "HF_HUB_OFFLINE": "0",
-            }
-        )
+        hub = {"HF_HUB_OFFLINE": "1"}
+        if endpoint is not None:
+            hub = {"HF_HUB_OFFLINE": "0", "HF_ENDPOINT": endpoint, "HF_HOME": cache}
         process = subprocess.run(
             [sys.executable, "-I", str(PROGRAM)],
-            input=json.dumps(request),
+            input=json.dumps({"sentences": [], "options": {}, "revision": None} | request),
             env={**os.environ, "HF_MODULES_CACHE": cache, **hub},
             cwd=cache,
             capture_output=True,
@@ -85,5 +68,5 @@ def _ask(
             check=False,
         )
     if process.returncode != 0:
-        raise RuntimeError(f"{name} does not work without the package: {process.stderr.strip()[-2000:]}")
+        raise RuntimeError(f"{request['name']} does not work without the package: {process.stderr.strip()[-2000:]}")
     return json.loads(process.stdout)

@@ -34,39 +34,16 @@ CARD = "README.md"
 STALLED_AFTER = 100.0  # seconds without a byte; the client of the Hub itself would wait for ever
 # Files that a model, a tokenizer, an adapter or an aligner is made of.
 _PUBLISHED = (
-    CARD,
-    "config.json",
-    "generation_config.json",
-    "*.safetensors",
-    "*.safetensors.index.json",
-    "tokenizer*.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "vocab.json",
-    "vocab.txt",
-    "merges.txt",
-    "*.spm",
-    "sentencepiece*.model",
-    "chat_template.jinja",
-    ADAPTER_CONFIG,
-    "check.json",
-    "link_probabilities.json",
-    "link_probabilities.png",
-    "results.json",
-    "LICENSE*",
-    "NOTICE*",
-    "*.py",
+    *(CARD, "LICENSE*", "NOTICE*", "*.py", "results.json"),
+    *("config.json", "generation_config.json", "*.safetensors", "*.safetensors.index.json", ADAPTER_CONFIG),
+    *("tokenizer*.json", "special_tokens_map.json", "added_tokens.json", "vocab.json", "vocab.txt", "merges.txt"),
+    *("*.spm", "sentencepiece*.model", "chat_template.jinja"),
+    *("check.json", "link_probabilities.json", "link_probabilities.png"),
 )
 # What a training leaves beside the model: to go on with it, or what it generated from dev and test text.
 _LEFT_OUT = (
     *OF_TRAINING,
-    "run.json",
-    "*.hypotheses.txt",
-    "hmm",
-    "__pycache__",
-    ".cache",
-    ".git*",
-    "training_args.bin",
+    *("run.json", "*.hypotheses.txt", "hmm", "__pycache__", ".cache", ".git*", "training_args.bin"),
 )
 _WEIGHTS = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.h5", "*.msgpack", "*.pkl", "*.pickle", "*.npz", "*.npy")
 _UNREAD = ("tokenizer.json", "vocab.json", "vocab.txt", "merges.txt", "added_tokens.json")  # words of a language
@@ -78,12 +55,12 @@ _TEXT = (".json", ".md", ".py", ".jinja", ".html", ".yaml")
 
 
 class PublishError(ValueError):
-    """Nothing was published; the message says why, and what to do."""
+    """Error that kept a folder from being published; its message says what to do."""
 
 
 @dataclass(frozen=True)
 class Publication:
-    """What was published, or would be.
+    """A publication, or what a dry run would publish.
 
     Args:
         repository: `owner/name`, for a Space `spaces/owner/name`.

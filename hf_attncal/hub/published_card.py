@@ -20,7 +20,7 @@ _NEWEST = "main"  # until the first commit is there
 
 @dataclass(frozen=True)
 class CardFields:
-    """What only the publisher knows. Fields that are None or empty leave those of the card as they are.
+    """Facts that only the publisher knows. Fields that are None or empty leave those of the card as they are.
 
     Args:
         license: license in the Hub's spelling ("apache-2.0").
@@ -55,7 +55,8 @@ def published_card(
     """
     name = repository.partition("/")[2]
     old = re.search(r"^# (.+)$", card, re.MULTILINE)
-    whole = ModelCard(_without_section(card), ignore_metadata_errors=True)
+    before, _, rest = card.partition(_START)
+    whole = ModelCard(before + rest.partition(_END)[2], ignore_metadata_errors=True)
     scores = card_scores(card)
     data = whole.data
     data.license = fields.license or data.license
@@ -110,11 +111,6 @@ def evaluation_files(card: str, fields: CardFields) -> dict[str, str]:
         text = yaml_dump(eval_result_entries_to_yaml(entries), sort_keys=False)
         files[f"{EVALUATIONS}/{dataset.replace('/', '--')}.yaml"] = text
     return files
-
-
-def _without_section(card: str) -> str:
-    before, _, rest = card.partition(_START)
-    return before + rest.partition(_END)[2]
 
 
 def _evaluations(

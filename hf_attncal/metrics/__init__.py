@@ -1,4 +1,4 @@
-"""Metrics, a file each on what they share in `base`, and the records of results.
+"""Compute metrics, each in a file of its own on the parts of `base`, and record results.
 
 `evaluate_modules` is what `evaluate.load` reads.
 """

@@ -1,4 +1,6 @@
-"""The alignment error rate (Och and Ney, 2003, "A Systematic Comparison of Various Statistical Alignment Models").
+"""Compute the alignment error rate.
+
+Och and Ney, 2003, "A Systematic Comparison of Various Statistical Alignment Models".
 
 A link is a pair (i, j): source word i, target word j, both counted from 0.
 """

@@ -78,8 +78,20 @@ class Metric:
         low, high = np.quantile(self.resampled(counts, bootstrap, seed), PERCENTILES).tolist()
         return low, high
 
+    def measured(self, counts: np.ndarray, bootstrap: int, seed: int) -> Measured:
+        """Return the score of counts (sentences, k) with its interval; arguments are those of `interval`."""
+        return Measured(float(self.score(counts.sum(axis=0))), self.interval(counts, bootstrap, seed))
+
+    def difference(self, first: np.ndarray, second: np.ndarray, bootstrap: int, seed: int) -> Measured:
+        """Return the score of `first` minus that of `second`, with its interval on the same resamples.
+
+        Arguments and errors are those of `paired_bootstrap`.
+        """
+        value = float(self.score(first.sum(axis=0)) - self.score(second.sum(axis=0)))
+        return Measured(value, self.paired_interval(second, first, bootstrap, seed))
+
     def paired_bootstrap(self, first: np.ndarray, second: np.ndarray, bootstrap: int, seed: int) -> float | None:
-        """Share of resamples of the sentences in which `second` scores better than `first`; a tie is not better.
+        """Return the share of resamples of the sentences in which `second` scores better than `first`, without ties.
 
         Both are scored on the same resamples (paired bootstrap: Koehn, 2004, "Statistical Significance Tests for
         Machine Translation Evaluation"). Identical systems have a share of 0; `paired_p_value` says whether a
@@ -103,7 +115,7 @@ class Metric:
         return float(np.mean(after < before if self.lower_is_better else after > before))
 
     def paired_p_value(self, first: np.ndarray, second: np.ndarray, bootstrap: int, seed: int) -> float | None:
-        """p of the two-sided test of the hypothesis that both systems are equally good; 1 for identical ones.
+        """Return p of the two-sided test that both systems are equally good; 1 for identical ones.
 
         Resampled differences scatter around the observed one as they would scatter around 0 if the hypothesis were
         true (Efron and Tibshirani, 1993, "An Introduction to the Bootstrap", chapter 16). p is the share of those that
@@ -128,7 +140,7 @@ class Metric:
     def paired_interval(
         self, first: np.ndarray, second: np.ndarray, bootstrap: int, seed: int
     ) -> tuple[float, float] | None:
-        """95 % confidence interval of how much the score of `second` is above that of `first`.
+        """Return the 95 % confidence interval of the score of `second` minus that of `first`.
 
         Args, resamples and errors are those of `paired_bootstrap`; None for fewer than `FEWEST_SENTENCES` sentences.
         """
@@ -142,7 +154,7 @@ class Metric:
     def _resampled_pairs(
         self, first: np.ndarray, second: np.ndarray, bootstrap: int, seed: int
     ) -> tuple[np.ndarray, np.ndarray] | None:
-        """Scores of both systems, (bootstrap,) each, on the same resamples; None for too few sentences."""
+        """Score both systems, (bootstrap,) each, on the same resamples; None for too few sentences."""
         if bootstrap < 1 or not len(first):
             raise ValueError(
                 f"A paired bootstrap needs `bootstrap` >= 1 and a sentence, got {bootstrap} resamples of "

@@ -1,4 +1,4 @@
-"""BLEU by sacreBLEU, with the signature that says how it was computed."""
+"""Compute BLEU by sacreBLEU, with the signature that says how it was computed."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -43,7 +43,7 @@ def bleu(hypotheses: Sequence[str], references: Sequence[str], tokenize: str = "
 
 @dataclass(frozen=True)
 class PairedBleu:
-    """How a system compares with a baseline on the same lines.
+    """The comparison of a system with a baseline on the same lines.
 
     Args:
         score: BLEU of the system.

@@ -1,4 +1,4 @@
-"""How well scores find the lines (or words) with a fault: ROC AUC, and precision where most faults are found."""
+"""Score how well a detector finds lines or words with a fault: ROC AUC, and precision at 90 % recall."""
 
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -13,7 +13,7 @@ RECALL = 0.9
 
 @dataclass(frozen=True)
 class Detection:
-    """How well scores tell faults from the rest.
+    """The quality of a detector of faults.
 
     Args:
         auc: how often a fault has a higher score than a case without fault; ties count half.

@@ -4,7 +4,7 @@
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import combinations
 
 import numpy as np
@@ -30,7 +30,7 @@ class MeasuredFaithfulness(base.Measured):
 
 @dataclass(frozen=True)
 class Verdict:
-    """Which of two methods is more faithful by one measure.
+    """The comparison of two methods by one measure of faithfulness.
 
     Args:
         better: name of the better method, or None if operators disagree or one of them cannot tell.
@@ -68,7 +68,7 @@ class Faithfulness:
 
     @property
     def signature(self) -> str:
-        """The targets, operators and number of pairs that the scores come from."""
+        """State the targets, operators and number of pairs that the scores come from."""
         fields = {"targets": self.targets, "operators": "+".join(self.operators), "n": str(len(self.words))}
         return COMPREHENSIVENESS.signature(**fields)
 
@@ -78,11 +78,19 @@ class Faithfulness:
         Raises:
             ValueError: a method, operator or measure that was not measured.
         """
-        counts, metric = self._counts(method, operator, measure), metric_of(measure)
-        interval = metric.interval(counts, self.bootstrap, self.seed)
-        return MeasuredFaithfulness(
-            float(metric.score(counts.sum(axis=0))), interval, self._is_circular(operator, method)
-        )
+        counts = self._counts(method, operator, measure)
+        mean = metric_of(measure).measured(counts, self.bootstrap, self.seed)
+        return MeasuredFaithfulness(mean.value, mean.interval, operator in self.circular.get(method, ()))
+
+    def table(self) -> dict[str, dict[str, dict[str, dict]]]:
+        """Return all scores as plain data, by method, operator and measure: `value`, `interval` and `circular`."""
+        return {
+            method: {
+                operator: {measure: asdict(self.score(method, operator, measure)) for measure in self.measures}
+                for operator in self.operators
+            }
+            for method in self.sums
+        }
 
     def difference(self, first: str, second: str, operator: str = HEADLINE, measure: str = "comprehensiveness"):
         """Return the mean of the first method minus that of the second, with its interval on the same resamples.
@@ -91,10 +99,9 @@ class Faithfulness:
             ValueError: a method, operator or measure that was not measured, or `bootstrap` is 0.
         """
         counts = [self._counts(method, operator, measure) for method in (first, second)]
-        metric = metric_of(measure)
-        values = [float(metric.score(by_pair.sum(axis=0))) for by_pair in counts]
-        interval = metric.paired_interval(*reversed(counts), self.bootstrap, self.seed)
-        return MeasuredFaithfulness(values[0] - values[1], interval, self._is_circular(operator, first, second))
+        mean = metric_of(measure).difference(*counts, self.bootstrap, self.seed)
+        circular = any(operator in self.circular.get(method, ()) for method in (first, second))
+        return MeasuredFaithfulness(mean.value, mean.interval, circular)
 
     def verdict(self, first: str, second: str, measure: str = "comprehensiveness") -> Verdict:
         """Decide which of two methods is better by a measure: all operators that are not circular must agree.
@@ -109,9 +116,6 @@ class Faithfulness:
         signs = {sign_of(difference, measure) for difference in by_operator.values() if not difference.circular}
         better = {1: first, -1: second}.get(signs.pop()) if len(signs) == 1 else None
         return Verdict(better, by_operator, circular)
-
-    def _is_circular(self, operator: str, *methods: str) -> bool:
-        return any(operator in self.circular.get(method, ()) for method in methods)
 
     def _counts(self, method: str, operator: str, measure: str) -> np.ndarray:
         """Return the summed falls and the number of target words of each pair, (pairs, 2)."""
@@ -227,9 +231,13 @@ def operator_agreement(
     if not rows:
         raise ValueError("`effects` must have at least one pair, got none.")
     counts = np.stack(rows)  # (pairs, two operators, 2)
-    return {
-        (operators[a], operators[b]): _tau(counts[:, column], bootstrap, seed) for column, (a, b) in enumerate(both)
-    }
+    agreement = {}
+    for column, (a, b) in enumerate(both):
+        mean = AGREEMENT.measured(counts[:, column], bootstrap, seed)
+        has_tau = counts[:, column, 1].any()
+        values = (mean.value, mean.interval) if has_tau else (float("nan"), None)
+        agreement[operators[a], operators[b]] = MeasuredFaithfulness(*values)
+    return agreement
 
 
 def kendall_tau(first: np.ndarray, second: np.ndarray) -> np.ndarray:
@@ -246,10 +254,3 @@ def kendall_tau(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     agreement = (signs[0] * signs[1]).sum(axis=(-2, -1))
     untied = np.prod([(sign != 0).sum(axis=(-2, -1)) for sign in signs], axis=0)
     return np.divide(agreement, np.sqrt(untied), out=np.full(np.shape(agreement), np.nan), where=untied > 0)
-
-
-def _tau(counts: np.ndarray, bootstrap: int, seed: int) -> MeasuredFaithfulness:
-    total = counts.sum(axis=0)
-    if not total[1]:
-        return MeasuredFaithfulness(float("nan"), None)
-    return MeasuredFaithfulness(float(AGREEMENT.score(total)), AGREEMENT.interval(counts, bootstrap, seed))

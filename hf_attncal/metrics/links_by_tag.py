@@ -1,4 +1,4 @@
-"""Alignment error rate by the tag of the target word, such as its part of speech (Lu et al., TASLP 2022, Fig. 5)."""
+"""Compute the alignment error rate by the tag of the target word (Lu et al., TASLP 2022, Fig. 5)."""
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence

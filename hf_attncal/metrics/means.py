@@ -1,4 +1,4 @@
-"""Means of counts over sentence pairs, many at once, with intervals on the same resamples."""
+"""Average counts over sentence pairs, many at once, with intervals on the same resamples."""
 
 import numpy as np
 
@@ -47,6 +47,4 @@ def mean_difference(first: np.ndarray, second: np.ndarray, bootstrap: int = 1000
     Raises:
         ValueError: no pair, different numbers of pairs, or `bootstrap` < 1.
     """
-    metric = Metric("Means", ratio)
-    value = float(metric.score(first.sum(axis=0)) - metric.score(second.sum(axis=0)))
-    return Measured(value, metric.paired_interval(second, first, bootstrap, seed))
+    return Metric("Means", ratio).difference(first, second, bootstrap, seed)

@@ -1,4 +1,4 @@
-"""Perplexity of a language model, with a signature that says what was counted."""
+"""Compute the perplexity of a language model, with a signature that says what was counted."""
 
 from dataclasses import dataclass
 

@@ -33,7 +33,7 @@ class Bin(NamedTuple):
 
 @dataclass(frozen=True)
 class ProbabilityScore:
-    """How far probabilities are from what comes true; all but `count` are fractions, and lower errors are better.
+    """Errors of probabilities against what came true; all but `count` are fractions, and lower errors are better.
 
     Args:
         ece: expected calibration error with bins of equal mass.

@@ -8,6 +8,7 @@ import platform
 import shlex
 import subprocess
 import sys
+from contextlib import suppress
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -60,12 +61,10 @@ def command(arguments: list[str] | None = None) -> str:
         names = ["python", str(path.resolve().relative_to(_ROOT)) if inside else path.name]
     else:
         names = [path.name]
-    return shlex.join([*names, *map(_without_place, rest)])
-
-
-def _without_place(argument: str) -> str:
-    option, equals, value = argument.rpartition("=")
-    return f"{option}{equals}{Path(value).name}" if os.path.isabs(value) else argument
+    for argument in rest:
+        option, equals, value = argument.rpartition("=")
+        names.append(f"{option}{equals}{Path(value).name}" if os.path.isabs(value) else argument)
+    return shlex.join(names)
 
 
 def hardware(device: Any = None) -> dict[str, Any]:
@@ -80,8 +79,12 @@ def hardware(device: Any = None) -> dict[str, Any]:
     """
     import torch
 
+    processor = platform.processor()
+    with suppress(OSError):  # not Linux
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        processor = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
     described: dict[str, Any] = {
-        "cpu": _processor() or torch.cpu.get_capabilities().get("cpu_name") or platform.machine(),
+        "cpu": processor or torch.cpu.get_capabilities().get("cpu_name") or platform.machine(),
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
         "cpu_cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
@@ -92,16 +95,6 @@ def hardware(device: Any = None) -> dict[str, Any]:
     if torch.cuda.is_available() and (device is None or torch.device(device).type == "cuda"):
         described |= {"gpu": torch.cuda.get_device_name(device), "cuda": torch.version.cuda}
     return described
-
-
-def _processor() -> str:
-    """Return the name of the processor, or "" if the system does not tell it."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:  # not Linux
-        return platform.processor()
-    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(names, "")
 
 
 def record(

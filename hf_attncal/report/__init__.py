@@ -1,1 +1,1 @@
-"""The report of `hf_attncal.analyze`: its text, its probe, all that is measured for it, put together."""
+"""Make the report of `hf_attncal.analyze`: its text, its probe and its measurements, put together."""

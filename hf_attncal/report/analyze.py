@@ -1,4 +1,4 @@
-"""`analyze`: everything that a report says of a model, measured and put together."""
+"""Analyse a model: measure everything that a report says of it, and put the report together."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -13,9 +13,10 @@ from hf_attncal.alignment.gold import Gold
 from hf_attncal.analysis.attribution import METHODS, word_scores, works_on
 from hf_attncal.analysis.judged import JudgedFaithfulness, judge_faithfulness
 from hf_attncal.analysis.observations import Observations, observe
+from hf_attncal.analysis.reading import batches_of_pairs
 from hf_attncal.figures.chart_files import write_files
-from hf_attncal.figures.charts import errors_by_method, observation_charts
-from hf_attncal.figures.contents import Report, Section
+from hf_attncal.figures.charts import errors_by_method, observation_charts, section
+from hf_attncal.figures.contents import Report
 from hf_attncal.figures.faithfulness_charts import faithfulness_charts
 from hf_attncal.figures.findings import CONTRIBUTION, caveats_of, findings_of, why_withheld
 from hf_attncal.figures.page import write_page
@@ -38,9 +39,9 @@ class Analysis(Report):
     """The report of `analyze`, with the measurements that it was written from.
 
     Args:
-        observed: what the cross-attention does over the corpus.
+        observed: observations of the cross-attention over the corpus.
         scored: method -> its links against the gold links; None without gold.
-        judged: how faithful the methods are; None where that was not measured.
+        judged: faithfulness of the methods; None if it was not measured.
     """
 
     observed: Observations
@@ -59,7 +60,7 @@ class Analysis(Report):
 
 @dataclass(frozen=True)
 class _Pairs(Iterable[PairView]):
-    """Sentence pairs that are read anew whenever somebody looks through them."""
+    """Sentence pairs that the model reads again at each iteration."""
 
     read: Callable[[], Iterator[PairView]]
 
@@ -97,26 +98,26 @@ def analyze(
     seed: int = 1,
     load: Callable[[str], tuple] = load_seq2seq,
 ) -> Analysis:
-    """Measure what cross-attention and methods of attribution say of a model, and whether to believe them.
+    """Measure what cross-attention and methods of attribution say about a model, and whether to believe them.
 
-    What is wrong with the arguments is an error before a probe is trained or a pair is read. Texts are in memory; of
-    what the model computes only sums and links are kept.
+    Arguments are checked before a probe is trained or a pair is read. Texts are kept in memory; of what the model
+    computes, only sums and links are.
 
     Args:
         model: folder or Hub name of an encoder-decoder with cross-attention, stock, ours, or of an adapter; or such a
             model, on the device to use. Its mode is left as it is.
         pairs: sentence pairs (source, target), or sources alone, for which the model writes the targets; or a
             `Corpus`, which may have gold links and tags.
-        tokenizer: that of a model that is not given by name.
+        tokenizer: tokenizer of the model; None for a model given by name.
         methods: names of methods of attribution; None for those that work on the model and take seconds.
-        probe: how a model without masks gets some; None to do without, and so without contributions.
-        most: number of pairs to look at, the first of them; None for all.
-        measured: number of pairs on which faithfulness is measured, the first; 0 for none.
-        browsed: number of pairs that the page shows, the first; 0 for none.
+        probe: probe for a model without masks; None for no probe, and so no contributions.
+        most: number of pairs to look at, from the first; None for all.
+        measured: number of pairs, from the first, on which faithfulness is measured; 0 for none.
+        browsed: number of pairs, from the first, that the page shows; 0 for none.
         batch_size: pairs read at once.
         bootstrap: resamples of the pairs for each interval.
-        seed: of draws, resamples and the probe.
-        load: gives model and tokenizer of a name, and of the adapter that a probe is.
+        seed: seed of draws, resamples and the probe.
+        load: function that loads model and tokenizer by name, and the adapter of a probe.
 
     Raises:
         ValueError: a method does not work on this model; tags are of another number than words; the text is too
@@ -128,7 +129,9 @@ def analyze(
     if isinstance(model, str | Path):
         model, tokenizer = load(checkpoint)
     elif tokenizer is None:
-        raise ValueError("`tokenizer` must be that of the model, got None: give both, or a model by its name.")
+        raise ValueError(
+            "`tokenizer` must be the tokenizer of the model, got None: give both, or a model by its name."
+        )
     learned = None
     if probe is not None and CONTRIBUTION not in works_on(model):
         chosen_methods(model, methods and [name for name in methods if name != CONTRIBUTION])
@@ -141,7 +144,8 @@ def analyze(
     if corpus.targets is None:
         corpus = corpus.written_by(model, tokenizer, batch_size)  # with a probe the model would write the same
     corpus.check(measured)
-    corpus.check_lengths(model, tokenizer)
+    with corpus.naming_lines():  # before minutes of training and measuring
+        next(batches_of_pairs(model, tokenizer, corpus.sources, corpus.targets), None)
     if learned is not None:
         if learned.targets is None:
             learned = learned.written_by(model, tokenizer, batch_size)
@@ -155,17 +159,28 @@ def analyze(
     names = chosen_methods(model, methods)
     if withheld and not observed.calibrated:
         names = [name for name in names if name != CONTRIBUTION]
+    kind = "output" if corpus.are_output else "reference"
     scored = judged = None
     if corpus.gold is not None and names:
         gold = Gold(list(zip(corpus.sources, corpus.targets, strict=True)), corpus.gold)
         ways = {name: WayOfReading(name) for name in names}
         scored = score_attributions(model, tokenizer, gold, ways=ways, batch_size=batch_size, **resampled)
     if measured and names:
-        judged = _judged(model, tokenizer, corpus, names, measured, batch_size, resampled)
+        few = corpus.with_words(measured)
+        few_texts = model, tokenizer, few.sources, few.targets
+        judged = judge_faithfulness(
+            *few_texts,
+            {name: word_scores(*few_texts, name, batch_size=batch_size) for name in names},
+            kind=kind,
+            soft=False,
+            draws=1,
+            frequencies=Counter(chain.from_iterable(map(str.split, corpus.sources))),
+            batch_size=batch_size,
+            **resampled,
+        )
 
     card = read_model_card(checkpoint) if checkpoint else CardFacts()
     title = card.name or Path(checkpoint).resolve().name if checkpoint else model.config.model_type
-    kind = "output" if corpus.are_output else "reference"
     learned_pairs = None if learned is None else len(learned.sources)
     settings = {
         "title": title,
@@ -188,11 +203,17 @@ def analyze(
     written = "what the model writes" if corpus.are_output else "reference translations"
     probed = "" if learned is None else f"; probe trained on {learned_pairs:,} others"
     text = f"{len(corpus.sources):,} sentence pairs, {written}{probed}"
+    sides = {"sources": corpus.sources, "targets": corpus.targets}
+    sections = [section("corpus", observation_charts(observed, gold=corpus.gold, **sides, **resampled))]
+    if scored is not None:
+        sections.append(section("gold", [errors_by_method(scored)]))
+    if judged is not None:
+        sections.append(section("faithfulness", faithfulness_charts(judged)))
     return Analysis(
         title=title,
         summary=findings_of(observed, scored, judged, gold=corpus.gold or (), **resampled),
         caveats=caveats_of(observed, judged, targets=kind, pairs=len(corpus.sources), probe_pairs=learned_pairs),
-        sections=_sections(observed, scored, judged, corpus, resampled),
+        sections=sections,
         pairs=_Pairs(partial(pair_views, model, tokenizer, shown.sources, shown.targets, ways, **views)),
         record=records.record(settings, files),
         about={**card.facts, "Text": text, "Date": date.today().isoformat()},
@@ -200,53 +221,3 @@ def analyze(
         scored=scored,
         judged=judged,
     )
-
-
-def _judged(model, tokenizer, corpus: Corpus, names, measured: int, batch_size: int, resampled) -> JudgedFaithfulness:
-    """Measure the faithfulness of methods on the first pairs with words."""
-    few = corpus.with_words(measured)
-    texts = model, tokenizer, few.sources, few.targets
-    return judge_faithfulness(
-        *texts,
-        {name: word_scores(*texts, name, batch_size=batch_size) for name in names},
-        kind="output" if corpus.are_output else "reference",
-        soft=False,
-        draws=1,
-        frequencies=Counter(chain.from_iterable(source.split() for source in corpus.sources)),
-        batch_size=batch_size,
-        **resampled,
-    )
-
-
-def _sections(observed, scored, judged, corpus: Corpus, resampled) -> list[Section]:
-    """Return the parts of the report, of what was measured."""
-    texts = {"gold": corpus.gold, "sources": corpus.sources, "targets": corpus.targets}
-    sections = [
-        Section(
-            "Attention over the corpus",
-            "What the cross-attention does at the prediction of every target token of the text, layer by layer.",
-            observation_charts(observed, **texts, **resampled),
-        )
-    ]
-    if scored is not None:
-        sections.append(
-            Section(
-                "Against gold links",
-                "Every target word is linked to the source word with its highest score, and held against the links "
-                "that people have drawn. What a model needs for a prediction and what a person links need not be the "
-                "same.",
-                [errors_by_method(scored)],
-            )
-        )
-    if judged is not None:
-        sections.append(
-            Section(
-                "Which method names the words that the model uses",
-                "The source words with the highest scores of a method are taken away, or all others, and the fall of "
-                "the log-probability of a target word is measured. There is no best way to take a word away, so four "
-                "stand side by side, and there is a verdict only where all of them agree. Attribution by occlusion is "
-                "what such a measure looks for, so it is the yardstick and not a competitor.",
-                faithfulness_charts(judged),
-            )
-        )
-    return sections

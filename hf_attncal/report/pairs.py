@@ -1,13 +1,12 @@
-"""Sentence pairs to look at: what attention and the methods of attribution say of each."""
+"""Make sentence pairs to look at, with what attention and the methods of attribution say of each."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import torch
 
 from hf_attncal.analysis.attribution import METHODS, attribute
-from hf_attncal.analysis.reading import Layers, Reading, TokenPair, readings_of_pairs
+from hf_attncal.analysis.reading import Layers, Reading, readings_of_pairs
 from hf_attncal.analysis.reliability import attention_entropy, attention_is_reliable
 from hf_attncal.data.pharaoh import Link
 from hf_attncal.figures.pair_view import PairView, PairWeights
@@ -43,64 +42,53 @@ def pair_views(
     """
     for start in range(0, len(sources), WINDOW):
         texts = sources[start : start + WINDOW], targets[start : start + WINDOW]
-        found = dict(_readings(model, tokenizer, *texts, informed, batch_size))
-        of_methods = {
+        attributions = {
             name: {
                 one.index: one for one in attribute(model, tokenizer, *texts, name, batch_size=batch_size, **options)
             }
             for name, options in methods.items()
         }
-        for index, (pair, weights, notes) in sorted(found.items()):
-            for name, of in of_methods.items():
-                scores, null = of[index].scores[None, None].numpy(), of[index].null
-                null = None if null is None else null[None, None].numpy()
-                weights[name] = PairWeights(scores, null, METHODS[name].signed)
-            yield PairView(
-                index=start + index,
-                source=texts[0][index],
-                target=texts[1][index],
-                source_tokens=_labels(tokenizer, pair.source.ids),
-                target_tokens=_labels(tokenizer, pair.target.ids),
-                source_words=pair.source.word_ids.tolist(),
-                target_words=pair.target.word_ids.tolist(),
-                weights=weights,
-                links=None if links is None else sorted(links[start + index]),
-                notes=notes,
-            )
-
-
-def _readings(
-    model, tokenizer, sources: Sequence[str], targets: Sequence[str], informed: Collection[int] | None, batch_size: int
-) -> Iterator[tuple[int, tuple[TokenPair, dict[str, PairWeights], dict[str, float]]]]:
-    """Yield the index of each pair with the pair, weights of all layers and heads, and notes."""
-    for pairs, reading in readings_of_pairs(model, tokenizer, sources, targets, batch_size=batch_size, details=True):
-        layers = {"attention": reading.plain}
-        told = [n for n, mask in enumerate(reading.masks) if mask is not None and (informed is None or n in informed)]
-        if told:
-            if not _same(reading):
-                layers["calibrated"] = reading.attentions
-            layers["contribution"] = [phi if n in told else None for n, phi in enumerate(reading.contributions)]
-        for row, pair in enumerate(pairs):
-            weights = {name: _weights(of, reading, row) for name, of in layers.items()}
-            yield pair.index, (pair, weights, _notes(reading, row, told))
-
-
-def _same(reading: Reading) -> bool:
-    """Return whether calibration leaves the weights as they are, as in a probe."""
-    both = zip(reading.plain, reading.attentions, strict=True)
-    return all(torch.allclose(plain, used, atol=1e-6) for plain, used in both)
+        views = {}
+        for pairs, reading in readings_of_pairs(model, tokenizer, *texts, batch_size=batch_size, details=True):
+            plain, masks = reading.plain, enumerate(reading.masks)
+            told = [n for n, mask in masks if mask is not None and (informed is None or n in informed)]
+            layers = {"attention": plain}
+            if told:
+                both = zip(plain, reading.attentions, strict=True)
+                if not all(torch.allclose(before, used, atol=1e-6) for before, used in both):  # as with a probe
+                    layers["calibrated"] = reading.attentions
+                layers["contribution"] = [phi if n in told else None for n, phi in enumerate(reading.contributions)]
+            for row, pair in enumerate(pairs):
+                weights = {name: _weights(of_layers, reading, row) for name, of_layers in layers.items()}
+                for name, by_index in attributions.items():
+                    scores, null = by_index[pair.index].scores, by_index[pair.index].null
+                    null = None if null is None else null[None, None].numpy()
+                    weights[name] = PairWeights(scores[None, None].numpy(), null, METHODS[name].signed)
+                views[pair.index] = PairView(
+                    index=start + pair.index,
+                    source=texts[0][pair.index],
+                    target=texts[1][pair.index],
+                    source_tokens=_labels(tokenizer, pair.source.ids),
+                    target_tokens=_labels(tokenizer, pair.target.ids),
+                    source_words=pair.source.word_ids.tolist(),
+                    target_words=pair.target.word_ids.tolist(),
+                    weights=weights,
+                    links=None if links is None else sorted(links[start + pair.index]),
+                    notes=_notes(reading, row, told),
+                )
+        yield from (views[index] for index in sorted(views))
 
 
 def _weights(layers: Layers, reading: Reading, row: int) -> PairWeights:
     """Return the weights of one pair; a layer that has nothing to say is 0."""
     like = next(layer for layer in layers if layer is not None)
-    values = [reading.unpadded(torch.zeros_like(like) if layer is None else layer, row) for layer in layers]
-    nulls = None
-    if any(null is not None for null in reading.nulls):
-        steps = reading.target_mask[row]
-        empty = torch.zeros_like(like[..., 0])
-        nulls = np.stack([_array((empty if null is None else null)[row][:, steps]) for null in reading.nulls])
-    return PairWeights(np.stack([_array(value) for value in values]), nulls)
+    values = [torch.zeros_like(like) if layer is None else layer for layer in layers]
+    values = torch.stack([reading.unpadded(layer, row) for layer in values]).float().cpu().numpy()
+    if all(null is None for null in reading.nulls):
+        return PairWeights(values)
+    nulls = [torch.zeros_like(like[..., 0]) if null is None else null for null in reading.nulls]
+    nulls = torch.stack([null[row][:, reading.target_mask[row]] for null in nulls])
+    return PairWeights(values, nulls.float().cpu().numpy())
 
 
 def _notes(reading: Reading, row: int, informed: Sequence[int]) -> dict[str, float]:
@@ -117,10 +105,6 @@ def _notes(reading: Reading, row: int, informed: Sequence[int]) -> dict[str, flo
     if nulls:
         notes["NULL"] = float(torch.stack(nulls).mean())
     return notes
-
-
-def _array(tensor: torch.Tensor) -> np.ndarray:
-    return tensor.detach().float().cpu().numpy()
 
 
 def _labels(tokenizer, ids: Sequence[int]) -> list[str]:

@@ -1,4 +1,4 @@
-"""A probe for a model without masks: an adapter that learns them, and leaves what the model writes as it is."""
+"""Train a probe for a model without masks: an adapter that learns masks and changes nothing that the model writes."""
 
 import json
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ _LEAST = 500  # pairs that a probe learns from
 
 @dataclass(frozen=True)
 class Probe:
-    """How a model without masks gets a probe.
+    """Settings of the probe for a model without masks.
 
     Args:
         pairs: text that the probe learns from; None for all pairs to analyse but the first 500 (at most a fifth),
@@ -37,8 +37,8 @@ class Probe:
         """Return the pairs to look at, and those that the probe learns from, or learned from if it was kept.
 
         Raises:
-            ValueError: the text is too little for both; the kept probe is that of another model, text or number of
-                steps than is asked for, or does not say what it learned from.
+            ValueError: the text is too little for both; the kept probe has another model, text or number of steps
+                than is asked for, or does not state what it learned from.
         """
         count = min(_LOOKED_AT, max(1, len(corpus.sources) // 5))
         text, kept = self.pairs, self._kept(checkpoint)
@@ -81,7 +81,7 @@ class Probe:
             ) from error
         if trained_on != revision_of(checkpoint):
             problem = (
-                f"a probe of another model than {checkpoint}, or of what it was before: of {trained_on}, not "
+                f"a probe of another model than {checkpoint}, or of an earlier version of it: {trained_on}, not "
                 f"{revision_of(checkpoint)}. Name"
             )
         elif self.pairs is not None and (self.pairs.sources, self.pairs.targets) != (kept.sources, kept.targets):
@@ -161,6 +161,6 @@ def check_can_have_probe(model, checkpoint: str) -> None:
     try:
         check_adaptable(model)
         if not checkpoint:
-            raise ValueError("the model must be one that is saved, for an adapter names its model. Give its name.")
+            raise ValueError("the model must be saved, because an adapter names its model. Give its name.")
     except ValueError as error:
         raise ValueError(f"No probe: {error} To do without one: --no-probe.") from error

@@ -1,12 +1,13 @@
-"""The report of the self-test: what analysis finds where the truth is known."""
+"""Report on the self-test, in which analysis has to find a truth that is known."""
 
 from collections.abc import Mapping
 from pathlib import Path
 
-from hf_attncal.figures.charts import listed
-from hf_attncal.figures.contents import Report, Section
+from hf_attncal.figures.charts import section
+from hf_attncal.figures.contents import Report
 from hf_attncal.figures.findings import compared
 from hf_attncal.figures.self_test_charts import self_test_charts
+from hf_attncal.figures.templates import listed, percent
 from hf_attncal.metrics import records
 from hf_attncal.metrics.base import Measured
 from hf_attncal.planted_truth import ALIGNER, MEASURED, STEPS, run_self_test
@@ -37,32 +38,24 @@ def self_test_report(
             "finds much may still fail on models that have learned other things. One seed is one model; the "
             "project's results have three.",
         ],
-        sections=[
-            Section(
-                "What was planted, and what was found",
-                "A translator was trained on sentences of which it is known which source word each target word comes "
-                "from. Methods are asked for these words, and measures of faithfulness whether they prefer the truth.",
-                self_test_charts(found),
-            )
-        ],
+        sections=[section("self_test", self_test_charts(found))],
         record=records.record({"experiment": "self_test", **options}),
     )
 
 
 def _of_the_best(best: str, links: Mapping[str, Mapping], above: Mapping[str, Mapping]) -> str:
     """Compare the best method with those that never look at the model."""
+    accuracy = {
+        name: percent(Measured(score["accuracy"], score["intervals"] and score["intervals"]["accuracy"]))
+        for name, score in links.items()
+    }
     sentence = (
         f"Of the methods that look at the model {best} is the best on other sentences of this kind. It names a right "
-        f"word for {_percent(links[best])} of the target words here"
+        f"word for {accuracy[best]} of the target words here"
     )
     if not above:
         return f"{sentence}."
-    controls = listed([f"{name} for {_percent(links[name])}" for name in above])
+    controls = listed([f"{name} for {accuracy[name]}" for name in above])
     strongest, difference = next(iter(above.items()))
     verdict = compared(best, strongest, Measured(**difference), "better", "worse")
     return f"{sentence}, without a look at the model {controls}. {verdict}"
-
-
-def _percent(score: dict) -> str:
-    ends = score["intervals"] and " ({:.1f} to {:.1f})".format(*(100 * end for end in score["intervals"]["accuracy"]))
-    return f"{100 * score['accuracy']:.1f} %{ends or ''}"

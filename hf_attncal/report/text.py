@@ -1,12 +1,13 @@
-"""The text that a model is analysed on: sentence pairs, in memory, with gold links and tags where there are some."""
+"""Read and hold the text that a model is analysed on: sentence pairs, with gold links and tags if there are any."""
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from hf_attncal.alignment.gold import gold_links
-from hf_attncal.analysis.reading import PairTooLongError, batches_of_pairs
+from hf_attncal.analysis.reading import PairTooLongError
 from hf_attncal.analysis.tags import Tagger, is_tagger_name, load_tags
 from hf_attncal.data.pharaoh import GoldAlignment
 from hf_attncal.files import read_lines, read_pairs
@@ -16,7 +17,7 @@ from hf_attncal.inference.translation import translate
 
 @dataclass(frozen=True)
 class Corpus:
-    """What a model is analysed on.
+    """The text that a model is analysed on.
 
     Args:
         sources: texts.
@@ -55,7 +56,7 @@ class Corpus:
         files = {name: Path(file) for name, file in named.items() if os.path.isfile(file)}
         if target is None:
             if gold or tags:
-                raise ValueError("gold links and tags belong to the words of a target text: give it (--target) too.")
+                raise ValueError("gold links and tags need the target text that they belong to: give --target too.")
             return cls(read_lines(source), files=files)
         sources, targets = read_pairs(source, target)
         links = None if gold is None else gold_links(gold, list(zip(sources, targets, strict=True)))
@@ -87,13 +88,10 @@ class Corpus:
         """Return all pairs but the first `count`."""
         return replace(self._rows(range(count, len(self.sources))), start=self.start + count)
 
-    def with_words(self, count: int) -> "Corpus":
-        """Return the first `count` pairs that have words on both sides."""
-        return self._rows(self._worded()[:count])
-
-    def _worded(self) -> list[int]:
+    def with_words(self, count: int | None = None) -> "Corpus":
+        """Return the first `count` pairs that have words on both sides, or all of them."""
         pairs = zip(self.sources, self.targets or (), strict=True)
-        return [row for row, pair in enumerate(pairs) if all(side.strip() for side in pair)]
+        return self._rows([row for row, pair in enumerate(pairs) if all(side.strip() for side in pair)][:count])
 
     def _rows(self, rows: Sequence[int]) -> "Corpus":
         columns = {name: getattr(self, name) for name in ("sources", "targets", "gold", "tags")}
@@ -106,10 +104,8 @@ class Corpus:
         Raises:
             ValueError: a source has more tokens than the model has positions; the message names its line.
         """
-        try:
+        with self.naming_lines():
             targets = translate(model, tokenizer, list(self.sources), batch_size=batch_size)
-        except LineTooLongError as error:
-            raise ValueError(self.too_long(error.index, "source", error.tokens, error.limit)) from error
         return replace(self, targets=targets, are_output=True)
 
     def check(self, measured: int = 0) -> None:
@@ -119,22 +115,24 @@ class Corpus:
             measured: number of pairs on which faithfulness is measured: with some, a source word must have another one
                 that can replace it.
         """
-        if not self._worded():
+        if not self.with_words(1).sources:
             raise ValueError(
-                f"the text must have a pair with words on both sides, got none of {len(self.sources)} pairs."
+                f"the text must have a pair with words on both sides, got none among {len(self.sources)} pairs."
             )
         if measured and len({word for source in self.sources for word in source.split()}) < 2:
             raise ValueError(
-                "the source text must have two different words at least, of which one can replace the other, got 1. "
+                "the source text must have at least two different words, so that one can replace the other, got 1. "
                 "Give more text, or leave faithfulness out (--measured 0)."
             )
 
-    def check_lengths(self, model, tokenizer) -> None:
-        """Raise ValueError, naming the line, if a pair has more tokens than the model has positions."""
+    @contextmanager
+    def naming_lines(self) -> Iterator[None]:
+        """Raise ValueError, naming the line, for a source or pair with more tokens than the model has positions."""
         try:
-            next(batches_of_pairs(model, tokenizer, list(self.sources), list(self.targets)), None)
-        except PairTooLongError as error:
-            raise ValueError(self.too_long(error.index, error.side, error.tokens, error.limit)) from error
+            yield
+        except (LineTooLongError, PairTooLongError) as error:
+            side = getattr(error, "side", "source")
+            raise ValueError(self.too_long(error.index, side, error.tokens, error.limit)) from error
 
     def too_long(self, index: int, side: str, tokens: int, limit: int) -> str:
         """Return the message about a pair that the model cannot read, by its line."""

@@ -152,9 +152,9 @@ def test_settings_are_saved(tmp_path):
 
 def test_a_model_without_it_is_refused(tokenizer):
     plain = model_of("luong", tokenizer)
-    with pytest.raises(ValueError, match="are read from a model with `uam`, got one without"):
+    with pytest.raises(ValueError, match="need a model with `uam`, got one without"):
         WordAligner(plain, tokenizer, UAM).align(TEXT)
-    with pytest.raises(ValueError, match="are read from a model with `uam`, got one without"):
+    with pytest.raises(ValueError, match="need a model with `uam`, got one without"):
         source_rows(plain, tokenizer, SOURCES, TARGETS)
     assert Seq2SeqAttention.default_of(plain).weights == "attention"
 

@@ -599,7 +599,7 @@ def test_models_that_are_built_otherwise_are_refused_by_name():
         attribute(model, bpe_tokenizer(), SOURCES, TARGETS, "alti")
     with pytest.raises(ValueError, match="'contribution' does not work on this model: it reads the masks"):
         attribute(model, bpe_tokenizer(), SOURCES, TARGETS, "contribution")
-    with pytest.raises(ValueError, match="layers apart that are built as in Marian"):
+    with pytest.raises(ValueError, match="it works only on layers built as in Marian"):
         attribute(model, bpe_tokenizer(), SOURCES, TARGETS, "layer_gradient_x_activation", layer=0)
     for method in works_on(model):
         assert len(found_by(model, method, **options_of(method))) == len(SOURCES)

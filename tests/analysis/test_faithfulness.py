@@ -299,12 +299,12 @@ def test_words_are_replaced_by_others_in_proportion_to_their_frequency():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"scores": {}}, "those of one method at least, got none"),
-        ({"scores": {"x": SCORES["one"][:2]}}, "of 'x' must be those of 3 pairs, got 2"),
+        ({"scores": {}}, "must have at least one method, got none"),
+        ({"scores": {"x": SCORES["one"][:2]}}, "of 'x' must have 3 pairs, got 2"),
         ({"scores": {"x": [matrix.T for matrix in SCORES["one"]]}}, r"of 'x' for pair \d .* must be \(target words"),
         ({"scores": {"x": [None] * 3}}, "of 'x' for pair 0 .* got None"),
         ({"scores": {"x": [matrix * np.nan for matrix in SCORES["one"]]}}, "must be finite numbers"),
-        ({"cuts": ()}, "`cuts` must have one at least"),
+        ({"cuts": ()}, "`cuts` must have at least one cut"),
         ({"cuts": (0,)}, "whole numbers from 1, or shares above 0 and at most 1, got 0"),
         ({"cuts": (1.5,)}, "got 1.5"),
         ({"cuts": (True,)}, "got True"),
@@ -313,7 +313,7 @@ def test_words_are_replaced_by_others_in_proportion_to_their_frequency():
         ({"operators": ()}, "`operators` must be some of replace, hide, unk, delete, mask"),
         ({"operators": ("drop",)}, r"got \('drop',\)"),
         ({"operators": ("mask",)}, "tokenizer must have a `mask_token_id`, got one without"),
-        ({"frequencies": {"a": 1}}, "two words at least"),
+        ({"frequencies": {"a": 1}}, "at least two words"),
         ({"frequencies": {"a": 1, "b c": 1}}, "got 'b c' with 1"),
         ({"batch_size": 0}, "`batch_size` must be >= 1, got 0"),
         (

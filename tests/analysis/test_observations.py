@@ -343,12 +343,12 @@ def test_a_stock_model_has_what_needs_no_masks(family):
     assert found.group_norms.min() > 0
     assert len(found.links("attention", 2)) == len(SOURCES)
     for measure in ("reliability", "divergence", "mask"):
-        with pytest.raises(ValueError, match=f"'{measure}' can be had of .* with `calibration` alone"):
+        with pytest.raises(ValueError, match=f"'{measure}' can only be measured on .* with `calibration`"):
             found.counts(measure, 0)
-    with pytest.raises(ValueError, match=r"'null' can be had of .* with `leaky` alone"):
+    with pytest.raises(ValueError, match=r"'null' can only be measured on .* with `leaky`"):
         found.counts("null", 0)
     for refused in (found.reliability_up_to, found.divergence_in, lambda n: found.links("contribution", n)):
-        with pytest.raises(ValueError, match="with `calibration` alone"):
+        with pytest.raises(ValueError, match=r"measured on .* with `calibration`"):
             refused(0)
 
 
@@ -412,7 +412,7 @@ def test_what_cannot_be_observed_is_refused():
         observe(model, bpe_tokenizer(), ["a", "b"], ["c"])
     for bounds in ([], [0.0, 1.0], [2.0, 1.0], [1.0, 1.0]):
         for name in ("thresholds", "buckets"):
-            with pytest.raises(ValueError, match=f"`{name}` must be ascending numbers above 0"):
+            with pytest.raises(ValueError, match=f"`{name}` must be at least one number, ascending and above 0"):
                 observe(model, bpe_tokenizer(), SOURCES, TARGETS, **{name: bounds})
     bert = BertModel(BertConfig(vocab_size=9, hidden_size=8, num_hidden_layers=1, num_attention_heads=2))
     with pytest.raises(ValueError, match="must be an encoder-decoder, got one of type 'bert'"):
@@ -421,7 +421,7 @@ def test_what_cannot_be_observed_is_refused():
 
 def test_what_was_not_asked_for_is_refused_with_the_remedy():
     found = observe(text_model("marian", "ours"), bpe_tokenizer(), SOURCES, TARGETS)
-    with pytest.raises(ValueError, match="`tags` were not given"):
+    with pytest.raises(ValueError, match="by tag need `tags`, got none"):
         found.of_tag("reliability", 0)
     with pytest.raises(ValueError, match="call `observe` with `alignments=True`"):
         found.links("attention", 0)
@@ -446,7 +446,9 @@ def test_tags_that_do_not_fit_name_the_line():
     words = len(TARGETS[2].split())
     with pytest.raises(ValueError, match=f"line 3: .* one for each of its {words} words, got {words - 1}: words are"):
         observe(model, bpe_tokenizer(), SOURCES, TARGETS, tags=given)
-    with pytest.raises(ValueError, match=f"those of {len(TARGETS)} sentences, got {len(TARGETS) - 1}"):
+    with pytest.raises(
+        ValueError, match=f"each of {len(TARGETS)} sentences, in the same order, got {len(TARGETS) - 1}"
+    ):
         observe(model, bpe_tokenizer(), SOURCES, TARGETS, tags=given[:-1])
     with pytest.raises(ValueError, match=r"line 1: .* one for each of its 2 words, got the text 'NN'"):
         tags_of(["a b"], ["NN"])

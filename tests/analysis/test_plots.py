@@ -18,7 +18,7 @@ from matplotlib.patches import PathPatch
 from picture_helpers import HOSTILE
 
 from hf_attncal.analysis.fonts import families_for
-from hf_attncal.analysis.plots import bars, head_map, heat_map, lines, pair_plot, plot_receptive_fields, scatter
+from hf_attncal.analysis.plots import bars, head_map, heat_map, lines, pair_plot, plot_receptive_fields
 
 SOURCE = ["the", "old", "teacher", "."]
 TARGET = ["die", "alte", "Lehrerin"]
@@ -255,51 +255,6 @@ def test_a_font_that_has_the_characters_is_chosen(own_fonts, tmp_path):
         assert families_for(f"word {letter}") == ["DejaVu Sans", "With it"]
 
 
-# ---- points ----
-
-
-def test_points_stand_at_their_places_in_the_colour_of_their_group():
-    places = np.arange(10.0).reshape(5, 2)
-    groups = ["verb", "noun", "verb", "noun", "noun"]
-    figure = scatter({"a": places, "b": -places}, groups, ["noun", "verb", "adverb"])
-    assert [axes.get_title(loc="left") for axes in figure.axes] == ["a", "b"]
-    for axes, shown in zip(figure.axes, (places, -places), strict=True):
-        nouns, verbs = axes.collections
-        assert nouns.get_offsets().tolist() == shown[[1, 3, 4]].tolist()
-        assert verbs.get_offsets().tolist() == shown[[0, 2]].tolist()
-        assert to_rgba(nouns.get_facecolor()[0]) != to_rgba(verbs.get_facecolor()[0])
-    (legend,) = figure.legends
-    assert [text.get_text() for text in legend.get_texts()] == ["noun", "verb"]
-
-
-def test_groups_have_one_colour_in_all_panels_even_where_one_is_missing():
-    colours = [
-        scatter({"a": np.zeros((len(groups), 2))}, groups, ["noun", "verb"]).axes[0].collections[-1].get_facecolor()
-        for groups in (["verb"], ["noun", "verb"])
-    ]
-    assert colours[0].tolist() == colours[1].tolist()
-
-
-def test_points_that_do_not_fit_are_refused():
-    with pytest.raises(ValueError, match="`panels` is empty"):
-        scatter({}, [], [])
-    with pytest.raises(ValueError, match=r"Panel 'a' has the shape \(2, 2\), but there are 1 groups"):
-        scatter({"a": np.zeros((2, 2))}, ["x"], ["x"])
-    for names in (["y"], list("xabcdefg")):
-        with pytest.raises(ValueError, match="`names` must be those of all groups, at most 7"):
-            scatter({"a": np.zeros((1, 2))}, ["x"], names)
-
-
-@pytest.mark.parametrize("panels", [1, 2])
-def test_the_legend_of_points_is_inside_the_figure_and_below_the_panels(panels):
-    names = ["noun", "verb", "adjective", "adverb", "number", "function word"]
-    figure = scatter({str(n): np.zeros((6, 2)) for n in range(panels)}, names, names)
-    figure.canvas.draw()
-    box, whole = figure.legends[0].get_window_extent(), figure.bbox
-    assert whole.x0 <= box.x0 < box.x1 <= whole.x1
-    assert whole.y0 <= box.y0 < box.y1 <= figure.axes[0].get_window_extent().y0
-
-
 # ---- lines ----
 
 
@@ -415,7 +370,6 @@ def test_all_figures_have_the_colours_of_text_that_a_page_turns_round():
     figures = [
         bars(BARS, ["noun", "verb"]),
         lines({str(n): [(0, n), (1, n)] for n in range(7)}, "x", "y"),
-        scatter({"a": np.zeros((1, 2))}, ["x"], ["x"]),
     ]
     for figure in figures:
         file = io.StringIO()

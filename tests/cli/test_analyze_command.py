@@ -208,7 +208,7 @@ def test_a_stock_model_without_a_probe(attncal, stock, files):
         (["MODEL", "--source", "source", "--no-probe", "--probe", "x"], "--no-probe leaves nothing for --probe"),
         (["MODEL", "--source", "nowhere"], "There is no file"),
         (["MODEL", "--source", "source", "--figures", "source"], "cannot be a folder"),
-        (["MODEL", "--source", "source", "--gold", "gold"], "belong to the words of a target text"),
+        (["MODEL", "--source", "source", "--gold", "gold"], "need the target text that they belong to"),
         (["MODEL", "--source", "source", "--target", "many.target"], "must have the same number of lines"),
         (["MODEL", "--source", "source", "--target", "target", "--methods", "attentio"], "got 'attentio'"),
         (["MODEL", "--source", "source", "--target", "target", "--tags", "gold"], "`tags` must be one for each"),

@@ -576,7 +576,7 @@ def test_options_change_saved_settings_one_by_one(run, seq2seq, tmp_path, monkey
         ("seq2seq", ["--null"], "`null` needs a model with NULL, such as Mask-Align: the model is an encoder-decoder"),
         ("seq2seq", ["--layer", "9"], "`layer` must be from -2 to 1"),
         ("seq2seq", ["--heads", "0"], "`heads` are those of one layer, and none is chosen yet: give `layer`, too"),
-        ("seq2seq", ["--weights", "uam"], "are read from a model with `uam`, got one without"),
+        ("seq2seq", ["--weights", "uam"], "need a model with `uam`, got one without"),
         ("seq2seq", ["--symmetrize", "union"], "`symmetrize` must be 'forward' for an encoder-decoder"),
     ],
 )

@@ -78,9 +78,9 @@ def test_contributions_of_idle_masks_are_in_no_part_of_the_report():
         ([], {}, "`pairs` must be sources, or pairs .*got none"),
         ([("a", "b", "c")], {}, "`pairs` must be sources, or pairs"),
         (["a", ("a", "b")], {}, "`pairs` must be sources, or pairs"),
-        ([("a", " ")], {}, "a pair with words on both sides, got none of 1 pairs"),
+        ([("a", " ")], {}, "a pair with words on both sides, got none among 1 pairs"),
         ([("der die", "the")], {"methods": ["attentio"]}, "got 'attentio'"),
-        ([("der die", "the")], {"tokenizer": None}, "`tokenizer` must be that of the model, got None"),
+        ([("der die", "the")], {"tokenizer": None}, "`tokenizer` must be the tokenizer of the model, got None"),
         ([("das alte Haus " * 40, "the")], {}, "line 1 has .* source tokens"),
         (Corpus(["der die"], ["the"], tags=[["x", "y"]]), {}, "line 1: `tags` must be one for each"),
     ],
@@ -94,7 +94,7 @@ def test_what_is_wrong_is_told_before_anything_is_measured(monkeypatch, pairs, o
 
 
 def test_a_model_that_was_never_saved_can_have_no_probe():
-    with pytest.raises(ValueError, match="No probe: the model must be one that is saved"):
+    with pytest.raises(ValueError, match="No probe: the model must be saved"):
         hf_attncal.analyze(text_model("marian", "stock"), SOURCES, bpe_tokenizer())
 
 
@@ -108,6 +108,6 @@ def test_the_rest_of_a_text_knows_its_lines():
 
 def test_a_text_of_one_word_has_none_to_replace_it():
     corpus = Corpus(["der der", "der"], ["the the", "the"])
-    with pytest.raises(ValueError, match=r"two different words at least.*got 1\b.*--measured 0"):
+    with pytest.raises(ValueError, match=r"at least two different words.*got 1\b.*--measured 0"):
         rows_of(corpus)
     assert "reliability_by_layer" in rows_of(corpus, measured=0)

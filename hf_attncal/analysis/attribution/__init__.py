@@ -1,6 +1,6 @@
-"""Which source tokens does the prediction of a target token come from? The answers of many methods, in one form.
+"""Attribute the prediction of a target token to source tokens, by many methods with results of one form.
 
-`attribute` is the one entry. The methods are in `cross_attention.py` (with the vectors that attention adds up),
+Call `attribute`. The methods are in `cross_attention.py` (with the vectors that attention adds up),
 `flow.py` and `predictions.py`, what they are compared with in `controls.py`.
 """
 

@@ -1,4 +1,4 @@
-"""What every method of attribution takes and gives."""
+"""Define the input, the output and the base class of every method of attribution."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -14,7 +14,7 @@ from hf_attncal.data.words import WordTokens
 
 @dataclass(frozen=True)
 class Attribution:
-    """How much each source token, and each target token before it, counts for the prediction of each target token.
+    """Scores of each source token, and each target token before it, for the prediction of each target token.
 
     Row t belongs to the prediction of target token y_t, given the source and y_0 ... y_t-1. On the CPU, float32 or
     better.
@@ -56,7 +56,7 @@ class Scores(NamedTuple):
 
 @dataclass(frozen=True)
 class Batch:
-    """Sentence pairs as a model reads them.
+    """A batch of sentence pairs, with the tensors that a model reads.
 
     Args:
         pairs: one for each row.
@@ -84,8 +84,8 @@ class Batch:
 class Method(ABC):
     """A method of attribution; its fields are its options.
 
-    `scores` runs with the model in evaluation mode, with gradients where `differentiates`, and with self-attentions
-    that form their weights where `reads_self_attention`. They may be below 0 where `signed`. A method without
+    `scores` runs with the model in evaluation mode, with gradients if `differentiates`, and with self-attentions
+    that return their weights if `reads_self_attention`. Scores may be below 0 if `signed`. A method without
     `reads_model` never looks at the model: it is a control, which others have to be better than.
     """
 

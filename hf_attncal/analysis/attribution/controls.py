@@ -1,4 +1,4 @@
-"""What attributions are compared with: an aligner that does not know the model, chance, and the diagonal."""
+"""Controls to compare attributions with: an aligner that does not know the model, chance, and the diagonal."""
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
@@ -44,7 +44,7 @@ class BetweenWords(Method):
 
 @dataclass(frozen=True)
 class Posterior(BetweenWords):
-    """Links between words as the probabilities of an aligner.
+    """The probabilities that an aligner gives to links between words.
 
     Args:
         weights: called with the sources and the targets of a batch, two lists; returns for each pair its weights,
@@ -74,7 +74,7 @@ class Posterior(BetweenWords):
 
 @dataclass(frozen=True)
 class Random(BetweenWords):
-    """Evenly distributed numbers, each row divided by its sum; the same for a pair wherever it stands.
+    """Random numbers, each row divided by its sum; a pair gets the same ones wherever it stands.
 
     Args:
         seed: seed of the numbers.
@@ -95,8 +95,8 @@ class Random(BetweenWords):
 
 @dataclass(frozen=True)
 class Diagonal(BetweenWords):
-    """Nearness to the diagonal: 1 - |j - i| of the places of a target and a source word on lines from 0 to 1; each row
-    is divided by its sum."""
+    """Closeness to the diagonal: 1 - |j - i| for the places of a target and a source word on lines from 0 to 1; each
+    row is divided by its sum."""
 
     def of_words(self, batch: Batch) -> list[np.ndarray]:
         matrices = []

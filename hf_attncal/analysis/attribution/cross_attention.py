@@ -38,7 +38,7 @@ _MOST_NUMBERS = 2**24  # of vectors at once, 64 MB in float32
 
 @dataclass(frozen=True)
 class Block:
-    """One attention, the residual connection around it and the norm behind it, on a batch; J tokens attended to.
+    """An attention over J tokens with its residual connection and the norm after it, on a batch.
 
     Args:
         attention: the module.
@@ -120,7 +120,7 @@ class Layer(NamedTuple):
 
 
 class Layers(NamedTuple):
-    """All layers of an encoder and of its decoder."""
+    """The layers of an encoder and of its decoder."""
 
     encoder: tuple[Layer, ...]
     decoder: tuple[Layer, ...]
@@ -140,8 +140,8 @@ def check_blocks(model) -> None:
             or not all(hasattr(getattr(layer, name), part) for layer, name in names for part in _ATTENTION)
         ):
             raise ValueError(
-                "it takes layers apart that are built as in Marian, BART, mBART or M2M100, and those of model type "
-                f"{model.config.model_type!r} are not"
+                "it works only on layers built as in Marian, BART, mBART or M2M100, not on those of model type "
+                f"{model.config.model_type!r}"
             )
 
 
@@ -247,7 +247,7 @@ class AttentionWeights(OfHeads):
 
 @dataclass(frozen=True)
 class Contribution(OfHeads):
-    """phi of a calibrated model (Lu et al., eq. 6): by how much its mask network would blur the weights."""
+    """Contributions phi of a calibrated model (Lu et al., eq. 6): how much its mask network changes each weight."""
 
     @classmethod
     def check_model(cls, model) -> None:
@@ -281,12 +281,12 @@ class OfBlocks(OfHeads):
 
     @abstractmethod
     def of_block(self, block: Block) -> Scores:
-        """Scores of one layer."""
+        """Return the scores of one layer."""
 
 
 @dataclass(frozen=True)
 class ValueNorm(OfBlocks):
-    """Weight times length of the value vector, a ||v||, the mean over heads."""
+    """The weight times the length of the value vector, a ||v||, averaged over heads."""
 
     def of_block(self, block: Block) -> Scores:
         return split_null(self.of_heads(block.weights * block.values.norm(dim=-1).unsqueeze(2)), block)
@@ -294,7 +294,7 @@ class ValueNorm(OfBlocks):
 
 @dataclass(frozen=True)
 class TransformedNorm(OfBlocks):
-    """Length of the vector that a token adds to the output, ||sum_h a_h f_h(x)|| (Kobayashi et al. 2020)."""
+    """The length of the vector that a token adds to the output, ||sum_h a_h f_h(x)|| (Kobayashi et al. 2020)."""
 
     def of_block(self, block: Block) -> Scores:
         norms = [block.vectors(steps, self.head).norm(dim=-1) for steps in block.in_chunks()]
@@ -303,7 +303,7 @@ class TransformedNorm(OfBlocks):
 
 @dataclass(frozen=True)
 class FullNorm(OfBlocks):
-    """Length of that vector behind the layer norm of the block, ||g(sum_h a_h f_h(x))|| (Kobayashi et al. 2021).
+    """The length of that vector after the layer norm of the block, ||g(sum_h a_h f_h(x))|| (Kobayashi et al. 2021).
 
     `prefix` has the length of the residual, which is the state of step t itself, in its diagonal: the self-attention
     that made this state is not taken apart. In a pre-norm layer there is no g.

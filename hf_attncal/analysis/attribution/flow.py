@@ -1,4 +1,4 @@
-"""Methods that follow shares of each block through all layers, from the prediction down to the tokens.
+"""Follow shares of each block through all layers, from the prediction down to the tokens.
 
 Let A be the shares (source, source) of an encoder layer; and of a decoder layer O those of the positions of the layer
 below (target, target), X those of the encoder's states (target, source) and n those of NULL, all of which sum to 1 in
@@ -16,12 +16,15 @@ from functools import partial, reduce
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
+from torch.nn.functional import normalize
 
 from hf_attncal.analysis.reading import decoder_size
 
 from .base import Batch, Method, Scores, check_number
 from .cross_attention import Block, Layer, check_blocks, read_layers, split_null
+
+_SHARES = {"p": 1, "dim": -1, "eps": torch.finfo(torch.float32).tiny}  # of `normalize`: rows that sum to 1
 
 
 def flow(encoder: Sequence[Tensor], decoder: Sequence[Scores]) -> Scores:
@@ -116,7 +119,7 @@ class ALTI(BlockFlow):
 
 @dataclass(frozen=True)
 class ValueZeroing(Method):
-    """How far the output of a layer turns when the value vector of a token is zero (Mohebbi et al. 2023).
+    """Change of the output of a layer when the value vector of a token is zero (Mohebbi et al. 2023).
 
     The distance is the cosine's, 1 - cos, between outputs of the whole layer; a row is divided by its sum. The weights
     stay, the rest of the layer is computed again.
@@ -141,30 +144,26 @@ class ValueZeroing(Method):
     def scores(self, model, tokenizer, batch: Batch) -> Scores:
         layers = read_layers(model, batch)
         if self.layer is not None:
-            layer = layers.decoder[self.layer]
-            return split_null(_shares(_distances(layer, layer.cross_attention)), layer.cross_attention)
-        encoder = [_shares(_distances(layer, layer.self_attention)) for layer in layers.encoder]
+            layer, block = layers.decoder[self.layer], layers.decoder[self.layer].cross_attention
+            return split_null(normalize(_distances(layer, block), **_SHARES), block)
+        encoder = [normalize(_distances(layer, layer.self_attention), **_SHARES) for layer in layers.encoder]
         decoder = []
         for layer in layers.decoder:
             distances = [_distances(layer, block) for block in (layer.self_attention, layer.cross_attention)]
-            shares = _shares(torch.cat(distances, dim=-1))
+            shares = normalize(torch.cat(distances, dim=-1), **_SHARES)
             own, tokens = shares.split([part.shape[-1] for part in distances], dim=-1)
             decoder.append(split_null(tokens, layer.cross_attention)._replace(prefix=own))
         return flow(encoder, decoder)
 
 
-def _shares(distances: Tensor) -> Tensor:
-    return distances / distances.sum(dim=-1, keepdim=True).clamp(min=torch.finfo(distances.dtype).tiny)
-
-
 def _distances(layer: Layer, block: Block) -> Tensor:
     """Return how far the output of a layer turns without the values of each token of a block: (batch, steps, J)."""
-    whole = nn.functional.normalize(layer.run(), dim=-1)
+    whole = normalize(layer.run(), dim=-1)
     found = []
     for token in range(block.weights.shape[-1]):
         vector = torch.einsum("bht,bhd->btd", block.weights[..., token], block.transformed[:, :, token])
         subtract = partial(lambda vector, module, args, output: (output[0] - vector, *output[1:]), vector)
         with block.attention.register_forward_hook(subtract):
             # 1 - cos as half of a squared distance: it is exactly 0 where nothing has changed.
-            found.append((whole - nn.functional.normalize(layer.run(), dim=-1)).square().sum(dim=-1) / 2)
+            found.append((whole - normalize(layer.run(), dim=-1)).square().sum(dim=-1) / 2)
     return torch.stack(found, dim=-1)

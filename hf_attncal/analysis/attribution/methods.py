@@ -1,4 +1,4 @@
-"""The methods by name, and the one way to use them."""
+"""List the methods of attribution by name, and apply them."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress

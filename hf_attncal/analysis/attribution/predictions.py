@@ -65,7 +65,7 @@ class InputXGradient(Method):
                 ends.append(embed(tokens))
                 start = 0.0 if self.baseline is None else embed(torch.full_like(tokens, self.baseline))
                 ways.append(ends[-1] - start)
-        totals = [[0.0] * batch.shape[1] for _ in sides]
+        totals = [[0.0] * batch.labels.shape[1] for _ in sides]
         for weight, alpha in self.nodes:
             points = [(end - (1 - alpha) * way).requires_grad_() for end, way in zip(ends, ways, strict=True)]
             prefix = points[1] if self.prefix else None
@@ -169,11 +169,9 @@ class Occlusion(Method):
     prefix: bool = False
     signed = True
 
-    def __post_init__(self):
+    def check(self, model) -> None:
         if self.unit not in ("word", "token"):
             raise ValueError(f"`unit` must be 'word' or 'token', got {self.unit!r}.")
-
-    def check(self, model) -> None:
         check_number("by", self.by, 0, model.get_encoder().get_input_embeddings().num_embeddings - 1)
 
     def scores(self, model, tokenizer, batch: Batch) -> Scores:

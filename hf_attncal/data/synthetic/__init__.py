@@ -1,1 +1,1 @@
-"""Data that are generated on the spot, with what is true of them."""
+"""Generate data whose true links, errors or dependencies are known."""

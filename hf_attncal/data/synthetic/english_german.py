@@ -155,7 +155,7 @@ class _Grammar:
         return _Phrase(_capitalised(english) + mark, _capitalised(german) + mark)
 
     def clause(self, order: str, question: bool = True) -> _Phrase:
-        """Subject, verb group, objects and adverbials.
+        """Draw a clause with subject, verb group, objects and adverbials.
 
         Args:
             order: where the German finite verb stands, "first", "second" or "last".
@@ -218,7 +218,7 @@ class _Grammar:
         return _Phrase(english, german)
 
     def objects(self, frame: str, verb: Verb, pronouns: tuple[str, ...], negation: int) -> _Objects:
-        """German: pronouns first, accusative before dative; of nouns the dative first. English: as it likes."""
+        """Draw the objects. German has pronouns first, accusative before dative, and of nouns the dative first."""
         recipient = patient = None
         plain = bool(negation)
         if frame in {"dat", "ditransitive"}:
@@ -321,7 +321,7 @@ class _Grammar:
     def noun_group(
         self, noun: Noun, case: str, determiner: Determiner, plural: bool = False, negation: int = 0
     ) -> _Phrase:
-        """Determiner, adjective, noun, and its owner: "the old book of the man" or "the man 's old book"."""
+        """Build determiner, adjective, noun and owner: "the old book of the man" or "the man 's old book"."""
         gender, person = ("p", 2) if plural else (noun.gender, 1)
         article, quality, head = ((self.meaning(),) for _ in range(3))
         negated = bool(negation) and determiner.english in {"a", "-"}
@@ -350,7 +350,7 @@ class _Grammar:
         return _Phrase(english, german + owner.german, person, negated=negated)
 
     def prepositional(self, english: str, german: str, phrase: _Phrase) -> _Phrase:
-        """Preposition and noun phrase; German contracts "in dem" to "im"."""
+        """Put a preposition before a noun phrase; German contracts "in dem" to "im"."""
         meanings, words = (self.meaning(),), phrase.german
         if contraction := lexicon.CONTRACTIONS.get((german, words[0][0])):
             words = [(contraction, meanings + words[0][1]), *words[1:]]

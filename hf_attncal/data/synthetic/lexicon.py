@@ -1,4 +1,4 @@
-"""Words of the synthetic language pair, from the tables of `lexicon.json`, and functions that inflect them.
+"""Read the words of the synthetic language pair from the tables of `lexicon.json`, and inflect them.
 
 In the tables fields are separated by spaces, and words inside a field by "_".
 """
@@ -118,7 +118,7 @@ def determiner_form(determiner: Determiner, case: str, gender: str) -> str:
 
 
 def adjective_form(stem: str, determiner: Determiner, case: str, gender: str) -> str:
-    """Strong after no word or one without ending, mixed after "ein", weak after "der"."""
+    """Inflect an adjective: strong after no word or one without ending, mixed after "ein", weak after "der"."""
     if determiner.inflection in {"none", "strong"}:
         return stem + _pick(DER_ENDINGS[case], gender)
     if gender == "p" or not (case == "nom" or (case == "acc" and gender != "m")):
@@ -136,13 +136,13 @@ def noun_form(noun: Noun, case: str, plural: bool) -> str:
 
 
 def verb_form(infinitive: str, third_person: str, person: int) -> str:
-    """German present tense, without the prefix of a separable verb."""
+    """Return the German present tense, without the prefix of a separable verb."""
     stem = infinitive.split("|")[-1]
     return (stem.removesuffix("n"), third_person, stem)[person]
 
 
 def english_verb_form(base: str, person: int) -> str:
-    """English present tense."""
+    """Return the English present tense."""
     if person != 1:
         return base
     if base.endswith("y") and base[-2] not in "aeiou":
