@@ -593,9 +593,7 @@ def test_models_that_are_built_otherwise_are_refused_by_name():
     skip_without_cross_attention_of_t5(model)
     working = ["attention", "input_x_gradient", "integrated_gradients", "layer_gradient_x_activation", "occlusion"]
     assert works_on(model) == [*working, "posterior", "random", "diagonal"]
-    with pytest.raises(
-        ValueError, match=r"`method` 'alti' does not work on this model: .* 't5'.* attention, input_x"
-    ):
+    with pytest.raises(ValueError, match=r"`method` 'alti' does not work on this model: .* 't5'.* attention, input_x"):
         attribute(model, bpe_tokenizer(), SOURCES, TARGETS, "alti")
     with pytest.raises(ValueError, match="'contribution' does not work on this model: it reads the masks"):
         attribute(model, bpe_tokenizer(), SOURCES, TARGETS, "contribution")
