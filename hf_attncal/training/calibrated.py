@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 from accelerate.utils import DistributedType
+from torch.distributed.tensor import DTensor
 from torch.nn.utils import clip_grad_norm_
 from transformers import Seq2SeqTrainer, TrainerCallback
 from transformers.trainer import TRAINING_ARGS_NAME
@@ -210,21 +211,25 @@ class AttnCalTrainer(WholeCheckpointsMixin, TokenBatchTrainerMixin, Seq2SeqTrain
     def _clip_grad_norm(self, model):
         """Clip the gradients of the two objectives separately; returns the norm without the mask network.
 
-        Where the backend clips the whole model by itself (FSDP version 1, DeepSpeed, XLA, Megatron) the two are
-        clipped jointly as in the stock Trainer.
+        Where the backend clips the whole model by itself (DeepSpeed, XLA, Megatron) the two are clipped jointly as in
+        the stock Trainer.
         """
         mask_parameters = mask_network_parameters(model)
         plain = self.accelerator.distributed_type in (
             DistributedType.NO,
             DistributedType.MULTI_CPU,
             DistributedType.MULTI_GPU,
+            DistributedType.FSDP,
         )
         if not mask_parameters or not plain:
             return super()._clip_grad_norm(model)
         self.accelerator.unscale_gradients()
         of_mask = {id(p) for p in mask_parameters}
-        self._mask_grad_norm = clip_grad_norm_(mask_parameters, self.args.max_grad_norm)
-        return clip_grad_norm_([p for p in model.parameters() if id(p) not in of_mask], self.args.max_grad_norm)
+        others = [p for p in model.parameters() if id(p) not in of_mask]
+        norms = [clip_grad_norm_(parameters, self.args.max_grad_norm) for parameters in (mask_parameters, others)]
+        norms = [norm.full_tensor() if isinstance(norm, DTensor) else norm for norm in norms]
+        self._mask_grad_norm, norm = norms
+        return norm
 
 
 def injected_adapters(model: torch.nn.Module) -> list[str]:
