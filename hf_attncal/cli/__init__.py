@@ -27,6 +27,7 @@ from .common import CommandError, explain, fetch_revision, one_line
 from .completion import add_completion
 from .data import add_data
 from .demo import add_demo
+from .export import add_export
 from .messages import loudness
 from .parser import Parser
 from .publish import add_publish
@@ -56,6 +57,7 @@ COMMANDS = {
     "check": add_check,
     "analyze": add_analyze,
     "show": add_show,
+    "export": add_export,
     "publish": add_publish,
     "score": add_score,
     "rouge": add_rouge,

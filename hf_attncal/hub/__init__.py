@@ -9,6 +9,7 @@ from .cards import (
     write_trained_adapter_card,
     write_tuned_encoder_card,
 )
+from .export import ExportError, export
 from .folder import HubFolder, inspect_folder
 from .isolated import load_in_fresh_process, translate_in_fresh_process
 from .publish import Publication, PublishError, publish
@@ -16,10 +17,12 @@ from .space import publish_metric, publish_page
 
 __all__ = [
     "CardFacts",
+    "ExportError",
     "HubFolder",
     "Publication",
     "PublishError",
     "Result",
+    "export",
     "inspect_folder",
     "load_in_fresh_process",
     "publish",

@@ -36,6 +36,7 @@ _TEMPLATES.filters |= {"python": lambda text: json.dumps(text, ensure_ascii=Fals
 
 CARD_START, CARD_END = "<!-- hf_attncal: written at each save -->", "<!-- hf_attncal: end -->"
 _PROBABILITIES = "<!-- hf_attncal: link probabilities -->", "<!-- hf_attncal: end of link probabilities -->"
+_EXPORT = "<!-- hf_attncal: export -->", "<!-- hf_attncal: end of export -->"
 _DIAGRAM = "link_probabilities.png"  # beside the card
 _TAGS = {card.tag for family in FAMILIES.values() for card in (family.card, family.causal_card) if card is not None}
 
@@ -275,6 +276,15 @@ def write_probabilities_card(
             figure.savefig(partial, dpi=150, format="png")
     section = render("link_probabilities", before=before, after=after, measured_on=measured_on, diagram=diagram)
     return _put_section(folder, section, *_PROBABILITIES)
+
+
+def write_export_card(folder: str | Path, config, pairs: bool) -> Path:
+    """Say on the card of a saved model how its `model.onnx` runs; `pairs`: it reads sentence pairs.
+
+    Args:
+        config: configuration of the model.
+    """
+    return _put_section(folder, render("export", config=config, pairs=pairs), *_EXPORT)
 
 
 def render(template: str, **words: object) -> str:

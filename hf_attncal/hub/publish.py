@@ -38,7 +38,7 @@ _PUBLISHED = (
     *("config.json", "generation_config.json", "*.safetensors", "*.safetensors.index.json", ADAPTER_CONFIG),
     *("tokenizer*.json", "special_tokens_map.json", "added_tokens.json", "vocab.json", "vocab.txt", "merges.txt"),
     *("*.spm", "sentencepiece*.model", "chat_template.jinja"),
-    *("check.json", "link_probabilities.json", "link_probabilities.png"),
+    *("check.json", "link_probabilities.json", "link_probabilities.png", "model.onnx", "model.onnx.data"),
 )
 # What a training leaves beside the model: to go on with it, or what it generated from dev and test text.
 _LEFT_OUT = (

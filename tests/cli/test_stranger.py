@@ -51,6 +51,7 @@ GIVEN = {
     "summarize": "model --input text --output new",
     "check": "model --source text --target other --clean-source text --clean-target other --output new",
     "check --compare-with": "model --source text --target other --compare-with text --output new",
+    "export": "model",
     "publish": "model someone/name",
     "show": "model --aligner model",
     "demo": "--output new",

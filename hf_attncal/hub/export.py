@@ -1,0 +1,94 @@
+"""Export a saved model as a graph of ONNX, which runs without PyTorch, by transformers' own exporter."""
+
+import importlib
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from hf_attncal.families import FAMILIES
+from hf_attncal.files import fill_folder
+
+from .cards import write_export_card
+from .folder import inspect_folder
+
+GRAPH = "model.onnx"
+TOLERANCE = 1e-4
+# Batch, source and target tokens of the inputs that the graph is traced with, and of those that it is tried with.
+_TRACED, _TRIED = (2, 5, 4), ((2, 5, 4), (1, 7, 3), (3, 4, 6))
+
+
+class ExportError(ValueError):
+    """Nothing was exported; the message says why, and what to do."""
+
+
+def export(folder: str | Path) -> float:
+    """Write `model.onnx` (weights in `model.onnx.data`) into a saved model's folder, and how to run it on its card.
+
+    The graph is one pass of the model with teacher forcing, for any batch and lengths: logits of an encoder-decoder or
+    a language model, attention of an aligner. It is tried against PyTorch on inputs of other sizes first.
+
+    Args:
+        folder: folder of a saved model of this package, with its tokenizer.
+
+    Returns:
+        The largest difference to what PyTorch computes.
+
+    Raises:
+        ExportError: a package is missing, the model cannot be exported, or its graph computes something else.
+    """
+    folder = Path(folder)
+    try:
+        found = inspect_folder(folder)
+        family = FAMILIES[found.model_type]
+        auto, _ = family.auto_and_card(found.architecture)
+        model = family.auto_classes[auto].from_pretrained(folder, dtype=torch.float32).eval()
+    except Exception as error:  # whatever the libraries raise on a damaged file
+        raise ExportError(f"{folder} cannot be loaded as a model of this package: {error}") from error
+    try:
+        exporters = importlib.import_module("transformers.exporters.exporter_onnx")
+        exporter = exporters.OnnxExporter()
+    except ImportError as error:
+        raise ExportError(
+            f"an export needs transformers >= 5.23 and onnx, onnxscript and onnxruntime: {error}. "
+            "Install them: pip install onnx onnxscript onnxruntime"
+        ) from error
+    fixed = {"use_cache": False} if family.source is None else {}
+    try:
+        exported = exporter.export(model, _inputs(model, *_TRACED) | fixed, exporters.OnnxConfig(dynamic=True))
+        difference = max(_difference(model, exported, _inputs(model, *sizes), fixed) for sizes in _TRIED)
+    except Exception as error:  # whatever the compiler of the graph or its runtime raises
+        first = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise ExportError(
+            f"{folder} cannot be exported ({found.architecture}): {first[:300]}. A model that goes through its tokens "
+            "one by one (recurrent, or an aligner with jumps) has no graph for all lengths. Use it with PyTorch."
+        ) from error
+    if not difference <= TOLERANCE:
+        raise ExportError(
+            f"{folder} cannot be exported: its graph differs from the model by {difference:.1e}, more than "
+            f"{TOLERANCE:.0e}. Use it with PyTorch."
+        )
+    fill_folder(folder, lambda staged: exporter.save_program(exported.program, staged / GRAPH), last=(GRAPH,))
+    write_export_card(folder, model.config, pairs=family.source is not None)
+    return difference
+
+
+def _inputs(model, batch: int, source: int, target: int) -> dict[str, Tensor]:
+    """Random tokens, the last of the first source padding."""
+    generator = torch.Generator().manual_seed(batch)
+    ids, others = (
+        torch.randint(model.config.vocab_size, (batch, length), generator=generator) for length in (source, target)
+    )
+    mask = torch.ones_like(ids)
+    mask[0, -1] = 0
+    inputs = {"input_ids": ids, "attention_mask": mask}
+    if hasattr(model, "alignments"):
+        return inputs | {"target_input_ids": others, "target_attention_mask": torch.ones_like(others)}
+    return inputs | ({"decoder_input_ids": others} if model.config.is_encoder_decoder else {})
+
+
+@torch.no_grad()
+def _difference(model, exported, inputs: dict[str, Tensor], fixed: dict[str, bool]) -> float:
+    expected, found = model(**inputs, **fixed), exported(**inputs)
+    tensors = {name: value for name, value in expected.items() if isinstance(value, Tensor)}
+    return max(float((found[name] - value).abs().max()) for name, value in tensors.items())

@@ -1,0 +1,86 @@
+"""Exported graphs: they compute what PyTorch does, run without it as the card says, or are refused with the reason."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+from aligner_helpers import TEXT, tiny_mask_align
+from helpers import tiny_model
+from luong_helpers import tiny_luong
+from transformers.utils import logging
+
+from hf_attncal.data.tokenizer import train_bpe_tokenizer
+from hf_attncal.hub import ExportError, export, write_model_card
+
+logging.set_verbosity_error()
+WITHOUT_TORCH = "import sys; sys.modules['torch'] = sys.modules['transformers'] = None\n"
+
+
+@pytest.fixture
+def needs_onnx():
+    for name in ("transformers.exporters.exporter_onnx", "onnx", "onnxscript", "onnxruntime"):
+        pytest.importorskip(name, reason="the packages of an export are not installed")
+
+
+def saved(model, folder):
+    tokenizer = train_bpe_tokenizer(TEXT * 3, vocab_size=60)
+    for part in (model, tokenizer):
+        part.save_pretrained(folder)
+    write_model_card(folder, model_name="m", summary="s", training_data="t", example="a ||| b")
+    return folder
+
+
+def run_card(folder) -> str:
+    """What the example of the card prints, where neither PyTorch nor transformers can be imported."""
+    card = (folder / "README.md").read_text(encoding="utf-8").partition("## Without PyTorch")[2]
+    code = WITHOUT_TORCH + card.partition("```python\n")[2].partition("```")[0]
+    done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def seq2seq(**config):
+    return tiny_model(
+        "marian", torch.float32, vocab_size=60, decoder_vocab_size=60, max_position_embeddings=80, **config
+    )
+
+
+def test_a_gated_model_translates_without_torch(needs_onnx, tmp_path):
+    model = seq2seq(calibration="gated", leaky=True).eval()
+    assert export(saved(model, tmp_path)) < 1e-4
+    tokenizer = train_bpe_tokenizer(TEXT * 3, vocab_size=60)
+    ids, target = tokenizer("A sentence", return_tensors="pt").input_ids, torch.tensor([[2]])
+    while target.shape[1] < 64 and (target[0, -1] != 2 or target.shape[1] == 1):
+        logits = model(input_ids=ids, decoder_input_ids=target, use_cache=False).logits
+        target = torch.cat([target, logits[:, -1:].argmax(-1)], dim=1)
+    assert run_card(tmp_path).strip() == tokenizer.decode(target[0], skip_special_tokens=True).strip()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["copy", "annealed", "bart"])
+def test_other_models(name, needs_onnx, tmp_path):
+    configs = {"copy": {"copy": True}, "annealed": {"calibration": "annealed", "annealing_steps": 10}}
+    model = seq2seq(**configs[name]) if name in configs else tiny_model("bart", torch.float32, vocab_size=60)
+    assert export(saved(model, tmp_path)) < 1e-4
+
+
+@pytest.mark.slow
+def test_an_aligner_aligns_without_torch(needs_onnx, tmp_path):
+    model = tiny_mask_align(train_bpe_tokenizer(TEXT * 3, vocab_size=60))
+    assert export(saved(model, tmp_path)) < 1e-4
+    assert run_card(tmp_path).startswith("[[[")
+
+
+@pytest.mark.slow
+def test_a_recurrent_model_is_refused_with_the_first_error(needs_onnx, tmp_path):
+    folder = saved(tiny_luong(vocab_size=60).float(), tmp_path)
+    with pytest.raises(ExportError, match=r"cannot be exported \(LuongFor.*one by one.*Use it with PyTorch"):
+        export(folder)
+    assert not (folder / "model.onnx").exists()
+
+
+def test_what_is_missing_is_named(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "transformers.exporters.exporter_onnx", None)
+    with pytest.raises(ExportError, match=r"transformers >= 5.23 and onnx.*pip install onnx onnxscript onnxruntime"):
+        export(saved(seq2seq(), tmp_path))
