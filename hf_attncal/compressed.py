@@ -71,6 +71,7 @@ def compressing(file: BinaryIO, suffix: str | None) -> BinaryIO:
     elif suffix == ".xz":
         packed = lzma.LZMAFile(file, "wb")  # noqa: SIM115
     else:
+        need("zst")
         import zstandard
 
         packed = zstandard.ZstdCompressor(write_checksum=True).stream_writer(file, closefd=False)
