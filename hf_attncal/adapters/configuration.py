@@ -38,7 +38,7 @@ class AttentionCalibrationConfig(PeftConfig):
             adapter computes the base model's function; without it, it multiplies attention from the first step.
         calibration_weight: lambda of eq. 10, used by `"fixed"`.
         annealing_steps: the 1e5 of eq. 11, in optimiser steps, used by `"annealed"`.
-        mask_penalty: alpha of eq. 4.
+        mask_penalty: alpha of eq. 4. mask_cost: as in our models.
         label_smoothing: label smoothing of both losses, in [0, 1). The Trainer's `label_smoothing_factor` must stay 0.
         null_key_std: standard deviation of the initial NULL keys and values; `None` for `d_model ** -0.5`.
         null_bias: initial value of the learned bias on the score of NULL, one for each head. A fresh leaky adapter
@@ -66,6 +66,7 @@ class AttentionCalibrationConfig(PeftConfig):
     calibration_weight: float = 0.1
     annealing_steps: float = 1e5
     mask_penalty: float = 0.1
+    mask_cost: float | None = None
     label_smoothing: float = 0.0
     null_key_std: float | None = None
     null_bias: float = -4.0
@@ -90,7 +91,7 @@ class AttentionCalibrationConfig(PeftConfig):
         self.peft_type = AdapterType.ATTNCAL
         if self.task_type is None:
             self.task_type = TaskType.SEQ_2_SEQ_LM
-        check_settings(self, optional=("null_key_std",))
+        check_settings(self, optional=("mask_cost", "null_key_std"))
         if self.calibration is None and not (self.leaky or self.guided or self.output_gate):
             raise ValueError(
                 f"an adapter without a switch does nothing: set `calibration` to one of {CALIBRATIONS}, `leaky=True`, "

@@ -20,6 +20,7 @@ MASK_PROJECTIONS = ("model", "head")
 _RULES = {
     "calibration_weight": (">= 0 and at most 1e4", lambda value: 0 <= value <= 1e4),
     "mask_penalty": (">= 0 and finite", lambda value: 0 <= value < math.inf),
+    "mask_cost": ("> 0 and finite", lambda value: 0 < value < math.inf),
     "annealing_steps": ("> 0 and finite", lambda value: 0 < value < math.inf),
     "gumbel_temperature": (">= 1e-6 and finite", lambda value: 1e-6 <= value < math.inf),
     "null_key_std": (">= 0 and at most 1e4", lambda value: 0 <= value <= 1e4),
@@ -30,7 +31,7 @@ _RULES = {
 }
 
 
-def check_settings(settings, optional: Collection[str] = ("null_key_std", "null_bias")) -> None:
+def check_settings(settings, optional: Collection[str] = ("mask_cost", "null_key_std", "null_bias")) -> None:
     """Check the settings that models and adapters share.
 
     Args:
@@ -107,6 +108,9 @@ class AttnCalConfigMixin(FromStockMixin):
             d_model) matrices, as the published code; `"head"` = queries and keys of each head, (d_k, d_k) matrices, as
             the paper's text.
         mask_penalty: alpha of eq. 4.
+        mask_cost: nats per target token that blurring has to cost in a batch for the mask network to learn from it.
+            Without it, masks go to 1 while attention is of no use yet and blurring it costs nothing. `None`: it
+            learns from every batch, as in the paper.
         renormalize: scale the calibrated weights back to the mass of the plain ones. The mask network then starts with
             `W^Q = 0`, so that a stock checkpoint loaded with `calibration` set computes what it computed before.
 
@@ -156,6 +160,7 @@ class AttnCalConfigMixin(FromStockMixin):
     annealing_steps: float | int = 1e5
     mask_projection: str = "model"
     mask_penalty: float | int = 0.1
+    mask_cost: float | int | None = None
     renormalize: bool = False
     leaky: bool = False
     null_key_std: float | int | None = None

@@ -132,7 +132,8 @@ def named_losses(
     if context.gate_means:
         losses["gate_mean"] = torch.stack(context.gate_means).mean()
     if decoder_inputs is not None:
-        loss, penalty = mask_loss(model, decoder_inputs, labels, num_targets, settings, source)
+        plain_loss = nmt_loss.detach() * num_targets
+        loss, penalty = mask_loss(model, decoder_inputs, labels, num_targets, settings, source, plain_loss)
         losses["loss"] = attach_gradient(losses["loss"], loss)
         losses["mask_loss"] = loss.detach()
         losses["mask_penalty"] = penalty.detach()
@@ -174,6 +175,7 @@ def mask_loss(
     num_targets: Tensor | int,
     settings,
     source: CopySource | None = None,
+    plain_loss: Tensor | float = 0.0,
 ) -> tuple[Tensor, Tensor]:
     """Return the mask networks' objective (Lu et al., eq. 4), `-L_NMT(a_p) + alpha * L_c`, from a second decoder pass.
 
@@ -181,6 +183,7 @@ def mask_loss(
 
     Args:
         num_targets: what to divide both terms by. source: what the model can copy; `None` for one without `copy`.
+        plain_loss: cross-entropy of the first pass, summed over targets, which `mask_cost` compares with.
         The others: as for `named_losses`.
 
     Returns:
@@ -212,7 +215,12 @@ def mask_loss(
             with DetachedParameters():
                 _, loss, _ = model.copying(logits, hidden_states, attention, source, labels, settings.label_smoothing)
     penalty = context.mean_penalty(num_targets)
-    return settings.mask_penalty * penalty - loss / num_targets, penalty
+    objective = settings.mask_penalty * penalty - loss / num_targets
+    if settings.mask_cost is not None:
+        # No gradient at all, and not a small one, which Adam would scale up again.
+        cost = (loss.detach() - plain_loss) / (labels != IGNORE_INDEX).sum().clamp(min=1)
+        objective = torch.where(cost >= settings.mask_cost, objective, objective.detach())
+    return objective, penalty
 
 
 def shift_labels(model: nn.Module, labels: torch.LongTensor) -> torch.LongTensor:

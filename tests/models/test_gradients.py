@@ -14,6 +14,7 @@ from helpers import (
     gradients,
     half_of,
     is_mask_network,
+    scatter,
     slow_twin,
     tiny_batch,
     tiny_model,
@@ -125,6 +126,26 @@ def test_micro_batches_add_up_to_the_batch(family, switches):
     for name in ("loss", "nmt_loss", "mask_loss", "mask_penalty"):
         if getattr(whole, name) is not None:
             assert_close(sum(getattr(part, name) for part in parts), getattr(whole, name), what=name)
+
+
+@pytest.mark.parametrize("switches", [{"calibration": "gated"}, {"calibration": "fixed", "copy": True}], ids=str)
+def test_the_mask_network_learns_where_blurring_costs_enough(family, batch, switches):
+    """A batch in which blurring costs less than `mask_cost` gives it no gradient; nothing else changes."""
+    model = tiny_model(family, mask_penalty=0.3, **switches)
+    for _ in range(20):  # blurring helps a random model as often as it harms
+        scatter(model)
+        free, expected = one_backward(model, batch)
+        cost = float(0.3 * free.mask_penalty - free.mask_loss - free.nmt_loss)
+        if cost > 1e-3:
+            break
+    for factor in (0.9, 1.1):
+        model.config.mask_cost = factor * cost
+        found, actual = one_backward(model, batch)
+        if factor > 1:
+            assert any(is_mask_network(name) for name in expected)
+            expected = {n: torch.zeros_like(g) if is_mask_network(n) else g for n, g in expected.items()}
+        assert_gradients_close(actual, expected)
+        assert_close(found.mask_loss, free.mask_loss, what="mask_loss")
 
 
 def test_no_mask_loss_outside_training_unless_asked_for(family, batch):
