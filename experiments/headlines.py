@@ -181,6 +181,18 @@ def converged() -> Iterator[dict]:
                     yield _gain(f"{area}/{split}_bleu_minus_baseline", gains, seeds)
 
 
+def masks_learn() -> Iterator[dict]:
+    """In how many of the runs with little text the mask network learned, with `mask_cost` and as in the paper."""
+    for file, result in read_all("masks_learn/*").items():
+        for cost, ending in ((0.1, ""), (None, "_paper")):
+            runs = {n: run for n, run in enumerate(result["runs"]) if run["mask_cost"] == cost}
+            share = statistics.fmean(run["useful"] for run in runs.values())
+            source = [at(file, "runs", n, "useful") for n in runs]
+            seeds = [run["seed"] for run in runs.values()]
+            name = f"calibration/masks_learn/{file.rpartition('/')[2]}/share{ending}"
+            yield entry(name, share, "share", source, seeds=seeds)
+
+
 def adapter() -> Iterator[dict]:
     """BLEU of adapters, against their own bases; a probe's reliability; size and speed at the opus-mt shape."""
     runs = {method: read_all(f"adapters/multi30k/{method}_seed*") for method in ADAPTERS}
@@ -769,6 +781,7 @@ def collect() -> list[dict]:
     areas = (
         calibration,
         converged,
+        masks_learn,
         adapter,
         aligner,
         discrete,

@@ -92,11 +92,7 @@ def main(arguments: list[str] | None = None) -> None:
             seconds = round(time.monotonic() - began)
             run = {"seed": seed, "mask_cost": cost, "useful_steps": useful, "useful": of_use(entries[-1])}
             result["runs"].append(run | {"history": entries, "seconds": seconds})
-            shares = {}
-            for value in COSTS:
-                runs = [run["useful"] for run in result["runs"] if run["mask_cost"] == value]
-                shares["paper" if value is None else "mask_cost"] = sum(runs) / len(runs) if runs else None
-            write_json(result | {"share": shares}, path)
+            write_json(result, path)
             print(f"seed {seed}, mask_cost {cost}: of use at {useful}, mean mask {entries[-1]['mask_mean']:.3f}")
 
 

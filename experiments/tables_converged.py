@@ -62,7 +62,29 @@ def _bleu(corpus: str, setting: str) -> dict[int, float]:
     return {run["config"]["training"]["seed"]: run["test"]["bleu"] for run in runs}
 
 
+def masks_learn() -> str:
+    """What the mask network came to with little text, as in the paper and with `mask_cost`; medians over seeds."""
+    rows = []
+    for file, result in read_all("masks_learn/*").items():
+        for cost in (None, 0.1):
+            runs = [run for run in result["runs"] if run["mask_cost"] == cost]
+            last = [run["history"][-1] for run in runs]
+            gains = [-entry["mask_loss"] - entry["nmt_loss"] for entry in last]
+            rows.append(
+                [
+                    f"{int(file.rpartition('/')[2]):,}",
+                    "as in the paper" if cost is None else f"{cost}",
+                    f"{sum(run['useful'] for run in runs)} of {len(runs)}",
+                    f"{statistics.median(entry['mask_mean'] for entry in last):.4f}",
+                    f"{statistics.median(gains):.3f}",
+                    f"{statistics.median(entry['nmt_loss'] for entry in last):.2f}",
+                ]
+            )
+    return table(["pairs", "`mask_cost`", "masks of use", "mean mask", "gain, nats", "translation loss"], rows)
+
+
 CONVERGED_TABLES = {
     **{f"converged-{corpus}": (lambda corpus=corpus: converged(corpus)) for corpus in CONVERGED},
     "converged-by-size": by_size,
+    "masks-learn": masks_learn,
 }
