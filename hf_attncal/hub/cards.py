@@ -36,7 +36,10 @@ _TEMPLATES.filters |= {"python": lambda text: json.dumps(text, ensure_ascii=Fals
 
 CARD_START, CARD_END = "<!-- hf_attncal: written at each save -->", "<!-- hf_attncal: end -->"
 _PROBABILITIES = "<!-- hf_attncal: link probabilities -->", "<!-- hf_attncal: end of link probabilities -->"
-_EXPORT = "<!-- hf_attncal: export -->", "<!-- hf_attncal: end of export -->"
+_EXPORT = {
+    "onnx": ("<!-- hf_attncal: export -->", "<!-- hf_attncal: end of export -->"),
+    "openvino": ("<!-- hf_attncal: export to OpenVINO -->", "<!-- hf_attncal: end of export to OpenVINO -->"),
+}
 _DIAGRAM = "link_probabilities.png"  # beside the card
 _TAGS = {card.tag for family in FAMILIES.values() for card in (family.card, family.causal_card) if card is not None}
 
@@ -278,13 +281,14 @@ def write_probabilities_card(
     return _put_section(folder, section, *_PROBABILITIES)
 
 
-def write_export_card(folder: str | Path, config, pairs: bool) -> Path:
-    """Say on the card of a saved model how its `model.onnx` runs; `pairs`: it reads sentence pairs.
+def write_export_card(folder: str | Path, config, format: str, pairs: bool) -> Path:
+    """Say on the card of a saved model how its graph runs; `pairs`: it reads sentence pairs.
 
     Args:
         config: configuration of the model.
+        format: "onnx" or "openvino".
     """
-    return _put_section(folder, render("export", config=config, pairs=pairs), *_EXPORT)
+    return _put_section(folder, render("export", config=config, format=format, pairs=pairs), *_EXPORT[format])
 
 
 def render(template: str, **words: object) -> str:

@@ -1,7 +1,8 @@
-"""Export a saved model as a graph of ONNX, which runs without PyTorch, by transformers' own exporter."""
+"""Export a saved model as a graph of ONNX or OpenVINO, which runs without PyTorch, by transformers' own exporters."""
 
 import importlib
 from pathlib import Path
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -12,7 +13,33 @@ from hf_attncal.files import fill_folder
 from .cards import write_export_card
 from .folder import inspect_folder
 
-GRAPH = "model.onnx"
+
+class GraphFormat(NamedTuple):
+    """A format of graphs.
+
+    Args:
+        graph: file of the graph; its weights lie beside it.
+        packages: packages that an export needs.
+        exporter: what names of transformers' exporter begin with.
+        runner: how the graph is run when it is tried; the card's example does the same.
+    """
+
+    graph: str
+    packages: tuple[str, ...]
+    exporter: str
+    runner: dict[str, Any]
+
+
+FORMATS = {
+    "onnx": GraphFormat("model.onnx", ("onnx", "onnxscript", "onnxruntime"), "Onnx", {}),
+    # On processors that can, OpenVINO computes in bfloat16 unless it is told not to.
+    "openvino": GraphFormat(
+        "openvino_model.xml",
+        ("openvino",),
+        "OpenVINO",
+        {"device": "cpu", "config": {"INFERENCE_PRECISION_HINT": "f32"}},
+    ),
+}
 TOLERANCE = 1e-4
 # Batch, source and target tokens of the inputs that the graph is traced with, and of those that it is tried with.
 _TRACED, _TRIED = (2, 5, 4), ((2, 5, 4), (1, 7, 3), (3, 4, 6))
@@ -22,14 +49,15 @@ class ExportError(ValueError):
     """Nothing was exported; the message says why, and what to do."""
 
 
-def export(folder: str | Path) -> float:
-    """Write `model.onnx` (weights in `model.onnx.data`) into a saved model's folder, and how to run it on its card.
+def export(folder: str | Path, format: Literal["onnx", "openvino"] = "onnx") -> float:
+    """Write a graph into a saved model's folder, and how to run it on its card.
 
     The graph is one pass of the model with teacher forcing, for any batch and lengths: logits of an encoder-decoder or
     a language model, attention of an aligner. It is tried against PyTorch on inputs of other sizes first.
 
     Args:
         folder: folder of a saved model of this package, with its tokenizer.
+        format: "onnx" for `model.onnx` and `model.onnx.data`, "openvino" for `openvino_model.xml` and `.bin`.
 
     Returns:
         The largest difference to what PyTorch computes.
@@ -37,7 +65,7 @@ def export(folder: str | Path) -> float:
     Raises:
         ExportError: a package is missing, the model cannot be exported, or its graph computes something else.
     """
-    folder = Path(folder)
+    folder, to = Path(folder), FORMATS[format]
     try:
         found = inspect_folder(folder)
         family = FAMILIES[found.model_type]
@@ -46,16 +74,17 @@ def export(folder: str | Path) -> float:
     except Exception as error:  # whatever the libraries raise on a damaged file
         raise ExportError(f"{folder} cannot be loaded as a model of this package: {error}") from error
     try:
-        exporters = importlib.import_module("transformers.exporters.exporter_onnx")
-        exporter = exporters.OnnxExporter()
+        exporters = importlib.import_module(f"transformers.exporters.exporter_{format}")
+        exporter = getattr(exporters, f"{to.exporter}Exporter")()
     except ImportError as error:
         raise ExportError(
-            f"an export needs transformers >= 5.23 and onnx, onnxscript and onnxruntime: {error}. "
-            "Install them: pip install onnx onnxscript onnxruntime"
+            f"an export to {format} needs transformers >= 5.23 and {', '.join(to.packages)}: {error}. "
+            f"Install them: pip install {' '.join(to.packages)}"
         ) from error
     fixed = {"use_cache": False} if family.source is None else {}
     try:
-        exported = exporter.export(model, _inputs(model, *_TRACED) | fixed, exporters.OnnxConfig(dynamic=True))
+        config = getattr(exporters, f"{to.exporter}Config")(dynamic=True)
+        exported = exporter.export(model, _inputs(model, *_TRACED) | fixed, config).to(**to.runner)
         difference = max(_difference(model, exported, _inputs(model, *sizes), fixed) for sizes in _TRIED)
     except Exception as error:  # whatever the compiler of the graph or its runtime raises
         first = (str(error).strip() or type(error).__name__).splitlines()[0]
@@ -68,8 +97,8 @@ def export(folder: str | Path) -> float:
             f"{folder} cannot be exported: its graph differs from the model by {difference:.1e}, more than "
             f"{TOLERANCE:.0e}. Use it with PyTorch."
         )
-    fill_folder(folder, lambda staged: exporter.save_program(exported.program, staged / GRAPH), last=(GRAPH,))
-    write_export_card(folder, model.config, pairs=family.source is not None)
+    fill_folder(folder, lambda staged: exporter.save_program(exported.program, staged / to.graph), last=(to.graph,))
+    write_export_card(folder, model.config, format, pairs=family.source is not None)
     return difference
 
 

@@ -39,6 +39,7 @@ _PUBLISHED = (
     *("tokenizer*.json", "special_tokens_map.json", "added_tokens.json", "vocab.json", "vocab.txt", "merges.txt"),
     *("*.spm", "sentencepiece*.model", "chat_template.jinja"),
     *("check.json", "link_probabilities.json", "link_probabilities.png", "model.onnx", "model.onnx.data"),
+    *("openvino_model.xml", "openvino_model.bin"),
 )
 # What a training leaves beside the model: to go on with it, or what it generated from dev and test text.
 _LEFT_OUT = (

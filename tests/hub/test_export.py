@@ -14,13 +14,14 @@ from hf_attncal.data.tokenizer import train_bpe_tokenizer
 from hf_attncal.hub import ExportError, export, write_model_card
 
 logging.set_verbosity_error()
+MISSING = "the packages of an export are not installed"
 WITHOUT_TORCH = "import sys; sys.modules['torch'] = sys.modules['transformers'] = None\n"
 
 
 @pytest.fixture
 def needs_onnx():
     for name in ("transformers.exporters.exporter_onnx", "onnx", "onnxscript", "onnxruntime"):
-        pytest.importorskip(name, reason="the packages of an export are not installed")
+        pytest.importorskip(name, reason=MISSING)
 
 
 def saved(model, folder):
@@ -31,9 +32,9 @@ def saved(model, folder):
     return folder
 
 
-def run_card(folder) -> str:
+def run_card(folder, heading="## Without PyTorch") -> str:
     """What the example of the card prints, where neither PyTorch nor transformers can be imported."""
-    card = (folder / "README.md").read_text(encoding="utf-8").partition("## Without PyTorch")[2]
+    card = (folder / "README.md").read_text(encoding="utf-8").partition(heading)[2]
     code = WITHOUT_TORCH + card.partition("```python\n")[2].partition("```")[0]
     done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -46,30 +47,63 @@ def seq2seq(**config):
     )
 
 
-def test_a_gated_model_translates_without_torch(needs_onnx, tmp_path):
-    model = seq2seq(calibration="gated", leaky=True).eval()
-    assert export(saved(model, tmp_path)) < 1e-4
+def greedy(model) -> str:
+    """What the card's example of a translation model prints, by PyTorch."""
     tokenizer = train_bpe_tokenizer(TEXT * 3, vocab_size=60)
     ids, target = tokenizer("A sentence", return_tensors="pt").input_ids, torch.tensor([[2]])
     while target.shape[1] < 64 and (target[0, -1] != 2 or target.shape[1] == 1):
         logits = model(input_ids=ids, decoder_input_ids=target, use_cache=False).logits
         target = torch.cat([target, logits[:, -1:].argmax(-1)], dim=1)
-    assert run_card(tmp_path).strip() == tokenizer.decode(target[0], skip_special_tokens=True).strip()
+    return tokenizer.decode(target[0], skip_special_tokens=True).strip()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["copy", "annealed", "bart"])
-def test_other_models(name, needs_onnx, tmp_path):
-    configs = {"copy": {"copy": True}, "annealed": {"calibration": "annealed", "annealing_steps": 10}}
-    model = seq2seq(**configs[name]) if name in configs else tiny_model("bart", torch.float32, vocab_size=60)
+def test_a_gated_model_translates_without_torch(needs_onnx, tmp_path):
+    model = seq2seq(calibration="gated", leaky=True).eval()
     assert export(saved(model, tmp_path)) < 1e-4
+    assert run_card(tmp_path).strip() == greedy(model)
 
 
 @pytest.mark.slow
-def test_an_aligner_aligns_without_torch(needs_onnx, tmp_path):
+def test_openvino_stands_beside_onnx(needs_onnx, tmp_path):
+    pytest.importorskip("openvino", reason=MISSING)
+    model = seq2seq(calibration="gated", leaky=True).eval()
+    saved(model, tmp_path)
+    for format in ("onnx", "openvino", "openvino"):
+        assert export(tmp_path, format) < 1e-4
+    assert (tmp_path / "README.md").read_text(encoding="utf-8").count("## With OpenVINO") == 1
+    assert run_card(tmp_path, "## With OpenVINO").strip() == run_card(tmp_path).strip() == greedy(model)
+
+
+VARIANTS = {
+    "plain": {},
+    "copy": {"copy": True},
+    "annealed": {"calibration": "annealed", "annealing_steps": 10},
+    "gated": {"calibration": "gated"},
+    "leaky": {"calibration": "fixed", "leaky": True},
+    "gumbel": {"gumbel": True},
+    "guided": {"guided": True},
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("format", ["onnx", "openvino"])
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("family", ["marian", "bart"])
+def test_every_setting_of_both_backbones(family, variant, format, needs_onnx, tmp_path):
+    if format == "openvino":
+        pytest.importorskip("openvino", reason=MISSING)
+    sizes = {"vocab_size": 60} | ({"decoder_vocab_size": 60} if family == "marian" else {})
+    assert export(saved(tiny_model(family, torch.float32, **sizes, **VARIANTS[variant]), tmp_path), format) < 1e-4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("format", ["onnx", "openvino"])
+def test_an_aligner_aligns_without_torch(format, needs_onnx, tmp_path):
+    if format == "openvino":
+        pytest.importorskip("openvino", reason=MISSING)
     model = tiny_mask_align(train_bpe_tokenizer(TEXT * 3, vocab_size=60))
-    assert export(saved(model, tmp_path)) < 1e-4
-    assert run_card(tmp_path).startswith("[[[")
+    assert export(saved(model, tmp_path), format) < 1e-4
+    assert run_card(tmp_path, {"onnx": "## Without PyTorch", "openvino": "## With OpenVINO"}[format]).startswith("[[[")
 
 
 @pytest.mark.slow
