@@ -728,6 +728,18 @@ def publishing() -> Iterator[dict]:
         yield entry("publish/minutes_to_shared_page", result["minutes"], "minutes", [at("first_page", "minutes")])
 
 
+def export() -> Iterator[dict]:
+    """How far exported graphs are from PyTorch, and how many times as fast."""
+    file = "benchmark_export_cpu"
+    result = read(file)
+    for family, format in product(result["variants"], result["config"]["formats"]) if result else ():
+        keys, area = ("variants", family, format), f"export/{family}/{format}"
+        place = at(file, *keys, "max_difference")
+        difference = _follow(result, (*keys, "max_difference"))
+        yield entry(f"{area}/max_difference", difference, "difference", [place], seeds=[result["config"]["seed"]])
+        yield repeated(f"{area}/times_as_fast", "times", file, result, *keys, "times_as_fast")
+
+
 def distributed() -> Iterator[dict]:
     """What a training on GPUs would take: an estimate."""
     file = "estimate_wmt14"
@@ -792,6 +804,7 @@ def collect() -> list[dict]:
         gold_attribution,
         faithfulness,
         publishing,
+        export,
         page,
         distributed,
         check,

@@ -1,4 +1,4 @@
-"""The table of what was published on a Hub of tests, and used elsewhere."""
+"""The tables of what was published on a Hub of tests and used elsewhere, and of exported graphs."""
 
 from committed import read, table
 
@@ -22,4 +22,21 @@ def publishing() -> str:
     return table(["model", *COLUMNS.values()], rows, note)
 
 
-PUBLISHING_TABLES = {"publishing": publishing}
+def export() -> str:
+    """Differences and speed of exported graphs, from `benchmarks/export.py`."""
+    result = read("benchmark_export_cpu")
+    rows = [
+        [
+            f"{family}, {format}",
+            f"{found['max_difference']:.1e}",
+            f"{found['largest_value']:.2f}",
+            f"{found['times_as_fast']['median']:.2f}",
+            f"{found['times_as_fast']['min']:.2f} to {found['times_as_fast']['max']:.2f}",
+        ]
+        for family, formats in (result["variants"] if result else {}).items()
+        for format, found in formats.items()
+    ]
+    return table(["graph", "largest difference", "largest value", "times as fast", "extremes"], rows)
+
+
+PUBLISHING_TABLES = {"publishing": publishing, "export": export}
