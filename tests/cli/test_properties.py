@@ -121,7 +121,9 @@ class FakeAligner:
 
 
 def options(**more):
-    return SimpleNamespace(batch_size=2, progress=False, tokenize=None, offsets=False, **more)
+    return SimpleNamespace(
+        batch_size=2, progress=False, tokenize=None, offsets=False, words="white-space", adapt=False, **more
+    )
 
 
 @given(data=files(), window=st.integers(1, 4))

@@ -16,7 +16,8 @@ from command_parsers import COMMANDS
 
 import hf_attncal
 from hf_attncal.cli import exit_status, main
-from hf_attncal.training.settings import apply_overrides, read_settings
+from hf_attncal.figures import charts
+from hf_attncal.training.settings import apply_overrides, load_yaml, read_settings
 
 SCRIPT = Path(hf_attncal.__file__).parents[1] / "training" / "train.py"
 # What each command takes, with every option that names a file, a folder or a model. What is wrong with one is said
@@ -44,6 +45,7 @@ GIVEN = {
     "align lexicon --aligner": "--source text --target other --aligner model --output new",
     "align run": "model --source text --target text --output new",
     "align run --input": "model --input pairs",
+    "align run --adapt": "model --input pairs --adapt --save-adapted new",
     "align quick": "--source text --target text --output new",
     "score": "links links --source text --target text",
     "rouge": "text other --reference text",
@@ -324,4 +326,6 @@ def test_yaml_of_ours_is_read_in_one_place():
     files = Path(hf_attncal.__file__).parent.rglob("*.py")
     loads = re.compile(r"(?m)^\s*(import yaml|from yaml import (?!YAMLError$))")
     readers = [file.name for file in files if loads.search(file.read_text())]
-    assert readers == ["settings.py"]
+    assert sorted(readers) == ["charts.py", "settings.py"]  # the texts of charts, below; and what users write
+    texts = (Path(charts.__file__).parent / "charts.yaml").read_text()
+    assert load_yaml(texts) == charts._TEXTS
