@@ -87,7 +87,9 @@ def export(folder: str | Path, format: Literal["onnx", "openvino"] = "onnx") -> 
         exported = exporter.export(model, _inputs(model, *_TRACED) | fixed, config).to(**to.runner)
         difference = max(_difference(model, exported, _inputs(model, *sizes), fixed) for sizes in _TRIED)
     except Exception as error:  # whatever the compiler of the graph or its runtime raises
-        first = (str(error).strip() or type(error).__name__).splitlines()[0]
+        # OpenVINO's messages begin with lines that only name files of its own source.
+        lines = [line for line in str(error).splitlines() if line.strip() and not line.startswith("Exception from")]
+        first = lines[0] if lines else type(error).__name__
         raise ExportError(
             f"{folder} cannot be exported ({found.architecture}): {first[:300]}. A model that goes through its tokens "
             "one by one (recurrent, or an aligner with jumps) has no graph for all lengths. Use it with PyTorch."
