@@ -152,6 +152,7 @@ def test_the_example_of_an_aligner_must_be_a_pair(tmp_path, example):
         card_of(tmp_path, {"model_type": "mask_align"}, example=example)
 
 
+@pytest.mark.slow  # that of a translation model runs always
 def test_the_example_of_a_language_model_runs_without_the_package(tmp_path):
     tokenizer = train_word_tokenizer(["( 1 ) 0"], vocab_size=20)
     sizes = {"d_model": 8, "decoder_layers": 2, "decoder_attention_heads": 2, "decoder_ffn_dim": 8}

@@ -102,6 +102,7 @@ def test_an_attention_calibration_adapter_names_itself(hub, ready, tmp_path):
     assert 'AutoPeftModelForSeq2SeqLM.from_pretrained("someone/adapter")' in card
 
 
+@pytest.mark.slow  # the other kinds of models show the way
 def test_a_tuned_encoder(hub, tmp_path):
     folder = tmp_path / "encoder"
     torch.manual_seed(0)
