@@ -375,6 +375,10 @@ def adapting() -> Iterator[dict]:
             if measure == "test_aer":
                 besides["signature"] = found["signature"]
             yield entry(f"aligner/adapted/{pair}/{measure}", 100 * value, "%", [where], **besides)
+        eflomal, where = result["systems"]["eflomal"], at(file, "systems", "eflomal", "aer")
+        interval = {"interval_95": [100 * bound for bound in eflomal["interval"]]}
+        besides = {"spread": interval, "signature": eflomal["signature"]}
+        yield entry(f"aligner/adapted/{pair}/eflomal/test_aer", 100 * eflomal["aer"], "%", [where], **besides)
     for file, result in read_all("adapting/quick_*").items():
         for size, systems in result["sizes"].items():
             name, where = f"aligner/quick/{result['config']['pair']}/{size}", at(file, "sizes", size, "quick", "aer")
