@@ -38,6 +38,7 @@ def test_translation(run, tmp_path):
     assert (tmp_path / "model" / "config.json").is_file()
 
 
+@pytest.mark.slow  # the translation notebook runs always
 def test_adapters(run, tmp_path):
     printed, pictures = run("adapters", BASE=desk.BASE, SETTINGS=desk.SMALL["adapt"])
     assert "adapted: " in printed

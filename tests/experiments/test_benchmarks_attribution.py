@@ -16,6 +16,7 @@ def benchmark(monkeypatch):
     return importlib.import_module("attribution")
 
 
+@pytest.mark.slow
 def test_every_method_is_timed_against_a_forward_pass(benchmark, monkeypatch, tmp_path):
     shape = "--d-model 16 --layers 1 --heads 2 --ffn 16 --vocab 300 --batch 2 --pairs 2 --repeats 1 --warmup 0"
     output = tmp_path / "x.json"
