@@ -57,12 +57,11 @@ def quick_aligner(
     """
 
     def text(sentence: Sentence) -> str:
-        found = sentence
         if tokenize:
-            found = segment(sentence if isinstance(sentence, str) else " ".join(sentence), words).words
+            sentence = segment(sentence if isinstance(sentence, str) else " ".join(sentence), words).words
         elif isinstance(sentence, str):
-            found = split_words(sentence, words)
-        return " ".join(map(fold if fold_words else solid, found))
+            sentence = split_words(sentence, words)
+        return " ".join(map(fold if fold_words else solid, sentence))
 
     texts = [[text(side) for side in pair] for pair in pairs]
     lines = [line for pair in texts if all(pair) for line in pair]

@@ -160,8 +160,8 @@ def add_linking(
     files.add_argument(
         "--scores",
         action="store_true",
-        help="pharaoh, words: write `i-j:score`, with four decimals; the probability that the link is right if MODEL "
-        "was calibrated (`attncal align calibrate`)",
+        help="pharaoh, words: write `i-j:score`, with four decimals; of a calibrated aligner (`attncal align "
+        "calibrate`), the probability that the link is right",
     )
     files.add_argument(
         "--null",

@@ -74,6 +74,8 @@ def export(folder: str | Path, format: Literal["onnx", "openvino"] = "onnx") -> 
     except Exception as error:  # whatever the libraries raise on a damaged file
         raise ExportError(f"{folder} cannot be loaded as a model of this package: {error}") from error
     try:
+        for package in to.packages:  # the runtime too, which is otherwise missed only when the graph is tried
+            importlib.import_module(package)
         exporters = importlib.import_module(f"transformers.exporters.exporter_{format}")
         exporter = getattr(exporters, f"{to.exporter}Exporter")()
     except ImportError as error:
