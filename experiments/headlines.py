@@ -9,7 +9,7 @@ has no entry.
 import statistics
 from collections.abc import Collection, Iterator
 from contextlib import suppress
-from itertools import product
+from itertools import chain, product
 
 from committed import read, read_all
 from tables_check import planted_results
@@ -40,6 +40,7 @@ CHUNKING = {
 STACK = ("single", "two", "soft", "soft_penalty")
 # Folders of results/converged/: corpora, parts of them, and the control, which has five epochs.
 CONVERGED = ("multi30k", "multi30k_10000", "multi30k_5000", "dermit-derm", "control")
+DTYPES = ("bfloat16", "float32")  # a difference is the first minus the second
 COMPARED = (*CALIBRATIONS, "gated_renormalized", "output_gate")  # settings that may be there
 STREAMS = ("soft", "single", "two")  # of the Discrete Transformer; "soft" is Marian
 UNFED = "_unfed"  # how the name of a recurrent model without input feeding ends
@@ -649,6 +650,15 @@ def speed() -> Iterator[dict]:
                 keys = (*keys[:-1], "ratio_to_eflomal")
                 name, seeds = f"{area}/pairs_per_second_core_over_eflomal", [result["config"]["seed"]]
                 yield entry(name, _follow(result, keys), "times", [at(file, *keys)], seeds=seeds)
+    for file, result in read_all("aligner/speed").items():
+        keys = ("pairs_per_cpu_second", "now, bfloat16, eager kernel")
+        measured, area = _follow(result, keys), "aligner/speed/small"
+        where, spread = [at(file, *keys, "median")], {"extremes": [measured["min"], measured["max"]]}
+        yield entry(f"{area}/pairs_per_cpu_second", measured["median"], "pairs/s", where, spread=spread)
+        wheres = [[("accuracy", f"small, seed {seed}, {dtype}", "test_aer") for dtype in DTYPES] for seed in (1, 2, 3)]
+        costs = [_follow(result, bfloat16) - _follow(result, float32) for bfloat16, float32 in wheres]
+        where, spread = [at(file, *keys) for keys in chain(*wheres)], {"extremes": [min(costs), max(costs)]}
+        yield entry(f"{area}/aer_cost", sum(costs) / len(costs), "%", where, spread=spread, seeds=[1, 2, 3])
     for file, result in read_all("benchmark_attribution_cpu").items():
         for method in result["variants"]:
             keys = ("variants", method, "over_forward")

@@ -10,9 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from datasets import Dataset
 from transformers import DefaultFlowCallback, Trainer, TrainerCallback, TrainingArguments, set_seed
+
+from hf_attncal.alignment.count_learner import memory_for
 
 from .folder import Run, note
 from .settings import Settings
@@ -28,7 +31,6 @@ _REHEARSED = 64  # dev lines that tell how long an evaluation takes
 # A run of less than this share of the steps that fit its text is warned of.
 _TOO_FEW = 0.3
 _SIDES = ("input_ids", "labels", "target_input_ids")
-_BYTES_OF_A_CELL = 6  # see `count_learner.CountLearner`
 _WARMUPS = ("warmup_steps", "agreement_warmup_steps")
 
 
@@ -333,9 +335,9 @@ def plan_of_counts(job) -> dict[str, Any]:
     """
     text = job.tokenized["train"]
     described = _text(job, text)
-    source, target = (text.with_format("numpy")[name] for name in described["tokens"])
-    cells = sum(len(source_ids) * len(target_ids) for source_ids, target_ids in zip(source, target, strict=True))
-    return described | _costs(job.run, job.counting_seconds, (peak_memory() or 0) + _BYTES_OF_A_CELL * cells)
+    columns = (text.with_format("numpy")[name] for name in described["tokens"])
+    lengths = (np.fromiter(map(len, column), np.int64, len(text)) for column in columns)
+    return described | _costs(job.run, job.counting_seconds, (peak_memory() or 0) + memory_for(*lengths))
 
 
 def _text(job, text: Dataset) -> dict[str, Any]:
