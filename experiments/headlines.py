@@ -655,10 +655,12 @@ def speed() -> Iterator[dict]:
         measured, area = _follow(result, keys), "aligner/speed/small"
         where, spread = [at(file, *keys, "median")], {"extremes": [measured["min"], measured["max"]]}
         yield entry(f"{area}/pairs_per_cpu_second", measured["median"], "pairs/s", where, spread=spread)
-        wheres = [[("accuracy", f"small, seed {seed}, {dtype}", "test_aer") for dtype in DTYPES] for seed in (1, 2, 3)]
-        costs = [_follow(result, bfloat16) - _follow(result, float32) for bfloat16, float32 in wheres]
+        wheres = [[("accuracy", f"small, seed {seed}, {dtype}", "test_aer") for seed in (1, 2, 3)] for dtype in DTYPES]
+        costs = [
+            _follow(result, bfloat16) - _follow(result, float32) for bfloat16, float32 in zip(*wheres, strict=True)
+        ]
         where, spread = [at(file, *keys) for keys in chain(*wheres)], {"extremes": [min(costs), max(costs)]}
-        yield entry(f"{area}/aer_cost", sum(costs) / len(costs), "%", where, spread=spread, seeds=[1, 2, 3])
+        yield entry(f"{area}/aer_cost", sum(costs) / len(costs), "points", where, spread=spread, seeds=[1, 2, 3])
     for file, result in read_all("benchmark_attribution_cpu").items():
         for method in result["variants"]:
             keys = ("variants", method, "over_forward")
