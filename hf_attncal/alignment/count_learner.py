@@ -25,8 +25,8 @@ _LEAST = 0.01
 _ONCE = 0.5  # a pair of tokens with a smaller count was probably never linked
 _CELLS = 500_000
 _KEPT = 1 << 28
-# Bytes for each cell with padding, measured on 10,000 to 819,643 pairs of Hansards: with the batches in memory, and
-# without them, when the table is most; and what merging the table takes then.
+# Bytes for each cell with padding: with the batches in memory (results/aligner/memory.json), and without them, when
+# the table is most; and what merging the table takes then. The last two fit one run, 819,643 pairs in 4.0 GB.
 _BYTES_KEPT, _BYTES_READ, _BYTES_OF_MERGING = 20, 3, 8 * 10**8
 _MERGED_AT_ONCE = 1 << 25
 _TABLES = ("source_counts", "target_counts", "source_null_counts", "target_null_counts")
