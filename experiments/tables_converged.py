@@ -62,6 +62,12 @@ def _bleu(corpus: str, setting: str) -> dict[int, float]:
     return {run["config"]["training"]["seed"]: run["test"]["bleu"] for run in runs}
 
 
+def text_of_masks(file: str) -> str:
+    """Return what a file of results/masks_learn/ had as its text, as `2,000 generated` or `10,000 of multi30k`."""
+    name, _, pairs = file.rpartition("/")[2].rpartition("_")
+    return f"{int(pairs):,} {f'of {name}' if name else 'generated'}"
+
+
 def masks_learn() -> str:
     """What the mask network came to with little text, as in the paper and with `mask_cost`; medians over seeds."""
     rows = []
@@ -72,7 +78,7 @@ def masks_learn() -> str:
             gains = [-entry["mask_loss"] - entry["nmt_loss"] for entry in last]
             rows.append(
                 [
-                    f"{int(file.rpartition('/')[2]):,}",
+                    text_of_masks(file),
                     "as in the paper" if cost is None else f"{cost}",
                     f"{sum(run['useful'] for run in runs)} of {len(runs)}",
                     f"{statistics.median(entry['mask_mean'] for entry in last):.4f}",
