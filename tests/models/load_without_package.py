@@ -18,11 +18,19 @@ for name in request["names"]:
     folder = f"{request['source']}/{name}"
     model = AutoModelForSeq2SeqLM.from_pretrained(folder, trust_remote_code=True).eval()
     labels = torch.tensor(request["labels"])
-    outputs = model.train()(**inputs, labels=labels)
+    targets = {"labels": labels}
+    if model.config.guided:  # every target token is linked to the first source token
+        targets["links"] = torch.arange(inputs["input_ids"].shape[1]).eq(0).expand(*labels.shape, -1)
+    outputs = model.train()(**inputs, **targets)
     outputs.loss.backward()
     model.eval()
+    options = {**inputs, "max_new_tokens": 6, "min_new_tokens": 6}
+    torch.manual_seed(0)
     answers[name] = {
-        "tokens": model.generate(**inputs, num_beams=2, max_new_tokens=6, min_new_tokens=6).tolist(),
+        "tokens": model.generate(**options, num_beams=2).tolist(),
+        "greedy": model.generate(**options, num_beams=1, do_sample=False).tolist(),
+        "uncached": model.generate(**options, num_beams=1, do_sample=False, use_cache=False).tolist(),
+        "sampled": model.generate(**options, do_sample=True).tolist(),
         "annealing_step": model.annealing_step,
         "model_type": model.config.model_type,
         "trained": sorted(n for n, p in model.named_parameters() if p.grad is not None and p.grad.abs().max() > 0),

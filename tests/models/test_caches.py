@@ -20,7 +20,12 @@ PARTS = (3, 1, 3)
 SOURCE = torch.tensor([[4, 7, 3, 9, 2], [5, 8, 6, 10, 2]])
 PADDED_SOURCE = torch.tensor([[4, 7, 3, 9, 2], [5, 8, 2, PAD, PAD]])
 CHOSEN = ("annealed", "gated, renormalized", "gated, leaky, gumbel, head", "leaky")
-CALIBRATED = {"off": {}, "copy": {"copy": True}, **{name: SWITCHES[name] for name in CHOSEN}}
+CALIBRATED = {
+    "off": {},
+    "copy": {"copy": True},
+    "output gate": {"output_gate": True},
+    **{name: SWITCHES[name] for name in CHOSEN},
+}
 DISCRETE = {
     "hard": {},
     "soft": {"hard_attention": False},

@@ -36,6 +36,8 @@ CALIBRATIONS = {
     "fixed": {"calibration": "fixed"},
     "gated, leaky": {"calibration": "gated", "leaky": True},
     "gated, renormalized": {"calibration": "gated", "renormalize": True},
+    "output gate": {"output_gate": True},
+    "gated, output gate": {"calibration": "gated", "output_gate": True},
 }
 
 
@@ -289,7 +291,7 @@ def test_losses_of_parts_add_up(family: str):
     assert_close(sum(part.loss for part in parts).detach(), whole.loss.detach())
 
 
-@pytest.mark.parametrize("switches", [{}, {"calibration": "gated", "leaky": True}], ids=str)
+@pytest.mark.parametrize("switches", [{}, {"calibration": "gated", "leaky": True}, {"output_gate": True}], ids=str)
 @pytest.mark.parametrize("family", FAMILY_NAMES)
 def test_every_parameter_learns(family: str, switches: dict):
     """So that several processes need not look for those that do not."""
@@ -325,9 +327,10 @@ def test_without_it_nothing_changes(family: str):
     assert_identical(on(**batch).loss.detach(), plain.loss.detach())
 
 
+@pytest.mark.parametrize("switches", [{}, {"output_gate": True}], ids=str)
 @pytest.mark.parametrize("family", FAMILY_NAMES)
-def test_saving_loading_resizing_and_switching_on(family: str, tmp_path):
-    model, batch = build(family).float().eval(), batch_of(PAIRS)
+def test_saving_loading_resizing_and_switching_on(family: str, switches: dict, tmp_path):
+    model, batch = build(family, **switches).float().eval(), batch_of(PAIRS)
     model.save_pretrained(tmp_path / "with")
     loaded = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "with")
     with torch.no_grad():  # a graph would keep the weights' size
@@ -382,7 +385,7 @@ def copying_model(family: str, **switches) -> torch.nn.Module:
     return model
 
 
-@pytest.mark.parametrize("switches", [{}, {"calibration": "gated", "leaky": True}], ids=str)
+@pytest.mark.parametrize("switches", [{}, {"calibration": "gated", "leaky": True}, {"output_gate": True}], ids=str)
 @pytest.mark.parametrize("left", [False, True], ids=["padding behind", "padding in front"])
 @pytest.mark.parametrize("family", FAMILY_NAMES)
 def test_greedy_search(family: str, left: bool, switches: dict):
@@ -407,9 +410,10 @@ def test_greedy_search(family: str, left: bool, switches: dict):
     assert_identical(continued[:, 2:], known[:, 2:])
 
 
+@pytest.mark.parametrize("switches", [{"calibration": "gated"}, {"output_gate": True, "leaky": True}], ids=str)
 @pytest.mark.parametrize("family", FAMILY_NAMES)
-def test_beams_sampling_and_scores(family: str):
-    model = copying_model(family, calibration="gated")
+def test_beams_sampling_and_scores(family: str, switches: dict):
+    model = copying_model(family, **switches)
     inputs = sources_of(batch_of(PAIRS))
     options = {"max_new_tokens": 5, "return_dict_in_generate": True, "output_scores": True, "length_penalty": 0.0}
     for chosen in ({"num_beams": 4, "num_return_sequences": 2}, {"do_sample": True, "num_return_sequences": 3}):

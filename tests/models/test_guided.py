@@ -32,6 +32,9 @@ CALIBRATIONS = {
     "fixed": {"calibration": "fixed"},
     "gated, leaky": {"calibration": "gated", "leaky": True},
     "gated, renormalized": {"calibration": "gated", "renormalize": True},
+    "output gate": {"output_gate": True},
+    "output gate, copy": {"output_gate": True, "copy": True},
+    "gated, leaky, output gate": {"calibration": "gated", "leaky": True, "output_gate": True},
 }
 
 
@@ -248,8 +251,9 @@ def test_links_that_nothing_would_learn(family: str):
     model.eval()(**without_links(batch))
 
 
-def test_saved_and_loaded(family: str, tmp_path):
-    model, batch = build(family), guided_batch()
+@pytest.mark.parametrize("switches", [{}, {"output_gate": True, "copy": True}], ids=str)
+def test_saved_and_loaded(family: str, switches: dict, tmp_path):
+    model, batch = build(family, **switches), guided_batch()
     model.save_pretrained(tmp_path)
     loaded = FAMILIES[family][3].from_pretrained(tmp_path)
     assert loaded.config.guided_attention == (0, 1)

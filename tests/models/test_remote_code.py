@@ -11,7 +11,7 @@ import torch
 from discrete_helpers import tiny_discrete
 from helpers import scatter, tiny_batch, tiny_model
 from huggingface_hub import ModelCard
-from shipped import ALIGNER, MODELS
+from shipped import ALIGNER, MODELS, OUTPUT_GATED
 from transformers.utils import hub
 
 from hf_attncal import MaskAlignConfig, MaskAlignModel
@@ -25,7 +25,7 @@ DISCRETE = {"seq2seq": {"streams": 2, **SCHEDULE}, "causal": {"streams": 1, **SC
 def in_fresh_process(source, destination, home, batch) -> dict:
     """Run PROGRAM on the folders in `source`, with an empty module cache, and return what it printed."""
     request = {
-        "names": list(MODELS),
+        "names": [*MODELS, *OUTPUT_GATED],
         "discrete": list(DISCRETE),
         "source": str(source),
         "destination": str(destination),
@@ -46,17 +46,28 @@ def in_fresh_process(source, destination, home, batch) -> dict:
     return json.loads(answer[-1].removeprefix("ANSWER "))
 
 
+def searched(model, inputs) -> dict[str, torch.Tensor]:
+    """Return what the model generates, by search; `load_without_package.py` does the same."""
+    options = {"max_new_tokens": 6, "min_new_tokens": 6}
+    torch.manual_seed(0)
+    return {
+        "tokens": model.generate(**inputs, **options, num_beams=2),
+        "greedy": model.generate(**inputs, **options, num_beams=1, do_sample=False),
+        "uncached": model.generate(**inputs, **options, num_beams=1, do_sample=False, use_cache=False),
+        "sampled": model.generate(**inputs, **options, do_sample=True),
+    }
+
+
 @pytest.fixture(scope="module")
 def generations(tmp_path_factory) -> dict:
     """The models here, loaded where the package is absent, and loaded from what that process saved."""
     root, batch, answers = tmp_path_factory.mktemp("remote"), tiny_batch(), {}
-    for family, switches in MODELS.items():
-        model = tiny_model(family, torch.float32, **switches).eval()
-        inputs = {name: tensor for name, tensor in batch.items() if name != "labels"}
-        with torch.no_grad():
-            tokens = model.generate(**inputs, num_beams=2, max_new_tokens=6, min_new_tokens=6).tolist()
-        answers[family] = {"tokens": tokens, "annealing_step": model.annealing_step}
-        model.save_pretrained(root / "saved here" / family)
+    inputs = {name: tensor for name, tensor in batch.items() if name != "labels"}
+    for name, switches in (MODELS | OUTPUT_GATED).items():
+        model = tiny_model(name.partition(",")[0], torch.float32, **switches).eval()
+        answers[name] = {"annealing_step": model.annealing_step}
+        answers[name] |= {key: value.tolist() for key, value in searched(model, inputs).items()}
+        model.save_pretrained(root / "saved here" / name)
     bare = tiny_model("marian", torch.float32, **MODELS["marian"]).model.eval()
     with torch.no_grad():
         hidden = bare(**inputs, decoder_input_ids=inputs["input_ids"]).last_hidden_state
@@ -88,37 +99,41 @@ def generations(tmp_path_factory) -> dict:
 
 
 @pytest.mark.parametrize("place", ["saved there", "saved again"])
-@pytest.mark.parametrize("family", MODELS)
+@pytest.mark.parametrize("name", [*MODELS, *OUTPUT_GATED])
 class TestWithoutThePackage:
-    def test_the_same_tokens(self, generations, family, place):
-        assert generations[place][family]["tokens"] == generations["here"][family]["tokens"]
+    @pytest.mark.parametrize("search", ["tokens", "greedy", "uncached", "sampled"])
+    def test_the_same_tokens(self, generations, name, place, search):
+        assert generations[place][name][search] == generations["here"][name][search]
 
-    def test_the_annealing_step_is_kept(self, generations, family, place):
-        assert generations[place][family]["annealing_step"] == (4 if family == "bart" else None)
+    def test_the_annealing_step_is_kept(self, generations, name, place):
+        assert generations[place][name]["annealing_step"] == (4 if name == "bart" else None)
 
-    def test_it_is_ours(self, generations, family, place):
-        assert generations[place][family]["model_type"] == f"attncal_{family}"
+    def test_it_is_ours(self, generations, name, place):
+        assert generations[place][name]["model_type"] == f"attncal_{name.partition(',')[0]}"
 
-    def test_it_trains_both_objectives(self, generations, family, place):
-        trained = generations[place][family]["trained"]
-        assert any(".mask_network." in name for name in trained)
+    def test_what_learns(self, generations, name, place):
+        """Both objectives of a calibrated model; the gate of an output gate, in both layers."""
+        trained = generations[place][name]["trained"]
+        assert any(".mask_network." in parameter for parameter in trained) == (name in MODELS)
+        gates = [parameter for parameter in trained if parameter.endswith(".output_gate.weight")]
+        assert len(gates) == (2 if name in OUTPUT_GATED else 0)
         assert "model.shared.weight" in trained
 
 
 @pytest.mark.parametrize("place", ["saved here", "saved there", "saved again"])
-@pytest.mark.parametrize("family", MODELS)
+@pytest.mark.parametrize("name", [*MODELS, *OUTPUT_GATED])
 class TestFolder:
-    def test_ships_its_code_and_names_it(self, generations, family, place):
-        folder = generations["root"] / place / family
+    def test_ships_its_code_and_names_it(self, generations, name, place):
+        folder = generations["root"] / place / name
         auto_map = json.loads((folder / "config.json").read_text())["auto_map"]
         assert set(auto_map) >= {"AutoConfig", "AutoModelForSeq2SeqLM"}
         for reference in auto_map.values():
             module, _, _ = reference.partition(".")
             assert (folder / f"{module}.py").is_file()
 
-    def test_ships_no_other_backbone(self, generations, family, place):
-        other = {"marian": "bart", "bart": "marian"}[family]
-        assert not list((generations["root"] / place / family).glob(f"modeling_*_{other}.py"))
+    def test_ships_no_other_backbone(self, generations, name, place):
+        other = {"marian": "bart", "bart": "marian"}[name.partition(",")[0]]
+        assert not list((generations["root"] / place / name).glob(f"modeling_*_{other}.py"))
 
 
 @pytest.mark.parametrize("place", ["saved there", "saved again"])
