@@ -6,7 +6,9 @@ without importing anything heavy.
 """
 
 import functools
+import importlib
 import sys
+from importlib.machinery import ModuleSpec
 from pkgutil import resolve_name
 from types import ModuleType
 from typing import Any, Literal, NamedTuple
@@ -263,6 +265,9 @@ def stock_type(model_type: str) -> str:
 
 # ---- registration with the Auto classes ----
 
+# Files of `models/` that need torch alone: what an aligner that counts starts with.
+TORCH_ALONE = ("functional", "functional_jumps", "functional_mask_align", "hmm_tables", "limits", "loading")
+
 
 def register_with_auto_classes() -> None:
     """Register every family with the Auto classes: now if transformers is imported, else when it is.
@@ -289,10 +294,15 @@ def register() -> None:
 class _FinderOfTransformers:
     """Finds `transformers` by the finders after this one, and registers our classes once it is imported.
 
-    It stays in place until then, as many packages only check whether transformers exists.
+    It stays in place until then, as many packages only check whether transformers exists. Our files that need
+    transformers import it before they begin: registration imports them all, and cannot in the middle of one.
     """
 
     def find_spec(self, name: str, path=None, target=None):
+        room, _, file = name.rpartition(".")
+        if room == _MODELS and file not in TORCH_ALONE:
+            importlib.import_module("transformers")
+            return _LoaderOfLoaded.spec_for(sys.modules[name]) if name in sys.modules else None
         if name != "transformers" or self not in sys.meta_path:
             return None
         after = sys.meta_path[sys.meta_path.index(self) + 1 :]
@@ -301,6 +311,24 @@ class _FinderOfTransformers:
         if spec is not None and hasattr(spec.loader, "exec_module"):  # else `hf_attncal.__getattr__` registers
             spec.loader = _LoaderOfTransformers(self, spec.loader)
         return spec
+
+
+class _LoaderOfLoaded:
+    """Gives a module that was imported while it was looked for: else Python would execute its file a second time."""
+
+    def __init__(self, module: ModuleType):
+        self.module, self.spec = module, module.__spec__
+
+    @classmethod
+    def spec_for(cls, module: ModuleType) -> ModuleSpec:
+        module.__spec__ = ModuleSpec(module.__name__, cls(module))  # Python takes this one
+        return module.__spec__
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        return self.module
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__spec__ = self.spec
 
 
 class _LoaderOfTransformers:

@@ -190,6 +190,27 @@ def test_the_auto_classes_know_our_models_whatever_is_imported_first(first):
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.parametrize("file", ["configuration_hmm_align", "modeling_hmm_align"])
+def test_a_file_of_models_that_is_imported_first_is_executed_once(file):
+    done = run(
+        f"import hf_attncal.models.{file} as first, inspect",
+        *CHECK,
+        f"assert first is sys.modules['hf_attncal.models.{file}']",
+        "assert inspect.getsource(first).startswith(chr(34) * 3)",
+        "assert type(first.__spec__.loader).__module__.endswith('_frozen_importlib_external')",
+        "import hf_attncal",
+        "assert AutoModel._model_mapping[hf_attncal.HMMAlignConfig] is hf_attncal.HMMAlignModel",
+        "assert all(getattr(hf_attncal, name).__module__ in sys.modules for name in hf_attncal.__all__[:-1])",
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_files_of_models_that_need_torch_alone_do_not_import_transformers():
+    imports = [f"import hf_attncal.models.{file}" for file in families.TORCH_ALONE]
+    done = run(*imports, "assert 'transformers' not in sys.modules", *CHECK)
+    assert done.returncode == 0, done.stderr
+
+
 def test_the_package_comes_first_and_the_import_of_transformers_looks_as_it_always_does():
     done = run(
         "import hf_attncal, importlib.resources, importlib.util, inspect, pickle",

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import torch
 
-from hf_attncal.models.modeling_hmm_align import HMMAlignModel
+from hf_attncal.models.hmm_tables import HMMTablesMixin
 
 from .count_learner import IDENTICAL, CountLearner
 
@@ -41,7 +41,7 @@ class Adaptation:
 
 
 def adapt_counts(
-    model: HMMAlignModel,
+    model: HMMTablesMixin,
     sources: Sequence[Sequence[int]],
     targets: Sequence[Sequence[int]],
     weight: float | None = None,

@@ -17,21 +17,15 @@ from hf_attncal.data.piecewise import WINDOW, piecewise
 from hf_attncal.data.segmentation import segment, white_space_words
 from hf_attncal.data.words import WORDS, split_words
 from hf_attncal.families import FAMILIES
-from hf_attncal.inference.loading import load_config
 
 from .adapting import PASSES, REPLACED, Adaptation, adapt_counts
-from .encoder import STATES, EncoderSource, EncoderStates, changed
 from .mask_align import MaskAlignSource
 from .merging import WordAlignment, merge, of_raw_words, unaligned
 from .probabilities import LinkProbabilities, saved_probabilities
-from .seq2seq import Seq2SeqSource
 from .sources import ReadingSettings, WeightSource, check_threshold
 from .symmetrization import SYMMETRIZATIONS
 
 Sentence = str | Sequence[str]
-
-# What reads a model whose family names no source of its own: the first that the settings are for, else the first.
-SOURCES: tuple[type[WeightSource], ...] = (Seq2SeqSource, EncoderSource)
 
 
 class WordAligner:
@@ -133,6 +127,9 @@ class WordAligner:
         Raises:
             ValueError: there is no such setting, or its value is wrong.
         """
+        from .encoder import STATES, EncoderSource, EncoderStates, changed
+        from .seq2seq import Seq2SeqSource
+
         weights, model, tokenizer = changes.get("weights"), self.model, self.tokenizer
         if weights == STATES and isinstance(self.source, Seq2SeqSource):
             self.source = EncoderSource(model, tokenizer, changed(EncoderStates.default_of(model), changes))
@@ -325,6 +322,8 @@ class WordAligner:
 
 def load_to_align(name: str | Path, *, dtype=None, **options) -> tuple:
     """Load a model, its tokenizer, and the settings beside it or None; options are those of `from_pretrained`."""
+    from hf_attncal.inference.loading import load_config
+
     return source_of(load_config(name, **options), name).load(name, dtype=dtype, **options)
 
 
@@ -337,7 +336,11 @@ def source_of(config, name: str | Path, settings: ReadingSettings | None = None)
     family = FAMILIES.get(config.model_type)
     if family is not None and family.source is not None:
         return family.resolve("source")
-    fitting = [source for source in SOURCES if source.reads(config)]
+    from .encoder import EncoderSource
+    from .seq2seq import Seq2SeqSource
+
+    # The first that the settings are for, else the first.
+    fitting = [source for source in (Seq2SeqSource, EncoderSource) if source.reads(config)]
     if not fitting:
         raise ValueError(
             f"{name} is of type {config.model_type!r}, which reads from left to right. Alignment needs a word "

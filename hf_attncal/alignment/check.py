@@ -17,7 +17,7 @@ import numpy as np
 
 from hf_attncal.data.piecewise import WINDOW, piecewise
 from hf_attncal.data.segmentation import Segments
-from hf_attncal.inference.loading import file_beside
+from hf_attncal.inference.files import file_beside
 
 from .aligner import WordAligner
 from .check_evidence import LinkEvidence, alien_share, read_evidence

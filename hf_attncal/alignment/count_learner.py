@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from hf_attncal.data.batching import padded
 from hf_attncal.models.functional_jumps import learned_jumps
-from hf_attncal.models.modeling_hmm_align import HMMAlignModel, unaligned_shares
+from hf_attncal.models.hmm_tables import HMMTablesMixin, unaligned_shares
 
 # Without jumps first: while the counts are even, a jump model would align everything along the diagonal.
 ITERATIONS = (3, 6)
@@ -101,7 +101,7 @@ class CountLearner:
 
     def __init__(
         self,
-        model: HMMAlignModel,
+        model: HMMTablesMixin,
         sources: Sequence[Sequence[int]],
         targets: Sequence[Sequence[int]],
         folder: str | Path | None = None,

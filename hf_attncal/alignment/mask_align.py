@@ -8,12 +8,10 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from transformers import AutoModel
 
 from hf_attncal.data.batching import batches_by_length, padded
 from hf_attncal.data.folding import fold
 from hf_attncal.data.words import NO_WORD, WordTokenizer, WordTokens
-from hf_attncal.inference.loading import load_whole
 
 from .sources import Weights, WeightSource, Words, check_finite_weights, word_ids
 from .windows import cut_pair, merge_windows, pair_windows
@@ -47,6 +45,10 @@ class MaskAlignSource(WeightSource):
 
     @classmethod
     def load(cls, name: str | Path, *, dtype, **options: Any) -> tuple:
+        from transformers import AutoModel
+
+        from hf_attncal.inference.loading import load_whole
+
         return *load_whole(AutoModel, name, dtype=dtype, **options), None
 
     def weights(

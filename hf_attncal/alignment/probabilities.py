@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from hf_attncal.files import write_json
-from hf_attncal.inference.loading import file_beside
+from hf_attncal.inference.files import file_beside
 
 from .merging import WordAlignment
 from .symmetrization import SYMMETRIZATIONS

@@ -18,7 +18,7 @@ from torch import Tensor
 from hf_attncal.data.batching import padded
 from hf_attncal.data.words import NO_WORD, WordTokens
 from hf_attncal.files import write_json
-from hf_attncal.inference.loading import file_beside
+from hf_attncal.inference.files import file_beside
 
 from .symmetrization import SYMMETRIZATIONS
 

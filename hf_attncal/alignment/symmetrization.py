@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 from hf_attncal.data.pharaoh import Link
-from hf_attncal.models.configuration_mask_align import SYMMETRIZATIONS
 from hf_attncal.models.functional_mask_align import harmonic_mean
+from hf_attncal.models.limits import SYMMETRIZATIONS
 
 # Sides before corners; (target, source) steps, in the order of the published pseudo-code.
 _NEIGHBOURS = ((-1, 0), (0, -1), (1, 0), (0, 1), (-1, -1), (-1, 1), (1, -1), (1, 1))

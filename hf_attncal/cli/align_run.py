@@ -49,17 +49,6 @@ _FREE |= {"run", "verbose", "quiet", "debug"}
 _PAIRS_TO_JUDGE = 100
 # Characters of the source times those of the target, of pairs that are aligned before any is written: links at most.
 _CELLS_AT_ONCE = 1 << 26
-# What `hf_attncal.alignment.SYMMETRIZATIONS` holds: importing it would load torch.
-_SYMMETRIZATIONS = (
-    "harmonic",
-    "intersection",
-    "union",
-    "grow-diag",
-    "grow-diag-final",
-    "grow-diag-final-and",
-    "forward",
-    "backward",
-)
 
 
 def add_run(actions: argparse._SubParsersAction) -> None:
@@ -148,6 +137,8 @@ def add_linking(
         files: its group "input and output".
         own: the rule for links without an option.
     """
+    from hf_attncal.models.limits import SYMMETRIZATIONS
+
     files.add_argument(
         "--format",
         choices=("pharaoh", "words", "opustrainer", "json", "html"),
@@ -197,9 +188,9 @@ def add_linking(
     )
     links.add_argument(
         "--symmetrize",
-        choices=_SYMMETRIZATIONS,
+        choices=SYMMETRIZATIONS,
         metavar="NAME",
-        help=f"how two directions are merged: {', '.join(_SYMMETRIZATIONS)}; without it, {own}",
+        help=f"how two directions are merged: {', '.join(SYMMETRIZATIONS)}; without it, {own}",
     )
     return links
 
@@ -245,7 +236,7 @@ def _settings(options: argparse.Namespace) -> dict[str, Any]:
     from hf_attncal.alignment.probabilities import PROBABILITIES_FILE
     from hf_attncal.alignment.sources import SETTINGS_FILE
     from hf_attncal.files import sha256
-    from hf_attncal.inference.loading import file_beside
+    from hf_attncal.inference.files import file_beside
     from hf_attncal.inference.revision import revision_of
 
     with load_errors(options.model):
@@ -299,7 +290,8 @@ def load_aligner(options: argparse.Namespace):
         CommandError: the checkpoint cannot be loaded or is of another kind, or the options do not suit it.
     """
     other = options.weights is not None  # than what is read by default, which need not be possible
-    aligner = open_aligner(options.model, options, tried=not other, raw_scores=options.raw_scores)
+    plain = not other and not options.adapt
+    aligner = open_aligner(options.model, options, tried=not other, raw_scores=options.raw_scores, plain=plain)
     names = ("layer", "heads", "shift", "weights", *TEXT_OPTIONS)
     chosen = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
     try:
@@ -319,29 +311,43 @@ def load_aligner(options: argparse.Namespace):
     return aligner
 
 
-def open_aligner(name: str, options: argparse.Namespace, tried: bool = True, raw_scores: bool = False):
+def open_aligner(
+    name: str, options: argparse.Namespace, tried: bool = True, raw_scores: bool = False, plain: bool = False
+):
     """Load a `WordAligner` as it was saved; of the options, those of `add_model_options` count.
 
     Args:
         tried: align one pair to try it out; else the caller does, once it has changed the aligner.
         raw_scores: leave scores as the model has them, even if it was calibrated.
+        plain: the model will not be adapted or saved, so the tables of one that counts are enough.
 
     Raises:
         CommandError: the checkpoint cannot be loaded or is of another kind.
     """
-    with load_errors(name):
-        from hf_attncal.alignment import WordAligner
+    aligner = _plain_aligner(name, options) if plain else None
+    if aligner is None:
+        with load_errors(name):
+            from hf_attncal.alignment import WordAligner
 
-        device = choose_device(options)
-        aligner = WordAligner.from_pretrained(
-            name, device=device, dtype=options.dtype, trust_remote_code=options.trust_remote_code
-        )
-        if raw_scores:
-            aligner.probabilities = None
-    if tried:
-        try_aligner(name, aligner)
+            device = choose_device(options)
+            aligner = WordAligner.from_pretrained(
+                name, device=device, dtype=options.dtype, trust_remote_code=options.trust_remote_code
+            )
+        if tried:
+            try_aligner(name, aligner)
+    if raw_scores:
+        aligner.probabilities = None
     tell_model(name, aligner.source.model)
     return aligner
+
+
+def _plain_aligner(name: str, options: argparse.Namespace):
+    """Load an aligner that counts without importing transformers; return None if that cannot be done."""
+    if options.dtype is not None or options.trust_remote_code or not os.path.isfile(os.path.join(name, "config.json")):
+        return None
+    from hf_attncal.alignment.plain_counts import plain_aligner
+
+    return plain_aligner(name, choose_device(options))
 
 
 def try_aligner(name: str, aligner) -> None:

@@ -42,7 +42,7 @@ def check_linked(options: argparse.Namespace, labels: str | None = None) -> None
 
 def read_linked(options: argparse.Namespace, labels: str | None = None) -> tuple[Iterator, Iterator, Any]:
     """Return streams of (source, target), of the lines of `labels`, and of links; or the aligner in place of these."""
-    aligner = None if options.aligner is None else open_aligner(options.aligner, options)
+    aligner = None if options.aligner is None else open_aligner(options.aligner, options, plain=True)
     names = [name for name in (options.source, options.target, labels, options.links) if name is not None]
     rows = tee(rows_of_files(names, options.longest_line), 3)
     links = map(itemgetter(-1), rows[2]) if aligner is None else aligner

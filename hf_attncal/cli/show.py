@@ -40,7 +40,7 @@ def _run_show(options: argparse.Namespace) -> None:
     aligner = checker = None
     if options.aligner is not None:
         from hf_attncal.alignment.check_model import CHECK_FILE
-        from hf_attncal.inference.loading import file_beside
+        from hf_attncal.inference.files import file_beside
 
         from .align_run import open_aligner
         from .check import open_checker

@@ -7,7 +7,6 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import Sampler
-from transformers import TrainerCallback
 
 
 def padded(rows: Sequence[Sequence[int] | np.ndarray], value: int) -> tuple[Tensor, Tensor]:
@@ -82,7 +81,7 @@ class TokenBatchSampler(Sampler[list[int]]):
     It works as `DataLoader(batch_sampler=...)` under accelerate: `batch_size` is None, which tells its
     `BatchSamplerShard` that sizes vary, and accelerate's `set_epoch` goes through that wrapper by `sampler`. After a
     resume in several processes it is wrapped too deep for that (`SkipBatchSampler` over `BatchSamplerShard`): add
-    `SetEpochCallback`.
+    `training.token_batches.SetEpochCallback`.
 
     Args:
         lengths: number of tokens of the longer side, (N,), or of source and target, (N, 2).
@@ -148,20 +147,6 @@ class TokenBatchSampler(Sampler[list[int]]):
         for index in random.permutation(len(self.spans)):
             start, end = self.spans[index]
             yield order[start:end].tolist()
-
-
-class SetEpochCallback(TrainerCallback):
-    """Tells a batch sampler the epoch, however deep the Trainer's data loader has wrapped it.
-
-    Several processes that resume inside an epoch need it: neither transformers 5.23 nor accelerate 1.15 reach the
-    sampler then, so the resumed epoch would skip batches in the order of epoch 0.
-    """
-
-    def __init__(self, sampler: TokenBatchSampler) -> None:
-        self.sampler = sampler
-
-    def on_epoch_begin(self, args, state, control, **kwargs) -> None:
-        self.sampler.set_epoch(int(state.epoch or 0))
 
 
 def _cut(lengths: np.ndarray, max_tokens: int) -> list[tuple[int, int]]:

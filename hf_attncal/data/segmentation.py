@@ -15,21 +15,18 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-import regex
-
 from .pharaoh import Link
 from .words import WORDS, is_punctuation, split_words
 
 _ADDRESS = r"(?:(?:https?|ftp)://|www\.)[!-~]*[0-9a-z/#=&_-]|[0-9a-z._%+-]+@[0-9a-z-]+(?:\.[0-9a-z-]+)+"
 _ENDING = r"['’](?:s|t|re|ve|ll|d|m)(?![\p{L}\p{M}\p{N}])"
-_PIECE = regex.compile(
+_PIECE = (
     rf"(?V1wi){_ADDRESS}"
     rf"|\p{{Latin}}[\p{{Latin}}\p{{M}}]*?(?={_ENDING})"
     rf"|(?<![^\p{{Latin}}\p{{M}}]){_ENDING}"
     r"|\p{Latin}[\p{Latin}\p{M}]*['’](?=\p{Latin})"
     r"|(?P<mark>[\p{P}\p{S}])(?P=mark)+(?!\p{M})"
-    r"|.+?(?:\b|$)",
-    regex.DOTALL,
+    r"|.+?(?:\b|$)"
 )
 _LONGEST_KEPT = 32  # characters of a chunk to remember: a sentence without spaces is one chunk
 
@@ -105,9 +102,16 @@ def raw_means(values: Sequence[float], segments: Segments) -> tuple[float, ...]:
     return tuple(total / count if count else 1.0 for total, count in zip(sums, counts, strict=True))
 
 
+@lru_cache
+def _pattern():
+    import regex  # slow to import, and only raw text needs it
+
+    return regex.compile(_PIECE, regex.DOTALL)
+
+
 def _pieces(chunk: str) -> tuple[tuple[str, bool], ...]:
     """Cut a chunk without white space into words, and say which stand for it: marks only if there is nothing else."""
-    words = [piece[0] for piece in _PIECE.finditer(chunk) if not piece[0].isspace()]
+    words = [piece[0] for piece in _pattern().finditer(chunk) if not piece[0].isspace()]
     marks = [is_punctuation(word) for word in words]
     return tuple((word, not mark or all(marks)) for word, mark in zip(words, marks, strict=True))
 

@@ -72,6 +72,23 @@ def read_object(path: Path) -> dict[str, Any]:
     return values
 
 
+def file_beside(name: str | Path, file: str, revision: str | None = None) -> Path | None:
+    """Return a file of a model's or adapter's folder or repository, downloading it if need be; None if missing."""
+    if os.path.isdir(name):
+        path = Path(name) / file
+        return path if path.is_file() else None
+    from transformers.utils import cached_file  # takes seconds to import, and a folder does not need it
+
+    path = cached_file(
+        name,
+        file,
+        revision=revision,
+        _raise_exceptions_for_missing_entries=False,
+        _raise_exceptions_for_connection_errors=False,
+    )
+    return None if path is None else Path(path)
+
+
 def tensor_types(path: Path) -> dict[str, tuple[str, list[int]]]:
     """Read type ("F32", "I64", ...) and shape of every tensor from the header of a safetensors file."""
     with safe_open(path, framework="pt") as file:

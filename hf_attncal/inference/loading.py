@@ -6,7 +6,6 @@ from pathlib import Path
 
 import torch
 from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer, PretrainedConfig, PreTrainedModel
-from transformers.utils import cached_file
 from transformers.utils.peft_utils import find_adapter_config_file
 
 from hf_attncal.extras import need
@@ -14,7 +13,7 @@ from hf_attncal.families import FAMILIES, register
 from hf_attncal.models.limits import check_labels, check_names, check_sizes, check_token_ids
 from hf_attncal.models.loading import check_finite, check_report
 
-from .files import blamed, check_model_files, check_types, read_object
+from .files import blamed, check_model_files, check_types, file_beside, read_object
 from .names import TOKENIZER_FILES, check_name
 
 register()  # the Auto classes below load our models, too
@@ -221,18 +220,6 @@ def _vocabulary(config: PretrainedConfig) -> int | None:
     """Return the size of a model's (larger) vocabulary, or None if its configuration does not state it."""
     sizes = [getattr(config, name, None) for name in ("vocab_size", "decoder_vocab_size")]
     return max((size for size in sizes if size is not None), default=None)
-
-
-def file_beside(name: str | Path, file: str, revision: str | None = None) -> Path | None:
-    """Return a file of a model's or adapter's folder or repository, downloading it if need be; None if missing."""
-    path = cached_file(
-        name,
-        file,
-        revision=revision,
-        _raise_exceptions_for_missing_entries=False,
-        _raise_exceptions_for_connection_errors=False,
-    )
-    return None if path is None else Path(path)
 
 
 def torch_dtype(dtype: str | torch.dtype | None, field: str = "dtype") -> str | torch.dtype:

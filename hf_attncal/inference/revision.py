@@ -8,7 +8,7 @@ from transformers.utils.hub import extract_commit_hash
 
 from hf_attncal.files import sha256
 
-from .loading import file_beside
+from .files import file_beside
 
 # Files of a folder from which a model, adapter, tokenizer and their code are read.
 _READ = (

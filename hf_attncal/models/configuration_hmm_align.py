@@ -3,8 +3,7 @@
 from huggingface_hub.dataclasses import strict
 from transformers.configuration_utils import PreTrainedConfig
 
-from .configuration_mask_align import SYMMETRIZATIONS
-from .limits import check_sizes
+from .limits import check_counting
 
 
 @strict
@@ -51,15 +50,4 @@ class HMMAlignConfig(PreTrainedConfig):
 
     def validate_hmm_align(self):
         """Part of the `@strict` validation of configurations; models do it again before they are built."""
-        check_sizes(self)
-        for name in ("uniform_jump", "alignment_threshold"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"`{name}` must be in [0, 1], got {getattr(self, name)}.")
-        if not 0 < self.null_probability < 1:
-            raise ValueError(f"`null_probability` must be in (0, 1), got {self.null_probability}.")
-        if not 0 < self.lexical_prior < 1e6:
-            raise ValueError(f"`lexical_prior` must be > 0 and below 1e6, got {self.lexical_prior}.")
-        if not 0 <= self.identical_prior < 1e6:
-            raise ValueError(f"`identical_prior` must be >= 0 and below 1e6, got {self.identical_prior}.")
-        if self.symmetrization not in SYMMETRIZATIONS:
-            raise ValueError(f"`symmetrization` must be one of {SYMMETRIZATIONS}, got {self.symmetrization!r}.")
+        check_counting(self)

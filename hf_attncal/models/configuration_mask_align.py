@@ -5,20 +5,10 @@ import math
 from huggingface_hub.dataclasses import strict
 from transformers.configuration_utils import PreTrainedConfig
 
-from .limits import check_labels, check_names, check_sizes
+from .limits import SYMMETRIZATIONS, check_labels, check_names, check_sizes
 
 PREDICTIONS = ("attention", "mixture")
 EMISSIONS = ("states", "embeddings")
-SYMMETRIZATIONS = (
-    "harmonic",
-    "intersection",
-    "union",
-    "grow-diag",
-    "grow-diag-final",
-    "grow-diag-final-and",
-    "forward",
-    "backward",
-)
 
 
 @strict

@@ -25,6 +25,17 @@ LIMITS = {
     "max_jump": (1, 100_000),
     "max_copied_tokens": (0, 100_000),
 }
+# How an aligner may merge its two directions.
+SYMMETRIZATIONS = (
+    "harmonic",
+    "intersection",
+    "union",
+    "grow-diag",
+    "grow-diag-final",
+    "grow-diag-final-and",
+    "forward",
+    "backward",
+)
 MAX_PARAMETERS = 10**11
 MAX_LABELS = 100_000  # no model of this package has labels, but transformers makes a name for each
 
@@ -57,6 +68,26 @@ def check_sizes(config) -> None:
             f"the model must have at most {MAX_PARAMETERS:.0e} parameters, got about {parameters:.1e}, from "
             f"{', '.join(f'`{name}` {size}' for name, size in sizes.items() if size)}."
         )
+
+
+def check_counting(config) -> None:
+    """Check the fields of an aligner that counts, by the names that `HMMAlignConfig` has for them.
+
+    Raises:
+        ValueError: one is out of its range; the message names the field, the rule and the value.
+    """
+    check_sizes(config)
+    for name in ("uniform_jump", "alignment_threshold"):
+        if not 0 <= getattr(config, name) <= 1:
+            raise ValueError(f"`{name}` must be in [0, 1], got {getattr(config, name)}.")
+    if not 0 < config.null_probability < 1:
+        raise ValueError(f"`null_probability` must be in (0, 1), got {config.null_probability}.")
+    if not 0 < config.lexical_prior < 1e6:
+        raise ValueError(f"`lexical_prior` must be > 0 and below 1e6, got {config.lexical_prior}.")
+    if not 0 <= config.identical_prior < 1e6:
+        raise ValueError(f"`identical_prior` must be >= 0 and below 1e6, got {config.identical_prior}.")
+    if config.symmetrization not in SYMMETRIZATIONS:
+        raise ValueError(f"`symmetrization` must be one of {SYMMETRIZATIONS}, got {config.symmetrization!r}.")
 
 
 def check_labels(values: Mapping) -> None:

@@ -13,8 +13,8 @@ from transformers.modeling_utils import PreTrainedModel
 from transformers.utils import ModelOutput, can_return_tuple
 
 from .configuration_hmm_align import HMMAlignConfig
-from .functional_jumps import JumpPosterior, initial_jumps, jump_posterior
-from .limits import check_ids
+from .functional_jumps import initial_jumps
+from .hmm_tables import HMMTablesMixin
 from .loading import WholeCheckpointMixin
 
 
@@ -37,22 +37,7 @@ class HMMAlignOutput(ModelOutput):
     log_likelihood: torch.FloatTensor | None = None
 
 
-def predictive(counts: Tensor, totals: Tensor, prior: float, vocab_size: int) -> Tensor:
-    """`(n(x, y) + alpha) / (n(x) + alpha V)`: what a Dirichlet prior predicts after counts n (of one shape)."""
-    return (counts.clamp(min=0) + prior) / (totals.clamp(min=0) + prior * vocab_size)
-
-
-def unaligned_shares(shares: Tensor, real: Tensor, dim: int) -> Tensor:
-    """Return the unaligned share of each token of one side, which is NULL's; 0 at padding.
-
-    Args:
-        shares: how much of each pair of tokens is aligned, (B, T, S). real: True where a token is not padding.
-        dim: of the other side. The mean of two directions may give a token more than 1.
-    """
-    return torch.where(real, 1 - shares.sum(dim=dim), 0.0).clamp(min=0)
-
-
-class HMMAlignModel(WholeCheckpointMixin, PreTrainedModel):
+class HMMAlignModel(WholeCheckpointMixin, HMMTablesMixin, PreTrainedModel):
     """Counts of a parallel text, and the alignment of sentence pairs by them."""
 
     config: HMMAlignConfig
@@ -64,23 +49,8 @@ class HMMAlignModel(WholeCheckpointMixin, PreTrainedModel):
     def __init__(self, config: HMMAlignConfig):
         config.validate()  # what is set after a configuration was made is not checked otherwise
         super().__init__(config)
-        # Pairs of tokens, source * V + target, ascending; a float32 could not hold them.
-        self.register_buffer("pairs", torch.zeros(config.entries, dtype=torch.long))
-        self.register_buffer("counts", torch.zeros(config.entries))
-        for side in ("source", "target"):
-            self.register_buffer(f"{side}_counts", torch.zeros(config.vocab_size))
-            self.register_buffer(f"{side}_null_counts", torch.zeros(config.vocab_size))
-        for direction in ("forward", "backward"):
-            self.register_buffer(f"{direction}_jumps", initial_jumps(config.max_jump).to(self.counts))
+        self._make_tables()
         self.post_init()
-
-    @property
-    def device(self) -> torch.device:
-        return self.counts.device  # transformers looks at parameters
-
-    @property
-    def dtype(self) -> torch.dtype:
-        return self.counts.dtype
 
     def _init_weights(self, module: nn.Module) -> None:
         """Nothing has been counted. What was loaded is kept."""
@@ -110,86 +80,7 @@ class HMMAlignModel(WholeCheckpointMixin, PreTrainedModel):
         Raises:
             ValueError: a side is missing or empty.
         """
-        check_ids(input_ids, "input_ids")
-        check_ids(target_input_ids, "target_input_ids")
-        source_real, target_real = (
-            torch.ones_like(ids, dtype=torch.bool) if mask is None else mask.bool()
-            for ids, mask in ((input_ids, attention_mask), (target_input_ids, target_attention_mask))
-        )
-        counts = self.counts_of(input_ids, target_input_ids)
-        forward, backward = self.posteriors(counts, input_ids, target_input_ids, source_real, target_real)
-        return HMMAlignOutput(
-            forward_attention=forward.weights,
-            backward_attention=backward.weights,
-            forward_null=forward.null,
-            backward_null=backward.null,
-            log_likelihood=torch.stack([forward.log_likelihood, backward.log_likelihood], dim=1),
-        )
+        found = self.aligned(input_ids, attention_mask, target_input_ids, target_attention_mask)
+        return HMMAlignOutput(**found._asdict())
 
     alignments = forward
-
-    def counts_of(self, source: Tensor, target: Tensor) -> Tensor:
-        """Return how often each source token (B, S) was counted with each target token (B, T): (B, T, S)."""
-        return self.counts_of_pairs(source.unsqueeze(1) * self.config.vocab_size + target.unsqueeze(2))
-
-    def counts_of_pairs(self, keys: Tensor) -> Tensor:
-        """Return how often pairs of tokens, source * V + target, were counted, in the shape of `keys`."""
-        if not len(self.pairs):
-            return self.counts.new_zeros(keys.shape)
-        places = torch.searchsorted(self.pairs, keys).clamp(max=len(self.pairs) - 1)
-        return torch.where(self.pairs[places] == keys, self.counts[places], 0.0)
-
-    @torch.no_grad()
-    def posteriors(
-        self,
-        counts: Tensor,
-        source: Tensor,
-        target: Tensor,
-        source_real: Tensor,
-        target_real: Tensor,
-        own: Tensor | None = None,
-        uniform: float | None = None,
-        count: bool = False,
-        weight: float = 1.0,
-    ) -> tuple[JumpPosterior, JumpPosterior]:
-        """Run the forward-backward pass in both directions, (B, T, S) and (B, S, T).
-
-        Args:
-            counts: of the pairs of tokens, (B, T, S). source, target: tokens, (B, S) and (B, T).
-            source_real, target_real: True where a token is not padding.
-            own: shares of these very pairs in the counts, (B, T, S). They are taken out, as in collapsed
-                variational inference (Asuncion et al. 2009, CVB0): a rare word cannot explain its own sentence, which
-                is what makes it attract all that nothing else explains.
-            uniform: share of jumps that go anywhere; None for the configuration's.
-            count: see `jump_posterior`.
-            weight: what a share was counted as.
-        """
-        counts = counts.to(torch.promote_types(counts.dtype, torch.float32))
-        mirrored = None if own is None else own.mT
-        directions = (
-            (counts, own, source, target, source_real, target_real, "source", "target", self.forward_jumps),
-            (counts.mT, mirrored, target, source, target_real, source_real, "target", "source", self.backward_jumps),
-        )
-        return tuple(self._posterior(*direction, uniform, count, weight) for direction in directions)
-
-    def _posterior(
-        self, counts, own, given, predicted, given_real, predicted_real, given_side, side, jumps, *how
-    ) -> JumpPosterior:
-        """Align tokens `predicted` (B, T), each with one of the tokens `given` (B, S) or with NULL: one direction."""
-        config, dtype, (uniform, count, weight) = self.config, counts.dtype, how
-        prior, size, null = config.lexical_prior, config.vocab_size, config.null_probability
-        if config.identical_prior:
-            counts = counts + config.identical_prior * (given.unsqueeze(1) == predicted.unsqueeze(2)).to(dtype)
-        totals = getattr(self, f"{given_side}_counts").to(dtype)[given] + config.identical_prior
-        null_counts = getattr(self, f"{side}_null_counts").to(dtype)
-        null_counts, null_total = null_counts[predicted], null_counts.sum()
-        if own is not None:
-            unaligned = weight * unaligned_shares(own, predicted_real, dim=2)
-            counts, totals = counts - weight * own, totals - weight * own.sum(dim=1)
-            null_counts, null_total = null_counts - unaligned, null_total - unaligned
-        weights = predictive(counts, totals.unsqueeze(1), prior, size)
-        from_null = predictive(null_counts, null_total, prior, size)
-        uniform = config.uniform_jump if uniform is None else uniform
-        return jump_posterior(
-            (1 - null) * weights, null * from_null, jumps.to(dtype), predicted_real, given_real, uniform, count
-        )

@@ -5,9 +5,24 @@ from collections.abc import Mapping
 
 import torch
 from torch.utils.data import DataLoader
+from transformers import TrainerCallback
 from transformers.trainer_pt_utils import nested_gather
 
-from hf_attncal.data.batching import SetEpochCallback, TokenBatchSampler
+from hf_attncal.data.batching import TokenBatchSampler
+
+
+class SetEpochCallback(TrainerCallback):
+    """Tells a batch sampler the epoch, however deep the Trainer's data loader has wrapped it.
+
+    Several processes that resume inside an epoch need it: neither transformers 5.23 nor accelerate 1.15 reach the
+    sampler then, so the resumed epoch would skip batches in the order of epoch 0.
+    """
+
+    def __init__(self, sampler: TokenBatchSampler) -> None:
+        self.sampler = sampler
+
+    def on_epoch_begin(self, args, state, control, **kwargs) -> None:
+        self.sampler.set_epoch(int(state.epoch or 0))
 
 
 class TokenBatchTrainerMixin:

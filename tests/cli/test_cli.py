@@ -12,7 +12,8 @@ import pytest
 from helpers import TINY, scatter
 from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerBase
 
-from hf_attncal import AttnCalMarianConfig, AttnCalMarianMTModel
+from hf_attncal import AttnCalMarianConfig, AttnCalMarianMTModel, HMMAlignConfig, HMMAlignModel
+from hf_attncal.alignment.count_learner import CountLearner
 from hf_attncal.cli import main
 from hf_attncal.cli.streams import read_windows
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
@@ -332,6 +333,23 @@ def test_scoring_files_does_not_wait_for_models(tmp_path, output):
     assert status == 0
     assert HEAVY & modules == set()
     assert "numpy" in modules  # the modules are those of a process that has computed something
+
+
+def test_aligning_by_counts_does_not_wait_for_transformers(tmp_path):
+    """An aligner with links needs torch and its tokenizer; the rest took three times as long to import as both."""
+    english, german = ["the old house", "a house"], ["das alte Haus", "ein Haus"]
+    tokenizer = train_bpe_tokenizer(english + german, vocab_size=40)
+    model = HMMAlignModel(HMMAlignConfig(vocab_size=len(tokenizer), pad_token_id=tokenizer.pad_token_id))
+    CountLearner(model, *(tokenizer(side, add_special_tokens=False)["input_ids"] for side in (english, german))).run()
+    for part in (model, tokenizer):
+        part.save_pretrained(tmp_path / "aligner")
+    (tmp_path / "text").write_text("the house ||| das Haus\n")
+    files = ["--input", str(tmp_path / "text"), "--output", str(tmp_path / "links")]
+    status, modules = imported_by("align", "run", str(tmp_path / "aligner"), *files, "--device", "cpu")
+    assert (status, (tmp_path / "links").read_text()) == (0, "0-0 1-1\n")
+    assert {"torch", "tokenizers", "hf_attncal.models.hmm_tables"} <= modules
+    slow = {*HEAVY, "torch._dynamo", "scipy", "sklearn", "pandas", "regex", "numba"} - {"torch", "tokenizers", "tqdm"}
+    assert slow & modules == set()
 
 
 def test_rouge_of_files_does_not_wait_for_models(tmp_path):

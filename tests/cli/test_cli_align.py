@@ -17,7 +17,7 @@ import torch
 from helpers import TINY, scatter, tiny_stock_model
 from picture_helpers import HOSTILE, SOURCE, TARGET, pictures_of
 
-from hf_attncal.alignment import SYMMETRIZATIONS, Seq2SeqAttention, WordAligner, WordAlignment
+from hf_attncal.alignment import Seq2SeqAttention, WordAligner, WordAlignment
 from hf_attncal.alignment.mask_align import MaskAlignSource
 from hf_attncal.cli import align_run as align
 from hf_attncal.cli import build_parser, main
@@ -210,10 +210,6 @@ def test_options_reach_the_aligner(run, checkpoint):
     _, union, _ = run(checkpoint.folder, "--symmetrize", "union", text=text_of(LINES))
     _, intersection, _ = run(checkpoint.folder, "--symmetrize", "intersection", text=text_of(LINES))
     assert union != intersection
-
-
-def test_symmetrizations_are_those_of_the_library():
-    assert align._SYMMETRIZATIONS == SYMMETRIZATIONS
 
 
 def test_windows_and_batches_do_not_change_the_result(run, checkpoint):

@@ -12,7 +12,8 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 from transformers import Trainer, TrainerState, TrainingArguments
 
-from hf_attncal.data.batching import SetEpochCallback, TokenBatchSampler, batches_by_length, padded
+from hf_attncal.data.batching import TokenBatchSampler, batches_by_length, padded
+from hf_attncal.training.token_batches import SetEpochCallback
 
 MAX_TOKENS = 200
 

@@ -1,0 +1,163 @@
+"""The tables of the word aligner that counts, and how they align sentence pairs.
+
+`HMMAlignModel` makes them a model of transformers. Importing transformers takes longer than aligning a short text, so
+nothing here needs it: `HMMTables` aligns alone.
+Shapes use B = batch, S = source tokens, T = target tokens, V = vocabulary, N = pairs of tokens with a count.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from .functional_jumps import JumpPosterior, initial_jumps, jump_posterior
+from .limits import check_ids
+
+
+class HMMAlignments(NamedTuple):
+    """Fields of `HMMAlignOutput`."""
+
+    forward_attention: Tensor
+    backward_attention: Tensor
+    forward_null: Tensor
+    backward_null: Tensor
+    log_likelihood: Tensor
+
+
+def predictive(counts: Tensor, totals: Tensor, prior: float, vocab_size: int) -> Tensor:
+    """`(n(x, y) + alpha) / (n(x) + alpha V)`: what a Dirichlet prior predicts after counts n (of one shape)."""
+    return (counts.clamp(min=0) + prior) / (totals.clamp(min=0) + prior * vocab_size)
+
+
+def unaligned_shares(shares: Tensor, real: Tensor, dim: int) -> Tensor:
+    """Return the unaligned share of each token of one side, which is NULL's; 0 at padding.
+
+    Args:
+        shares: how much of each pair of tokens is aligned, (B, T, S). real: True where a token is not padding.
+        dim: of the other side. The mean of two directions may give a token more than 1.
+    """
+    return torch.where(real, 1 - shares.sum(dim=dim), 0.0).clamp(min=0)
+
+
+class HMMTablesMixin:
+    """Tables and equations of a module with the attribute `config`, whose fields are those of `HMMAlignConfig`."""
+
+    def _make_tables(self) -> None:
+        config = self.config
+        # Pairs of tokens, source * V + target, ascending; a float32 could not hold them.
+        self.register_buffer("pairs", torch.zeros(config.entries, dtype=torch.long))
+        self.register_buffer("counts", torch.zeros(config.entries))
+        for side in ("source", "target"):
+            self.register_buffer(f"{side}_counts", torch.zeros(config.vocab_size))
+            self.register_buffer(f"{side}_null_counts", torch.zeros(config.vocab_size))
+        for direction in ("forward", "backward"):
+            self.register_buffer(f"{direction}_jumps", initial_jumps(config.max_jump).to(self.counts))
+
+    @property
+    def device(self) -> torch.device:
+        return self.counts.device  # transformers looks at parameters
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.counts.dtype
+
+    @torch.no_grad()
+    def aligned(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None,
+        target_input_ids: Tensor,
+        target_attention_mask: Tensor | None,
+    ) -> HMMAlignments:
+        """Align the tokens of sentence pairs; see `HMMAlignModel.forward`."""
+        check_ids(input_ids, "input_ids")
+        check_ids(target_input_ids, "target_input_ids")
+        source_real, target_real = (
+            torch.ones_like(ids, dtype=torch.bool) if mask is None else mask.bool()
+            for ids, mask in ((input_ids, attention_mask), (target_input_ids, target_attention_mask))
+        )
+        counts = self.counts_of(input_ids, target_input_ids)
+        forward, backward = self.posteriors(counts, input_ids, target_input_ids, source_real, target_real)
+        likelihood = torch.stack([forward.log_likelihood, backward.log_likelihood], dim=1)
+        return HMMAlignments(forward.weights, backward.weights, forward.null, backward.null, likelihood)
+
+    def counts_of(self, source: Tensor, target: Tensor) -> Tensor:
+        """Return how often each source token (B, S) was counted with each target token (B, T): (B, T, S)."""
+        return self.counts_of_pairs(source.unsqueeze(1) * self.config.vocab_size + target.unsqueeze(2))
+
+    def counts_of_pairs(self, keys: Tensor) -> Tensor:
+        """Return how often pairs of tokens, source * V + target, were counted, in the shape of `keys`."""
+        if not len(self.pairs):
+            return self.counts.new_zeros(keys.shape)
+        places = torch.searchsorted(self.pairs, keys).clamp(max=len(self.pairs) - 1)
+        return torch.where(self.pairs[places] == keys, self.counts[places], 0.0)
+
+    @torch.no_grad()
+    def posteriors(
+        self,
+        counts: Tensor,
+        source: Tensor,
+        target: Tensor,
+        source_real: Tensor,
+        target_real: Tensor,
+        own: Tensor | None = None,
+        uniform: float | None = None,
+        count: bool = False,
+        weight: float = 1.0,
+    ) -> tuple[JumpPosterior, JumpPosterior]:
+        """Run the forward-backward pass in both directions, (B, T, S) and (B, S, T).
+
+        Args:
+            counts: of the pairs of tokens, (B, T, S). source, target: tokens, (B, S) and (B, T).
+            source_real, target_real: True where a token is not padding.
+            own: shares of these very pairs in the counts, (B, T, S). They are taken out, as in collapsed
+                variational inference (Asuncion et al. 2009, CVB0): a rare word cannot explain its own sentence, which
+                is what makes it attract all that nothing else explains.
+            uniform: share of jumps that go anywhere; None for the configuration's.
+            count: see `jump_posterior`.
+            weight: what a share was counted as.
+        """
+        counts = counts.to(torch.promote_types(counts.dtype, torch.float32))
+        mirrored = None if own is None else own.mT
+        directions = (
+            (counts, own, source, target, source_real, target_real, "source", "target", self.forward_jumps),
+            (counts.mT, mirrored, target, source, target_real, source_real, "target", "source", self.backward_jumps),
+        )
+        return tuple(self._posterior(*direction, uniform, count, weight) for direction in directions)
+
+    def _posterior(
+        self, counts, own, given, predicted, given_real, predicted_real, given_side, side, jumps, *how
+    ) -> JumpPosterior:
+        """Align tokens `predicted` (B, T), each with one of the tokens `given` (B, S) or with NULL: one direction."""
+        config, dtype, (uniform, count, weight) = self.config, counts.dtype, how
+        prior, size, null = config.lexical_prior, config.vocab_size, config.null_probability
+        if config.identical_prior:
+            counts = counts + config.identical_prior * (given.unsqueeze(1) == predicted.unsqueeze(2)).to(dtype)
+        totals = getattr(self, f"{given_side}_counts").to(dtype)[given] + config.identical_prior
+        null_counts = getattr(self, f"{side}_null_counts").to(dtype)
+        null_counts, null_total = null_counts[predicted], null_counts.sum()
+        if own is not None:
+            unaligned = weight * unaligned_shares(own, predicted_real, dim=2)
+            counts, totals = counts - weight * own, totals - weight * own.sum(dim=1)
+            null_counts, null_total = null_counts - unaligned, null_total - unaligned
+        weights = predictive(counts, totals.unsqueeze(1), prior, size)
+        from_null = predictive(null_counts, null_total, prior, size)
+        uniform = config.uniform_jump if uniform is None else uniform
+        return jump_posterior(
+            (1 - null) * weights, null * from_null, jumps.to(dtype), predicted_real, given_real, uniform, count
+        )
+
+
+class HMMTables(HMMTablesMixin, nn.Module):
+    """Tables that align without transformers.
+
+    Args:
+        config: an object with the fields of `HMMAlignConfig`.
+    """
+
+    def __init__(self, config):
+        super().__init__()
+        self.config = config
+        self._make_tables()
+
+    alignments = HMMTablesMixin.aligned
