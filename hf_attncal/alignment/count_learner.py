@@ -23,7 +23,7 @@ IDENTICAL = 0.1  # count of a token and itself before anything is counted
 # Least count that a trained model keeps: below it the prior says as much.
 _LEAST = 0.01
 _ONCE = 0.5  # a pair of tokens with a smaller count was probably never linked
-_CELLS = 500_000
+_CELLS, _STEP = 500_000, 6  # pairs of tokens of a batch, and by how many source tokens its pairs may differ at first
 _KEPT = 1 << 28
 # Bytes for each cell with padding: with the batches in memory (results/aligner/memory.json), and without them, when
 # the table is most; and what merging the table takes then. The last two fit one run, 819,643 pairs in 4.0 GB.
@@ -165,7 +165,7 @@ class CountLearner:
         likelihood = torch.zeros(2, dtype=torch.double)
         for number, batch in enumerate(self._read()):
             places = self._places(batch)
-            known = F.pad((self._known + self.counts)[places], (0, 1))  # nothing at padding
+            known = F.pad(self._known[places] + self.counts[places], (0, 1))  # nothing at padding
             own = self._shares.read(number, batch.places.shape).float() if self._learned else None
             found = model.posteriors(
                 known[batch.places.long()], batch.source, batch.target, batch.source_real, batch.target_real, own,
@@ -255,13 +255,16 @@ def _merged(found: Iterable[Tensor]) -> Tensor:
 
 def _batches(sources: np.ndarray, targets: np.ndarray) -> Iterator[np.ndarray]:
     """Yield indices of pairs of similar length, with at most `_CELLS` pairs of tokens including padding."""
-    order = np.lexsort((targets, sources))
+    # By source length in steps, and by target length up and down in turn: neighbours are alike in both.
+    steps = sources // _STEP
+    order = np.lexsort((sources, np.where(steps % 2, -targets, targets), steps))
     order = order[(sources[order] > 0) & (targets[order] > 0)]
-    start, longest = 0, 0
-    for stop, (source, target) in enumerate(zip(sources[order].tolist(), targets[order].tolist(), strict=True)):
-        longest = max(longest, target)  # sources only get longer
-        if stop > start and (stop + 1 - start) * source * longest > _CELLS:
+    start, longest = 0, (0, 0)
+    for stop, lengths in enumerate(zip(sources[order].tolist(), targets[order].tolist(), strict=True)):
+        source, target = map(max, longest, lengths)
+        if stop > start and (stop + 1 - start) * source * target > _CELLS:
             yield order[start:stop]
-            start, longest = stop, target
+            start, (source, target) = stop, lengths
+        longest = source, target
     if len(order):
         yield order[start:]

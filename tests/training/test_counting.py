@@ -171,6 +171,15 @@ def test_a_batch_holds_no_more_cells_than_allowed(monkeypatch):
     assert max(map(len, batches)) > 1
 
 
+def test_batches_have_little_padding():
+    """Sorted by their source length alone, these pairs would have nearly twice the cells that they need."""
+    random = np.random.default_rng(3)
+    source = random.lognormal(3, 0.6, 20_000)
+    lengths = [side.round().astype(int).clip(1, 100) for side in (source, source * random.lognormal(0, 0.3, 20_000))]
+    cells = sum(count_learner._cells(rows, *lengths) for rows in count_learner._batches(*lengths))
+    assert 1 < cells / (lengths[0] * lengths[1]).sum() < 1.4
+
+
 def test_the_model_keeps_counts_that_are_worth_it():
     learner = learner_of(TEXT)
     learner.run((2, 1))
