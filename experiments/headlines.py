@@ -42,6 +42,7 @@ STACK = ("single", "two", "soft", "soft_penalty")
 CONVERGED = ("multi30k", "multi30k_10000", "multi30k_5000", "dermit-derm", "control")
 DTYPES = ("bfloat16", "float32")  # a difference is the first minus the second
 COMPARED = (*CALIBRATIONS, "gated_renormalized", "output_gate")  # settings that may be there
+ONE_PASS = "converged/wpt03_large/way"  # written by one_pass.py
 STREAMS = ("soft", "single", "two")  # of the Discrete Transformer; "soft" is Marian
 UNFED = "_unfed"  # how the name of a recurrent model without input feeding ends
 # Files of results/multi30k/ -> what tables and pictures call them: Marian, and recurrent models.
@@ -180,6 +181,30 @@ def converged() -> Iterator[dict]:
                     gains = {at(file, "paired", stem, split): compared[stem][split] for stem in stems}
                     seeds = [int(stem.rpartition("_seed")[2]) for stem in stems]
                     yield _gain(f"{area}/{split}_bleu_minus_baseline", gains, seeds)
+
+
+def one_pass() -> Iterator[dict]:
+    """What each kind of attention gains while a text is read for the first time, seed by seed over the baseline."""
+    models = (read(ONE_PASS) or {"models": {}})["models"]
+    for setting in COMPARED[1:]:
+        for when, unit in product(("equal_steps", "equal_time"), ("BLEU", "nats")):
+            measure = unit.lower()
+            seeds = [
+                seed for seed in range(1, 10) if {f"{setting}_seed{seed}", f"baseline_seed{seed}"} <= models.keys()
+            ]
+            ours = [(f"{setting}_seed{seed}", when) for seed in seeds]
+            bases = [(f"baseline_seed{seed}", "equal_steps") for seed in seeds]
+            gains = [
+                models[stem][of_ours][measure] - models[base][of_base][measure]
+                for (stem, of_ours), (base, of_base) in zip(ours, bases, strict=True)
+            ]
+            if not gains:
+                continue
+            name = f"calibration/wpt03_large/{setting}/test_{measure}_minus_baseline_{when}"
+            source = [at(ONE_PASS, "models", stem, point, measure) for stem, point in (*ours, *bases)]
+            spread = {"extremes": [min(gains), max(gains)]} if len(gains) > 1 else None
+            signature = models[ours[0][0]][when].get("signature") if unit == "BLEU" else None
+            yield entry(name, statistics.fmean(gains), unit, source, spread=spread, seeds=seeds, signature=signature)
 
 
 def masks_learn() -> Iterator[dict]:
@@ -809,6 +834,7 @@ def collect() -> list[dict]:
     areas = (
         calibration,
         converged,
+        one_pass,
         masks_learn,
         adapter,
         aligner,

@@ -1,6 +1,6 @@
 """Tables of aligners that read the text at hand, and of aligners without a model."""
 
-from committed import NOT_RUN, markdown, percent_with_interval, read_all
+from committed import NOT_RUN, markdown, percent_with_interval, read_all, table
 
 SYSTEMS = ("eflomal", "hmm", "adapted", "quick")
 
@@ -40,4 +40,15 @@ def quick() -> str:
     return markdown(columns, rows) if rows else f"{NOT_RUN}\n"
 
 
-ADAPTING_TABLES = {"adapted": adapted, "quick": quick}
+def without_gold() -> str:
+    """The error rate of aligners beside what is known without gold links, those with the lowest error rate first."""
+    rows = []
+    for result in read_all("without_gold/*").values():
+        ordered = sorted(result["systems"].items(), key=lambda item: item[1]["aer"])
+        for name, system in ordered:
+            figures = [f"{100 * system['aer']:.1f}", f"{system['links']:,}", f"{system['nats']['value']:.3f}"]
+            rows.append([result["config"]["pair"], name, *figures])
+    return table(["pair", "aligner", "AER, test", "links", "nats"], rows)
+
+
+ADAPTING_TABLES = {"without-gold": without_gold, "adapted": adapted, "quick": quick}

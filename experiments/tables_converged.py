@@ -3,8 +3,9 @@
 import statistics
 
 from committed import mean_and_spread, read, read_all, table, with_p_value
-from headlines import CALIBRATIONS, COMPARED, CONVERGED
+from headlines import CALIBRATIONS, COMPARED, CONVERGED, ONE_PASS
 
+BASELINE = COMPARED[0]
 SIZES = {"multi30k": "29,000", "multi30k_10000": "10,000", "multi30k_5000": "5,000"}
 
 
@@ -68,6 +69,65 @@ def text_of_masks(file: str) -> str:
     return f"{int(pairs):,} {f'of {name}' if name else 'generated'}"
 
 
+def one_pass() -> str:
+    """Where each kind of attention is when the text has been read once, and what it gains over the baseline."""
+    models = (read(ONE_PASS) or {"models": {}})["models"]
+    rows, note = [], ""
+    for setting in COMPARED:
+        found = {stem.rpartition("_seed")[2]: model for stem, model in models.items() if _setting(stem) == setting}
+        if not found:
+            continue
+        last = [model["equal_steps"] for model in found.values()]
+        note = f"sacreBLEU `{last[0]['signature']}`"
+        cells = [mean_and_spread([point["nats"] for point in last], 3), mean_and_spread([p["bleu"] for p in last])]
+        for measure, digits in (("nats", 3), ("bleu", 2)):
+            for when in ("equal_steps", "equal_time"):
+                gains = [
+                    model[when][measure] - models[f"{BASELINE}_seed{seed}"]["equal_steps"][measure]
+                    for seed, model in found.items()
+                    if f"{BASELINE}_seed{seed}" in models and setting != BASELINE
+                ]
+                cells.append(", ".join(f"{gain:+.{digits}f}" for gain in gains) or "-")
+        rows.append([setting, f"{read(ONE_PASS)['step_cost'][setting]['median']:.2f}", *cells])
+    header = ["attention", "cost of a step", "nats", "BLEU"]
+    header += [f"{measure}, {when}" for measure in ("nats", "BLEU") for when in ("equal steps", "equal time")]
+    return table(header, rows, note)
+
+
+def one_pass_way() -> str:
+    """By how many nats each kind of attention is below the baseline of its seed after so many pairs; means."""
+    models = (read(ONE_PASS) or {"models": {}})["models"]
+    ways = {stem: {point["pairs"]: point["nats"] for point in model["way"]} for stem, model in models.items()}
+    by_setting = {
+        setting: [
+            (way, ways[f"{BASELINE}_seed{seed}"])
+            for stem, way in ways.items()
+            if _setting(stem) == setting and f"{BASELINE}_seed{(seed := stem.rpartition('_seed')[2])}" in ways
+        ]
+        for setting in COMPARED
+    }
+    by_setting = {setting: both for setting, both in by_setting.items() if both}
+    if not by_setting:
+        return table([], [])
+    points = sorted(
+        set.intersection(*(way.keys() & base.keys() for both in by_setting.values() for way, base in both))
+    )
+    rows = []
+    for pairs in points:
+        base = statistics.fmean(way[pairs] for way, _ in by_setting[BASELINE])
+        gains = [
+            statistics.fmean(way[pairs] - base[pairs] for way, base in both)
+            for setting, both in by_setting.items()
+            if setting != BASELINE
+        ]
+        rows.append([f"{pairs:,}", f"{base:.3f}", *(f"{gain:+.3f}" for gain in gains)])
+    return table(["pairs read", "baseline, nats", *(name for name in by_setting if name != BASELINE)], rows)
+
+
+def _setting(stem: str) -> str:
+    return stem.rpartition("_seed")[0]
+
+
 def masks_learn() -> str:
     """What the mask network came to with little text, as in the paper and with `mask_cost`; medians over seeds."""
     rows = []
@@ -92,5 +152,7 @@ def masks_learn() -> str:
 CONVERGED_TABLES = {
     **{f"converged-{corpus}": (lambda corpus=corpus: converged(corpus)) for corpus in CONVERGED},
     "converged-by-size": by_size,
+    "one-pass": one_pass,
+    "one-pass-way": one_pass_way,
     "masks-learn": masks_learn,
 }

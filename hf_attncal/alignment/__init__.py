@@ -13,6 +13,7 @@ _MODULES = {
     "hf_attncal.alignment.batches": ("AlignBatch",),
     "hf_attncal.alignment.check": ("Checker", "PairVerdict"),
     "hf_attncal.alignment.check_learning": ("learn_check",),
+    "hf_attncal.alignment.comparison": ("ComparedLinks", "compare_links"),
     "hf_attncal.alignment.encoder": ("EncoderStates",),
     "hf_attncal.alignment.generated": ("GeneratedAlignment", "align_generated"),
     "hf_attncal.alignment.gold": ("Calibration", "Gold", "calibrate"),

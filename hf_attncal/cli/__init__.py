@@ -14,6 +14,7 @@ from typing import Any
 
 from .adapt import add_adapt
 from .align_calibrate import add_calibrate
+from .align_compare import add_compare
 from .align_lexicon import add_lexicon
 from .align_project import add_project
 from .align_quick import add_quick
@@ -48,6 +49,7 @@ ALIGN_ACTIONS = {
     "quick": add_quick,
     "project": add_project,
     "lexicon": add_lexicon,
+    "compare": add_compare,
 }
 COMMANDS = {
     "train": add_train,

@@ -11,7 +11,7 @@ from .common import CommandError, add_longest_line, not_negative
 from .streams import open_file, read_windows, standard_input
 
 STANDARD_INPUT = "-"
-_LONGEST_LINE = 1_000_000  # bytes: some 200,000 links, which take about 100 MB
+LONGEST_LINE = 1_000_000  # bytes: some 200,000 links, which take about 100 MB
 SEED = 0  # of the bootstrap: the same files always give the same intervals
 
 
@@ -42,7 +42,7 @@ def add_scoring(parser: argparse.ArgumentParser, rounded: str, resampled: str) -
         default=1000,
         help=f"resamples of the {resampled} for 95 %% intervals and comparisons; 0 for none",
     )
-    add_longest_line(parser, _LONGEST_LINE)
+    add_longest_line(parser, LONGEST_LINE)
 
 
 # ---- reading ----

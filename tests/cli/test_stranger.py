@@ -41,6 +41,7 @@ GIVEN = {
     "align calibrate": "model --source text --target text --gold links --output folder",
     "align project": "--source text --target other --tags text --links links --output new",
     "align project --aligner": "--source text --target other --spans text --aligner model --output new",
+    "align compare": "links gold --source text --target other --page new",
     "align lexicon": "--source text --target other --links links --output new",
     "align lexicon --aligner": "--source text --target other --aligner model --output new",
     "align run": "model --source text --target text --output new",
@@ -82,7 +83,7 @@ def mistakes() -> list[tuple[str, str, str]]:
             if option:
                 action = COMMANDS[tuple(words)]._option_string_actions[option]
             else:
-                action, position = positionals[position], position + 1
+                action, position = positionals[min(position, len(positionals) - 1)], position + 1
             kinds = wrong[action.metavar]
             if action.metavar == "FILE" and option in ("--output", "--alignments", "--report"):
                 kinds = ("folder", "nothing/new")
@@ -103,6 +104,7 @@ def here(tmp_path, monkeypatch):
         "job": "job: translation\n",
         "pairs": "a ||| b\n",
         "links": "0-0\n",
+        "gold": "0-0\n",
         "model/config.json": "{}",
     }.items():
         (tmp_path / name).write_text(text)

@@ -1,0 +1,173 @@
+"""Compare word aligners on a text that nobody annotated: where they agree, and whose lexicon predicts other pairs."""
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from hf_attncal.data.pharaoh import Link, check_inside_sentences
+from hf_attncal.metrics.base import Measured
+from hf_attncal.metrics.means import mean_difference, means
+
+from .link_counts import LinkCounts
+
+HELD_OUT = 2000  # most pairs of which the likelihood is taken
+_FEWEST = 10  # pairs of which the likelihood tells anything
+Words = Sequence[str]
+Links = Sequence[Collection[Link]]
+
+
+@dataclass(frozen=True)
+class ComparedLinks:
+    """What a text says of the links of one aligner, without a gold alignment.
+
+    Args:
+        links: how many there are.
+        source_linked, target_linked: share of the words that have a link.
+        nats: negative log-likelihood of a word of held-out pairs, of both sides, under the lexicon of the links of all
+            other pairs; None for fewer than ten held-out pairs. Lower is better, with as many links.
+        agreement: F1 of the links with those of the first aligner, that is 2 |A ∩ B| / (|A| + |B|). None: no links.
+        nats_to_first: `nats` minus those of the first aligner, on the same words.
+        same_lines: share of the pairs whose links are those of the first aligner, all of them.
+    """
+
+    links: int
+    source_linked: float
+    target_linked: float
+    nats: Measured | None
+    agreement: float | None
+    nats_to_first: Measured | None
+    same_lines: float
+
+
+def compare_links(
+    pairs: Sequence[tuple[Words, Words]],
+    systems: Mapping[str, Links],
+    *,
+    held_out: int = HELD_OUT,
+    lowercase: bool = False,
+    bootstrap: int = 1000,
+    seed: int = 0,
+) -> dict[str, ComparedLinks]:
+    """Compare aligners on the same text without a gold alignment.
+
+    Two that agree can be wrong together, so the likelihood says more than the agreement. The links of nine tenths of
+    the pairs make a lexicon, and this has to predict the words of the rest, whose links it does not see
+    (`held_out_nats`). Compare the nats of aligners with about as many links: more links alone make a better lexicon,
+    though more of them may be wrong.
+
+    Args:
+        pairs: source and target words of each sentence pair.
+        systems: name of an aligner -> links of each pair; the first is what the others are compared with.
+        held_out: most pairs of which the likelihood is taken, evenly spread, and at most a tenth of all.
+        lowercase: words that differ in capitals alone are one, for the likelihood.
+        bootstrap: resamples of the held-out pairs for 95 % intervals, at least 1.
+        seed: of the resamples.
+
+    Raises:
+        ValueError: no aligner, no pair, other numbers of lines, or a link of a word that is not there (naming the
+            aligner and the line).
+    """
+    if not systems or not pairs:
+        raise ValueError(f"There must be a sentence pair and an aligner, got {len(pairs)} and {len(systems)}.")
+    for name, links in systems.items():
+        try:
+            check_inside_sentences(links, [(len(source), len(target)) for source, target in pairs])
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from error
+    rows = held_out_rows(len(pairs), held_out)
+    (first, *_), base = systems.values(), None
+    found = {}
+    for name, links in systems.items():
+        counts = held_out_nats(pairs, links, rows, lowercase) if len(rows) >= _FEWEST else None
+        base = counts if base is None else base
+        total, shared = sum(map(len, links)), sum(len(a & b) for a, b in _sets(links, first))
+        both = total + sum(map(len, first))
+        found[name] = ComparedLinks(
+            total,
+            *(_linked(pairs, links, side) for side in (0, 1)),
+            means(counts, bootstrap, seed)[0] if counts is not None else None,
+            2 * shared / both if both else None,
+            mean_difference(counts, base, bootstrap, seed) if counts is not base else None,
+            float(np.mean([a == b for a, b in _sets(links, first)])),
+        )
+    return found
+
+
+def held_out_rows(count: int, most: int = HELD_OUT) -> range:
+    """Return the pairs of which the likelihood is taken: evenly spread, at most `most` and at most a tenth."""
+    chosen = min(most, count // 10)
+    return range(0, count, -(-count // chosen)) if chosen else range(0)
+
+
+def held_out_nats(
+    pairs: Sequence[tuple[Words, Words]], links: Links, rows: Collection[int], lowercase: bool = False
+) -> np.ndarray:
+    """Predict the words of some pairs by the lexicon that the links of all others make, in both directions.
+
+    Of a source word s with N links of the other pairs, to T different words, the lexicon says
+    `p(t|s) = (c(s, t) + T q(t)) / (N + T)` (Witten-Bell), where q is how often t is a word of the other pairs, with
+    half a count added to each, and to all unknown words together. A target word is predicted as by IBM model 1 with a
+    NULL of q: `p(t) = (q(t) + sum_i p(t|s_i)) / (1 + I)`. The other direction is the same with the sides exchanged.
+
+    Returns:
+        (rows, 2): nats of the words of each pair, of both sides, and their number.
+    """
+    left_out = frozenset(rows)
+    counts = LinkCounts(lowercase)
+    words: tuple[Counter[str], Counter[str]] = Counter(), Counter()
+    cased = [[[word.lower() for word in side] if lowercase else side for side in pair] for pair in pairs]
+    for number, (pair, found) in enumerate(zip(cased, links, strict=True)):
+        if number not in left_out:
+            counts.add(*pair, found)
+            for counter, side in zip(words, pair, strict=True):
+                counter.update(side)
+    directions = [
+        _Lexicon(counts.pairs, words[1]),
+        _Lexicon({(t, s): n for (s, t), n in counts.pairs.items()}, words[0]),
+    ]
+    sums = np.zeros((len(rows), 2))
+    for row, number in enumerate(rows):
+        source, target = cased[number]
+        sums[row] = directions[0].nats(source, target) + directions[1].nats(target, source), len(source) + len(target)
+    return sums
+
+
+def differing_lines(first: Links, second: Links) -> list[int]:
+    """Return the rows whose links differ, those first of which the largest share differs."""
+    shares = {row: len(a ^ b) / len(a | b) for row, (a, b) in enumerate(_sets(first, second)) if a != b}
+    return sorted(shares, key=lambda row: (-shares[row], row))
+
+
+class _Lexicon:
+    """p(target word | source word) with Witten-Bell smoothing; see `held_out_nats`."""
+
+    def __init__(self, pairs: Mapping[tuple[str, str], int], words: Counter[str]):
+        self.pairs = pairs
+        self.words = words
+        self.total = words.total() + (len(words) + 1) / 2
+        self.linked, self.different = Counter(), Counter()
+        for (source, _), count in pairs.items():
+            self.linked[source] += count
+            self.different[source] += 1
+
+    def nats(self, source: Words, target: Words) -> float:
+        known = [word for word in source if word in self.linked]  # the others say what q says
+        weights = [(word, 1 / (self.linked[word] + self.different[word])) for word in known]
+        rest = 1 + len(source) - len(known) + sum(self.different[word] * weight for word, weight in weights)
+        mass = [
+            rest * (self.words[word] + 0.5) / self.total
+            + sum(self.pairs.get((other, word), 0) * weight for other, weight in weights)
+            for word in target
+        ]
+        return float(len(target) * np.log(1 + len(source)) - np.log(mass).sum()) if target else 0.0
+
+
+def _sets(*systems: Links) -> Iterator[tuple[frozenset[Link], ...]]:
+    return (tuple(map(frozenset, row)) for row in zip(*systems, strict=True))
+
+
+def _linked(pairs: Sequence[tuple[Words, Words]], links: Links, side: int) -> float:
+    words = sum(len(pair[side]) for pair in pairs)
+    return sum(len({link[side] for link in found}) for found in links) / words if words else 0.0

@@ -1,0 +1,85 @@
+"""`attncal align compare`: the table, JSON, the page, and what is wrong with files."""
+
+import json
+import re
+
+import pytest
+
+from hf_attncal.data.pharaoh import format_links
+from hf_attncal.data.synthetic.english_german import generate_split, write_pairs
+
+TEXT = ["--source", "text.en", "--target", "text.de"]
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    pairs = generate_split(200, 0, 0, seed=3).train
+    write_pairs(pairs, tmp_path / "text.en", tmp_path / "text.de")
+    links = {"right": [pair.links for pair in pairs], "diagonal": [[(0, 0)] for _ in pairs]}
+    for name, lines in links.items():
+        (tmp_path / name).write_text("".join(f"{format_links(line)}\n" for line in lines), encoding="utf-8")
+    return tmp_path
+
+
+def test_the_table(attncal, here):
+    code, out, err = attncal("align", "compare", "right", "diagonal", *TEXT, "--bootstrap", "50")
+    assert (code, err) == (0, "")
+    header, right, diagonal, *_ = out.splitlines()
+    assert header.split()[:2] == ["hypothesis", "links"]
+    assert right.split()[4:6] == ["100.0", "100.0"]
+    assert diagonal.split()[1] == "200"
+    difference, low, high = map(float, re.search(r"(\+[\d.]+) \((\S+) to (\S+)\)$", diagonal).groups())
+    assert 0 < low < difference < high
+
+
+def test_json_has_all(attncal, here):
+    out = attncal("align", "compare", "diagonal", "right", *TEXT, "--format", "json", "--bootstrap", "50")[1]
+    first, second = json.loads(out)["compared"]
+    assert (first["hypothesis"], first["nats_to_first"]) == ("diagonal", None)
+    assert second["nats_to_first"]["value"] == pytest.approx(second["nats"]["value"] - first["nats"]["value"])
+    assert second["nats_to_first"]["value"] < 0
+
+
+def test_the_page_shows_who_links_what(attncal, here):
+    (here / "text.en").write_text("a <b> c\nd e\nsame x\n")
+    (here / "text.de").write_text("A B & C\nD E\nsame x\n")
+    (here / "one").write_text("0-0 1-1\n0-0\n0-0\n")
+    (here / "two").write_text("0-0 2-3\n1-1\n0-0\n")
+    arguments = ["align", "compare", "one", "two", *TEXT, "--page", "page.html", "--pairs", "1"]
+    assert attncal(*arguments)[0] == 0
+    page = (here / "page.html").read_text(encoding="utf-8")
+    assert "1 of 2 pairs" in page
+    assert "Line 2" in page
+    assert "Line 1" not in page
+    assert attncal(*arguments[:-2])[0] == 0
+    page = (here / "page.html").read_text(encoding="utf-8")
+    assert "&lt;b&gt;" in page
+    assert "<b>" not in page
+    assert "Line 3" not in page
+    cells = re.findall(r'<td class="(first|second|both)">', page.partition("Line 1")[2])
+    assert cells == ["both", "first", "second"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["right"], "two files of links or more, got right alone"),
+        (["right", "right"], "different files, got right right"),
+        (["right", "short"], "text.en has 200 lines and short has 1"),
+        (["right", "outside"], "outside: line 1: link 99-0 lies outside"),
+        (["right", "no_links"], "no_links: line 1"),
+        (["right", "diagonal", "--page", "nowhere/page.html"], "--page nowhere/page.html lies in"),
+        (["right", "diagonal", "--page", "text.en"], "text.en"),
+    ],
+)
+def test_what_is_wrong_is_named(attncal, here, arguments, message):
+    (here / "short").write_text("0-0\n")
+    (here / "outside").write_text("99-0\n" + "0-0\n" * 199)
+    (here / "no_links").write_text("word\n" + "0-0\n" * 199)
+    before = (here / "text.en").read_bytes()
+    code, out, err = attncal("align", "compare", *arguments, *TEXT)
+    assert code != 0
+    assert out == ""
+    assert message in err
+    assert (here / "text.en").read_bytes() == before
