@@ -27,7 +27,7 @@ class ComparedLinks:
         source_linked, target_linked: share of the words that have a link.
         nats: negative log-likelihood of a word of held-out pairs, of both sides, under the lexicon of the links of all
             other pairs; None for fewer than ten held-out pairs. Lower is better, with as many links.
-        agreement: F1 of the links with those of the first aligner, that is 2 |A ∩ B| / (|A| + |B|). None: no links.
+        agreement: F1 of the links with those of the first aligner, `2 |A ∩ B| / (|A| + |B|)`. None: no links.
         nats_to_first: `nats` minus those of the first aligner, on the same words.
         same_lines: share of the pairs whose links are those of the first aligner, all of them.
     """

@@ -131,7 +131,7 @@ def _as_text(compared: Mapping[str, "ComparedLinks"], count: int) -> str:
         columns |= {"nats": nats("nats", ".3f"), "to the first": nats("nats_to_first", "+.3f")}
         notes += [
             "nats: of a word of held-out pairs, under the lexicon of the links of all others, with the 95 % interval.",
-            "Of aligners with about as many links, the one with fewer nats is better; more links alone make fewer nats,",
+            "Of aligners with about as many links, the one with fewer nats is better; more links alone have fewer,",
             "too. With gold links, `attncal score` tells the error rate.",
         ]
     else:

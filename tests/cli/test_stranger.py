@@ -85,7 +85,7 @@ def mistakes() -> list[tuple[str, str, str]]:
             else:
                 action, position = positionals[min(position, len(positionals) - 1)], position + 1
             kinds = wrong[action.metavar]
-            if action.metavar == "FILE" and option in ("--output", "--alignments", "--report"):
+            if action.metavar == "FILE" and option in ("--output", "--alignments", "--report", "--page"):
                 kinds = ("folder", "nothing/new")
             for bad in kinds:
                 found.append((" ".join(words), shlex.join([*given[:place], bad, *given[place + 1 :]]), bad))
