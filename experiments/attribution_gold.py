@@ -57,6 +57,8 @@ def in_its_case(gold: dict[str, Gold], frozen: Frozen) -> dict[str, Gold]:
 def measure(model, tokenizer, gold: dict[str, Gold], aligner: WordAligner | None, args: argparse.Namespace) -> dict:
     """All that is measured of a model."""
     ways = ways_of_reading(model)
+    if args.methods is not None:
+        ways = {name: way for name, way in ways.items() if name.removesuffix("_shifted") in args.methods}
     if PATH in ways:
         ways[PATH] = WayOfReading(PATH, {"steps": args.steps})
     if aligner is not None:
@@ -96,6 +98,7 @@ def main() -> None:
     parser.add_argument("--pair", choices=FILES, required=True, help="whose gold links")
     add_models(parser)
     parser.add_argument("--aligner", type=Path, help="folder of a word aligner, for the method `posterior`")
+    parser.add_argument("--methods", nargs="+", help="only these, each also `_shifted`; without it, all")
     parser.add_argument("--steps", type=int, default=16, help="points of integrated gradients")
     parser.add_argument("--points", type=int, nargs="*", default=[], help="numbers of points to compare on dev")
     parser.add_argument("--bootstrap", type=int, default=1000, help="resamples for the intervals")

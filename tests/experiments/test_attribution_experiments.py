@@ -68,6 +68,10 @@ def test_error_rates_of_all_methods_are_written(experiment, desk, tmp_path, monk
     )
     assert found["methods"][found["best_on_dev"]]["chosen"]["dev"]["aer"] == best
     assert "| alti |" in capsys.readouterr().out
+    run(script, monkeypatch, [*arguments, "--methods", "attention", "contribution"])
+    few = json.loads((tmp_path / "gold_wpt03-enfr_gated_seed7.json").read_text())["methods"]
+    assert set(few) == {"attention", "attention_shifted", "contribution", "contribution_shifted", "posterior"}
+    assert few["contribution"]["chosen"]["test"] == chosen["test"]
 
 
 def test_text_is_in_the_case_that_the_model_was_trained_on(experiment, desk):
