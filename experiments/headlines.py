@@ -73,6 +73,7 @@ COPY_SPEED = {
     "training_step_over_plain": ("training_step", "time_ratio"),
     "generation_over_plain": ("generation", "speed_ratio"),
 }
+SEED = ("config", "training", "seed")
 COMMANDS = ("help", "version", "usage_error", "score")
 
 
@@ -205,6 +206,23 @@ def one_pass() -> Iterator[dict]:
             spread = {"extremes": [min(gains), max(gains)]} if len(gains) > 1 else None
             signature = models[ours[0][0]][when].get("signature") if unit == "BLEU" else None
             yield entry(name, statistics.fmean(gains), unit, source, spread=spread, seeds=seeds, signature=signature)
+
+
+def buys() -> Iterator[dict]:
+    """Calibration error of the probabilities of tokens, and BLEU of difficult input, by `experiments/buys.py`."""
+    for setting in ("baseline", "gated"):
+        runs = read_all(f"buys/{setting}_seed*")
+        if not runs:
+            continue
+        area, seeds = f"calibration/one_pass/{setting}", [_follow(run, SEED) for run in runs.values()]
+        scored = {at(file, "probabilities", "ece"): run["probabilities"] for file, run in runs.items()}
+        yield percentage(f"{area}/ece", scored, "ece", seeds=seeds)
+        for condition in next(iter(runs.values()))["translations"]:
+            keys = ("translations", condition)
+            yield over_seeds(f"{area}/{condition}_bleu", "BLEU", runs, *keys, "score")
+            gains = {at(file, *keys): _follow(run, keys) for file, run in runs.items()}
+            if setting != "baseline":
+                yield _gain(f"{area}/{condition}_bleu_minus_baseline", gains, seeds)
 
 
 def masks_learn() -> Iterator[dict]:
@@ -836,6 +854,7 @@ def collect() -> list[dict]:
         converged,
         one_pass,
         masks_learn,
+        buys,
         adapter,
         aligner,
         discrete,

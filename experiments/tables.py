@@ -32,6 +32,7 @@ from headlines import ADAPTERS, CALIBRATIONS, PAIRS, TRAINED, collect
 from run import read_index, script_of
 from tables_adapting import ADAPTING_TABLES
 from tables_analysis import ANALYSIS_TABLES
+from tables_buys import BUYS_TABLES
 from tables_check import CHECK_TABLES
 from tables_converged import CONVERGED_TABLES
 from tables_copying import COPYING_TABLES
@@ -592,6 +593,7 @@ TABLES: dict[str, Callable[[], str]] = {
     **DISTRIBUTED_TABLES,
     **PUBLISHING_TABLES,
     **GUIDED_TABLES,
+    **BUYS_TABLES,
     "adapters": lambda: adapters("adapters/multi30k"),
     "adapters-wpt03": lambda: adapters("adapters/wpt03", ("probe", "fixed", "gated", "leaky", "lora")),
     "adapter-attention": adapter_attention,
