@@ -1,7 +1,8 @@
 """Does the mask network learn with little text? Small gated models, with and without `mask_cost`.
 
     python experiments/masks_learn.py --pairs 2000 --seeds 10
-    python experiments/masks_learn.py --pairs 10000 --steps 400 --name multi30k --source train.en.gz --target train.de.gz
+    python experiments/masks_learn.py --pairs 10000 --steps 400 --name multi30k --source train.en.gz \
+        --target train.de.gz
 
 The text is generated, or the first pairs of two files, long ones among them. Attention is of no use for some hundred
 steps, in which masks may be lost. Each seed trains once for each value of `mask_cost`. Masks are of use where a
@@ -40,7 +41,7 @@ model: {d_model: 128, encoder_layers: 2, decoder_layers: 2, encoder_attention_he
 training: {tokens_per_batch: 512, learning_rate: 0.004, warmup_steps: 0.1, lr_scheduler_type: linear,
   adam_beta2: 0.98, bf16: false, logging_steps: 50, save_strategy: no, report_to: none, disable_tqdm: true}
 """
-# What real text has besides: more words, and longer pairs. The model is smaller, for some hundred steps in half a minute.
+# What real text has besides: more words, and longer pairs. The model is smaller: some hundred steps in half a minute.
 REAL = """
 tokenizer: {vocab_size: 2000}
 model: {d_model: 64, encoder_ffn_dim: 128, decoder_ffn_dim: 128, max_position_embeddings: 256}
