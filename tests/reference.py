@@ -871,11 +871,19 @@ class SlowHMM:
                 mine = self.weight * own[t][s] if own else 0.0
                 of_given = self.weight * sum(own[k][s] for k in range(len(predicted))) if own else 0.0
                 count = self.counts.get((x, y) if side == 0 else (y, x), 0.0) + (identical if x == y else 0.0)
-                row.append((1 - p_null) * self.predictive(count - mine, self.totals[side][x] + identical - of_given))
+                emission = self.predictive(count - mine, self.totals[side][x] + identical - of_given)
+                if identical and x == y and (self.foreign(side, x) or self.foreign(1 - side, y)):
+                    emission = 0.5
+                row.append((1 - p_null) * emission)
             unaligned = self.weight * max(0.0, 1 - sum(own[t])) if own else 0.0
             weights.append(row)
             nulls.append(p_null * self.predictive(self.null_counts[1 - side][y] - unaligned, all_null - unaligned))
         return weights, nulls
+
+    def foreign(self, side: int, token: int) -> bool:
+        """Whether a side never had a token, though it had others."""
+        of_side = [a + b for a, b in zip(self.totals[side], self.null_counts[side], strict=True)]
+        return any(of_side) and of_side[token] == 0
 
     def direction(self, given, predicted, side: int = 0, own=None, uniform: float | None = None) -> dict:
         """One direction: `weights` [t][s], `null` [t], `log_likelihood`, and `jumps` and `chances` by distance."""

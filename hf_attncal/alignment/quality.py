@@ -3,11 +3,17 @@
 from collections.abc import Iterable
 from copy import copy
 from dataclasses import dataclass
+from functools import partial
+
+from hf_attncal.data.piecewise import until_failure
 
 from .aligner import Sentence, WordAligner
 
 # Models below it had error rates above 60 %; good ones have 0.6 and more (results/aligner/quality.json).
-LEAST_SCORE = 0.4
+LEAST_SCORE, GOOD_SCORE = 0.4, 0.6
+# Exchanged sides score higher by more than this where the aligner learned the other order. On nine texts the right
+# order scored higher by 0.14 (captions against debates) to 0.43 (everyday Japanese).
+_EXCHANGED = 0.1
 
 
 @dataclass(frozen=True)
@@ -47,3 +53,24 @@ def estimate_quality(aligner: WordAligner, pairs: Iterable[tuple[Sentence, Sente
     )
     score = sum(result.score for result in aligned) / len(aligned)
     return Quality(len(aligned), score, sum(nulls) / len(nulls), both / max(1, either))
+
+
+def exchanged_scores(
+    aligner: WordAligner, pairs: Iterable[tuple[Sentence, Sentence]], **options
+) -> tuple[float, float] | None:
+    """Return the mean score of the pairs, and with source and target exchanged, if the second is clearly higher.
+
+    None if it is not, and where a pair cannot be aligned.
+
+    Args:
+        options: of `WordAligner.align`.
+    """
+    raw, pairs, means = copy(aligner), list(pairs), []
+    raw.probabilities = None
+    for sides in (pairs, [(target, source) for source, target in pairs]):
+        aligned, failure = until_failure(partial(raw.align, symmetrize="harmonic", **options), sides)
+        scores = [one.score for one in aligned if one.score is not None]
+        if failure is not None or not scores:
+            return None
+        means.append(sum(scores) / len(scores))
+    return tuple(means) if means[1] > means[0] + _EXCHANGED else None

@@ -47,6 +47,8 @@ _FREE = {"model", "input", "source", "target", "output", "shard", "threads", "pr
 _FREE |= {"run", "verbose", "quiet", "debug"}
 # So many have to have a low score before anything is said of it.
 _PAIRS_TO_JUDGE = 100
+# Pairs from the beginning whose scores are compared with those of source and target exchanged; fewer say nothing.
+_PAIRS_TO_EXCHANGE, _FEWEST_TO_EXCHANGE = 100, 20
 # Characters of the source times those of the target, of pairs that are aligned before any is written: links at most.
 _CELLS_AT_ONCE = 1 << 26
 
@@ -384,8 +386,6 @@ def align_stream(
     Raises:
         CommandError: a line that cannot be aligned. All lines before it have been written.
     """
-    from hf_attncal.alignment.mask_align import MaskAlignSource
-    from hf_attncal.alignment.quality import LEAST_SCORE
     from hf_attncal.data.piecewise import until_failure
 
     align = partial(
@@ -400,10 +400,11 @@ def align_stream(
         words=options.words,
     )
     counts = counts or Counts()
+    judge = _Judge(aligner, options)
     with progress_bar("aligned", options.progress) as bar:
         first = before + 1
-        scored, total = 0, 0.0
         for pairs, error in windows:
+            judge.see(pairs)
             if options.adapt and pairs:
                 _adapt(aligner, pairs, options)
             for group in groups_by_size(pairs, _CELLS_AT_ONCE):
@@ -412,22 +413,75 @@ def align_stream(
                 write_lines(target, lines)
                 counts.lines += len(alignments)
                 counts.links += sum(len(alignment.links) for alignment in alignments)
-                known = [alignment.score for alignment in alignments if alignment.score is not None]
-                scored, total = scored + len(known), total + sum(known)
+                judge.add([alignment.score for alignment in alignments])
                 if failure is not None:
                     raise line_error(first + len(alignments), "cannot be aligned", failure) from failure
                 bar.update(len(group))
                 first += len(group)
             if error is not None:
                 raise error
-    if scored >= _PAIRS_TO_JUDGE and total / scored < LEAST_SCORE and isinstance(aligner.source, MaskAlignSource):
-        warnings.warn(
-            f"the links are probably bad: the mean score of a pair is {total / scored:.2f}, that of a good aligner "
-            "above 0.6. Either it does not know this text: let it learn from it (--adapt), or train it with this text "
-            "among its own (`attncal align train --source TRAIN THIS --target TRAIN THIS`). Or the lines do not "
-            "belong together.",
-            stacklevel=2,
-        )
+    judge.warn()
+
+
+class _Judge:
+    """What is said of a text: it scores low, or source and target are exchanged.
+
+    Args:
+        aligner: a `WordAligner`. options: those of `attncal align run`.
+
+    """
+
+    def __init__(self, aligner, options: argparse.Namespace):
+        self.aligner, self.options = aligner, options
+        self._scored, self._total = 0, 0.0
+        self._sample: list[tuple[str, str]] = []
+        self._exchanged: tuple[float, float] | None = None
+
+    def see(self, pairs: Sequence[tuple[str, str]]) -> None:
+        """Take note of the pairs that are aligned next."""
+        new = not self._sample
+        self._sample += pairs[: _PAIRS_TO_EXCHANGE - len(self._sample)]
+        if new and self.options.adapt:
+            self._compare()  # once it has read them, it knows the text either way
+
+    def add(self, scores: Sequence[float | None]) -> None:
+        """Take note of the scores of pairs that were aligned."""
+        known = [score for score in scores if score is not None]
+        self._scored, self._total = self._scored + len(known), self._total + sum(known)
+
+    def warn(self) -> None:
+        """Warn of what was found."""
+        if not self._scored:
+            return
+        from hf_attncal.alignment.mask_align import MaskAlignSource
+        from hf_attncal.alignment.quality import GOOD_SCORE, LEAST_SCORE
+
+        mean, two_ways = self._total / self._scored, isinstance(self.aligner.source, MaskAlignSource)
+        if mean < GOOD_SCORE and not self.options.adapt:
+            self._compare()
+        if self._exchanged:
+            warnings.warn(
+                "source and target are probably exchanged: the mean score of a pair is {:.2f}, and {:.2f} the other "
+                "way round. Give the files in the order that the aligner has learned.".format(*self._exchanged),
+                stacklevel=3,
+            )
+        elif self._scored >= _PAIRS_TO_JUDGE and mean < LEAST_SCORE and two_ways:
+            warnings.warn(
+                f"the links are probably bad: the mean score of a pair is {mean:.2f}, that of a good aligner above "
+                "0.6. Either it does not know this text: let it learn from it (--adapt), or train it with this text "
+                "among its own (`attncal align train --source TRAIN THIS --target TRAIN THIS`). Or the lines do not "
+                "belong together.",
+                stacklevel=3,
+            )
+
+    def _compare(self) -> None:
+        """Compare the scores of the first pairs with those that they have exchanged."""
+        from hf_attncal.alignment.mask_align import MaskAlignSource
+        from hf_attncal.alignment.quality import exchanged_scores
+
+        if len(self._sample) >= _FEWEST_TO_EXCHANGE and isinstance(self.aligner.source, MaskAlignSource):
+            options = {"tokenize": self.options.tokenize, "words": self.options.words}
+            self._exchanged = exchanged_scores(self.aligner, self._sample, **options)
 
 
 def _adapt(aligner, pairs: Sequence[tuple[str, str]], options: argparse.Namespace) -> None:

@@ -607,6 +607,8 @@ def test_a_checkpoint_that_is_not_there_and_a_device_that_is_not(run, checkpoint
 class FakeAligner:
     """One link for every pair, at once."""
 
+    source = None
+
     def align(self, pairs, **_):
         return [WordAlignment(("a",), ("b",), ((0, 0),), (0.5,), (0.1,), (0.1,), 0.5, "harmonic", 0.2) for _ in pairs]
 

@@ -508,10 +508,37 @@ def test_an_aligner_is_loaded_by_its_folder(tokenizer, tmp_path):
     assert [a for a in loaded.align(pairs)] == [a for a in aligner.align(pairs)]
 
 
+# ---- words that one side never had ----
+
+
+def test_a_token_that_a_side_never_had_is_probably_itself():
+    """Whatever it was counted with, and not before anything is counted."""
+    model = tiny_model()
+    for name, token in (("source", 3), ("target", 5), ("target", 7)):
+        for table in (f"{name}_counts", f"{name}_null_counts"):
+            getattr(model, table)[token] = 0
+    pairs = [([3, 5, 7], [5, 3, 7]), ([4, 8], [8, 4]), ([7, 2], [6, 1])]
+    output, twin = model(**batch_of(pairs)), slow_twin(model)
+    for n, pair in enumerate(pairs):
+        forward, backward = twin.both(*pair)
+        assert_equals_reference(output.forward_attention[n], forward["weights"], "forward")
+        assert_equals_reference(output.backward_attention[n], backward["weights"], "backward")
+        assert_equals_reference(output.backward_null[n], backward["null"], "backward NULL")
+    assert twin.emissions([4, 3], [3], 0, None)[0][0][1] == pytest.approx(0.5 * (1 - model.config.null_probability))
+    twin.foreign = lambda side, token: False
+    other = torch.tensor(twin.both(*pairs[0])[0]["weights"], dtype=torch.float64)
+    assert largest_difference(output.forward_attention[0, :3, :3], other) > 0.01
+    model.config.identical_prior = 0.0
+    output, twin = model(**batch_of(pairs)), slow_twin(model)
+    assert_equals_reference(output.forward_attention[0], twin.both(*pairs[0])[0]["weights"], "without the prior")
+    fresh = HMMAlignModel(HMMAlignConfig(**TINY)).eval()
+    assert not fresh._foreign("source", torch.arange(9), torch.ones(9, dtype=torch.bool)).any()
+
+
 # ---- words as they are looked up ----
 
 
-def test_the_same_text_on_both_sides_is_its_own_translation(tokenizer):
+def test_the_same_text_on_both_sides_is_its_own_translation(tokenizer, monkeypatch):
     """Nothing was counted: only that tokens are identical can tell, also where numbers change places."""
     aligner = aligner_of(tokenizer, identical_prior=0.1, fold_words=True)
     text = "the house is old and the dog runs"
@@ -519,6 +546,12 @@ def test_the_same_text_on_both_sides_is_its_own_translation(tokenizer):
     assert found.links == tuple((i, i) for i in range(8))
     (plain,) = aligner_of(tokenizer).align([(text, text)])
     assert plain.links != found.links
+    # What was often counted with words of the other language, and with NULL, is no other text than that.
+    aligner.model.source_counts *= 1000
+    aligner.model.source_null_counts.copy_(aligner.model.source_counts)
+    assert aligner.align([(text, text)])[0].links == found.links
+    monkeypatch.setattr(HMMAlignModel, "_foreign", lambda self, side, tokens, real: tokens < 0)
+    assert len(aligner.align([(text, text)])[0].links) < 8
     numbers = aligner_of(train_bpe_tokenizer(["12 34 56 78"] * 3, vocab_size=60), {}, identical_prior=0.1)
     (found,) = numbers.align([("12 34 56 78", "56 12 78 34")])
     assert found.links == ((0, 1), (1, 3), (2, 0), (3, 2))
