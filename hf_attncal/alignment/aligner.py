@@ -243,6 +243,9 @@ class WordAligner:
             segments = [[how(side if isinstance(side, str) else " ".join(side)) for side in pair] for pair in pairs]
             cut = [(source.words, target.words) for source, target in segments]
         read = cut if words == WORDS[0] else [tuple(tuple(map(solid, side)) for side in pair) for pair in cut]
+        unknown: Sequence[float | None] = [None] * len(cut)
+        if self.probabilities is not None and self.probabilities.unknown is not None:
+            unknown = self.source.unknown_shares(read) or unknown
         results: list[WordAlignment | None] = [None] * len(cut)
         for indices, weights in self.source.weights(read, batch_size, batch_tokens):
             batch = [cut[index] for index in indices]
@@ -259,7 +262,23 @@ class WordAligner:
             found = [of_raw_words(*each) for each in zip(found, raw, *zip(*segments, strict=True), strict=True)]
         if self.probabilities is None:
             return found
-        return [self.probabilities.applied(result, least_probability) for result in found]
+        applied = partial(self.probabilities.applied, least=least_probability)
+        return [applied(one, unknown=share) for one, share in zip(found, unknown, strict=True)]
+
+    def unknown_shares(
+        self, pairs: Iterable[tuple[Sentence, Sentence]], *, tokenize: bool | None = None, words: str = WORDS[0]
+    ) -> list[float] | None:
+        """Return for each pair the share of its tokens that were never counted with one of the other side.
+
+        None for models that do not count.
+
+        Args:
+            pairs, tokenize, words: as of `align`.
+        """
+        read = [tuple(_words(pair, number, words)) for number, pair in enumerate(pairs)]
+        if self.source.tokenize if tokenize is None else tokenize:
+            read = [tuple(segment(" ".join(side), words).words for side in pair) for pair in read]
+        return self.source.unknown_shares([tuple(tuple(map(solid, side)) for side in pair) for pair in read])
 
     def adapt(
         self,
@@ -304,6 +323,8 @@ class WordAligner:
         if network and adapted.weight >= REPLACED:
             self.source, self.probabilities = source, None
             return replace(adapted, replaced=True)
+        if not network and adapted.weight and self.probabilities is not None:
+            self.probabilities = self.probabilities.of_another_text()  # scores of what was just read promise more
         return adapted
 
     def stream(

@@ -22,13 +22,13 @@ ITERATIONS = (3, 6)
 IDENTICAL = 0.1  # count of a token and itself before anything is counted
 # Least count that a trained model keeps: below it the prior says as much.
 _LEAST = 0.01
-_ONCE = 0.5  # a pair of tokens with a smaller count was probably never linked
+ONCE = 0.5  # a pair of tokens with a smaller count was probably never linked
 _CELLS, _STEP = 500_000, 6  # pairs of tokens of a batch, and by how many source tokens its pairs may differ at first
 _KEPT = 1 << 28
 # Bytes for each cell with padding: with the batches in memory (results/aligner/memory.json), and without them, when
 # the table is most; and what merging the table takes then. The last two fit one run, 819,643 pairs in 4.0 GB.
 _BYTES_KEPT, _BYTES_READ, _BYTES_OF_MERGING = 20, 3, 8 * 10**8
-_MERGED_AT_ONCE = 1 << 25
+_MERGED_ATONCE = 1 << 25
 _TABLES = ("source_counts", "target_counts", "source_null_counts", "target_null_counts")
 
 
@@ -128,7 +128,7 @@ class CountLearner:
         for batch in self._read():
             known = F.pad(self._known[self._places(batch)], (0, 1))[batch.places.long()]
             for dim, real in ((2, batch.target_real), (1, batch.source_real)):
-                unknown += int((known.amax(dim)[real] < _ONCE).sum())
+                unknown += int((known.amax(dim)[real] < ONCE).sum())
                 total += int(real.sum())
         return unknown / total
 
@@ -248,7 +248,7 @@ def _merged(found: Iterable[Tensor]) -> Tensor:
     for tensor in found:
         waiting.append(tensor)
         size += len(tensor)
-        if size > max(_MERGED_AT_ONCE, len(known)):
+        if size > max(_MERGED_ATONCE, len(known)):
             known, waiting, size = torch.cat([known, *waiting]).unique(), [], 0
     return torch.cat([known, *waiting]).unique()
 

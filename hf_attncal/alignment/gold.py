@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
@@ -18,7 +19,7 @@ from hf_attncal.metrics.aer import AlignmentScore, alignment_error_rate
 from hf_attncal.metrics.probabilities import BINS, ProbabilityScore, probability_score
 
 from .aligner import WordAligner
-from .probabilities import LinkProbabilities, Platt
+from .probabilities import LIKE, LinkProbabilities, Platt
 
 # What is tried on dev gold where no symmetrisation is asked for.
 TUNED = ("harmonic", "intersection", "grow-diag", "grow-diag-final-and")
@@ -199,7 +200,7 @@ class Calibration:
         """
         path = self.probabilities.save(folder)
         if (Path(folder) / "README.md").exists():
-            write_probabilities_card(folder, self.before, self.after, self.measured_on)
+            write_probabilities_card(folder, self.before, self.after, self.measured_on, self.probabilities.unknown)
         return path
 
 
@@ -235,8 +236,9 @@ def calibrate(aligner: WordAligner, gold: Gold, bins: int = BINS, bootstrap: int
         raise ValueError("Scores of right links are no higher than those of wrong ones: they say nothing.")
     crossed = [folds[row % _FOLDS].of(scores) for row, scores in enumerate(own[0])]
     counted = {"bins": bins, "bootstrap": bootstrap}
+    settings = None if raw.settings is None else raw.settings.to_dict()
     return Calibration(
-        LinkProbabilities(rules, len(gold.pairs), None if raw.settings is None else raw.settings.to_dict()),
+        LinkProbabilities(rules, len(gold.pairs), settings, _unknown_up_to(raw, gold)),
         probability_score(*own, **counted),
         probability_score(crossed, own[1], **counted),
     )
@@ -252,6 +254,12 @@ def scored_links(
         for found, annotated in zip(aligned, gold.links, strict=True)
     ]
     return [found.scores for found in aligned], right
+
+
+def _unknown_up_to(aligner: WordAligner, gold: Gold) -> float | None:
+    """Return the share of unknown tokens that `LIKE` of the pairs do not exceed; None for models that do not count."""
+    shares = aligner.unknown_shares(gold.pairs)
+    return None if shares is None else float(np.quantile(shares, LIKE))
 
 
 def _others(said: Sequence, right: Sequence, fold: int) -> tuple[list, list]:

@@ -12,7 +12,9 @@ from torch import Tensor
 from hf_attncal.data.batching import batches_by_length, padded
 from hf_attncal.data.folding import fold
 from hf_attncal.data.words import NO_WORD, WordTokenizer, WordTokens
+from hf_attncal.families import FAMILIES
 
+from .count_learner import ONCE
 from .sources import Weights, WeightSource, Words, check_finite_weights, word_ids
 from .windows import cut_pair, merge_windows, pair_windows
 
@@ -85,6 +87,18 @@ class MaskAlignSource(WeightSource):
                     *(padded([text.ids for text in side], 0)[0].to(device) for side in sides),
                 ),
             )
+
+    def unknown_shares(self, pairs: Sequence[Words]) -> list[float] | None:
+        family = FAMILIES.get(self.model.config.model_type)
+        if family is None or not family.counted:
+            return None
+        sides, device, shares = self.tokens_of(pairs), self.model.device, []
+        for source, target in zip(sides[::2], sides[1::2], strict=True):
+            ids = (torch.from_numpy(side.ids).to(device)[None] for side in (source, target))
+            known = self.model.counts_of(*ids)[0] >= ONCE
+            found = sum(int(known.any(dim).sum()) for dim in (0, 1)) if known.numel() else 0
+            shares.append(1 - found / sum(known.shape) if known.numel() else 0.0)
+        return shares
 
     def tokens_of(self, pairs: Sequence[Words]) -> list[WordTokens]:
         """Tokenise words as the model has learned to, the source and the target of each pair in turn."""

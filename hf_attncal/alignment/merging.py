@@ -47,6 +47,8 @@ class WordAlignment:
             counted from 0 in Unicode code points. None unless asked for.
         target_spans: the same of the target words.
         calibrated: whether `scores` are probabilities (`attncal align calibrate`); `score` is as the model has it.
+        shift: how far the pair is from the text that the probabilities were learned from, by the words that the model
+            does not know: from 0, like it, to 1, where no probability is above the model's score.
     """
 
     source: tuple[str, ...]
@@ -61,6 +63,7 @@ class WordAlignment:
     source_spans: tuple[tuple[int, int], ...] | None = None
     target_spans: tuple[tuple[int, int], ...] | None = None
     calibrated: bool = False
+    shift: float = 0.0
 
     def pharaoh(self, scores: bool = False) -> str:
         """Return the links as `i-j i-j ...`, or as `i-j:score` with four decimals."""
@@ -91,8 +94,10 @@ class WordAlignment:
         return " ".join(pairs)
 
     def to_dict(self) -> dict:
-        """Return the fields by name, ready for JSON; spans where there are some."""
+        """Return the fields by name, ready for JSON; spans where there are some, the shift if calibrated."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
+        if not self.calibrated:
+            del values["shift"]
         return {name: value for name, value in values.items() if value is not None or not name.endswith("_spans")}
 
     def plot(self, path: str | Path | None = None) -> "Figure":

@@ -2,6 +2,11 @@
 
 A score says how sure a model is, and most are too sure. `p = sigmoid(slope * logit(score) + intercept)` (Platt 1999)
 keeps the order of the scores. Its two parameters are learned for each way to merge the directions (`gold.calibrate`).
+
+They hold for text like that they were learned from. Where the model knows fewer of the words, scores promise too much,
+and a calibration that raises them makes it worse. So for a pair of which the share u of the tokens was never counted,
+`p' = p + d (min(p, score) - p)` with `d = clip((u - unknown) / 0.1, 0, 1)`: far from the text, no probability is above
+its score. `unknown` is what 95 % of the annotated pairs stay below.
 """
 
 import json
@@ -24,6 +29,9 @@ PROBABILITIES_FILE = "link_probabilities.json"  # beside the weights of a checkp
 # Scores are taken between it and 1 minus it: beyond, they tell nothing more. Chosen on dev, as the form was
 # (docs/experiments/aligning.md).
 _LEAST = 1e-3
+# Of the annotated pairs, so many have no larger share of unknown tokens than `unknown`. From `FAR` above it on, a pair
+# is another kind of text.
+LIKE, FAR = 0.95, 0.1
 
 
 class Platt(NamedTuple):
@@ -75,15 +83,18 @@ class LinkProbabilities:
         rules: of each symmetrisation.
         pairs: number of annotated pairs that it was learned from.
         settings: which attention of an encoder-decoder was read; None where its default was, and for other models.
+        unknown: share of the tokens of a pair that the model never counted, up to which a pair is like those; None for
+            models that do not count.
 
     Raises:
         ValueError: no rule, or one of an unknown symmetrisation; a slope that is not above 0, or an intercept that is
-            not finite; `pairs` below 1.
+            not finite; `pairs` below 1; `unknown` above 1 or not finite.
     """
 
     rules: Mapping[str, Platt]
     pairs: int
     settings: Mapping[str, Any] | None = None
+    unknown: float | None = None
 
     def __post_init__(self):
         if not self.rules or not set(self.rules) <= set(SYMMETRIZATIONS):
@@ -93,15 +104,35 @@ class LinkProbabilities:
                 raise ValueError(f"`rules` must have a slope above 0 and a finite intercept, got {rule} for {name!r}.")
         if self.pairs < 1:
             raise ValueError(f"`pairs` must be >= 1, got {self.pairs}.")
+        if self.unknown is not None and not -1 <= self.unknown <= 1:
+            raise ValueError(f"`unknown` must be a share or None, got {self.unknown}.")
 
-    def applied(self, alignment: WordAlignment, least: float | None = None) -> WordAlignment:
-        """Return the alignment with probabilities for scores, without the links that have less than `least`."""
+    def shift(self, unknown: float | None) -> float:
+        """Return how far a pair with that share of unknown tokens is from the annotated ones: 0 like them, 1 far."""
+        if self.unknown is None or unknown is None:
+            return 0.0
+        return min(1.0, max(0.0, (unknown - self.unknown) / FAR))
+
+    def of_another_text(self) -> "LinkProbabilities":
+        """Return the same for a model that has changed: every pair is far from the annotated ones."""
+        return replace(self, unknown=-FAR)
+
+    def applied(
+        self, alignment: WordAlignment, least: float | None = None, unknown: float | None = None
+    ) -> WordAlignment:
+        """Return the alignment with probabilities for scores, without the links that have less than `least`.
+
+        Args:
+            unknown: share of the tokens of the pair that the model never counted; None where that is not known.
+        """
         scores = self.rules[alignment.symmetrization].of(alignment.scores)
-        links = alignment.links
+        links, shift = alignment.links, self.shift(unknown)
+        if shift:
+            scores = tuple(p + shift * (min(p, s) - p) for p, s in zip(scores, alignment.scores, strict=True))
         if least is not None:
             kept = [place for place, score in enumerate(scores) if score >= least]
             links, scores = tuple(links[place] for place in kept), tuple(scores[place] for place in kept)
-        return replace(alignment, links=links, scores=scores, calibrated=True)
+        return replace(alignment, links=links, scores=scores, calibrated=True, shift=shift)
 
     def check(self, symmetrization: str, settings: Mapping[str, Any] | None) -> None:
         """Raise ValueError where it was not learned for that symmetrisation, or from another attention."""
@@ -120,7 +151,8 @@ class LinkProbabilities:
         """Write it beside the checkpoint in `folder`; returns the path of the file."""
         path = Path(folder) / PROBABILITIES_FILE
         rules = {name: rule._asdict() for name, rule in self.rules.items()}
-        write_json({"pairs": self.pairs, "settings": self.settings, "rules": rules}, path)
+        written = {"pairs": self.pairs, "settings": self.settings, "unknown": self.unknown, "rules": rules}
+        write_json(written, path)
         return path
 
     @classmethod
@@ -133,7 +165,9 @@ class LinkProbabilities:
         try:
             values = json.loads(Path(path).read_text(encoding="utf-8"))
             rules = {name: Platt(**_numbers(rule)) for name, rule in values["rules"].items()}
-            return cls(rules, int(values["pairs"]), values.get("settings"))
+            unknown = values.get("unknown")
+            unknown = None if unknown is None else float(unknown)
+            return cls(rules, int(values["pairs"]), values.get("settings"), unknown)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             told = str(error) if isinstance(error, ValueError) else "it must have `pairs`, and `rules` by name"
             raise ValueError(

@@ -191,6 +191,13 @@ class WeightSource(ABC):
             batch_tokens: most tokens in a batch, both sides and padding included; a pair over it goes alone.
         """
 
+    def unknown_shares(self, pairs: Sequence[Words]) -> list[float] | None:
+        """Return for each pair the share of its tokens that were never counted with one of the other side.
+
+        None for models that do not count.
+        """
+        return None
+
 
 def word_ids(sides: Sequence[WordTokens], device: torch.device) -> tuple[Tensor, int]:
     """Return the word of each token, (batch, longest), and the largest number of words, which stands for no word."""

@@ -65,6 +65,16 @@ def _run_calibrate(options: argparse.Namespace) -> None:
     print(f"\nwrote {calibration.save(folder)}")
 
 
+def _like(unknown: float | None) -> list[str]:
+    """Return the line that says which text they hold for, if the model counts."""
+    if unknown is None:
+        return []
+    return [
+        f"They hold for pairs in which up to {unknown:.0%} of the tokens are new to the aligner; with more of them, a "
+        "probability is at most the score."
+    ]
+
+
 def _table(calibration) -> list[str]:
     """Return the lines of a table of both scores, and what they were measured on."""
     after = calibration.after
@@ -85,6 +95,7 @@ def _table(calibration) -> list[str]:
         *table(columns),
         "",
         f"Measured on {calibration.measured_on}: {after.count} links, {100 * after.right:.1f} % right.",
+        *_like(calibration.probabilities.unknown),
         "ECE: expected calibration error in per cent" + (", 95 % intervals over pairs." if after.interval else "."),
         after.signature,
     ]

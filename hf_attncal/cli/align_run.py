@@ -49,6 +49,8 @@ _FREE |= {"run", "verbose", "quiet", "debug"}
 _PAIRS_TO_JUDGE = 100
 # Pairs from the beginning whose scores are compared with those of source and target exchanged; fewer say nothing.
 _PAIRS_TO_EXCHANGE, _FEWEST_TO_EXCHANGE = 100, 20
+# Of the text that probabilities were learned from, 5 % of the pairs are a little far from it.
+_UNLIKE = 0.25
 # Characters of the source times those of the target, of pairs that are aligned before any is written: links at most.
 _CELLS_AT_ONCE = 1 << 26
 
@@ -413,7 +415,7 @@ def align_stream(
                 write_lines(target, lines)
                 counts.lines += len(alignments)
                 counts.links += sum(len(alignment.links) for alignment in alignments)
-                judge.add([alignment.score for alignment in alignments])
+                judge.add(alignments)
                 if failure is not None:
                     raise line_error(first + len(alignments), "cannot be aligned", failure) from failure
                 bar.update(len(group))
@@ -433,7 +435,7 @@ class _Judge:
 
     def __init__(self, aligner, options: argparse.Namespace):
         self.aligner, self.options = aligner, options
-        self._scored, self._total = 0, 0.0
+        self._scored, self._total, self._unlike = 0, 0.0, 0
         self._sample: list[tuple[str, str]] = []
         self._exchanged: tuple[float, float] | None = None
 
@@ -444,10 +446,11 @@ class _Judge:
         if new and self.options.adapt:
             self._compare()  # once it has read them, it knows the text either way
 
-    def add(self, scores: Sequence[float | None]) -> None:
-        """Take note of the scores of pairs that were aligned."""
-        known = [score for score in scores if score is not None]
+    def add(self, alignments: Sequence) -> None:
+        """Take note of pairs that were aligned."""
+        known = [alignment.score for alignment in alignments if alignment.score is not None]
         self._scored, self._total = self._scored + len(known), self._total + sum(known)
+        self._unlike += sum(alignment.shift > 0 for alignment in alignments)
 
     def warn(self) -> None:
         """Warn of what was found."""
@@ -456,6 +459,16 @@ class _Judge:
         from hf_attncal.alignment.mask_align import MaskAlignSource
         from hf_attncal.alignment.quality import GOOD_SCORE, LEAST_SCORE
 
+        options = self.options
+        told = options.scores or options.format == "json" or options.least_probability is not None
+        if told and self._scored >= _FEWEST_TO_EXCHANGE and self._unlike > _UNLIKE * self._scored:
+            warnings.warn(
+                f"{self._unlike / self._scored:.0%} of the pairs are unlike the text that the probabilities of links "
+                "were learned from: the aligner knows fewer of their words. Their probabilities are at most the "
+                "scores of the model, and may still be too high. Annotate some dozens of pairs of this text and "
+                "calibrate again (`attncal align calibrate`).",
+                stacklevel=3,
+            )
         mean, two_ways = self._total / self._scored, isinstance(self.aligner.source, MaskAlignSource)
         if mean < GOOD_SCORE and not self.options.adapt:
             self._compare()

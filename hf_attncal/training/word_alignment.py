@@ -376,7 +376,13 @@ class AlignerJob(Job):
         write_model_card(folder, **about, summary=summary, results=scores, example=PAIR)
         if (calibration := self.calibration) is not None:
             calibration.probabilities.save(folder)
-            write_probabilities_card(folder, calibration.before, calibration.after, calibration.measured_on)
+            write_probabilities_card(
+                folder,
+                calibration.before,
+                calibration.after,
+                calibration.measured_on,
+                calibration.probabilities.unknown,
+            )
 
     # ---- an aligner that counts alone ----
 

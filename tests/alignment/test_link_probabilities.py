@@ -3,7 +3,10 @@
 import json
 import math
 import random
+from copy import copy, deepcopy
+from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from aligner_helpers import PAIRS, tiny_mask_align
@@ -12,9 +15,11 @@ from helpers import tiny_stock_model
 
 from hf_attncal.alignment import LinkProbabilities, Seq2SeqAttention, WordAligner
 from hf_attncal.alignment.gold import Gold, calibrate
-from hf_attncal.alignment.probabilities import PROBABILITIES_FILE, Platt, saved_probabilities
+from hf_attncal.alignment.probabilities import FAR, PROBABILITIES_FILE, Platt, saved_probabilities
 from hf_attncal.alignment.quality import estimate_quality
+from hf_attncal.alignment.quick import quick_aligner
 from hf_attncal.alignment.symmetrization import SYMMETRIZATIONS
+from hf_attncal.cli import main
 from hf_attncal.data.pharaoh import GoldAlignment
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
 
@@ -212,6 +217,108 @@ def test_the_attention_of_an_encoder_decoder_is_calibrated_for_what_is_read_of_i
         reading.align(pairs[:1])
 
 
+# ---- text of another kind ----
+
+ENGLISH = ["the old house", "a house", "the dog", "an old dog", "the house is old", "a dog is old", "the old dog runs"]
+GERMAN = ["das alte Haus", "ein Haus", "der Hund", "ein alter Hund", "das Haus ist alt", "ein Hund ist alt"]
+GERMAN += ["der alte Hund läuft"]
+KNOWN, NEW = list(zip(ENGLISH, GERMAN, strict=True)), [("Pi Pi", "Pi"), ("q the dog", "der Hund zz yy xx")]
+
+
+@pytest.fixture(scope="module")
+def counted():
+    """An aligner that counts, with probabilities that are above all of its scores."""
+    result = quick_aligner(KNOWN * 5)
+    result.probabilities = LinkProbabilities({"harmonic": Platt(1.0, 3.0)}, 7, unknown=0.35)
+    return result
+
+
+def slow_share(aligner, source: str, target: str) -> float:
+    """Tokens of both sides that have no count of 0.5 or more with any token of the other side."""
+    model, (s, t) = (
+        aligner.model,
+        (side.ids.tolist() for side in aligner.source.tokens_of([(source.split(), target.split())])),
+    )
+    table = dict(zip(model.pairs.tolist(), model.counts.tolist(), strict=True))
+    known = {(x, y) for x in s for y in t if table.get(x * model.config.vocab_size + y, 0) >= 0.5}
+    found = sum(any((x, y) in known for y in t) for x in s) + sum(any((x, y) in known for x in s) for y in t)
+    return 1 - found / (len(s) + len(t))
+
+
+def test_what_was_never_counted_equals_the_loops(counted, aligner):
+    pairs = [*KNOWN, *NEW]
+    shares = counted.unknown_shares(pairs)
+    assert shares == pytest.approx([slow_share(counted, *pair) for pair in pairs])
+    assert max(shares[: len(KNOWN)]) <= 0.35 < min(shares[len(KNOWN) :])
+    assert counted.unknown_shares([("", "a"), ("a", "")]) == [0, 0]
+    assert aligner.unknown_shares(pairs) is None  # a network
+
+
+def test_a_text_like_that_of_the_calibration_keeps_its_probabilities(counted):
+    """To the bit; what is unlike it goes towards the lower of probability and score."""
+    raw = copy(counted)
+    raw.probabilities = None
+    pairs = [*KNOWN, *NEW, ("q x the dog dog", "der Hund Hund")]
+    said = zip(raw.align(pairs), counted.align(pairs), counted.unknown_shares(pairs), strict=True)
+    rule, shifts = counted.probabilities.rules["harmonic"], []
+    for number, (before, after, share) in enumerate(said):
+        shift = min(1, max(0, (share - 0.35) / FAR))
+        assert after.shift == pytest.approx(shift)
+        assert after.links == before.links
+        plain = rule.of(before.scores)
+        if number < len(KNOWN):
+            assert (after.shift, after.scores) == (0, plain)
+        expected = [p + shift * (min(p, s) - p) for p, s in zip(plain, before.scores, strict=True)]
+        assert after.scores == pytest.approx(expected)
+        assert after.to_dict()["shift"] == after.shift
+        assert "shift" not in before.to_dict()
+        shifts.append(after.shift)
+    assert shifts[len(KNOWN)] == 1
+    assert any(0 < shift < 1 for shift in shifts)
+    low = replace(counted.probabilities, rules={"harmonic": Platt(1.0, -3.0)})
+    (one,) = raw.align(NEW[1:])
+    assert low.applied(one, unknown=1.0).scores == low.applied(one).scores  # they are below the scores already
+    assert low.applied(one, unknown=None).shift == 0
+    assert replace(low, unknown=None).applied(one, unknown=1.0).shift == 0
+
+
+def test_what_an_aligner_has_just_read_is_another_text(counted):
+    adapted = copy(counted)
+    adapted.source = copy(counted.source)
+    adapted.source.model = deepcopy(counted.model)
+    assert adapted.adapt(KNOWN).weight == 0
+    assert adapted.probabilities == counted.probabilities
+    assert adapted.adapt(NEW * 10).weight > 0
+    assert [one.shift for one in adapted.align([*KNOWN, *NEW])] == [1] * 9
+
+
+def test_calibration_keeps_what_share_of_a_pair_may_be_new(counted, aligner):
+    generator = random.Random(6)
+    pairs = [*KNOWN, *NEW] * 4
+    links = [frozenset(link for link in one.links if generator.random() < 0.8) for one in counted.align(pairs)]
+    found = calibrate(counted, Gold(pairs, [GoldAlignment(one, one) for one in links])).probabilities
+    assert found.unknown == pytest.approx(float(np.quantile(counted.unknown_shares(pairs), 0.95)))
+    network = annotated(aligner, lambda score: generator.random() < 0.2 + 0.4 * score)
+    assert calibrate(aligner, network).probabilities.unknown is None
+
+
+def test_the_command_tells_that_a_text_is_of_another_kind(counted, tmp_path, capfd):
+    counted.model.save_pretrained(tmp_path)
+    counted.tokenizer.save_pretrained(tmp_path)
+    counted.probabilities.save(tmp_path)
+
+    def told(pairs, *options) -> bool:
+        for side, lines in zip(("s", "t"), zip(*pairs, strict=True), strict=True):
+            (tmp_path / side).write_text("\n".join(lines) + "\n", encoding="utf-8")
+        files = ["--source", str(tmp_path / "s"), "--target", str(tmp_path / "t"), "--output", str(tmp_path / "links")]
+        assert main(["align", "run", str(tmp_path), *files, *options]) == 0
+        return (
+            "of the pairs are unlike the text that the probabilities of links were learned" in capfd.readouterr().err
+        )
+
+    assert [told(KNOWN * 5, "--scores"), told(NEW * 20, "--scores"), told(NEW * 20)] == [False, True, False]
+
+
 # ---- files ----
 
 
@@ -241,6 +348,7 @@ def test_what_is_saved_beside_a_checkpoint_is_loaded_with_it(aligner, tmp_path):
         '{"pairs": 3, "rules": {"harmonic": {"slope": 1, "intercept": NaN}}}',
         '{"pairs": 3, "rules": {"harmonic": {"slope": "steep", "intercept": 1}}}',
         '{"pairs": 3, "rules": {"magic": {"slope": 1, "intercept": 1}}}',
+        '{"pairs": 3, "unknown": 2, "rules": {"harmonic": {"slope": 1, "intercept": 1}}}',
         '{"pairs": 0, "rules": {"harmonic": {"slope": 1, "intercept": 1}}}',
         '{"layer": 3, "heads": null}',
     ],
@@ -259,5 +367,6 @@ def test_the_file_is_plain_json(tmp_path):
     assert values == {
         "pairs": 3,
         "settings": None,
+        "unknown": None,
         "rules": {name: {"slope": rule.slope, "intercept": rule.intercept} for name, rule in RULES.items()},
     }
