@@ -301,6 +301,14 @@ def uses() -> Iterator[dict]:
                 areas += ["aligner/probabilities"] * ((pair, setting) == ("wpt03-enfr", DEFAULT_SIZE))
                 for area in areas:
                     yield percentage(f"{area}/{measure}", scored, "ece", seeds=seeds)
+    shifted = read("shifted_probabilities")
+    other = (
+        [n for n, row in enumerate(shifted["rows"]) if row["role"] == "test" and row["shift"] > 0.1] if shifted else []
+    )
+    for what in ("raw", "calibrated", "shrunk") if other else ():
+        places = [at("shifted_probabilities", "rows", n, what, "ece") for n in other]
+        mean = statistics.fmean(100 * shifted["rows"][n][what]["ece"] for n in other)
+        yield entry(f"aligner/probabilities/other_text/{what}_ece", mean, "%", places)
     carried = read("projection")
     for what, area in (("tags", ""), ("spans", "/spans"), ("markup", "/markup")) if carried else ():
         for links, suffix in (("aligner", ""), ("exact_links", "/exact_links")):

@@ -102,11 +102,46 @@ def noisy_pairs() -> str:
     return table([*header, "all noise", "precision, %"], rows)
 
 
+def shifted_probabilities() -> str:
+    """ECE of scores and probabilities in text of another kind than the annotated pairs."""
+    result, rows = read("shifted_probabilities"), []
+    for row in result["rows"] if result else ():
+        system = f"{row['aligner']}{', adapted' if row['adapted'] else ''}"
+        errors = [f"{100 * row[one]['ece']:.1f}" for one in ("raw", "calibrated", "shrunk")]
+        shares = [f"{100 * row[one]:.1f}" for one in ("mean", "right")]
+        rows.append([system, row["calibrated_on"], row["text"], row["role"], f"{row['shift']:.2f}", *shares, *errors])
+    header = ["aligner", "calibrated on", "text", "role", "shift", "mean score, %", "right, %"]
+    return table([*header, "ECE of scores", "ECE, calibrated", "ECE, at most the score if unlike"], rows)
+
+
+def shift_rules() -> str:
+    """ECE on dev rows by what was tried."""
+    result, rows = read("shifted_probabilities"), []
+    for row in result["rows"] if result else ():
+        if "rules" in row:
+            errors = row["rules"] | {name: row[name] for name in ("raw", "calibrated", "shrunk")}
+            name = f"{row['aligner']}{', adapted' if row['adapted'] else ''}, {row['text']}"
+            rows.append([name, *(f"{100 * errors[rule]['ece']:.1f}" for rule in SHIFT_RULES)])
+    return table(["ECE on dev", *SHIFT_RULES.values()], rows)
+
+
 def _mean(values: Iterable[float]) -> float:
     return statistics.fmean(values)
 
 
+SHIFT_RULES = {
+    "raw": "scores",
+    "calibrated": "calibrated",
+    "half_raw": "mean of both",
+    "raw_by_shift": "towards the score",
+    "lower": "the lower, all pairs",
+    "lower_by_score": "the lower, by the score of the pair",
+    "shrunk": "the lower, by unknown tokens (chosen)",
+}
+
 USES_TABLES = {
+    "shifted-probabilities": shifted_probabilities,
+    "shift-rules": shift_rules,
     "link-probabilities": link_probabilities,
     "probability-forms": probability_forms,
     "projection": projection,
