@@ -26,6 +26,7 @@ def align_quick(
     tokenize: bool = False,
     fold_words: bool = True,
     words: str = WORDS[0],
+    beside: Iterable[tuple[Sentence, Sentence]] = (),
     **options,
 ) -> list[WordAlignment]:
     """Align sentence pairs by an aligner that has counted them, and nothing else.
@@ -33,13 +34,14 @@ def align_quick(
     Args:
         pairs, tokenize, words: as of `WordAligner.align`.
         fold_words: look words up without regard to case, quotes, dashes, width (`data.folding`).
+        beside: other pairs, which are counted and not aligned.
         options: others of `WordAligner.align`.
 
     Raises:
         ValueError: no pair has words on both sides; see `WordAligner.align`.
     """
     pairs = list(pairs)
-    aligner = quick_aligner(pairs, tokenize=tokenize, fold_words=fold_words, words=words)
+    aligner = quick_aligner([*pairs, *beside], tokenize=tokenize, fold_words=fold_words, words=words)
     return aligner.align(pairs, words=words, **options)
 
 

@@ -24,10 +24,18 @@ def add_quick(actions: argparse._SubParsersAction) -> None:
         "learned is forgotten; `attncal align train` keeps it.",
         epilog="examples:\n"
         "  attncal align quick --source text.en --target text.de --output links.align\n"
+        "  attncal align quick --source new.en --target new.de --with-source known.en --with-target known.de\n"
         "  attncal align quick --source raw.en --target raw.ja --tokenize --offsets --output spans.txt",
     )
     files = parser.add_argument_group("input and output")
     add_pair_files(files)
+    for side in ("source", "target"):
+        files.add_argument(
+            f"--with-{side}",
+            metavar="FILE",
+            help=f"{side} sentences of other text of the two languages, which is counted and not aligned; without it, "
+            "the text is alone",
+        )
     add_output_option(files)
     links = add_linking(parser, files, own="that of counts")
     links.add_argument(
@@ -50,7 +58,10 @@ def add_quick(actions: argparse._SubParsersAction) -> None:
 
 def _run_quick(options: argparse.Namespace) -> None:
     check_format(options)
-    check_files([options.source, options.target], {"--output": options.output})
+    if (options.with_source is None) != (options.with_target is None):
+        raise CommandError("--with-source and --with-target go together: give both files.")
+    beside = [] if options.with_source is None else [options.with_source, options.with_target]
+    check_files([options.source, options.target, *beside], {"--output": options.output})
     import torch
 
     from hf_attncal.alignment.quick import quick_aligner
@@ -62,7 +73,9 @@ def _run_quick(options: argparse.Namespace) -> None:
         sides = read_pairs(options.source, options.target)
         check_longest_lines(options, *sides)
         pairs = list(zip(*sides, strict=True))
-        aligner = quick_aligner(pairs, tokenize=bool(options.tokenize), fold_words=options.fold, words=options.words)
+        others = list(zip(*read_pairs(*beside), strict=True)) if beside else []
+        how = {"tokenize": bool(options.tokenize), "fold_words": options.fold, "words": options.words}
+        aligner = quick_aligner([*pairs, *others], **how)
     except ValueError as error:
         raise CommandError(str(error)) from error
     with ExitStack() as stack:

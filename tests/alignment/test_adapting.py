@@ -184,6 +184,13 @@ def test_the_commands_do_what_the_functions_do(tmp_path, monkeypatch, capfd):
     )
     expected = ["\t".join((*pair, links)) for pair, links in zip(OTHER, quick, strict=True)]
     assert (tmp_path / "links").read_text().splitlines() == expected
+    quick = ["align", "quick", "--source=other.s", "--target=other.t", "--output=links"]
+    assert main([*quick, "--with-source=learned.s", "--with-target=learned.t"]) == 0
+    together = align_quick([*OTHER, *PAIRS])[: len(OTHER)]
+    assert (tmp_path / "links").read_text().splitlines() == [one.pharaoh() for one in together]
+    assert align_quick(OTHER, beside=PAIRS) == together
+    assert main([*quick, "--with-source=learned.s"]) == 1
+    assert "--with-source and --with-target go together" in capfd.readouterr().err
     aligner = quick_aligner(PAIRS)
     aligner.model.save_pretrained(tmp_path / "model")
     aligner.tokenizer.save_pretrained(tmp_path / "model")

@@ -47,7 +47,7 @@ GIVEN = {
     "align run": "model --source text --target text --output new",
     "align run --input": "model --input pairs",
     "align run --adapt": "model --input pairs --adapt --save-adapted new",
-    "align quick": "--source text --target text --output new",
+    "align quick": "--source text --target text --with-source text --with-target other --output new",
     "score": "links links --source text --target text",
     "rouge": "text other --reference text",
     "translate": "model --input text --output new --alignments links.txt",
