@@ -141,6 +141,13 @@ def repeated(name: str, unit: str, file: str, result: dict, *keys: str | int) ->
     )
 
 
+def _median(name: str, unit: str, file: str, result: dict, *keys: str) -> dict:
+    """The median of what a benchmark without a seed repeated, with its extremes if it did."""
+    measured = _follow(result, keys)
+    spread = {"extremes": [measured["min"], measured["max"]]} if measured["n"] > 1 else None
+    return entry(name, measured["median"], unit, [at(file, *keys, "median")], spread=spread)
+
+
 def _follow(value, keys):
     for key in keys:
         value = value[key]
@@ -712,6 +719,20 @@ def speed() -> Iterator[dict]:
         ]
         where, spread = [at(file, *keys) for keys in chain(*wheres)], {"extremes": [min(costs), max(costs)]}
         yield entry(f"{area}/aer_cost", sum(costs) / len(costs), "points", where, spread=spread, seeds=[1, 2, 3])
+    for file, result in read_all("benchmark_counting_cpu").items():
+        area, learned = "aligner/speed/hmm", ("learning", "pairs_per_cpu_second")
+        yield _median(f"{area}/pairs_per_cpu_second_learning", "pairs/s", file, result, *learned)
+        keys = ("learning", "pairs_per_cpu_second_aligning")
+        yield _median(f"{area}/pairs_per_cpu_second_aligning", "pairs/s", file, result, *keys)
+        if "ratio_to_eflomal" in result["learning"]:
+            keys = ("learning", "eflomal_pairs_per_cpu_second")
+            yield _median("aligner/speed/eflomal/pairs_per_cpu_second_learning", "pairs/s", file, result, *keys)
+            yield _median(f"{area}/learning_over_eflomal", "times", file, result, "learning", "ratio_to_eflomal")
+        yield _median(f"{area}/start/cpu_seconds", "s", file, result, "start", "run", "cpu_seconds")
+        for size in result["latency"]["cpu_milliseconds"]:
+            keys = ("latency", "cpu_milliseconds", size, "median")
+            name = f"aligner/speed/{size}/pair_cpu_milliseconds"
+            yield entry(name, _follow(result, keys), "ms", [at(file, *keys)])
     for file, result in read_all("benchmark_attribution_cpu").items():
         for method in result["variants"]:
             keys = ("variants", method, "over_forward")

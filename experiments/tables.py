@@ -455,6 +455,39 @@ def one_softmax() -> str:
     return markdown(header, rows) if rows else f"{NOT_RUN}\n"
 
 
+def counting() -> str:
+    """CPU seconds of the aligner that counts."""
+    result = read("benchmark_counting_cpu")
+    if result is None:
+        return f"{NOT_RUN}\n"
+    config, learning, start = result["config"], result["learning"], result["start"]
+    latency = result["latency"]["cpu_milliseconds"]
+    pairs = f"{config['pairs']:,} pairs"
+
+    def figure(measured: dict | None, digits: int) -> str:
+        if measured is None:
+            return "-"
+        extremes = f" ({measured['min']:.{digits}f} to {measured['max']:.{digits}f})" if measured["n"] > 1 else ""
+        return f"{measured['median']:.{digits}f}{extremes}"
+
+    labels = {"help": "`attncal --help`", "run_help": "`attncal align run --help`"}
+    labels["run"] = f"`attncal align run` on {config['lines']} pairs"
+    rows = [[f"{label}, CPU seconds", figure(start[name]["cpu_seconds"], 2)] for name, label in labels.items()]
+    rows += [
+        [f"{label}, pairs a CPU second", figure(learning.get(key), 0)]
+        for label, key in (
+            (f"learning from {pairs} and aligning them", "pairs_per_cpu_second"),
+            ("the same by eflomal", "eflomal_pairs_per_cpu_second"),
+            (f"aligning {pairs}", "pairs_per_cpu_second_aligning"),
+        )
+    ]
+    rows += [
+        [f"one pair, `{size}` in memory, CPU milliseconds", f"{times['median']:.1f} (95 % below {times['p95']:.1f})"]
+        for size, times in latency.items()
+    ]
+    return markdown(["", device(result)], rows)
+
+
 def commands() -> str:
     """CPU seconds of `attncal` for what needs no model."""
     result = read("benchmark_command_cpu")
@@ -600,6 +633,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "adapter-cost": adapter_cost,
     "one-softmax": one_softmax,
     "commands": commands,
+    "counting": counting,
     "page": page,
     "faults": faults,
 }

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from shipped import SHIPPED
 
-import hf_attncal
+import hf_attncal.alignment
 
 PACKAGE = Path(hf_attncal.__file__).parent
 MODELS = PACKAGE / "models"
@@ -242,12 +242,13 @@ def test_rooms_are_recognised_in_every_spelling(source, expected):
     assert imported_rooms(source, PACKAGE / "data" / "some_file.py") == expected
 
 
-def test_type_checkers_are_told_of_what_is_imported_when_it_is_used():
-    """`hf_attncal.__getattr__` finds it: without the imports for type checkers all of it would be `Any`."""
-    (block,) = [node for node in ast.parse(Path(hf_attncal.__file__).read_text()).body if isinstance(node, ast.If)]
+@pytest.mark.parametrize("package", [hf_attncal, hf_attncal.alignment], ids=lambda package: package.__name__)
+def test_type_checkers_are_told_of_what_is_imported_when_it_is_used(package):
+    """Its `__getattr__` finds it: without the imports for type checkers all of it would be `Any`."""
+    (block,) = [node for node in ast.parse(Path(package.__file__).read_text()).body if isinstance(node, ast.If)]
     assert ast.unparse(block.test) == "TYPE_CHECKING"
     told = {found.name: found.module for node in block.body for found in imports_of(ast.unparse(node))}
-    assert told == hf_attncal._LAZY
+    assert told == package._LAZY
 
 
 # ---- names ----

@@ -5,6 +5,47 @@ Training is in `hf_attncal.training.word_alignment`, scores in `hf_attncal.metri
 """
 
 import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # at run time `__getattr__` below imports these
+    from hf_attncal.alignment.adapting import Adaptation as Adaptation
+    from hf_attncal.alignment.aligner import WordAligner as WordAligner
+    from hf_attncal.alignment.batches import AlignBatch as AlignBatch
+    from hf_attncal.alignment.check import Checker as Checker
+    from hf_attncal.alignment.check import PairVerdict as PairVerdict
+    from hf_attncal.alignment.check_learning import learn_check as learn_check
+    from hf_attncal.alignment.comparison import ComparedLinks as ComparedLinks
+    from hf_attncal.alignment.comparison import compare_links as compare_links
+    from hf_attncal.alignment.encoder import EncoderStates as EncoderStates
+    from hf_attncal.alignment.generated import GeneratedAlignment as GeneratedAlignment
+    from hf_attncal.alignment.generated import align_generated as align_generated
+    from hf_attncal.alignment.gold import Calibration as Calibration
+    from hf_attncal.alignment.gold import Gold as Gold
+    from hf_attncal.alignment.gold import calibrate as calibrate
+    from hf_attncal.alignment.label_projection import ProjectedLine as ProjectedLine
+    from hf_attncal.alignment.label_projection import project as project
+    from hf_attncal.alignment.link_counts import lexicon as lexicon
+    from hf_attncal.alignment.links import argmax_links as argmax_links
+    from hf_attncal.alignment.merging import WordAlignment as WordAlignment
+    from hf_attncal.alignment.probabilities import LinkProbabilities as LinkProbabilities
+    from hf_attncal.alignment.quick import align_quick as align_quick
+    from hf_attncal.alignment.selection import select as select
+    from hf_attncal.alignment.selection import select_attention as select_attention
+    from hf_attncal.alignment.selection import select_states as select_states
+    from hf_attncal.alignment.selection import select_states_by_agreement as select_states_by_agreement
+    from hf_attncal.alignment.seq2seq import Seq2SeqAttention as Seq2SeqAttention
+    from hf_attncal.alignment.seq2seq import seq2seq_weights as seq2seq_weights
+    from hf_attncal.alignment.sources import Weights as Weights
+    from hf_attncal.alignment.sources import WeightSource as WeightSource
+    from hf_attncal.alignment.symmetrization import SYMMETRIZATIONS as SYMMETRIZATIONS
+    from hf_attncal.alignment.symmetrization import harmonic as harmonic
+    from hf_attncal.alignment.symmetrization import symmetrize as symmetrize
+    from hf_attncal.alignment.symmetrization import symmetrize_links as symmetrize_links
+    from hf_attncal.data.pharaoh import GoldAlignment as GoldAlignment
+    from hf_attncal.data.pharaoh import parse_alignments as parse_alignments
+    from hf_attncal.metrics.aer import AER_METRIC as AER_METRIC
+    from hf_attncal.metrics.aer import AlignmentScore as AlignmentScore
+    from hf_attncal.metrics.aer import alignment_error_rate as alignment_error_rate
 
 # Names are imported when they are used: together they need transformers, which an aligner that counts does not.
 _MODULES = {
@@ -30,15 +71,15 @@ _MODULES = {
     "hf_attncal.data.pharaoh": ("GoldAlignment", "parse_alignments"),
     "hf_attncal.metrics.aer": ("AER_METRIC", "AlignmentScore", "alignment_error_rate"),
 }
-_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
+_LAZY = {name: module for module, names in _MODULES.items() for name in names}
 
-__all__ = sorted(_MODULE_OF)
+__all__ = sorted(_LAZY)
 
 
 def __getattr__(name: str):
-    if name not in _MODULE_OF:
+    if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(_MODULE_OF[name]), name)
+    return getattr(importlib.import_module(_LAZY[name]), name)
 
 
 def __dir__() -> list[str]:

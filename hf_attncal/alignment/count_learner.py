@@ -28,7 +28,7 @@ _KEPT = 1 << 28
 # Bytes for each cell with padding: with the batches in memory (results/aligner/memory.json), and without them, when
 # the table is most; and what merging the table takes then. The last two fit one run, 819,643 pairs in 4.0 GB.
 _BYTES_KEPT, _BYTES_READ, _BYTES_OF_MERGING = 20, 3, 8 * 10**8
-_MERGED_ATONCE = 1 << 25
+_MERGED_AT_ONCE = 1 << 25
 _TABLES = ("source_counts", "target_counts", "source_null_counts", "target_null_counts")
 
 
@@ -248,7 +248,7 @@ def _merged(found: Iterable[Tensor]) -> Tensor:
     for tensor in found:
         waiting.append(tensor)
         size += len(tensor)
-        if size > max(_MERGED_ATONCE, len(known)):
+        if size > max(_MERGED_AT_ONCE, len(known)):
             known, waiting, size = torch.cat([known, *waiting]).unique(), [], 0
     return torch.cat([known, *waiting]).unique()
 

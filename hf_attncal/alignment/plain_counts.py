@@ -5,8 +5,9 @@ one to `WordAligner.from_pretrained`, which knows what is wrong with it.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, get_type_hints
+from typing import Any, get_type_hints
 
 import torch
 from safetensors.torch import load_file
@@ -29,24 +30,25 @@ _TOKENIZERS = ("TokenizersBackend", "PreTrainedTokenizerFast")
 _OTHERS = (SETTINGS_FILE, "adapter_config.json", "added_tokens.json", "special_tokens_map.json")
 
 
-class CountFields(NamedTuple):
-    """The fields of `HMMAlignConfig`, as a folder has them."""
+@dataclass
+class CountFields:
+    """The fields of `HMMAlignConfig` with their defaults."""
 
-    vocab_size: int
-    entries: int
-    max_jump: int
-    uniform_jump: float | int
-    null_probability: float | int
-    lexical_prior: float | int
-    identical_prior: float | int
-    max_position_embeddings: int
-    alignment_threshold: float | int
-    symmetrization: str
-    lowercase: bool
-    tokenize: bool
-    fold_words: bool
-    pad_token_id: int
-    model_type: str
+    vocab_size: int = 16000
+    entries: int = 0
+    max_jump: int = 40
+    uniform_jump: float | int = 0.1
+    null_probability: float | int = 0.1
+    lexical_prior: float | int = 0.001
+    identical_prior: float | int = 0.0
+    max_position_embeddings: int = 1024
+    alignment_threshold: float | int = 0.5
+    symmetrization: str = "harmonic"
+    lowercase: bool = False
+    tokenize: bool = False
+    fold_words: bool = False
+    pad_token_id: int = 0
+    model_type: str = next(family.model_type for family in FAMILIES.values() if family.counted)
 
 
 class PlainTokenizer:

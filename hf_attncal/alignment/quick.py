@@ -5,14 +5,14 @@ from math import isqrt
 
 from hf_attncal.data.folding import fold, solid
 from hf_attncal.data.segmentation import segment
-from hf_attncal.data.tokenizer import SPECIAL_TOKENS, train_bpe_tokenizer
+from hf_attncal.data.tokenizer import PAD, SPECIAL_TOKENS, train_bpe_backend
 from hf_attncal.data.words import WORDS, WordTokenizer, split_words
-from hf_attncal.models.configuration_hmm_align import HMMAlignConfig
-from hf_attncal.models.modeling_hmm_align import HMMAlignModel
+from hf_attncal.models.hmm_tables import HMMTables
 
 from .aligner import Sentence, WordAligner
 from .count_learner import IDENTICAL, CountLearner
 from .merging import WordAlignment
+from .plain_counts import CountFields, PlainTokenizer
 
 # Tokens of the vocabulary of n pairs, beside their characters: _PIECES * sqrt(n). The less text, the shorter the
 # pieces that it has often enough to count; words that look alike share them.
@@ -54,6 +54,8 @@ def quick_aligner(
 ) -> WordAligner:
     """Return an aligner that has counted these pairs, each of them; arguments as of `align_quick`.
 
+    Its model are tables, which need no transformers and cannot be saved.
+
     Raises:
         ValueError: no pair has words on both sides.
     """
@@ -70,16 +72,17 @@ def quick_aligner(
     if not lines:
         raise ValueError("no sentence pair has words on both sides: there is nothing to learn from.")
     characters = len({character for line in lines for character in line}) + len(SPECIAL_TOKENS) + 1
-    tokenizer = train_bpe_tokenizer(lines, characters + min(_LARGEST, _PIECES * isqrt(len(lines) // 2)))
-    config = HMMAlignConfig(
-        vocab_size=len(tokenizer),
-        pad_token_id=tokenizer.pad_token_id,
+    backend = train_bpe_backend(lines, characters + min(_LARGEST, _PIECES * isqrt(len(lines) // 2)))
+    tokenizer = PlainTokenizer(backend)
+    config = CountFields(
+        vocab_size=backend.get_vocab_size(),
+        pad_token_id=backend.token_to_id(PAD),
         null_probability=_NULL,
         identical_prior=IDENTICAL,
         tokenize=tokenize,
         fold_words=fold_words,
     )
-    model = HMMAlignModel(config).eval()
+    model = HMMTables(config).eval()
     tokens = [side.ids for side in WordTokenizer(tokenizer)(lines)]
     CountLearner(model, tokens[::2], tokens[1::2]).run()
     return WordAligner(model, tokenizer)

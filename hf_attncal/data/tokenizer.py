@@ -1,9 +1,12 @@
 """Train a vocabulary of subwords or whole words from raw text, as a plain `transformers` tokenizer."""
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
-from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
+
+if TYPE_CHECKING:  # `fast_tokenizer` imports it, which takes seconds
+    from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 EOS, UNK, PAD, BOS = "</s>", "<unk>", "<pad>", "<s>"
 NULL = "<null>"  # extends a target to the length of its source, for models with `uam`
@@ -21,7 +24,7 @@ def train_bpe_tokenizer(
     model_max_length: int = 512,
     show_progress: bool = False,
     special_tokens: list[str] = SPECIAL_TOKENS,
-) -> PreTrainedTokenizerFast:
+) -> "PreTrainedTokenizerFast":
     """Learn byte-pair merges (Sennrich et al. 2016) over the lines of both languages.
 
     Text is normalised to NFC, runs of white space become one space, and outer white space is removed; for such text
@@ -43,6 +46,17 @@ def train_bpe_tokenizer(
     Raises:
         ValueError: no text, or `vocab_size` below the number of special tokens and characters of the text.
     """
+    backend = train_bpe_backend(lines, vocab_size, show_progress, special_tokens)
+    return fast_tokenizer(backend, model_max_length, special_tokens)
+
+
+def train_bpe_backend(
+    lines: Iterable[str],
+    vocab_size: int,
+    show_progress: bool = False,
+    special_tokens: list[str] = SPECIAL_TOKENS,
+) -> Tokenizer:
+    """As `train_bpe_tokenizer`, without what transformers adds to it."""
     tokenizer = Tokenizer(models.BPE(unk_token=UNK, fuse_unk=False))
     tokenizer.normalizer = normalizers.Sequence(
         [normalizers.NFC(), normalizers.Replace(Regex(r"\s+"), " "), normalizers.Strip()]
@@ -54,7 +68,7 @@ def train_bpe_tokenizer(
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size, special_tokens=special_tokens, min_frequency=2, show_progress=show_progress
     )
-    return _trained(tokenizer, trainer, lines, vocab_size, special_tokens, model_max_length)
+    return _trained(tokenizer, trainer, lines, vocab_size, special_tokens)
 
 
 def train_word_tokenizer(
@@ -63,7 +77,7 @@ def train_word_tokenizer(
     model_max_length: int = 512,
     show_progress: bool = False,
     special_tokens: list[str] = LANGUAGE_TOKENS,
-) -> PreTrainedTokenizerFast:
+) -> "PreTrainedTokenizerFast":
     """Make a vocabulary of the white-space words of a text, for a language model of a language of symbols.
 
     A word that is not in the training text becomes `<unk>`.
@@ -83,10 +97,11 @@ def train_word_tokenizer(
     trainer = trainers.WordLevelTrainer(
         vocab_size=vocab_size, special_tokens=special_tokens, show_progress=show_progress
     )
-    return _trained(tokenizer, trainer, lines, vocab_size, special_tokens, model_max_length)
+    backend = _trained(tokenizer, trainer, lines, vocab_size, special_tokens)
+    return fast_tokenizer(backend, model_max_length, special_tokens)
 
 
-def null_token_id(tokenizer: PreTrainedTokenizerBase) -> int:
+def null_token_id(tokenizer: "PreTrainedTokenizerBase") -> int:
     """Return the number of `<null>`, adding it to the special tokens of a tokenizer that does not have it.
 
     If the tokenizer then has more tokens than the model has embeddings, resize the model
@@ -103,9 +118,8 @@ def _trained(
     lines: Iterable[str],
     vocab_size: int,
     special_tokens: list[str],
-    model_max_length: int,
-) -> PreTrainedTokenizerFast:
-    """Train a tokenizer, and wrap it for transformers; it puts a special token before or after a text.
+) -> Tokenizer:
+    """Train a tokenizer, and return it; it puts a special token before or after a text.
 
     Raises:
         ValueError: text without words, or with more characters than `vocab_size`, as the trainer keeps all.
@@ -124,8 +138,17 @@ def _trained(
     tokenizer.post_processor = processors.TemplateProcessing(
         single=single, pair=f"{single} {other}", special_tokens=[(marked, tokenizer.token_to_id(marked))]
     )
+    return tokenizer
+
+
+def fast_tokenizer(
+    backend: Tokenizer, model_max_length: int = 512, special_tokens: list[str] = SPECIAL_TOKENS
+) -> "PreTrainedTokenizerFast":
+    """Wrap a trained tokenizer for transformers; arguments as of `train_bpe_tokenizer`."""
+    from transformers import PreTrainedTokenizerFast
+
     return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
+        tokenizer_object=backend,
         **{name: token for name, token in _NAMES.items() if token in special_tokens},
         model_max_length=model_max_length,
         padding_side="right",

@@ -67,6 +67,8 @@ def test_the_fields_are_those_of_the_configuration(saved):
     own = HMMAlignConfig.__annotations__
     types = {name: kind for name, kind in CountFields.__annotations__.items() if name != "model_type"}
     assert types == own | {"pad_token_id": int}
+    defaults = HMMAlignConfig()
+    assert vars(CountFields()) == {name: getattr(defaults, name) for name in (*types, "model_type")}
     assert plain_aligner(saved).model.config == CountFields(
         **{name: value for name, value in json.loads((saved / "config.json").read_text()).items() if name in types},
         model_type="hmm_align",

@@ -344,12 +344,22 @@ def test_aligning_by_counts_does_not_wait_for_transformers(tmp_path):
     for part in (model, tokenizer):
         part.save_pretrained(tmp_path / "aligner")
     (tmp_path / "text").write_text("the house ||| das Haus\n")
+    (tmp_path / "english").write_text("\n".join(english) + "\n")
     files = ["--input", str(tmp_path / "text"), "--output", str(tmp_path / "links")]
-    status, modules = imported_by("align", "run", str(tmp_path / "aligner"), *files, "--device", "cpu")
-    assert (status, (tmp_path / "links").read_text()) == (0, "0-0 1-1\n")
-    assert {"torch", "tokenizers", "hf_attncal.models.hmm_tables"} <= modules
-    slow = {*HEAVY, "torch._dynamo", "scipy", "sklearn", "pandas", "regex", "numba"} - {"torch", "tokenizers", "tqdm"}
-    assert slow & modules == set()
+    run = ["align", "run", str(tmp_path / "aligner"), *files, "--device", "cpu"]
+    quick = [
+        "align",
+        "quick",
+        *(f"--{side}={tmp_path / 'english'}" for side in ("source", "target")),
+        files[-2],
+        files[-1],
+    ]
+    for command, links in ((run, "0-0 1-1\n"), (quick, "0-0 1-1 2-2\n0-0 1-1\n")):
+        status, modules = imported_by(*command)
+        assert (status, (tmp_path / "links").read_text()) == (0, links)
+        assert {"torch", "tokenizers", "hf_attncal.models.hmm_tables"} <= modules
+        slow = {*HEAVY, "torch._dynamo", "scipy", "sklearn", "pandas", "numba"} - {"torch", "tokenizers", "tqdm"}
+        assert slow & modules == set()
 
 
 def test_rouge_of_files_does_not_wait_for_models(tmp_path):
