@@ -43,7 +43,7 @@ LINES, REPEATS, WARM = 56, 20, 3  # pairs of a batch of which time is taken, bat
 def step_costs(models: list[Frozen], sources: list[str], targets: list[str]) -> dict[str, dict[str, float]]:
     """CPU time of a training step of each setting over that of the baseline: median and extremes over batches."""
     first = {frozen.name: frozen for frozen in reversed(models)}
-    steps = {name: _step(*frozen.load()) for name, frozen in first.items()}
+    steps = {name: _step(frozen) for name, frozen in first.items()}
     ratios: dict[str, list[float]] = {name: [] for name in steps}
     for repeat in range(-WARM, REPEATS):
         rows = slice(LINES * (repeat + WARM), LINES * (repeat + WARM + 1))
@@ -56,8 +56,11 @@ def step_costs(models: list[Frozen], sources: list[str], targets: list[str]) -> 
     }
 
 
-def _step(model, tokenizer) -> Callable[[list[str], list[str]], float]:
-    """A function that makes a training step of some pairs, and returns its CPU seconds."""
+def _step(frozen: Frozen) -> Callable[[list[str], list[str]], float]:
+    """A function that makes a training step of some pairs, as the training did, and returns its CPU seconds."""
+    model, tokenizer = frozen.load()
+    run = json.loads((frozen.folder / "results.json").read_text(encoding="utf-8"))
+    model.set_attn_implementation(run["config"]["model"]["attn_implementation"])
     optimizer = torch.optim.AdamW(model.train().parameters(), lr=1e-5)
 
     def step(sources: list[str], targets: list[str]) -> float:
