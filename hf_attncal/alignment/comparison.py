@@ -76,7 +76,7 @@ def compare_links(
             check_inside_sentences(links, [(len(source), len(target)) for source, target in pairs])
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from error
-    rows = held_out_rows(len(pairs), held_out)
+    rows = predicted_rows(len(pairs), held_out)
     (first, *_), base = systems.values(), None
     found = {}
     for name, links in systems.items():
@@ -95,7 +95,7 @@ def compare_links(
     return found
 
 
-def held_out_rows(count: int, most: int = HELD_OUT) -> range:
+def predicted_rows(count: int, most: int = HELD_OUT) -> range:
     """Return the pairs of which the likelihood is taken: evenly spread, at most `most` and at most a tenth."""
     chosen = min(most, count // 10)
     return range(0, count, -(-count // chosen)) if chosen else range(0)

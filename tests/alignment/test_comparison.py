@@ -6,7 +6,7 @@ import random
 import pytest
 
 from hf_attncal.alignment import compare_links
-from hf_attncal.alignment.comparison import differing_lines, held_out_nats, held_out_rows
+from hf_attncal.alignment.comparison import differing_lines, held_out_nats, predicted_rows
 
 
 def text(count, seed=0):
@@ -65,14 +65,14 @@ def test_the_likelihood_is_the_loop_over_its_formula():
 
 def test_links_of_held_out_pairs_do_not_count():
     pairs, links = text(40)
-    rows = held_out_rows(40)
+    rows = predicted_rows(40)
     other = [frozenset() if n in rows else found for n, found in enumerate(links)]
     assert (held_out_nats(pairs, other, rows) == held_out_nats(pairs, links, rows)).all()
 
 
 @pytest.mark.parametrize(("count", "most", "chosen"), [(9, 2000, 0), (10, 2000, 1), (105, 2000, 10), (1000, 30, 30)])
 def test_a_tenth_is_held_out(count, most, chosen):
-    rows = held_out_rows(count, most)
+    rows = predicted_rows(count, most)
     assert len(rows) <= max(chosen, 0)
     assert len(rows) >= chosen * 0.8
     assert all(row < count for row in rows)
