@@ -20,7 +20,7 @@ PAIRS = {"wpt03-enfr": "wpt03", "dermit-derm": "dermit"}  # and how the files of
 # Setting -> its name in results/aligners_PAIR.json. Ours there are the network without counts and without jumps.
 ALIGNERS = {"eflomal": "eflomal", "network_alone": "ours, from raw text", "guided": "ours, guided by eflomal"}
 # Setting -> the training runs, after the name of the pair.
-TRAINED = {"hmm": "_hmm", "raw": "_seed*", "all_pairs": "_all", "student": "_student"}
+TRAINED = {"hmm": "_hmm", "raw": "_seed*", "all_pairs": "_all"}
 # Setting of the states of encoders -> the checkpoint and the way of experiments/encoder_states.py.
 STATES = {
     "": ("multilingual", "gold"),

@@ -187,7 +187,6 @@ def _trained_aligners(pair: str) -> Iterator[tuple[str, dict]]:
             name = {
                 "hmm": "counts (`hmm`)",
                 "all_pairs": f"a network guided by counts of all 819,643 pairs, seed {seed}",
-                "student": f"one layer a side, taught by the links of that network, seed {seed}",
             }.get(setting, f"a network guided by counts (`small`), seed {seed}")
             row = {"seconds": seconds, "dev": run["dev"], "test": run["test"]}
             yield f"ours, {name}", row | {"symmetrization": run["dev"]["symmetrization"]}
