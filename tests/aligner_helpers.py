@@ -3,7 +3,12 @@
 import torch
 from helpers import scatter
 
+from hf_attncal import WordAligner
+from hf_attncal.alignment.quick import quick_aligner
+from hf_attncal.data.tokenizer import fast_tokenizer
+from hf_attncal.models.configuration_hmm_align import HMMAlignConfig
 from hf_attncal.models.configuration_mask_align import MaskAlignConfig
+from hf_attncal.models.modeling_hmm_align import HMMAlignModel
 from hf_attncal.models.modeling_mask_align import MaskAlignModel
 
 TEXT = ["the old house is a small house", "das alte Haus ist ein kleines Haus", "東京 に ある Straße é"]
@@ -25,3 +30,14 @@ def tiny_mask_align(tokenizer, **config) -> MaskAlignModel:
     model = MaskAlignModel(MaskAlignConfig(**sizes | options | config)).eval()
     scatter(model, 0.3)
     return model
+
+
+def counting_aligner(pairs) -> WordAligner:
+    """What `quick_aligner` has counted, as a model and a tokenizer of transformers, which can be saved."""
+    quick = quick_aligner(pairs)
+    fields = {name: value for name, value in vars(quick.model.config).items() if name != "model_type"}
+    model = HMMAlignModel(HMMAlignConfig(**fields)).eval()
+    model.load_state_dict(quick.model.state_dict())
+    aligner = WordAligner(model, fast_tokenizer(quick.tokenizer.backend_tokenizer))
+    assert aligner.align(pairs[:10]) == quick.align(pairs[:10])
+    return aligner

@@ -3,15 +3,13 @@
 import pytest
 import reference
 import torch
-from aligner_helpers import tiny_mask_align
+from aligner_helpers import counting_aligner, tiny_mask_align
 from helpers import assert_close
 
 from hf_attncal import WordAligner, align_quick
 from hf_attncal.alignment.adapting import KNOWN, NEW, adapt_counts
 from hf_attncal.alignment.count_learner import IDENTICAL, CountLearner
-from hf_attncal.alignment.quick import quick_aligner
 from hf_attncal.cli import main
-from hf_attncal.data.tokenizer import fast_tokenizer
 from hf_attncal.models.configuration_hmm_align import HMMAlignConfig
 from hf_attncal.models.functional_jumps import learned_jumps
 from hf_attncal.models.modeling_hmm_align import HMMAlignModel
@@ -125,19 +123,8 @@ def test_settings_out_of_range(option, message):
         adapt_counts(learned(), *sides(FOREIGN), **option)
 
 
-def counting_aligner() -> WordAligner:
-    """What `quick_aligner` has counted, as a model and a tokenizer of transformers."""
-    quick = quick_aligner(PAIRS)
-    fields = {name: value for name, value in vars(quick.model.config).items() if name != "model_type"}
-    model = HMMAlignModel(HMMAlignConfig(**fields)).eval()
-    model.load_state_dict(quick.model.state_dict())
-    aligner = WordAligner(model, fast_tokenizer(quick.tokenizer.backend_tokenizer))
-    assert aligner.align(PAIRS) == quick.align(PAIRS)
-    return aligner
-
-
 def test_an_aligner_learns_from_the_text_and_can_be_saved(tmp_path):
-    aligner = counting_aligner()
+    aligner = counting_aligner(PAIRS)
     before = aligner.align(OTHER)
     adapted = aligner.adapt(OTHER)
     assert adapted.weight > 0.5
@@ -151,7 +138,7 @@ def test_an_aligner_learns_from_the_text_and_can_be_saved(tmp_path):
 
 
 def test_the_counts_beside_a_network_align_what_is_new_to_both(tmp_path):
-    counts = counting_aligner()
+    counts = counting_aligner(PAIRS)
     network = tiny_mask_align(counts.tokenizer, fold_words=True)
     for model, folder in ((network, tmp_path), (counts.model, tmp_path / "hmm")):
         model.save_pretrained(folder)
@@ -203,7 +190,7 @@ def test_the_commands_do_what_the_functions_do(tmp_path, monkeypatch, capfd):
     assert align_quick(OTHER, beside=PAIRS) == together
     assert main([*quick, "--with-source=learned.s"]) == 1
     assert "--with-source and --with-target go together" in capfd.readouterr().err
-    aligner = counting_aligner()
+    aligner = counting_aligner(PAIRS)
     aligner.model.save_pretrained(tmp_path / "model")
     aligner.tokenizer.save_pretrained(tmp_path / "model")
     run = ["align", "run", "model", "--source", "other.s", "--target", "other.t"]

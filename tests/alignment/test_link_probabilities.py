@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from aligner_helpers import PAIRS, tiny_mask_align
+from aligner_helpers import PAIRS, counting_aligner, tiny_mask_align
 from aligner_helpers import TEXT as WORDS
 from helpers import tiny_stock_model
 
@@ -17,7 +17,6 @@ from hf_attncal.alignment import LinkProbabilities, Seq2SeqAttention, WordAligne
 from hf_attncal.alignment.gold import Gold, calibrate
 from hf_attncal.alignment.probabilities import FAR, PROBABILITIES_FILE, Platt, saved_probabilities
 from hf_attncal.alignment.quality import estimate_quality
-from hf_attncal.alignment.quick import quick_aligner
 from hf_attncal.alignment.symmetrization import SYMMETRIZATIONS
 from hf_attncal.cli import main
 from hf_attncal.data.pharaoh import GoldAlignment
@@ -228,7 +227,7 @@ KNOWN, NEW = list(zip(ENGLISH, GERMAN, strict=True)), [("Pi Pi", "Pi"), ("q the 
 @pytest.fixture(scope="module")
 def counted():
     """An aligner that counts, with probabilities that are above all of its scores."""
-    result = quick_aligner(KNOWN * 5)
+    result = counting_aligner(KNOWN * 5)
     result.probabilities = LinkProbabilities({"harmonic": Platt(1.0, 3.0)}, 7, unknown=0.35)
     return result
 

@@ -7,10 +7,10 @@ lines in `tests/alignment/test_aligner.py`.
 import random
 
 import pytest
+from aligner_helpers import counting_aligner
 
 from hf_attncal import WordAligner
 from hf_attncal.alignment.quality import exchanged_scores
-from hf_attncal.alignment.quick import quick_aligner
 from hf_attncal.cli import main
 
 WORDS = [first + second for first in ("ki", "mo", "ra", "su", "te", "no", "ha") for second in ("ka", "ne", "ro", "mi")]
@@ -27,7 +27,7 @@ def pairs():
 
 @pytest.fixture(scope="module")
 def aligner(pairs) -> WordAligner:
-    return quick_aligner(pairs)
+    return counting_aligner(pairs)
 
 
 def test_one_word(aligner):
