@@ -13,7 +13,7 @@ from hf_attncal.cli import main
 from hf_attncal.cli.streams import json_line
 from hf_attncal.data.pharaoh import format_links
 from hf_attncal.data.synthetic.english_german import generate_split, write_pairs
-from hf_attncal.models.modeling_hmm_align import HMMAlignModel
+from hf_attncal.models.hmm_tables import HMMTablesMixin
 from hf_attncal.training.word_alignment import AlignerConfig, train_aligner
 
 FILES = {
@@ -395,8 +395,13 @@ def test_a_line_whose_square_is_too_much_is_refused_before_a_model_reads_it(
     action, attncal, here, monkeypatch, trained
 ):
     """`align run` has had this limit; 20,000 bytes of words took an aligner that counts a minute and 5 GB."""
-    read = []
-    monkeypatch.setattr(HMMAlignModel, "forward", lambda *_, **__: read.append(1))
+    read, posteriors = [0], HMMTablesMixin.posteriors
+
+    def noted(model, counts, source, *given, **more):
+        read.append(source.shape[-1])
+        return posteriors(model, counts, source, *given, **more)
+
+    monkeypatch.setattr(HMMTablesMixin, "posteriors", noted)
     for name, lines in {"long": ["a b", "c " * 5001], "short": ["a b", "c"], "gold": ["0-0", "0-0"]}.items():
         (here / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     command = ["align", action, str(trained / "aligner"), "--gold", "gold", "--output", "new"]
@@ -404,7 +409,9 @@ def test_a_line_whose_square_is_too_much_is_refused_before_a_model_reads_it(
         status, out, err = attncal(*command, "--source", source, "--target", target)
         assert (status, out) == (1, "")
         assert "line 2 of long has more than 10000 bytes. Split it, or raise --longest-line." in err
-    assert not read
+    assert max(read) < 10  # a short pair, to try the aligner
+    WordAligner.from_pretrained(trained / "aligner", device="cpu").align([("a " * 20, "b")])
+    assert max(read) >= 20
     _, _, err = attncal(*command, "--source", "short", "--target", "short", "--longest-line", "2")
     assert "line 1 of short has more than 2 bytes" in err
 
