@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hf_attncal.data.pharaoh import Link, check_inside_sentences
+from hf_attncal.data.pharaoh import Link, check_index_base
 from hf_attncal.metrics.base import Measured
 from hf_attncal.metrics.means import mean_difference, means
 
@@ -66,14 +66,15 @@ def compare_links(
         seed: of the resamples.
 
     Raises:
-        ValueError: no aligner, no pair, other numbers of lines, or a link of a word that is not there (naming the
-            aligner and the line).
+        ValueError: no aligner, no pair, other numbers of lines, a link of a word that is not there, or links that
+            count from 1 (naming the aligner).
     """
     if not systems or not pairs:
         raise ValueError(f"There must be a sentence pair and an aligner, got {len(pairs)} and {len(systems)}.")
+    lengths = [(len(source), len(target)) for source, target in pairs]
     for name, links in systems.items():
         try:
-            check_inside_sentences(links, [(len(source), len(target)) for source, target in pairs])
+            check_index_base(links, lengths, "take 1 from each index")
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from error
     rows = predicted_rows(len(pairs), held_out)
@@ -115,7 +116,7 @@ def held_out_nats(
         (rows, 2): nats of the words of each pair, of both sides, and their number.
     """
     left_out = frozenset(rows)
-    counts = LinkCounts(lowercase)
+    counts = LinkCounts()
     words: tuple[Counter[str], Counter[str]] = Counter(), Counter()
     cased = [[[word.lower() for word in side] if lowercase else side for side in pair] for pair in pairs]
     for number, (pair, found) in enumerate(zip(cased, links, strict=True)):

@@ -135,3 +135,11 @@ def test_lines_that_differ_most_come_first():
 def test_bad_input(pairs, systems, message):
     with pytest.raises(ValueError, match=message):
         compare_links(pairs, systems)
+
+
+def test_links_that_count_from_1_are_refused():
+    pairs, links = text(60)
+    pairs = [([*source, "."], [*target, "."]) for source, target in pairs]
+    shifted = [frozenset((i + 1, j + 1) for i, j in found) for found in links]
+    with pytest.raises(ValueError, match=r"two: .*take 1 from each index"):
+        compare_links(pairs, {"one": links, "two": shifted})
