@@ -43,6 +43,9 @@ CONVERGED = ("multi30k", "multi30k_10000", "multi30k_5000", "dermit-derm", "cont
 DTYPES = ("bfloat16", "float32")  # a difference is the first minus the second
 COMPARED = (*CALIBRATIONS, "gated_renormalized", "output_gate")  # settings that may be there
 ONE_PASS = "converged/wpt03_large/way"  # written by one_pass.py
+# Folders of results/converged/ whose models learned links from the start -> what a table calls them.
+GUIDED = {"dermit-derm": "German-Romansh", "wpt03-enfr_20000": "English-French"}
+GUIDED_OVER = {"guided": "baseline", "guided_gated": "gated"}  # setting -> the same without links
 STREAMS = ("soft", "single", "two")  # of the Discrete Transformer; "soft" is Marian
 UNFED = "_unfed"  # how the name of a recurrent model without input feeding ends
 # Files of results/multi30k/ -> what tables and pictures call them: Marian, and recurrent models.
@@ -189,6 +192,16 @@ def converged() -> Iterator[dict]:
                     gains = {at(file, "paired", stem, split): compared[stem][split] for stem in stems}
                     seeds = [int(stem.rpartition("_seed")[2]) for stem in stems]
                     yield _gain(f"{area}/{split}_bleu_minus_baseline", gains, seeds)
+
+
+def guided_training() -> Iterator[dict]:
+    """What a model gains that learns links from its first step, over the same without links."""
+    for corpus, (setting, base) in product(GUIDED, GUIDED_OVER.items()):
+        ours, bases = (read_all(f"converged/{corpus}/{name}_seed*") for name in (setting, base))
+        for split in ("dev", "test") if ours and bases else ():
+            area = f"guided/{corpus}" if setting == "guided" else f"guided/{corpus}/{base}"
+            against = by_seed(bases, split, "bleu")
+            yield over_seeds(f"{area}/{split}_bleu_minus_{base}", "BLEU", ours, split, "bleu", against=against)
 
 
 def one_pass() -> Iterator[dict]:
@@ -881,6 +894,7 @@ def collect() -> list[dict]:
     areas = (
         calibration,
         converged,
+        guided_training,
         one_pass,
         masks_learn,
         buys,

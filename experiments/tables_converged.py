@@ -3,7 +3,7 @@
 import statistics
 
 from committed import mean_and_spread, read, read_all, table, with_p_value
-from headlines import CALIBRATIONS, COMPARED, CONVERGED, ONE_PASS
+from headlines import CALIBRATIONS, COMPARED, CONVERGED, GUIDED, GUIDED_OVER, ONE_PASS
 
 BASELINE = COMPARED[0]
 SIZES = {"multi30k": "29,000", "multi30k_10000": "10,000", "multi30k_5000": "5,000"}
@@ -61,6 +61,29 @@ def by_size() -> str:
 def _bleu(corpus: str, setting: str) -> dict[int, float]:
     runs = read_all(f"converged/{corpus}/{setting}_seed*").values()
     return {run["config"]["training"]["seed"]: run["test"]["bleu"] for run in runs}
+
+
+def guided_training() -> str:
+    """BLEU of models that learned links from their first step, beside the same without links."""
+    rows, note = [], ""
+    for corpus, pair in GUIDED.items():
+        for setting, base in GUIDED_OVER.items():
+            runs = {name: read_all(f"converged/{corpus}/{name}_seed*").values() for name in (base, setting)}
+            if not all(runs.values()):
+                continue
+            note = f"sacreBLEU `{next(iter(runs[base]))['test']['signature']}`"
+            plain = _bleu(corpus, base)
+            for name, found in runs.items():
+                gains = [bleu - plain[seed] for seed, bleu in _bleu(corpus, name).items() if seed in plain]
+                rows.append(
+                    [
+                        pair,
+                        name.replace("_", ", "),
+                        *(mean_and_spread([run[split]["bleu"] for run in found]) for split in ("dev", "test")),
+                        ", ".join(f"{gain:+.2f}" for gain in gains) if name == setting else "-",
+                    ]
+                )
+    return table(["text", "attention", "dev BLEU", "test BLEU", "test, to the same seed without links"], rows, note)
 
 
 def text_of_masks(file: str) -> str:
@@ -152,6 +175,7 @@ def masks_learn() -> str:
 CONVERGED_TABLES = {
     **{f"converged-{corpus}": (lambda corpus=corpus: converged(corpus)) for corpus in CONVERGED},
     "converged-by-size": by_size,
+    "guided-training": guided_training,
     "one-pass": one_pass,
     "one-pass-way": one_pass_way,
     "masks-learn": masks_learn,

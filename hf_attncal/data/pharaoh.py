@@ -6,8 +6,9 @@ A link is a pair (i, j): source word i, target word j, both counted from 0.
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
+
+from hf_attncal.data.piecewise import in_line
 
 Link = tuple[int, int]
 
@@ -59,7 +60,7 @@ def iter_alignments(lines: Iterable[str], base: int = 0, reverse: bool = False) 
     for number, line in enumerate(lines, start=1):
         sure: set[Link] = set()
         possible: set[Link] = set()
-        with _named_line(number):
+        with in_line(number):
             for match, link in _parse_line(line, base, reverse, _GOLD_LINK):
                 (sure if match["kind"] == "-" else possible).add(link)
         yield GoldAlignment(sure=frozenset(sure), possible=frozenset(sure | possible))
@@ -73,7 +74,7 @@ def parse_hypotheses(lines: Iterable[str], base: int = 0, reverse: bool = False)
     _check_base(base)
     links = []
     for number, line in enumerate(lines, start=1):
-        with _named_line(number):
+        with in_line(number):
             links.append(frozenset(_scored_links(line, base, reverse)))
     return links
 
@@ -108,15 +109,6 @@ def _scored_links(line: str, base: int, reverse: bool) -> dict[Link, float | Non
                 f"as {_quoted(match[0])}. Leave one of them out."
             )
     return scores
-
-
-@contextmanager
-def _named_line(number: int) -> Iterator[None]:
-    """Put the number of the line in front of the message of a ValueError."""
-    try:
-        yield
-    except ValueError as error:
-        raise ValueError(f"line {number}: {error}") from error
 
 
 def format_links(links: Iterable[Link], scores: Iterable[float] | None = None) -> str:
