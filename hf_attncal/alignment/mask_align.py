@@ -16,7 +16,7 @@ from hf_attncal.families import FAMILIES
 
 from .count_learner import ONCE
 from .sources import Weights, WeightSource, Words, check_finite_weights, word_ids
-from .windows import cut_pair, merge_windows, pair_windows
+from .windows import cut_pair, end_of_window
 
 # Forward (batch, target, source), backward (batch, source, target), target NULL and source NULL.
 Directions = tuple[Tensor, Tensor, Tensor, Tensor]
@@ -56,7 +56,7 @@ class MaskAlignSource(WeightSource):
     def weights(
         self, pairs: Sequence[Words], batch_size: int, batch_tokens: int
     ) -> Iterator[tuple[list[int], Weights]]:
-        """Yield weights as the base class does; long lines are cut into parts, or read in overlapping windows."""
+        """Yield weights as the base class does; long lines are cut into parts, and read in windows."""
         sides = self.tokens_of(pairs)
         encoded = list(zip(sides[::2], sides[1::2], strict=True))
         limit = self.model.config.max_position_embeddings
@@ -71,7 +71,7 @@ class MaskAlignSource(WeightSource):
             tokens = [encoded[index] for index in indices]
             longest = max(max(map(len, ids[index])) for index in indices)
             if longest > limit:
-                read = self._in_windows(*ids[indices[0]], limit, batch_size, batch_tokens)
+                read = self._in_windows(*tokens[0], limit)
             else:
                 read = self.directions([ids[index] for index in indices])
             if self.longest_uncut is not None and longest > self.longest_uncut:
@@ -152,23 +152,30 @@ class MaskAlignSource(WeightSource):
             found[0][row, j, i], found[1][row, i, j] = read[0][number, t, s], read[1][number, s, t]
             found[2][row, j], found[3][row, i] = read[2][number, t], read[3][number, s]
 
-    def _in_windows(
-        self, source: np.ndarray, target: np.ndarray, limit: int, batch_size: int, batch_tokens: int
-    ) -> Directions:
-        """Return both directions of one pair that is too long to be read at once, as a batch of one."""
-        windows = pair_windows(len(source), len(target), limit)
-        pairs = [(source[source_window], target[target_window]) for source_window, target_window in windows]
-        parts: tuple[list, list] = ([], [])
-        for batch in batches_by_length([tuple(map(len, pair)) for pair in pairs], batch_size, batch_tokens):
-            forward, backward, target_null, source_null = self.directions([pairs[place] for place in batch])
-            for row, place in enumerate(batch):
-                s, t = map(len, pairs[place])
-                source_window, target_window = windows[place]
-                parts[0].append((target_window, source_window, forward[row, :t, :s], target_null[row, :t]))
-                parts[1].append((source_window, target_window, backward[row, :s, :t], source_null[row, :s]))
-        forward, target_null = merge_windows(parts[0], len(target), len(source))
-        backward, source_null = merge_windows(parts[1], len(source), len(target))
-        return forward[None], backward[None], target_null[None], source_null[None]
+    def _in_windows(self, source: WordTokens, target: WordTokens, limit: int) -> Directions:
+        """Return both directions of one pair that is too long to be read at once, as a batch of one.
+
+        It is read in windows, each up to where the fewest links lead out of it; there the next one begins.
+        """
+        sides, begin = (source, target), (0, 0)
+        starts = [_starts(side) for side in sides]
+        sizes = [len(side.ids) for side in sides]
+        like = {"device": self.model.device, "dtype": torch.promote_types(self.model.dtype, torch.float32)}
+        forward, backward = (torch.zeros(1, *shape, **like) for shape in (sizes[::-1], sizes))
+        nulls = [torch.ones(1, size, **like) for size in sizes]
+        while all(first < size for first, size in zip(begin, sizes, strict=True)):
+            left = tuple(size - first for first, size in zip(begin, sizes, strict=True))
+            window = [slice(first, first + limit) for first in begin]
+            read = self.directions([tuple(side.ids[part] for side, part in zip(sides, window, strict=True))])
+            length = left
+            if max(left) > limit:
+                inside = (of_side[part] for of_side, part in zip(starts, window, strict=True))
+                length = end_of_window(read[0][0], read[1][0], *inside, left)
+            (i, j), (s, t) = (slice(first, first + size) for first, size in zip(begin, length, strict=True)), length
+            forward[0, j, i], backward[0, i, j] = read[0][0, :t, :s], read[1][0, :s, :t]
+            nulls[1][0, j], nulls[0][0, i] = read[2][0, :t], read[3][0, :s]
+            begin = i.stop, j.stop
+        return forward, backward, nulls[1], nulls[0]
 
 
 def _starts(tokens: WordTokens) -> Tensor:

@@ -1,10 +1,10 @@
-"""Long lines: cut where nothing crosses, or read in overlapping windows whose weights are put together."""
+"""Long lines: cut where nothing crosses, and read in windows that follow each other where they exceed the model."""
 
-from collections.abc import Iterable
 from itertools import pairwise
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 Window = tuple[slice, slice]
 
@@ -12,6 +12,8 @@ Window = tuple[slice, slice]
 _LEAST_TOKENS = 8
 # and less than half a link leads out of it.
 _MOST_CROSSING = 0.5
+# Of cuts that as many links cross, that nearest to the diagonal is taken: a token off it weighs so many links.
+_DRIFT = 0.01
 
 
 def cut_pair(forward: Tensor, backward: Tensor, source_starts: Tensor, target_starts: Tensor) -> list[Window]:
@@ -30,10 +32,7 @@ def cut_pair(forward: Tensor, backward: Tensor, source_starts: Tensor, target_st
         One part, the whole line, where it cannot be cut.
     """
     target, source = forward.shape
-    before = forward.new_zeros(target + 1, source + 1, dtype=torch.double)
-    before[1:, 1:] = (forward * backward.mT).sqrt().double().cumsum(0).cumsum(1)
-    # Of the first rows with the later columns, and of the later rows with the first columns.
-    crossing = (before[:, -1:] - before) + (before[-1:, :] - before)
+    crossing = _crossing(forward, backward)
     possible = (crossing[:-1, :-1] < _MOST_CROSSING) & target_starts[:, None] & source_starts
     cuts = [(0, 0)]
     for row in possible.any(dim=1).nonzero()[:, 0].tolist():
@@ -44,6 +43,50 @@ def cut_pair(forward: Tensor, backward: Tensor, source_starts: Tensor, target_st
         if columns.min() < _MOST_CROSSING:
             cuts.append((row, first + int(columns.argmin())))
     return [(slice(i, next_i), slice(j, next_j)) for (j, i), (next_j, next_i) in pairwise([*cuts, (target, source)])]
+
+
+def end_of_window(
+    forward: Tensor, backward: Tensor, source_starts: Tensor, target_starts: Tensor, left: tuple[int, int]
+) -> tuple[int, int]:
+    """Return how much of a window is read, as (source, target) tokens: the next window begins there.
+
+    The fewest links cross there. Of a side that goes on behind the window, the last eighth is not read: its partners
+    may be outside. Of one such side at least half is read. No word is split, unless nothing else can be.
+
+    Args:
+        forward: weights (target, source) of the window. backward: (source, target).
+        source_starts: (source,) bool: a word begins here. target_starts: (target,) bool.
+        left: source and target tokens of the line from the beginning of the window on; more than in the window on one
+            side at least.
+    """
+    target, source = forward.shape
+    crossing = _crossing(forward, backward)
+    rows, columns = torch.arange(target + 1)[:, None], torch.arange(source + 1)
+    crossing += _DRIFT * (rows * left[0] - columns * left[1]).abs() / max(left)
+    enough, allowed, whole_words = [], torch.tensor(True), torch.tensor(True)
+    for places, size, all_left, starts in (
+        (columns, source, left[0], source_starts),
+        (rows, target, left[1], target_starts),
+    ):
+        if size < all_left:
+            enough.append(places >= (size + 1) // 2)
+            allowed = allowed & (places <= max(1, size * 7 // 8))
+        whole_words = whole_words & F.pad(starts, (0, 1), value=size == all_left)[places]
+    allowed = allowed & (enough[0] if len(enough) == 1 else enough[0] | enough[1])
+    if (allowed & whole_words).any():
+        allowed = allowed & whole_words
+    row, column = divmod(int(torch.where(allowed, crossing, torch.inf).argmin()), source + 1)
+    return column, row
+
+
+def _crossing(forward: Tensor, backward: Tensor) -> Tensor:
+    """Return the weight of the links that cross a cut before each row and column, (target + 1, source + 1).
+
+    That is of the first rows with the later columns, and of the later rows with the first columns. It is on the CPU.
+    """
+    before = torch.zeros(*(size + 1 for size in forward.shape), dtype=torch.double)
+    before[1:, 1:] = (forward * backward.mT).sqrt().cpu().double().cumsum(0).cumsum(1)
+    return (before[:, -1:] - before) + (before[-1:, :] - before)
 
 
 def window_slices(length: int, size: int) -> list[slice]:
@@ -57,52 +100,3 @@ def window_slices(length: int, size: int) -> list[slice]:
     steps = -(-(length - size) // stride)
     starts = [step * (length - size) // steps for step in range(steps + 1)]
     return [slice(start, start + size) for start in starts]
-
-
-def pair_windows(source_length: int, target_length: int, size: int) -> list[Window]:
-    """Return windows (source slice, target slice) along the diagonal of a pair, at most `size` positions a side.
-
-    A source and a target window go together where they overlap once both sides are stretched to the same length:
-    source position i corresponds to target position i * target_length / source_length. So every position of either
-    side is read together with what corresponds to it and with its neighbourhood, and the number of windows grows with
-    the length, not with its square. A pair that fits makes one window.
-    """
-    return [
-        (source, target)
-        for source in window_slices(source_length, size)
-        for target in window_slices(target_length, size)
-        if source.start * target_length < target.stop * source_length
-        and target.start * source_length < source.stop * target_length
-    ]
-
-
-def merge_windows(
-    windows: Iterable[tuple[slice, slice, Tensor, Tensor]], rows: int, columns: int
-) -> tuple[Tensor, Tensor]:
-    """Return the weights of a whole pair in one direction from those of its windows.
-
-    A cell gets the mean over the windows that contain it, and a NULL probability the mean over the windows that
-    contain its row. In a window that lacks the right partner a row gives its mass to NULL or elsewhere, so row and
-    NULL together may then exceed 1: they are divided by their sum. A cell that no window contains is 0.
-
-    Args:
-        windows: (rows, columns, weights (rows, columns), NULL probabilities (rows)) of every window.
-        rows: number of rows of the pair.
-        columns: number of columns of the pair.
-
-    Returns:
-        Weights (rows, columns) and NULL probabilities (rows); each row and its NULL sum to at most 1.
-    """
-    windows = list(windows)
-    like = windows[0][2]
-    weights, cells = like.new_zeros(rows, columns), like.new_zeros(rows, columns)
-    null, visits = like.new_zeros(rows), like.new_zeros(rows)
-    for row, column, window_weights, window_null in windows:
-        weights[row, column] += window_weights
-        cells[row, column] += 1
-        null[row] += window_null
-        visits[row] += 1
-    weights /= cells.clamp(min=1)
-    null /= visits.clamp(min=1)
-    total = torch.clamp(weights.sum(dim=1) + null, min=1)
-    return weights / total[:, None], null / total
