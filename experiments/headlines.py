@@ -301,6 +301,7 @@ def aligner() -> Iterator[dict]:
             yield percentage(f"aligner/{pair}/{setting}/{split}_aer", scored, seeds=seeds)
     yield from encoder_states()
     yield from robustness()
+    yield from displaced()
     yield from adapting()
     yield from scale()
     yield from uses()
@@ -432,6 +433,27 @@ def robustness() -> Iterator[dict]:
                     where = f"aligner/out_of_the_box/{pair}/{measure}"
                 with suppress(KeyError):  # not measured
                     yield measured(where, file, result, systems, keys)
+
+
+def displaced() -> Iterator[dict]:
+    """AER on DERMIT's test with all gold links, and without the pairs whose gold links are displaced."""
+    file = "aligner/without_displaced"
+    result = read(file)
+    if result is None:
+        return
+    area, splits = f"aligner/{result['config']['pair']}", result["splits"]
+    for part, setting in (("all", "displaced_too"), ("others", "without_displaced")):
+        for system, found in splits["test"][part].items():
+            name = f"{area}/{setting}/{system.partition('_seed')[0]}"
+            seeds = [int(system.partition("_seed")[2])] if "_seed" in system else []
+            where = at(file, "splits", "test", part, system, "aer")
+            yield percentage(f"{name}/test_aer", {where: found}, seeds=seeds)
+            if "against" in found:
+                against = found["against"]["eflomal"]
+                where = at(file, "splits", "test", part, system, "against", "eflomal", "difference")
+                spread = {"interval_95": [100 * bound for bound in against["interval"]]}
+                difference = 100 * against["difference"]
+                yield entry(f"{name}/aer_minus_eflomal", difference, "%", [where], spread=spread, seeds=seeds)
 
 
 def adapting() -> Iterator[dict]:

@@ -1,8 +1,8 @@
-"""Tables of aligners that read the text at hand, and of aligners without a model."""
+"""Tables of aligners that read the text at hand, of aligners without a model, and of gold links that are displaced."""
 
 from itertools import combinations
 
-from committed import NOT_RUN, markdown, percent_with_interval, read_all, table
+from committed import NOT_RUN, markdown, percent_with_interval, read, read_all, table
 
 _AS_MANY = 1.05
 SYSTEMS = ("eflomal", "hmm", "adapted", "quick")
@@ -18,13 +18,12 @@ def adapted() -> str:
     for result in read_all("adapting/adapted_*").values():
         systems, config = result["systems"], result["config"]
         against = systems.get("adapted", systems.get("quick"))["against_eflomal"]
-        low, high = against["interval"]
         rows.append(
             [
                 config["pair"],
                 f"{config['train_pairs']:,}",
                 *(aer(systems.get(system)) for system in SYSTEMS),
-                f"{100 * against['difference']:+.1f} ({100 * low:+.1f} to {100 * high:+.1f})",
+                _to(against),
             ]
         )
     columns = ["test AER", "other pairs", "eflomal", "counts", "adapted", "quick", "to eflomal"]
@@ -70,4 +69,22 @@ def _ordered_alike() -> str:
     )
 
 
-ADAPTING_TABLES = {"without-gold": without_gold, "adapted": adapted, "quick": quick}
+def displaced() -> str:
+    """AER of every aligner on all pairs of DERMIT, on those whose gold links are displaced, and on the others."""
+    result, rows = read("aligner/without_displaced"), []
+    for split, parts in result["splits"].items() if result else ():
+        for name in parts["all"]:
+            found = [aer(parts[part][name]) for part in ("all", "displaced", "others")]
+            against = parts["others"][name].get("against", {}).get("eflomal")
+            rows.append([f"{name}, {split}", *found, "-" if against is None else _to(against)])
+    pairs = [result["splits"]["test"]["pairs"][part] for part in ("all", "displaced", "others")] if result else []
+    header = [f"{part} ({count})" for part, count in zip(("all pairs", "displaced", "others"), pairs, strict=False)]
+    return table(["AER", *header, "others, to eflomal"], rows)
+
+
+def _to(against: dict) -> str:
+    low, high = against["interval"]
+    return f"{100 * against['difference']:+.1f} ({100 * low:+.1f} to {100 * high:+.1f})"
+
+
+ADAPTING_TABLES = {"without-gold": without_gold, "adapted": adapted, "quick": quick, "displaced": displaced}
