@@ -21,7 +21,7 @@ from hf_attncal.alignment.mask_align import MaskAlignSource
 from hf_attncal.files import write_json
 from hf_attncal.metrics import records
 from hf_attncal.metrics.aer import is_punctuation
-from hf_attncal.training.settings import read_settings
+from hf_attncal.training.settings_yaml import read_settings
 from hf_attncal.training.word_alignment import AlignerConfig, train_aligner
 
 SWITCHES = ("masked", "leaky", "agreement")

@@ -26,7 +26,7 @@ from hf_attncal.alignment.aligner import WordAligner
 from hf_attncal.alignment.gold import Gold, score_aligner
 from hf_attncal.data.corpora import load_parallel
 from hf_attncal.files import sha256, write_json, write_text
-from hf_attncal.training.settings import apply_overrides
+from hf_attncal.training.settings_yaml import apply_overrides
 from hf_attncal.training.translation import TranslationConfig, train_translation
 from hf_attncal.training.word_alignment import SIZES, AlignerConfig, train_aligner
 

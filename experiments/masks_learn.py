@@ -29,7 +29,7 @@ from hf_attncal.training.calibrated import AttnCalTrainer
 from hf_attncal.training.folder import Run
 from hf_attncal.training.job import build_tokenizer, warn_of_idle_masks
 from hf_attncal.training.seq2seq import build_seq2seq_model
-from hf_attncal.training.settings import load_yaml, merge_settings
+from hf_attncal.training.settings_yaml import load_yaml, merge_settings
 from hf_attncal.training.translation import TranslationConfig
 
 # The model of `attncal demo`, with fewer subwords.

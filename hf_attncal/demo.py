@@ -30,7 +30,7 @@ from hf_attncal.training.calibrated import AttnCalTrainer
 from hf_attncal.training.folder import Run
 from hf_attncal.training.job import build_tokenizer, train
 from hf_attncal.training.seq2seq import build_seq2seq_model, evaluate, search_as_scored
-from hf_attncal.training.settings import load_yaml
+from hf_attncal.training.settings_yaml import load_yaml
 from hf_attncal.training.translation import TranslationConfig
 
 PAIRS = {"train": 20_000, "valid": 300, "test": 300}

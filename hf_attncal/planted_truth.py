@@ -33,7 +33,7 @@ from hf_attncal.metrics.faithfulness import (
 )
 from hf_attncal.metrics.means import mean_difference
 from hf_attncal.metrics.planted import MEASURES, PlantedScore, planted_counts, planted_score
-from hf_attncal.training.settings import load_yaml
+from hf_attncal.training.settings_yaml import load_yaml
 from hf_attncal.training.translation import TranslationConfig, train_translation
 from hf_attncal.training.word_alignment import AlignerConfig, train_aligner
 

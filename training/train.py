@@ -43,7 +43,7 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
 
     from hf_attncal.files import write_json
     from hf_attncal.training.job import JOBS
-    from hf_attncal.training.settings import merge_settings, read_settings
+    from hf_attncal.training.settings_yaml import merge_settings, read_settings
 
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False

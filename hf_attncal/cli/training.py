@@ -217,7 +217,7 @@ def stated_settings(options: argparse.Namespace) -> Stated:
     Raises:
         CommandError: the file, or a setting, cannot be read.
     """
-    from hf_attncal.training.settings import apply_overrides, read_settings
+    from hf_attncal.training.settings_yaml import apply_overrides, read_settings
 
     with user_errors():
         return Stated(read_settings(options.config) if options.config else {}, apply_overrides({}, options.settings))
@@ -235,7 +235,7 @@ def settings_of(options: argparse.Namespace, *, base: Values | None = None, stat
         CommandError: no text, or no output folder.
         ValueError, OSError: the file cannot be read, or a setting.
     """
-    from hf_attncal.training.settings import merge_settings
+    from hf_attncal.training.settings_yaml import merge_settings
 
     file, overrides = stated or stated_settings(options)
     values = copy.deepcopy(file)

@@ -25,7 +25,9 @@ from .folder import fill
 from .job import Job
 from .presets import anneal, sections_of
 from .seq2seq import TRAINING_DEFAULTS, Seq2SeqJob, check_guide, search_as_scored
-from .settings import LINKS_OF_SPLITS, Settings, check, hints_of, merge_settings, naming
+from .settings import LINKS_OF_SPLITS, Settings
+from .settings_types import check, hints_of, naming
+from .settings_yaml import merge_settings
 from .translation import BleuConfig
 
 METHODS = {"attncal": AttentionCalibrationConfig, "lora": LoraConfig, "full": None}

@@ -13,7 +13,7 @@ from hf_attncal.data.rows import Rows
 from hf_attncal.models.configuration_hmm_align import HMMAlignConfig
 from hf_attncal.models.modeling_hmm_align import HMMAlignModel
 
-from .settings import NotNegative, Positive
+from .settings_types import NotNegative, Positive
 
 _SAMPLE = 2000  # pairs that tell how long counting takes
 

@@ -34,7 +34,8 @@ from .counting import CountsConfig, counted_links, counting_seconds
 from .guide import with_links
 from .job import Job
 from .presets import read_preset
-from .settings import LINKS_OF_SPLITS, Settings, check, hints_of, naming
+from .settings import LINKS_OF_SPLITS, Settings
+from .settings_types import check, hints_of, naming
 from .token_batches import TokenBatchTrainerMixin
 
 _SELECTED = 500  # pairs that the threshold is chosen on where there are no annotated ones

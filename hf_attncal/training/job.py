@@ -37,7 +37,8 @@ from .guide import annotated, given_links
 from .interrupts import how_to_go_on, saved_on_interrupt
 from .planning import RefuseShortRun, plan, within_budget
 from .progress import bars_are_shown, shown_progress
-from .settings import SPLITS, Settings, hints_of
+from .settings import SPLITS, Settings
+from .settings_types import hints_of
 from .sharding import in_one_piece
 from .text import held_out_rows, hold_out
 from .threads import ChooseThreads

@@ -26,7 +26,9 @@ from .folder import Run
 from .job import Job, build_model, build_tokenizer
 from .presets import harden, sections_of
 from .seq2seq import TRAINING_DEFAULTS
-from .settings import PlainConfig, Positive, Settings, VocabularyConfig, merge_settings
+from .settings import PlainConfig, Settings, VocabularyConfig
+from .settings_types import Positive
+from .settings_yaml import merge_settings
 
 FAMILY = default_of("language")
 # Of sums (..., 2): predictions and tokens in their receptive fields.

@@ -6,7 +6,9 @@ from typing import Any, Literal
 
 from hf_attncal.families import Family
 
-from .settings import Settings, check, hints_of, merge_settings, read_settings
+from .settings import Settings
+from .settings_types import check, hints_of
+from .settings_yaml import merge_settings, read_settings
 from .text import Texts
 
 FOLDER = Path(__file__).with_name("presets")

@@ -44,7 +44,9 @@ from .guide import with_counted_links
 from .job import Job, build_model, build_tokenizer
 from .presets import anneal, check_preset, sections_of
 from .progress import bars_are_shown
-from .settings import LINKS, SPLITS, DataConfig, Positive, Settings, VocabularyConfig, check, merge_settings
+from .settings import LINKS, SPLITS, DataConfig, Settings, VocabularyConfig
+from .settings_types import Positive, check
+from .settings_yaml import merge_settings
 
 # Whether a model aligns by a unified attention model, and whether it has slots for copied words -> its collator.
 _COLLATORS = {

@@ -1,30 +1,21 @@
-"""Settings of a training run: YAML with inheritance and overrides, typed sections, and what is said of a wrong one.
+"""Settings of a training run: typed sections, and what is said of a wrong one.
 
-A file states only what differs from the file named by its `base:` key (relative to it), or from the defaults.
 The references in configs/ (`reference_translation.yaml`, `_summarization`, ...) explain every key.
 What is wrong with a key or a value is said before any text is read, in one form: `section.key`, the rule, the value.
 """
 
 import copy
 import dataclasses
-import difflib
-import math
 import os
-import re
-from collections.abc import Container, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from enum import Enum
 from functools import cached_property
 from operator import attrgetter
 from pathlib import Path
-from types import NoneType, UnionType
-from typing import Annotated, Any, ClassVar, Literal, Self, TextIO, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import torch
-import yaml
 from datasets import Dataset
-from huggingface_hub.errors import StrictDataclassError
 from transformers import PreTrainedConfig, TrainingArguments
 from transformers.integrations import get_reporting_integration_callbacks
 
@@ -34,194 +25,11 @@ from hf_attncal.inference.loading import model_config
 from hf_attncal.inference.names import MODEL_FILES, TOKENIZER_FILES, check_name
 
 from .arguments import AttnCalTrainingArguments
+from .settings_types import NotNegative, Positive, check, hints_of, naming
+from .settings_yaml import merge_settings
 from .text import Texts
 
 SPLITS = ("train", "dev", "test")
-# What people who know other tools, or older files, may call a key.
-OTHER_NAMES = {"max_tokens": "tokens_per_batch", "valid": "dev", "valid_pairs": "held_out_pairs"}
-
-# ---- YAML ----
-
-
-class _Loader(yaml.SafeLoader):
-    """PyYAML's safe loader, but `1e-3` (no dot) is a number, and a key that is given twice an error.
-
-    YAML 1.1 takes the first for text, which no other reader does, nor any user. YAML forbids the second; PyYAML keeps
-    the last of both.
-    """
-
-    def compose_mapping_node(self, anchor):
-        node = super().compose_mapping_node(anchor)
-        lines: dict[str, int] = {}
-        for key, _ in node.value:
-            if not isinstance(key, yaml.ScalarNode):
-                continue
-            line = key.start_mark.line + 1
-            if key.value in lines:
-                problem = f"the key `{key.value}` is given twice, in lines {lines[key.value]} and {line}"
-                raise yaml.composer.ComposerError(problem=problem)
-            lines[key.value] = line
-        return node
-
-
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float", re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"), list("-+0123456789")
-)
-
-
-def load_yaml(text: str | TextIO) -> Any:
-    """Parse settings in YAML.
-
-    Raises:
-        ValueError: it is no YAML, or has a key twice (with the lines); on one line.
-    """
-    try:
-        return yaml.load(text, _Loader)
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ValueError(" ".join(str(error).split())) from error
-
-
-def read_settings(path: str | Path, overrides: list[str] | None = None, seen: tuple[Path, ...] = ()) -> dict[str, Any]:
-    """Return the nested dictionary of a YAML file with all it inherits and overrides, not yet checked.
-
-    Args:
-        path: path of the file.
-        overrides: `section.key=value` settings.
-        seen: files that inherit from this one.
-
-    Raises:
-        ValueError: a malformed override, a file that is no YAML or holds no sections, or `base:` files in a circle.
-        FileNotFoundError: the file or one of its bases does not exist.
-    """
-    path = Path(path)
-    if path.resolve() in seen:
-        raise ValueError(f"`base` files must not form a circle: {' -> '.join(p.name for p in (*seen, path))}.")
-    with path.open(encoding="utf-8") as file:
-        try:
-            values = load_yaml(file) or {}
-        except ValueError as error:
-            raise ValueError(f"{path} is no YAML file: {error}.") from error
-    if not isinstance(values, dict):
-        raise ValueError(f"{path.name} must hold sections of keys, got {type(values).__name__}.")
-    values = {key: value for key, value in values.items() if value is not None}  # a section left empty
-    base = values.pop("base", None)
-    if base is not None:
-        if not isinstance(base, str):
-            raise ValueError(f"`base` must be the name of a file, got {base!r}.")
-        values = merge_settings(read_settings(path.parent / base, None, (*seen, path.resolve())), values)
-    return apply_overrides(values, overrides) if overrides else values
-
-
-def apply_overrides(values: dict[str, Any], overrides: list[str]) -> dict[str, Any]:
-    """Put `section.key=value` settings into a nested dictionary, and return it.
-
-    Raises:
-        ValueError: a setting that is not of this form, or whose value is no YAML.
-    """
-    for override in overrides:
-        key, equals, text = override.partition("=")
-        if not equals or not key:
-            raise ValueError(f"an override must read `section.key=value`, got {override!r}.")
-        try:
-            value = load_yaml(text)
-        except ValueError as error:
-            raise ValueError(f"the value of an override must be YAML, got {override!r}: {error}. Quote it.") from error
-        for name in reversed(key.split(".")):
-            value = {name: value}
-        merge_settings(values, value)
-    return values
-
-
-def merge_settings(into: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
-    """Update the nested dictionary `into` recursively, and return it."""
-    for key, value in values.items():
-        if isinstance(into.get(key), dict) and isinstance(value, dict):
-            merge_settings(into[key], value)
-        else:
-            into[key] = value
-    return into
-
-
-# ---- keys and types ----
-
-WORDS = {int: "an integer", float: "a number", bool: "true or false", str: "text", NoneType: "null"}
-Positive = Annotated[int, 1]  # the number is the least that is allowed
-NotNegative = Annotated[int, 0]
-
-
-def hints_of(cls: type) -> dict[str, Any]:
-    """Return the types of the fields that a dataclass can be given, by name."""
-    # transformers' configurations name `torch` and import it for type checkers only.
-    types = get_type_hints(cls, localns={"torch": torch}, include_extras=True)
-    return {f.name: types[f.name] for f in dataclasses.fields(cls) if f.init}
-
-
-def check(values: Any, hints: dict[str, Any], section: str = "") -> None:
-    """Refuse what is no section, a key that is not known (with the closest that is), and a value of another type.
-
-    Args:
-        values: a section as YAML gives it.
-        hints: known key -> type; `Annotated[int, 1]` is an integer >= 1.
-        section: its name, for the message.
-
-    Raises:
-        ValueError: naming `section.key`, the rule and the value.
-    """
-    if not isinstance(values, dict):
-        raise ValueError(f"`{section}` must be a section of keys, got {values!r}.")
-    prefix = f"{section}." if section else ""
-    for key, value in values.items():
-        if key not in hints:
-            closest = OTHER_NAMES.get(key)
-            if closest not in hints:
-                closest = difflib.get_close_matches(str(key), hints, n=1, cutoff=0.0)[0]
-            raise ValueError(f"unknown key `{prefix}{key}`. The closest known key is `{prefix}{closest}`.")
-        if rule := _problem(value, hints[key]):
-            raise ValueError(f"`{prefix}{key}` must be {rule}, got {value!r}.")
-
-
-@contextmanager
-def naming(section: str, known: Container[str]) -> Iterator[None]:
-    """Turn what a class says of its fields into errors about the keys of a section (`section.field`)."""
-    try:
-        yield
-    except (ValueError, TypeError, StrictDataclassError) as error:
-        text = str(error.__cause__ if isinstance(error, StrictDataclassError) and error.__cause__ else error)
-        field = re.match(r"`(\w+)`", text)
-        message = f"`{section}.{text[1:]}" if field and field[1] in known else f"`{section}`: {text}"
-        raise ValueError(message) from error
-
-
-def _problem(value: Any, hint: Any) -> str:
-    """Return the rule for values of a type that a value breaks, or ""."""
-    origin, inner = get_origin(hint), get_args(hint)
-    kind = origin or hint
-    if origin is Annotated:
-        fits, rule = not _problem(value, inner[0]) and value >= inner[1], f"{WORDS[inner[0]]} >= {inner[1]}"
-    elif origin in (Union, UnionType):
-        # "An enumeration or text": the enumeration has the texts that mean something.
-        of_texts = any(isinstance(choice, type) and issubclass(choice, Enum) for choice in inner)
-        rules = [_problem(value, choice) for choice in inner if not (of_texts and choice is str)]
-        fits, rule = not all(rules), " or ".join(rules)
-    elif origin is Literal:
-        fits, rule = value in inner, f"one of {inner}"
-    elif origin in (list, tuple):
-        fits = isinstance(value, list | tuple) and not any(all(_problem(v, choice) for choice in inner) for v in value)
-        rule = "a list"
-    elif dataclasses.is_dataclass(hint) or kind is dict:
-        fits, rule = isinstance(value, dict), "a section of keys"
-    elif hint in (int, float):  # `yes` is an integer to Python
-        whole = isinstance(value, int) and not isinstance(value, bool)
-        fits, rule = whole or (hint is float and isinstance(value, float) and math.isfinite(value)), WORDS[hint]
-    elif isinstance(hint, type) and issubclass(hint, Enum):
-        texts = tuple(member.value for member in hint)
-        fits, rule = value in texts or isinstance(value, hint), f"one of {texts}"
-    else:
-        fits, rule = not isinstance(kind, type) or isinstance(value, kind), WORDS.get(kind, str(hint))
-    return "" if fits else rule
-
-
-# ---- sections ----
 
 LINKS = ("guide", "gold")
 # The files of links that an entry of `data` may name besides text, where links are learned.

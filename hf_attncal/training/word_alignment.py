@@ -36,7 +36,8 @@ from .guide import with_links, without_links
 from .job import Job, build_model, build_tokenizer, recorded
 from .planning import plan_of_counts
 from .presets import names_of, read_preset
-from .settings import LINKS_OF_SPLITS, DataConfig, NotNegative, Positive, Settings, TokenizerConfig, check, hints_of
+from .settings import LINKS_OF_SPLITS, DataConfig, Settings, TokenizerConfig
+from .settings_types import NotNegative, Positive, check, hints_of
 from .token_batches import TokenBatchTrainerMixin
 
 NAMED_VALUES = (

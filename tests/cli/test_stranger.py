@@ -17,7 +17,7 @@ from command_parsers import COMMANDS
 import hf_attncal
 from hf_attncal.cli import exit_status, main
 from hf_attncal.figures import charts
-from hf_attncal.training.settings import apply_overrides, load_yaml, read_settings
+from hf_attncal.training.settings_yaml import apply_overrides, load_yaml, read_settings
 
 SCRIPT = Path(hf_attncal.__file__).parents[1] / "training" / "train.py"
 # What each command takes, with every option that names a file, a folder or a model. What is wrong with one is said

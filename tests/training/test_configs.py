@@ -18,11 +18,9 @@ from hf_attncal.models.configuration_luong import LuongConfig
 from hf_attncal.training.adapter import AdapterConfig
 from hf_attncal.training.encoder_alignment import TunedEncoderConfig
 from hf_attncal.training.language import LanguageConfig
-from hf_attncal.training.settings import (
-    bf16_is_fast,
-    hints_of,
-    read_settings,
-)
+from hf_attncal.training.settings import bf16_is_fast
+from hf_attncal.training.settings_types import hints_of
+from hf_attncal.training.settings_yaml import read_settings
 from hf_attncal.training.summarization import SummarizationConfig
 from hf_attncal.training.text import Texts
 from hf_attncal.training.translation import TranslationConfig

@@ -12,7 +12,7 @@ from hf_attncal.training.defaults import (
     recurrent_defaults,
     translation_defaults,
 )
-from hf_attncal.training.settings import merge_settings
+from hf_attncal.training.settings_yaml import merge_settings
 from hf_attncal.training.summarization import SummarizationConfig
 from hf_attncal.training.translation import TranslationConfig
 

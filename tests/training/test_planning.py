@@ -16,7 +16,7 @@ from hf_attncal.training import planning, seq2seq
 from hf_attncal.training.folder import last_checkpoints
 from hf_attncal.training.interrupts import how_to_go_on, saved_on_interrupt
 from hf_attncal.training.planning import Speed, measure, steps_within
-from hf_attncal.training.settings import read_settings
+from hf_attncal.training.settings_yaml import read_settings
 from hf_attncal.training.translation import TranslationConfig, train_translation
 
 QUICK = ["training.eval_strategy=no", "data.dev=null", "training.bf16=false"]

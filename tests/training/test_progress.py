@@ -17,7 +17,7 @@ from transformers.trainer_callback import CallbackHandler, TrainerControl
 from hf_attncal.metrics.bleu import bleu
 from hf_attncal.training import progress
 from hf_attncal.training.progress import bars_are_shown, duration, evaluations_left, shown_progress
-from hf_attncal.training.settings import read_settings
+from hf_attncal.training.settings_yaml import read_settings
 from hf_attncal.training.translation import TranslationConfig, train_translation
 
 
