@@ -24,11 +24,12 @@ from .align_train import add_align_train
 from .align_tune import add_align_tune
 from .analyze import add_analyze
 from .check import add_check
-from .common import CommandError, explain, fetch_revision, one_line
+from .common import CommandError, explain, one_line
 from .completion import add_completion
 from .data import add_data
 from .demo import add_demo
 from .export import add_export
+from .loading import fetch_revision
 from .messages import loudness
 from .parser import Parser
 from .publish import add_publish

@@ -2,7 +2,6 @@
 
 import argparse
 
-from .align_run import open_aligner
 from .common import (
     add_folder_beside,
     add_longest_line,
@@ -15,6 +14,7 @@ from .common import (
     not_negative,
     user_errors,
 )
+from .loading import open_aligner
 from .scoring import table
 
 

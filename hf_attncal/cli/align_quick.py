@@ -4,14 +4,7 @@ import argparse
 from contextlib import ExitStack
 
 from .align_run import add_linking, align_stream, check_format, page
-from .common import (
-    CommandError,
-    add_longest_line,
-    add_output_option,
-    add_pair_files,
-    check_longest_lines,
-    positive,
-)
+from .common import CommandError, add_longest_line, add_output_option, add_pair_files, check_longest_lines, positive
 from .streams import check_files, output_lines
 
 

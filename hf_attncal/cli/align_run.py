@@ -18,11 +18,9 @@ from .common import (
     add_text_options,
     between,
     check_folder,
-    choose_device,
-    load_errors,
     positive,
-    tell_model,
 )
+from .loading import load_errors, open_aligner, try_aligner
 from .messages import LOG
 from .shards import Counts, Shard, check_parts, part_of
 from .streams import (
@@ -313,58 +311,6 @@ def load_aligner(options: argparse.Namespace):
     if other:
         try_aligner(options.model, aligner)
     return aligner
-
-
-def open_aligner(
-    name: str, options: argparse.Namespace, tried: bool = True, raw_scores: bool = False, plain: bool = False
-):
-    """Load a `WordAligner` as it was saved; of the options, those of `add_model_options` count.
-
-    Args:
-        tried: align one pair to try it out; else the caller does, once it has changed the aligner.
-        raw_scores: leave scores as the model has them, even if it was calibrated.
-        plain: the model will not be adapted or saved, so the tables of one that counts are enough.
-
-    Raises:
-        CommandError: the checkpoint cannot be loaded or is of another kind.
-    """
-    aligner = _plain_aligner(name, options) if plain else None
-    if aligner is None:
-        with load_errors(name):
-            from hf_attncal.alignment import WordAligner
-
-            device = choose_device(options)
-            aligner = WordAligner.from_pretrained(
-                name, device=device, dtype=options.dtype, trust_remote_code=options.trust_remote_code
-            )
-        if tried:
-            try_aligner(name, aligner)
-    if raw_scores:
-        aligner.probabilities = None
-    tell_model(name, aligner.source.model)
-    return aligner
-
-
-def _plain_aligner(name: str, options: argparse.Namespace):
-    """Load an aligner that counts without importing transformers; return None if that cannot be done."""
-    if options.dtype is not None or options.trust_remote_code or not os.path.isfile(os.path.join(name, "config.json")):
-        return None
-    from hf_attncal.alignment.plain_counts import plain_aligner
-
-    return plain_aligner(name, choose_device(options))
-
-
-def try_aligner(name: str, aligner) -> None:
-    """Align one pair, so that damaged files of `name` are not blamed on the first line of the input.
-
-    Raises:
-        CommandError: that fails.
-    """
-    from hf_attncal.inference.files import blamed
-
-    calibrated = "" if aligner.probabilities is None else "link_probabilities.json, "
-    with load_errors(name), blamed(f"{calibrated}config.json, alignment.json or tokenizer_config.json in {name}"):
-        aligner.align([("1", "1")])
 
 
 def align_stream(

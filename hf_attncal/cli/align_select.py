@@ -12,13 +12,11 @@ from .common import (
     add_text_options,
     check_longest_lines,
     check_readable,
-    choose_device,
     folder_beside,
-    load_errors,
     positive,
-    tell_model,
     user_errors,
 )
+from .loading import choose_device, load_errors, tell_model
 
 
 def add_select(actions: argparse._SubParsersAction) -> None:

@@ -6,17 +6,8 @@ import textwrap
 from contextlib import redirect_stdout
 from tempfile import TemporaryDirectory
 
-from .common import (
-    CommandError,
-    add_model_options,
-    at_least,
-    check_folder,
-    check_readable,
-    load_errors,
-    positive,
-    user_errors,
-)
-from .generation import load_model
+from .common import CommandError, add_model_options, at_least, check_folder, check_readable, positive, user_errors
+from .loading import load_errors, load_model
 from .messages import job_progress
 from .streams import check_files
 

@@ -7,18 +7,17 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import BinaryIO
 
-from .align_run import open_aligner
 from .common import (
     CommandError,
     add_model_options,
     add_output_option,
     add_pair_files,
     check_readable,
-    load_errors,
     not_negative,
     positive,
     user_errors,
 )
+from .loading import load_errors, open_aligner
 from .scoring import table
 from .streams import check_files, counted, json_line, line_error, output_lines, rows_of_files, write_lines
 

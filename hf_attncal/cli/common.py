@@ -3,15 +3,11 @@
 import argparse
 import errno
 import os
-import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from logging import DEBUG
 from pathlib import Path
 from typing import Any
-
-from .messages import LOG
 
 # Options of `add_text_options`, as attributes.
 TEXT_OPTIONS = ("source_language", "target_language", "source_prefix", "target_prefix")
@@ -273,106 +269,3 @@ def explain(error: BaseException) -> str:
 
 
 # ---- loading ----
-
-
-def fetch_revision(options: argparse.Namespace) -> None:
-    """Put the folder of --revision, fetched from the Hub, in place of the name of the model.
-
-    Raises:
-        CommandError: MODEL is a folder or no name of the Hub, or the revision cannot be fetched.
-    """
-    name, revision = getattr(options, "model", None), getattr(options, "revision", None)
-    if revision is None:
-        return
-    if name is None or Path(name).exists() or not re.fullmatch(r"[\w.-]+/[\w.-]+", name):
-        raise CommandError(f"--revision {revision} is that of a MODEL on the Hub (OWNER/NAME), got {name}.")
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.utils import disable_progress_bars
-
-    disable_progress_bars()
-    try:
-        options.model = snapshot_download(name, revision=revision)
-    except Exception as error:
-        raise CommandError(f"{name} cannot be fetched at --revision {revision}: {one_line(error)}") from error
-
-
-@contextmanager
-def load_errors(name: str) -> Iterator[None]:
-    """Turn any error of loading the checkpoint `name` into one for the user, and silence progress bars and warnings.
-
-    Library warnings that matter are errors of `hf_attncal.inference.loading`.
-
-    Raises:
-        CommandError: in place of whatever the libraries raise on a file that they did not expect.
-    """
-    import warnings
-
-    from hf_attncal.inference.names import check_name
-
-    try:
-        check_name(name)  # before torch and transformers are imported
-    except OSError as error:
-        raise CommandError(str(error)) from error
-
-    from transformers.utils import logging
-
-    logging.disable_progress_bar()  # of the weights: a pipe's standard error is for errors
-    verbosity = logging.get_verbosity()
-    try:
-        with warnings.catch_warnings():
-            if not LOG.isEnabledFor(DEBUG):  # -vv
-                logging.set_verbosity(logging.CRITICAL)
-                warnings.simplefilter("ignore")
-            yield
-    except (CommandError, MemoryError):
-        raise
-    except Exception as error:
-        from hf_attncal.inference.loading import brings_code, decoded_by_code
-
-        text, code = one_line(error), "trust_remote_code" in str(error)
-        if code and (fields := decoded_by_code(name)):
-            problem = (
-                f"cannot be used: its generation_config.json asks for {', '.join(f'`{field}`' for field in fields)}, "
-                "for which transformers would run code that is not the model's. Remove it there."
-            )
-        elif code and brings_code(name):
-            problem = "brings model code of its own (`auto_map`). Read it, and pass --trust-remote-code to run it."
-        elif code:
-            problem = "cannot be loaded: it needs code of the Hub that is not the model's, which attncal does not run."
-        elif isinstance(error, ImportError | OSError | ValueError) and text:
-            problem = f"cannot be loaded: {text}"
-        else:
-            kind = type(error).__name__
-            problem = f"cannot be loaded: its files are damaged, or do not fit together ({kind}: {text})."
-        raise CommandError(f"{name} {problem}") from error
-    finally:
-        logging.set_verbosity(verbosity)
-
-
-def tell_model(name: str, model) -> None:
-    """Log the loaded model, shown with -v."""
-    tensors = model.state_dict().values()  # an aligner that counts has no parameters
-    types = sorted({str(tensor.dtype).removeprefix("torch.") for tensor in tensors if tensor.is_floating_point()})
-    size = f"{sum(tensor.numel() for tensor in tensors):,} numbers in {' and '.join(types)}"
-    LOG.info("%s: %s, %s", name, type(model).__name__, size)
-
-
-def choose_device(options: argparse.Namespace) -> str:
-    """Set the number of --threads, and return the device: --device, or a GPU (that of the local rank), or the CPU.
-
-    Raises:
-        CommandError: the device cannot be used.
-    """
-    import torch
-
-    if options.threads is not None:
-        torch.set_num_threads(options.threads)
-    device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
-    LOG.info("on %s", device)
-    if device == "cuda":
-        device = f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
-    try:
-        torch.empty(1, device=device)
-    except (RuntimeError, AssertionError) as error:
-        raise CommandError(f"--device {device} cannot be used: {one_line(error)}") from error
-    return device

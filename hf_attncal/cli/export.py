@@ -2,7 +2,8 @@
 
 import argparse
 
-from .common import CommandError, load_errors
+from .common import CommandError
+from .loading import load_errors
 
 
 def add_export(commands: argparse._SubParsersAction) -> None:

@@ -1,47 +1,14 @@
-"""Parts of commands whose models write a line for each line: loading, the loop over lines, warnings of cut lines."""
+"""Parts of commands whose models write a line for each line: the loop over lines, warnings of cut lines."""
 
 import argparse
 import warnings
 from collections.abc import Callable, Sequence
 from typing import BinaryIO
 
-from .common import CommandError, choose_device, load_errors, tell_model
+from .common import CommandError
 from .streams import line_error, progress_bar, read_windows
 
 _NAMED = 10  # lines that a warning names
-
-
-def load_model(options: argparse.Namespace, generates: bool = True):
-    """Load model and tokenizer of an encoder-decoder checkpoint, by the options of `add_model_options`.
-
-    Args:
-        options: options of the command.
-        generates: try out whether the model generates.
-
-    Raises:
-        CommandError: the checkpoint is missing or of another kind, or the device cannot be used.
-    """
-    name, trust_remote_code = options.model, options.trust_remote_code
-    with load_errors(name):
-        from hf_attncal.inference.files import blamed
-        from hf_attncal.inference.loading import load_config, load_seq2seq
-        from hf_attncal.inference.translation import translate
-
-        # Not None: transformers would then ask the user, and read the answer from standard input, which is our data.
-        config = load_config(name, trust_remote_code=trust_remote_code)
-        if not config.is_encoder_decoder:
-            raise CommandError(
-                f"{name} holds a model of type {config.model_type!r}, which is not an encoder-decoder by its "
-                "config.json. Give a sequence-to-sequence checkpoint (Marian, BART, T5, ... or one of ours)."
-            )
-        model, tokenizer = load_seq2seq(name, dtype=options.dtype, trust_remote_code=trust_remote_code)
-    model = model.to(choose_device(options)).eval()
-    # Without a try errors of its files would be blamed on the first line.
-    with load_errors(name), blamed(f"config.json, generation_config.json or tokenizer_config.json in {name}"):
-        if generates:
-            translate(model, tokenizer, ["1"], num_beams=getattr(options, "beams", None) or 2, max_new_tokens=2)
-    tell_model(name, model)
-    return model, tokenizer
 
 
 def answer_lines(

@@ -7,8 +7,8 @@ from itertools import tee
 from operator import itemgetter
 from typing import Any
 
-from .align_run import open_aligner
 from .common import add_model_options, add_output_option, add_pair_files
+from .loading import open_aligner
 from .streams import check_files, line_error, rows_of_files
 
 

@@ -3,7 +3,8 @@
 import argparse
 from pathlib import Path
 
-from .common import CommandError, add_model_options, at_least, load_errors, positive
+from .common import CommandError, add_model_options, at_least, positive
+from .loading import load_errors
 
 
 def add_show(commands: argparse._SubParsersAction) -> None:
@@ -31,7 +32,7 @@ def add_show(commands: argparse._SubParsersAction) -> None:
 
 
 def _run_show(options: argparse.Namespace) -> None:
-    from .generation import load_model
+    from .loading import load_model
 
     for name in filter(None, (options.model, options.aligner)):
         with load_errors(name):  # what is wrong with a name is told before a model is loaded
@@ -42,8 +43,8 @@ def _run_show(options: argparse.Namespace) -> None:
         from hf_attncal.alignment.check_model import CHECK_FILE
         from hf_attncal.inference.files import file_beside
 
-        from .align_run import open_aligner
         from .check import open_checker
+        from .loading import open_aligner
 
         aligner = open_aligner(options.aligner, options)
         if file_beside(options.aligner, CHECK_FILE) is not None:

@@ -8,7 +8,8 @@ from functools import partial
 from typing import BinaryIO
 
 from .common import CommandError, add_file_options, add_model_options, at_least, between, one_line, positive
-from .generation import answer_lines, load_model
+from .generation import answer_lines
+from .loading import load_model
 from .streams import BATCHES_PER_WINDOW, check_files, input_lines, json_line, output_lines, write_lines
 
 _LONGEST_TEXT = 100_000  # bytes: some 20,000 words, more than most models read

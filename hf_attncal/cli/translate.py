@@ -7,10 +7,10 @@ from contextlib import ExitStack
 from functools import partial
 from typing import BinaryIO
 
-from .align_run import open_aligner, try_aligner
 from .check import open_checker
-from .common import CommandError, add_file_options, add_model_options, between, load_errors, positive
-from .generation import answer_lines, load_model, named_lines
+from .common import CommandError, add_file_options, add_model_options, between, positive
+from .generation import answer_lines, named_lines
+from .loading import load_errors, load_model, open_aligner, try_aligner
 from .streams import BATCHES_PER_WINDOW, check_files, input_lines, json_line, output_lines, write_lines
 
 

@@ -12,7 +12,8 @@ import torch
 from safetensors import SafetensorError
 
 import hf_attncal.cli
-from hf_attncal.cli.common import CommandError, explain, load_errors, one_line
+from hf_attncal.cli.common import CommandError, explain, one_line
+from hf_attncal.cli.loading import load_errors
 from hf_attncal.cli.streams import check_output, output_lines
 
 linux = pytest.mark.skipif(not os.path.exists("/dev/full"), reason="/dev/full is of Linux")

@@ -10,7 +10,7 @@ import torch
 
 import hf_attncal.cli
 from hf_attncal.cli import main
-from hf_attncal.cli.common import tell_model
+from hf_attncal.cli.loading import tell_model
 from hf_attncal.cli.messages import LOG, is_quiet, job_progress, loudness
 from hf_attncal.cli.streams import progress_bar
 
@@ -106,7 +106,7 @@ def test_a_library_is_silenced_while_it_loads_unless_it_is_to_be_heard(tmp_path,
     log = logging.getLogger("transformers")
     before = log.level
     for verbose, heard in ((0, False), (1, False), (2, True)):
-        with loudness(verbose, False), hf_attncal.cli.common.load_errors(str(tmp_path)):
+        with loudness(verbose, False), hf_attncal.cli.loading.load_errors(str(tmp_path)):
             assert log.isEnabledFor(logging.ERROR) == (heard or before > logging.ERROR)
             warnings.warn("from a library", stacklevel=1)
         assert ("from a library" in capsys.readouterr().err) == heard
