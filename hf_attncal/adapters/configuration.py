@@ -49,7 +49,7 @@ class AttentionCalibrationConfig(PeftConfig):
             and keys get a low-rank change, 0 at first, which is all that an adapter without another switch has.
         guided_layer, guided_head: which; `None` for the second last layer, which is filled in.
         guided_rank: rank of the change, from 1 to d_k; `None` is filled in as 16, or d_k if that is less.
-        guided_weight: weight of its loss, larger than in our models, as an adapter is trained for few steps.
+        guided_weight: weight of its loss.
         guided_shift: as in our models.
         base_model_type, base_d_model: type and size of the model that the adapter was made for; filled in and checked.
 

@@ -181,7 +181,7 @@ class AttnCalConfigMixin(FromStockMixin):
     guided: bool = False
     guided_layer: int | None = None
     guided_head: int = 0
-    guided_weight: float | int = 0.05
+    guided_weight: float | int = 0.3
     guided_shift: bool = True
 
     def __post_init__(self, **kwargs):

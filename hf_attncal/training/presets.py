@@ -15,6 +15,7 @@ FOLDER = Path(__file__).with_name("presets")
 _FITTED = ("small", "probe")  # presets whose sizes and steps follow from the amount of text
 _HARDENED = 2 / 3  # of the steps
 _ANNEALED = 2 / 3  # of the steps, as in Lu et al. (2021): 1e5 of 150,000
+_MASK_COST = 0.1  # docs/experiments/translation.md, "A mask network that always learns"
 _SHARES = ("warmup_steps", "logging_steps", "eval_steps", "save_steps")
 
 
@@ -81,6 +82,18 @@ def anneal(sections: dict[str, Any], section: str, values: dict[str, Any]) -> No
         steps = (sections["training"] | values.get("training", {})).get("max_steps", 0)
         if steps > 0:
             sections[section]["annealing_steps"] = round(_ANNEALED * steps)
+
+
+def wait_for_attention(sections: dict[str, Any], values: dict[str, Any]) -> None:
+    """Let the mask network of a new, calibrated model of a preset wait until its attention is of use.
+
+    Args:
+        sections: defaults, which are changed.
+        values: settings as YAML gives them.
+    """
+    given = values.get("model", {})
+    if given.get("calibration") and not given.get("init_from"):
+        sections["model"]["mask_cost"] = _MASK_COST
 
 
 def harden(sections: dict[str, Any], values: dict[str, Any]) -> None:

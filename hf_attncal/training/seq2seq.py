@@ -42,7 +42,7 @@ from .calibrated import AttnCalTrainer
 from .cards import MEASURES, about_run, attention, score_results, split_name
 from .guide import with_counted_links
 from .job import Job, build_model, build_tokenizer
-from .presets import anneal, check_preset, sections_of
+from .presets import anneal, check_preset, sections_of, wait_for_attention
 from .progress import bars_are_shown
 from .settings import LINKS, SPLITS, DataConfig, Settings, VocabularyConfig
 from .settings_types import Positive, check
@@ -114,6 +114,7 @@ class Seq2SeqConfig(Settings):
             if given.get("init_from"):
                 sections["model"] = own  # the rest is that model's own
             anneal(sections, "model", values)
+            wait_for_attention(sections, values)
         if family.after_preset is not None:
             family.resolve("after_preset")(sections, values)
         return sections

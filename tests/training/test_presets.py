@@ -140,6 +140,15 @@ def test_annealing_ends_within_the_run(job, section, data):
     assert "annealing_steps" not in getattr(JOBS[job].make(annealed), section)  # a file says all itself
 
 
+@pytest.mark.parametrize("job", ["translation", "summarization"])
+def test_the_mask_network_waits_for_the_attention(job, data):
+    model = {"calibration": "gated", "backbone": "marian"}
+    assert made(job, data, model=model).model["mask_cost"] == 0.1
+    assert made(job, data, model=model | {"mask_cost": None}).model["mask_cost"] is None
+    assert "mask_cost" not in made(job, data, model=model | {"calibration": None}).model
+    assert "mask_cost" not in JOBS[job].make({"model": model}).model  # a file says all itself
+
+
 def test_other_methods_have_nothing_of_a_calibration(data):
     assert made("adapter", data, adapter={"method": "full"}).adapter == {"method": "full"}
 
