@@ -44,7 +44,12 @@ DTYPES = ("bfloat16", "float32")  # a difference is the first minus the second
 COMPARED = (*CALIBRATIONS, "gated_renormalized", "output_gate")  # settings that may be there
 ONE_PASS = "converged/wpt03_large/way"  # written by one_pass.py
 # Folders of results/converged/ whose models learned links from the start -> what a table calls them.
-GUIDED = {"dermit-derm": "German-Romansh", "wpt03-enfr_20000": "English-French"}
+GUIDED = {
+    "dermit-derm": "German-Romansh, 20,000 pairs",
+    "wpt03-enfr_20000": "English-French, 20,000 pairs",
+    "multi30k_5000": "Multi30k, 5,000 pairs",
+    "multi30k": "Multi30k, 29,000 pairs",
+}
 GUIDED_OVER = {"guided": "baseline", "guided_gated": "gated"}  # setting -> the same without links
 STREAMS = ("soft", "single", "two")  # of the Discrete Transformer; "soft" is Marian
 UNFED = "_unfed"  # how the name of a recurrent model without input feeding ends
@@ -201,6 +206,7 @@ def guided_training() -> Iterator[dict]:
         for split in ("dev", "test") if ours and bases else ():
             area = f"guided/{corpus}" if setting == "guided" else f"guided/{corpus}/{base}"
             against = by_seed(bases, split, "bleu")
+            yield over_seeds(f"{area}/{split}_bleu", "BLEU", ours, split, "bleu")
             yield over_seeds(f"{area}/{split}_bleu_minus_{base}", "BLEU", ours, split, "bleu", against=against)
 
 
