@@ -13,7 +13,8 @@ What copying adds to a step of a search over R sentences of S tokens with N beam
   R N (V + E) numbers, read and written, where the output layer has 2 R N V d operations.
 - The gate: 2 R N (2 d + S) operations. Once for each source 4 R S d, which all steps share.
 - The mixture: passes over R N S numbers, where the layer that is copied by has 4 R N S d operations.
-- Many small kernels in place of the layer's one. Where a sentence is alone, their start is what counts.
+- Many small kernels in place of the layer's one. Where a sentence is alone, their start is what counts, so for short
+  sources they are fewer (`CopyMechanism.search`), and beams attend as steps of their source, which they share.
 - In training the weights of that layer, which a kernel would not form, are kept: 4 B T S bytes and those of softmax.
 """
 

@@ -12,6 +12,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from .cache import cached_mask_keys, store_mask_keys
 from .calibration import learned_parts
+from .copying import SearchTables
 from .functional import (
     annealed_factor,
     annealing_gamma,
@@ -50,6 +51,7 @@ class AttentionContext:
             mask and gate (first pass).
         record_details: keep attention, mask and NULL weights of every layer.
         copies: report the attention that the model copies by.
+        search: what a step of a search reads of the source, of which that attention may then be made.
         mask_gradients: the first pass, too, has gradients through the mask: those of the function that it computes,
             for attributions, and not those that it is trained by.
         guided: layer and head that are to report their attention, for the loss of links.
@@ -61,6 +63,7 @@ class AttentionContext:
         target_mask: Tensor | None = None,
         record_details: bool = False,
         copies: bool = False,
+        search: SearchTables | None = None,
         mask_gradients: bool = False,
         guided: tuple[int, int] | None = None,
     ):
@@ -69,6 +72,8 @@ class AttentionContext:
         self.target_mask = target_mask
         self.record_details = record_details
         self.copies = copies
+        self.search = search
+        self.by_tables = False  # whether the attention that is copied by was made of them; it is then (R, N, S)
         self.guided = guided
         self.copy_attentions: list[Tensor] = []  # of one head, (B, T, S); of a recurrent decoder one for each step
         self.guided_attention: tuple[Tensor, Tensor | None] | None = None  # (B, T, S), and of NULL (B, T)
@@ -128,9 +133,11 @@ class CrossAttentionMixin:
         config, switches = self.config, self.switches
         context = attention_context or AttentionContext()
         with_weights = context.record_details or kwargs.get("output_attentions", config.output_attentions)
-        reported = self._is_copied_by(context) or self._is_guided_by(context)
+        copied = self._is_copied_by(context)
+        reported = copied or self._is_guided_by(context)
         with_kernel = config._attn_implementation != "eager" and not with_weights and not reported
-        all_off = switches.calibration is None and not switches.leaky and not switches.gumbel and not reported
+        no_switch = switches.calibration is None and not switches.leaky and not switches.gumbel
+        all_off = no_switch and not reported
         as_stock = all_off and not self.has_own_projections and not switches.output_gate
         if as_stock and (with_kernel or not with_weights):
             return super().forward(hidden_states, key_value_states, past_key_values, attention_mask, **kwargs)
@@ -142,6 +149,8 @@ class CrossAttentionMixin:
         # Kernels have no place for a learned bias.
         if all_off and with_kernel:
             output = self._kernel(query, key, value, attention_mask)
+        elif copied and context.search is not None and no_switch and not with_weights:
+            output = self._attend_by_tables(query, key, value, context)
         elif leaky_only and self.null.bias is None and with_kernel and past_key_values is None:
             output = self._attend_leaky(query, key, value, attention_mask)
         elif with_kernel and self._is_one_softmax(context):
@@ -210,6 +219,26 @@ class CrossAttentionMixin:
             attend = True if attention_mask.dtype == torch.bool else 0.0
             attention_mask = nn.functional.pad(attention_mask, (1, 0), value=attend)
         return self._kernel(query, key, value, attention_mask)
+
+    def _attend_by_tables(self, query: Tensor, key: Tensor, value: Tensor, context: AttentionContext) -> Tensor:
+        """Attention of the layer that is copied by, in a step of a search; beams are steps of their source.
+
+        -> (B, H, T, d_k), and the weights of the head reported as (R, N, S).
+        """
+        blocked, (batch, heads, steps, width) = context.search.blocked, query.shape
+        rows = blocked.shape[0]
+        if rows != batch:
+            beams = batch // rows
+            key, value = key[::beams], value[::beams]
+            query = query.reshape(rows, beams, heads, steps, width).transpose(1, 2).flatten(2, 3)
+        scores = torch.matmul(query, key.transpose(-1, -2))
+        weights = torch.softmax(torch.add(blocked.unsqueeze(1), scores, alpha=self.scaling), dim=-1)
+        context.copy_attentions.append(weights[:, self.config.copy_head])
+        context.by_tables = True
+        output = torch.matmul(weights, value)
+        if rows != batch:
+            output = output.unflatten(2, (beams, steps)).transpose(1, 2).reshape(batch, heads, steps, width)
+        return output
 
     def _scores(self, query: Tensor, key: Tensor, real: Tensor | None) -> Tensor:
         """Scores of the real source tokens, padding at the lowest finite value; -> (B, H, T, S)."""

@@ -232,10 +232,14 @@ class AttnCalSeq2SeqLMMixin:
             targets = labels != IGNORE_INDEX
         decoder_input_ids = known_ids(decoder_input_ids, self.config)
 
+        tables = None
+        if copy_source is not None and labels is None and not output_copy_probabilities:
+            tables = copy_source.search
         context = attention_context or AttentionContext(
             target_mask=targets if calibrated else None,
             record_details=bool(output_attention_details),
             copies=self.copying is not None,
+            search=tables,
             guided=None if links is None else self.config.guided_attention,
         )
         outputs = self.model(
@@ -259,7 +263,7 @@ class AttnCalSeq2SeqLMMixin:
                 copy_source = self.copying.source(ids, attention_mask, outputs.encoder_last_hidden_state)
             decoded = outputs.last_hidden_state, context.copy_attentions
             target = labels, self.config.label_smoothing
-            logits, loss, copy_probabilities = self.copying(logits, *decoded, copy_source, *target)
+            logits, loss, copy_probabilities = self.copying(logits, *decoded, copy_source, *target, context.by_tables)
             copied = loss, copy_source
 
         aligned = {}
@@ -358,7 +362,12 @@ class AttnCalSeq2SeqLMMixin:
         """As transformers'; what can be copied is found here, for all steps, and the beams of a sentence share it."""
         if self.copying is not None:
             ids, mask = model_kwargs.pop("extended_input_ids"), model_kwargs.get("attention_mask")
-            model_kwargs["copy_source"] = self.copying.source(ids, mask, model_kwargs["encoder_outputs"][0])
+            states = model_kwargs["encoder_outputs"][0]
+            source = self.copying.source(ids, mask, states)
+            switches = self.config.calibration, self.config.leaky, self.config.gumbel
+            if self.config._attn_implementation != "eager" and not any(switches):
+                source = self.copying.for_search(source, states, self.config.vocab_size)
+            model_kwargs["copy_source"] = source
         return super()._expand_inputs_for_generation(expand_size, is_encoder_decoder, input_ids, **model_kwargs)
 
     def compute_transition_scores(self, sequences, scores, beam_indices=None, normalize_logits=False):
