@@ -102,7 +102,8 @@ class RecurrentCache(EncoderDecoderCache):
                 groups = sentences.view(-1, beams)
                 if bool((groups == groups[:, :1]).all()):
                     sentences = groups[:, 0]
-            self.source.take(sentences)
+            if not torch.equal(sentences, torch.arange(self.source.rows, device=sentences.device)):
+                self.source.take(sentences)
 
     def batch_repeat_interleave(self, repeats: int) -> None:
         self.state.repeat(repeats)

@@ -243,21 +243,30 @@ class LuongDecoder(LuongPreTrainedModel):
     def _run_fed(self, inputs, state, fed, source, first_step, context):
         """Step by step, each fed with the attentional state of the one before; 0 at the first.
 
-        What embeddings add to the gates is computed for all steps at once.
+        What embeddings add to the gates is computed for all steps at once, but where the library takes whole steps.
         """
         first, *others = self.layers
+        by_library = first.has_faster_step(inputs)
         known, returned = first.split_weights(inputs.shape[-1])
-        from_tokens = nn.functional.linear(inputs, known, first.rnn.bias_ih_l0).unbind(1)
+        # Of each step, what it reads, or what that adds to the gates.
+        tokens = (inputs if by_library else nn.functional.linear(inputs, known, first.rnn.bias_ih_l0)).unbind(1)
         fed = inputs.new_zeros(len(inputs), self.config.d_model) if fed is None else fed
         states = list(state.unbind(1))
-        steps = self.attention.split(context, len(from_tokens))
+        steps = self.attention.split(context, len(tokens))
         outputs = []  # of each step: h of every layer, h~, weights
-        for number, (from_token, step) in enumerate(zip(from_tokens, steps, strict=True)):
-            hidden, states[0] = first.step(from_token + nn.functional.linear(fed, returned), states[0])
+        for number, (token, step) in enumerate(zip(tokens, steps, strict=True)):
+            if by_library:
+                hidden, states[0] = first.library_step(torch.cat((token, fed), dim=-1), states[0])
+            else:
+                hidden, states[0] = first.step(token + nn.functional.linear(fed, returned), states[0])
             layers = [hidden]
             for depth, layer in enumerate(others, start=1):
-                gates = nn.functional.linear(self.dropout(hidden), layer.rnn.weight_ih_l0, layer.rnn.bias_ih_l0)
-                hidden, states[depth] = layer.step(gates, states[depth])
+                dropped = self.dropout(hidden)
+                if by_library:
+                    hidden, states[depth] = layer.library_step(dropped, states[depth])
+                else:
+                    gates = nn.functional.linear(dropped, layer.rnn.weight_ih_l0, layer.rnn.bias_ih_l0)
+                    hidden, states[depth] = layer.step(gates, states[depth])
                 layers.append(hidden)
             attentional, weights = self.attention(hidden.unsqueeze(1), source, first_step + number, step)
             fed = self.dropout(attentional.squeeze(1))

@@ -10,7 +10,8 @@ from transformers.cache_utils import DynamicCache, EncoderDecoderCache
 from transformers.modeling_outputs import BaseModelOutput
 
 from hf_attncal import LuongConfig, LuongForConditionalGeneration
-from hf_attncal.models.cache_recurrent import RecurrentCache
+from hf_attncal.models import luong_layers
+from hf_attncal.models.cache_recurrent import NamedTensors, RecurrentCache
 
 PAD, EOS, START = 1, 2, 2
 SIZE = {"vocab_size": 31, "d_model": 8, "embedding_size": 6, "encoder_layers": 2, "decoder_layers": 2}
@@ -111,6 +112,27 @@ def test_with_the_cache_is_without_it(model, options: dict):
     assert found[0].sequences.tolist() == found[1].sequences.tolist()
     for step, expected in zip(found[0].logits, found[1].logits, strict=True):
         torch.testing.assert_close(step, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_steps_of_the_library_find_the_same(monkeypatch):
+    """Beams are rows of its batch; what a search finds is what it finds with steps of our own."""
+    model = random_model("general")
+    ours = generate(model, num_beams=20)
+    monkeypatch.setattr(luong_layers, "MANY_ROWS", 60)
+    monkeypatch.delattr(luong_layers.LuongDecoderLayer, "step")
+    theirs = generate(model, num_beams=20)
+    assert theirs.sequences.tolist() == ours.sequences.tolist()
+    assert_close(theirs.sequences_scores, ours.sequences_scores, 1e-5)
+
+
+def test_sources_stay_where_they_are(monkeypatch):
+    """While beams move within their sentences; what is kept of the sources is not copied."""
+    model, taken = random_model("general"), []
+    take = NamedTensors.take
+    monkeypatch.setattr(NamedTensors, "take", lambda self, rows: taken.append(self.steps) or take(self, rows))
+    generate(model, num_beams=4)
+    assert len(taken) > 2
+    assert 0 not in taken
 
 
 def test_greedy_search_takes_the_best_token(model):
