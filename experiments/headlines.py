@@ -760,15 +760,21 @@ def speed() -> Iterator[dict]:
         ]
         where, spread = [at(file, *keys) for keys in chain(*wheres)], {"extremes": [min(costs), max(costs)]}
         yield entry(f"{area}/aer_cost", sum(costs) / len(costs), "points", where, spread=spread, seeds=[1, 2, 3])
-    for file, result in read_all("benchmark_counting_cpu").items():
-        area, learned = "aligner/speed/hmm", ("learning", "pairs_per_cpu_second")
-        yield _median(f"{area}/pairs_per_cpu_second_learning", "pairs/s", file, result, *learned)
+    for file, result in read_all("benchmark_counting_cpu*").items():
+        # A name without a number of pairs is of 20,000.
+        size = file.removeprefix("benchmark_counting_cpu").replace("_", "/")
+        area, eflomal = f"aligner/speed/hmm{size}", f"aligner/speed/eflomal{size}"
+        yield _median(
+            f"{area}/pairs_per_cpu_second_learning", "pairs/s", file, result, "learning", "pairs_per_cpu_second"
+        )
         keys = ("learning", "pairs_per_cpu_second_aligning")
         yield _median(f"{area}/pairs_per_cpu_second_aligning", "pairs/s", file, result, *keys)
         if "ratio_to_eflomal" in result["learning"]:
             keys = ("learning", "eflomal_pairs_per_cpu_second")
-            yield _median("aligner/speed/eflomal/pairs_per_cpu_second_learning", "pairs/s", file, result, *keys)
+            yield _median(f"{eflomal}/pairs_per_cpu_second_learning", "pairs/s", file, result, *keys)
             yield _median(f"{area}/learning_over_eflomal", "times", file, result, "learning", "ratio_to_eflomal")
+        if size:
+            continue  # start and latency do not depend on it
         yield _median(f"{area}/start/cpu_seconds", "s", file, result, "start", "run", "cpu_seconds")
         for size in result["latency"]["cpu_milliseconds"]:
             keys = ("latency", "cpu_milliseconds", size, "median")

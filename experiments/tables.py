@@ -463,9 +463,7 @@ def counting() -> str:
     result = read("benchmark_counting_cpu")
     if result is None:
         return f"{NOT_RUN}\n"
-    config, learning, start = result["config"], result["learning"], result["start"]
-    latency = result["latency"]["cpu_milliseconds"]
-    pairs = f"{config['pairs']:,} pairs"
+    config, start, latency = result["config"], result["start"], result["latency"]["cpu_milliseconds"]
 
     def figure(measured: dict | None, digits: int) -> str:
         if measured is None:
@@ -476,14 +474,16 @@ def counting() -> str:
     labels = {"help": "`attncal --help`", "run_help": "`attncal align run --help`"}
     labels["run"] = f"`attncal align run` on {config['lines']} pairs"
     rows = [[f"{label}, CPU seconds", figure(start[name]["cpu_seconds"], 2)] for name, label in labels.items()]
-    rows += [
-        [f"{label}, pairs a CPU second", figure(learning.get(key), 0)]
-        for label, key in (
-            (f"learning from {pairs} and aligning them", "pairs_per_cpu_second"),
-            ("the same by eflomal", "eflomal_pairs_per_cpu_second"),
-            (f"aligning {pairs}", "pairs_per_cpu_second_aligning"),
-        )
-    ]
+    for learned in (result, *read_all("benchmark_counting_cpu_*").values()):
+        pairs = f"{learned['config']['pairs']:,} pairs"
+        rows += [
+            [f"{label}, pairs a CPU second", figure(learned["learning"].get(key), 0)]
+            for label, key in (
+                (f"learning from {pairs} and aligning them", "pairs_per_cpu_second"),
+                ("the same by eflomal", "eflomal_pairs_per_cpu_second"),
+                (f"aligning {pairs}", "pairs_per_cpu_second_aligning"),
+            )
+        ]
     rows += [
         [f"one pair, `{size}` in memory, CPU milliseconds", f"{times['median']:.1f} (95 % below {times['p95']:.1f})"]
         for size, times in latency.items()
