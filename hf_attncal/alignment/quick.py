@@ -5,7 +5,7 @@ from math import isqrt
 
 from hf_attncal.data.folding import fold, solid
 from hf_attncal.data.segmentation import segment
-from hf_attncal.data.tokenizer import PAD, SPECIAL_TOKENS, train_bpe_backend
+from hf_attncal.data.tokenizer import PAD, SPACE, SPECIAL_TOKENS, train_bpe_backend
 from hf_attncal.data.words import WORDS, WordTokenizer, split_words
 from hf_attncal.models.hmm_tables import HMMTables
 
@@ -13,6 +13,7 @@ from .aligner import Sentence, WordAligner
 from .count_learner import IDENTICAL, CountLearner
 from .merging import WordAlignment
 from .plain_counts import CountFields, PlainTokenizer
+from .similar_words import MOST_PAIRS, begin_with, prior_counts
 
 # Tokens of the vocabulary of n pairs, beside their characters: _PIECES * sqrt(n). The less text, the shorter the
 # pieces that it has often enough to count; words that look alike share them.
@@ -83,6 +84,11 @@ def quick_aligner(
         fold_words=fold_words,
     )
     model = HMMTables(config).eval()
-    tokens = [side.ids for side in WordTokenizer(tokenizer)(lines)]
+    sides = WordTokenizer(tokenizer)(lines)
+    if len(sides) <= 2 * MOST_PAIRS:
+        words = [line.split() for line in lines]
+        pairs = list(zip(words[::2], words[1::2], strict=True))
+        begin_with(model, prior_counts(pairs, sides, lambda token: backend.id_to_token(token).strip(SPACE)))
+    tokens = [side.ids for side in sides]
     CountLearner(model, tokens[::2], tokens[1::2]).run()
     return WordAligner(model, tokenizer)
