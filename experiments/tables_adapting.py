@@ -82,9 +82,26 @@ def displaced() -> str:
     return table(["AER", *header, "others, to eflomal"], rows)
 
 
+def similar_words() -> str:
+    """AER of aligners without a model, without and with the prior of words that look alike."""
+    result = read("aligner/similar_words")
+    rows = []
+    for split in ("dev", "test") if result else ():
+        for name, found in result[split].items():
+            without, with_it = (100 * found[how] for how in ("without", "with"))
+            rows.append([f"{split}: {name}", f"{without:.1f}", f"{with_it:.1f}", f"{with_it - without:+.2f}"])
+    return table(["AER", "without", "with", "difference"], rows)
+
+
 def _to(against: dict) -> str:
     low, high = against["interval"]
     return f"{100 * against['difference']:+.1f} ({100 * low:+.1f} to {100 * high:+.1f})"
 
 
-ADAPTING_TABLES = {"without-gold": without_gold, "adapted": adapted, "quick": quick, "displaced": displaced}
+ADAPTING_TABLES = {
+    "without-gold": without_gold,
+    "adapted": adapted,
+    "quick": quick,
+    "displaced": displaced,
+    "similar-words": similar_words,
+}

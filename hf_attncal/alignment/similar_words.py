@@ -17,7 +17,7 @@ import torch
 from hf_attncal.data.words import WordTokens
 from hf_attncal.models.hmm_tables import HMMTablesMixin
 
-# Chosen on 15 small dev sets (results/aligner/similar_words_dev.json).
+# Chosen on small dev sets (results/aligner/similar_words.json).
 LEAST, PRIOR = 0.3, 0.5
 MOST_PAIRS = 10_000  # of more text, counts know the words, and the search takes long
 _SHORTEST = 4  # letters of a word
