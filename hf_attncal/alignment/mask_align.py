@@ -18,6 +18,8 @@ from .count_learner import ONCE
 from .sources import Weights, WeightSource, Words, check_finite_weights, word_ids
 from .windows import cut_pair, end_of_window
 
+_SENTENCE_ENDS = ".!?…。！？।؟"  # as words of their own
+
 # Forward (batch, target, source), backward (batch, source, target), target NULL and source NULL.
 Directions = tuple[Tensor, Tensor, Tensor, Tensor]
 
@@ -28,10 +30,13 @@ class MaskAlignSource(WeightSource):
     Attributes:
         longest_uncut: a side of more tokens is cut where the weights show that nothing crosses (`cut_pair`), and the
             parts are read once more, each alone: models have learned from lines of one sentence. None: never.
+        longest_sentence: up to so many tokens, a line is cut only where a sentence ends on both sides. To cut single
+            sentences, too, takes half as long again and gains nothing (results/aligner/long_lines_dev.json).
     """
 
     kind = "a word aligner"
     longest_uncut: int | None = 40
+    longest_sentence: int = 80
 
     def __init__(self, model, tokenizer, settings=None):
         super().__init__(model, tokenizer, settings)
@@ -41,6 +46,8 @@ class MaskAlignSource(WeightSource):
                 "characters that each token covers. Save the checkpoint with its fast tokenizer (`tokenizer.json`)."
             )
         self._tokenize = WordTokenizer(tokenizer)
+        ends = [side.ids for side in self._tokenize(list(_SENTENCE_ENDS))]
+        self._sentence_ends = [ids[0] for ids in ends if len(ids) == 1 and ids[0] != tokenizer.unk_token_id]
         config = model.config
         self.symmetrization, self.threshold = config.symmetrization, config.alignment_threshold
         self.tokenize = config.tokenize
@@ -137,7 +144,9 @@ class MaskAlignSource(WeightSource):
             if longest is None or max(len(source.ids), len(target.ids)) <= longest:
                 continue
             s, t = slice(len(source.ids)), slice(len(target.ids))
-            windows = cut_pair(found[0][row, t, s], found[1][row, s, t], _starts(source), _starts(target))
+            sentences = max(s.stop, t.stop) <= self.longest_sentence
+            starts = [self._starts(side, sentences) for side in (source, target)]
+            windows = cut_pair(found[0][row, t, s], found[1][row, s, t], *starts)
             if len(windows) > 1 and all(i.stop - i.start <= limit and j.stop - j.start <= limit for i, j in windows):
                 parts += [(row, i, j) for i, j in windows]
         if not parts:
@@ -152,13 +161,20 @@ class MaskAlignSource(WeightSource):
             found[0][row, j, i], found[1][row, i, j] = read[0][number, t, s], read[1][number, s, t]
             found[2][row, j], found[3][row, i] = read[2][number, t], read[3][number, s]
 
+    def _starts(self, tokens: WordTokens, sentences: bool = False) -> Tensor:
+        """Return at which tokens a word begins, or only those that follow the end of a sentence, (tokens,) bool."""
+        starts = np.diff(tokens.word_ids, prepend=NO_WORD) != 0
+        if sentences:
+            starts[1:] &= np.isin(tokens.ids[:-1], self._sentence_ends)
+        return torch.from_numpy(starts)
+
     def _in_windows(self, source: WordTokens, target: WordTokens, limit: int) -> Directions:
         """Return both directions of one pair that is too long to be read at once, as a batch of one.
 
         It is read in windows, each up to where the fewest links lead out of it; there the next one begins.
         """
         sides, begin = (source, target), (0, 0)
-        starts = [_starts(side) for side in sides]
+        starts = [self._starts(side) for side in sides]
         sizes = [len(side.ids) for side in sides]
         like = {"device": self.model.device, "dtype": torch.promote_types(self.model.dtype, torch.float32)}
         forward, backward = (torch.zeros(1, *shape, **like) for shape in (sizes[::-1], sizes))
@@ -176,11 +192,6 @@ class MaskAlignSource(WeightSource):
             nulls[1][0, j], nulls[0][0, i] = read[2][0, :t], read[3][0, :s]
             begin = i.stop, j.stop
         return forward, backward, nulls[1], nulls[0]
-
-
-def _starts(tokens: WordTokens) -> Tensor:
-    """Return at which tokens a word begins, (tokens,) bool."""
-    return torch.from_numpy(np.diff(tokens.word_ids, prepend=NO_WORD) != 0)
 
 
 def _part(tokens: WordTokens, which: slice) -> WordTokens:

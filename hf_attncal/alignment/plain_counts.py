@@ -13,6 +13,7 @@ import torch
 from safetensors.torch import load_file
 from tokenizers import Tokenizer
 
+from hf_attncal.data.tokenizer import UNK
 from hf_attncal.families import FAMILIES
 from hf_attncal.inference.files import check_model_files, read_object
 from hf_attncal.models.hmm_tables import HMMTables
@@ -63,6 +64,7 @@ class PlainTokenizer:
     def __init__(self, backend_tokenizer: Tokenizer):
         self.backend_tokenizer = backend_tokenizer
         backend_tokenizer.encode_special_tokens = True
+        self.unk_token_id = backend_tokenizer.token_to_id(UNK)
 
     def __call__(
         self, text: Sequence[str], add_special_tokens: bool, return_offsets_mapping: bool = False, **_

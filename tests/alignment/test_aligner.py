@@ -404,7 +404,7 @@ def test_a_sentence_at_the_limit_is_read_at_once_and_one_above_is_not(tokenizer)
 
 def identity_aligner(limit: int):
     """Links words that are equal, in both directions; the words are single tokens with ids of their own."""
-    words = {f"w{n}": n + 2 for n in range(300)}
+    words = {word: n + 2 for n, word in enumerate([*(f"w{n}" for n in range(300)), *".!?"])}
     plain = Tokenizer(models.WordLevel({"[PAD]": 0, "[UNK]": 1, **words}, unk_token="[UNK]"))
     plain.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=plain, pad_token="[PAD]", unk_token="[UNK]")
@@ -506,7 +506,7 @@ def test_no_word_is_cut_in_two():
 
 def test_the_parts_of_a_long_line_are_read_alone():
     aligner = identity_aligner(limit=200)
-    sentences = [[f"w{20 * n + place}" for place in range(20)] for n in range(4)]
+    sentences = [[f"w{20 * n + place}" for place in range(20)] for n in range(5)]
     targets = [sentence[::-1] for sentence in sentences]
     pairs = list(zip(sentences, targets, strict=True))
     line = [list(chain(*side)) for side in (sentences, targets)]
@@ -514,14 +514,29 @@ def test_the_parts_of_a_long_line_are_read_alone():
     aligner.model.batches.clear()
     short, joined = aligner.align([pairs[0], line])
     read = [tuple(source.shape) for source, _ in aligner.model.batches]
-    assert (4, 20) in read  # nothing inside a reversed sentence can be cut
+    assert (5, 20) in read  # nothing inside a reversed sentence can be cut
     assert short.links == alone[0].links
     expected = [(i + 20 * n, j + 20 * n) for n, found in enumerate(alone) for i, j in found.links]
     assert list(joined.links) == expected
     aligner.model.batches.clear()
     aligner.source.longest_uncut = None
     assert list(aligner.align([line])[0].links) == expected
-    assert [tuple(source.shape) for source, _ in aligner.model.batches] == [(1, 80)]
+    assert [tuple(source.shape) for source, _ in aligner.model.batches] == [(1, 100)]
+
+
+@pytest.mark.parametrize("ends", ["", ".!?"])
+def test_a_line_of_some_sentences_is_cut_between_them_alone(ends):
+    aligner = identity_aligner(limit=200)
+    sentences = [[f"w{20 * n + place}" for place in range(20)] for n in range(3)]
+    targets = [sentence[::-1] for sentence in sentences]
+    for end, *sides in zip(ends, sentences, targets, strict=False):
+        for side in sides:
+            side.append(end)
+    line = [list(chain(*side)) for side in (sentences, targets)]
+    (found,) = aligner.align([line])
+    assert set(found.links) == {(line[0].index(word), j) for j, word in enumerate(line[1])}
+    read = [tuple(source.shape) for source, _ in aligner.model.batches]
+    assert read == ([(1, 63), (3, 21)] if ends else [(1, 60)])
 
 
 def test_a_line_of_more_tokens_than_the_model_has_positions_is_cut_too():
