@@ -41,7 +41,7 @@ STACK = ("single", "two", "soft", "soft_penalty")
 # Folders of results/converged/: corpora, parts of them, and the control, which has five epochs.
 CONVERGED = ("multi30k", "multi30k_10000", "multi30k_5000", "dermit-derm", "control")
 DTYPES = ("bfloat16", "float32")  # a difference is the first minus the second
-COMPARED = (*CALIBRATIONS, "gated_renormalized", "output_gate")  # settings that may be there
+COMPARED = (*CALIBRATIONS, "gated_mask_cost", "gated_renormalized", "output_gate")  # settings that may be there
 ONE_PASS = "converged/wpt03_large/way"  # written by one_pass.py
 # Folders of results/converged/ whose models learned links from the start -> what a table calls them.
 GUIDED = {

@@ -581,7 +581,13 @@ def headlines() -> str:
             "scale/eflomal",
         ),
         ("BLEU, gated calibration", "calibration/multi30k/{}/test_bleu", "gated", "without", "baseline"),
-        ("BLEU, frozen model, gated adapter", "adapter/multi30k/{}/test_bleu", "gated", "LoRA of its size", "lora"),
+        (
+            "BLEU, German-Romansh, 20,000 pairs, links from the start (`--guided`)",
+            "{}/test_bleu",
+            "guided/dermit-derm",
+            "without",
+            "calibration/dermit-derm/baseline",
+        ),
         ("ROUGE-1 of headlines, with copying", "copy/headlines/{}/rouge1", "copy", "without", "transformer"),
         (
             "share of steps whose attention is reliable, top layer",
