@@ -14,8 +14,8 @@ from hf_attncal.models.functional import contribution, uniform_attention
 # less than two such steps are all but one number there, and what they say of tokens is a rounding error.
 LEAST_SPREAD = torch.finfo(torch.bfloat16).eps  # 2**-7
 WITHOUT_MASKS = (
-    "Attention came to be of use too late for the mask network, or it had too little text. Set `model.mask_cost` to "
-    "0.1, so that masks wait for it; or train without a calibration first, and adapt the finished model "
+    "Attention came to be of use too late for the mask network, or it had too little text. Masks wait for it with "
+    "`model.mask_cost` 0.1, which presets set; or train without a calibration first, and adapt the finished model "
     "(`attncal adapt`), or go on from it (`model.init_from`)"
 )
 
