@@ -51,7 +51,8 @@ def end_of_window(
     """Return how much of a window is read, as (source, target) tokens: the next window begins there.
 
     The fewest links cross there. Of a side that goes on behind the window, the last eighth is not read: its partners
-    may be outside. Of one such side at least half is read. No word is split, unless nothing else can be.
+    may be outside. Of one such side at least half is read. A side that ends in the window keeps a token for what is
+    left of the other. No word is split, unless nothing else can be.
 
     Args:
         forward: weights (target, source) of the window. backward: (source, target).
@@ -71,7 +72,9 @@ def end_of_window(
         if size < all_left:
             enough.append(places >= (size + 1) // 2)
             allowed = allowed & (places <= max(1, size * 7 // 8))
-        whole_words = whole_words & F.pad(starts, (0, 1), value=size == all_left)[places]
+        else:
+            allowed = allowed & (places < size)
+        whole_words = whole_words & F.pad(starts, (0, 1))[places]
     allowed = allowed & (enough[0] if len(enough) == 1 else enough[0] | enough[1])
     if (allowed & whole_words).any():
         allowed = allowed & whole_words

@@ -221,8 +221,8 @@ def test_windows_and_batches_do_not_change_the_result(run, checkpoint):
 
 
 def test_a_sentence_over_the_limit_is_aligned_to_its_end(run, checkpoint):
-    source, target = "the old house " * 30, "das alte Haus " * 30
-    status, out, _ = run(checkpoint.folder, "--threshold", "0", text=f"{source}||| {target}\n")
+    source = "the old house " * 30
+    status, out, _ = run(checkpoint.folder, "--threshold", "0", text=f"{source}||| das alte Haus\n")
     assert status == 0
     assert {int(link.split("-")[0]) for link in out.split()} >= set(range(80, 90))
 
