@@ -43,12 +43,14 @@ CONVERGED = ("multi30k", "multi30k_10000", "multi30k_5000", "dermit-derm", "cont
 DTYPES = ("bfloat16", "float32")  # a difference is the first minus the second
 COMPARED = (*CALIBRATIONS, "gated_mask_cost", "gated_renormalized", "output_gate")  # settings that may be there
 ONE_PASS = "converged/wpt03_large/way"  # written by one_pass.py
+READ_ONCE = (*COMPARED, "guided")  # settings that may be in it
 # Folders of results/converged/ whose models learned links from the start -> what a table calls them.
 GUIDED = {
     "dermit-derm": "German-Romansh, 20,000 pairs",
     "wpt03-enfr_20000": "English-French, 20,000 pairs",
     "multi30k_5000": "Multi30k, 5,000 pairs",
     "multi30k": "Multi30k, 29,000 pairs",
+    "wpt03_large": "English-French, 200,000 pairs read once",
 }
 GUIDED_OVER = {"guided": "baseline", "guided_gated": "gated"}  # setting -> the same without links
 STREAMS = ("soft", "single", "two")  # of the Discrete Transformer; "soft" is Marian
@@ -213,7 +215,8 @@ def guided_training() -> Iterator[dict]:
 def one_pass() -> Iterator[dict]:
     """What each kind of attention gains while a text is read for the first time, seed by seed over the baseline."""
     models = (read(ONE_PASS) or {"models": {}})["models"]
-    for setting in COMPARED[1:]:
+    for setting in READ_ONCE[1:]:
+        area = "guided/wpt03_large" if setting in GUIDED_OVER else f"calibration/wpt03_large/{setting}"
         for when, unit in product(("equal_steps", "equal_time"), ("BLEU", "nats")):
             measure = unit.lower()
             seeds = [
@@ -227,7 +230,7 @@ def one_pass() -> Iterator[dict]:
             ]
             if not gains:
                 continue
-            name = f"calibration/wpt03_large/{setting}/test_{measure}_minus_baseline_{when}"
+            name = f"{area}/test_{measure}_minus_baseline_{when}"
             source = [at(ONE_PASS, "models", stem, point, measure) for stem, point in (*ours, *bases)]
             spread = {"extremes": [min(gains), max(gains)]} if len(gains) > 1 else None
             signature = models[ours[0][0]][when].get("signature") if unit == "BLEU" else None

@@ -3,7 +3,7 @@
 import statistics
 
 from committed import mean_and_spread, read, read_all, table, with_p_value
-from headlines import CALIBRATIONS, COMPARED, CONVERGED, GUIDED, GUIDED_OVER, ONE_PASS
+from headlines import CALIBRATIONS, COMPARED, CONVERGED, GUIDED, GUIDED_OVER, ONE_PASS, READ_ONCE
 
 BASELINE = COMPARED[0]
 SIZES = {"multi30k": "29,000", "multi30k_10000": "10,000", "multi30k_5000": "5,000"}
@@ -96,7 +96,7 @@ def one_pass() -> str:
     """Where each kind of attention is when the text has been read once, and what it gains over the baseline."""
     models = (read(ONE_PASS) or {"models": {}})["models"]
     rows, note = [], ""
-    for setting in COMPARED:
+    for setting in READ_ONCE:
         found = {stem.rpartition("_seed")[2]: model for stem, model in models.items() if _setting(stem) == setting}
         if not found:
             continue
@@ -127,7 +127,7 @@ def one_pass_way() -> str:
             for stem, way in ways.items()
             if _setting(stem) == setting and f"{BASELINE}_seed{(seed := stem.rpartition('_seed')[2])}" in ways
         ]
-        for setting in COMPARED
+        for setting in READ_ONCE
     }
     by_setting = {setting: both for setting, both in by_setting.items() if both}
     if not by_setting:
