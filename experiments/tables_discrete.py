@@ -101,15 +101,16 @@ def translation() -> str:
     soft = {run["config"]["training"]["seed"]: run["test"]["bleu"] for run in runs["soft"]}
     rows, signature = [], ""
     for setting, found in runs.items():
+        label = STREAMS[setting]
         if not found:
-            rows.append([setting, *[NOT_RUN] * 4])
+            rows.append([label, *[NOT_RUN] * 4])
             continue
         seeds = [run["config"]["training"]["seed"] for run in found]
         gains = [run["test"]["bleu"] - soft[seed] for run, seed in zip(found, seeds, strict=True) if seed in soft]
         signature = next(iter(found))["test"]["signature"]
         rows.append(
             [
-                setting,
+                label,
                 mean_and_spread([run["dev"]["bleu"] for run in found]),
                 mean_and_spread([run["test"]["bleu"] for run in found]),
                 "-" if setting == "soft" else " / ".join(f"{gain:+.2f}" for gain in gains),
