@@ -628,6 +628,8 @@ def recurrent() -> Iterator[dict]:
             for file, run in runs.items()
         }
         yield percentage(f"recurrent/{pair}/{setting}/test_aer", scored, seeds=seeds_of(runs))
+        if setting == "luong_uam":
+            yield from _module_on_gold_links(runs)
     for file, result in read_all("benchmark_recurrent_cpu").items():
         beams, most = result["config"]["beams"], max(result["config"]["searches"])
         timed = {"train": "training", f"beam{beams}": f"search_{most}"}
@@ -639,6 +641,15 @@ def recurrent() -> Iterator[dict]:
             for name, what in timed.items():
                 keys = ("switches", "uam", what, "time_ratio")
                 yield repeated(f"recurrent/speed/uam/{name}_time_ratio", "times", file, result, *keys)
+
+
+def _module_on_gold_links(runs: dict[str, dict]) -> Iterator[dict]:
+    """AER of the module of UAM and of the attention beside it, each above its threshold; with and without copies."""
+    for links, name in (("uam", "aer"), ("attention", "attention_aer")):
+        for part, suffix in (((), ""), (("other_words",), "_without_copies")):
+            keys = ("attention", f"{links}, threshold", *part, "test")
+            scored = {at(file, *keys, "aer"): _follow(run, keys) for file, run in runs.items()}
+            yield percentage(f"recurrent/uam/gold_links/{name}{suffix}", scored, seeds=seeds_of(runs))
 
 
 def copying() -> Iterator[dict]:

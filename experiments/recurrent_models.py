@@ -11,9 +11,11 @@ all models, and results/recurrent/aer/ and results/recurrent/copies/, a file for
 - `multi30k`: perplexity of dev while the model learns, as the training has logged it (the exponential of the loss,
   label smoothing included), and without smoothing of the model that came of it; BLEU of the test translations that the
   training has left, by the words of the source, in groups of about as many sentences. Pictures show means over seeds.
-- `aer`: the attention of a model as an aligner. Layer, heads and step (that which predicts the word, or the one after,
-  which reads it) are chosen by the error rate on dev, and then the rule: the best source word, or all above a
-  threshold.
+- `aer`: a model as an aligner, by its attention, and by the module of UAM where it has one. Layer, heads and step
+  (that which predicts the word, or the one after, which reads it) are chosen by the error rate on dev, and then the
+  rule: the best source word, or all above a threshold; of the module also without the source words that a `<null>`
+  step has more of than any target word has. Each is scored on all links, and on those between words that are spelled
+  differently, which are no copies.
 - `copies`: how often a word of a headline that stands exactly once in the text is aligned with it there, each with its
   best source word: by the attention of the step that predicts it, of the one after, and by the module of UAM. Of the
   reference headlines, which the model is made to write, and of those that it wrote itself after its training.
@@ -23,7 +25,7 @@ import argparse
 import io
 import json
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -40,13 +42,16 @@ from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader
 from transformers import DataCollatorForSeq2Seq
 
-from hf_attncal.alignment import Seq2SeqAttention, WordAligner
-from hf_attncal.alignment.gold import THRESHOLDS, Gold, score_aligner
+from hf_attncal.alignment import Seq2SeqAttention, WordAligner, select_attention
+from hf_attncal.alignment.gold import THRESHOLDS, Gold
 from hf_attncal.analysis.plots import lines
 from hf_attncal.analysis.reading import decoder_size
+from hf_attncal.analysis.words import source_rows
 from hf_attncal.data.corpora import load_parallel, tokenize_pairs
+from hf_attncal.data.pharaoh import GoldAlignment, Link
 from hf_attncal.files import read_pairs, write_bytes, write_json
 from hf_attncal.metrics import records
+from hf_attncal.metrics.aer import alignment_error_rate, paired_interval
 from hf_attncal.metrics.bleu import bleu
 from hf_attncal.metrics.perplexity import perplexity
 
@@ -157,13 +162,91 @@ def draw(variants: dict[str, list[dict]], folder: Path) -> None:
 # ---- gold links ----
 
 
-def chosen_rule(model, tokenizer, settings: Seq2SeqAttention, gold: dict[str, Gold], bootstrap: int) -> dict:
-    """The threshold that is best on dev, None for the best source word alone, and its scores."""
-    aligner = WordAligner(model, tokenizer, settings)
-    dev = {tau: score_aligner(aligner, gold["dev"], tau) for tau in (None, *THRESHOLDS)}
-    tau = min(dev, key=lambda tau: dev[tau].aer)
-    test = score_aligner(aligner, gold["test"], tau, bootstrap=bootstrap)
-    return {"settings": settings.to_dict(), "threshold": tau, "dev": asdict(dev[tau]), "test": asdict(test)}
+Linked = list[set[Link]]  # the links of each pair
+
+
+def links_of(aligner: WordAligner, gold: Gold, threshold: float | None) -> Linked:
+    """Those of the best source word of each target word, or of all above a threshold."""
+    return [set(pair.links) for pair in aligner.align(gold.pairs, threshold=threshold)]
+
+
+def links_beside_nulls(model, tokenizer, gold: Gold, threshold: float | None) -> Linked:
+    """As the module links them, but no source word of which a `<null>` step has more than any target word has."""
+    found, rows = [], source_rows(model, tokenizer, *zip(*gold.pairs, strict=True))
+    for (_, target), pair in zip(gold.pairs, rows, strict=True):
+        words = len(target.split())
+        weights, nulls = pair.weights[:words], pair.weights[words:]
+        linked = weights == weights.amax(dim=1, keepdim=True) if threshold is None else weights > threshold
+        if len(nulls):
+            linked &= weights.amax(dim=0) >= nulls.amax(dim=0)
+        found.append({(i, j) for j, i in linked.nonzero().tolist()})
+    return found
+
+
+def of_other_words(gold: Gold, links: Linked) -> tuple[list[GoldAlignment], Linked]:
+    """The gold links and those of `links` whose two words are spelled differently."""
+
+    def keep(pair: tuple[str, str], linked: Iterable[Link]) -> set[Link]:
+        source, target = (side.split() for side in pair)
+        return {(i, j) for i, j in linked if source[i] != target[j]}
+
+    known = [
+        GoldAlignment(frozenset(keep(pair, one.sure)), frozenset(keep(pair, one.possible)))
+        for pair, one in zip(gold.pairs, gold.links, strict=True)
+    ]
+    return known, [keep(pair, linked) for pair, linked in zip(gold.pairs, links, strict=True)]
+
+
+def score_links(gold: Gold, links: Linked, bootstrap: int = 0) -> tuple[dict, dict]:
+    """Scores on all links, and on those of words that are spelled differently."""
+    options = {"symmetrization": "forward", "bootstrap": bootstrap, "check_indices": False}
+    both = (gold.links, links), of_other_words(gold, links)
+    return tuple(asdict(alignment_error_rate(*scored, **options)) for scored in both)
+
+
+def chosen_rule(
+    linked: Callable[[Gold, float | None], Linked],
+    settings: Seq2SeqAttention,
+    gold: dict[str, Gold],
+    bootstrap: int,
+    thresholds: Sequence[float | None] = (None, *THRESHOLDS),
+) -> tuple[dict, Linked]:
+    """The threshold that is best on dev, None for the best source word alone, and its scores; the links of test."""
+    dev = {tau: score_links(gold["dev"], linked(gold["dev"], tau)) for tau in thresholds}
+    tau = min(dev, key=lambda tau: dev[tau][0]["aer"])
+    links = linked(gold["test"], tau)
+    test = score_links(gold["test"], links, bootstrap)
+    found = {"settings": settings.to_dict(), "threshold": tau, "dev": dev[tau][0], "test": test[0]}
+    return found | {"other_words": {"dev": dev[tau][1], "test": test[1]}}, links
+
+
+def rules_of(model, tokenizer, settings: Seq2SeqAttention, gold: dict[str, Gold], bootstrap: int) -> dict:
+    """By the name of each rule what `chosen_rule` gives."""
+
+    def linked(texts: Gold, threshold: float | None) -> Linked:
+        return links_of(aligner, texts, threshold)
+
+    def beside_nulls(texts: Gold, threshold: float | None) -> Linked:
+        return links_beside_nulls(model, tokenizer, texts, threshold)
+
+    aligner, name = WordAligner(model, tokenizer, settings), settings.weights
+    others = linked, settings, gold, bootstrap
+    rules = {name: chosen_rule(*others, thresholds=(None,)), f"{name}, threshold": chosen_rule(*others)}
+    if name == "uam" and not settings.shift:
+        rules["uam, threshold, nulls"] = chosen_rule(beside_nulls, settings, gold, bootstrap)
+    return rules
+
+
+def uam_minus_attention(gold: Gold, uam: Linked, attention: Linked, bootstrap: int) -> dict:
+    """How much higher the error rate of the module is, with its interval: of all links, and of other words'."""
+    found = {}
+    for name, select in (("all", lambda gold, links: (gold.links, links)), ("other_words", of_other_words)):
+        known, first = select(gold, attention)
+        second = select(gold, uam)[1]
+        rates = [alignment_error_rate(known, links, check_indices=False).aer for links in (first, second)]
+        interval = paired_interval(known, first, second, bootstrap=bootstrap) if bootstrap else None
+        found[name] = {"aer": rates[1] - rates[0], "interval": interval}
+    return found
 
 
 def gold_links(args: argparse.Namespace) -> list[list[str]]:
@@ -176,11 +259,19 @@ def gold_links(args: argparse.Namespace) -> list[list[str]]:
         settings = Seq2SeqAttention.from_dict(measured["attention"]["settings"])
         if measured["attention, mean of heads"]["settings"] == settings.to_dict():  # as with one head
             del measured["attention, mean of heads"]
-        measured["attention, threshold"] = chosen_rule(model, tokenizer, settings, gold, args.bootstrap)
+        rules = rules_of(model, tokenizer, settings, gold, args.bootstrap)
+        if getattr(model.config, "uam", False):
+            texts = map(list, zip(*gold["dev"].pairs, strict=True))
+            best = select_attention(model, tokenizer, *texts, gold["dev"].links, weights="uam")[0][0]
+            rules |= rules_of(model, tokenizer, best, gold, args.bootstrap)
+        measured |= {name: found for name, (found, _) in rules.items()}
         config = {"experiment": "recurrent", "part": "aer", "pair": args.pair, "bootstrap": args.bootstrap}
         steps = json.loads((frozen.folder / "results.json").read_text(encoding="utf-8"))["steps"]
         head = records.record(config | frozen.config(model), files | frozen.files)
         result = head | {"steps": steps, "attention": measured}
+        if "uam" in rules:
+            compared = (rules[f"{name}, threshold"][1] for name in ("uam", "attention"))
+            result["uam_minus_attention"] = uam_minus_attention(gold["test"], *compared, args.bootstrap)
         write_json(result, args.output / "aer" / f"{args.pair}_{frozen.stem}.json")
         for name, row in measured.items():
             rates = (f"{100 * row[split]['aer']:.1f}" for split in ("dev", "test"))

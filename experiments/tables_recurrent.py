@@ -108,21 +108,24 @@ def lengths() -> str:
 
 
 def gold_links() -> str:
-    """AER of attention, by what dev has chosen: step, layer and heads, and the best word or a threshold."""
+    """AER of attention and of UAM, by what dev has chosen: step, layer and heads, and the best word or a threshold."""
     rows = []
     for (pair, setting), runs in by_setting("recurrent/aer/*", "pair").items():
         for run in runs.values():
             for name, row in run["attention"].items():
                 chosen = row["settings"]
                 heads = "" if chosen["heads"] is None else f", heads {', '.join(str(h + 1) for h in chosen['heads'])}"
-                place = f"layer {chosen['layer'] + 1}{heads}, {'the step after' if chosen['shift'] else 'its step'}"
+                layer = "" if name.startswith("uam") else f"layer {chosen['layer'] + 1}{heads}, "
+                place = f"{layer}{'the step after' if chosen['shift'] else 'its step'}"
                 if "threshold" in row:
                     rule = "best word" if row["threshold"] is None else f"above {row['threshold']:g}"
                     place = f"{place}, {rule}"
                 test = percent_with_interval(row["test"]["aer"], row["test"]["interval"])
-                label = f"{setting}, {pair}, {run['steps']:,} steps: {name}"
-                rows.append([label, f"{100 * row['dev']['aer']:.1f}", test, place])
-    return table(["model", "dev AER", "test AER (95 %)", "chosen on dev"], rows)
+                label = f"{setting}, {pair}, {run['steps']:,} steps: {name.replace('uam', 'UAM')}"
+                others = row.get("other_words")
+                without = f"{100 * others['test']['aer']:.1f}" if others else NOT_RUN
+                rows.append([label, f"{100 * row['dev']['aer']:.1f}", test, without, place])
+    return table(["model", "dev AER", "test AER (95 %)", "without copies", "chosen on dev"], rows)
 
 
 def speed() -> str:

@@ -14,7 +14,9 @@ from transformers import DataCollatorForSeq2Seq
 
 from hf_attncal import LuongConfig, LuongForConditionalGeneration, WordAligner
 from hf_attncal.alignment import Seq2SeqAttention
-from hf_attncal.data.pharaoh import format_links
+from hf_attncal.alignment.gold import Gold
+from hf_attncal.analysis.words import SourceRows
+from hf_attncal.data.pharaoh import GoldAlignment, format_links
 from hf_attncal.data.synthetic.planted import copied_words
 from hf_attncal.data.tokenizer import null_token_id
 
@@ -153,6 +155,53 @@ def test_error_rates_of_attention_by_choices_of_dev(recurrent, monkeypatch, desk
         if name == "luong_global":  # one head is its own mean
             assert set(result["attention"]) == {"attention", "attention, threshold"}
     assert result["config"]["model"]["model_type"] == "marian"
+
+
+def test_error_rates_of_the_alignment_module(recurrent, monkeypatch, desk, tmp_path, capsys):
+    run(recurrent, monkeypatch, desk, tmp_path, "aer", "seass_uam")
+    result = json.loads((tmp_path / "aer" / "wpt03-enfr_seass_uam_seed1.json").read_text())
+    rows = result["attention"]
+    names = {f"{kind}{rule}" for kind in ("attention", "uam") for rule in ("", ", threshold")}
+    assert names <= set(rows) <= names | {"uam, threshold, nulls"}
+    for name in names:
+        assert rows[name]["settings"]["weights"] == name.partition(",")[0]
+    gold, settings = recurrent.read_gold(desk.root, "wpt03-enfr")[0]["test"], rows["uam, threshold"]["settings"]
+    aligner = WordAligner(*with_uam(), Seq2SeqAttention.from_dict(settings))
+    links = [set(found.links) for found in aligner.align(gold.pairs, threshold=rows["uam, threshold"]["threshold"])]
+    hits = sum(
+        len(found & pair.sure) + len(found & pair.possible) for found, pair in zip(links, gold.links, strict=True)
+    )
+    claimed = sum(len(found) + len(pair.sure) for found, pair in zip(links, gold.links, strict=True))
+    assert rows["uam, threshold"]["test"]["aer"] == pytest.approx(1 - hits / claimed)
+    difference = rows["uam, threshold"]["test"]["aer"] - rows["attention, threshold"]["test"]["aer"]
+    assert result["uam_minus_attention"]["all"]["aer"] == pytest.approx(difference)
+    for text in result["uam_minus_attention"].values():
+        assert text["interval"][0] <= text["aer"] <= text["interval"][1]
+    assert "seass_uam_seed1, uam, threshold |" in capsys.readouterr().out
+
+
+def test_links_of_words_that_are_no_copies(recurrent):
+    """A link of two words that are spelled alike counts nowhere."""
+    known = GoldAlignment(frozenset({(0, 0), (1, 2)}), frozenset({(0, 0), (1, 2), (2, 1)}))
+    gold = Gold([("Paris is big", "Paris big est")], [known])
+    (left,), found = recurrent.of_other_words(gold, [{(0, 0), (0, 1), (2, 1)}])
+    assert (left.sure, left.possible, found) == ({(1, 2)}, {(1, 2)}, [{(0, 1)}])
+    every, others = recurrent.score_links(gold, [{(0, 0), (1, 2), (2, 1)}])
+    assert (every["proposed"], every["aer"]) == (3, 0.0)
+    assert (others["proposed"], others["sure"], others["aer"]) == (1, 1, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("threshold", "expected"), [(None, [{(0, 0)}, {(0, 0), (1, 1)}]), (0.3, [{(0, 0)}, {(0, 0)}])]
+)
+def test_source_words_that_null_steps_have(recurrent, monkeypatch, threshold, expected):
+    """Of the first pair the second source word is left out: its `<null>` step has most of it."""
+    weights = torch.tensor([[0.9, 0.0], [0.3, 0.4], [0.1, 0.5]])
+    short = torch.tensor([[0.9, 0.0], [0.1, 0.2]])
+    rows = [SourceRows(("x", "y", "<null>"), weights), SourceRows(("x", "y"), short)]
+    monkeypatch.setattr(recurrent, "source_rows", lambda *_: rows)
+    gold = Gold([("a b", "x y"), ("a b", "x y")], [])
+    assert recurrent.links_beside_nulls(None, None, gold, threshold) == expected
 
 
 def accuracy(model, tokenizer, settings: Seq2SeqAttention, pairs) -> float:

@@ -127,16 +127,31 @@ def test_gold_links(tables, results, recurrent):
         "test": {"aer": 0.31, "interval": [0.3, 0.32], "signature": "A"},
     }
     rule = row | {"threshold": 0.15, "settings": settings | {"heads": [2], "shift": False}}
-    attention = {"attention": row, "attention, threshold": rule}
+    others = {split: {"aer": 0.4, "interval": None, "signature": "A"} for split in ("dev", "test")}
+    module = row | {"threshold": 0.1, "settings": settings | {"shift": False}, "other_words": others}
+    attention = {"attention": row, "attention, threshold": rule, "uam, threshold": module}
     run = of_seed(1, "luong", pair="wpt03-enfr") | {"steps": 4000, "attention": attention}
     write(results, "recurrent/aer/wpt03-enfr_luong_seed1", run)
     assert recurrent["recurrent-aer"]().splitlines()[2:] == [
-        "| luong, wpt03-enfr, 4,000 steps: attention | 30.0 | 31.0 (30.0 to 32.0) | layer 1, the step after |",
-        "| luong, wpt03-enfr, 4,000 steps: attention, threshold | 30.0 | 31.0 (30.0 to 32.0) | "
+        "| luong, wpt03-enfr, 4,000 steps: attention | 30.0 | 31.0 (30.0 to 32.0) | not run | "
+        "layer 1, the step after |",
+        "| luong, wpt03-enfr, 4,000 steps: attention, threshold | 30.0 | 31.0 (30.0 to 32.0) | not run | "
         "layer 1, heads 3, its step, above 0.15 |",
+        "| luong, wpt03-enfr, 4,000 steps: UAM, threshold | 30.0 | 31.0 (30.0 to 32.0) | 40.0 | its step, above 0.1 |",
     ]
     (figure,) = figures(tables).values()
     assert (figure["name"], figure["value"]) == ("recurrent/wpt03-enfr/luong/test_aer", 31)
+
+    attention["attention, threshold"] = rule | {"other_words": others}
+    run = of_seed(1, "luong_uam", pair="wpt03-enfr") | {"steps": 600, "attention": attention}
+    write(results, "recurrent/aer/wpt03-enfr_luong_uam_seed1", run)
+    found = {name: figure["value"] for name, figure in figures(tables).items() if "gold_links" in name}
+    assert {name.rpartition("/")[2]: pytest.approx(value) for name, value in found.items()} == {
+        "aer": 31,
+        "aer_without_copies": 40,
+        "attention_aer": 31,
+        "attention_aer_without_copies": 40,
+    }
 
 
 def test_speed(tables, results, recurrent):
