@@ -125,6 +125,10 @@ def gold_links() -> str:
                 others = row.get("other_words")
                 without = f"{100 * others['test']['aer']:.1f}" if others else NOT_RUN
                 rows.append([label, f"{100 * row['dev']['aer']:.1f}", test, without, place])
+            if "uam_minus_attention" in run:
+                both = (run["uam_minus_attention"][part] for part in ("all", "other_words"))
+                points = (percent_with_interval(part["aer"], part["interval"]) for part in both)
+                rows.append([f"{setting}, {pair}: UAM minus attention, thresholds", "", *points, ""])
     return table(["model", "dev AER", "test AER (95 %)", "without copies", "chosen on dev"], rows)
 
 

@@ -144,7 +144,10 @@ def test_gold_links(tables, results, recurrent):
 
     attention["attention, threshold"] = rule | {"other_words": others}
     run = of_seed(1, "luong_uam", pair="wpt03-enfr") | {"steps": 600, "attention": attention}
-    write(results, "recurrent/aer/wpt03-enfr_luong_uam_seed1", run)
+    parts = {"all": {"aer": 0.01, "interval": [-0.02, 0.03]}, "other_words": {"aer": 0.02, "interval": None}}
+    write(results, "recurrent/aer/wpt03-enfr_luong_uam_seed1", run | {"uam_minus_attention": parts})
+    difference = "| luong_uam, wpt03-enfr: UAM minus attention, thresholds |  | 1.0 (-2.0 to 3.0) | 2.0 |  |"
+    assert recurrent["recurrent-aer"]().splitlines()[-1] == difference
     found = {name: figure["value"] for name, figure in figures(tables).items() if "gold_links" in name}
     assert {name.rpartition("/")[2]: pytest.approx(value) for name, value in found.items()} == {
         "aer": 31,
