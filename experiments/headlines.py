@@ -645,11 +645,11 @@ def recurrent() -> Iterator[dict]:
 
 def _module_on_gold_links(runs: dict[str, dict]) -> Iterator[dict]:
     """AER of the module of UAM and of the attention beside it, each above its threshold; with and without copies."""
-    for links, name in (("uam", "aer"), ("attention", "attention_aer")):
-        for part, suffix in (((), ""), (("other_words",), "_without_copies")):
+    for links, name in (("uam", ""), ("attention", "attention_")):
+        for part, which in (((), ""), (("other_words",), "without_copies_")):
             keys = ("attention", f"{links}, threshold", *part, "test")
             scored = {at(file, *keys, "aer"): _follow(run, keys) for file, run in runs.items()}
-            yield percentage(f"recurrent/uam/gold_links/{name}{suffix}", scored, seeds=seeds_of(runs))
+            yield percentage(f"recurrent/uam/gold_links/{name}{which}aer", scored, seeds=seeds_of(runs))
 
 
 def copying() -> Iterator[dict]:

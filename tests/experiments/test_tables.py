@@ -81,7 +81,7 @@ def test_headlines_are_the_numbers_of_their_sources():
                 assert kind in ("interval_95", "extremes")
                 assert spread[0] <= figure["value"] <= spread[1], figure["name"]
         generated = figure["unit"] in ("BLEU", "ROUGE")
-        measures = ("_aer", "/f1", "accuracy", "/ece", "/ece_before", "/auc", "/precision_at_90")
+        measures = ("_aer", "/aer", "/f1", "accuracy", "/ece", "/ece_before", "/auc", "/precision_at_90")
         measured = figure["name"].endswith(measures) or "/aer_" in figure["name"]
         difference = ("_minus_" in figure["name"] or figure["name"].endswith("_cost")) and not generated
         assert bool(figure["signature"]) == (generated or (measured and not difference)), figure["name"]
