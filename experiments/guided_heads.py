@@ -4,9 +4,10 @@
         --after guided=runs/guided_1 --after unguided=runs/unguided_1 --after adapter=runs/guided_adapter_1 \
         --output results/aligner/guided_heads.json
 
-A run is `KIND=FOLDER` of `training/train.py` or `training/train.py`, all on the same test text,
-whose translations they have left. A run of kind `unguided` is the training of `guided` without links: each BLEU is
-compared with that of the model before, that of `guided` with `unguided` of the same seed, too (paired bootstrap).
+A run is `KIND=FOLDER` of `training/train.py`, all on the same test text, whose translations they have left. Without
+`--before`, the runs began with random weights. A run of kind `unguided` is the training of `guided` without links:
+each BLEU is compared with that of the model before, that of `guided` with `unguided` of the same seed, too (paired
+bootstrap).
 
 AER is that of attention, one source word for each target word: of the head that has learned links; of other models, of
 the layer, heads and step with the lowest error on dev. Besides, all links above the weight with the lowest error on
@@ -69,7 +70,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True, help="folder with a folder for each pair")
     parser.add_argument("--pair", choices=FILES, required=True)
     parser.add_argument("--references", type=Path, help="of the test text; without it, those that the runs name")
-    parser.add_argument("--before", type=Path, required=True, metavar="FOLDER", help="the model that all began with")
+    parser.add_argument("--before", type=Path, metavar="FOLDER", help="the model that all began with")
     parser.add_argument("--after", action="append", required=True, metavar="KIND=FOLDER")
     parser.add_argument("--bootstrap", type=int, default=1000, help="resamples for intervals")
     parser.add_argument("--output", type=Path, required=True)
@@ -80,19 +81,19 @@ def main() -> None:
     evaluation = next(iter(stored.values()))["config"]
     path = args.references or args.data / args.pair / evaluation["data"]["test"]["target"]
     references, tokenize = list(read_lines(path)), evaluation["evaluation"]["bleu_tokenize"]
-    before = translations(args.before)
+    before = args.before and translations(args.before)
     files[path.name] = path
     config = {"experiment": "guided_heads", "pair": args.pair, "bootstrap": args.bootstrap}
-    score = bleu(before, references, tokenize)
-    result = records.record(config, files) | {
-        "before": aligned(args.before, gold, args.bootstrap) | {"bleu": score.score, "signature": score.signature},
-        "runs": [],
-    }
+    result = records.record(config, files) | {"before": None, "runs": []}
+    if args.before:
+        score = bleu(before, references, tokenize)
+        result["before"] = aligned(args.before, gold, args.bootstrap) | {"bleu": score.score}
+        result["before"]["signature"] = score.signature
     unguided = {stored[folder]["config"]["training"]["seed"]: folder for kind, folder in runs if kind == UNGUIDED}
     for kind, folder in runs:
         run, found = stored[folder], translations(folder)
         seed = run["config"]["training"]["seed"]
-        compared = {"before": before}
+        compared = {"before": before} if before else {}
         if kind == GUIDED and seed in unguided:
             compared[UNGUIDED] = translations(unguided[seed])
         row = {"kind": kind, "seed": seed, "config": {name: run["config"].get(name) for name in SECTIONS}}
@@ -106,11 +107,11 @@ def main() -> None:
         }
         result["runs"].append(row)
         print(kind, seed, f"AER {100 * row['test']['aer']:.1f}", row["bleu"], flush=True)
-    rows = [
-        [f"{row['kind']}, seed {row['seed']}", *(f"{100 * row[split]['aer']:.1f}" for split in gold)]
-        for row in result["runs"]
-    ]
-    print(markdown(["model", *gold], [["before", *(f"{100 * result['before'][s]['aer']:.1f}" for s in gold)], *rows]))
+    scored = ({"before": result["before"]} if args.before else {}) | {
+        f"{row['kind']}, seed {row['seed']}": row for row in result["runs"]
+    }
+    cells = [[name, *(f"{100 * row[split]['aer']:.1f}" for split in gold)] for name, row in scored.items()]
+    print(markdown(["model", *gold], cells))
     write_json(result, args.output)
 
 
