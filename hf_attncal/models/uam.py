@@ -101,7 +101,7 @@ class UnsupervisedAlignmentModule(nn.Module):
     def start_from(self, output_layer: nn.Linear) -> None:
         """Begin with `q_j` the distribution of the target token: for a trained model, whose copies are aligned then.
 
-        From random weights the loss of a text moves little, as that of `q_j` has a gradient of the size of `q_j`.
+        Other words are learned from there sooner than from random weights, too.
         """
         self.projection.weight.copy_(output_layer.weight)
         if output_layer.bias is not None:
