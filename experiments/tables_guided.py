@@ -4,7 +4,7 @@ from committed import NOT_RUN, markdown, percent_with_interval, read, with_p_val
 
 KINDS = {"unguided": "trained without links", "guided": "trained with links", "adapter": "adapter on the frozen model"}
 # Of models of half the width that read 200,000 pairs once, with or without links from the first step.
-READ_ONCE = {"unguided": "200,000 pairs, never links", "guided": "200,000 pairs, links from the first step"}
+KINDS_READ_ONCE = {"unguided": "200,000 pairs, never links", "guided": "200,000 pairs, links from the first step"}
 
 
 def place(settings: dict) -> str:
@@ -43,7 +43,7 @@ def guided_heads() -> str:
     rows += of_runs(result, KINDS)
     from_the_first_step = read("aligner/guided_heads_read_once")
     if from_the_first_step is not None:
-        rows += of_runs(from_the_first_step, READ_ONCE)
+        rows += of_runs(from_the_first_step, KINDS_READ_ONCE)
     measures = ["dev AER", "test AER (95 %)", "test AER, links above", "BLEU", "to before", "to without links", "read"]
     signature = f"`{before['test']['signature']}`, `{before['signature']}`"
     return f"{markdown(['model', *measures], rows)}\n{signature}\n"
