@@ -47,6 +47,7 @@ examples/word_alignment
 :caption: Measurements
 
 docs/experiments
+docs/log
 docs/papers
 ```
 
