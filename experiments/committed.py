@@ -25,9 +25,9 @@ def read_all(pattern: str) -> dict[str, dict]:
     return {name: read(name) for name in names}
 
 
-def markdown(header: list[str], rows: list[list[str]]) -> str:
-    """A Markdown table whose first column is a name and whose others are numbers."""
-    lines = [header, ["---"] + ["---:"] * (len(header) - 1), *rows]
+def markdown(header: list[str], rows: list[list[str]], texts: int = 1) -> str:
+    """A Markdown table whose first column (or the first `texts` columns) is text and whose others are numbers."""
+    lines = [header, ["---"] * texts + ["---:"] * (len(header) - texts), *rows]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 

@@ -29,7 +29,7 @@ from committed import (
     read_all,
 )
 from headlines import ADAPTERS, CALIBRATIONS, PAIRS, TRAINED, collect
-from run import read_index, script_of
+from run import read_index
 from tables_adapting import ADAPTING_TABLES
 from tables_analysis import ANALYSIS_TABLES
 from tables_buys import BUYS_TABLES
@@ -529,16 +529,16 @@ def faults() -> str:
     result = read("faults")
     if result is None:
         return f"{NOT_RUN}\n"
-    columns = {name: name.replace("_", " ") for name in ("survived", "refused", "lost", "wrong_with_exit_0")}
-    columns |= {"traceback": "traceback", "hung": "hung"}
+    failures = ("lost", "wrong_with_exit_0", "traceback", "hung")
     total = Counter()
     for row in result["table"]:
-        total.update({name: row.get(name, 0) for name in ("tried", *columns)})
-    rows = [
-        [row["kind"], *(str(row.get(name, 0)) for name in ("tried", *columns))]
-        for row in [*result["table"], {"kind": "all", **total}]
-    ]
-    return markdown(["fault", "tried", *columns.values()], rows)
+        total.update({name: row.get(name, 0) for name in ("tried", "survived", "refused", *failures)})
+    rows = []
+    for row in [*result["table"], {"kind": "all", **total}]:
+        numbers = [str(row.get(name, 0)) for name in ("tried", "survived", "refused")]
+        failed = ", ".join(f"{row[name]} {name.replace('_', ' ')}" for name in failures if row.get(name))
+        rows.append([row["kind"], *numbers, failed or "0"])
+    return markdown(["fault", "tried", "survived", "refused", "failed"], rows)
 
 
 # ---- the table of README, from results/headlines.json ----
@@ -649,24 +649,19 @@ TABLES: dict[str, Callable[[], str]] = {
 
 
 def index() -> str:
-    """Write the table of all experiments: its page, its tables, the scripts, the data and the minutes."""
-    rows = []
+    """Write the table of all pages with measurements: their experiments, and the minutes of training behind them."""
+    pages: dict[str, dict[str, dict]] = {}
     for name, entry in read_index().items():
-        scripts = dict.fromkeys(script_of(line) for line in (*entry["run"], *entry.get("then", ())))
-        seconds = [run.get("wall_seconds", 0) for pattern in entry["results"] for run in read_all(pattern).values()]
-        place = (
-            entry["page"].removeprefix("../") if entry["page"].startswith("../") else f"experiments/{entry['page']}"
-        )
-        rows.append(
-            [
-                f"[{name}]({place}.md)",
-                ", ".join(entry["tables"]),
-                ", ".join(f"`{script}`" for script in scripts),
-                ", ".join(entry["data"]) or "-",
-                f"{sum(seconds) / 60:,.0f}" if any(seconds) else "-",
-            ]
-        )
-    return markdown(["experiment", "tables", "scripts", "data", "minutes"], rows)
+        pages.setdefault(entry["page"], {})[name] = entry
+    rows = []
+    for page, entries in pages.items():
+        place = f"{page.removeprefix('../') if page.startswith('../') else f'experiments/{page}'}.md"
+        title = (ROOT / "docs" / place).read_text(encoding="utf-8").splitlines()[0].removeprefix("# ")
+        results = [pattern for entry in entries.values() for pattern in entry["results"]]
+        runs = {name: run for pattern in results for name, run in read_all(pattern).items()}
+        seconds = sum(run.get("wall_seconds", 0) for run in runs.values())
+        rows.append([f"[{title}]({place})", ", ".join(entries), f"{seconds / 60:,.0f}" if seconds else "-"])
+    return markdown(["page", "experiments", "minutes"], rows, texts=2)
 
 
 TABLES["index"] = index
