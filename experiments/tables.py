@@ -49,8 +49,6 @@ from hf_attncal.files import write_json
 DOCUMENTS = (
     *(
         "README.md",
-        "docs/analysis.md",
-        "docs/check.md",
         "docs/distributed.md",
         "docs/experiments.md",
         "docs/publishing.md",

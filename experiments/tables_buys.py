@@ -174,7 +174,7 @@ def _copies() -> list[Row]:
 
 def _left_out() -> list[Row]:
     """Detection of words left out, by one model's attention before and after calibration, and by contributions."""
-    page, rows = "[check](../check.md#does-a-models-own-attention-show-what-it-left-out)", []
+    page, rows = "[checking](checking.md#does-a-models-own-attention-show-what-it-left-out)", []
     for domain in ("in", "off"):
         pattern = f"check/own_faults_{domain}_domain_gated_seed*"
         uncalibrated = _auc(pattern, "attention, uncalibrated, most")

@@ -105,9 +105,13 @@ def test_alignment(work_through, laid_out, capsys):
     assert "AER" in capsys.readouterr().out
 
 
-def test_check(work_through, capsys):
-    assert work_through(ROOT / "docs" / "check.md")["pairs"]
-    assert capsys.readouterr().out == "('I', 'did', 'come', '.')\n"
+def test_check(work_through):
+    names = work_through(ROOT / "docs" / "check.md", "checker/check.json", "worst.html")
+    lines = Path("marked.txt").read_text(encoding="utf-8").splitlines()
+    assert len(lines) == len(Path("dev.source.txt").read_text(encoding="utf-8").splitlines())
+    assert all(line.count("\t") == 1 for line in lines)
+    assert 0 < names["verdict"].left_out < 1
+    assert len(names["verdict"].source_words) == 6
 
 
 def test_data(work_through):
