@@ -51,6 +51,7 @@ conformance: $(INSTALLED)
 check: $(INSTALLED)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/python tests/lint_models.py
 
 format: $(INSTALLED)
 	$(BIN)/ruff check --fix .

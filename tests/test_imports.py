@@ -120,6 +120,15 @@ def test_the_check_accepts_what_is_allowed():
     assert shipped_problems(source) == []
 
 
+@pytest.mark.parametrize("path", sorted(MODELS.glob("[!_]*.py")), ids=lambda path: path.name)
+def test_a_shipped_file_names_its_licence(path):
+    """It travels without LICENSE. And transformers' tests read the year: models from before 2023 are spared some."""
+    header = path.read_text(encoding="utf-8").partition('"""')[0]
+    assert re.match(r"# Copyright 20(2[3-9]|[3-9]\d) The hf_attncal authors\.\n", header)
+    licence = (MODELS.parents[1] / "LICENSE").read_text(encoding="utf-8").partition("[name of copyright owner]")[2]
+    assert " ".join(header.replace("#", "").split()).endswith(" ".join(licence.split()))
+
+
 def test_the_models_room_is_flat_and_its_init_defines_nothing():
     assert [path for path in MODELS.iterdir() if path.is_dir() and path.name != "__pycache__"] == []
     tree = ast.parse((MODELS / "__init__.py").read_text(encoding="utf-8"))

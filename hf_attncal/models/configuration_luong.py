@@ -1,3 +1,16 @@
+# Copyright 2026 The hf_attncal authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
 """Configuration of the recurrent encoder-decoders with Luong attention."""
 
 from huggingface_hub.dataclasses import strict
@@ -12,6 +25,7 @@ SCORES = ("dot", "general", "concat", "location")
 WINDOWS = ("global", "local-m", "local-p")
 
 
+# trf-ignore: TRF023 (`d_model` is the name in Marian and BART)
 @strict
 class LuongConfig(AttnCalConfigMixin, PreTrainedConfig):
     __doc__ = f"""Configuration of `LuongModel` and `LuongForConditionalGeneration`; the defaults are the paper's size.

@@ -1,3 +1,16 @@
+# Copyright 2026 The hf_attncal authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
 """Base of the Marian- and BART-style models: loading and saving, extra outputs, the two losses."""
 
 import logging as python_logging
@@ -21,6 +34,9 @@ from .losses import IGNORE_INDEX
 from .objective import check_links, check_training, named_losses
 from .outputs import AttnCalSeq2SeqLMOutput, AttnCalSeq2SeqModelOutput
 from .uam import NullSuppression, UnsupervisedAlignmentModule, source_loss, source_token_probabilities
+
+# Models are trained with these fields and without, so that no checkpoint stands for either way.
+# trf-ignore: TRF041 config.calibration, config.copy, config.guided
 
 logger = logging.get_logger(__name__)
 
@@ -365,6 +381,7 @@ class AttnCalSeq2SeqLMMixin:
             states = model_kwargs["encoder_outputs"][0]
             source = self.copying.source(ids, mask, states)
             switches = self.config.calibration, self.config.leaky, self.config.gumbel
+            # trf-ignore: TRF051 (no kernel is chosen here: "eager" keeps the plain computation)
             if self.config._attn_implementation != "eager" and not any(switches):
                 source = self.copying.for_search(source, states, self.config.vocab_size)
             model_kwargs["copy_source"] = source

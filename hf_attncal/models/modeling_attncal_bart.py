@@ -1,3 +1,16 @@
+# Copyright 2026 The hf_attncal authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
 """BART with calibrated, leaky and Gumbel cross-attention: the differences from transformers' BART."""
 
 import math
@@ -13,6 +26,9 @@ from .copying import CopyMechanism
 from .cross_attention import CrossAttentionMixin, DecoderLayerMixin
 from .modeling_attncal import AttnCalModelMixin, AttnCalPreTrainedMixin, AttnCalSeq2SeqLMMixin
 from .uam import UnsupervisedAlignmentModule
+
+# Models are trained with these fields and without, so that no checkpoint stands for either way.
+# trf-ignore: TRF041 config.copy, config.scale_embedding, config.uam
 
 
 class AttnCalBartCrossAttention(CrossAttentionMixin, hf.BartAttention):
@@ -40,7 +56,7 @@ class AttnCalBartPreTrainedModel(AttnCalPreTrainedMixin, hf.BartPreTrainedModel)
     config: AttnCalBartConfig
     config_class = AttnCalBartConfig
     _auto_classes = {"AutoModel": "AttnCalBartModel", "AutoModelForSeq2SeqLM": "AttnCalBartForConditionalGeneration"}
-    _no_split_modules = ["BartEncoderLayer", "AttnCalBartDecoderLayer"]
+    _no_split_modules = ["BartEncoderLayer", "AttnCalBartDecoderLayer"]  # trf-ignore: TRF022 (one is in `hf`)
 
 
 class AttnCalBartEncoder(AttnCalBartPreTrainedModel, hf.BartEncoder):
@@ -101,7 +117,7 @@ class AttnCalBartForConditionalGeneration(
     def __init__(self, config: AttnCalBartConfig):
         super(hf.BartForConditionalGeneration, self).__init__(config)
         self.model = AttnCalBartModel(config)
-        self.register_buffer("final_logits_bias", torch.zeros((1, config.vocab_size)))
+        self.final_logits_bias = nn.Buffer(torch.zeros((1, config.vocab_size)))
         self.lm_head = nn.Linear(config.d_model, config.vocab_size, bias=False)
         self.register_module("uam", UnsupervisedAlignmentModule(config) if config.uam else None)
         self.register_module("copying", CopyMechanism(config) if config.copy else None)

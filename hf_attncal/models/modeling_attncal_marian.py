@@ -1,3 +1,16 @@
+# Copyright 2026 The hf_attncal authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
 """Marian with calibrated, leaky and Gumbel cross-attention: the differences from transformers' Marian."""
 
 import math
@@ -13,6 +26,9 @@ from .copying import CopyMechanism
 from .cross_attention import CrossAttentionMixin, DecoderLayerMixin
 from .modeling_attncal import AttnCalModelMixin, AttnCalPreTrainedMixin, AttnCalSeq2SeqLMMixin
 from .uam import UnsupervisedAlignmentModule
+
+# Models are trained with these fields and without, so that no checkpoint stands for either way.
+# trf-ignore: TRF041 config.copy, config.scale_embedding, config.share_encoder_decoder_embeddings, config.uam
 
 
 class AttnCalMarianCrossAttention(CrossAttentionMixin, hf.MarianAttention):
@@ -40,14 +56,14 @@ class AttnCalMarianPreTrainedModel(AttnCalPreTrainedMixin, hf.MarianPreTrainedMo
     config: AttnCalMarianConfig
     config_class = AttnCalMarianConfig
     _auto_classes = {"AutoModel": "AttnCalMarianModel", "AutoModelForSeq2SeqLM": "AttnCalMarianMTModel"}
-    _no_split_modules = ["MarianEncoderLayer", "AttnCalMarianDecoderLayer"]
+    _no_split_modules = ["MarianEncoderLayer", "AttnCalMarianDecoderLayer"]  # trf-ignore: TRF022 (one is in `hf`)
 
     @torch.no_grad()
     def _init_weights(self, module):
         super()._init_weights(module)
         if isinstance(module, hf.MarianSinusoidalPositionalEmbedding):
             # Loading through the meta device makes these fixed tables trainable; unused gradients then stop DDP.
-            module.weight.requires_grad_(False)
+            module.requires_grad_(False)
 
 
 class AttnCalMarianEncoder(AttnCalMarianPreTrainedModel, hf.MarianEncoder):
@@ -117,7 +133,7 @@ class AttnCalMarianMTModel(AttnCalSeq2SeqLMMixin, AttnCalMarianPreTrainedModel, 
                 "model.decoder.embed_tokens.weight": "model.shared.weight",
                 "model.encoder.embed_tokens.weight": "model.shared.weight",
             }
-        self.register_buffer("final_logits_bias", torch.zeros((1, target_vocab_size)))
+        self.final_logits_bias = nn.Buffer(torch.zeros((1, target_vocab_size)))
         self.lm_head = nn.Linear(config.d_model, target_vocab_size, bias=False)
         self.register_module("uam", UnsupervisedAlignmentModule(config) if config.uam else None)
         self.register_module("copying", CopyMechanism(config) if config.copy else None)

@@ -1,3 +1,16 @@
+# Copyright 2026 The hf_attncal authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
 """The Discrete Transformer: hard attention everywhere, one stream of states or two, receptive fields.
 
 Source: "Discrete Transformer". With soft attention and one stream it is Marian, whose checkpoints it loads.
@@ -25,6 +38,11 @@ from .outputs_discrete import (
     DiscreteSeq2SeqLMOutput,
     DiscreteSeq2SeqModelOutput,
 )
+
+# Models are trained with these fields and without, so that no checkpoint stands for either way.
+# trf-ignore: TRF041 config.is_scheduled, config.share_encoder_decoder_embeddings, config.streams
+# trf-ignore: TRF041 config.gumbel_final_temperature, config.gumbel_noise_steps, config.gumbel_straight_through_steps
+# trf-ignore: TRF041 config.penalty_warmup_steps
 
 logger = logging.get_logger(__name__)
 
@@ -56,6 +74,7 @@ class DiscreteTransformerModel(DiscretePreTrainedModel, hf.MarianModel):
         self.schedule = StepCount() if config.is_scheduled else None
         self.post_init()
 
+    # trf-ignore: TRF033 (the stock model has it)
     def set_decoder_input_embeddings(self, value: nn.Embedding) -> None:
         """As the stock model's, for tables that are not shared; the syntactic stream's gets as many rows."""
         super().set_decoder_input_embeddings(value)
@@ -237,7 +256,7 @@ class DiscreteTransformerForConditionalGeneration(
             target_vocab_size = config.vocab_size
             tied = {f"model.{name}": f"model.{other}" for name, other in _tied_embeddings(config).items()}
             self._tied_weights_keys = {"lm_head.weight": "model.shared.weight", **tied}
-        self.register_buffer("final_logits_bias", torch.zeros((1, target_vocab_size)))
+        self.final_logits_bias = nn.Buffer(torch.zeros((1, target_vocab_size)))
         self.lm_head = nn.Linear(config.d_model, target_vocab_size, bias=False)
         self.post_init()
 
@@ -363,6 +382,7 @@ class DiscreteTransformerForCausalLM(_HeadMixin, DiscretePreTrainedModel, Genera
             ValueError: see `DiscreteDecoder.forward`.
         """
         if shift_labels is None and labels is not None:
+            # trf-ignore: TRF053 (our loss does not shift)
             shift_labels = nn.functional.pad(labels[:, 1:], (0, 1), value=IGNORE_INDEX)
         outputs = self.model(
             input_ids=input_ids,

@@ -1,3 +1,16 @@
+# Copyright 2026 The hf_attncal authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
 """A word aligner that counts: hidden Markov models of both directions that share their counts (Liang et al. 2006).
 
 No network and no gradient: tables of how often tokens are translations of each other, and of how far alignments jump.
@@ -52,6 +65,7 @@ class HMMAlignModel(WholeCheckpointMixin, HMMTablesMixin, PreTrainedModel):
         self._make_tables()
         self.post_init()
 
+    # trf-ignore: TRF018 (there are no modules, only tables)
     def _init_weights(self, module: nn.Module) -> None:
         """Nothing has been counted. What was loaded is kept."""
         if isinstance(module, HMMAlignModel):

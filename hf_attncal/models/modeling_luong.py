@@ -1,3 +1,16 @@
+# Copyright 2026 The hf_attncal authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
 """Recurrent encoder-decoders with Luong attention, input feeding and the selective gate of SEASS.
 
 Shapes use B = batch, S = source tokens, T = target steps, d = d_model.
@@ -22,6 +35,9 @@ from .luong_encoder_decoder import LuongDecoder, LuongEncoder, LuongEncoderOutpu
 from .modeling_attncal import AttnCalSeq2SeqLMMixin
 from .outputs import AttnCalSeq2SeqModelOutput
 from .uam import UnsupervisedAlignmentModule
+
+# Models are trained with these fields and without, so that no checkpoint stands for either way.
+# trf-ignore: TRF041 config.copy, config.share_embeddings, config.uam
 
 
 @dataclass
@@ -63,6 +79,7 @@ class LuongModel(LuongPreTrainedModel):
     def get_decoder(self) -> LuongDecoder:
         return self.decoder
 
+    # trf-ignore: TRF045 (hooks would see one step of the decoder's loop at a time)
     @can_return_tuple
     def forward(
         self,

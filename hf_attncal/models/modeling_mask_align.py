@@ -1,3 +1,16 @@
+# Copyright 2026 The hf_attncal authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
 """Mask-Align: a word aligner of two masked translation models that are trained to agree (Chen et al., ACL 2021).
 
 Shapes use B = batch, S = source tokens, T = target tokens, H = heads. "Forward" is the direction that predicts the
@@ -30,6 +43,9 @@ from .mask_align_layers import (
     sinusoidal_positions,
 )
 from .mask_align_prediction import PREDICTION_HEADS, Evidence, MaskAlignPrediction, Prediction, Side
+
+# Models are trained with these fields and without, so that no checkpoint stands for either way.
+# trf-ignore: TRF041 config.share_embeddings
 
 # Before the predictions were modules.
 _EARLIER_NAMES = {
@@ -124,6 +140,7 @@ class MaskAlignPreTrainedModel(WholeCheckpointMixin, PreTrainedModel):
     _supports_flex_attn = False
     _no_split_modules = ["MaskAlignEncoderLayer", "MaskAlignDecoderLayer"]
 
+    # trf-ignore: TRF018 (all kinds of modules are here)
     @torch.no_grad()
     def _init_weights(self, module):
         std = self.config.init_std
@@ -178,8 +195,8 @@ class MaskAlignModel(MaskAlignPreTrainedModel):
         self.backward_direction = MaskAlignDirection(config)
         self.dropout = nn.Dropout(config.dropout)
         # Relative frequencies in the training text, for the candidates of `sampled_softmax`.
-        self.register_buffer("source_frequency", torch.full((config.vocab_size,), 1 / config.vocab_size))
-        self.register_buffer("target_frequency", torch.full((config.vocab_size,), 1 / config.vocab_size))
+        self.source_frequency = nn.Buffer(torch.full((config.vocab_size,), 1 / config.vocab_size))
+        self.target_frequency = nn.Buffer(torch.full((config.vocab_size,), 1 / config.vocab_size))
         self.post_init()
 
     def get_input_embeddings(self) -> nn.Embedding:
@@ -200,6 +217,7 @@ class MaskAlignModel(MaskAlignPreTrainedModel):
         """
         raise NotImplementedError("The vocabulary of a trained aligner is fixed: train one with the new `vocab_size`.")
 
+    # trf-ignore: TRF033 (counts of a text, in buffers that are saved)
     @torch.no_grad()
     def set_token_counts(self, source_counts: Tensor, target_counts: Tensor) -> None:
         """Tell a fresh model how often each token occurs in the training text, (vocab_size,) each.
