@@ -20,9 +20,9 @@ def estimate() -> str:
         for variant, numbers in found.items()
     ]
     names = next(iter(found.values()))["hours"] if found else ()
-    header = ["attention", "million parameters", *(f"hours on {gpus} {name}" for name in names)]
-    memory = ["GiB a GPU: weights and optimizer", "and activations"]
-    return table([*header, "hours of one CPU thread", *memory], rows)
+    hours = [f"hours, {gpus} {name}" for name in names]
+    memory = ["GiB a GPU: weights, optimizer", "activations"]
+    return table(["attention", "million parameters", *hours, "hours, a CPU thread", *memory], rows)
 
 
 DISTRIBUTED_TABLES = {"estimate": estimate}
