@@ -5,19 +5,19 @@ power may fail.
 """
 
 import errno
-import fcntl
 import hashlib
 import json
 import os
+import platform
 import re
 import shutil
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from io import BytesIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, BinaryIO
 
 from .compressed import TOLD, DamagedFile, decompressing, looks_like, suffix_of
 
@@ -27,6 +27,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _FULL_IN_WORDS = re.compile(
     rf"os error ({'|'.join(map(str, _FULL))})\b|PytorchStreamWriter failed|inline_container|iostream error"
 )
+_WINDOWS = sys.platform == "win32"
 # Errors of a file system without hard links.
 _NO_LINKS = (errno.EPERM, errno.EACCES, errno.ENOSYS, errno.EOPNOTSUPP, errno.EMLINK)
 
@@ -167,7 +168,7 @@ def whole_file(path: str | Path, new: bool = False) -> Iterator[Path]:
             yield Path(path)
         return
     path = Path(path).resolve()  # a symbolic link stays one
-    partial = path.with_name(f"{path.name}.{os.uname().nodename}.{os.getpid()}.partial")
+    partial = path.with_name(f"{path.name}.{platform.node()}.{os.getpid()}.partial")
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
@@ -259,7 +260,7 @@ def to_disk(*paths: Path) -> None:
     """
     for path in paths:
         with suppress(OSError) if path.is_dir() else nullcontext():
-            descriptor = os.open(path, os.O_RDONLY)
+            descriptor = os.open(path, os.O_RDWR if _WINDOWS else os.O_RDONLY)  # Windows syncs only what it may write
             try:
                 os.fsync(descriptor)
             finally:
@@ -309,23 +310,38 @@ def writing(path: str | Path) -> Iterator[None]:
 def alone(path: str | Path) -> Iterator[None]:
     """Lock a file for this process, creating it if need be; the lock ends with the process, even if it is killed.
 
+    On Windows, where a locked file can be neither written nor renamed, `path`.lock is locked (or `path` itself if its
+    name ends so), and removed at the end.
+
     Raises:
         BlockingIOError: another process has the lock; `filename` is `path`.
         OSError: the file cannot be opened. A file system without locks is no error.
     """
+    locked = f"{path}.lock" if _WINDOWS and not str(path).endswith(".lock") else str(path)
+    file = _lock(locked)
+    if file is None:
+        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN), str(path))
+    try:
+        yield
+    finally:
+        file.close()
+        if _WINDOWS:
+            with suppress(OSError):  # another process has opened it
+                os.unlink(locked)
+
+
+def _lock(path: str) -> BinaryIO | None:
+    """Open and lock the file that has this name; return None if another process has the lock."""
+    from filelock import lock_descriptor  # few need it, and it takes a while to load
+
     while True:
-        with open(path, "ab") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                raise BlockingIOError(error.errno, error.strerror, str(path)) from error
-            except OSError:
-                pass
-            try:
-                has_the_name = os.path.samestat(os.fstat(file.fileno()), os.stat(path))
-            except FileNotFoundError:
-                has_the_name = False
-            if has_the_name:
-                yield
-                return
+        with ExitStack() as stack:
+            file = stack.enter_context(open(path, "ab"))
+            with suppress(OSError):  # a file system without locks
+                if not lock_descriptor(file.fileno(), blocking=False):
+                    return None
+            with suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(file.fileno()), os.stat(path)):
+                    stack.pop_all()
+                    return file
         # Another process has renamed or removed the file after we opened it: lock the one that has the name now.

@@ -10,7 +10,6 @@
 
 import logging
 import os
-import resource
 import sys
 import time
 import warnings
@@ -48,15 +47,24 @@ def loudness(verbose: int, quiet: bool) -> Iterator[None]:
             if quiet:
                 warnings.simplefilter("ignore")
             yield
-        unit = 1 if sys.platform == "darwin" else 1024
-        most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
-        LOG.info("done in %.1f s, with at most %.0f MB of memory", time.monotonic() - start, most / 1e6)
+        LOG.info("done in %.1f s%s", time.monotonic() - start, _most_memory())
     finally:
         LOG.removeHandler(handler)
         LOG.setLevel(before)
         for name in variables:
             del os.environ[name]
         os.environ.update(saved)
+
+
+def _most_memory() -> str:
+    """Return what to say of the most memory that this process has had; nothing where the system does not tell."""
+    try:
+        import resource
+    except ImportError:  # not a Unix
+        return ""
+    unit = 1 if sys.platform == "darwin" else 1024
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    return f", with at most {most / 1e6:.0f} MB of memory"
 
 
 def is_quiet() -> bool:

@@ -1,0 +1,91 @@
+"""The package works without the modules that only Unix has, and locks files as Windows lets it."""
+
+import subprocess
+import sys
+
+import pytest
+from filelock import lock_descriptor
+
+from hf_attncal import files
+from hf_attncal.cli.streams import output_lines
+
+COMMANDS = """
+import sys
+for name in ("fcntl", "resource", "termios", "pwd", "grp"):
+    sys.modules[name] = None
+import pkgutil
+import hf_attncal.cli
+for module in pkgutil.walk_packages(hf_attncal.cli.__path__, "hf_attncal.cli."):
+    __import__(module.name)
+text, links, output = sys.argv[1:]
+print(hf_attncal.cli.main(["-v", "align", "lexicon", "--source", text, "--target", text, "--links", links,
+                           "--output", output]))
+hf_attncal.cli.main(["--help"])
+"""
+# The libraries ask which system it is, and import what it has.
+EVERYTHING = """
+import builtins, pkgutil
+def import_on_windows(name, globals=None, *rest, **options):
+    if name in ("fcntl", "resource", "termios", "pwd", "grp") and globals["__name__"].startswith("hf_attncal"):
+        raise ImportError(name)
+    return original(name, globals, *rest, **options)
+original, builtins.__import__ = builtins.__import__, import_on_windows
+import hf_attncal
+for module in pkgutil.walk_packages(hf_attncal.__path__, "hf_attncal."):
+    if module.name not in {"hf_attncal.cli.__main__", "hf_attncal.hub.isolated_program"}:
+        __import__(module.name)
+from hf_attncal.training.planning import peak_memory
+print(peak_memory())
+"""
+
+
+def run(code: str, *arguments: object) -> subprocess.CompletedProcess:
+    command = [sys.executable, "-c", code, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True)
+
+
+def test_commands_need_no_module_of_unix(tmp_path):
+    (tmp_path / "text").write_text("a house\n")
+    (tmp_path / "links").write_text("0-0 1-1\n")
+    done = run(COMMANDS, tmp_path / "text", tmp_path / "links", tmp_path / "lexicon")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("0\nusage: attncal ")
+    assert "attncal: done in " in done.stderr
+    assert "memory" not in done.stderr.rpartition("attncal: done in ")[2]
+    assert "house\thouse" in (tmp_path / "lexicon").read_text()
+    assert {path.name for path in tmp_path.iterdir()} == {"text", "links", "lexicon"}
+
+
+@pytest.mark.slow
+def test_no_file_of_the_package_needs_a_module_of_unix():
+    done = run(EVERYTHING)
+    assert (done.returncode, done.stdout) == (0, "None\n"), done.stderr
+
+
+@pytest.mark.parametrize("windows", [False, True])
+def test_a_lock_is_of_one_process_and_a_file_that_was_left_over_does_no_harm(windows, tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "_WINDOWS", windows)
+    for name in ("links.partial.lock", "links.partial", "run.lock"):
+        (tmp_path / name).touch()
+    for path in (tmp_path / "links.partial", tmp_path / "run.lock"):
+        for _ in range(2):
+            with files.alone(path):
+                with pytest.raises(BlockingIOError) as raised, files.alone(path):
+                    pass
+                assert raised.value.filename == str(path)
+    left = {"links.partial"} if windows else {"links.partial.lock", "links.partial", "run.lock"}
+    assert {path.name for path in tmp_path.iterdir()} == left
+
+
+def test_on_windows_the_file_that_is_written_is_not_the_one_that_is_locked(tmp_path, monkeypatch):
+    """Nobody could write it or give it its name there."""
+    monkeypatch.setattr(files, "_WINDOWS", True)
+    with output_lines(str(tmp_path / "links")) as file:
+        file.write(b"0-0\n")
+        assert {path.name for path in tmp_path.iterdir()} == {"links.partial", "links.partial.lock"}
+        locked = (tmp_path / "links.partial.lock").open("ab")
+        assert not lock_descriptor(locked.fileno(), blocking=False)
+        locked.close()
+        with (tmp_path / "links.partial").open("ab") as free:
+            assert lock_descriptor(free.fileno(), blocking=False)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"links": b"0-0\n"}
