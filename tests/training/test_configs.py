@@ -1,7 +1,10 @@
 """The settings of the jobs: the files under configs/, and what is said when one of them is wrong."""
 
 import dataclasses
+import json
+import re
 from pathlib import Path
+from statistics import mean
 
 import pytest
 import yaml
@@ -38,6 +41,43 @@ JOBS = {
 # Those of adapters are in test_train_adapter.py; of encoders there is a reference alone.
 FILES = [(name, path) for name in JOBS if name != "adapter" for path in sorted(FOLDER.glob(f"{name}/*.yaml"))]
 FILES += [(name, FOLDER / f"reference_{name}.yaml") for name in JOBS if name not in ("adapter", "encoder")]
+
+
+RUNNABLE = sorted(path for name in JOBS for path in FOLDER.glob(f"{name}/*.yaml"))
+
+
+def header(path: Path) -> str:
+    """Return the comment on top of a file, without its signs."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    count = next(number for number, line in enumerate(lines) if not line.startswith("#"))
+    return "\n".join(line[1:].strip() for line in lines[:count])
+
+
+def results_at(place: str) -> list[float]:
+    """Return the numbers that `results/NAME_seed*.json#/keys/to/number` names."""
+    pattern, keys = place.split("#/")
+    numbers = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(FOLDER.parent.glob(pattern))]
+    for key in keys.split("/"):
+        numbers = [number[int(key)] if isinstance(number, list) else number[key] for number in numbers]
+    return numbers
+
+
+@pytest.mark.parametrize("path", RUNNABLE, ids=lambda path: f"{path.parent.name}/{path.name}")
+def test_the_top_of_a_file_says_its_command_and_its_score(path):
+    """A file that others begin with says that it is not run by itself, and others do begin with it."""
+    top = header(path)
+    if "not run by itself" in top:
+        assert any(f"base: {path.name}\n" in other.read_text(encoding="utf-8") for other in path.parent.glob("*.yaml"))
+        return
+    assert f"training/train.py --config configs/{path.parent.name}/{path.name}" in top
+    if "Score: not run." in top:
+        return
+    printed, what, place, rest = re.search(r"Score: (\S+) ([^(]+)\((results/[^)]+)\)(.*)", top, re.DOTALL).groups()
+    numbers = results_at(place)
+    scale = 100 if re.search(r"AER|AUC", what) else 1
+    assert printed == f"{mean(numbers) * scale:.{len(printed.partition('.')[2])}f}"
+    assert len(numbers) == int((re.search(r"mean of (\d+) seeds", what) or [0, 1])[1])
+    assert re.search(r"threads? of an? \w+", rest), "the hardware"
 
 
 @pytest.mark.parametrize("form", ["text", "list"])
