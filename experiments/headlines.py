@@ -952,7 +952,7 @@ def _percent(name: str, found: dict, place: str, key: str) -> dict:
 
 
 def collect() -> list[dict]:
-    """Every headline that has a result."""
+    """Every headline that has a result, by name."""
     areas = (
         calibration,
         converged,
@@ -980,4 +980,4 @@ def collect() -> list[dict]:
         demo,
         faults,
     )
-    return [figure for area in areas for figure in area()]
+    return sorted((figure for area in areas for figure in area()), key=lambda figure: figure["name"])
