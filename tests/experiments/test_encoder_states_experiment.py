@@ -96,7 +96,7 @@ def test_tables_and_headlines_of_the_ways(experiment, place, results):
         in table
     )
     assert "| multilingual | 50.0 | 25.0 |" in experiment("tables_encoders").encoder_layers()
-    named = {figure["name"]: figure for figure in experiment("headlines").encoder_states()}
+    named = {figure["name"]: figure for figure in experiment("headlines").collect()}
     assert set(named) == {"aligner/encoder_states/a-b/test_aer", "aligner/encoder_states/a-b/tuned/test_aer"}
     tuned = named["aligner/encoder_states/a-b/tuned/test_aer"]
     assert (tuned["value"], tuned["spread"], tuned["seeds"]) == (

@@ -49,6 +49,6 @@ def test_the_minutes_of_the_tests_are_a_headline_where_they_were_run(results, mo
     monkeypatch.setattr(walks, "WALKS", {})
     monkeypatch.setattr(house, "run_tests", lambda: {"minutes": 7.4, "processes": 2, "result": "9 passed in 444 s"})
     house.main(["--output", str(results / "house.json"), *options])
-    figures = {figure["name"]: figure for figure in headlines.house()}
+    figures = {figure["name"]: figure for figure in headlines.collect()}
     assert [figures[name]["value"] for name in figures if name == "tests/minutes"] == minutes
     assert "house/lines_of_code" in figures

@@ -216,13 +216,6 @@ def test_defaults_by_data_size(tables, results):
     run["sentence_pairs"] = {"train": {"kept": 9999}}
     (results / "defaults" / "sweep" / "one.json").write_text(json.dumps(run))
     assert tables.defaults_sweep().splitlines()[2:] == ["| 9,999 | 6,000 | 2 + 3 | 0.1 | 1,600 | 2.50 | 1 | 4 |"]
-    figures = {figure["name"]: figure["value"] for figure in tables.collect() if "defaults" in figure["name"]}
-    assert figures == {
-        "defaults/multi30k/29000/test_bleu": 34.0,
-        "defaults/multi30k/2000/test_bleu": 12.345,
-        "defaults/wpt03-enfr/10000/test_aer": 6.1,
-        "defaults/wpt03-enfr/2000/hmm/test_aer": 10.0,
-    }
 
 
 def spread(median: float) -> dict:
