@@ -1,6 +1,6 @@
 """Turn published parallel text into files: the corpora that `configs/` use, and datasets of the Hub.
 
-docs/data.md gives the origin and licence of each corpus.
+docs/experiments/corpora.md gives the origin and licence of each corpus.
 """
 
 import gzip
