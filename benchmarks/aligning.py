@@ -47,6 +47,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import BertConfig, BertModel, PreTrainedModel, PreTrainedTokenizerFast
 
 from hf_attncal.alignment.aligner import WordAligner
+from hf_attncal.alignment.aligner_job import SIZES
 from hf_attncal.data.batching import TokenBatchSampler, batches_by_length
 from hf_attncal.data.collators import AlignmentCollator
 from hf_attncal.models.configuration_hmm_align import HMMAlignConfig
@@ -54,7 +55,6 @@ from hf_attncal.models.configuration_mask_align import MaskAlignConfig
 from hf_attncal.models.modeling_hmm_align import HMMAlignModel
 from hf_attncal.models.modeling_mask_align import MaskAlignModel
 from hf_attncal.training.settings import bf16_is_fast
-from hf_attncal.training.word_alignment import SIZES
 
 # The published size of BERT-base, with the vocabulary of mBERT.
 ENCODER = {
@@ -410,7 +410,7 @@ def peak_of_aligning(args: argparse.Namespace, checkpoint: str, vocab_size: int,
     """
     with tempfile.TemporaryDirectory() as folder:
         peak, errors = Path(folder, "peak"), Path(folder, "errors")
-        align = [sys.executable, "-m", "hf_attncal.cli", "align", "run", checkpoint, "--device", args.device]
+        align = [sys.executable, "-m", "hf_attncal.commands", "align", "run", checkpoint, "--device", args.device]
         align += ["--threads", str(args.threads), "--dtype", args.dtype]
         align += ["--batch-size", str(args.batch_size), "--batch-tokens", str(args.batch_tokens)]
         command = [sys.executable, "-c", PEAK_OF_COMMAND, str(peak), *align]

@@ -58,7 +58,7 @@ def write_links(folder: Path, lines: int, seed: int) -> tuple[Path, Path]:
 
 def measure(args: argparse.Namespace) -> dict[str, dict]:
     """For every command the seconds of each repetition, and median and extremes, of one installation or of two."""
-    installations = {"cpu_seconds": [sys.executable, "-m", "hf_attncal.cli"]}
+    installations = {"cpu_seconds": [sys.executable, "-m", "hf_attncal.commands"]}
     if args.before:
         installations["cpu_seconds_before"] = shlex.split(args.before)
     with tempfile.TemporaryDirectory() as folder:

@@ -28,13 +28,13 @@ import torch
 from command import cpu_seconds
 
 from hf_attncal.alignment.aligner import WordAligner
+from hf_attncal.alignment.aligner_job import SIZES
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
 from hf_attncal.files import read_lines, sha256
 from hf_attncal.models.configuration_mask_align import MaskAlignConfig
 from hf_attncal.models.modeling_mask_align import MaskAlignModel
-from hf_attncal.training.word_alignment import SIZES
 
-ATTNCAL = [sys.executable, "-m", "hf_attncal.cli"]
+ATTNCAL = [sys.executable, "-m", "hf_attncal.commands"]
 
 
 def measure_learning(args: argparse.Namespace, text: list[str], folder: Path) -> dict:

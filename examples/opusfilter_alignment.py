@@ -22,7 +22,7 @@ from itertools import islice
 from opusfilter import CLEAN_HIGH, FilterABC
 
 from hf_attncal import WordAligner
-from hf_attncal.alignment.check import Checker
+from hf_attncal.checking.checker import Checker
 
 
 class AlignmentFilter(FilterABC):

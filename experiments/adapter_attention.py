@@ -18,8 +18,8 @@ from aligners import FILES
 from committed import markdown
 
 from hf_attncal.alignment import WordAligner, select_attention
-from hf_attncal.alignment.gold import Gold
 from hf_attncal.alignment.seq2seq import WEIGHTS
+from hf_attncal.data.gold import Gold
 from hf_attncal.files import write_json
 from hf_attncal.inference.loading import load_seq2seq
 from hf_attncal.metrics import records

@@ -27,12 +27,12 @@ import torch
 from peers import MERGES, run_eflomal
 
 from hf_attncal import WordAligner, align_quick
-from hf_attncal.alignment.gold import Gold
+from hf_attncal.alignment.aligner_job import AlignerConfig, train_aligner
 from hf_attncal.data.corpora import load_parallel
+from hf_attncal.data.gold import Gold
 from hf_attncal.files import write_json
 from hf_attncal.metrics import records
 from hf_attncal.metrics.aer import alignment_error_rate, paired_interval
-from hf_attncal.training.word_alignment import AlignerConfig, train_aligner
 
 Pairs = list[tuple[str, str]]
 SCORED = 150  # pairs of `quick`, and of identical text

@@ -16,13 +16,14 @@ from pathlib import Path
 from committed import RESULTS
 
 from hf_attncal import WordAligner
-from hf_attncal.alignment.gold import THRESHOLDS, Gold, score_aligner
+from hf_attncal.alignment.aligner_job import AlignerConfig, train_aligner
+from hf_attncal.alignment.gold import THRESHOLDS, score_aligner
 from hf_attncal.alignment.mask_align import MaskAlignSource
+from hf_attncal.data.gold import Gold
 from hf_attncal.files import write_json
 from hf_attncal.metrics import records
 from hf_attncal.metrics.aer import is_punctuation
 from hf_attncal.training.settings_yaml import read_settings
-from hf_attncal.training.word_alignment import AlignerConfig, train_aligner
 
 SWITCHES = ("masked", "leaky", "agreement")
 

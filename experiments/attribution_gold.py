@@ -5,7 +5,7 @@
 
 Each target word is linked to its best source word, in one direction. Scored on test are, of each method, the mean over
 layers and heads, and the layer, head and sign that have the lowest error on dev: see
-`hf_attncal.alignment.attributions`. `_shifted` reads the step after the one that predicts a word. `--points` measures
+`hf_attncal.report.attributions`. `_shifted` reads the step after the one that predicts a word. `--points` measures
 on dev what integrated gradients come to with other numbers of points than `--steps`. Written is
 results/analysis/gold_PAIR_NAME_seedN.json for each model.
 """
@@ -21,7 +21,11 @@ from committed import RESULTS, markdown, percent_with_interval
 from frozen import Frozen, add_models, read_models
 
 from hf_attncal.alignment import WordAligner
-from hf_attncal.alignment.attributions import (
+from hf_attncal.data.gold import Gold
+from hf_attncal.files import write_json
+from hf_attncal.metrics import records
+from hf_attncal.metrics.aer import alignment_error_rate
+from hf_attncal.report.attributions import (
     ScoredReading,
     WayOfReading,
     attribution_links,
@@ -29,10 +33,6 @@ from hf_attncal.alignment.attributions import (
     ways_of_reading,
     word_posteriors,
 )
-from hf_attncal.alignment.gold import Gold
-from hf_attncal.files import write_json
-from hf_attncal.metrics import records
-from hf_attncal.metrics.aer import alignment_error_rate
 
 PATH = "integrated_gradients"
 

@@ -32,8 +32,8 @@ from tempfile import TemporaryDirectory
 
 import torch
 
-from hf_attncal.alignment.check import VERDICTS, Checker, PairVerdict, SharedTargets
-from hf_attncal.alignment.check_self_test import self_test
+from hf_attncal.checking.check_self_test import self_test
+from hf_attncal.checking.checker import VERDICTS, Checker, PairVerdict, SharedTargets
 from hf_attncal.compressed import open_to_read
 from hf_attncal.files import write_json
 from hf_attncal.metrics import records

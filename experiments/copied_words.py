@@ -27,12 +27,12 @@ from copy_accuracy import copy_accuracy
 from frozen import Frozen, add_models, read_models
 from headlines import COPYING
 
-from hf_attncal.analysis.plots import Picture
-from hf_attncal.analysis.reading import decoder_size, readings_of_pairs
-from hf_attncal.analysis.words import word_attention
+from hf_attncal.drawing.plots import Picture
 from hf_attncal.files import read_pairs as read_text_pairs
 from hf_attncal.files import write_bytes, write_json
+from hf_attncal.inference.reading import decoder_size, readings_of_pairs
 from hf_attncal.inference.summarization import summarize_lines
+from hf_attncal.inference.word_attention import word_attention
 from hf_attncal.metrics import records
 from hf_attncal.metrics.rouge import rouge
 

@@ -23,12 +23,13 @@ from committed import RESULTS
 from robustness import CORPORA, HANSARDS, Corpus
 
 from hf_attncal.alignment.aligner import WordAligner
-from hf_attncal.alignment.gold import Gold, score_aligner
+from hf_attncal.alignment.aligner_job import SIZES, AlignerConfig, train_aligner
+from hf_attncal.alignment.gold import score_aligner
 from hf_attncal.data.corpora import load_parallel
+from hf_attncal.data.gold import Gold
 from hf_attncal.files import sha256, write_json, write_text
 from hf_attncal.training.settings_yaml import apply_overrides
 from hf_attncal.training.translation import TranslationConfig, train_translation
-from hf_attncal.training.word_alignment import SIZES, AlignerConfig, train_aligner
 
 # To translate; the splits are whole names here.
 TEXTS = {

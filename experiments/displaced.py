@@ -18,7 +18,7 @@ from pathlib import Path
 from committed import read
 from robustness import CORPORA
 
-from hf_attncal.alignment.gold import Gold
+from hf_attncal.data.gold import Gold
 from hf_attncal.data.pharaoh import displaced_pairs, parse_hypotheses
 from hf_attncal.files import write_json
 from hf_attncal.metrics import records

@@ -16,11 +16,11 @@ from pathlib import Path
 from committed import RESULTS, markdown
 from frozen import HYPOTHESES, Frozen, add_models, read_models
 
-from hf_attncal.analysis.attribution import word_scores, works_on
-from hf_attncal.analysis.judged import AREAS, JudgedFaithfulness, judge_faithfulness
 from hf_attncal.files import read_lines, read_pairs, write_json
 from hf_attncal.metrics import records
 from hf_attncal.models.cross_attention import calibrated_layers
+from hf_attncal.report.attribution import word_scores, works_on
+from hf_attncal.report.judged import AREAS, JudgedFaithfulness, judge_faithfulness
 
 # Corpus -> its test and training text under --data.
 FILES = {

@@ -9,44 +9,21 @@ written too; without it those of an earlier file are kept.
 """
 
 import argparse
-import ast
-import io
 import json
 import os
 import subprocess
 import sys
 import time
-import tokenize
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import reach
 import walks
 
 from hf_attncal.files import write_json
 from hf_attncal.metrics import records
 
 ROOMS = ("hf_attncal", "experiments")
-_NO_CODE = {
-    tokenize.COMMENT,
-    tokenize.NL,
-    tokenize.NEWLINE,
-    tokenize.INDENT,
-    tokenize.DEDENT,
-    tokenize.ENDMARKER,
-}
-_WITH_DOCSTRING = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-
-
-def lines_of_code(source: str) -> int:
-    """Return the number of lines of a Python source that hold code; docstrings, comments and blank lines do not."""
-    lines: set[int] = set()
-    for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        if token.type not in _NO_CODE:
-            lines.update(range(token.start[0], token.end[0] + 1))
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, _WITH_DOCSTRING) and ast.get_docstring(node, clean=False) is not None:
-            lines -= set(range(node.body[0].lineno, node.body[0].end_lineno + 1))
-    return len(lines)
 
 
 def run_tests() -> dict[str, float | int | str]:
@@ -80,7 +57,7 @@ def main(arguments: list[str] | None = None) -> None:
     elif options.output.exists():
         results["tests"] = json.loads(options.output.read_text(encoding="utf-8")).get("tests")
     results["lines_of_code"] = {
-        room: sum(lines_of_code(path.read_text(encoding="utf-8")) for path in (walks.ROOT / room).rglob("*.py"))
+        room: sum(reach.lines_of_code(path.read_text(encoding="utf-8")) for path in (walks.ROOT / room).rglob("*.py"))
         for room in ROOMS
     }
     results["walks"] = {}

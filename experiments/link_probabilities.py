@@ -26,7 +26,8 @@ from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LogisticRegression
 
 from hf_attncal.alignment.aligner import WordAligner
-from hf_attncal.alignment.gold import Gold, calibrate, scored_links
+from hf_attncal.alignment.gold import calibrate, scored_links
+from hf_attncal.data.gold import Gold
 from hf_attncal.data.pharaoh import GoldAlignment
 from hf_attncal.files import write_json
 from hf_attncal.metrics import records

@@ -16,11 +16,11 @@ import numpy as np
 from committed import RESULTS, markdown
 from frozen import Frozen, add_models, read_models
 
-from hf_attncal.analysis.observations import Observations, observe
-from hf_attncal.figures.charts import observation_charts
 from hf_attncal.files import write_json
 from hf_attncal.metrics import records
 from hf_attncal.metrics.means import mean_difference, means
+from hf_attncal.report.figures.charts import observation_charts
+from hf_attncal.report.observations import Observations, observe
 from hf_attncal.report.text import Corpus
 
 BOOTSTRAP, SEED = 1000, 0

@@ -28,14 +28,14 @@ from committed import RESULTS
 from frozen import add_models, read_models
 from torch.nn.functional import cross_entropy
 
-from hf_attncal.alignment.check import Checker, PairVerdict
-from hf_attncal.analysis.attribution import word_scores
-from hf_attncal.analysis.reading import batches_of_pairs, teacher_forced
+from hf_attncal.checking.checker import Checker, PairVerdict
 from hf_attncal.data.segmentation import segment
 from hf_attncal.files import read_lines, write_json
 from hf_attncal.inference.generation import Search, generate_lines
+from hf_attncal.inference.reading import batches_of_pairs, teacher_forced
 from hf_attncal.metrics import records
 from hf_attncal.metrics.detection import detection
+from hf_attncal.report.attribution import word_scores
 
 SOURCES = {"off_domain": "tatoeba-deen/test.de", "in_domain": "multi30k/test_2016_flickr.de"}
 METHODS = {

@@ -22,13 +22,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hf_attncal.alignment.aligner import WordAligner
+from hf_attncal.alignment.aligner_job import AlignerConfig, train_aligner
 from hf_attncal.alignment.markup import parse_markup, project_markup
 from hf_attncal.alignment.projection import Span, project_spans, project_tags
 from hf_attncal.data.synthetic.english_german import AlignedPair, generate_split, write_pairs
 from hf_attncal.files import write_json
 from hf_attncal.metrics import records
 from hf_attncal.metrics.base import Metric, ratio
-from hf_attncal.training.word_alignment import AlignerConfig, train_aligner
 
 SEEDS = (1, 2, 3)
 TRAIN, TEST = 20_000, 1_000

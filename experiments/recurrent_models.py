@@ -43,13 +43,14 @@ from torch.utils.data import DataLoader
 from transformers import DataCollatorForSeq2Seq
 
 from hf_attncal.alignment import Seq2SeqAttention, WordAligner, select_attention
-from hf_attncal.alignment.gold import THRESHOLDS, Gold
-from hf_attncal.analysis.plots import lines
-from hf_attncal.analysis.reading import decoder_size
-from hf_attncal.analysis.words import source_rows
+from hf_attncal.alignment.gold import THRESHOLDS
 from hf_attncal.data.corpora import load_parallel, tokenize_pairs
+from hf_attncal.data.gold import Gold
 from hf_attncal.data.pharaoh import GoldAlignment, Link
+from hf_attncal.drawing.plots import lines
 from hf_attncal.files import read_pairs, write_bytes, write_json
+from hf_attncal.inference.reading import decoder_size
+from hf_attncal.inference.word_attention import source_rows
 from hf_attncal.metrics import records
 from hf_attncal.metrics.aer import alignment_error_rate, paired_interval
 from hf_attncal.metrics.bleu import bleu

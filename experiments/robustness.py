@@ -49,14 +49,15 @@ from committed import markdown, percent_with_interval
 from peers import MERGES, Link, PeerRun, eflomal_priors, run_eflomal
 
 from hf_attncal.alignment.aligner import WordAligner
-from hf_attncal.alignment.gold import TUNED, Gold, tune_links
+from hf_attncal.alignment.aligner_job import SIZES
+from hf_attncal.alignment.gold import TUNED, tune_links
 from hf_attncal.data.corpora import load_parallel
+from hf_attncal.data.gold import Gold
 from hf_attncal.data.pharaoh import GoldAlignment, format_links, parse_hypotheses
 from hf_attncal.families import FAMILIES
 from hf_attncal.files import sha256, write_json
 from hf_attncal.metrics import records
 from hf_attncal.metrics.aer import AlignmentScore, alignment_error_rate, paired_bootstrap, paired_interval
-from hf_attncal.training.word_alignment import SIZES
 
 Links = list[frozenset[Link]]
 

@@ -27,7 +27,7 @@ from hf_attncal.data.synthetic.stack_language import VOCABULARY, generate_stack_
 from hf_attncal.files import write_json
 from hf_attncal.metrics import records
 from hf_attncal.metrics.planted import PlantedScore, planted_score
-from hf_attncal.planted_truth import CHANCE, MEASURED, SENTENCES, STEPS, run_self_test
+from hf_attncal.report.planted_truth import CHANCE, MEASURED, SENTENCES, STEPS, run_self_test
 
 
 def tables(result: dict) -> str:

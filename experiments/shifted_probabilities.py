@@ -23,12 +23,13 @@ import numpy as np
 import torch
 
 from hf_attncal import WordAligner
-from hf_attncal.alignment.gold import Gold, calibrate, scored_links
+from hf_attncal.alignment.aligner_job import AlignerConfig, train_aligner
+from hf_attncal.alignment.gold import calibrate, scored_links
 from hf_attncal.alignment.probabilities import FAR, LIKE
+from hf_attncal.data.gold import Gold
 from hf_attncal.files import write_json
 from hf_attncal.metrics import records
 from hf_attncal.metrics.probabilities import probability_score
-from hf_attncal.training.word_alignment import AlignerConfig, train_aligner
 
 # Of each aligner: languages, training text, how many pairs of it, and the annotated pairs that it is calibrated on.
 ALIGNERS = {

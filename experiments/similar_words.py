@@ -12,7 +12,7 @@ from itertools import islice
 from pathlib import Path
 
 from hf_attncal.alignment import quick
-from hf_attncal.alignment.gold import Gold
+from hf_attncal.data.gold import Gold
 from hf_attncal.files import read_lines, write_json
 from hf_attncal.metrics import records
 from hf_attncal.metrics.aer import alignment_error_rate

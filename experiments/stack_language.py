@@ -21,8 +21,8 @@ from dependencies import dependency_score
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import hf_attncal
-from hf_attncal.analysis.plots import plot_receptive_fields
 from hf_attncal.data.synthetic.stack_language import entropy_per_symbol, true_dependencies
+from hf_attncal.drawing.plots import plot_receptive_fields
 from hf_attncal.files import read_lines, write_json
 from hf_attncal.metrics import records
 

@@ -192,7 +192,7 @@ def walk_training(folder: Path) -> list[Stop]:
 
 def walk_align(folder: Path) -> list[Stop]:
     """Walk through `attncal align run` for a few pairs, with an aligner that counts."""
-    from hf_attncal.cli import main
+    from hf_attncal.commands import main
 
     write_text_files(folder)
     text = [f"--source={folder / 'train.en'}", f"--target={folder / 'train.de'}"]
@@ -206,7 +206,7 @@ def walk_align(folder: Path) -> list[Stop]:
 
 def walk_analyze(folder: Path) -> list[Stop]:
     """Walk through `attncal analyze` for a few pairs, with a translation model, to its first chart."""
-    from hf_attncal.cli import main
+    from hf_attncal.commands import main
 
     write_text_files(folder)
     config = str(ROOT / "configs" / "translation" / "multi30k_gated.yaml")

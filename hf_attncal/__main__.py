@@ -20,7 +20,7 @@ def main() -> int:
     try:
         if raised:
             signal.signal(signal.SIGINT, signal.SIG_DFL)
-        from hf_attncal.cli import main as run
+        from hf_attncal.commands import main as run
 
         if raised:
             signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -6,7 +6,7 @@ import torch
 from helpers import TINY
 
 from hf_attncal import AttnCalMarianConfig, AttnCalMarianMTModel
-from hf_attncal.alignment.check import FlaggedSpan, PairVerdict
+from hf_attncal.checking.checker import FlaggedSpan, PairVerdict
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
 from hf_attncal.report.live import LiveModel
 

@@ -1,7 +1,7 @@
 """Attributions by loops over layers, heads and tokens, written from the formulas of the papers: one sentence, float64.
 
-Nothing of `hf_attncal.analysis` takes part. A model's own pass gives embeddings and weights; everything between is
-computed again, so that the last states show whether the parts add up.
+Nothing of the package takes part. A model's own pass gives embeddings and weights; everything between is computed
+again, so that the last states show whether the parts add up.
 """
 
 from dataclasses import dataclass

@@ -11,7 +11,7 @@ from types import ModuleType, SimpleNamespace
 import pytest
 
 import hf_attncal
-from hf_attncal.alignment import check
+from hf_attncal.checking import checker as check
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "opusfilter_alignment.py"
 # A pair is as good as the share of its words that begin with the same letter.

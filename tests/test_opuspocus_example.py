@@ -13,7 +13,7 @@ from types import ModuleType, SimpleNamespace
 import pytest
 from attrs import define, field
 
-from hf_attncal.cli import build_parser
+from hf_attncal.commands import build_parser
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "opuspocus_alignment.py"
 REGISTERED = {}

@@ -7,20 +7,20 @@ import pytest
 from filelock import lock_descriptor
 
 from hf_attncal import files
-from hf_attncal.cli.streams import output_lines
+from hf_attncal.commands.streams import output_lines
 
 COMMANDS = """
 import sys
 for name in ("fcntl", "resource", "termios", "pwd", "grp"):
     sys.modules[name] = None
 import pkgutil
-import hf_attncal.cli
-for module in pkgutil.walk_packages(hf_attncal.cli.__path__, "hf_attncal.cli."):
+import hf_attncal.commands
+for module in pkgutil.walk_packages(hf_attncal.commands.__path__, "hf_attncal.commands."):
     __import__(module.name)
 text, links, output = sys.argv[1:]
-print(hf_attncal.cli.main(["-v", "align", "lexicon", "--source", text, "--target", text, "--links", links,
+print(hf_attncal.commands.main(["-v", "align", "lexicon", "--source", text, "--target", text, "--links", links,
                            "--output", output]))
-hf_attncal.cli.main(["--help"])
+hf_attncal.commands.main(["--help"])
 """
 # The libraries ask which system it is, and import what it has.
 EVERYTHING = """
@@ -32,7 +32,7 @@ def import_on_windows(name, globals=None, *rest, **options):
 original, builtins.__import__ = builtins.__import__, import_on_windows
 import hf_attncal
 for module in pkgutil.walk_packages(hf_attncal.__path__, "hf_attncal."):
-    if module.name not in {"hf_attncal.cli.__main__", "hf_attncal.hub.isolated_program"}:
+    if module.name not in {"hf_attncal.commands.__main__", "hf_attncal.hub.isolated_program"}:
         __import__(module.name)
 from hf_attncal.training.planning import peak_memory
 print(peak_memory())

@@ -12,7 +12,7 @@ import pytest
 
 import hf_attncal
 from hf_attncal import AttnCalMarianMTModel
-from hf_attncal.cli import main
+from hf_attncal.commands import main
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]

@@ -102,7 +102,7 @@ def test_a_wait_policy_of_the_user_stays(monkeypatch, given, expected):
 
 def test_the_command_sets_the_policy_before_torch_is_imported():
     code = (
-        "import os, sys, hf_attncal.__main__ as m, hf_attncal.cli as cli\n"
+        "import os, sys, hf_attncal.__main__ as m, hf_attncal.commands as cli\n"
         "cli.main = lambda: print(os.environ.get('GOMP_SPINCOUNT'), 'torch' in sys.modules)\n"
         "m.main()"
     )

@@ -26,7 +26,7 @@ import sys
 from pkgutil import resolve_name
 from typing import Any
 
-from hf_attncal.cli import exit_status
+from hf_attncal.commands import exit_status
 
 
 def main(arguments: list[str] | None = None) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Word alignment: the `WordAligner` over sources of weights, symmetrisation, and links of generated text.
 
-Training is in `hf_attncal.training.word_alignment`, scores in `hf_attncal.metrics.aer`, Pharaoh files in
+Training is in `hf_attncal.alignment.aligner_job`, scores in `hf_attncal.metrics.aer`, Pharaoh files in
 `hf_attncal.data.pharaoh`; what users of the aligner need of them is here, too.
 """
 
@@ -11,16 +11,12 @@ if TYPE_CHECKING:  # at run time `__getattr__` below imports these
     from hf_attncal.alignment.adapting import Adaptation as Adaptation
     from hf_attncal.alignment.aligner import WordAligner as WordAligner
     from hf_attncal.alignment.batches import AlignBatch as AlignBatch
-    from hf_attncal.alignment.check import Checker as Checker
-    from hf_attncal.alignment.check import PairVerdict as PairVerdict
-    from hf_attncal.alignment.check_learning import learn_check as learn_check
     from hf_attncal.alignment.comparison import ComparedLinks as ComparedLinks
     from hf_attncal.alignment.comparison import compare_links as compare_links
     from hf_attncal.alignment.encoder import EncoderStates as EncoderStates
     from hf_attncal.alignment.generated import GeneratedAlignment as GeneratedAlignment
     from hf_attncal.alignment.generated import align_generated as align_generated
     from hf_attncal.alignment.gold import Calibration as Calibration
-    from hf_attncal.alignment.gold import Gold as Gold
     from hf_attncal.alignment.gold import calibrate as calibrate
     from hf_attncal.alignment.label_projection import ProjectedLine as ProjectedLine
     from hf_attncal.alignment.label_projection import project as project
@@ -41,6 +37,7 @@ if TYPE_CHECKING:  # at run time `__getattr__` below imports these
     from hf_attncal.alignment.symmetrization import harmonic as harmonic
     from hf_attncal.alignment.symmetrization import symmetrize as symmetrize
     from hf_attncal.alignment.symmetrization import symmetrize_links as symmetrize_links
+    from hf_attncal.data.gold import Gold as Gold
     from hf_attncal.data.pharaoh import GoldAlignment as GoldAlignment
     from hf_attncal.data.pharaoh import parse_alignments as parse_alignments
     from hf_attncal.metrics.aer import AER_METRIC as AER_METRIC
@@ -52,12 +49,10 @@ _MODULES = {
     "hf_attncal.alignment.adapting": ("Adaptation",),
     "hf_attncal.alignment.aligner": ("WordAligner",),
     "hf_attncal.alignment.batches": ("AlignBatch",),
-    "hf_attncal.alignment.check": ("Checker", "PairVerdict"),
-    "hf_attncal.alignment.check_learning": ("learn_check",),
     "hf_attncal.alignment.comparison": ("ComparedLinks", "compare_links"),
     "hf_attncal.alignment.encoder": ("EncoderStates",),
     "hf_attncal.alignment.generated": ("GeneratedAlignment", "align_generated"),
-    "hf_attncal.alignment.gold": ("Calibration", "Gold", "calibrate"),
+    "hf_attncal.alignment.gold": ("Calibration", "calibrate"),
     "hf_attncal.alignment.label_projection": ("ProjectedLine", "project"),
     "hf_attncal.alignment.link_counts": ("lexicon",),
     "hf_attncal.alignment.links": ("argmax_links",),
@@ -68,6 +63,7 @@ _MODULES = {
     "hf_attncal.alignment.seq2seq": ("Seq2SeqAttention", "seq2seq_weights"),
     "hf_attncal.alignment.sources": ("Weights", "WeightSource"),
     "hf_attncal.alignment.symmetrization": ("SYMMETRIZATIONS", "harmonic", "symmetrize", "symmetrize_links"),
+    "hf_attncal.data.gold": ("Gold",),
     "hf_attncal.data.pharaoh": ("GoldAlignment", "parse_alignments"),
     "hf_attncal.metrics.aer": ("AER_METRIC", "AlignmentScore", "alignment_error_rate"),
 }

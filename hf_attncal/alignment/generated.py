@@ -12,10 +12,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hf_attncal.analysis.reading import check_attends
-from hf_attncal.analysis.words import word_attention
 from hf_attncal.data.pharaoh import Link
 from hf_attncal.data.words import WordTokens, text_and_word_ids, tokenize_words
+from hf_attncal.inference.reading import check_attends
+from hf_attncal.inference.word_attention import word_attention
 from hf_attncal.models.functional import token_rows
 
 from .links import argmax_links

@@ -1,20 +1,17 @@
-"""Annotated sentence pairs: what an aligner is scored on, and what its rule for links is chosen on."""
+"""Score an aligner on annotated pairs, and choose on them its rule for links and the probabilities of its links."""
 
-import warnings
-from collections.abc import Collection, Iterable, Iterator, Sequence, Sized
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from hf_attncal.data.pharaoh import GoldAlignment, Link, check_index_base, displacement_warning, iter_alignments
-from hf_attncal.files import read_lines, read_pairs
+from hf_attncal.data.gold import Gold
+from hf_attncal.data.pharaoh import Link
 from hf_attncal.hub.cards import write_probabilities_card
+from hf_attncal.inference.modes import evaluating
 from hf_attncal.metrics.aer import AlignmentScore, alignment_error_rate
 from hf_attncal.metrics.probabilities import BINS, ProbabilityScore, probability_score
 
@@ -27,72 +24,6 @@ THRESHOLDS = tuple(round(0.05 * step, 2) for step in range(1, 20))
 # Probabilities are learned from all links above it, so that they hold where a user lowers the threshold.
 _LEAST_THRESHOLD = THRESHOLDS[0]
 _FOLDS = 10
-
-
-@dataclass(frozen=True)
-class Gold:
-    """Sentence pairs with annotated links."""
-
-    pairs: Sequence[tuple[str, str]]
-    links: Sequence[GoldAlignment]
-
-    @classmethod
-    def load(cls, corpus: dict[str, Any], gold: str | Path, lowercase: bool = False) -> "Gold":
-        """Read text, in lower case if so, and links; the number of lines and every index are checked.
-
-        Warns:
-            UserWarning: indices that are probably displaced (`displaced_pairs`).
-        """
-        from hf_attncal.data.corpora import load_parallel, lowercased  # `datasets`, for those who train
-
-        text = lowercased(load_parallel(corpus)) if lowercase else load_parallel(corpus)
-        pairs = list(zip(text["source"], text["target"], strict=True))
-        return cls(pairs, gold_links(gold, pairs))
-
-    @classmethod
-    def read(cls, source: str | Path, target: str | Path, gold: str | Path) -> "Gold":
-        """Read text and links from three files.
-
-        Raises:
-            ValueError: see `read_pairs` and `gold_links`.
-        """
-        pairs = list(zip(*read_pairs(source, target), strict=True))
-        return cls(pairs, gold_links(gold, pairs))
-
-
-def gold_links(path: str | Path, pairs: Sequence[tuple[str, str]]) -> list[GoldAlignment]:
-    """Return the links of sentence pairs that people have drawn, from a file in Pharaoh format, checked.
-
-    Raises:
-        ValueError: another number of lines than pairs, or links of words that there are not; it names the file.
-
-    Warns:
-        UserWarning: indices that are probably displaced (`displaced_pairs`).
-    """
-    links = list(iter_links(path, pairs))
-    words = [(source.split(), target.split()) for source, target in pairs]
-    try:
-        check_index_base(links, [tuple(map(len, pair)) for pair in words], "take 1 from each index")
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error
-    if problem := displacement_warning(links, words):
-        warnings.warn(f"{path}: {problem}", stacklevel=2)
-    return links
-
-
-def iter_links(path: str | Path, text: Sized) -> Iterator[GoldAlignment]:
-    """Yield the links of every sentence pair of a text in turn, from a file in Pharaoh format.
-
-    Raises:
-        ValueError: another number of lines than pairs, or a line that is no links; it names the file.
-    """
-    try:
-        lines = read_lines(path)
-        if len(lines) != len(text):
-            raise ValueError(f"{path} has {len(lines)} lines of links for {len(text)} sentence pairs.")
-        yield from iter_alignments(lines)
-    except ValueError as error:
-        raise ValueError(str(error) if str(path) in str(error) else f"{path}: {error}") from error
 
 
 def score_aligner(
@@ -285,14 +216,3 @@ def _check_learnable(right: Sequence[Sequence[bool]]) -> None:
         f"There is nothing to learn link probabilities from: {what}. Annotate more pairs, or look whether these "
         "belong to the text."
     )
-
-
-@contextmanager
-def evaluating(model: torch.nn.Module) -> Iterator[None]:
-    """Put the model into evaluation mode, and back into its own at the end."""
-    training = model.training
-    model.eval()
-    try:
-        yield
-    finally:
-        model.train(training)

@@ -112,7 +112,7 @@ class WordAlignment:
         Warns:
             UserWarning: no installed font has some characters of the words.
         """
-        from hf_attncal.analysis.plots import pair_plot  # matplotlib, for those who draw
+        from hf_attncal.alignment.pair_plot import pair_plot  # matplotlib, for those who draw
 
         figure = pair_plot(self)
         if path is not None:
@@ -121,7 +121,7 @@ class WordAlignment:
         return figure
 
     def _repr_html_(self) -> str:
-        from hf_attncal.analysis.pictures import NULL_MARK, pair_html, short
+        from hf_attncal.alignment.pictures import NULL_MARK, pair_html, short
 
         rule = "the best source word of each" if self.threshold is None else f"above {self.threshold:g}"
         rule += ", with the probability to be right" if self.calibrated else ""

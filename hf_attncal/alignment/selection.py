@@ -8,12 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from hf_attncal.data.gold import Gold
 from hf_attncal.data.pharaoh import GoldAlignment, check_index_base
 from hf_attncal.metrics.aer import AlignmentScore, alignment_error_rate
 
 from .aligner import WordAligner
 from .encoder import STATES, EncoderReader, EncoderStates, batches_of_tokens, changed, intersections
-from .gold import Gold, tune_threshold
+from .gold import tune_threshold
 from .links import argmax_links
 from .seq2seq import Seq2SeqAttention, between_words, check_weights, read_weights
 from .sources import Words, word_ids

@@ -19,7 +19,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from hf_attncal.analysis.reading import (
+from hf_attncal.inference.loading import load_seq2seq
+from hf_attncal.inference.reading import (
     Layers,
     Reading,
     TokenPair,
@@ -29,8 +30,7 @@ from hf_attncal.analysis.reading import (
     has_uam,
     readings_of_pairs,
 )
-from hf_attncal.analysis.words import word_attention
-from hf_attncal.inference.loading import load_seq2seq
+from hf_attncal.inference.word_attention import word_attention
 from hf_attncal.models.cross_attention import calibrated_layers
 from hf_attncal.models.functional import token_rows
 

@@ -275,7 +275,7 @@ def write_probabilities_card(
     """
     diagram: str | None = _DIAGRAM
     try:
-        from hf_attncal.analysis.plots import reliability_diagram
+        from hf_attncal.drawing.plots import reliability_diagram
     except ImportError:
         diagram = None
     else:

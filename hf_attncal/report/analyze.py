@@ -8,22 +8,22 @@ from functools import partial
 from itertools import chain
 from pathlib import Path
 
-from hf_attncal.alignment.attributions import ScoredMethod, WayOfReading, score_attributions
-from hf_attncal.alignment.gold import Gold
-from hf_attncal.analysis.attribution import METHODS, word_scores, works_on
-from hf_attncal.analysis.judged import JudgedFaithfulness, judge_faithfulness
-from hf_attncal.analysis.observations import Observations, observe
-from hf_attncal.analysis.reading import batches_of_pairs
-from hf_attncal.figures.chart_files import write_files
-from hf_attncal.figures.charts import errors_by_method, observation_charts, section
-from hf_attncal.figures.contents import Report
-from hf_attncal.figures.faithfulness_charts import faithfulness_charts
-from hf_attncal.figures.findings import CONTRIBUTION, caveats_of, findings_of, why_withheld
-from hf_attncal.figures.page import write_page
-from hf_attncal.figures.pair_view import PairView
+from hf_attncal.data.gold import Gold
 from hf_attncal.hub import CardFacts, read_model_card
 from hf_attncal.inference.loading import load_seq2seq
+from hf_attncal.inference.reading import batches_of_pairs
 from hf_attncal.metrics import records
+from hf_attncal.report.attribution import METHODS, word_scores, works_on
+from hf_attncal.report.attributions import ScoredMethod, WayOfReading, score_attributions
+from hf_attncal.report.figures.chart_files import write_files
+from hf_attncal.report.figures.charts import errors_by_method, observation_charts, section
+from hf_attncal.report.figures.contents import Report
+from hf_attncal.report.figures.faithfulness_charts import faithfulness_charts
+from hf_attncal.report.figures.findings import CONTRIBUTION, caveats_of, findings_of, why_withheld
+from hf_attncal.report.figures.page import write_page
+from hf_attncal.report.figures.pair_view import PairView
+from hf_attncal.report.judged import JudgedFaithfulness, judge_faithfulness
+from hf_attncal.report.observations import Observations, observe
 
 from .pairs import pair_views
 from .probe import USUAL_PROBE, Probe, check_can_have_probe

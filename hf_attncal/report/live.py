@@ -7,12 +7,12 @@ from difflib import SequenceMatcher
 from pathlib import Path
 
 from hf_attncal.alignment import WordAligner
-from hf_attncal.alignment.check import VERDICTS, Checker, PairVerdict
-from hf_attncal.analysis.attribution import CONTROLS, word_scores, works_on
-from hf_attncal.figures.contents import Report
-from hf_attncal.figures.page import write_page
-from hf_attncal.figures.pair_view import PairView
+from hf_attncal.checking.checker import VERDICTS, Checker, PairVerdict
 from hf_attncal.inference.translation import translate
+from hf_attncal.report.attribution import CONTROLS, word_scores, works_on
+from hf_attncal.report.figures.contents import Report
+from hf_attncal.report.figures.page import write_page
+from hf_attncal.report.figures.pair_view import PairView
 
 from .analyze import SHOWN
 from .pairs import pair_views

@@ -16,9 +16,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
-from hf_attncal.figures.page import browser_parts, packed_text
-from hf_attncal.figures.pair_view import PairView
-from hf_attncal.figures.templates import display, environment
+from hf_attncal.report.figures.page import browser_parts, packed_text
+from hf_attncal.report.figures.pair_view import PairView
+from hf_attncal.report.figures.templates import display, environment
 
 from .live import MOST_LINES, LiveModel, given_target
 

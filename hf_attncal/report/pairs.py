@@ -5,11 +5,11 @@ from typing import Any
 
 import torch
 
-from hf_attncal.analysis.attribution import METHODS, attribute
-from hf_attncal.analysis.reading import Layers, Reading, readings_of_pairs
-from hf_attncal.analysis.reliability import attention_entropy, attention_is_reliable
 from hf_attncal.data.pharaoh import Link
-from hf_attncal.figures.pair_view import PairView, PairWeights
+from hf_attncal.inference.reading import Layers, Reading, readings_of_pairs
+from hf_attncal.metrics.reliability import attention_entropy, attention_is_reliable
+from hf_attncal.report.attribution import METHODS, attribute
+from hf_attncal.report.figures.pair_view import PairView, PairWeights
 
 WINDOW = 64  # pairs that are held at once
 

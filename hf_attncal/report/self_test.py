@@ -3,14 +3,14 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from hf_attncal.figures.charts import section
-from hf_attncal.figures.contents import Report
-from hf_attncal.figures.findings import compared
-from hf_attncal.figures.self_test_charts import self_test_charts
-from hf_attncal.figures.templates import listed, percent
 from hf_attncal.metrics import records
 from hf_attncal.metrics.base import Measured
-from hf_attncal.planted_truth import ALIGNER, MEASURED, STEPS, run_self_test
+from hf_attncal.report.figures.charts import section
+from hf_attncal.report.figures.contents import Report
+from hf_attncal.report.figures.findings import compared
+from hf_attncal.report.figures.self_test_charts import self_test_charts
+from hf_attncal.report.figures.templates import listed, percent
+from hf_attncal.report.planted_truth import ALIGNER, MEASURED, STEPS, run_self_test
 
 
 def self_test_report(

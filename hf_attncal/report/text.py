@@ -6,13 +6,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from hf_attncal.alignment.gold import gold_links
-from hf_attncal.analysis.reading import PairTooLongError
-from hf_attncal.analysis.tags import Tagger, is_tagger_name, load_tags
+from hf_attncal.data.gold import gold_links
 from hf_attncal.data.pharaoh import GoldAlignment
 from hf_attncal.files import read_lines, read_pairs
 from hf_attncal.inference.generation import LineTooLongError
+from hf_attncal.inference.reading import PairTooLongError
 from hf_attncal.inference.translation import translate
+from hf_attncal.report.tags import Tagger, is_tagger_name, load_tags
 
 
 @dataclass(frozen=True)

@@ -1,21 +1,16 @@
-"""Links that guide a training: of a file, between words, or of counts, between tokens."""
+"""Links that guide a training, from a file; the annotated pairs that it is measured on."""
 
 from collections.abc import Collection
-from typing import Any
 
 import numpy as np
 from datasets import Dataset, Value
 from datasets.fingerprint import generate_random_fingerprint
-from transformers import PreTrainedTokenizerBase
 
-from hf_attncal.alignment.gold import Gold, iter_links
 from hf_attncal.data.corpora import List
+from hf_attncal.data.gold import Gold, iter_links
 from hf_attncal.data.pharaoh import check_index_base
 from hf_attncal.data.rows import LinkRows, Rows
-
-from .counting import CountsConfig, counted_links, counting_seconds
-from .folder import Run, in_first_process
-from .settings import SPLITS, DataConfig
+from hf_attncal.training.settings import SPLITS, DataConfig
 
 LONGEST_GOLD = 10_000  # bytes: two such sides take at most 3 GB to align
 
@@ -77,43 +72,3 @@ def with_links(text: Dataset, links: Rows) -> Dataset:
 def without_links(text: Dataset) -> Dataset:
     """Add a column of links without any, for a dry run, in which nobody counts."""
     return with_links(text, Rows.gathered((), len(text)))
-
-
-def with_counted_links(
-    text: Dataset, tokenizer: PreTrainedTokenizerBase, run: Run
-) -> tuple[Dataset, dict[str, Any], float]:
-    """Link the tokens of an encoder-decoder's text by the text's own counts.
-
-    The first process counts, and tells the others; in a dry run nobody does, and there are no links.
-
-    Args:
-        text: tokenised text with `input_ids` and `labels`.
-        tokenizer: its tokenizer, whose special tokens are not linked.
-        run: the run.
-
-    Returns:
-        The text; how counting went, as `counts` in results; and in a dry run about how many seconds it would take.
-    """
-    special = list(set(tokenizer.all_special_ids) - {tokenizer.unk_token_id})
-    places, columns, largest = [], {}, 0
-    for side, column in (("input_ids", "input_ids"), ("target_input_ids", "labels")):
-        rows = Rows.of(text, column)
-        inner = ~np.isin(rows.values, special)
-        columns[side] = rows.where(inner)
-        places.append(Rows(rows.within(), rows.starts).where(inner))
-        largest = max(largest, columns[side].values.max(initial=0))
-    tokens = Dataset.from_dict({side: rows.column() for side, rows in columns.items()})
-    settings, fields = CountsConfig(), {"vocab_size": 1 + int(largest)}
-    if run.dry:
-        return without_links(text), {}, counting_seconds(tokens, settings, **fields)
-
-    def learned() -> tuple[Rows, dict[str, Any]]:
-        links, _, counted = counted_links(tokens, settings, run.args.output_dir, **fields)
-        pairs = np.repeat(np.arange(len(links)), np.diff(links.starts))
-        for side, of_side in enumerate(places):  # a source and a target token in turn
-            half = slice(side, None, 2)
-            links.values[half] = of_side.values[of_side.starts[pairs[half]] + links.values[half]]
-        return links, {"counts": counted}
-
-    links, counted = in_first_process(run.args.process_index == 0, learned)
-    return with_links(text, links), counted, 0.0

@@ -23,17 +23,17 @@ from transformers import (
     set_seed,
 )
 
-from hf_attncal.analysis.reliability import LEAST_SPREAD, WITHOUT_MASKS
 from hf_attncal.data.corpora import all_lines, lowercased
 from hf_attncal.data.rows import LinkRows
 from hf_attncal.data.tokenizer import SPECIAL_TOKENS, train_bpe_tokenizer, train_word_tokenizer
 from hf_attncal.families import Family
 from hf_attncal.files import writing
 from hf_attncal.metrics import records
+from hf_attncal.metrics.reliability import LEAST_SPREAD, WITHOUT_MASKS
+from hf_attncal.training.guide import annotated, given_links
 
 from .checkpoints import average_checkpoints
 from .folder import Run, claimed, fill, finish, last_checkpoints, run_in
-from .guide import annotated, given_links
 from .interrupts import how_to_go_on, saved_on_interrupt
 from .planning import RefuseShortRun, plan, within_budget
 from .progress import bars_are_shown, shown_progress
@@ -48,8 +48,8 @@ JOBS = {
     "translation": "hf_attncal.training.translation:TranslationJob",
     "summarization": "hf_attncal.training.summarization:SummarizationJob",
     "adapter": "hf_attncal.training.adapter:AdapterJob",
-    "aligner": "hf_attncal.training.word_alignment:AlignerJob",
-    "encoder": "hf_attncal.training.encoder_alignment:EncoderJob",
+    "aligner": "hf_attncal.alignment.aligner_job:AlignerJob",
+    "encoder": "hf_attncal.alignment.encoder_job:EncoderJob",
     "language": "hf_attncal.training.language:LanguageJob",
 }
 # Nats of a target token. Between a pass and a pass without any perturbation lie some thousandths, which dropout draws.

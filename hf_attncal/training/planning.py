@@ -10,12 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from datasets import Dataset
 from transformers import DefaultFlowCallback, Trainer, TrainerCallback, TrainingArguments, set_seed
-
-from hf_attncal.alignment.count_learner import memory_for
 
 from .folder import Run, note
 from .settings import Settings
@@ -313,7 +310,7 @@ def plan(job) -> dict[str, Any]:
     steps = total_steps(trainer)
     RefuseShortRun(config.minutes).check(trainer.args, steps)
     epoch = _steps_of_epoch(trainer)
-    described = _text(job, trainer.train_dataset)
+    described = describe_text(job, trainer.train_dataset)
     parameters = list(trainer.model.parameters())
     described["parameters"] = sum(parameter.numel() for parameter in parameters)
     described["trained_parameters"] = sum(parameter.numel() for parameter in parameters if parameter.requires_grad)
@@ -324,23 +321,10 @@ def plan(job) -> dict[str, Any]:
         steps = min(steps, steps_within(config.minutes, clock() - run.started + before + fixed, step))
     described |= {"steps": steps, "epochs": steps / epoch, "seconds_per_step": speed.seconds}
     print(f"Training: {steps:,} steps of {speed.seconds:.2f} seconds, {described['epochs']:.1f} epochs")
-    return described | _costs(run, before + steps * step + fixed, speed.memory)
+    return described | describe_costs(run, before + steps * step + fixed, speed.memory)
 
 
-def plan_of_counts(job) -> dict[str, Any]:
-    """Describe, in print too, the training of an aligner that counts, which has no steps.
-
-    Returns:
-        `sentence_pairs` (or `sequences`), `tokens` of each side, `minutes` and `memory_bytes`.
-    """
-    text = job.tokenized["train"]
-    described = _text(job, text)
-    columns = (text.with_format("numpy")[name] for name in described["tokens"])
-    lengths = (np.fromiter(map(len, column), np.int64, len(text)) for column in columns)
-    return described | _costs(job.run, job.counting_seconds, (peak_memory() or 0) + memory_for(*lengths))
-
-
-def _text(job, text: Dataset) -> dict[str, Any]:
+def describe_text(job, text: Dataset) -> dict[str, Any]:
     """Describe, in print too, the pairs and tokens that were kept of each text."""
     for name, report in job.reports.items():
         print(f"Text, {name}: {report}")
@@ -352,7 +336,7 @@ def _text(job, text: Dataset) -> dict[str, Any]:
     return {job.config.data.units: kept, "tokens": tokens}
 
 
-def _costs(run: Run, seconds: float, memory: int | None) -> dict[str, Any]:
+def describe_costs(run: Run, seconds: float, memory: int | None) -> dict[str, Any]:
     """Return minutes and bytes, and print them; `seconds` are those that this process has not spent yet."""
     minutes = (clock() - run.started + seconds) / 60
     if memory is not None:

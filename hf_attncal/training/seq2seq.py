@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar, Literal
@@ -22,10 +22,6 @@ from transformers import (
 from transformers.tokenization_utils_base import LARGE_INTEGER
 
 from hf_attncal.adapters.layers import active_settings
-from hf_attncal.alignment import Seq2SeqAttention, WordAligner
-from hf_attncal.alignment.gold import Gold, score_aligner, tune_threshold
-from hf_attncal.analysis.corpus import attention_report
-from hf_attncal.analysis.reading import decoder_size
 from hf_attncal.data.collators import CopyCollator, CopyNullCollator, LinkCollator, NullCollator
 from hf_attncal.data.copying import CopyTokenizer
 from hf_attncal.data.corpora import tokenize_pairs
@@ -33,15 +29,17 @@ from hf_attncal.data.tokenizer import null_token_id
 from hf_attncal.families import default_of, translators
 from hf_attncal.files import write_text
 from hf_attncal.hub import write_model_card
+from hf_attncal.inference.attention_report import attention_report
 from hf_attncal.inference.generation import Search, generate_lines, longer_than, position_limit, source_limit
 from hf_attncal.inference.loading import model_config
+from hf_attncal.inference.reading import decoder_size
 from hf_attncal.models.configuration_attncal import guided_place
 from hf_attncal.models.cross_attention import calibration_of
 
 from .calibrated import AttnCalTrainer
 from .cards import MEASURES, about_run, attention, score_results, split_name
-from .guide import with_counted_links
 from .job import Job, build_model, build_tokenizer
+from .of_alignment import of_alignment
 from .presets import anneal, check_preset, sections_of, wait_for_attention
 from .progress import bars_are_shown
 from .settings import LINKS, SPLITS, DataConfig, Settings, VocabularyConfig
@@ -205,7 +203,7 @@ class Seq2SeqJob(Job):
             options = data.max_length, data.max_source_length, copies, links if name == "train" else None
             self.tokenized[name], self.reports[name] = tokenize_pairs(self.splits[name], self.tokenizer, *options)
         if self.config.guided and links is None:
-            self.tokenized["train"], self.counted, self.counting_seconds = with_counted_links(
+            self.tokenized["train"], self.counted, self.counting_seconds = of_alignment("with_counted_links")(
                 self.tokenized["train"], self.tokenizer, self.run
             )
 
@@ -325,8 +323,9 @@ class Seq2SeqJob(Job):
         settings = active_settings(model) or model.config
         if getattr(settings, "guided", False):
             layer, head = guided_place(settings, *decoder_size(model.config))
-            guided = Seq2SeqAttention(layer, (head,), settings.guided_shift)
-            self.guided, results["alignment"] = alignment_on_gold(self.golds, model, self.tokenizer, guided)
+            place = {"layer": layer, "heads": (head,), "shift": settings.guided_shift}
+            measure = of_alignment("guided_head_on_gold")
+            self.guided, results["alignment"] = measure(self.golds, model, self.tokenizer, **place)
         return results
 
     def save(self, folder, model, results):
@@ -385,23 +384,6 @@ def evaluate(
     hypotheses = [text for text, _ in lines]
     score = settings.score(hypotheses, pairs["target"])
     return hypotheses, score | {"unknown": sum(unknown for _, unknown in lines)}
-
-
-def alignment_on_gold(
-    golds: dict[str, Gold], model, tokenizer, settings: Seq2SeqAttention
-) -> tuple[Seq2SeqAttention, dict[str, Any]]:
-    """Return the settings with the threshold that is best on annotated links of dev, and the scores with it."""
-    aligner = WordAligner(model, tokenizer, settings)
-    if "dev" in golds:
-        threshold, _ = tune_threshold(aligner, golds["dev"])
-        settings = replace(settings, threshold=threshold)
-        aligner = WordAligner(model, tokenizer, settings)
-    scores: dict[str, Any] = {"settings": settings.to_dict()}
-    for name, gold in golds.items():
-        scores[name] = asdict(score_aligner(aligner, gold, bootstrap=1000))
-        if PartialState().is_main_process:
-            print(f"{name}: AER {100 * scores[name]['aer']:.1f}  {scores[name]['signature']}")
-    return settings, scores
 
 
 @dataclass

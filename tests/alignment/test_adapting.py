@@ -9,7 +9,7 @@ from helpers import assert_close
 from hf_attncal import WordAligner, align_quick
 from hf_attncal.alignment.adapting import KNOWN, NEW, adapt_counts
 from hf_attncal.alignment.count_learner import IDENTICAL, CountLearner
-from hf_attncal.cli import main
+from hf_attncal.commands import main
 from hf_attncal.models.configuration_hmm_align import HMMAlignConfig
 from hf_attncal.models.functional_jumps import learned_jumps
 from hf_attncal.models.modeling_hmm_align import HMMAlignModel

@@ -39,7 +39,7 @@ from hf_attncal.alignment import (
 from hf_attncal.alignment.encoder import EncoderReader, link_probabilities, similarities
 from hf_attncal.alignment.selection import STATE_THRESHOLDS
 from hf_attncal.alignment.sources import ReadingSettings
-from hf_attncal.cli import main
+from hf_attncal.commands import main
 from hf_attncal.data.pharaoh import format_links
 
 TEXTS = list(zip(SOURCES, TARGETS, strict=True))

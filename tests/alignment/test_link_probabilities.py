@@ -14,11 +14,12 @@ from aligner_helpers import TEXT as WORDS
 from helpers import tiny_stock_model
 
 from hf_attncal.alignment import LinkProbabilities, Seq2SeqAttention, WordAligner
-from hf_attncal.alignment.gold import Gold, calibrate
+from hf_attncal.alignment.gold import calibrate
 from hf_attncal.alignment.probabilities import FAR, PROBABILITIES_FILE, Platt, saved_probabilities
 from hf_attncal.alignment.quality import estimate_quality
 from hf_attncal.alignment.symmetrization import SYMMETRIZATIONS
-from hf_attncal.cli import main
+from hf_attncal.commands import main
+from hf_attncal.data.gold import Gold
 from hf_attncal.data.pharaoh import GoldAlignment
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
 

@@ -11,7 +11,7 @@ from aligner_helpers import counting_aligner
 
 from hf_attncal import WordAligner
 from hf_attncal.alignment.quality import exchanged_scores
-from hf_attncal.cli import main
+from hf_attncal.commands import main
 
 WORDS = [first + second for first in ("ki", "mo", "ra", "su", "te", "no", "ha") for second in ("ka", "ne", "ro", "mi")]
 FOREIGN = [first + second for first in ("bl", "cr", "st", "gl", "dw", "sp", "fr") for second in ("e", "o", "u", "i")]

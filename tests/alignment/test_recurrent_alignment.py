@@ -15,8 +15,8 @@ from hf_attncal.alignment import (
     select_attention,
     seq2seq_weights,
 )
-from hf_attncal.analysis.plots import heat_map
-from hf_attncal.analysis.reading import decoder_size, readings_of_pairs
+from hf_attncal.drawing.plots import heat_map
+from hf_attncal.inference.reading import decoder_size, readings_of_pairs
 
 WIDTH = 1  # D of the local windows
 SIZES = {"d_model": 8, "encoder_layers": 2, "decoder_layers": 2, "window_width": WIDTH, "dropout": 0.0}

@@ -28,8 +28,9 @@ from hf_attncal.alignment import (
     select_attention,
     seq2seq_weights,
 )
-from hf_attncal.alignment.gold import Gold, score_aligner, tune_threshold
+from hf_attncal.alignment.gold import score_aligner, tune_threshold
 from hf_attncal.alignment.seq2seq import token_rows
+from hf_attncal.data.gold import Gold
 from hf_attncal.data.words import NO_WORD, text_and_word_ids
 
 

@@ -10,12 +10,12 @@ from seq2seq_helpers import PAIRS, SOURCES, TARGETS, bpe_tokenizer, randomized, 
 
 from hf_attncal import LuongConfig, LuongForConditionalGeneration, WordAligner
 from hf_attncal.alignment import GoldAlignment, Seq2SeqAttention, argmax_links, select_attention
-from hf_attncal.analysis.reading import readings_of_pairs
-from hf_attncal.analysis.repeated import shared_among_places
-from hf_attncal.analysis.words import source_rows, word_attention
 from hf_attncal.data.collators import NullCollator
 from hf_attncal.data.tokenizer import NULL, null_token_id
 from hf_attncal.data.words import tokenize_words
+from hf_attncal.inference.reading import readings_of_pairs
+from hf_attncal.inference.repeated import shared_among_places
+from hf_attncal.inference.word_attention import source_rows, word_attention
 
 UAM = Seq2SeqAttention(0, shift=False, weights="uam")
 TEXT = list(zip(SOURCES, TARGETS, strict=True))

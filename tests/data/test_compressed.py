@@ -8,7 +8,7 @@ import sys
 import pytest
 import zstandard
 
-from hf_attncal.cli import main
+from hf_attncal.commands import main
 from hf_attncal.compressed import MARKS, DamagedFile, compressing, looks_like, open_to_read
 from hf_attncal.extras import need
 from hf_attncal.files import read_lines
@@ -172,5 +172,5 @@ def test_a_zst_file_without_the_extra_names_it(tmp_path, monkeypatch):
 
 
 def test_commands_start_without_the_library():
-    code = "import hf_attncal.cli, hf_attncal.compressed, sys; print('zstandard' in sys.modules)"
+    code = "import hf_attncal.commands, hf_attncal.compressed, sys; print('zstandard' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"

@@ -231,7 +231,7 @@ def test_every_number_of_lines_begins_alike(aligning, monkeypatch):
 
 def test_peaks_are_those_that_the_command_had(aligning, tmp_path, monkeypatch):
     """With a Python that writes a line for each line, and a peak of 100 bytes for each."""
-    body = ["assert sys.argv[5:10] == ['-m', 'hf_attncal.cli', 'align', 'run', 'there'], sys.argv"]
+    body = ["assert sys.argv[5:10] == ['-m', 'hf_attncal.commands', 'align', 'run', 'there'], sys.argv"]
     body += ["lines = [print('0-0') for line in sys.stdin]", "open(sys.argv[3], 'w').write(str(100 * len(lines)))"]
     monkeypatch.setattr(sys, "executable", script(tmp_path / "python", *body))
     run = aligning.peak_of_aligning(options(aligning), "there", 40, 2345)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hf_attncal.alignment.gold import Gold
+from hf_attncal.data.gold import Gold
 from hf_attncal.data.pharaoh import GoldAlignment
 
 PAIRS = [("eins , zwei .", "un , dus ."), ("drei 7", "7 trais"), ("vier", "quatter")]

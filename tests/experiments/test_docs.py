@@ -10,7 +10,7 @@ from pkgutil import resolve_name
 
 import pytest
 
-from hf_attncal.cli import build_parser
+from hf_attncal.commands import build_parser
 from hf_attncal.training.job import JOBS
 from hf_attncal.training.settings_yaml import read_settings
 

@@ -5,6 +5,7 @@ import json
 import headlines
 import house
 import pytest
+import reach
 import walks
 
 SOURCE = '''"""A docstring
@@ -26,8 +27,8 @@ def half(
 
 
 def test_docstrings_comments_and_blank_lines_are_no_code():
-    assert house.lines_of_code(SOURCE) == 1 + 3 + 2 + 1
-    assert house.lines_of_code("") == 0
+    assert reach.lines_of_code(SOURCE) == 1 + 3 + 2 + 1
+    assert reach.lines_of_code("") == 0
 
 
 def test_a_file_is_written_and_keeps_the_minutes_of_the_tests(tmp_path, monkeypatch):

@@ -14,11 +14,11 @@ from transformers import DataCollatorForSeq2Seq
 
 from hf_attncal import LuongConfig, LuongForConditionalGeneration, WordAligner
 from hf_attncal.alignment import Seq2SeqAttention
-from hf_attncal.alignment.gold import Gold
-from hf_attncal.analysis.words import SourceRows
+from hf_attncal.data.gold import Gold
 from hf_attncal.data.pharaoh import GoldAlignment, format_links
 from hf_attncal.data.synthetic.planted import copied_words
 from hf_attncal.data.tokenizer import null_token_id
+from hf_attncal.inference.word_attention import SourceRows
 
 ROOT = Path(__file__).resolve().parents[2]
 SIZES = {"d_model": 8, "encoder_layers": 1, "decoder_layers": 1, "label_smoothing": 0.1}

@@ -10,7 +10,7 @@ import pytest
 import torch
 from helpers import scatter
 
-from hf_attncal.alignment.gold import Gold
+from hf_attncal.data.gold import Gold
 from hf_attncal.data.pharaoh import GoldAlignment
 from hf_attncal.data.synthetic.english_german import generate_pairs
 from hf_attncal.data.tokenizer import train_bpe_tokenizer

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from hf_attncal.alignment import GoldAlignment
-from hf_attncal.alignment.gold import Gold
 from hf_attncal.alignment.probabilities import Platt
+from hf_attncal.data.gold import Gold
 from hf_attncal.data.synthetic.english_german import generate_pairs
 
 

@@ -71,7 +71,7 @@ class Place:
         return ["--source", str(self.folder / "train.en"), "--target", str(self.folder / "train.de")]
 
 
-ATTNCAL = [sys.executable, "-m", "hf_attncal.cli"]
+ATTNCAL = [sys.executable, "-m", "hf_attncal.commands"]
 
 
 def prepare(folder: Path) -> Place:

@@ -668,7 +668,7 @@ def executed(command: list[str], folder: Path, lines: Path, alone: bool) -> Run:
     out, err, ran = (folder / name for name in ("out", "err", RAN))
     with open(lines, "rb") as stdin, open(out, "wb") as stdout, open(err, "wb") as stderr:
         if alone:
-            whole = [sys.executable, "-m", "hf_attncal.cli", *command]
+            whole = [sys.executable, "-m", "hf_attncal.commands", *command]
             child = subprocess.Popen(
                 whole, cwd=folder, stdin=stdin, stdout=stdout, stderr=stderr, preexec_fn=_limit_memory
             )
@@ -693,7 +693,7 @@ def _call(command: list[str], folder: Path, files: list[int]) -> None:
     """In the child: the command, with these files as its standard ones; it does not come back."""
     status = 70
     try:
-        from hf_attncal.cli import main
+        from hf_attncal.commands import main
 
         _limit_memory()
         os.chdir(folder)

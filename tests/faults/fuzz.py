@@ -185,7 +185,7 @@ def _limited(seconds: int) -> Iterator[None]:
 
 def here(arguments: Sequence[str], stdin: bytes = b"") -> Answer:
     """`attncal` in this process."""
-    from hf_attncal.cli import main
+    from hf_attncal.commands import main
 
     out, err = io.TextIOWrapper(io.BytesIO(), encoding="utf-8"), io.StringIO()
     status: int | None = None
@@ -210,7 +210,7 @@ def process(arguments: Sequence[str], stdin: bytes = b"", **environment: str) ->
     """`attncal` as a process with pipes."""
     fixed = {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1"}
     fixed |= {"PYTHONPATH": ":".join(sys.path)}
-    command = [sys.executable, "-m", "hf_attncal.cli", *arguments]
+    command = [sys.executable, "-m", "hf_attncal.commands", *arguments]
     try:
         done = subprocess.run(
             command, input=stdin, capture_output=True, timeout=SECONDS, env=os.environ | fixed | environment

@@ -97,9 +97,9 @@ def prepare(folder: Path, job: str) -> None:
 
 def train(folder: Path, output: Path, job: str, resume: bool):
     """A run of a few steps."""
+    from hf_attncal.alignment.aligner_job import AlignerConfig, train_aligner
     from hf_attncal.training.adapter import AdapterConfig, train_adapter
     from hf_attncal.training.translation import TranslationConfig, train_translation
-    from hf_attncal.training.word_alignment import AlignerConfig, train_aligner
 
     text = {"source": "text.en", "target": "text.de"}
     values = {"data": {"root": str(folder), "train": text}, "training": {**TRAINING, "output_dir": str(output)}}
@@ -207,8 +207,6 @@ def result_of(output: Path) -> dict:
 
 def drive(folder: Path, job: str, chosen: list[str]) -> list[Outcome]:
     """The whole run, then one for every point: killed there, and resumed."""
-    import hf_attncal.training.adapter
-    import hf_attncal.training.word_alignment  # noqa: F401 (for all children)
 
     prepare(folder, job)
     output = folder / "run"

@@ -27,7 +27,7 @@ from fuzz import (
 from outcomes import bad, table
 from rules import pair_of, readable_lines, words_of
 
-import hf_attncal.cli.translate as translate_command
+import hf_attncal.commands.translate as translate_command
 
 
 @pytest.fixture(scope="module")

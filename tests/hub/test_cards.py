@@ -140,7 +140,7 @@ def test_link_probabilities_have_a_section_that_is_written_anew(tmp_path, monkey
     assert "| expected calibration error, % | 30.0 | 10.0 |" in text
     assert "(link_probabilities.png)" in text
     assert (tmp_path / "link_probabilities.png").read_bytes().startswith(b"\x89PNG")
-    monkeypatch.setitem(sys.modules, "hf_attncal.analysis.plots", None)  # as without matplotlib
+    monkeypatch.setitem(sys.modules, "hf_attncal.drawing.plots", None)  # as without matplotlib
     text = write_probabilities_card(tmp_path, before, after, "three pairs").read_text(encoding="utf-8")
     assert text.count("## Link probabilities") == text.count("three pairs") == 1
     assert "link_probabilities.png" not in text

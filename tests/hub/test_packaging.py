@@ -94,7 +94,7 @@ import hf_attncal
 from hf_attncal.hub import write_model_card
 print(hf_attncal.__file__)
 write_model_card(".", model_name="m", summary="s", training_data="t", example="a ||| b")
-from hf_attncal.analysis.pictures import page_head
+from hf_attncal.alignment.pictures import page_head
 assert page_head("m").startswith("<!DOCTYPE html>")
 """
     command, environment = [sys.executable, "-c", code], os.environ | {"PYTHONPATH": str(tmp_path / "installed")}
@@ -188,7 +188,7 @@ import io, sys
 from importlib.util import find_spec
 folder, model, *names = sys.argv[1:]
 print([name for name in {packages} if find_spec(name)])
-from hf_attncal.cli import main
+from hf_attncal.commands import main
 def attncal(*arguments, text=""):
     sys.stdin = io.TextIOWrapper(io.BytesIO(text.encode()))
     print(main([*arguments]))
@@ -197,7 +197,7 @@ attncal("align", "run", model, text="the house ||| a house\\n")
 attncal("score", folder + "/links", folder + "/links")
 text = folder + "/text"
 attncal("align", "select", model, "--source", text, "--target", text, "--gold", folder + "/links", "--output", folder)
-import hf_attncal.alignment, hf_attncal.analysis, hf_attncal.hub
+import hf_attncal.alignment, hf_attncal.metrics.reliability, hf_attncal.hub
 for name in names:
     getattr(hf_attncal, name)
 """
@@ -218,7 +218,7 @@ def test_models_and_aligners_need_no_extra(bare, saved, tmp_path):
 
 MISS = """
 import sys
-from hf_attncal.cli import main
+from hf_attncal.commands import main
 folder = sys.argv[1]
 text = folder + "/text"
 for command in (
@@ -244,7 +244,7 @@ def test_what_needs_an_extra_says_in_one_line_which(bare, tmp_path):
         "import hf_attncal.training.settings": ("accelerate", "train"),
         "import hf_attncal.data.corpora": ("accelerate", "train"),
         "import hf_attncal.adapters": ("peft", "adapters"),
-        "import hf_attncal.analysis.plots": ("matplotlib", "plot"),
+        "import hf_attncal.drawing.plots": ("matplotlib", "plot"),
         "import hf_attncal.metrics.rouge": ("rouge-score", "rouge"),
     }
     told = [

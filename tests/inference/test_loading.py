@@ -16,7 +16,7 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from hf_attncal import AttnCalMarianConfig, AttnCalMarianMTModel
 from hf_attncal.alignment.aligner import WordAligner
-from hf_attncal.cli import main
+from hf_attncal.commands import main
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
 from hf_attncal.inference.loading import load_config, load_seq2seq
 

@@ -171,7 +171,7 @@ def test_a_name_of_a_hub_that_cannot_be_reached_is_an_error_without_a_long_wait(
 import sys, time
 waits = []
 time.sleep = waits.append
-from hf_attncal.cli import main
+from hf_attncal.commands import main
 code = main(['translate', 'no/model'])
 print(sum(waits))
 sys.exit(code)

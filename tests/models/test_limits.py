@@ -6,7 +6,7 @@ import pytest
 from adapter_helpers import BACKBONES, save_base
 from huggingface_hub.errors import StrictDataclassError
 
-from hf_attncal.cli import main
+from hf_attncal.commands import main
 from hf_attncal.families import FAMILIES
 from hf_attncal.inference.loading import load_config
 from hf_attncal.models.limits import LIMITS

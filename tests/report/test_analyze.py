@@ -87,7 +87,7 @@ def test_contributions_of_idle_masks_are_in_no_part_of_the_report():
 )
 def test_what_is_wrong_is_told_before_anything_is_measured(monkeypatch, pairs, options, problem):
     for name in ("readings_of_pairs", "recorded_value_norms"):
-        monkeypatch.setattr(f"hf_attncal.analysis.observations.{name}", lambda *_, **__: pytest.fail("measured"))
+        monkeypatch.setattr(f"hf_attncal.report.observations.{name}", lambda *_, **__: pytest.fail("measured"))
     options = {"tokenizer": bpe_tokenizer()} | options
     with pytest.raises(ValueError, match=problem):
         hf_attncal.analyze(text_model("marian", "ours"), pairs, **options)

@@ -14,8 +14,8 @@ import pytest
 from live_helpers import HOSTILE_LINE, LINES, tiny_live
 from report_helpers import unpack
 
-from hf_attncal.analysis.attribution import word_scores
 from hf_attncal.inference.translation import translate
+from hf_attncal.report.attribution import word_scores
 from hf_attncal.report.live import MOST_LINES, given_target
 from hf_attncal.report.live_server import LiveServer, _numbers
 

@@ -6,10 +6,10 @@ import torch
 from report_helpers import SWITCHES, model_of
 from seq2seq_helpers import SOURCES, TARGETS, bpe_tokenizer, with_masks
 
-from hf_attncal.analysis.attribution import METHODS, attribute
-from hf_attncal.analysis.reading import readings_of_pairs
-from hf_attncal.analysis.reliability import reliability_level
+from hf_attncal.inference.reading import readings_of_pairs
+from hf_attncal.metrics.reliability import reliability_level
 from hf_attncal.report import pairs
+from hf_attncal.report.attribution import METHODS, attribute
 from hf_attncal.report.pairs import pair_views
 
 METHOD = {"occlusion": {}, "alti": {}}

@@ -12,8 +12,8 @@ from datasets import Dataset
 from helpers import run_in_two_processes
 from runs import tiny_aligner
 
+from hf_attncal.alignment.aligner_job import AlignerTrainer, AlignerTrainingArguments
 from hf_attncal.data.collators import AlignmentCollator
-from hf_attncal.training.word_alignment import AlignerTrainer, AlignerTrainingArguments
 
 SCENARIOS = {
     "attention": {"share_embeddings": True},

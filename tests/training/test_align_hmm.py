@@ -17,18 +17,18 @@ from datasets import Dataset
 from helpers import run_in_two_processes
 from runs import write_corpus
 
-from hf_attncal.alignment import WordAligner
+from hf_attncal.alignment import WordAligner, counting
+from hf_attncal.alignment.aligner_job import AlignerConfig, AlignerTrainer, train_aligner
 from hf_attncal.alignment.count_learner import CountLearner
-from hf_attncal.alignment.gold import Gold, calibrate, score_aligner
+from hf_attncal.alignment.gold import calibrate, score_aligner
 from hf_attncal.alignment.probabilities import saved_probabilities
-from hf_attncal.cli import main
+from hf_attncal.commands import main
+from hf_attncal.data.gold import Gold
 from hf_attncal.data.pharaoh import parse_alignments
 from hf_attncal.metrics.aer import alignment_error_rate
 from hf_attncal.models.configuration_hmm_align import HMMAlignConfig
 from hf_attncal.models.modeling_hmm_align import HMMAlignModel
-from hf_attncal.training import counting
 from hf_attncal.training.text import held_out_rows, hold_out
-from hf_attncal.training.word_alignment import AlignerConfig, AlignerTrainer, train_aligner
 
 # What is trained for a few steps is bad, and is said to be.
 pytestmark = pytest.mark.filterwarnings("ignore:The aligner is probably bad")

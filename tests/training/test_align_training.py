@@ -13,12 +13,13 @@ from runs import write_corpus
 
 from hf_attncal import MaskAlignConfig, MaskAlignModel
 from hf_attncal.alignment import WordAligner
-from hf_attncal.alignment.gold import Gold, score_aligner, tune_links
+from hf_attncal.alignment.aligner_job import AlignerConfig, learn_jumps, train_aligner
+from hf_attncal.alignment.gold import score_aligner, tune_links
 from hf_attncal.data.collators import AlignmentCollator
 from hf_attncal.data.corpora import corpus_token_counts, lowercased, tokenize_for_alignment
+from hf_attncal.data.gold import Gold
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
 from hf_attncal.models.functional_jumps import initial_jumps
-from hf_attncal.training.word_alignment import AlignerConfig, learn_jumps, train_aligner
 
 LINES = ["the old house is small .", "a house", "old"]
 OTHER = ["das alte haus ist klein .", "ein haus", "alt"]

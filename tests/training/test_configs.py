@@ -15,11 +15,12 @@ from transformers.integrations import integration_utils
 from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK
 
 from hf_attncal import AttnCalMarianConfig, MaskAlignConfig
+from hf_attncal.alignment.aligner_job import AlignerConfig
+from hf_attncal.alignment.encoder_job import TunedEncoderConfig
 from hf_attncal.families import translators
 from hf_attncal.models.configuration_discrete import DiscreteTransformerConfig
 from hf_attncal.models.configuration_luong import LuongConfig
 from hf_attncal.training.adapter import AdapterConfig
-from hf_attncal.training.encoder_alignment import TunedEncoderConfig
 from hf_attncal.training.language import LanguageConfig
 from hf_attncal.training.settings import bf16_is_fast
 from hf_attncal.training.settings_types import hints_of
@@ -27,7 +28,6 @@ from hf_attncal.training.settings_yaml import read_settings
 from hf_attncal.training.summarization import SummarizationConfig
 from hf_attncal.training.text import Texts
 from hf_attncal.training.translation import TranslationConfig
-from hf_attncal.training.word_alignment import AlignerConfig
 
 FOLDER = Path(__file__).parents[2] / "configs"
 JOBS = {

@@ -12,8 +12,10 @@ from transformers import AutoTokenizer
 
 from hf_attncal import WordAligner
 from hf_attncal.alignment import Seq2SeqAttention
-from hf_attncal.alignment.gold import Gold, score_aligner, tune_threshold
+from hf_attncal.alignment.counting import with_counted_links
+from hf_attncal.alignment.gold import score_aligner, tune_threshold
 from hf_attncal.data.corpora import tokenize_pairs
+from hf_attncal.data.gold import Gold
 from hf_attncal.data.pharaoh import parse_alignments
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
 from hf_attncal.data.words import text_and_word_ids
@@ -22,7 +24,7 @@ from hf_attncal.inference.loading import load_seq2seq
 from hf_attncal.training import seq2seq
 from hf_attncal.training.adapter import AdapterConfig, train_adapter
 from hf_attncal.training.calibrated import AttnCalTrainer
-from hf_attncal.training.guide import annotated, given_links, with_counted_links
+from hf_attncal.training.guide import annotated, given_links
 from hf_attncal.training.seq2seq import alignment_on_gold, build_seq2seq_model
 from hf_attncal.training.settings import DataConfig
 from hf_attncal.training.summarization import SummarizationConfig

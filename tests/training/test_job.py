@@ -7,10 +7,10 @@ from pkgutil import resolve_name
 import pytest
 import train as script
 
+from hf_attncal.alignment.aligner_job import AlignerConfig, train_aligner
 from hf_attncal.training.job import JOBS, Job
 from hf_attncal.training.settings import Settings
 from hf_attncal.training.translation import TranslationConfig, train_translation
-from hf_attncal.training.word_alignment import AlignerConfig, train_aligner
 
 SIZES = {
     **{name: 16 for name in ("d_model", "encoder_ffn_dim", "decoder_ffn_dim")},

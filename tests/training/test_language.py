@@ -17,10 +17,10 @@ from safetensors.torch import load_file
 from stack_helpers import write_sequences
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from hf_attncal.analysis.language import sequence_sums
 from hf_attncal.data.collators import LanguageCollator
 from hf_attncal.data.synthetic.english_german import generate_split as generate_pairs
 from hf_attncal.data.synthetic.stack_language import entropy_per_symbol, generate_stack_split
+from hf_attncal.inference.sequence_sums import sequence_sums
 from hf_attncal.metrics.perplexity import perplexity
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "training"))

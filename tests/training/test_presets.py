@@ -2,6 +2,8 @@
 
 import pytest
 
+from hf_attncal.alignment.aligner_job import AlignerConfig
+from hf_attncal.alignment.encoder_job import TunedEncoderConfig
 from hf_attncal.training.adapter import AdapterConfig
 from hf_attncal.training.defaults import (
     adapter_defaults,
@@ -9,13 +11,11 @@ from hf_attncal.training.defaults import (
     recurrent_defaults,
     translation_defaults,
 )
-from hf_attncal.training.encoder_alignment import TunedEncoderConfig
 from hf_attncal.training.language import LanguageConfig
 from hf_attncal.training.presets import count_lines, names_of, read_preset
 from hf_attncal.training.summarization import SummarizationConfig
 from hf_attncal.training.text import Texts
 from hf_attncal.training.translation import TranslationConfig
-from hf_attncal.training.word_alignment import AlignerConfig
 
 JOBS = {
     "translation": TranslationConfig,

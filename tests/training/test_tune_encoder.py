@@ -14,14 +14,7 @@ from transformers import AutoModel, AutoModelForSeq2SeqLM, BertConfig, BertModel
 from hf_attncal.adapters import AttentionCalibrationConfig
 from hf_attncal.alignment import EncoderStates, WordAligner
 from hf_attncal.alignment.encoder import EncoderReader
-from hf_attncal.alignment.gold import Gold, score_aligner
-from hf_attncal.cli import main
-from hf_attncal.data.collators import AlignmentCollator
-from hf_attncal.data.corpora import load_parallel
-from hf_attncal.data.synthetic.english_german import generate_split
-from hf_attncal.data.tokenizer import train_bpe_tokenizer
-from hf_attncal.data.words import tokenize_words
-from hf_attncal.training.encoder_alignment import (
+from hf_attncal.alignment.encoder_job import (
     EncoderTrainer,
     EncoderTrainingArguments,
     TunedEncoderConfig,
@@ -30,6 +23,14 @@ from hf_attncal.training.encoder_alignment import (
     guided_likelihood,
     tune_encoder,
 )
+from hf_attncal.alignment.gold import score_aligner
+from hf_attncal.commands import main
+from hf_attncal.data.collators import AlignmentCollator
+from hf_attncal.data.corpora import load_parallel
+from hf_attncal.data.gold import Gold
+from hf_attncal.data.synthetic.english_german import generate_split
+from hf_attncal.data.tokenizer import train_bpe_tokenizer
+from hf_attncal.data.words import tokenize_words
 
 SIZE = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
 SIZE |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "max_position_embeddings": 64}

@@ -1,0 +1,453 @@
+"""Job that trains a word aligner from raw text: settings, Trainer, validation, symmetrisation and threshold."""
+
+import copy
+import math
+import warnings
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from datasets import Dataset
+from torch.utils.data import DataLoader
+from transformers import PreTrainedModel, Trainer, TrainingArguments
+
+from hf_attncal.alignment.aligner import WordAligner
+from hf_attncal.alignment.gold import TUNED, calibrate, score_aligner, tune_links
+from hf_attncal.alignment.quality import LEAST_SCORE, estimate_quality
+from hf_attncal.data.batching import TokenBatchSampler
+from hf_attncal.data.collators import AlignmentCollator
+from hf_attncal.data.corpora import corpus_token_counts, folded, segmented, tokenize_for_alignment
+from hf_attncal.data.gold import Gold
+from hf_attncal.data.rows import Rows
+from hf_attncal.families import Family, aligners
+from hf_attncal.files import write_json
+from hf_attncal.hub import Result, write_model_card
+from hf_attncal.hub.cards import write_probabilities_card
+from hf_attncal.inference.modes import evaluating
+from hf_attncal.models.functional_jumps import learned_jumps
+from hf_attncal.models.modeling_mask_align import MaskAlignModel
+from hf_attncal.training.arguments import TokenBatchArguments
+from hf_attncal.training.cards import PAIR, about_run
+from hf_attncal.training.checkpoints import WholeCheckpointsMixin
+from hf_attncal.training.folder import RESULTS, fill, finish, in_first_process
+from hf_attncal.training.guide import with_links, without_links
+from hf_attncal.training.job import Job, build_model, build_tokenizer, recorded
+from hf_attncal.training.presets import names_of, read_preset
+from hf_attncal.training.settings import LINKS_OF_SPLITS, DataConfig, Settings, TokenizerConfig
+from hf_attncal.training.settings_types import NotNegative, Positive, check, hints_of
+from hf_attncal.training.token_batches import TokenBatchTrainerMixin
+
+from .counting import CountsConfig, counted_links, counting_seconds, learn_counts, plan_of_counts
+
+NAMED_VALUES = (
+    "prediction_loss",
+    "agreement_loss",
+    "entropy_loss",
+    "guided_loss",
+    "prediction_accuracy",
+    "null_weight",
+)
+_EVALUATION_TOKENS = 1500
+_JUMP_ROUNDS = 3  # of EM; more explain a text better, but align it no better
+# What follows the training, in evaluations: jumps, held-out text, thresholds and links of dev and test.
+_LAST_SCORES = 2.0
+# How many pairs the quality is estimated from.
+_SAMPLE = 300
+_ADVICE = (
+    " Else train for longer (`training.num_train_epochs`). Where NULL takes most, the directions agreed before they "
+    "had learned anything: raise `training.agreement_warmup_steps`."
+)
+# "hmm", "small" and "base": what each is made for stands in its file.
+SIZES = {name: {"model": {}, "training": {}} | read_preset("aligner", name) for name in names_of("aligner")}
+_DEFAULT_SIZE = "small"
+# Of the optimiser steps of a run whose length is given, where its warm-ups are not.
+_WARMUPS = {"warmup_steps": 1 / 8, "agreement_warmup_steps": 1 / 4}
+TRAINING_DEFAULTS = {
+    "output_dir": "runs/aligner",
+    "bf16": "auto",
+    "seed": 1,
+    "lr_scheduler_type": "cosine",
+    "adam_beta2": 0.98,
+    "logging_steps": 100,
+    "eval_strategy": "steps",
+    "eval_steps": 500,
+    "report_to": "none",
+}
+
+
+@dataclass
+class AlignerTrainingArguments(TokenBatchArguments, TrainingArguments):
+    """`TrainingArguments` with `tokens_per_batch`, and a warm-up of the agreement."""
+
+    agreement_warmup_steps: int = field(
+        default=0,
+        metadata={
+            "help": "Optimiser steps over which the weight of the agreement loss rises from 0: early on neither "
+            "direction knows what to agree on."
+        },
+    )
+    least_steps: int = field(
+        default=0,
+        metadata={"help": "A short text is read more often than `num_train_epochs`: until so many optimiser steps."},
+    )
+
+
+@dataclass
+class AlignerDataConfig(DataConfig):
+    """Text of an aligner.
+
+    Args:
+        raw_text: the text is not tokenised: it is cut into words (`data.segmentation`) first. An aligner then does so
+            with what it aligns, too, and `gold` is links of the words that white space parts.
+        fold: words are folded (`data.folding`): case, quotes, dashes, widths, digits. An aligner then folds what it
+            aligns, too. None: if the tokenizer is trained on the text.
+    """
+
+    raw_text: bool = False
+    fold: bool | None = None
+
+    def load(self, split: str) -> Dataset:
+        text = super().load(split)
+        text = segmented(text) if self.raw_text else text
+        return folded(text) if self.fold else text
+
+
+@dataclass
+class AlignerConfig(Settings):
+    """All settings of one run; `model` holds `size` (of `SIZES`) and fields of the model's configuration."""
+
+    data: AlignerDataConfig = field(default_factory=AlignerDataConfig)
+    tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
+    counts: CountsConfig = field(default_factory=CountsConfig)
+    model: dict[str, Any] = field(default_factory=dict)
+    average_last: Positive = 1
+    jump_pairs: NotNegative = 2000
+
+    job = "aligner"
+    arguments_class = AlignerTrainingArguments
+    links = LINKS_OF_SPLITS
+
+    @classmethod
+    def defaults(cls, values, texts):
+        """Return the settings of `preset`, or `model.size`, its other name."""
+        model, training = values.get("model", {}), values.get("training", {})
+        size = values.get("preset") or model.get("size", _DEFAULT_SIZE)
+        check({"size": model.get("size", _DEFAULT_SIZE)}, {"size": Literal[tuple(SIZES)]}, "model")
+        check({"preset": size}, {"preset": Literal[tuple(SIZES)]})
+        if model.get("size", size) != size:
+            raise ValueError(f"`model.size` must be `preset` ({size}) or left out, got {model['size']!r}.")
+        chosen = copy.deepcopy(SIZES[size])
+        chosen["model"] = {"size": size} | ({} if model.get("init_from") else chosen["model"])
+        if model.get("prediction", "mixture") != "mixture":
+            chosen["model"].pop("max_jump", None)
+        chosen["training"] |= TRAINING_DEFAULTS
+        if {"max_steps", "num_train_epochs"} & training.keys():  # the length of the run is given
+            for name in ("max_steps", "num_train_epochs", "least_steps"):
+                chosen["training"].pop(name, None)
+        steps = cls.steps_given(values)
+        for name, share in _WARMUPS.items() if steps else ():
+            chosen["training"][name] = min(chosen["training"].get(name, 0), int(share * steps))
+        return chosen | {"data": {"held_out_pairs": 0 if size == "hmm" else 500}}  # all pairs count
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.data.fold is None:
+            self.data.fold = not (self.tokenizer.pretrained or self.model.get("init_from"))
+        self.check_model(self.family.config_class, size=str)
+        starts = {
+            "model.init_from": self.model.get("init_from"),
+            "data.train.guide": (self.data.train or {}).get("guide"),
+        }
+        starts["minutes"] = self.minutes
+        starts |= {f"training.{name}": self.training.get(name) for name in ("max_steps", "num_train_epochs")}
+        for key, value in starts.items() if self.family.counted else ():
+            if value:
+                raise ValueError(
+                    f"`{key}` is for a network, got {value!r}: counts (`model.size: hmm`) begin with nothing but "
+                    "text, and read it as often as the section `counts` says. Leave it out, or choose another size."
+                )
+        if self.data.raw_text and (self.data.train or {}).get("guide"):
+            raise ValueError(
+                "`data.train.guide` has links of the words of tokenised text, and `data.raw_text` is true: give the "
+                "text as it was linked, without `raw_text` (--tokenize), or leave `guide` out."
+            )
+        if self.data.test and not self.data.test.get("gold"):
+            raise ValueError(f"`data.test` must name `gold`, the links to measure AER with, got {self.data.test}.")
+
+    @property
+    def family(self) -> Family:
+        """The family of the model that the run ends with."""
+        return aligners()[self.model.get("size", _DEFAULT_SIZE)]
+
+
+class AlignerTrainer(WholeCheckpointsMixin, TokenBatchTrainerMixin, Trainer):
+    """`Trainer` for `MaskAlignModel`: batches by tokens, losses logged by name, validation by prediction accuracy.
+
+    An evaluation gives `eval_loss`, `eval_prediction_accuracy` and the named losses, means over the tokens of the
+    held-out text with the whole vocabulary, and `eval_aer` with `gold`.
+
+    Args:
+        gold: (sentence pairs, annotated links) to measure AER on at every evaluation, with the best threshold.
+    """
+
+    tokens_name = "tokens_per_second"  # of both sides: each is predicted once
+
+    def __init__(self, *args, gold: "Gold | None" = None, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.gold = gold
+
+    def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+        self.start_totals()
+        warmup = self.args.agreement_warmup_steps
+        scale = min(1.0, self.state.global_step / warmup) if warmup else 1.0
+        outputs = model(**inputs, agreement_scale=scale)
+        tokens = inputs["attention_mask"].sum() + inputs["target_attention_mask"].sum()
+        self.add_batch(tokens, {name: outputs.get(name) for name in NAMED_VALUES})
+        return (outputs["loss"], outputs) if return_outputs else outputs["loss"]
+
+    def evaluate(self, eval_dataset=None, ignore_keys=None, metric_key_prefix: str = "eval") -> dict[str, float]:
+        """Compute means over the held-out text; every process reads the whole of it."""
+        dataset = self.eval_dataset if eval_dataset is None else eval_dataset
+        metrics: dict[str, float] = {}
+        if dataset is not None:
+            with self.compute_loss_context_manager():
+                metrics |= prediction_metrics(self.model, dataset, self.data_collator)
+        if self.gold is not None:
+            _, threshold, score = tune_links(self.model, self.processing_class, self.gold)
+            metrics |= {"aer": score.aer, "threshold": threshold}
+        return self.report_evaluation(metrics, metric_key_prefix)
+
+
+@torch.no_grad()
+def prediction_metrics(model: MaskAlignModel, dataset: Dataset, collator) -> dict[str, float]:
+    """Return losses and prediction accuracy over a text with the whole vocabulary: means over tokens."""
+    totals: dict[str, float] = {}
+    tokens = 0
+    for batch in _batches(model, dataset, collator):
+        count = int(batch["attention_mask"].sum() + batch["target_attention_mask"].sum())
+        with evaluating(model):
+            outputs = model(**batch)
+        for name in ("loss", *NAMED_VALUES):
+            if outputs.get(name) is not None:
+                totals[name] = totals.get(name, 0.0) + float(outputs[name]) * count
+        tokens += count
+    return {name: total / tokens for name, total in totals.items()}
+
+
+def _batches(model: MaskAlignModel, dataset: Dataset, collator) -> Iterator[dict[str, Any]]:
+    """Yield a text once, in the same batches every time, on the device of the model."""
+    # With the whole vocabulary a batch is some tokens x vocabulary large, so it stays small.
+    sampler = TokenBatchSampler(dataset["length"], max(_EVALUATION_TOKENS, *dataset["length"]), shuffle=False)
+    for batch in DataLoader(dataset, batch_sampler=sampler, collate_fn=collator):
+        yield {name: value.to(model.device) if torch.is_tensor(value) else value for name, value in batch.items()}
+
+
+def learn_jumps(model: MaskAlignModel, dataset: Dataset, collator, rounds: int = _JUMP_ROUNDS) -> list[float]:
+    """Learn the jumps of both directions (`max_jump`) by expectation maximisation, and leave all else as it is.
+
+    Returns:
+        The log-likelihood per token that each round began with, up to a constant; it never falls but for the prior.
+    """
+    predictions = model.forward_direction.prediction, model.backward_direction.prediction
+    likelihoods = []
+    for _ in range(rounds):
+        expected = [[torch.zeros_like(p.jumps), torch.zeros_like(p.jumps)] for p in predictions]
+        likelihood = tokens = 0.0
+        with evaluating(model):
+            for batch in _batches(model, dataset, collator):
+                sides = {
+                    name: value for name, value in batch.items() if name.endswith(("input_ids", "attention_mask"))
+                }
+                for sums, found in zip(expected, model.expected_jumps(**sides), strict=True):
+                    sums[0] += found.jumps
+                    sums[1] += found.chances
+                    likelihood += float(found.log_likelihood.sum())
+                tokens += int(batch["attention_mask"].sum() + batch["target_attention_mask"].sum())
+        for prediction, (counts, chances) in zip(predictions, expected, strict=True):
+            prediction.jumps.copy_(learned_jumps(counts, chances))
+        likelihoods.append(likelihood / tokens)
+    return likelihoods
+
+
+class AlignerJob(Job):
+    """Train a word aligner from text: tokenizer, model, threshold."""
+
+    settings = AlignerConfig
+    lowercased_gold = False  # an aligner lower-cases what it is given
+
+    @property
+    def reads(self):
+        """Text of dev is read unless it is there for its links."""
+        return ("train",) if "dev" in self.golds else ("train", "dev")
+
+    def prepare(self, links):
+        config, text = self.config, self.splits["train"]
+        self.tokenizer = tokenizer = build_tokenizer(config, self.run, text)
+        if tokenizer.pad_token_id is None or not tokenizer.is_fast:
+            raise ValueError(
+                "`tokenizer.pretrained` must be a fast tokenizer with a padding token, got "
+                f"{type(tokenizer).__name__} with {tokenizer.pad_token!r}."
+            )
+        self.tokenized = {}  # "train" and, where there is some, "held_out"
+        for name, split, guide in (("train", "train", links), ("held_out", "dev", None)):
+            if split in self.splits:
+                self.tokenized[name], self.reports[name] = tokenize_for_alignment(
+                    self.splits[split], tokenizer, config.data.max_length, guide
+                )
+        sampled = text.select(range(0, len(text), -(-len(text) // _SAMPLE)))
+        self.sample = [(source or "", target or "") for source, target in zip(*sampled[:].values(), strict=True)]
+        if self.run.dry and (config.family.counted or config.counts.guide):
+            self.counting_seconds = counting_seconds(self.tokenized["train"], config.counts, **self._of_text())
+        if config.counts.guide and links is None and not config.family.counted:
+            self.tokenized["train"] = self._guided()
+
+    def build(self, config, args):
+        model = build_model(config.family, config, self._of_text(), _of_words(config))
+        text = self.tokenized["train"]
+        if not config.model.get("init_from"):
+            model.set_token_counts(*corpus_token_counts(text, len(self.tokenizer)))
+        trainer = AlignerTrainer(
+            model=model,
+            args=args,
+            train_dataset=text,
+            eval_dataset=self.tokenized.get("held_out"),
+            data_collator=AlignmentCollator(self.tokenizer.pad_token_id),
+            processing_class=self.tokenizer,
+            gold=self.golds.get("dev"),
+        )
+        steps = len(trainer.get_train_dataloader()) // args.gradient_accumulation_steps
+        args.num_train_epochs = max(args.num_train_epochs, math.ceil(args.least_steps / max(1, steps)))
+        return trainer
+
+    def last_scores(self):
+        return _LAST_SCORES
+
+    def score(self, model):
+        results: dict[str, Any] = {}
+        if not self.config.family.counted:
+            collator = self.trainer.data_collator
+            if model.config.max_jump is not None and self.config.jump_pairs:
+                text = self.tokenized["train"]
+                sampled = text.select(range(0, len(text), -(-len(text) // self.config.jump_pairs)))
+                results["jump_log_likelihood"] = learn_jumps(model, sampled, collator)
+            if "held_out" in self.tokenized:
+                with self.trainer.compute_loss_context_manager():
+                    results["held_out"] = prediction_metrics(model, self.tokenized["held_out"], collator)
+        return results | self.alignment_scores(model)
+
+    def alignment_scores(self, model: PreTrainedModel) -> dict[str, Any]:
+        """Return the quality in a sample of the text, and the AER on dev, where the rule is chosen, and on test.
+
+        With dev, `calibration` is kept: it makes scores of links probabilities, if there is enough to learn it from.
+        """
+        config, tokenizer, dev = self.config, self.tokenizer, self.golds.get("dev")
+        quality = estimate_quality(WordAligner(model, tokenizer), self.sample)
+        if quality.mean_score < LEAST_SCORE:
+            warnings.warn(
+                f"The aligner is probably bad: the mean score of a pair of its own text is {quality.mean_score:.2f}, "
+                f"that of a good one above 0.6. NULL takes {quality.null:.0%} of the weight. Is the text too short, "
+                "or do its lines not belong together?" + ("" if config.family.counted else _ADVICE),
+                stacklevel=3,
+            )
+        scores: dict[str, Any] = {"quality": asdict(quality)}
+        self.calibration = None
+        if dev is not None:
+            asked = config.model.get("symmetrization")
+            name, threshold, _ = tune_links(model, tokenizer, dev, TUNED if asked is None else [asked])
+            model.config.symmetrization, model.config.alignment_threshold = name, threshold
+            aligner = WordAligner(model, tokenizer)
+            score = score_aligner(aligner, dev, bootstrap=1000)
+            scores["dev"] = {"symmetrization": name, "threshold": threshold, **asdict(score)}
+            try:
+                self.calibration = calibrate(aligner, dev, bootstrap=1000)
+                measured = {when: asdict(getattr(self.calibration, when)) for when in ("before", "after")}
+                scores["dev"]["probabilities"] = measured
+            except ValueError as error:
+                warnings.warn(f"Scores of links are left as they are: {error}", stacklevel=3)
+        if "test" in self.golds:
+            scores["test"] = asdict(score_aligner(WordAligner(model, tokenizer), self.golds["test"], bootstrap=1000))
+        return scores
+
+    def save(self, folder, model, results):
+        super().save(folder, model, results)
+        scored = [(name, results[name]) for name in ("dev", "test") if name in results]
+        scores = [Result(f"AER on {name}", 100 * score["aer"], score["signature"]) for name, score in scored]
+        summary, about = f"A word aligner: {self.config.family.summary}.", about_run(self.config, results)
+        write_model_card(folder, **about, summary=summary, results=scores, example=PAIR)
+        if (calibration := self.calibration) is not None:
+            calibration.probabilities.save(folder)
+            write_probabilities_card(
+                folder,
+                calibration.before,
+                calibration.after,
+                calibration.measured_on,
+                calibration.probabilities.unknown,
+            )
+
+    # ---- an aligner that counts alone ----
+
+    def plan(self):
+        if not self.config.family.counted:
+            return super().plan()
+        return plan_of_counts(self)
+
+    def complete(self):
+        if not self.config.family.counted:
+            return super().complete()
+        return in_first_process(self.run.args.process_index == 0, self._count)
+
+    def _count(self) -> dict[str, Any]:
+        """Count, measure and save; return the results."""
+        config, folder = self.config, self.run.args.output_dir
+        for name, report in self.reports.items():
+            print(f"{name}: {report}")
+        named = hints_of(config.family.config_class).keys() & config.model.keys()
+        fields = {name: config.model[name] for name in named} | self._of_text()
+        model, _, counted = learn_counts(self.tokenized["train"], config.counts, folder, **fields)
+        results = {
+            **recorded(config, processes=self.run.args.world_size),
+            "sentence_pairs": {name: asdict(report) for name, report in self.reports.items()},
+            "entries": model.config.entries,
+            "steps": len(counted["log_history"]),
+            **counted,
+            **self.score(model),
+        }
+        return finish(self.run, results, lambda staged: self.save(staged, model, results))
+
+    def _guided(self) -> Dataset:
+        """Return the text with the links of the aligner that counts, which is kept in the folder `hmm`.
+
+        The first process counts, and tells the others; in a dry run nobody does.
+        """
+        text, folder = self.tokenized["train"], Path(self.run.args.output_dir)
+        if self.run.dry:
+            return without_links(text)
+
+        def learned() -> tuple[Rows, dict[str, Any]]:
+            links, model, counted = counted_links(text, self.config.counts, folder, **self._of_text())
+
+            def save(staged: Path) -> None:
+                model.save_pretrained(staged / "hmm")
+                self.tokenizer.save_pretrained(staged / "hmm")
+                write_json(counted, staged / "hmm" / RESULTS)
+
+            fill(folder, save)
+            return links, {"counts": counted}
+
+        links, self.counted = in_first_process(self.run.args.process_index == 0, learned)
+        return with_links(text, links)
+
+    def _of_text(self) -> dict[str, Any]:
+        """Return the fields of a configuration that belong to the text and its tokenizer."""
+        special = {name: getattr(self.tokenizer, name) for name in ("pad_token_id", "bos_token_id", "eos_token_id")}
+        return {"vocab_size": len(self.tokenizer), **_of_words(self.config), **special}
+
+
+train_aligner = AlignerJob.train
+
+
+def _of_words(config: AlignerConfig) -> dict[str, bool]:
+    """Return the settings of how text is changed before it is tokenised."""
+    return {"lowercase": config.data.lowercase, "tokenize": config.data.raw_text, "fold_words": config.data.fold}

@@ -1,0 +1,489 @@
+"""Model of `attncal check`: good pairs as they look in clean text, and in text with planted errors.
+
+A word is looked at in its class: how frequent it is, a number, a negation, punctuation, and, where it is rare or a
+number, whether the other side has its like by form. For each class the distribution of the best score of a word is
+learned twice: in clean pairs, and in pairs of a source and the target of another pair, in which no word has a partner.
+The logarithm of their ratio is the evidence against a word. Words without a partner stand together, so that a chain of
+two states (a word has a partner, or has none) turns this evidence into a probability of each word, and into evidence
+against the whole side. What is known of a line becomes probabilities by logistic regression, learned from planted
+errors. Annotated translations are not needed anywhere.
+"""
+
+import json
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import regex
+
+from hf_attncal.data.synthetic.translation_errors import NEGATIONS
+from hf_attncal.data.words import is_punctuation
+from hf_attncal.files import write_json
+
+from .evidence import LinkEvidence
+from .facts import FACT_EDGES, GROUPS, FactModel, alike, fact_features
+
+CHECK_FILE = "check.json"  # beside the aligner
+# Best scores are counted between these.
+EDGES = (0.005, 0.02, 0.05, 0.1, 0.2, 0.3, 0.45, 0.6, 0.75, 0.9, 0.97)
+# A word is more frequent than this: one in so many words of its side.
+BANDS = (3e-6, 2e-5, 1.5e-4, 1.2e-3, 1.2e-2)
+CLASSES = (
+    *(f"frequency {band}" for band in range(len(BANDS) + 1)),
+    "rare, with its like", "number", "number, with its like", "negation", "punctuation",
+)  # fmt: skip
+_LIKE, _NUMBER, _NUMBER_LIKE, _NEGATION, _PUNCTUATION = range(len(BANDS) + 1, len(CLASSES))
+_RARE = 1  # the highest band of which the form counts
+_ENTERED, _LEFT = 0.02, 0.25  # a run of words without a partner begins, or ends, at a word
+_MOST_AGAINST = 8.0  # evidence of one word
+_MOST_ODDS = 3.0  # log-odds of a language
+_COMMON = 4.0  # nats: words of less surprisal may be said again
+_INSIDE = 8.0  # what a repetition inside a word counts for
+_NEAR = 4  # words
+_ONE_FACT = -math.log(49)  # log-odds that a fact is changed: one in fifty
+_HARDLY = 0.01  # probability
+_PRIOR_ODDS = math.log(19)  # of each cause: one line in twenty
+_AGAIN_AND_AGAIN = regex.compile(r"(\p{L}{2,}?)\1{2,}")
+KNOWN_EDGES = (-3.0, -2.0, -1.0, 0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0)
+_EDGES_OF = {"best": EDGES, "known": KNOWN_EDGES}
+_PRIOR = 20  # counts that a class takes over from all classes
+
+
+class Vocabulary:
+    """Frequencies of the words on each side of clean text, in lower case.
+
+    Args:
+        counts: of each side: word -> how often. Those beyond the most frequent are left out.
+        totals: words of each side in all.
+    """
+
+    def __init__(self, counts: tuple[dict[str, int], dict[str, int]], totals: tuple[int, int]):
+        self.counts, self.totals = counts, totals
+        self._known: list[dict[str, tuple[int, float, float]]] = [{}, {}]
+
+    @classmethod
+    def of(cls, pairs: Iterable[tuple[Sequence[str], Sequence[str]]], most: int = 40_000) -> "Vocabulary":
+        counters: tuple[Counter, Counter] = (Counter(), Counter())
+        for pair in pairs:
+            for counter, side in zip(counters, pair, strict=True):
+                counter.update(word.lower() for word in side)
+        kept = tuple(dict(counter.most_common(most)) for counter in counters)
+        return cls(kept, tuple(counter.total() for counter in counters))
+
+    def look_up(self, word: str, side: int) -> tuple[int, float, float]:
+        """Return the class of a word alone, its surprisal in nats, and its log-odds of being in the source language.
+
+        The odds are 0 for punctuation, for numbers and for what neither side knows.
+        """
+        known = self._known[side]
+        if word not in known:
+            if len(known) > 1 << 17:
+                known.clear()
+            known[word] = self._look_up(word.lower(), side)
+        return known[word]
+
+    def _look_up(self, word: str, side: int) -> tuple[int, float, float]:
+        rates = [
+            (counts.get(word, 0) + 0.1) / (total + 1) for counts, total in zip(self.counts, self.totals, strict=True)
+        ]
+        surprisal = -math.log(rates[side])
+        if is_punctuation(word):
+            return _PUNCTUATION, surprisal, 0.0
+        if any(map(str.isdigit, word)):
+            return _NUMBER, surprisal, 0.0
+        band = sum(rates[side] > least for least in BANDS) if word in self.counts[side] else 0
+        if word in NEGATIONS:
+            band = _NEGATION
+        # One more on both sides: a word that was seen once tells little of its language.
+        seen = [
+            (counts.get(word, 0) + 1) / (total + 1) for counts, total in zip(self.counts, self.totals, strict=True)
+        ]
+        known = any(word in counts for counts in self.counts)
+        odds = math.log(seen[0] / seen[1]) if known else 0.0
+        return band, surprisal, max(-_MOST_ODDS, min(_MOST_ODDS, odds))
+
+
+@dataclass(frozen=True, slots=True)
+class Sides:
+    """Words of a pair as the model sees them: arrays of each side.
+
+    Args:
+        classes: of the words, (S,) and (T,).
+        surprisal, odds: see `Vocabulary.look_up`.
+    """
+
+    classes: tuple[np.ndarray, np.ndarray]
+    surprisal: tuple[np.ndarray, np.ndarray]
+    odds: tuple[np.ndarray, np.ndarray]
+
+
+def seen(vocabulary: Vocabulary, evidence: LinkEvidence) -> Sides:
+    """Return the classes of the words of a pair; a rare word and a number is looked for on the other side."""
+    pair = evidence.source.words, evidence.target.words
+    columns = [
+        list(zip(*(vocabulary.look_up(word, side) for word in words), strict=True)) or [(), (), ()]
+        for side, words in enumerate(pair)
+    ]
+    classes = [np.array(column[0], dtype=np.int64) for column in columns]
+    forms = [_forms(words, found) for words, found in zip(pair, classes, strict=True)]
+    for side in (0, 1):
+        for place, form in forms[side].items():
+            if any(alike(form, other) for other in forms[1 - side].values()):
+                classes[side][place] = _NUMBER_LIKE if classes[side][place] == _NUMBER else _LIKE
+    surprisal, odds = (tuple(np.array(column[place], dtype=float) for column in columns) for place in (1, 2))
+    return Sides(tuple(classes), surprisal, odds)
+
+
+def _forms(words: Sequence[str], classes: np.ndarray) -> dict[int, str]:
+    return {
+        place: "".join(filter(str.isdigit, word)) if classes[place] == _NUMBER else word.lower()
+        for place, word in enumerate(words)
+        if classes[place] <= _RARE or classes[place] == _NUMBER
+    }
+
+
+def fit_table(
+    evidence: Sequence[tuple[LinkEvidence, Sides]], against: Sequence[tuple[LinkEvidence, Sides]], of: str = "best"
+) -> np.ndarray:
+    """Return the log-ratios of how often a value is among words without and with a partner, (2 sides, classes, bins).
+
+    Args:
+        evidence: of clean pairs. against: of pairs of which no word has a partner.
+        of: "best" or "known", the field of `LinkEvidence`.
+    """
+    edges = _EDGES_OF[of]
+    table = np.zeros((2, len(CLASSES), len(edges) + 1))
+    for side in (0, 1):
+        logs = []
+        for found in (evidence, against):
+            counts = np.zeros(table.shape[1:])
+            for words, sides in found:
+                np.add.at(counts, (sides.classes[side], np.digitize(getattr(words, of)[side], edges)), 1)
+            overall = (counts.sum(axis=0) + 0.5) / (counts.sum() + 0.5 * counts.shape[1])
+            counts += _PRIOR * overall
+            logs.append(np.log(counts / counts.sum(axis=1, keepdims=True)))
+        table[side] = logs[1] - logs[0]
+    return table
+
+
+def chain(against: np.ndarray, entered: float = _ENTERED, left: float = _LEFT) -> np.ndarray:
+    """Return the probability of each word of a side to have no partner, from the evidence against each, (words,).
+
+    The forward-backward pass of a hidden Markov chain of two states, of which the first word's is entered as any
+    other's; `exp(against)` is the ratio of their emissions.
+
+    Args:
+        against: log-ratio of each word, (words,).
+        entered: probability that a run of words without a partner begins at a word. left: that it ends before it.
+    """
+    ratio = np.exp(np.clip(against, -_MOST_AGAINST, _MOST_AGAINST)).tolist()
+    forward, bad = [], 0.0
+    for odds in ratio:
+        bad = (entered * (1 - bad) + (1 - left) * bad) * odds
+        good = 1 - bad / odds
+        bad = bad / (good + bad)
+        forward.append(bad)
+    posterior = np.empty(len(ratio))
+    after_good = after_bad = 1.0
+    for place in range(len(ratio) - 1, -1, -1):
+        bad, good = forward[place] * after_bad, (1 - forward[place]) * after_good
+        posterior[place] = bad / (bad + good)
+        seen_bad = ratio[place] * after_bad
+        after_good, after_bad = (
+            (1 - entered) * after_good + entered * seen_bad,
+            left * after_good + (1 - left) * seen_bad,
+        )
+        total = after_good + after_bad
+        after_good, after_bad = after_good / total, after_bad / total
+    return posterior
+
+
+_OF_SIDE = ("evidence", "unpartnered", "support", "language", "known")
+_REPEATED = ("repeated", "repeated much", "repeated near")
+FEATURES = (
+    *(f"{side} {name}" for side in ("source", "target") for name in _OF_SIDE),
+    *_REPEATED, "shorter", "longer", "length", "short",
+)  # fmt: skip
+
+
+class Cause(NamedTuple):
+    """One thing that can be wrong with a line.
+
+    Args:
+        kinds: planted errors (`translation_errors.KINDS`) that it is learned from.
+        others: planted errors that are something else, learned beside clean pairs as what it is not.
+        features: what it looks at.
+    """
+
+    kinds: tuple[str, ...]
+    others: tuple[str, ...]
+    features: tuple[str, ...]
+
+
+_PARTNERS = tuple(f"{side} {name}" for name in ("evidence", "unpartnered", "support") for side in ("source", "target"))
+CAUSES = {
+    "left_out": Cause(
+        ("omission", "truncation"),
+        ("detached", "repetition"),
+        (*_PARTNERS, "shorter", "longer", "length", "short"),
+    ),
+    "made_up": Cause(("replacement", "detached"), (), (*_PARTNERS, "length", "short")),
+    "detached": Cause(("detached",), (), (*_PARTNERS, "source known", "target known")),
+    "repeats": Cause(("repetition",), (), (*_REPEATED, "longer")),
+    "untranslated": Cause(("untranslated", "swapped"), (), ("source language", "target language")),
+}
+PLANTED = tuple(dict.fromkeys(kind for cause in CAUSES.values() for kind in cause.kinds + cause.others))
+
+
+@dataclass
+class CheckModel:
+    """Model of good pairs, as `learn_check` makes it.
+
+    Args:
+        vocabulary: of both sides.
+        scripts: of each side, script -> share of its letters.
+        best, known: see `fit_table`; no `known` of an aligner that has no counts.
+        lengths: see `fit_lengths`.
+        scale: mean and standard deviation of each feature in clean pairs, (2, features).
+        heads: name of a cause -> bias and weights of its features, (1 + features of the cause,).
+        alarms: verdict -> probability above which a line is flagged.
+        learned: what from: `pairs` in all, `sample` of them, `seed`.
+        facts: of numbers, negations and names; None in a file of before they were looked at.
+    """
+
+    vocabulary: Vocabulary
+    scripts: tuple[dict[str, float], dict[str, float]]
+    best: np.ndarray
+    known: np.ndarray | None
+    lengths: tuple[float, float, float]
+    scale: np.ndarray
+    heads: dict[str, np.ndarray]
+    alarms: dict[str, float]
+    learned: dict[str, int]
+    facts: FactModel | None = None
+
+    def length_deviation(self, source: str, target: str) -> float:
+        """Return by how many standard deviations a target is longer than usual for its source, from -8 to 8."""
+        mean, fixed, falling = self.lengths
+        longer = math.log((len(target) + 1) / (len(source) + 1)) - mean
+        return max(-8.0, min(8.0, longer / math.sqrt(fixed + falling / (len(source) + 1))))
+
+    def words(self, evidence: LinkEvidence, sides: Sides) -> tuple[np.ndarray, np.ndarray]:
+        """Return the probability of each source word, and of each target word, to have no partner."""
+        return tuple(chain(self._against(evidence, sides, "best", side)) for side in (0, 1))
+
+    def facts_of(self, evidence: LinkEvidence) -> list[list[tuple[int, int, float]]]:
+        """Return `FactModel.evidence` of a line; no facts where none were learned."""
+        return [[], []] if self.facts is None else self.facts.evidence(evidence)
+
+    def changed(self, facts: Sequence[list[list[tuple[int, int, float]]]]) -> np.ndarray:
+        """Return the probability of each line that a number, a negation or a name differs, (lines,)."""
+        if self.facts is None:
+            return np.zeros(len(facts))
+        head = self.facts.head
+        return _sigmoid(head[0] + np.array([fact_features(line) for line in facts]) @ head[1:] - _PRIOR_ODDS)
+
+    def wrong_words(
+        self,
+        evidence: LinkEvidence,
+        sides: Sides,
+        words: tuple[np.ndarray, np.ndarray],
+        facts: Sequence[Sequence[tuple[int, int, float]]],
+        untranslated: float,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return the probability of each word of both sides to be left out, or made up, for whatever reason.
+
+        It has no partner (`words`), is a changed fact (`facts`), or stands in the language of the source: of a line
+        that is `untranslated` with this probability, a chain over the language of the target's words tells which.
+        """
+        right = [1 - words[0], 1 - words[1]]
+        for side, found in enumerate(facts):
+            for place, _, against in found:
+                right[side][place] *= 1 - _sigmoid(_ONE_FACT + against)
+        if untranslated > _HARDLY:
+            foreign = untranslated * chain(sides.odds[1])
+            right[1] *= 1 - foreign
+            copied: dict[str, float] = {}
+            for word, value in zip(evidence.target.words, foreign.tolist(), strict=True):
+                copied[word.lower()] = max(value, copied.get(word.lower(), 0.0))
+            right[0] *= 1 - np.array([copied.get(word.lower(), 0.0) for word in evidence.source.words])
+        return 1 - right[0], 1 - right[1]
+
+    def features(self, evidence: LinkEvidence, sides: Sides, words: tuple[np.ndarray, np.ndarray]) -> list[float]:
+        """Return the `FEATURES` of a line; `words` as `words` gives them."""
+        values: list[float] = []
+        for side in (0, 1):
+            classes, number = sides.classes[side], max(1, len(sides.classes[side]))
+            weights = np.where(classes == _PUNCTUATION, 0.0, sides.surprisal[side])
+            lexical = max(1, int((classes <= _LIKE).sum()))
+            values += [
+                self._against(evidence, sides, "best", side).sum() / number,
+                words[side].sum() / number,
+                (evidence.best[side] * weights).sum() / weights.sum() if weights.any() else 1.0,
+                sides.odds[side].sum() / lexical * (1 if side else -1),
+                0.0 if self.known is None else self._against(evidence, sides, "known", side).sum() / number,
+            ]
+        again = evidence.said_again * np.maximum(0, sides.surprisal[1] - _COMMON)
+        inside = max(0.0, _inside(evidence.target.text) - _inside(evidence.source.text))
+        total = float(again.sum()) + _INSIDE * inside
+        deviation = self.length_deviation(evidence.source.text, evidence.target.text)
+        length = len(evidence.source.words) + len(evidence.target.words)
+        return [
+            *values,
+            total / max(1.0, float(sides.surprisal[1].sum())),
+            math.log1p(total),
+            math.log1p(_near(evidence, again)),
+            max(0.0, -deviation),
+            max(0.0, deviation),
+            math.log1p(length),
+            1 / (1 + length),
+        ]
+
+    def causes(self, values: np.ndarray) -> dict[str, np.ndarray]:
+        """Return the probability of each cause, (lines,), from features (lines, features)."""
+        scaled = scaled_features(values, self.scale)
+        return {
+            name: _sigmoid(weights[0] + scaled[:, columns_of(name)] @ weights[1:] - _PRIOR_ODDS)
+            for name, weights in self.heads.items()
+        }
+
+    def _against(self, evidence: LinkEvidence, sides: Sides, of: str, side: int) -> np.ndarray:
+        table = getattr(self, of)[side]
+        return table[sides.classes[side], np.digitize(getattr(evidence, of)[side], _EDGES_OF[of])]
+
+    def save(self, folder: str | Path) -> Path:
+        """Write the model beside the aligner in `folder`, and return the path of the file."""
+        path = Path(folder) / CHECK_FILE
+        values = {
+            "learned": self.learned,
+            "facts": self.facts
+            and {"field": self.facts.field, "table": self.facts.table.tolist(), "head": self.facts.head.tolist()},
+            "alarms": self.alarms,
+            "lengths": list(self.lengths),
+            "heads": {name: weights.tolist() for name, weights in self.heads.items()},
+            "scale": self.scale.tolist(),
+            "best": self.best.tolist(),
+            "known": None if self.known is None else self.known.tolist(),
+            "scripts": list(self.scripts),
+            "totals": list(self.vocabulary.totals),
+            "counts": list(self.vocabulary.counts),
+        }
+        write_json(values, path)
+        return path
+
+    @classmethod
+    def load(cls, path: str | Path) -> "CheckModel":
+        """Read what `save` wrote.
+
+        Raises:
+            ValueError: the file holds something else; the message names it.
+        """
+        try:
+            values = json.loads(Path(path).read_text(encoding="utf-8"))
+            found = cls(
+                Vocabulary(tuple(values["counts"]), tuple(values["totals"])),
+                tuple(values["scripts"]),
+                np.array(values["best"], dtype=float),
+                None if values["known"] is None else np.array(values["known"], dtype=float),
+                tuple(values["lengths"]),
+                np.array(values["scale"], dtype=float),
+                {name: np.array(values["heads"][name], dtype=float) for name in CAUSES},
+                {name: float(value) for name, value in values["alarms"].items()},
+                values["learned"],
+                _facts(values.get("facts")),
+            )
+            shapes = {"scale": (2, len(FEATURES)), "best": (2, len(CLASSES), len(EDGES) + 1)}
+            for name, shape in shapes.items():
+                if getattr(found, name).shape != shape:
+                    raise ValueError(f"`{name}` must have the shape {shape}, got {getattr(found, name).shape}")
+            for name, weights in found.heads.items():
+                if weights.shape != (1 + len(CAUSES[name].features),):
+                    raise ValueError(f"`heads` has {len(weights)} numbers for {name}")
+            return found
+        except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+            told = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+            raise ValueError(
+                f"{path} does not hold what `attncal check --clean-source` writes ({told}). Learn it again."
+            ) from error
+
+
+def _facts(values: dict | None) -> FactModel | None:
+    if values is None:
+        return None
+    found = FactModel(np.array(values["table"], dtype=float), np.array(values["head"], dtype=float), values["field"])
+    shape = (2, len(GROUPS), 2, len(FACT_EDGES[found.field]) + 1)
+    if found.table.shape != shape or found.head.shape != (1 + 2 * len(GROUPS),):
+        raise ValueError(f"the table of `facts` must have the shape {shape}, got {found.table.shape}")
+    return found
+
+
+def columns_of(cause: str) -> list[int]:
+    return [FEATURES.index(name) for name in CAUSES[cause].features]
+
+
+def scaled_features(values: np.ndarray, scale: np.ndarray) -> np.ndarray:
+    return np.clip((values - scale[0]) / scale[1], -6, 6)
+
+
+def _sigmoid(values: np.ndarray) -> np.ndarray:
+    return 1 / (1 + np.exp(-np.clip(values, -30, 30)))
+
+
+def _inside(text: str) -> float:
+    """Count how often the same letters follow each other inside words, beyond twice (`WhiteWhiteWhite`)."""
+    return sum(len(found[0]) / len(found[1]) - 1 for found in _AGAIN_AND_AGAIN.finditer(text.lower()))
+
+
+def _near(evidence: LinkEvidence, again: np.ndarray) -> float:
+    """Return how much of `again` is said within four words of the last time."""
+    if not again.any():
+        return 0.0
+    last: dict[str, int] = {}
+    total = 0.0
+    for place, word in enumerate(map(str.lower, evidence.target.words)):
+        if place - last.get(word, -_NEAR - 1) <= _NEAR:
+            total += again[place]
+        last[word] = place
+    return total
+
+
+def fit_lengths(pairs: Sequence[tuple[str, str]]) -> tuple[float, float, float]:
+    """Fit the median log-ratio of target to source characters, and its variance `fixed + falling / characters`.
+
+    The variance is fitted by least squares; a ratio beyond e counts as e.
+    """
+    ratios = np.array([math.log((len(target) + 1) / (len(source) + 1)) for source, target in pairs])
+    inverse = np.array([1 / (len(source) + 1) for source, _ in pairs])
+    squares = np.minimum((ratios - np.median(ratios)) ** 2, 1)
+    spread = float(inverse.var())
+    falling = float(np.cov(inverse, squares, bias=True)[0, 1]) / spread if spread else 0.0
+    falling = max(0.0, falling)
+    fixed = float(squares.mean() - falling * inverse.mean())
+    return float(np.median(ratios)), max(fixed, 1e-3), falling
+
+
+def fit_logistic(values: np.ndarray, truths: np.ndarray, weights: np.ndarray, penalty: float = 0.01) -> np.ndarray:
+    """Return the bias and weights of a logistic regression by Newton's method, (1 + features,).
+
+    Minimised is the weighted mean of the cross-entropy plus `penalty / 2` times the squared weights, but for the bias.
+
+    Args:
+        values: (lines, features), scaled. truths: (lines,) of 0 and 1. weights: of the lines, (lines,).
+    """
+    design = np.column_stack([np.ones(len(values)), values])
+    weights = weights / weights.sum()
+    ridge = np.array([1e-9] + [penalty] * values.shape[1])
+    found = np.zeros(design.shape[1])
+    for _ in range(100):
+        expected = _sigmoid(design @ found)
+        gradient = design.T @ (weights * (truths - expected)) - ridge * found
+        curvature = (design * (weights * expected * (1 - expected))[:, None]).T @ design + np.diag(ridge)
+        step = np.linalg.solve(curvature, gradient)
+        found += step / max(1.0, float(np.abs(step).max()))
+        if np.abs(step).max() < 1e-8:
+            break
+    return found

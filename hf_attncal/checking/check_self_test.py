@@ -1,0 +1,118 @@
+"""Measure how well `attncal check` finds errors that were planted into clean pairs: its self-test."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from hf_attncal.data.segmentation import segment, white_space_words
+from hf_attncal.data.synthetic.translation_errors import KINDS, plant_errors
+from hf_attncal.metrics.detection import Detection, detection
+
+from .checker import MARKED_ABOVE, Checker
+from .facts import GROUPS
+
+# The probability that an error of a kind should raise.
+VERDICT_OF = {
+    "omission": "left_out",
+    "truncation": "left_out",
+    "repetition": "repeats",
+    **dict.fromkeys(("insertion", "replacement", "untranslated"), "made_up"),
+    **dict.fromkeys(GROUPS, "changed"),
+    **dict.fromkeys(("detached", "swapped"), "detached"),
+}
+
+
+@dataclass(frozen=True)
+class Found:
+    """Scores of the check on planted errors of one kind.
+
+    Args:
+        kind: of the errors. verdict: the probability that is looked at.
+        lines: lines with the error against the clean lines.
+        left_out: source words left out against the others of the lines with the error, with the F1 of the words that
+            the check marks; None where there are none.
+        made_up: the same of target words.
+        flagged: share of the lines with the error in which any probability is above its alarm.
+    """
+
+    kind: str
+    verdict: str
+    lines: Detection
+    left_out: Detection | None
+    made_up: Detection | None
+    flagged: float
+
+
+@dataclass(frozen=True)
+class SelfTest:
+    """Scores of the check on all planted errors, and the share of the clean lines that it flags.
+
+    Args:
+        found: of each kind.
+        false_alarms: share of the clean lines that are flagged. clean: how many there are.
+    """
+
+    found: tuple[Found, ...]
+    false_alarms: float
+    clean: int
+
+
+def self_test(
+    checker: Checker,
+    pairs: Sequence[tuple[str, str]],
+    kinds: Sequence[str] = tuple(KINDS),
+    seed: int = 1,
+    bootstrap: int = 0,
+) -> SelfTest:
+    """Plant errors into clean pairs, and check these and the clean ones.
+
+    Args:
+        pairs: (source, target), held to be good translations, best not what the check has learned from.
+        kinds: of errors. seed: of their places.
+        bootstrap: resamples for intervals.
+
+    Raises:
+        ValueError: fewer than two pairs have words on both sides, or see `plant_errors`.
+    """
+    cut = segment if checker.aligner.source.tokenize else white_space_words
+    words = [(cut(source).words, cut(target).words) for source, target in pairs]
+    words = [pair for pair in words if all(pair)]
+    clean = checker.check(_texts(words))
+    errors = plant_errors(words, kinds, seed)
+    verdicts = checker.check(_texts((error.source, error.target) for error in errors))
+    found = []
+    for kind in kinds:
+        of_kind = [line for line in zip(errors, verdicts, strict=True) if line[0].kind == kind]
+        if not of_kind:
+            continue
+        name = VERDICT_OF[kind]
+        scores = [getattr(verdict, name) for verdict in (*(verdict for _, verdict in of_kind), *clean)]
+        lines = detection([True] * len(of_kind) + [False] * len(clean), scores, bootstrap)
+        left_out = _of_words(of_kind, "left_out", "source", bootstrap)
+        made_up = _of_words(of_kind, "made_up", "target", bootstrap)
+        flagged = float(np.mean([bool(verdict.flagged) for _, verdict in of_kind]))
+        found.append(Found(kind, name, lines, left_out, made_up, flagged))
+    return SelfTest(tuple(found), float(np.mean([bool(verdict.flagged) for verdict in clean])), len(clean))
+
+
+def _texts(pairs) -> Iterator[tuple[str, str]]:
+    return ((" ".join(source), " ".join(target)) for source, target in pairs)
+
+
+def _of_words(lines: Sequence[tuple], planted: str, side: str, bootstrap: int) -> Detection | None:
+    """Score how well the planted words of a side are found among its words that are not punctuation."""
+    truths: list[bool] = []
+    scores: list[float] = []
+    for error, verdict in lines:
+        places, words = getattr(error, planted), getattr(error, side)
+        values = getattr(verdict, f"{side}_words")
+        if places is None or len(values) != len(words):  # joined by spaces, words may be cut otherwise
+            continue
+        for place, (word, value) in enumerate(zip(words, values, strict=True)):
+            if any(map(str.isalnum, word)):
+                truths.append(place in places)
+                scores.append(value)
+    if not any(truths) or all(truths):
+        return None
+    return detection(truths, scores, bootstrap, threshold=MARKED_ABOVE)

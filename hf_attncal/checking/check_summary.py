@@ -1,0 +1,114 @@
+"""Summarize a check of a whole text, and test whether two systems that translated the same sources differ in it."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from hf_attncal.metrics.base import Measured, Metric, ratio
+from hf_attncal.metrics.means import mean_difference, means
+
+from .checker import MARKED_ABOVE, VERDICTS, Checker, PairVerdict
+
+SHARES = (
+    "lines flagged",
+    *(f"lines flagged: {name}" for name in VERDICTS),
+    "source words left out",
+    "target words made up",
+)
+_METRIC = Metric("Check", ratio, lower_is_better=True)
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Results of a check over a text.
+
+    Args:
+        lines: number of lines.
+        shares: name (one of `SHARES`) -> share, with its 95 % interval over lines: of lines flagged by any verdict and
+            by each, of source words left out and of target words made up.
+        signature: how they were computed.
+    """
+
+    lines: int
+    shares: dict[str, Measured]
+    signature: str
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Differences between the faults of two translations of the same sources.
+
+    Args:
+        differences: name (one of `SHARES`) -> share of the first minus share of the second, with its 95 % interval.
+        p_values: name -> two-sided p of the paired bootstrap; None for too few lines (`FEWEST_SENTENCES`).
+        signature: how they were computed.
+    """
+
+    differences: dict[str, Measured]
+    p_values: dict[str, float | None]
+    signature: str
+
+
+def count_faults(verdicts: Iterable[PairVerdict]) -> np.ndarray:
+    """Count what `SHARES` are shares of, line by line: (lines, shares, 2), how many, and out of how many.
+
+    Memory: 64 bytes a line.
+    """
+    rows = []
+    for verdict in verdicts:
+        flags = [bool(verdict.flagged), *(name in verdict.flagged for name in VERDICTS)]
+        sides = verdict.source_words, verdict.target_words
+        words = [(sum(value > MARKED_ABOVE for value in side), len(side)) for side in sides]
+        rows.append(np.array([*((flag, 1) for flag in flags), *words], dtype=np.float32))
+    return np.stack(rows) if rows else np.zeros((0, len(SHARES), 2), dtype=np.float32)
+
+
+def summarize_verdicts(
+    checker: Checker, verdicts: Iterable[PairVerdict], bootstrap: int = 1000, seed: int = 0
+) -> Summary:
+    """Sum up the verdicts of a text; see `count_faults` for the memory it takes.
+
+    Raises:
+        ValueError: there are no verdicts, or negative `bootstrap`.
+    """
+    return summarize_counts(checker, count_faults(verdicts), bootstrap, seed)
+
+
+def summarize_counts(checker: Checker, counts: np.ndarray, bootstrap: int = 1000, seed: int = 0) -> Summary:
+    """Sum up what `count_faults` counted; errors are those of `summarize_verdicts`."""
+    shares = means(counts.astype(float), bootstrap, seed)
+    return Summary(len(counts), dict(zip(SHARES, shares, strict=True)), _signature(checker, len(counts)))
+
+
+def compare_counts(
+    checker: Checker, first: np.ndarray, second: np.ndarray, bootstrap: int = 1000, seed: int = 0
+) -> Comparison:
+    """Compare the faults of two translations of the same sources, by a paired bootstrap over lines.
+
+    Args:
+        checker: checked both.
+        first, second: what `count_faults` counted, (lines, shares, 2) each.
+        bootstrap: number of resamples, at least 1.
+        seed: of the resamples.
+
+    Raises:
+        ValueError: no lines, different numbers of them, or `bootstrap` below 1.
+    """
+    differences, p_values = {}, {}
+    for place, name in enumerate(SHARES):
+        of_first, of_second = first[:, place].astype(float), second[:, place].astype(float)
+        differences[name] = mean_difference(of_first, of_second, bootstrap, seed)
+        p_values[name] = _METRIC.paired_p_value(of_second, of_first, bootstrap, seed)
+    return Comparison(differences, p_values, _signature(checker, len(first), bs=str(bootstrap), seed=str(seed)))
+
+
+def _signature(checker: Checker, lines: int, **fields: str) -> str:
+    learned = checker.model.learned
+    return _METRIC.signature(
+        aligner=checker.aligner.model.config.model_type,
+        learned=f"{learned['pairs']} pairs, seed {learned['seed']}",
+        alarms=" ".join(f"{alarm:.3f}" for alarm in checker.model.alarms.values()),
+        n=str(lines),
+        **fields,
+    )

@@ -1,0 +1,280 @@
+"""Find what a translation left out and what it made up, line by line and word by word: `attncal check`.
+
+    checker = Checker.from_pretrained("aligner")
+    for verdict in checker.stream(pairs): ...
+
+What it goes by is learned from clean text, once for each aligner (`check_learning.learn_check`), and lies beside it in
+`check.json`.
+"""
+
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from hf_attncal.alignment.aligner import WordAligner
+from hf_attncal.data.piecewise import WINDOW, piecewise
+from hf_attncal.data.segmentation import Segments
+from hf_attncal.inference.files import file_beside
+
+from .check_model import CHECK_FILE, CheckModel, seen
+from .evidence import LinkEvidence, alien_share, read_evidence
+
+VERDICTS = ("left_out", "made_up", "repeats", "detached", "changed")
+MARKED_ABOVE = 0.5  # probability of a word from which on it is marked
+_LONG_ENOUGH = 5  # words of a target that many sources should not share
+_MANY = 3
+
+
+@dataclass(frozen=True, slots=True)
+class FlaggedSpan:
+    """Words of one side that belong together: the first and the one after the last, and their characters, from 0."""
+
+    words: tuple[int, int]
+    characters: tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class PairVerdict:
+    """The verdict on one sentence pair.
+
+    Args:
+        source, target: the texts.
+        left_out: probability that words of the source were left out.
+        made_up: probability that the target says what the source does not.
+        repeats: probability that the target repeats itself.
+        detached: probability that the target as a whole is no translation of the source.
+        changed: probability that a number, a negation or a name is not that of the source.
+        source_words: probability of each source word to be left out, (S,): it has no partner, was changed, or was not
+            translated. target_words: of each target word to be made up, (T,).
+        left_out_spans, made_up_spans: where these are above `MARKED_ABOVE`.
+        names: what can be told by name: "empty source", "empty target", "identical sides", "untranslated", "wrong
+            language", "alien script", "one target for N sources".
+        flagged: which of the probabilities are above their alarm.
+    """
+
+    source: str
+    target: str
+    left_out: float
+    made_up: float
+    repeats: float
+    detached: float
+    changed: float
+    source_words: tuple[float, ...]
+    target_words: tuple[float, ...]
+    left_out_spans: tuple[FlaggedSpan, ...]
+    made_up_spans: tuple[FlaggedSpan, ...]
+    names: tuple[str, ...]
+    flagged: tuple[str, ...]
+
+    @property
+    def hallucinated(self) -> float:
+        """Probability that the target is made up, in part or as a whole, or repeats itself."""
+        return 1 - (1 - self.made_up) * (1 - self.repeats)
+
+    @property
+    def worst(self) -> float:
+        """Probability that anything is wrong."""
+        return 1 - (1 - self.hallucinated) * (1 - self.left_out) * (1 - self.changed)
+
+    def to_dict(self) -> dict:
+        """Return plain data, for JSON: probabilities rounded to four decimals."""
+        sides = {"source": self.source, "target": self.target}
+        scores = {name: round(getattr(self, name), 4) for name in (*VERDICTS, "worst")}
+        words = {f"{side}_words": [round(value, 3) for value in getattr(self, f"{side}_words")] for side in sides}
+        spans = {
+            name: [{"words": list(span.words), "characters": list(span.characters)} for span in getattr(self, name)]
+            for name in ("left_out_spans", "made_up_spans")
+        }
+        return {**sides, **scores, **spans, **words, "names": list(self.names), "flagged": list(self.flagged)}
+
+    def marked(self) -> tuple[str, str]:
+        """Return both texts, with `[-left out-]` and `{+made up+}` around the spans."""
+        return (
+            marked_text(self.source, self.left_out_spans, "[-", "-]"),
+            marked_text(self.target, self.made_up_spans, "{+", "+}"),
+        )
+
+
+class SharedTargets:
+    """Which targets of a text stand with many different sources; letter case does not count.
+
+    A system that was lost says the same for many sources. Memory: 16 bytes a pair while they are read.
+
+    Args:
+        pairs: (source, target), all of the text.
+    """
+
+    def __init__(self, pairs: Iterable[tuple[str, str]]):
+        hashes = array("q")
+        for source, target in pairs:
+            target = target.strip().casefold()
+            if target.count(" ") >= _LONG_ENOUGH - 2:  # no fewer words, once marks are cut off
+                hashes.extend((hash(target), hash(source.strip().casefold())))
+        both = np.unique(np.frombuffer(hashes, dtype=np.int64).reshape(-1, 2), axis=0)
+        targets, counts = np.unique(both[:, 0], return_counts=True)
+        many = counts >= _MANY
+        self._sources = dict(zip(targets[many].tolist(), counts[many].tolist(), strict=True))
+
+    def sources_of(self, target: str) -> int:
+        """Return how many different sources a target has, or 1 if these are fewer than `_MANY`."""
+        return self._sources.get(hash(target.strip().casefold()), 1)
+
+
+class Checker:
+    """Checks translations by a word aligner.
+
+    Args:
+        aligner: of two directions, best one that counts.
+        model: what `learn_check` learned for it.
+    """
+
+    def __init__(self, aligner: WordAligner, model: CheckModel):
+        self.aligner, self.model = aligner, model
+
+    @classmethod
+    def from_pretrained(cls, name: str | Path, **options) -> "Checker":
+        """Load an aligner with its `check.json`; `options` are those of `WordAligner.from_pretrained`.
+
+        Raises:
+            OSError, ValueError: as there; or nothing was learned for it.
+        """
+        return cls(WordAligner.from_pretrained(name, **options), saved_check(name, options.get("revision")))
+
+    def check(self, pairs: Iterable[tuple[str, str]], *, shared: SharedTargets | None = None) -> list[PairVerdict]:
+        """Check sentence pairs, in their order.
+
+        Args:
+            pairs: (source, target) texts.
+            shared: of the whole text that the pairs are from; None: it is not looked whether one target stands with
+                many sources. Of n different sources (three or more, and five words or more in the target) it is held
+                to translate one, so that it is detached with probability 1 - 1 / n at least.
+
+        Raises:
+            ValueError: see `WordAligner.align`.
+        """
+        pairs = list(pairs)
+        if not pairs:
+            return []
+        evidence = read_evidence(self.aligner, pairs)
+        sides = [seen(self.model.vocabulary, found) for found in evidence]
+        words = [self.model.words(*line) for line in zip(evidence, sides, strict=True)]
+        values = np.array([self.model.features(*line) for line in zip(evidence, sides, words, strict=True)])
+        causes = self.model.causes(values)
+        facts = [self.model.facts_of(found) for found in evidence]
+        causes["changed"] = self.model.changed(facts)
+        wrong = [
+            self.model.wrong_words(*line)
+            for line in zip(evidence, sides, words, facts, causes["untranslated"].tolist(), strict=True)
+        ]
+        sources = [1 if shared is None else shared.sources_of(target) for _, target in pairs]
+        of_lines = [dict(zip(causes, row, strict=True)) for row in np.column_stack(list(causes.values())).tolist()]
+        return [self._verdict(*line) for line in zip(evidence, wrong, of_lines, sources, strict=True)]
+
+    def stream(
+        self, pairs: Iterable[tuple[str, str]], *, shared: SharedTargets | None = None, window: int = WINDOW
+    ) -> Iterator[PairVerdict]:
+        """Check pairs as they arrive, `window` of them at once; see `check`.
+
+        Raises:
+            LineError: a pair that `check` fails on, when all pairs before it have been given.
+        """
+        return piecewise(partial(self.check, shared=shared), pairs, window)
+
+    def _verdict(self, evidence: LinkEvidence, words, causes: Mapping[str, float], sources: int) -> PairVerdict:
+        source, target = evidence.source, evidence.target
+        if not source.words or not target.words:
+            return self._of_empty(source, target)
+        translated = 1 - causes["untranslated"]
+        alone = 1 / sources if sources >= _MANY and len(target.words) >= _LONG_ENOUGH else 1.0
+        found = {
+            "left_out": causes["left_out"],
+            "made_up": 1 - (1 - causes["made_up"]) * translated * alone,
+            "repeats": causes["repeats"],
+            "detached": 1 - (1 - causes["detached"]) * translated * alone,
+            "changed": causes["changed"],
+        }
+        names = []
+        identical = source.text.split() == target.text.split()
+        alien = alien_share(target.text, self.model.scripts[1]) > 0.5
+        if identical:
+            names.append("identical sides")
+        if alien:
+            names.append("alien script")
+        if causes["untranslated"] > 0.5:
+            names.append("untranslated" if _copied(source.words, target.words) else "wrong language")
+        if alone < 1:
+            names.append(f"one target for {sources} sources")
+        if alien:
+            found |= {"made_up": 1.0, "detached": 1.0}
+        return self._made(source, target, found, words, names)
+
+    def _of_empty(self, source: Segments, target: Segments) -> PairVerdict:
+        names = [f"empty {side}" for side, found in (("source", source), ("target", target)) if not found.words]
+        found = dict.fromkeys(VERDICTS, 0.0)
+        found["left_out"], found["made_up"] = float(bool(source.words)), float(bool(target.words))
+        words = tuple(np.ones(len(side.words)) for side in (source, target))
+        return self._made(source, target, found, words, names)
+
+    def _made(self, source: Segments, target: Segments, found: Mapping[str, float], words, names) -> PairVerdict:
+        flagged = tuple(name for name in VERDICTS if found[name] > self.model.alarms.get(name, 1.0))
+        return PairVerdict(
+            source.text, target.text, **found,
+            source_words=tuple(words[0].tolist()), target_words=tuple(words[1].tolist()),
+            left_out_spans=_spans(source, words[0]), made_up_spans=_spans(target, words[1]),
+            names=tuple(names), flagged=flagged,
+        )  # fmt: skip
+
+
+def saved_check(name: str | Path, revision: str | None = None) -> CheckModel:
+    """Load what was learned for an aligner, beside it in a folder or on the Hub.
+
+    Raises:
+        ValueError: there is nothing, or see `CheckModel.load`.
+    """
+    file = file_beside(name, CHECK_FILE, revision)
+    if file is None:
+        raise ValueError(
+            f"{name} has no {CHECK_FILE}: it must first learn what good pairs look like, from the text it was trained "
+            f"on: attncal check {name} --clean-source FILE --clean-target FILE."
+        )
+    return CheckModel.load(file)
+
+
+def _spans(side: Segments, words: np.ndarray) -> tuple[FlaggedSpan, ...]:
+    """Return runs of words above `MARKED_ABOVE`, without the punctuation at their ends."""
+    above = (words > MARKED_ABOVE).tolist()
+    if not any(above):
+        return ()
+    found, characters, start = [], side.spans, None
+    for place, bad in enumerate([*above, False]):
+        if bad and start is None:
+            start = place
+        elif not bad and start is not None:
+            places = [k for k in range(start, place) if any(map(str.isalnum, side.words[k]))]
+            if places:
+                begin, end = places[0], places[-1] + 1
+                found.append(FlaggedSpan((begin, end), (characters[begin][0], characters[end - 1][1])))
+            start = None
+    return tuple(found)
+
+
+def marked_text(
+    text: str, spans: Sequence[FlaggedSpan], before: str, after: str, written: Callable[[str], str] = str
+) -> str:
+    """Return the text, each piece as `written` gives it, with `before` and `after` around the spans."""
+    parts, done = [], 0
+    for span in spans:
+        begin, end = span.characters
+        parts += [written(text[done:begin]), before, written(text[begin:end]), after]
+        done = end
+    return "".join([*parts, written(text[done:])])
+
+
+def _copied(source: Sequence[str], target: Sequence[str]) -> bool:
+    """Return whether most words of the target stand in the source."""
+    known = {word.lower() for word in source}
+    return 2 * sum(word.lower() in known for word in target) > len(target)

@@ -1,0 +1,146 @@
+"""Collect what an aligner and the form of words say of each word of a pair: the evidence of `attncal check`.
+
+Shapes use S = source words and T = target words of a pair.
+"""
+
+import math
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import torch
+
+from hf_attncal.alignment.aligner import WordAligner
+from hf_attncal.alignment.sources import Weights
+from hf_attncal.alignment.subword_pooling import largest_over_words, mean_over_words
+from hf_attncal.data.segmentation import Segments, segment, white_space_words
+from hf_attncal.models.functional_mask_align import harmonic_mean
+
+_ALIEN = 1e-3  # share of the letters of clean text below which a script is alien to it
+_UNKNOWN = -10.0  # log-ratio of what is not known at all
+
+
+@dataclass(frozen=True, slots=True)
+class LinkEvidence:
+    """Evidence on the words of one pair.
+
+    Args:
+        source, target: the words, and where they stand in the text.
+        best: of each source word (S,), and of each target word (T,), the best score that it has with any word of the
+            other side, from 0 to 1; 0 where the other side is empty.
+        known: of each word, how much likelier than chance its tokens are translations of some token of the other side,
+            as a logarithm; None of an aligner that has no counts.
+        said_again: of each target word (T,), how much of it is repeated beyond what different source words support,
+            from 0 to 1: a word that stands n times and has m source words for it is said again n - max(1, m) times,
+            which its later places share.
+    """
+
+    source: Segments
+    target: Segments
+    best: tuple[np.ndarray, np.ndarray]
+    known: tuple[np.ndarray, np.ndarray] | None
+    said_again: np.ndarray
+
+
+def read_evidence(
+    aligner: WordAligner, pairs: Sequence[tuple[str, str]], batch_size: int = 256, batch_tokens: int = 4096
+) -> list[LinkEvidence]:
+    """Read the evidence of sentence pairs, in their order.
+
+    Raises:
+        ValueError: see `WordAligner.align`.
+    """
+    cut = segment if aligner.source.tokenize else white_space_words
+    sides = [(cut(source), cut(target)) for source, target in pairs]
+    found: list[LinkEvidence | None] = [None] * len(pairs)
+    words = [(source.words, target.words) for source, target in sides]
+    for index, scores, known in _scores(aligner, words, batch_size, batch_tokens):
+        source, target = sides[index]
+        best = scores.max(axis=1), scores.max(axis=0)
+        found[index] = LinkEvidence(source, target, best, known, _said_again(target.words, scores))
+    counts = hasattr(aligner.model, "counts_of")
+    return [evidence or _of_nothing(*side, counts) for evidence, side in zip(found, sides, strict=True)]
+
+
+@torch.no_grad()
+def _scores(aligner, words, batch_size: int, batch_tokens: int) -> Iterator[tuple[int, np.ndarray, tuple | None]]:
+    """Yield the number, scores (S, T) and what counts know of each pair with words on both sides."""
+    for indices, weights in aligner.source.weights(words, batch_size, batch_tokens):
+        forward, backward = weights.forward, weights.backward
+        merged = forward.mT if backward is None else harmonic_mean(forward, backward)
+        scores = largest_over_words(merged, weights.source_words, weights.target_words).clamp(max=1).cpu().numpy()
+        known = _known(aligner.model, weights) if hasattr(aligner.model, "counts_of") else None
+        for row, (index, (source, target)) in enumerate(zip(indices, weights.words, strict=True)):
+            if source and target:
+                sides = None if known is None else (known[0][row, :source], known[1][row, :target])
+                yield index, scores[row, :source, :target], sides
+
+
+def _known(model, weights: Weights) -> tuple[np.ndarray, np.ndarray]:
+    """Return how much likelier than chance the tokens of each word translate some token of the other side.
+
+    The mean over its tokens of the largest pointwise mutual information `log(n(x, y) N / (n(x) n(y)))`, of the counts
+    of the aligner, each with a little more, so that what was hardly seen is little evidence.
+
+    Returns:
+        (batch, source words) and (batch, target words); 0 for a word without tokens.
+    """
+    source, target = weights.source_tokens, weights.target_tokens
+    sides = weights.source_words, weights.target_words
+    real = [word_ids != words for word_ids, words in sides]
+    together = model.counts_of(source, target).mT  # (batch, source, target)
+    alone = [
+        (getattr(model, f"{side}_counts") + getattr(model, f"{side}_null_counts"))[tokens].float()
+        for side, tokens in (("source", source), ("target", target))
+    ]
+    total = float(model.counts.sum()) + 1
+    found = (together + 0.02).log() + math.log(total)
+    found = found - (alone[0] + 1).log()[:, :, None] - (alone[1] + 1).log()[:, None, :]
+    found = found.masked_fill(~(real[0][:, :, None] & real[1][:, None, :]), _UNKNOWN)
+    best = found.amax(dim=2), found.amax(dim=1)
+    means = (mean_over_words(values, *side, empty=0) for values, side in zip(best, sides, strict=True))
+    return tuple(values.cpu().numpy() for values in means)
+
+
+def _of_nothing(source: Segments, target: Segments, counts: bool) -> LinkEvidence:
+    """Return the evidence of a pair with a side that has no words."""
+    best = np.zeros(len(source.words)), np.zeros(len(target.words))
+    known = tuple(np.full(len(side), _UNKNOWN) for side in best) if counts else None
+    return LinkEvidence(source, target, best, known, _said_again(target.words, np.zeros((0, len(target.words)))))
+
+
+def _said_again(target: Sequence[str], scores: np.ndarray) -> np.ndarray:
+    again = np.zeros(len(target))
+    if len(set(target)) == len(target):
+        return again
+    places: dict[str, list[int]] = {}
+    for place, word in enumerate(target):
+        places.setdefault(word.lower(), []).append(place)
+    for word, found in places.items():
+        if len(found) > 1 and any(map(str.isalnum, word)):
+            support = scores[:, found].max(axis=1).sum() if len(scores) else 0.0
+            again[found[1:]] = max(0.0, len(found) - max(1.0, support)) / (len(found) - 1)
+    return again
+
+
+@lru_cache(maxsize=1 << 14)
+def _script(character: str) -> str:
+    """Return the first word of a letter's name in Unicode (LATIN, CYRILLIC, CJK); empty for what is no letter."""
+    if not character.isalpha():
+        return ""
+    return unicodedata.name(character, " ").split(" ")[0].split("-")[0]
+
+
+def script_shares(texts: Iterable[str]) -> dict[str, float]:
+    """Return the share of each script among the letters of texts."""
+    counter = Counter(script for text in texts for script in map(_script, text) if script)
+    return {name: count / counter.total() for name, count in counter.items()}
+
+
+def alien_share(text: str, scripts: Mapping[str, float]) -> float:
+    """Return the share of the letters of a text that are of scripts which clean text does not have."""
+    found = [script for script in map(_script, text) if script]
+    return sum(scripts.get(script, 0.0) < _ALIEN for script in found) / len(found) if found else 0.0

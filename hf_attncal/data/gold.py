@@ -1,0 +1,77 @@
+"""Annotated sentence pairs: their texts, and the links that people have drawn."""
+
+import warnings
+from collections.abc import Iterator, Sequence, Sized
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hf_attncal.files import read_lines, read_pairs
+
+from .pharaoh import GoldAlignment, check_index_base, displacement_warning, iter_alignments
+
+
+@dataclass(frozen=True)
+class Gold:
+    """Sentence pairs with annotated links."""
+
+    pairs: Sequence[tuple[str, str]]
+    links: Sequence[GoldAlignment]
+
+    @classmethod
+    def load(cls, corpus: dict[str, Any], gold: str | Path, lowercase: bool = False) -> "Gold":
+        """Read text, in lower case if so, and links; the number of lines and every index are checked.
+
+        Warns:
+            UserWarning: indices that are probably displaced (`displaced_pairs`).
+        """
+        from .corpora import load_parallel, lowercased  # `datasets`, for those who train
+
+        text = lowercased(load_parallel(corpus)) if lowercase else load_parallel(corpus)
+        pairs = list(zip(text["source"], text["target"], strict=True))
+        return cls(pairs, gold_links(gold, pairs))
+
+    @classmethod
+    def read(cls, source: str | Path, target: str | Path, gold: str | Path) -> "Gold":
+        """Read text and links from three files.
+
+        Raises:
+            ValueError: see `read_pairs` and `gold_links`.
+        """
+        pairs = list(zip(*read_pairs(source, target), strict=True))
+        return cls(pairs, gold_links(gold, pairs))
+
+
+def gold_links(path: str | Path, pairs: Sequence[tuple[str, str]]) -> list[GoldAlignment]:
+    """Return the links of sentence pairs that people have drawn, from a file in Pharaoh format, checked.
+
+    Raises:
+        ValueError: another number of lines than pairs, or links of words that there are not; it names the file.
+
+    Warns:
+        UserWarning: indices that are probably displaced (`displaced_pairs`).
+    """
+    links = list(iter_links(path, pairs))
+    words = [(source.split(), target.split()) for source, target in pairs]
+    try:
+        check_index_base(links, [tuple(map(len, pair)) for pair in words], "take 1 from each index")
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+    if problem := displacement_warning(links, words):
+        warnings.warn(f"{path}: {problem}", stacklevel=2)
+    return links
+
+
+def iter_links(path: str | Path, text: Sized) -> Iterator[GoldAlignment]:
+    """Yield the links of every sentence pair of a text in turn, from a file in Pharaoh format.
+
+    Raises:
+        ValueError: another number of lines than pairs, or a line that is no links; it names the file.
+    """
+    try:
+        lines = read_lines(path)
+        if len(lines) != len(text):
+            raise ValueError(f"{path} has {len(lines)} lines of links for {len(text)} sentence pairs.")
+        yield from iter_alignments(lines)
+    except ValueError as error:
+        raise ValueError(str(error) if str(path) in str(error) else f"{path}: {error}") from error

@@ -1,0 +1,475 @@
+"""Draw figures with matplotlib: heat maps, lines, bars, reliability diagrams."""
+
+import io
+import warnings
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
+
+from hf_attncal.extras import need
+
+need("plot")
+
+import numpy as np
+import torch
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
+from torch import Tensor
+
+from .fonts import families_for
+from .text import shown, text_width
+
+# The only colours of text and rules, so that a page can turn them round at night; and what lies behind them.
+TEXT, FAINT = "#222222", "#6b6b6b"
+_BACKGROUND = "white"
+_RULE, _GRID = {"color": FAINT, "alpha": 0.35}, {"color": FAINT, "alpha": 0.15, "linewidth": 0.8}
+_GOLD = "#e08214"  # orange on blue: told apart by everyone
+POINTS = 9  # size of words
+_INCHES = POINTS / 72  # of an em
+_CELL = 0.24  # inches, as everything below
+_GAP, _MARGIN = 0.30, 0.10
+_LINE = 0.24  # of a line of text
+_BELOW, _LEGEND = 0.55, 3.9  # height and width of the legend below the panels
+
+
+class Picture(Figure):
+    """A figure that a notebook shows by itself, whether or not pyplot has been imported."""
+
+    def __init__(self, **options):
+        super().__init__(**{"facecolor": _BACKGROUND} | options)
+
+    def draw(self, renderer) -> None:
+        """Draw without matplotlib's warning for each glyph: `families_for` has warned of all at once."""
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Glyph .* missing from font", UserWarning)
+            super().draw(renderer)
+
+    def _repr_png_(self) -> bytes:
+        file = io.BytesIO()
+        self.savefig(file, format="png")
+        return file.getvalue()
+
+
+# ---- heat maps ----
+
+
+def heat_map(
+    panels: Mapping[str, Tensor],
+    source_words: Sequence[str],
+    target_words: Sequence[str],
+    links: Collection[tuple[int, int]] = (),
+    title: str | None = None,
+    change: tuple[str, Tensor] | None = None,
+) -> Figure:
+    """Draw matrices over one sentence pair side by side: source words across, target words down, shared by all panels.
+
+    All panels have one colour scale, from white at 0 to dark at the largest value of all: a cell is as dark as it
+    matters.
+
+    Args:
+        panels: name -> (target, source) matrix, not negative.
+        source_words: one label for every column.
+        target_words: one label for every row.
+        links: gold links (i source, j target), outlined in every panel.
+        title: a line above the panels.
+        change: name and matrix of one more panel, for differences: blue above 0, red below, on a scale of its own.
+
+    Returns:
+        A figure, which a notebook shows; `figure.savefig("name.png", dpi=200)` writes it.
+
+    Warns:
+        UserWarning: no installed font has some characters of the words.
+
+    Raises:
+        ValueError: no panel, or a matrix of another shape than the words ask for.
+    """
+    matrices = _matrices(panels, target_words, source_words, ("target", "source words"))
+    largest = max((float(matrix.max()) for matrix in matrices.values() if matrix.size), default=0) or 1
+    sides = _Side("source", source_words), _Side("target", target_words)
+    signed = None
+    if change is not None:
+        signed = change[0]
+        matrices |= _matrices(dict([change]), target_words, source_words, ("target", "source words"))
+    return _draw_panels(matrices, *sides, len(matrices), "weight", largest, links, title, signed)
+
+
+def plot_receptive_fields(
+    panels: Mapping[str, Tensor | np.ndarray],
+    read: Sequence[str],
+    predicted: Sequence[str],
+    title: str | None = None,
+    columns: int = 2,
+) -> Figure:
+    """Draw what the predictions of one sequence depend on, with a panel for each model and for the truth.
+
+    Tokens that were read are across, predictions down; white is no dependence and dark is 1, in all panels.
+
+    Args:
+        panels: name -> (target, source), booleans or weights from 0 to 1.
+        read: one label for every column, `<s> x_0 ... x_(n-2)` for a causal language model.
+        predicted: one label for every row, `x_0 ... x_(n-1)`.
+        title: a line above the panels.
+        columns: panels side by side.
+
+    Returns:
+        A figure, as `heat_map` does.
+
+    Warns:
+        UserWarning: no installed font has some characters of the tokens.
+
+    Raises:
+        ValueError: no panel, a matrix of another shape than the tokens ask for, a value that is not from 0 to 1, or
+            `columns` below 1.
+    """
+    matrices = _matrices(panels, predicted, read, ("predicted", "read tokens"))
+    for name, matrix in matrices.items():
+        if not ((matrix >= 0) & (matrix <= 1 + 1e-5)).all():  # a sum of weights may be rounded above 1
+            raise ValueError(f"Panel {name!r} has values that are not from 0 to 1: give booleans or weights.")
+    if columns < 1:
+        raise ValueError(f"`columns` must be >= 1 (panels side by side), got {columns}.")
+    sides = _Side("read", read), _Side("predicted", predicted)
+    return _draw_panels(matrices, *sides, columns, "dependence", 1.0, (), title)
+
+
+def head_map(panels: Mapping[str, np.ndarray], layers: Sequence[int], measure: str) -> Figure:
+    """Draw a measure of each head of each layer: heads across, layers down, white at 0.
+
+    Args:
+        panels: name -> (layers, heads), not negative.
+        layers: their numbers.
+        measure: what it is.
+
+    Returns:
+        A figure, as `heat_map` does.
+
+    Raises:
+        ValueError: no panel, or a matrix with another number of rows than layers.
+    """
+    heads = [str(head) for head in range(next(iter(panels.values())).shape[1])] if panels else []
+    matrices = _matrices(panels, list(map(str, layers)), heads, ("layers", "heads"))
+    largest = max(float(matrix.max()) for matrix in matrices.values()) or 1.0
+    sides = _Side("head", heads), _Side("layer", list(map(str, layers)))
+    return _draw_panels(matrices, *sides, len(matrices), measure, largest, (), None)
+
+
+class _Side(NamedTuple):
+    """An axis of a matrix: its name and one label for every column or row."""
+
+    name: str
+    words: Sequence[str]
+
+    @property
+    def inches(self) -> float:
+        """Return the width of the longest label."""
+        return _INCHES * max(map(text_width, self.words), default=0)
+
+
+def _matrices(
+    panels: Mapping[str, Tensor | np.ndarray], rows: Sequence[str], columns: Sequence[str], words: tuple[str, str]
+) -> dict[str, np.ndarray]:
+    """Return the panels in float32, each of the shape that its labels ask for; `words` says what these are."""
+    if not panels:
+        raise ValueError("`panels` is empty: give at least one matrix.")
+    shape = len(rows), len(columns)
+    for name, matrix in panels.items():
+        if tuple(matrix.shape) != shape:
+            raise ValueError(
+                f"Panel {name!r} has the shape {tuple(matrix.shape)}, but there are {shape[0]} {words[0]} and "
+                f"{shape[1]} {words[1]}."
+            )
+    return {name: torch.as_tensor(matrix).detach().float().cpu().numpy() for name, matrix in panels.items()}
+
+
+def _draw_panels(
+    matrices: Mapping[str, np.ndarray],
+    across: _Side,
+    down: _Side,
+    columns: int,
+    measure: str,
+    largest: float,
+    links: Collection[tuple[int, int]],
+    title: str | None,
+    signed: str | None = None,
+) -> Figure:
+    """Draw matrices in rows of so many panels, above the scale of all, on which `largest` of `measure` is dark.
+
+    That of the name `signed` has positive and negative values, and a scale of its own.
+    """
+    columns = min(columns, len(matrices))
+    families = families_for("".join((*across.words, *down.words)))
+    left = _MARGIN + _LINE + down.inches + 0.1
+    grid_width, grid_height = _CELL * len(across.words), _CELL * len(down.words)
+    # A name may be wider than its matrix, and the title or the legend wider than all of them.
+    step = max(grid_width, *(1.2 * _INCHES * text_width(name) for name in matrices)) + _GAP
+    heading = _LINE if title else 0
+    panel = 2 * _LINE + max(across.inches, _INCHES) + 0.1 + grid_height  # a matrix with its name and labels
+    rows = -(-len(matrices) // columns)
+    width = left + max(columns * step - _GAP, _LEGEND, _INCHES * text_width(title or "")) + _MARGIN
+    height = heading + rows * (panel + _GAP) - _GAP + _BELOW
+    figure = Picture(figsize=(width, height))
+    style = {"va": "center", "color": TEXT}
+    if title:
+        figure.text(left / width, 1 - (_MARGIN + _LINE / 2) / height, title, fontsize=POINTS, **style)
+    for number, (name, matrix) in enumerate(matrices.items()):
+        row, column = divmod(number, columns)
+        x, top = left + column * step, heading + row * (panel + _GAP)
+        y = 1 - (top + _MARGIN + _LINE / 2) / height
+        figure.text(x / width, y, name, fontsize=POINTS + 1, weight="bold", **style)
+        bottom = 1 - (top + panel) / height
+        axes = figure.add_axes((x / width, bottom, grid_width / width, grid_height / height))
+        if name == signed:
+            most = float(np.abs(matrix).max(initial=0)) or 1.0
+            scale = axes.imshow(matrix, cmap="RdBu", vmin=-most, vmax=most, aspect="auto")
+            _draw_scale(figure, scale, x, "change")
+        else:
+            image = axes.imshow(matrix, cmap="Blues", vmin=0, vmax=largest, aspect="auto")
+        _label_axes(axes, across, down if column == 0 else _Side("", ()), families)
+        for i, j in links:
+            outline = Rectangle((i - 0.5, j - 0.5), 1, 1, fill=False, edgecolor=_GOLD, linewidth=1.6, zorder=3)
+            axes.add_patch(outline).set_clip_on(False)  # or the edge of the grid would cut the line in half
+    many = f"{measure}, {'other' if signed else 'in all'} panels"
+    _draw_legend(figure, image, left, many if len(matrices) > 1 else measure, bool(links))
+    return figure
+
+
+def _label_axes(axes, across: _Side, down: _Side, families: Sequence[str]) -> None:
+    """Write words and names of the axes; without words `down` those of another panel are meant."""
+    style = {"fontsize": POINTS, "color": TEXT, "fontfamily": families, "parse_math": False}
+    name = {"fontsize": POINTS - 1, "color": FAINT, "labelpad": 4}
+    axes.xaxis.tick_top()
+    axes.xaxis.set_label_position("top")
+    upright = across.inches < _CELL
+    axes.set_xticks(range(len(across.words)), list(map(shown, across.words)), rotation=0 if upright else 90, **style)
+    axes.set_yticks(range(len(down.words)), list(map(shown, down.words)), **style)
+    axes.set_xlabel(across.name, loc="left", **name)
+    if down.words:
+        axes.set_ylabel(down.name, loc="top", **name)
+    axes.tick_params(length=0, pad=4)
+    for spine in axes.spines.values():
+        spine.set_visible(False)
+    # White lines between the cells, drawn as the grid of the minor ticks.
+    rows, columns = axes.get_images()[0].get_array().shape
+    axes.set_xticks([i - 0.5 for i in range(columns + 1)], minor=True)
+    axes.set_yticks([j - 0.5 for j in range(rows + 1)], minor=True)
+    axes.grid(which="minor", color="white", linewidth=1.0)
+    axes.tick_params(which="minor", length=0)
+
+
+def _draw_legend(figure: Figure, image, left: float, measure: str, links: bool) -> None:
+    """Draw the colour scale of all panels, and what the outlines are."""
+    width, height = figure.get_size_inches()
+    _draw_scale(figure, image, left, measure)
+    style = {"va": "center", "color": TEXT, "fontsize": POINTS}
+    if links:
+        x, size = left + 3.0, 0.13
+        corner = x / width, (0.335 - size / 2) / height
+        figure.add_artist(Rectangle(corner, size / width, size / height, fill=False, edgecolor=_GOLD, linewidth=1.6))
+        figure.text((x + 0.22) / width, 0.335 / height, "gold link", **style)
+
+
+def _draw_scale(figure: Figure, image, left: float, measure: str) -> None:
+    """Draw a colour scale below the panels, `left` inches from the edge, and what it measures."""
+    width, height = figure.get_size_inches()
+    bar = figure.add_axes((left / width, 0.29 / height, 1.2 / width, 0.09 / height))
+    scale = figure.colorbar(image, cax=bar, orientation="horizontal")
+    bottom, top = image.get_clim()
+    scale.set_ticks([bottom, top], labels=["0" if bottom == 0 else f"{bottom:.2g}".replace("-", "−"), f"{top:.2g}"])
+    scale.outline.set_visible(False)
+    bar.tick_params(length=0, labelsize=POINTS - 1, labelcolor=TEXT, pad=2)
+    first, last = bar.get_xticklabels()
+    first.set_horizontalalignment("left")
+    last.set_horizontalalignment("right")
+    figure.text((left + 1.3) / width, 0.335 / height, measure, va="center", color=TEXT, fontsize=POINTS)
+
+
+# Of Okabe and Ito: told apart by everyone. Shapes and hatches tell them apart in print.
+_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", TEXT, "#e69f00", "#56b4e9")
+_SHAPES = "osD^vP*"
+_HATCHES = ("", "////", "....", "\\\\\\\\", "xxxx", "----", "oo")
+_PANEL = 4.2  # inches
+
+
+# ---- lines ----
+
+
+def lines(
+    series: Mapping[str, Sequence[tuple[float, float]]],
+    across: str,
+    up: str,
+    dashed: Collection[str] = (),
+    logarithmic: bool = False,
+    bands: Mapping[str, Sequence[tuple[float, float]]] | None = None,
+    from_zero: bool = False,
+) -> Figure:
+    """Draw a line with a mark at every point for each of several systems.
+
+    Args:
+        series: name -> points, in the order of the legend.
+        across, up: what the axes are called.
+        dashed: names whose line is broken, in the colour and with the marks of the name before: a variant of it.
+        logarithmic: the scale upwards.
+        bands: name -> the interval (low, high) of each point of a line, shaded; those without a name have none.
+        from_zero: both axes begin at 0, where they are not logarithmic.
+
+    Returns:
+        A figure, as `heat_map` does.
+
+    Raises:
+        ValueError: no line, one without points, or more than seven of them that are not `dashed`.
+    """
+    whole = [name for name in series if name not in dashed]
+    if not all(series.values()) or not 0 < len(whole) <= len(_COLOURS) or next(iter(series)) in dashed:
+        raise ValueError(
+            f"`series` must have 1 to {len(_COLOURS)} lines that are not dashed, the first one among them, and points "
+            f"in each, got { {name: len(points) for name, points in series.items()} }."
+        )
+    legend = _LINE * -(-len(series) // 2)  # two names side by side
+    width, height = 1.4 * _PANEL, _PANEL + _BELOW + legend
+    figure = Picture(figsize=(width, height))
+    left, bottom = 0.65, _BELOW + legend
+    box = (left / width, bottom / height, 1 - (left + 2 * _MARGIN) / width, 1 - (bottom + 2 * _MARGIN) / height)
+    axes = figure.add_axes(box)
+    style = {"fontsize": POINTS, "color": TEXT}
+    number = -1
+    for name, points in series.items():
+        number += name not in dashed
+        pattern = {"linestyle": "--", "markerfacecolor": "white"} if name in dashed else {}
+        axes.plot(
+            *zip(*points, strict=True),
+            label=name,
+            color=_COLOURS[number],
+            marker=_SHAPES[number],
+            markersize=4.5,
+            linewidth=1.4,
+            **pattern,
+        )
+        if name in (bands or {}):
+            low, high = zip(*bands[name], strict=True)
+            places = [place for place, _ in points]
+            axes.fill_between(places, low, high, color=_COLOURS[number], alpha=0.15, linewidth=0)
+    if from_zero:
+        axes.set_xlim(left=0)
+        if not logarithmic:
+            axes.set_ylim(bottom=0)
+    if logarithmic:
+        axes.set_yscale("log")
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.yaxis.set_minor_locator(NullLocator())
+        axes.yaxis.set_major_formatter("{x:g}")
+    axes.set_xlabel(across, **style)
+    axes.set_ylabel(up, **style)
+    axes.grid(**_GRID)
+    _rule(axes)
+    style = {"loc": "lower center", "ncols": 2, "frameon": False, "handlelength": 3.2}
+    figure.legend(*axes.get_legend_handles_labels(), fontsize=POINTS, labelcolor=TEXT, **style)
+    return figure
+
+
+def reliability_diagram(series: Mapping[str, Sequence[tuple[float, float, int]]]) -> Figure:
+    """Draw the share of statements that came true against their probability, bin by bin.
+
+    Args:
+        series: name -> bins (mean probability, share that is right, how many), of `metrics.probabilities`. Below the
+            broken line of what was promised, probabilities are too high.
+
+    Returns:
+        A figure, as `heat_map` does.
+
+    Raises:
+        ValueError: see `lines`.
+    """
+    points = {name: [bin[:2] for bin in bins] for name, bins in series.items()}
+    figure = lines(points, "probability", "share that is right")
+    axes = figure.axes[0]
+    low = min(value for marks in points.values() for mark in marks for value in mark)
+    ends = [0.1 * np.floor(10 * low), 1.0]
+    axes.plot(ends, ends, color=FAINT, linestyle="--", linewidth=1, zorder=0)
+    margin = 0.02 * (ends[1] - ends[0])
+    axes.set(xlim=(ends[0] - margin, ends[1] + margin), ylim=(ends[0] - margin, ends[1] + margin))
+    return figure
+
+
+def _rule(axes) -> None:
+    """Draw rules at the left and below, with their numbers."""
+    axes.tick_params(labelsize=POINTS - 1, labelcolor=TEXT, color=FAINT, length=2.5)
+    for side, spine in axes.spines.items():
+        spine.set(visible=side in ("left", "bottom"), **_RULE)
+
+
+# ---- bars ----
+
+# A number with its interval; None for no interval.
+Bar = tuple[float, tuple[float, float] | None]
+_BAR = 0.15  # inches
+_WIDE, _NARROW = 5.2, 2.3  # all panels together, and a panel at least
+
+
+def bars(panels: Mapping[str, Mapping[str, Sequence[Bar]]], labels: Sequence[str]) -> Figure:
+    """Draw numbers of several kinds of things with their intervals, each kind with horizontal bars of its own.
+
+    Panels stand side by side and have the same kinds from top to bottom, each its own scale from 0. A name has the
+    same colour and hatch in all of them.
+
+    Args:
+        panels: what is measured -> name -> a bar for every label; NaN for none.
+        labels: of the kinds, from top to bottom.
+
+    Returns:
+        A figure, as `heat_map` does.
+
+    Raises:
+        ValueError: no panel, no label, more than seven names in all, or another number of bars than labels.
+    """
+    names = list(dict.fromkeys(name for series in panels.values() for name in series))
+    if not panels or not labels or not 0 < len(names) <= len(_COLOURS):
+        raise ValueError(
+            f"`panels` and `labels` must not be empty and have 1 to {len(_COLOURS)} names, got {len(panels)} panels, "
+            f"{len(labels)} labels and the names {names}."
+        )
+    for panel, series in panels.items():
+        for name, values in series.items():
+            if len(values) != len(labels):
+                raise ValueError(f"{name!r} of panel {panel!r} has {len(values)} bars for {len(labels)} labels.")
+    most = max(map(len, panels.values()))
+    left = _MARGIN + _INCHES * max(map(text_width, labels)) + 0.15
+    wide = max(_NARROW, _WIDE / len(panels))
+    width = left + len(panels) * (wide + _GAP)
+    columns = max(1, int(width / (_INCHES * max(map(text_width, names)) + 0.8)))
+    legend = _LINE * -(-len(names) // columns) if len(names) > 1 else 0
+    rows = len(labels) * (most * _BAR + 0.1)
+    bottom = _BELOW + legend
+    height = _MARGIN + rows + bottom
+    figure = Picture(figsize=(width, height))
+    for number, (panel, series) in enumerate(panels.items()):
+        box = ((left + number * (wide + _GAP)) / width, bottom / height, wide / width, rows / height)
+        axes = figure.add_axes(box)
+        for row, (name, values) in enumerate(series.items()):
+            _draw_bars(axes, values, row - (len(series) - 1) / 2, most, name, names.index(name))
+        axes.set_ylim(len(labels) - 0.5, -0.5)
+        shown_labels = labels if number == 0 else [""] * len(labels)
+        families = families_for("".join(labels))
+        axes.set_yticks(range(len(labels)), shown_labels, fontfamily=families, parse_math=False)
+        axes.set_xlabel(panel, fontsize=POINTS, color=TEXT)
+        axes.xaxis.set_major_locator(MaxNLocator(5, steps=(1, 2, 5, 10)))
+        axes.xaxis.set_major_formatter("{x:.4g}")
+        axes.grid(axis="x", **_GRID)
+        axes.set_axisbelow(True)
+        axes.axvline(0, linewidth=0.8, **_RULE)
+        _rule(axes)
+        axes.tick_params(axis="y", length=0, labelsize=POINTS)
+    if legend:
+        handles = {handle.get_label(): handle for axes in figure.axes for handle in axes.containers if handle.patches}
+        style = {"loc": "lower center", "ncols": columns, "frameon": False, "fontsize": POINTS, "labelcolor": TEXT}
+        figure.legend([handles[name] for name in names], names, **style)
+    return figure
+
+
+def _draw_bars(axes, values: Sequence[Bar], offset: float, most: int, name: str, number: int) -> None:
+    """Draw the bars of one name, `offset` bars below the middle of each kind."""
+    step = _BAR / (most * _BAR + 0.1)  # of a bar, where a kind is 1 high
+    rows = np.arange(len(values)) + offset * step
+    style = {"color": _COLOURS[number], "hatch": _HATCHES[number], "edgecolor": "white", "linewidth": 0}
+    axes.barh(rows, [value for value, _ in values], height=0.86 * step, label=name, **style)
+    for row, (_, interval) in zip(rows, values, strict=True):
+        if interval is not None:
+            axes.plot(interval, (row, row), color=TEXT, linewidth=1.1, solid_capstyle="butt")

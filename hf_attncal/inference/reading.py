@@ -1,0 +1,345 @@
+"""Read the cross-attention of an encoder-decoder while the model is given the target (teacher forcing).
+
+Any encoder-decoder of transformers can be read: a stock one, one of ours, or one with an active adapter. With labels
+y_0 ... y_n-1 (end of sentence included) and decoder inputs start, y_0 ... y_n-2, step t predicts y_t.
+"""
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from transformers import PretrainedConfig
+
+from hf_attncal.data.batching import batches_by_length, padded
+from hf_attncal.data.words import NO_WORD, WordTokens, tokenize_words
+from hf_attncal.families import stock_type
+from hf_attncal.metrics.reliability import contributions
+from hf_attncal.models.losses import IGNORE_INDEX
+from hf_attncal.models.objective import shift_labels
+
+from .repeated import shared_among_places
+
+_KERNEL_LOGGER = logging.getLogger("transformers.integrations.sdpa_attention")
+
+# One entry for each decoder layer, from 0; None for a layer without.
+Layers = tuple[Tensor | None, ...]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The cross-attention of one pass over a batch.
+
+    Args:
+        source_mask: boolean (batch, source), True for real tokens.
+        target_mask: boolean (batch, steps), True for steps with a target.
+        attentions: the weights that are used, (batch, heads, steps, source) in each layer; after calibration, without
+            the NULL column.
+        uncalibrated: a, the weights before calibration, the same shape.
+        masks: m (Lu et al., eq. 3), the same shape.
+        nulls: weight of NULL, (batch, heads, steps).
+        uam: what the unsupervised alignment module gives each source position, (batch, steps, source), 0 on source
+            padding; the places of a repeated token share its probability, see `shared_among_places`. None if it was
+            not asked for.
+        predicted: boolean (batch, steps), where the target token is what the model would choose. None if it was not
+            asked for.
+    """
+
+    source_mask: Tensor
+    target_mask: Tensor
+    attentions: Layers
+    uncalibrated: Layers
+    masks: Layers
+    nulls: Layers
+    uam: Tensor | None = None
+    predicted: Tensor | None = None
+
+    @property
+    def plain(self) -> Layers:
+        """Return the weights before any calibration, in each layer: those that are used where there is none."""
+        layers = zip(self.uncalibrated, self.attentions, strict=True)
+        return tuple(used if plain is None else plain for plain, used in layers)
+
+    @cached_property
+    def contributions(self) -> Layers:
+        """Return phi of Lu et al., eq. 6, (batch, heads, steps, source) in each layer with masks, 0 on source padding.
+
+        Raises:
+            ValueError: no layer has masks.
+        """
+        if all(mask is None for mask in self.masks):
+            raise ValueError(
+                "Contributions are read from the masks of a model or an active adapter with `calibration`, got one "
+                "without."
+            )
+        layers = zip(self.uncalibrated, self.masks, self.nulls, strict=True)
+        return tuple(m if m is None else contributions(a, m, self.source_mask, null) for a, m, null in layers)
+
+    def unpadded(self, weights: Tensor, row: int) -> Tensor:
+        """Return one sentence without padding: (batch, ..., steps, source) -> (..., its steps, its source tokens)."""
+        return weights[row][..., self.target_mask[row], :][..., self.source_mask[row]]
+
+
+class PairTooLongError(ValueError):
+    """A pair of more tokens than the model has positions, at `index` from 0."""
+
+    def __init__(self, index: int, side: str, tokens: int, limit: int) -> None:
+        self.index, self.side, self.tokens, self.limit = index, side, tokens, limit
+        super().__init__(
+            f"pair {index} (counted from 0) has {tokens} {side} tokens, the model takes at most {limit}. Split the "
+            "pair."
+        )
+
+
+class TokenPair(NamedTuple):
+    """A sentence pair as it was read; `index` is its place among all pairs."""
+
+    index: int
+    source: WordTokens
+    target: WordTokens
+
+
+@torch.no_grad()
+def read(
+    model,
+    batch: Mapping[str, Tensor],
+    *,
+    attentions: bool = True,
+    details: bool = False,
+    uam: bool = False,
+    predictions: bool = False,
+) -> Reading:
+    """Read a batch; the model's mode, and its kernel of attention, are put back.
+
+    Args:
+        model: an encoder-decoder of transformers, on the device to use.
+        batch: `input_ids` and `attention_mask` (batch, source), `labels` (batch, steps) with -100 where there is no
+            target; on any device. `decoder_input_ids` are the shifted labels where they are not given.
+        attentions: fill `attentions`.
+        details: fill `uncalibrated`, `masks` and `nulls`, in the layers that have them.
+        uam: fill `uam`.
+        predictions: fill `predicted`.
+
+    Returns:
+        The reading, on the model's device; None in all layers of what was not asked for.
+
+    Raises:
+        ValueError: a model that returns no cross-attention; `uam` with a model without.
+    """
+    if attentions:
+        check_attends(model.config)
+    if uam:
+        check_uam(model.config)
+    used: Layers = (None,) * decoder_size(model.config)[0]
+    # By attribute and not by class: a model loaded as remote code has a class of its own.
+    ours = [m.layer_idx for m in model.modules() if getattr(m, "switches", None) is not None] if details else []
+    # Details are recorded by the model with its head. Without them its layer of the vocabulary, which costs as much as
+    # many others, is left out.
+    extras = {"output_attention_details": True} if ours else {}
+    extras |= {"output_uam_probabilities": True} if uam else {}
+    reader = model if extras or predictions else model.base_model
+    extras |= {"output_attentions": True} if attentions else {}
+    with readable(model, attentions):
+        inputs, labels = teacher_forced(model, batch)
+        outputs = reader(**inputs, use_cache=False, return_dict=True, **extras)
+        kernel = model.config._attn_implementation
+    if attentions:
+        used = tuple(getattr(outputs, "cross_attentions", None) or ())
+    if attentions and (not used or any(layer is None for layer in used)):
+        raise ValueError(
+            f"A model of type {model.config.model_type!r} returned no cross-attention with "
+            f"attn_implementation={kernel!r}. Load an encoder-decoder, with `attn_implementation='eager'`."
+        )
+    recorded = []
+    for name in ("uncalibrated_cross_attentions", "calibration_masks", "null_attentions"):
+        by_layer = dict(zip(ours, (getattr(outputs, name) if ours else None) or (), strict=False))
+        recorded.append(tuple(map(by_layer.get, range(len(used)))))
+    real, targets = inputs["attention_mask"].bool(), labels != IGNORE_INDEX
+    return Reading(
+        real,
+        targets,
+        used,
+        *recorded,
+        uam=shared_among_places(outputs.uam_probabilities, inputs["input_ids"], real, targets) if uam else None,
+        predicted=(outputs.logits.argmax(dim=-1) == labels) & targets if predictions else None,
+    )
+
+
+def teacher_forced(model, batch: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], Tensor]:
+    """Return the inputs of a model, and the labels that it shall predict, on its device; a batch as for `read`."""
+    inputs = {name: tensor.to(model.device) for name, tensor in batch.items() if torch.is_tensor(tensor)}
+    labels = inputs.pop("labels")
+    if "decoder_input_ids" not in inputs:
+        inputs["decoder_input_ids"] = shift_labels(model, labels)
+    return inputs, labels
+
+
+def readings_of_pairs(
+    model, tokenizer, sources: Sequence[str], targets: Sequence[str], *, uam: bool = False, **options
+) -> Iterator[tuple[list[TokenPair], Reading]]:
+    """Read sentence pairs in batches by length; arguments and errors are those of `read` and `batches_of_pairs`.
+
+    Args:
+        uam: extend targets as in training, and fill `uam` of the readings.
+        **options: `batch_size` and `source_prefix`; `attentions`, `details` and `predictions` of `read`.
+
+    Yields:
+        The pairs of a batch, and its reading: one row for each pair, one step for each target token.
+    """
+    batching = {name: options.pop(name) for name in ("batch_size", "source_prefix") if name in options}
+    for pairs, batch in batches_of_pairs(model, tokenizer, sources, targets, uam=uam, **batching):
+        yield pairs, read(model, batch, uam=uam, **options)
+
+
+def batches_of_pairs(
+    model,
+    tokenizer,
+    sources: Sequence[str],
+    targets: Sequence[str],
+    *,
+    batch_size: int = 32,
+    source_prefix: str = "",
+    uam: bool = False,
+) -> Iterator[tuple[list[TokenPair], dict[str, Tensor]]]:
+    """Yield sentence pairs in batches for `read`, the longest first. Pairs with a side of no word are left out.
+
+    Args:
+        model: the one that will read them.
+        tokenizer: the model's.
+        sources: source sentences.
+        targets: their translations. One whose tokens do not end in a special token gets one: every token of a word is
+            then a decoder input, too.
+        batch_size: most pairs at once.
+        source_prefix: what the model wants in front of every source.
+        uam: extend the targets as in training, by tokens of no word.
+
+    Yields:
+        The pairs of a batch, and the batch, on the CPU: one row for each pair, one label for each target token.
+
+    Raises:
+        ValueError: unequal numbers of sources and targets, a pair with more tokens than the model has positions (the
+            message names its index), a model of another kind, or one without `uam` for which it is asked; a tokenizer
+            that wants the language of the target, and has none.
+    """
+    if len(sources) != len(targets):
+        raise ValueError(f"`sources` and `targets` must be pairs, got {len(sources)} and {len(targets)} sentences.")
+    check_encoder_decoder(model.config)
+    if batch_size < 1:
+        raise ValueError(f"`batch_size` must be >= 1, got {batch_size}.")
+    indices = [n for n, pair in enumerate(zip(sources, targets, strict=True)) if all(side.strip() for side in pair)]
+    source_tokens = tokenize_words(tokenizer, [sources[n] for n in indices], prefix=source_prefix)
+    try:
+        target_tokens = tokenize_words(tokenizer, [targets[n] for n in indices], target=True)
+    except KeyError as error:  # of M2M100; others take the language of the source
+        if getattr(tokenizer, "tgt_lang", "") is not None:
+            raise
+        raise ValueError(
+            f"The tokenizer must have the language of the target ({type(tokenizer).__name__}, got None): set its "
+            "`src_lang` and `tgt_lang`, and save it. The states of the encoder align without (`--weights states`)."
+        ) from error
+    if uam:
+        check_uam(model.config)
+    end = tokenizer.eos_token_id if tokenizer.eos_token_id is not None else tokenizer.pad_token_id
+    pairs = []
+    for index, source, target in zip(indices, source_tokens, target_tokens, strict=True):
+        if target.word_ids[-1] != NO_WORD:
+            target = _extended(target, [end])
+        if uam:
+            target = _extended(target, [model.config.null_token_id] * (len(source.ids) - len(target.ids)))
+        pairs.append(TokenPair(index, source, target))
+    check_lengths(model, tokenizer, pairs)
+    lengths = [(len(pair.target.ids), len(pair.source.ids)) for pair in pairs]
+    for rows in batches_by_length(lengths, batch_size):
+        chosen = [pairs[row] for row in rows]
+        sides = [pair.source.ids for pair in chosen], [pair.target.ids for pair in chosen]
+        yield chosen, padded_batch(model, tokenizer, *sides)
+
+
+def padded_batch(model, tokenizer, sources: Sequence[np.ndarray], targets: Sequence[np.ndarray]) -> dict[str, Tensor]:
+    """Pad the tokens of sources and targets into a batch for `read`, on the CPU."""
+    input_ids, attention_mask = padded(sources, tokenizer.pad_token_id or model.config.pad_token_id or 0)
+    labels, _ = padded(targets, IGNORE_INDEX)
+    return {"input_ids": input_ids, "attention_mask": attention_mask, "labels": labels}
+
+
+def decoder_size(config: PretrainedConfig) -> tuple[int, int]:
+    """Return the numbers of layers and of attention heads of an encoder-decoder's decoder."""
+    decoder = config.get_text_config(decoder=True)  # BART and its kin give the decoder's numbers under general names
+    return getattr(config, "num_decoder_layers", None) or decoder.num_hidden_layers, decoder.num_attention_heads
+
+
+def check_encoder_decoder(config: PretrainedConfig) -> None:
+    """Raise ValueError for a model of another kind."""
+    if not config.is_encoder_decoder:
+        raise ValueError(f"`model` must be an encoder-decoder, got one of type {config.model_type!r}.")
+
+
+def check_attends(config: PretrainedConfig) -> None:
+    """Raise ValueError for a recurrent model without attention."""
+    if getattr(config, "attention_window", ...) is None:
+        raise ValueError(
+            f"`attention_window` of this model of type {config.model_type!r} must not be None: without a window the "
+            "model has no attention to read. Take one trained with an `attention_window`."
+        )
+
+
+def check_uam(config: PretrainedConfig) -> None:
+    """Raise ValueError for a model without the unsupervised alignment module."""
+    if not has_uam(config):
+        raise ValueError("Probabilities of source tokens need a model with `uam`, got one without.")
+
+
+def has_uam(config: PretrainedConfig) -> bool:
+    """Return whether a model has the unsupervised alignment module."""
+    return getattr(config, "uam", False) is True
+
+
+@contextmanager
+def readable(model, attentions: bool, self_attentions: bool = False) -> Iterator[None]:
+    """Put a model into evaluation mode, with a kernel that forms weights of attention, and put both back."""
+    training, kernel = model.training, model.config._attn_implementation
+    # Ours form those of the cross-attention under every kernel. The rest needs eager attention: sdpa returns nothing.
+    ours = stock_type(model.config.model_type) != model.config.model_type
+    switch = kernel != "eager" and (self_attentions or (attentions and not ours))
+    model.eval()
+    if switch:
+        model.set_attn_implementation("eager")
+    level = _KERNEL_LOGGER.level
+    _KERNEL_LOGGER.setLevel(logging.ERROR)  # it warns that it returns no weights, but what is read it does return
+    try:
+        yield
+    finally:
+        _KERNEL_LOGGER.setLevel(level)
+        if switch:
+            model.set_attn_implementation(kernel)
+        model.train(training)
+
+
+def _extended(tokens: WordTokens, ids: list[int]) -> WordTokens:
+    """Append tokens of no word."""
+    added = np.array([ids, [NO_WORD] * len(ids)], dtype=np.int64)
+    return WordTokens(*np.concatenate([[tokens.ids, tokens.word_ids], added], axis=1), tokens.words)
+
+
+def check_lengths(model, tokenizer, pairs: Iterable[TokenPair]) -> None:
+    """Raise PairTooLongError for a pair with more tokens than the model has positions."""
+    limit = getattr(model.config, "max_position_embeddings", None) or tokenizer.model_max_length
+    for pair in pairs:
+        for side in ("source", "target"):
+            length = len(getattr(pair, side).ids)
+            if length > limit:
+                raise PairTooLongError(pair.index, side, length, limit)
+
+
+def check_some_words(sources: Sequence[str], targets: Sequence[str]) -> None:
+    """Raise ValueError unless there is a pair with words on both sides."""
+    if not any(source.strip() and target.strip() for source, target in zip(sources, targets, strict=False)):
+        raise ValueError(
+            "`sources` and `targets` must have a pair with words on both sides, got none among "
+            f"{len(sources)} and {len(targets)} sentences."
+        )

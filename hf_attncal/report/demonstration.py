@@ -1,0 +1,231 @@
+"""Run `attncal demo`: a small gated model on synthetic English-German, from raw text to a folder for the Hub.
+
+Sentence pairs with exact word alignments, vocabulary and model are all made on the spot.
+"""
+
+import copy
+import os
+import time
+from collections.abc import Sequence
+from itertools import product
+from pathlib import Path
+
+import torch
+from datasets import Dataset, disable_progress_bars
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from transformers import DataCollatorForSeq2Seq, set_seed
+from transformers.utils import logging as transformers_logging
+
+from hf_attncal.alignment import GoldAlignment, alignment_error_rate, argmax_links
+from hf_attncal.data.corpora import tokenize_pairs
+from hf_attncal.data.synthetic.english_german import AlignedPair, generate_split
+from hf_attncal.drawing.plots import heat_map
+from hf_attncal.files import write_json
+from hf_attncal.hub import Result, inspect_folder, translate_in_fresh_process, write_model_card
+from hf_attncal.inference.word_attention import WordDetails, word_details
+from hf_attncal.metrics.reliability import jensen_shannon
+from hf_attncal.training.calibrated import AttnCalTrainer
+from hf_attncal.training.folder import Run
+from hf_attncal.training.job import build_tokenizer, train
+from hf_attncal.training.seq2seq import build_seq2seq_model, evaluate, search_as_scored
+from hf_attncal.training.settings_yaml import load_yaml
+from hf_attncal.training.translation import TranslationConfig
+
+PAIRS = {"train": 20_000, "valid": 300, "test": 300}
+# Settings in the format of configs/.
+SETTINGS = """
+tokenizer: {vocab_size: 800}
+model: {d_model: 128, encoder_layers: 2, decoder_layers: 2, encoder_attention_heads: 4, decoder_attention_heads: 4,
+  encoder_ffn_dim: 256, decoder_ffn_dim: 256, max_position_embeddings: 128, activation_function: relu,
+  scale_embedding: true, init_std: 0.06, dropout: 0.1, label_smoothing: 0.1, calibration: gated}
+training: {tokens_per_batch: 1024, learning_rate: 0.003, warmup_steps: 0.1, lr_scheduler_type: cosine,
+  adam_beta2: 0.98, bf16: false, logging_steps: 0.1, save_strategy: no, report_to: none}
+evaluation: {batch_size: 100, max_new_tokens: 48, bleu_tokenize: none}
+"""
+LONGEST_MAP = 10  # words of the longer side of the sentence in the heat map
+SHOWN = 3  # sentences that the process without the package translates
+WORDS = ("all", "without_punctuation")  # words that alignments are scored on
+Scored = tuple[Sequence[AlignedPair], Sequence[WordDetails]]
+
+
+def run_demo(output: str | Path, steps: int, seed: int) -> dict:
+    """Train, measure, draw and save a model, translate with the saved folder, and return the results.
+
+    Args:
+        output: folder for `heat_map.png`, `results.json` and the model in `model/`.
+        steps: number of optimiser steps.
+        seed: seed of the model and of the order of training. The data are always the same.
+    """
+    started = time.monotonic()
+    _quiet_libraries()
+    console = Console(highlight=False)
+    folder = Path(output) / "model"
+    values = load_yaml(SETTINGS)
+    values["training"] |= {"output_dir": str(folder), "max_steps": steps, "seed": seed}
+    config = TranslationConfig.make(values)
+    run = Run(config.arguments())
+
+    console.rule("[bold]Data")
+    pairs = generate_split(**PAIRS)
+    text = {name: _texts(getattr(pairs, name)) for name in PAIRS}
+    tokenizer = build_tokenizer(config, run, text["train"])
+    console.print(
+        "{train:,} synthetic English-German pairs to train on, {valid} to choose a layer, {test} to test; "
+        "{} subwords. One pair:\n  {source}\n  {target}".format(len(tokenizer), **PAIRS, **text["test"][0])
+    )
+
+    console.rule("[bold]Training")
+    set_seed(seed)
+    model = build_seq2seq_model(config, tokenizer)
+    search_as_scored(model, tokenizer, config.evaluation)
+    untrained = copy.deepcopy(model)
+    console.print(f"{model.num_parameters():,} parameters, gated calibration")
+    tokenized, report = tokenize_pairs(text["train"], tokenizer, config.data.max_length)
+    trainer = AttnCalTrainer(
+        model=model,
+        args=run.args,
+        train_dataset=tokenized,
+        data_collator=DataCollatorForSeq2Seq(tokenizer, model),
+        processing_class=tokenizer,
+    )
+    model, results = train(trainer, config, {"train": report}, run)
+    # The untrained model is scored last, so that the demo can say early how long it takes.
+    _, before = evaluate(untrained, tokenizer, text["test"], config)
+    translated, after = evaluate(model, tokenizer, text["test"], config)
+    console.print(
+        f"BLEU before training {before['bleu']:.1f}, after [bold]{after['bleu']:.1f}[/]  ({after['signature']})"
+    )
+
+    console.rule("[bold]Attention or contribution: which finds the word that was translated?")
+    dev = pairs.valid, word_details(model, tokenizer, *text["valid"][:].values())
+    test = pairs.test, word_details(model, tokenizer, *text["test"][:].values())
+    reliability = torch.cat([detail.reliable for detail in test[1]], dim=1).double().mean(dim=1).tolist()
+    scores = compare_alignments(dev, test)
+    print_alignments(scores, reliability, console)
+    file, layer = folder.parent / "heat_map.png", scores["contribution"]["layer"]
+    drawn = draw_heat_map(file, translated, test, layer)
+    console.print(f"Heat map: {file}\n  {drawn}", soft_wrap=True)
+
+    console.rule("[bold]A folder for the Hub")
+    sentences = text["test"]["source"][:SHOWN]
+    save(folder, model, sentences[0], after, scores)
+    console.print(str(inspect_folder(folder)), soft_wrap=True)
+    console.print("In a new process, where `import hf_attncal` fails:")
+    translations = dict(zip(sentences, translate_in_fresh_process(folder, sentences), strict=True))
+    for sentence, translation in translations.items():
+        console.print(f"  {sentence}\n    [bold]{translation}[/]")
+
+    results |= {
+        "config": {"steps": steps, "seed": seed, **results["config"]},
+        "bleu": {"before": before["bleu"], "after": after["bleu"], "signature": after["signature"]},
+        "alignment": scores,
+        "reliability": reliability,
+        "translations": translations,
+        "seconds": round(time.monotonic() - started, 1),
+    }
+    write_json(results, folder.parent / "results.json")
+    console.rule()
+    console.print(f"{results['seconds']:.0f} seconds. All of it is in {output}/.")
+    return results
+
+
+def compare_alignments(dev: Scored, test: Scored) -> dict[str, dict]:
+    """Compute AER on test of `attention` and `contribution`, each in its best layer (from 0) on dev."""
+
+    def aer(data: Scored, name: str, layer: int, words: str = "all") -> dict:
+        pairs, details = data
+        gold = [GoldAlignment(sure=pair.links, possible=pair.links) for pair in pairs]
+        links = [argmax_links(getattr(detail, name)[layer]) for detail in details]
+        return vars(alignment_error_rate(gold, links, sentences=[p[:2] for p in pairs], punctuation=words == "all"))
+
+    scores = {}
+    for name in ("attention", "contribution"):
+        rates = [aer(dev, name, layer)["aer"] for layer in range(len(dev[1][0].attention))]
+        layer = rates.index(min(rates))
+        scores[name] = {"layer": layer, **{words: aer(test, name, layer, words) for words in WORDS}}
+    return scores
+
+
+def print_alignments(scores: dict[str, dict], reliability: Sequence[float], console: Console) -> None:
+    """Print the scores of `compare_alignments`, and how often attention and contribution agree."""
+    table = Table("alignment error rate", box=SIMPLE_HEAD, padding=(0, 2, 0, 0))
+    for heading in ("all words", "without punctuation", "layer"):
+        table.add_column(heading, justify="right")
+    for name, symbols in (("attention", "attention a"), ("contribution", "contribution phi = |a_p - a|")):
+        rates = (f"[bold]{100 * scores[name][words]['aer']:.1f}" for words in WORDS)
+        table.add_row(symbols, *rates, str(scores[name]["layer"]))
+    console.print(table)
+    layer = scores["contribution"]["layer"]
+    console.print(
+        "Lower is better. Every target word is linked to its strongest source word, in the layer (from 0) that is\n"
+        "best on other data. The gold alignment links every full stop, but a decoder may know where a sentence ends\n"
+        "without looking: then no source word contributes.\n"
+        f"In layer {layer} the token with most attention is the one that contributes most in "
+        f"{reliability[layer]:.0%} of the steps.\n"
+        f"{scores['attention']['all']['signature']}",
+        soft_wrap=True,
+    )
+
+
+def draw_heat_map(path: Path, translations: Sequence[str], data: Scored, layer: int) -> str:
+    """Draw attention, contribution and the change by calibration for one test pair in one layer; return the pair.
+
+    The pair is the one that calibration changes most, by the Jensen-Shannon divergence between attention before and
+    after it, summed over the target words. So it is the strongest case, not a typical one. It is chosen among pairs
+    that fit the page and are translated as in the reference or, if there are none, among all that fit.
+
+    Args:
+        path: path of the picture.
+        translations: the model's translation of each pair.
+        data: the pairs and the model's details of their words.
+        layer: layer, from 0.
+    """
+
+    def changed(index: int) -> float:
+        weights = details[index].attention, details[index].calibrated
+        return float(jensen_shannon(*(layers[layer][None, None] for layers in weights)).sum())
+
+    pairs, details = data
+    fitting = [n for n, pair in enumerate(pairs) if max(len(pair.source), len(pair.target)) <= LONGEST_MAP]
+    right = [n for n in fitting if translations[n] == " ".join(pairs[n].target)]
+    chosen = max(right or fitting, key=changed)
+    pair, detail = pairs[chosen], details[chosen]
+    attention = detail.attention[layer]
+    panels = {"attention a": attention, "contribution φ = |aₚ − a|": detail.contribution[layer]}
+    change = "calibrated attention minus a", detail.calibrated[layer] - attention
+    title = f"Decoder layer {layer} (counted from 0), mean of the heads; calibrated: what the model uses, as shares"
+    heat_map(panels, pair.source, pair.target, links=pair.links, title=title, change=change).savefig(path, dpi=160)
+    return f"{' '.join(pair.source)}  |  {' '.join(pair.target)}"
+
+
+def save(folder: Path, model, example: str, score: dict, alignment: dict) -> None:
+    """Save model, code and model card; the tokenizer is saved already."""
+    model.save_pretrained(folder)
+    results = [Result("BLEU", score["bleu"], score["signature"])]
+    for (name, scores), words in product(alignment.items(), WORDS):
+        measure = f"AER of {name}, layer {scores['layer']} from 0"
+        results.append(Result(measure, 100 * scores[words]["aer"], scores[words]["signature"]))
+    write_model_card(
+        folder,
+        model_name="attncal-demo",
+        summary="A small English-German model with gated attention calibration, trained by `attncal demo`.",
+        training_data=f"{PAIRS['train']:,} pairs of the synthetic English-German language of `hf_attncal`",
+        example=example,
+        languages=("en", "de"),
+        license="apache-2.0",
+        results=results,
+    )
+
+
+def _texts(pairs: Sequence[AlignedPair]) -> Dataset:
+    return Dataset.from_dict({side: [" ".join(getattr(p, side)) for p in pairs] for side in ("source", "target")})
+
+
+def _quiet_libraries() -> None:
+    """Silence the progress bars and remarks of the libraries, which do not help in a toy run."""
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    disable_progress_bars()
+    transformers_logging.disable_progress_bar()
+    transformers_logging.set_verbosity_error()

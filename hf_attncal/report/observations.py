@@ -1,0 +1,418 @@
+"""Sum up what the cross-attention of an encoder-decoder does over a corpus, read once, pair by pair.
+
+The analyses of Lu et al. (TASLP 2022, sections III and IV): how often attention names the source token that counts,
+and how that goes with the entropy of attention and with the part of speech of what is predicted; and what calibration
+changes. Besides, what of Mask-Align (Chen et al. 2021) can be asked of any model: who gets attention, and how long
+their value vectors are.
+
+Steps are the predictions of real target tokens, given those before (teacher forcing). Nothing of a batch is kept but
+sums over the steps of each pair, from which intervals over pairs are made (`hf_attncal.metrics.means`).
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain, pairwise
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hf_attncal.alignment.links import best_links
+from hf_attncal.data.pharaoh import Link
+from hf_attncal.data.words import NO_WORD, is_punctuation
+from hf_attncal.inference.reading import Reading, TokenPair, check_some_words, readings_of_pairs
+from hf_attncal.inference.word_attention import word_attention
+from hf_attncal.metrics.reliability import WITHOUT_MASKS, head_average
+from hf_attncal.metrics.step_measures import MEASURES, NEED_INFORMATION, LayerRows, layer_rows
+
+from .tags import Tagger, tags_of
+from .value_norms import recorded_value_norms
+
+THRESHOLDS = tuple(0.25 * step for step in range(1, 21))  # of entropy, as far as Lu et al., Fig. 4
+BUCKETS = (0.8, 1.6, 2.4, 3.2)  # of entropy, as in Lu et al., Fig. 8
+GROUPS = ("words", "punctuation", "special tokens")  # of source tokens
+WEIGHTS = ("attention", "contribution")
+_ROUNDING = 1e-5  # nats
+_MOST_STEPS = 0.5  # at fewer, masks that tell source tokens apart are the exception, and a mean over steps is of noise
+
+
+# ---- results ----
+
+
+@dataclass(frozen=True)
+class Observations:
+    """Sums over the steps of each pair. Its methods return counts (pairs, ..., 2): a sum, and the number of its terms.
+
+    Their mean is `counts.sum(axis=0)`, the first divided by the second; `hf_attncal.metrics.means` has it with an
+    interval over pairs. `step_measures.py` says what each measure of a step is.
+
+    Args:
+        pairs: (N,), numbers of the pairs that were read, those with words on both sides.
+        steps: (N,), number of steps of each pair.
+        layers: measure -> the decoder layers, from 0, in which there is something to measure: none of
+            `NEED_INFORMATION` in the layers of `idle`.
+        by_layer: measure -> sums (N, L), L the number of decoder layers; 0 in those that are not in `layers`.
+        by_head: measure -> means over all steps (L, H); NaN of `NEED_INFORMATION` in heads whose masks carry no
+            information.
+        thresholds: of `average_entropy`, ascending.
+        by_threshold: (N, L, thresholds + 1, 2), steps by the first threshold that their entropy does not exceed, the
+            last for those above all; how many, and how many of them reliable.
+        buckets: bounds of entropy between the buckets.
+        by_bucket: (N, L, buckets + 1, 2), the divergences of rows (a head at a step) by their own entropy, and how
+            many rows.
+        tags: the tags of target words, the most frequent first; empty where none were given.
+        by_tag: (N, L, tags, 2), sums of `reliability` and `average_entropy` over steps of words with this tag.
+        tag_steps: (N, tags), how many steps.
+        by_group: (N, L, 3), attention of `GROUPS` of source tokens, the mean over heads; with `null` they add up to 1.
+        group_tokens: (N, 3), how many tokens.
+        group_norms: (N, L, 3), norms of their value vectors, summed over tokens, the mean over heads; 0 for models
+            whose values are not known.
+        null_norms: layer -> norm of the value vector of NULL, the mean over heads.
+        word_tags: the tags of every pair of the corpus, as they were given.
+        best: of `WEIGHTS`, for every pair of the corpus (L, target words), the source word that gets most, -1 for none
+            (`best_links`); None without `alignments`.
+        predicted: for every pair of the corpus (target words,), whether the model would choose any of the word's
+            subwords; None without `alignments`.
+    """
+
+    pairs: np.ndarray
+    steps: np.ndarray
+    layers: Mapping[str, tuple[int, ...]]
+    by_layer: Mapping[str, np.ndarray]
+    by_head: Mapping[str, np.ndarray]
+    thresholds: tuple[float, ...]
+    by_threshold: np.ndarray
+    buckets: tuple[float, ...]
+    by_bucket: np.ndarray
+    tags: tuple[str, ...]
+    by_tag: np.ndarray
+    tag_steps: np.ndarray
+    by_group: np.ndarray
+    group_tokens: np.ndarray
+    group_norms: np.ndarray
+    null_norms: Mapping[int, float]
+    word_tags: Sequence[tuple[str, ...]] | None = None
+    best: Mapping[str, Sequence[np.ndarray]] | None = None
+    predicted: Sequence[np.ndarray] | None = None
+
+    @property
+    def calibrated(self) -> tuple[int, ...]:
+        """Return the decoder layers whose masks carry information, from 0; none for a model without calibration."""
+        return self.layers["reliability"]
+
+    @property
+    def idle(self) -> tuple[int, ...]:
+        """Return the decoder layers, from 0, whose masks carry no information (`informed` of `step_measures.py`)."""
+        return tuple(layer for layer in self.layers["mask"] if layer not in self.calibrated)
+
+    @property
+    def is_changed(self) -> bool:
+        """Return whether calibration changes attention at all; that of a probe does not."""
+        return any(self.mean("divergence", layer) > _ROUNDING for layer in self.calibrated)
+
+    def top(self, measure: str = "reliability") -> int:
+        """Return the highest layer with a measure, which the paper's analyses look at."""
+        return max(self._layers_of(measure))
+
+    def counts(self, measure: str, layer: int) -> np.ndarray:
+        """Return the sums of one of `MEASURES` in a layer, and the steps: (N, 2).
+
+        Raises:
+            ValueError: another measure, or a layer that does not have it.
+        """
+        if layer not in self._layers_of(measure):
+            reason = " Its masks carry no information." if layer in self.idle else ""
+            raise ValueError(
+                f"`layer` must be one with {measure!r}, {list(self.layers[measure])}, got {layer!r}.{reason}"
+            )
+        return np.stack([self.by_layer[measure][:, layer], self.steps], axis=1)
+
+    def mean(self, measure: str, layer: int) -> float:
+        """Return the mean of a measure over all steps. Errors: see `counts`."""
+        total, steps = self.counts(measure, layer).sum(axis=0)
+        return float(total / steps)
+
+    def reliability_up_to(self, layer: int) -> np.ndarray:
+        """Count reliable steps among those whose entropy is at most each threshold (Fig. 4): (N, thresholds, 2).
+
+        Raises:
+            ValueError: a layer without masks.
+        """
+        self.counts("reliability", layer)
+        return self.by_threshold[:, layer, :-1, ::-1].cumsum(axis=1)
+
+    def steps_up_to(self, layer: int) -> np.ndarray:
+        """Count the steps whose entropy is at most each threshold, among all: (N, thresholds, 2)."""
+        below = self.by_threshold[:, layer, :-1, 0].cumsum(axis=1)
+        return np.stack([below, np.broadcast_to(self.steps[:, None], below.shape)], axis=2)
+
+    def divergence_in(self, layer: int) -> np.ndarray:
+        """Add up the divergence of the rows of each bucket of entropy (Fig. 8): (N, buckets + 1, 2).
+
+        Raises:
+            ValueError: a layer without masks.
+        """
+        self.counts("divergence", layer)
+        return self.by_bucket[:, layer]
+
+    def bucket_names(self) -> list[str]:
+        """Name the buckets, `0 to 0.8`, ..., `above 3.2`: a lower bound belongs to its bucket."""
+        inner = [f"{low:g} to {high:g}" for low, high in pairwise((0, *self.buckets))]
+        return [*inner, f"above {self.buckets[-1]:g}"]
+
+    def of_tag(self, measure: str, layer: int) -> np.ndarray:
+        """Add up `reliability` or `average_entropy` of the steps with each tag (Fig. 3): (N, tags, 2).
+
+        Raises:
+            ValueError: another measure, or a layer that does not have it; no tags were given.
+        """
+        if not self.tags:
+            raise ValueError("Results by tag need `tags`, got none. Give one tag for each target word.")
+        names = ("reliability", "average_entropy")
+        if measure not in names:
+            raise ValueError(f"`measure` by tag must be one of {', '.join(names)}, got {measure!r}.")
+        self.counts(measure, layer)
+        return np.stack([self.by_tag[:, layer, :, names.index(measure)], self.tag_steps], axis=2)
+
+    def attention_of_groups(self, layer: int) -> np.ndarray:
+        """Add up the share of attention that each of `GROUPS` of source tokens gets in a layer: (N, 3, 2)."""
+        return np.stack([self.by_group[:, layer], np.repeat(self.steps[:, None], len(GROUPS), axis=1)], axis=2)
+
+    def norms_of_groups(self, layer: int) -> np.ndarray:
+        """Add up the norms of value vectors of `GROUPS` of source tokens in a layer, mean over heads: (N, 3, 2)."""
+        return np.stack([self.group_norms[:, layer], self.group_tokens], axis=2)
+
+    def links(self, weights: str, layer: int) -> list[frozenset[Link]]:
+        """Return, for every pair, links from each target word to its best source word by the head average of a layer.
+
+        Args:
+            weights: one of `WEIGHTS`; attention is that before calibration.
+            layer: from 0.
+
+        Raises:
+            ValueError: other weights, or a layer that does not have them; no `alignments` were asked for.
+        """
+        if self.best is None:
+            raise ValueError("There are no links: call `observe` with `alignments=True`.")
+        if weights not in WEIGHTS:
+            raise ValueError(f"`weights` must be one of {', '.join(WEIGHTS)}, got {weights!r}.")
+        self.counts("entropy" if weights == "attention" else "reliability", layer)
+        return [
+            frozenset((int(i), j) for j, i in enumerate(of_pair[layer]) if i >= 0) for of_pair in self.best[weights]
+        ]
+
+    def _layers_of(self, measure: str) -> tuple[int, ...]:
+        if measure not in MEASURES:
+            raise ValueError(f"`measure` must be one of {', '.join(MEASURES)}, got {measure!r}.")
+        if not self.layers[measure]:
+            if self.idle and measure in NEED_INFORMATION:
+                raise ValueError(
+                    f"{measure!r} is withheld: the masks of this model carry no information (they tell source tokens "
+                    f"apart at fewer than half of the steps). {WITHOUT_MASKS}."
+                )
+            has = "`leaky`" if measure == "null" else "`calibration`"
+            raise ValueError(f"{measure!r} can only be measured on a model or an active adapter with {has}.")
+        return self.layers[measure]
+
+
+# ---- reading ----
+
+
+def observe(
+    model,
+    tokenizer,
+    sources: Sequence[str],
+    targets: Sequence[str],
+    *,
+    tags: Sequence[Sequence[str]] | Tagger | None = None,
+    alignments: bool = False,
+    thresholds: Sequence[float] = THRESHOLDS,
+    buckets: Sequence[float] = BUCKETS,
+    batch_size: int = 32,
+    source_prefix: str = "",
+) -> Observations:
+    """Read a corpus once. Batches, padding and the order of the pairs change nothing.
+
+    Args:
+        model: an encoder-decoder of transformers, on the device to use: stock, one of ours, or with an active adapter.
+            Its mode and attention are left as they are. What needs masks is measured where there are masks.
+        tokenizer: the model's.
+        sources, targets: sentence pairs. Pairs with a side of no word are left out.
+        tags: of the words of each target, or what makes them of one (see `tags.py`). The tokens of a word have its
+            tag, special tokens have none.
+        alignments: find the best source word of each target word, and whether the word was predicted.
+        thresholds, buckets: of entropy, ascending numbers above 0.
+        batch_size: most pairs at once. Pairs are batched by length.
+        source_prefix: text that the model wants in front of every source.
+
+    Raises:
+        ValueError: no pair with words on both sides; tags that do not fit; thresholds or buckets that do not ascend;
+            and what `readings_of_pairs` refuses.
+    """
+    for name, bounds in (("thresholds", thresholds), ("buckets", buckets)):
+        if not bounds or not all(low < high for low, high in pairwise((0, *bounds))):
+            raise ValueError(f"`{name}` must be at least one number, ascending and above 0, got {list(bounds)}.")
+    word_tags = None if tags is None else tags_of(targets, tags)
+    frequencies = Counter(chain.from_iterable(word_tags or ()))
+    by_frequency = tuple(sorted(frequencies, key=lambda tag: (-frequencies[tag], tag)))
+    sums = _Sums(sources, word_tags, tuple(thresholds), tuple(buckets), alignments, by_frequency)
+    reading = {"details": True, "predictions": alignments, "batch_size": batch_size, "source_prefix": source_prefix}
+    with recorded_value_norms(model) as (norms, null_norms):
+        for pairs, batch in readings_of_pairs(model, tokenizer, sources, targets, **reading):
+            sums.add(pairs, batch, norms)
+    check_some_words(sources, targets)
+    return sums.observations(targets, null_norms)
+
+
+@dataclass
+class _Sums:
+    """Sums that grow while a corpus is read; the first five are arguments of `observe`.
+
+    Args:
+        tags: the tags of target words, the most frequent first.
+        pairs: pair -> sums by name.
+        layers: measure -> the layers that have it.
+        heads: measure -> sums over all steps, (layers, heads).
+        best, predicted: pair -> as in `Observations`.
+    """
+
+    sources: Sequence[str]
+    word_tags: Sequence[tuple[str, ...]] | None
+    thresholds: tuple[float, ...]
+    buckets: tuple[float, ...]
+    alignments: bool
+    tags: tuple[str, ...]
+    pairs: dict[int, dict[str, np.ndarray]] = field(default_factory=dict)
+    layers: dict[str, set[int]] = field(default_factory=lambda: {measure: set() for measure in MEASURES})
+    heads: dict[str, np.ndarray] = field(default_factory=dict)
+    best: dict[int, dict[str, np.ndarray]] = field(default_factory=dict)
+    predicted: dict[int, np.ndarray] = field(default_factory=dict)
+
+    def add(self, pairs: list[TokenPair], reading: Reading, norms: Mapping[int, Tensor]) -> None:
+        """Add a batch: its reading, and the norms of value vectors in each layer."""
+        steps, tags, groups = self._kinds(pairs, reading)
+        plain = reading.plain
+        is_masked = any(mask is not None for mask in reading.masks)
+        contributions = reading.contributions if is_masked else (None,) * len(reading.masks)
+        layers = []
+        for number, attention in enumerate(plain):
+            mask, attention = reading.masks[number], attention.double()
+            besides = {
+                "mask": mask,
+                "contribution": contributions[number],
+                "calibrated": None if mask is None else reading.attentions[number],
+                "null": reading.nulls[number],
+            }
+            besides = {name: tensor.double() for name, tensor in besides.items() if tensor is not None}
+            rows = layer_rows(attention, reading.source_mask, **besides)
+            for name in rows.layer:
+                self.layers[name].add(number)
+            for name, of_heads in rows.heads.items():
+                sums = (of_heads * steps[:, None]).sum(dim=(0, 2)).cpu().numpy()
+                self.heads.setdefault(name, np.zeros((len(plain), len(sums))))[number] += sums
+            layers.append(self._of_layer(attention, rows, norms.get(number), steps, tags, groups))
+        sums = {name: torch.stack([layer[name] for layer in layers], dim=1) for name in layers[0]}
+        sums |= {"steps": steps.sum(dim=1), "tag_steps": tags.sum(dim=1), "group_tokens": groups.sum(dim=1)}
+        sums = {name: tensor.cpu().numpy() for name, tensor in sums.items()}
+        for row, pair in enumerate(pairs):
+            self.pairs[pair.index] = {name: array[row].copy() for name, array in sums.items()}
+            if not self.alignments:
+                continue
+            self.best[pair.index] = best = {}
+            for name, weights in zip(WEIGHTS, (plain, contributions), strict=True):
+                best[name] = np.full((len(weights), pair.target.words), -1, dtype=np.int16)
+                for number, layer in enumerate(weights):
+                    if layer is not None:
+                        average = reading.unpadded(layer, row).double().mean(dim=0).cpu()
+                        for i, j in best_links(word_attention(average, pair.source, pair.target)):
+                            best[name][number, j] = i
+            tokens = reading.predicted[row][reading.target_mask[row]].cpu().numpy()
+            self.predicted[pair.index] = np.array([tokens[places].any() for places in pair.target.tokens_of_words()])
+
+    def _kinds(self, pairs: list[TokenPair], reading: Reading) -> list[Tensor]:
+        """Mark the kinds of the steps and source tokens of a batch by 0 and 1.
+
+        Returns:
+            (batch, steps), real steps; (batch, steps, tags), steps that predict a token of a word with this tag;
+            (batch, source, groups), source tokens of this one of `GROUPS`.
+        """
+        tags = np.zeros((*reading.target_mask.shape, len(self.tags)))
+        groups = np.zeros((*reading.source_mask.shape, len(GROUPS)))
+        for row, pair in enumerate(pairs):
+            kinds = np.array([*map(is_punctuation, self.sources[pair.index].split()), 2])  # no word is -1: the last
+            groups[row, np.arange(len(pair.source.ids)), kinds[pair.source.word_ids]] = 1
+            if self.tags:
+                numbers = np.array([self.tags.index(tag) for tag in self.word_tags[pair.index]])
+                (tokens,) = np.nonzero(pair.target.word_ids != NO_WORD)
+                tags[row, tokens, numbers[pair.target.word_ids[tokens]]] = 1
+        kinds = reading.target_mask, tags, groups
+        return [torch.as_tensor(of, dtype=torch.double, device=reading.target_mask.device) for of in kinds]
+
+    def _of_layer(
+        self,
+        attention: Tensor,
+        rows: LayerRows,
+        norms: Tensor | None,
+        steps: Tensor,
+        tags: Tensor,
+        groups: Tensor,
+    ) -> dict[str, Tensor]:
+        """Return the sums of one layer, (batch, ...): measures, and those by threshold, bucket, tag and group."""
+        measures = {name: rows.layer[name] * steps if name in rows.layer else 0 * steps for name in MEASURES}
+        # Below, which threshold and bucket a row belongs to, (..., 1 + bounds).
+        of_steps = _one_hot(rows.layer["average_entropy"], self.thresholds, right=False)
+        of_rows = _one_hot(rows.heads["entropy"], self.buckets, right=True) * steps[:, None, :, None]
+        divergence = rows.heads.get("divergence", torch.zeros_like(rows.heads["entropy"]))
+        received = torch.einsum("bts,bt->bs", head_average(attention), steps)
+        lengths = torch.zeros_like(received) if norms is None else norms.double().mean(dim=1)
+        reliable, entropy = measures["reliability"], measures["average_entropy"]
+        return {name: of.sum(dim=1) for name, of in measures.items()} | {
+            "by_threshold": torch.einsum("btk,btm->bkm", of_steps, torch.stack([steps, reliable], dim=2)),
+            "by_bucket": torch.stack([torch.einsum("bhtk,bht->bk", of_rows, divergence), of_rows.sum((1, 2))], dim=2),
+            "by_tag": torch.einsum("btu,btm->bum", tags, torch.stack([reliable, entropy], dim=2)),
+            "by_group": torch.einsum("bsg,bs->bg", groups, received),
+            "group_norms": torch.einsum("bsg,bs->bg", groups, lengths),
+        }
+
+    def observations(self, targets: Sequence[str], null_norms: Mapping[int, float]) -> Observations:
+        read = sorted(self.pairs)
+        sums = {name: np.stack([self.pairs[pair][name] for pair in read]) for name in self.pairs[read[0]]}
+        best, predicted = None, None
+        if self.alignments:
+            layers = sums["entropy"].shape[1]
+            nothing = [np.full((layers, len(target.split())), -1) for target in targets]
+            best = {
+                name: [self.best[index][name] if index in self.best else empty for index, empty in enumerate(nothing)]
+                for name in WEIGHTS
+            }
+            predicted = [self.predicted.get(index, empty[0] >= 0) for index, empty in enumerate(nothing)]
+        steps = sums["steps"].sum()
+        by_head = {measure: of_heads / steps for measure, of_heads in self.heads.items()}
+        informed = sums["informed"].sum(axis=0) >= _MOST_STEPS * steps  # (layers,)
+        layers = {measure: tuple(sorted(of)) for measure, of in self.layers.items()}
+        for measure in NEED_INFORMATION:
+            layers[measure] = tuple(layer for layer in layers[measure] if informed[layer])
+            if measure in by_head:
+                by_head[measure][by_head["informed"] < _MOST_STEPS] = np.nan
+        return Observations(
+            pairs=np.array(read),
+            layers=layers,
+            by_layer={measure: sums.pop(measure) for measure in MEASURES},
+            by_head=by_head,
+            thresholds=self.thresholds,
+            buckets=self.buckets,
+            tags=self.tags,
+            null_norms=null_norms,
+            word_tags=self.word_tags,
+            best=best,
+            predicted=predicted,
+            **sums,
+        )
+
+
+def _one_hot(values: Tensor, bounds: Sequence[float], right: bool) -> Tensor:
+    """Mark the interval that each value is in, (...) -> (..., bounds + 1); its lower bound (`right`) or its upper one
+    belongs to an interval."""
+    place = torch.bucketize(values, values.new_tensor(bounds), right=right)
+    return torch.nn.functional.one_hot(place, len(bounds) + 1).to(values.dtype)

@@ -1,0 +1,14 @@
+"""What a training takes from the wing of alignment, by name: the core imports no wing."""
+
+from pkgutil import resolve_name
+from typing import Any
+
+NAMES = {
+    "guided_head_on_gold": "hf_attncal.alignment.guided_head:guided_head_on_gold",
+    "with_counted_links": "hf_attncal.alignment.counting:with_counted_links",
+}
+
+
+def of_alignment(name: str) -> Any:
+    """Import one of `NAMES` and return it."""
+    return resolve_name(NAMES[name])

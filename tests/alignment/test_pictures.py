@@ -1,0 +1,205 @@
+"""The picture of an aligned pair: what lies where, and the HTML of it."""
+
+from itertools import combinations, pairwise
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from matplotlib.font_manager import FontProperties
+from matplotlib.textpath import TextPath
+from picture_helpers import HOSTILE, NUMBERS, SOURCE, SOURCE_MARKS, TARGET, TARGET_MARKS, pictures_of
+
+from hf_attncal.alignment.pictures import (
+    PAGE_FOOT,
+    SMALL,
+    page_head,
+    page_pair,
+    pair_html,
+    place,
+    short,
+    shown,
+    text_width,
+)
+
+ENGLISH, FRENCH = ["I", "do", "not", "think", "so", "."], ["je", "ne", "le", "pense", "pas", "."]
+LINKS = ((0, 0), (1, 1), (2, 1), (2, 4), (3, 3), (5, 5))
+
+
+def aligned(source=ENGLISH, target=FRENCH, links=LINKS, null=0.2) -> SimpleNamespace:
+    scores = tuple((n + 1) / (len(links) + 1) for n in range(len(links)))
+    nulls = {name: None if null is None else (null,) * len(side) for name, side in (("s", source), ("t", target))}
+    return SimpleNamespace(
+        source=source, target=target, links=links, scores=scores, source_null=nulls["s"], target_null=nulls["t"]
+    )
+
+
+# ---- layout ----
+
+
+def test_curves_run_from_word_to_word():
+    pair = aligned()
+    picture = place(pair)
+    assert [link.link for link in picture.links] == list(LINKS)
+    assert [link.score for link in picture.links] == list(pair.scores)
+    for link in picture.links:
+        (first, above), *_, (last, below) = link.curve
+        assert (first, last) == (picture.source.words[link.link[0]].x, picture.target.words[link.link[1]].x)
+        assert picture.source.y < above < below < picture.target.y
+
+
+def test_words_do_not_touch_and_lie_inside():
+    picture = place(aligned())
+    for row, words in ((picture.source, ENGLISH), (picture.target, FRENCH)):
+        assert [word.text for word in row.words] == words
+        edges = [(word.x - text_width(word.text) / 2, word.x + text_width(word.text) / 2) for word in row.words]
+        assert all(left[1] + 0.5 < right[0] for left, right in pairwise(edges))
+        assert edges[0][0] >= 0
+        assert edges[-1][1] <= picture.width
+    assert picture.target.y < picture.height
+
+
+def test_a_short_row_is_spread_over_the_long_one():
+    words = place(aligned(target=["a", "b"], links=())).target.words
+    width = place(aligned(target=["a", "b"], links=())).width
+    assert [word.x for word in words] == pytest.approx([width / 4, 3 * width / 4])
+
+
+@pytest.mark.parametrize(
+    ("words", "right_to_left"),
+    [
+        ("הבית הישן .", True),
+        ("البيت 2024 NATO القديم", True),
+        ("the ה house", False),
+        (". , 3", False),
+        ("東京 に", False),
+    ],
+)
+def test_a_row_runs_as_its_script_does(words, right_to_left):
+    words = words.split()
+    picture = place(aligned(source=words, links=()))
+    assert picture.source.right_to_left is right_to_left
+    assert [word.text for word in picture.source.words] == words  # the order is that of the sentence
+    places = [word.x for word in picture.source.words]
+    assert places == sorted(places, reverse=right_to_left)
+    assert not picture.target.right_to_left  # each row for itself
+
+
+def test_the_number_stands_where_no_other_link_arrives():
+    links = {link.link: link for link in place(aligned()).links}
+    (_, above), *_, (_, below) = links[0, 0].curve
+    assert links[1, 1].number[1] < (above + below) / 2  # "do" has one link, "ne" has two
+    assert links[2, 4].number[1] > (above + below) / 2  # "not" has two, "pas" one
+    assert links[2, 1].number[1] > (above + below) / 2  # both have two
+    numbers = [link.number for link in links.values()]
+    assert len(set(numbers)) == len(numbers)
+
+
+def test_a_number_is_not_on_the_side_to_which_its_curve_turns():
+    for link in place(aligned(links=((0, 4), (4, 0)))).links:
+        (first, _), *_, (last, _) = link.curve
+        assert link.number_left == (last > first)
+        assert (link.number[0] < first) == (last > first)
+
+
+@pytest.mark.parametrize("words", [["I", "a", "."], ENGLISH, ["Donaudampfschiff", ".", "."]])
+@pytest.mark.parametrize("order", [1, -1])
+def test_numbers_are_inside_the_picture_and_apart(words, order):
+    """With links of score 1, the widest number, that turn to one side and to the other."""
+    count = len(words)
+    crossing = tuple((n, (n ^ 1) if (n ^ 1) < count else n) for n in range(count))
+    double = tuple((i, j) for i, j in ((0, 0), (0, 1), (1, 1), (2, 2)) if max(i, j) < count)
+    for links in (tuple((n, n) for n in range(count)), crossing, double, ((0, count - 1), (count - 1, 0))):
+        pair = aligned(words, words[::-1], links[::order])
+        pair.scores = (1.0,) * len(links)
+        picture = place(pair)
+        width = SMALL * text_width("1.00")
+        boxes = [(x - width, y) if link.number_left else (x, y) for link in picture.links for x, y in [link.number]]
+        assert all(x >= 0 and x + width <= picture.width for x, _ in boxes)
+        for (x, y), (other_x, other_y) in combinations(boxes, 2):
+            assert abs(x - other_x) > width or abs(y - other_y) >= SMALL * 0.99, (links, boxes)
+
+
+def test_words_without_a_link_are_marked():
+    picture = place(aligned(null=0.87))
+    assert [word.text for word in picture.source.words if word.mark] == ["so"]
+    assert [word.text for word in picture.target.words if word.mark] == ["le"]
+    assert picture.source.words[4].mark == "∅ .87"
+    assert place(aligned(null=None)).source.words[4].mark == "∅"  # an encoder-decoder does not know
+
+
+def test_an_empty_side_and_an_empty_pair():
+    assert [word.mark for word in place(aligned(["a"], [], ())).source.words] == ["∅ .20"]
+    empty = place(aligned([], [], ()))
+    assert (empty.width, empty.source.words, empty.links) == (0, (), ())
+
+
+def test_widths_are_those_of_a_wide_font():
+    """Of DejaVu Sans, which is one of the widest: nothing that is drawn is much wider than was thought."""
+    words = ["illicit", "mammoth", "WAVE", "Führungsgewässer", "Ответственность", "l'", "...", "12,345", "ἄνθρωπος"]
+    for word in words:
+        drawn = TextPath((0, 0), word, size=1, prop=FontProperties(family="DejaVu Sans")).get_extents().width
+        assert drawn / 1.12 < text_width(word) < 1.5 * drawn + 0.3, word
+    assert text_width("東京") == 2
+    assert text_width("e\u0301") == text_width("e")  # a combining accent takes no room
+
+
+def test_numbers_are_short():
+    assert [short(value) for value in (0.0, 0.934, 0.999, 1.0)] == [".00", ".93", "1.00", "1.00"]
+
+
+# ---- HTML ----
+
+
+def test_html_shows_words_links_scores_and_nulls():
+    (found,) = pictures_of(pair_html(aligned(), "a <caption>"))
+    assert tuple(found.links) == LINKS
+    assert found.groups[NUMBERS] == [".14", ".29", ".43", ".57", ".71", ".86"]
+    assert (found.groups[SOURCE], found.groups[TARGET]) == (ENGLISH, FRENCH)
+    assert (found.groups[SOURCE_MARKS], found.groups[TARGET_MARKS]) == (["∅ .20"], ["∅ .20"])
+    assert "not – pas: .57" in found.titles
+    assert "so: no partner .20" in found.titles
+    assert found.caption == "a <caption>"
+
+
+def test_directions_are_in_the_html():
+    (found,) = pictures_of(pair_html(aligned(source=["הבית", "."], links=())))
+    assert (found.directions[SOURCE], found.directions[TARGET]) == ("rtl", "ltr")
+
+
+def test_hostile_text_is_text():
+    pair = aligned(HOSTILE, HOSTILE[::-1], tuple((n, n) for n in range(len(HOSTILE) - 1)))
+    page = "\n".join((page_head("<script>alert(5)</script>"), page_pair(1, pair), page_pair(2, pair), PAGE_FOOT))
+    for found in pictures_of(page):
+        assert (found.groups[SOURCE], found.groups[TARGET]) == (HOSTILE, HOSTILE[::-1])
+        assert len(found.links) == len(HOSTILE) - 1
+    assert "<script" not in page
+
+
+@given(st.lists(st.text(min_size=1).filter(lambda word: word.split() == [word]), max_size=6), st.randoms())
+def test_any_words_come_back_from_the_html(words, random):
+    links = tuple(sorted({(random.randrange(len(words)), random.randrange(len(words))) for _ in words}))
+    (found,) = pictures_of(pair_html(aligned(words, words[::-1], links)))
+    assert tuple(found.links) == links
+    assert (found.groups[SOURCE], found.groups[TARGET]) == (list(map(shown, words)), list(map(shown, words[::-1])))
+
+
+def test_what_no_page_may_hold_is_replaced():
+    html = page_head("a\udcff") + pair_html(aligned(["a\x00b\x1b", "\ud800"], ["\ufffe"], ((0, 0),)))
+    assert html.encode("utf-8")
+    (found,) = pictures_of(html.partition("</p>")[2])
+    assert (found.groups[SOURCE], found.groups[TARGET]) == (["a\ufffdb\ufffd", "\ufffd"], ["\ufffd"])
+
+
+def test_a_page_is_whole_and_needs_nothing_else():
+    page = "\n".join((page_head("aligner"), page_pair(7, aligned()), PAGE_FOOT))
+    assert page.startswith("<!DOCTYPE html>")
+    assert page.endswith("</html>")
+    assert len(pictures_of(page)) == 1  # and every tag is closed
+    assert 'id="pair7"' in page
+    assert "default-src 'none'" in page  # a browser would load nothing
+    assert not [word for word in ("@import", "url(", "src=") if word in page]
+
+
+def test_a_pair_is_one_line():
+    assert "\n" not in page_pair(1, aligned()) + pair_html(aligned(), "caption")

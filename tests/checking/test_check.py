@@ -1,0 +1,394 @@
+"""What a translation left out and what it made up: formulas against loops, planted errors, and odd input."""
+
+import itertools
+import json
+import math
+import tracemalloc
+
+import numpy as np
+import pytest
+
+from hf_attncal.alignment import WordAligner
+from hf_attncal.alignment.aligner_job import AlignerConfig, train_aligner
+from hf_attncal.checking.check_learning import learn_check
+from hf_attncal.checking.check_model import (
+    CHECK_FILE,
+    CLASSES,
+    EDGES,
+    CheckModel,
+    Vocabulary,
+    chain,
+    fit_lengths,
+    fit_logistic,
+    fit_table,
+    seen,
+)
+from hf_attncal.checking.check_self_test import self_test
+from hf_attncal.checking.check_summary import SHARES, compare_counts, count_faults, summarize_verdicts
+from hf_attncal.checking.checker import VERDICTS, Checker, SharedTargets, saved_check
+from hf_attncal.checking.evidence import read_evidence
+from hf_attncal.data.synthetic.english_german import generate_split, write_pairs
+
+
+def texts(pairs):
+    return [(" ".join(pair.source), " ".join(pair.target)) for pair in pairs]
+
+
+def scores(verdict):
+    return [getattr(verdict, name) for name in VERDICTS]
+
+
+@pytest.fixture(scope="module")
+def learned(tmp_path_factory):
+    """A folder with an aligner that counts and has learned to check, and pairs that neither has seen."""
+    folder = tmp_path_factory.mktemp("learned")
+    split = generate_split(1500, 150, 0, seed=2)
+    write_pairs(split.train, folder / "train.en", folder / "train.de")
+    train = {"source": str(folder / "train.en"), "target": str(folder / "train.de")}
+    settings = {"preset": "hmm", "data": {"train": train, "raw_text": True}}
+    settings |= {"training": {"output_dir": str(folder / "aligner")}, "tokenizer": {"vocab_size": 800}}
+    train_aligner(AlignerConfig.make(settings))
+    aligner = WordAligner.from_pretrained(folder / "aligner", device="cpu")
+    learn_check(aligner, texts(split.train), sample=300).save(folder / "aligner")
+    return folder / "aligner", texts(split.valid)
+
+
+@pytest.fixture(scope="module")
+def checker(learned):
+    return Checker.from_pretrained(learned[0], device="cpu")
+
+
+# ---- formulas ----
+
+
+def chain_by_loops(against, entered, left):
+    """The posterior of each word, over all 2 ** n ways."""
+    total, bad = 0.0, np.zeros(len(against))
+    for states in itertools.product((0, 1), repeat=len(against)):
+        weight, before = 1.0, 0
+        for state, value in zip(states, against, strict=True):
+            move = (entered, left)[before] if state != before else 1 - (entered, left)[before]
+            weight *= move * (math.exp(value) if state else 1.0)
+            before = state
+        total += weight
+        bad += weight * np.array(states)
+    return bad / total
+
+
+@pytest.mark.parametrize("words", [1, 2, 7])
+def test_the_chain_is_the_sum_over_all_ways(words):
+    against = np.random.default_rng(words).normal(0, 2, words)
+    found = chain(against, 0.07, 0.3)
+    assert found == pytest.approx(chain_by_loops(against, 0.07, 0.3), abs=1e-12)
+    assert chain(against + 0.1, 0.07, 0.3) != pytest.approx(found, abs=1e-3)
+
+
+def test_a_chain_of_many_words_and_of_none():
+    assert chain(np.zeros(0)).shape == (0,)
+    found = chain(np.array([-50.0] * 3000 + [50.0] * 3000))
+    assert np.isfinite(found).all()
+    assert found[:2990].max() < 1e-3
+    assert found[3010:].min() > 0.99
+
+
+def test_the_table_is_a_ratio_of_shares(checker, learned):
+    """Against a count in loops, with a prior of twenty words."""
+    pairs = learned[1][:20]
+    swapped = [(source, other) for (source, _), (_, other) in zip(pairs, pairs[1:] + pairs[:1], strict=True)]
+    lines = [
+        [(found, seen(checker.model.vocabulary, found)) for found in read_evidence(checker.aligner, some)]
+        for some in (pairs, swapped)
+    ]
+    table = fit_table(*lines)
+    counts = np.zeros((2, 2, len(CLASSES), len(EDGES) + 1))
+    for group, of_lines in enumerate(lines):
+        for evidence, sides in of_lines:
+            for side in (0, 1):
+                for word, value in zip(sides.classes[side], evidence.best[side], strict=True):
+                    counts[group, side, word, sum(value >= edge for edge in EDGES)] += 1
+    for side, word, place in itertools.product((0, 1), range(len(CLASSES)), range(len(EDGES) + 1)):
+        shares = []
+        for group in (0, 1):
+            overall = (counts[group, side, :, place].sum() + 0.5) / (
+                counts[group, side].sum() + 0.5 * len(EDGES) + 0.5
+            )
+            shares.append((counts[group, side, word, place] + 20 * overall) / (counts[group, side, word].sum() + 20))
+        assert table[side, word, place] == pytest.approx(math.log(shares[1] / shares[0]), abs=1e-9)
+
+
+def test_logistic_regression_is_at_its_minimum():
+    generator = np.random.default_rng(0)
+    values, weights = generator.normal(size=(80, 3)), generator.random(80)
+    truths = (values @ [1.0, -2.0, 0.0] + generator.normal(size=80) > 0).astype(float)
+
+    def loss(parameters):
+        logits = parameters[0] + values @ parameters[1:]
+        losses = np.logaddexp(0, logits) - truths * logits
+        return (weights * losses).sum() / weights.sum() + 0.05 / 2 * (parameters[1:] ** 2).sum()
+
+    found = fit_logistic(values, truths, weights, 0.05)
+    for place, step in itertools.product(range(4), (-1e-3, 1e-3)):
+        moved = found.copy()
+        moved[place] += step
+        assert loss(moved) > loss(found)
+
+
+def test_lengths_of_a_longer_language():
+    pairs = [("x" * n, "y" * (2 * n + 1)) for n in range(5, 60)]  # twice as long, all of them
+    mean, fixed, falling = fit_lengths(pairs)
+    assert mean == pytest.approx(math.log(2))
+    assert (fixed, falling) == (1e-3, pytest.approx(0, abs=1e-9))
+
+
+def test_classes_of_words():
+    text = [(("das", "Haus", "nicht", "17", "Zürich", "."), ("the", "house", "not", "17", "Zurich", "."))] * 100
+    vocabulary = Vocabulary.of([*text, (("Schloß",), ("castle",))])
+    known = [CLASSES[vocabulary.look_up(word, 0)[0]] for word in ("17", "nicht", ".", "Das", "neu")]
+    assert known == ["number", "negation", "punctuation", "frequency 5", "frequency 0"]
+    assert vocabulary.look_up("das", 0)[2] > 2 > -2 > vocabulary.look_up("the", 0)[2]
+    assert vocabulary.look_up("neu", 0)[2] == vocabulary.look_up("17", 0)[2] == 0
+    assert vocabulary.look_up("neu", 0)[1] > vocabulary.look_up("das", 0)[1]
+
+
+# ---- what is found ----
+
+
+def test_planted_errors_are_found(checker, learned):
+    result = self_test(checker, learned[1])
+    found = {one.kind: one for one in result.found}
+    least = {
+        "omission": 0.9,
+        "insertion": 0.9,
+        "replacement": 0.9,
+        "detached": 0.95,
+        "repetition": 0.95,
+        "swapped": 0.95,
+    }
+    for kind, auc in least.items():
+        assert found[kind].lines.auc.value > auc, kind
+    assert found["omission"].left_out.auc.value > 0.9
+    assert found["insertion"].made_up.auc.value > 0.9
+    assert found["omission"].left_out.f1.value > 0.6
+    assert found["omission"].lines.f1 is None
+    assert found["untranslated"].lines.auc.value > 0.95
+    assert result.false_alarms < 0.1
+
+
+def test_a_verdict_names_words_and_characters(checker):
+    source = "The old man sees the big dog and the little cat drinks the fresh milk ."
+    clean, cut = checker.check([(source, "Der alte Mann sieht den großen Hund ."), (source, "Der alte Mann .")])
+    for verdict in (clean, cut):
+        assert len(verdict.source_words) == len(source.split())
+        for spans, text in ((verdict.left_out_spans, source), (verdict.made_up_spans, verdict.target)):
+            words = text.split()
+            for span in spans:
+                (begin, end), (first, last) = span.words, span.characters
+                assert text[first:last].split() == words[begin:end]
+    assert cut.left_out > 0.5
+    assert cut.left_out_spans
+    marked, _ = cut.marked()
+    assert "[-" in marked
+    assert marked.replace("[-", "").replace("-]", "") == source
+    assert json.loads(json.dumps(cut.to_dict()))["left_out"] == round(cut.left_out, 4)
+
+
+@pytest.mark.parametrize(
+    ("pair", "names", "certain"),
+    [
+        (("", "Der alte Mann ."), "empty source", "made_up"),
+        (("The old man .", " \t"), "empty target", "left_out"),
+        (("The old man sees the big dog .", "The old man sees the big dog ."), "untranslated", "made_up"),
+        (("The old man sees the big dog .", "Старый человек видит собаку ."), "alien script", "detached"),
+    ],
+)
+def test_what_is_told_by_name(checker, pair, names, certain):
+    (verdict,) = checker.check([pair])
+    assert names in verdict.names
+    assert getattr(verdict, certain) > 0.5
+    assert certain in verdict.flagged
+
+
+ODD = ["", " ", ".", "\u200b", "😀 😀 😀", "a" * 600, "x " * 700, "ﷺ ﷺ", "12 12 12", "e\u0301 \u0301", "\x00 \x1f"]
+
+
+@pytest.mark.parametrize("text", [*ODD, "日本語の文です。"])
+def test_odd_lines(checker, text):
+    for pair in ((text, "Der alte Mann ."), ("The old man .", text), (text, text)):
+        (verdict,) = checker.check([pair])
+        assert all(0 <= getattr(verdict, name) <= 1 for name in (*VERDICTS, "worst"))
+        json.dumps(verdict.to_dict(), allow_nan=False)
+
+
+def test_both_sides_empty_is_no_fault(checker):
+    (verdict,) = checker.check([("", "")])
+    assert verdict.worst == 0
+    assert verdict.names == ("empty source", "empty target")
+    assert not verdict.flagged
+
+
+def test_what_repeats_itself(checker):
+    source, target = "The old man sees the big dog .", "Der alte Mann sieht den großen Hund ."
+    again = target[:-1] + "und den großen Hund und den großen Hund ."
+    first, second = checker.check([(source, target), (source, again)])
+    assert second.repeats > 0.5 > first.repeats
+    both = checker.check([(source + " " + source, target + " " + target)])[0]
+    assert both.repeats < second.repeats  # the source says it twice, too
+
+
+def test_one_target_for_many_sources(checker, learned):
+    sources = [source for source, _ in learned[1][:6]]
+    same = "Der alte Mann sieht den großen Hund ."
+    pairs = [(source, same) for source in sources] + learned[1][6:9]
+    shared = SharedTargets(pairs)
+    assert shared.sources_of(same.upper()) == 6
+    assert shared.sources_of(learned[1][7][1]) == 1
+    alone, together = checker.check(pairs), checker.check(pairs, shared=shared)
+    assert all("one target for 6 sources" in verdict.names for verdict in together[:6])
+    for before, after in zip(alone[:6], together[:6], strict=True):
+        assert 1 - after.detached == pytest.approx((1 - before.detached) / 6)
+    assert alone[6:] == together[6:]
+    assert SharedTargets([(source, same) for source in sources[:2]]).sources_of(same) == 1
+    assert SharedTargets([(sources[0], same)] * 9).sources_of(same) == 1  # one source, again and again
+
+
+# ---- lists, streams, files ----
+
+
+def test_alone_as_among_others(checker, learned):
+    pairs = [*learned[1][:40], ("", ""), ("The dog .", "")]
+    together = checker.check(pairs)
+    alone = [checker.check([pair])[0] for pair in pairs]
+    for first, second in zip(together, alone, strict=True):
+        assert scores(first) == pytest.approx(scores(second), abs=1e-4)
+    for first, second in zip(together, checker.stream(iter(pairs), window=7), strict=True):
+        assert scores(first) == pytest.approx(scores(second), abs=1e-4)
+    assert checker.check([]) == []
+
+
+def test_a_stream_holds_one_window(checker, learned):
+    taken = 0
+
+    def endless():
+        nonlocal taken
+        for pair in itertools.cycle(learned[1]):
+            taken += 1
+            yield pair
+
+    stream = checker.stream(endless(), window=16)
+    for _ in range(40):
+        next(stream)
+    assert taken <= 48
+    tracemalloc.start()
+    for _ in range(200):
+        next(stream)
+    before = tracemalloc.get_traced_memory()[0]
+    for _ in range(400):
+        next(stream)
+    grown = tracemalloc.get_traced_memory()[0] - before
+    tracemalloc.stop()
+    assert grown < 1_000_000
+
+
+def test_the_model_is_what_was_saved(learned, checker, tmp_path):
+    folder, pairs = learned
+    path = checker.model.save(tmp_path)
+    again = Checker(checker.aligner, CheckModel.load(path))
+    assert again.check(pairs[:10]) == checker.check(pairs[:10])
+    assert path.name == CHECK_FILE
+    assert saved_check(folder).learned == {"pairs": 1500, "sample": 300, "seed": 0}
+
+
+def test_a_model_of_before_facts_loads(learned, checker, tmp_path):
+    values = json.loads((learned[0] / CHECK_FILE).read_text())
+    del values["facts"], values["alarms"]["changed"]
+    (tmp_path / CHECK_FILE).write_text(json.dumps(values))
+    before = Checker(checker.aligner, CheckModel.load(tmp_path / CHECK_FILE))
+    for old, new in zip(before.check(learned[1]), checker.check(learned[1]), strict=True):
+        assert scores(old)[:4] == scores(new)[:4]
+        assert old.changed == 0
+        assert "changed" not in old.flagged
+
+
+@pytest.mark.parametrize("damage", [{"table": [1.0]}, {"head": [1.0]}, {"field": "none"}])
+def test_damaged_facts(learned, tmp_path, damage):
+    values = json.loads((learned[0] / CHECK_FILE).read_text())
+    values["facts"] |= damage
+    (tmp_path / CHECK_FILE).write_text(json.dumps(values))
+    with pytest.raises(ValueError, match="Learn it again"):
+        CheckModel.load(tmp_path / CHECK_FILE)
+
+
+def test_a_dropped_negation_is_a_change(checker, learned):
+    """Its probability rises, and its word is marked more than all others but few."""
+    result = self_test(checker, learned[1], kinds=["negation"]).found[0]
+    assert result.verdict == "changed"
+    assert result.lines.faults > 10
+    assert result.lines.auc.value > 0.9
+    assert result.left_out.auc.value > 0.9
+
+
+def test_words_that_were_not_translated_are_marked(checker, learned):
+    source, target = next(pair for pair in learned[1] if min(len(side.split()) for side in pair) >= 8)
+    half = target.split()[:4] + source.split()[4:]
+    verdict = checker.check([(source, " ".join(half))])[0]
+    translated, copied = verdict.target_words[:3], verdict.target_words[4:]
+    assert sum(value > 0.5 for value in copied) > len(copied) / 2
+    assert np.mean(copied) > 4 * np.mean(translated)
+
+
+def test_a_damaged_model(checker, tmp_path):
+    path = checker.model.save(tmp_path)
+    values = json.loads(path.read_text())
+    for damage in ({"heads": {}}, {"best": [[0.0]]}, {"scale": None}, {"totals": 3}):
+        path.write_text(json.dumps(values | damage))
+        with pytest.raises(ValueError, match="--clean-source"):
+            CheckModel.load(path)
+    (tmp_path / "empty").mkdir()
+    path.write_text("{")
+    with pytest.raises(ValueError, match=str(path)):
+        CheckModel.load(path)
+    with pytest.raises(ValueError, match="--clean-source FILE"):
+        saved_check(tmp_path / "empty")
+
+
+def test_learning_is_repeated_and_needs_text(checker, learned):
+    pairs = learned[1]
+    first, second = (learn_check(checker.aligner, pairs, sample=100, seed=4) for _ in range(2))
+    assert all((first.heads[name] == second.heads[name]).all() for name in first.heads)
+    with pytest.raises(ValueError, match="50 or more"):
+        learn_check(checker.aligner, pairs[:20])
+
+
+def test_the_summary_counts_lines_and_words(checker, learned):
+    pairs = [*learned[1][:30], ("The old man .", ""), ("", "Der Mann")]
+    verdicts = checker.check(pairs)
+    found = summarize_verdicts(checker, verdicts, bootstrap=20)
+    flagged = sum(bool(verdict.flagged) for verdict in verdicts)
+    assert found.lines == 32
+    assert found.shares["lines flagged"].value == pytest.approx(flagged / 32)
+    words = [value for verdict in verdicts for value in verdict.source_words]
+    assert found.shares["source words left out"].value == pytest.approx(np.mean(np.array(words) > 0.5))
+    assert found.signature.startswith("Check|aligner:hmm_align|")
+    with pytest.raises(ValueError, match="none"):
+        summarize_verdicts(checker, [])
+
+
+def test_two_systems_are_compared_line_by_line(checker, learned):
+    pairs = learned[1][:40]
+    sources = [source for source, _ in pairs]
+    worse = [(source, sources[0] if place % 2 else target) for place, (source, target) in enumerate(pairs)]
+    first, second = (count_faults(checker.check(system)) for system in (worse, pairs))
+    found = compare_counts(checker, first, second, bootstrap=200)
+    for place, name in enumerate(SHARES):
+        shares = [
+            sum(row[place][0] for row in counts) / sum(row[place][1] for row in counts) for counts in (first, second)
+        ]
+        assert found.differences[name].value == pytest.approx(shares[0] - shares[1])
+    assert found.differences["lines flagged"].interval[0] > 0.2
+    assert found.p_values["lines flagged"] < 0.05
+    same = compare_counts(checker, second, second, bootstrap=50)
+    assert set(same.p_values.values()) == {1}
+    assert all(difference.value == 0 for difference in same.differences.values())
+    with pytest.raises(ValueError, match="same sentences"):
+        compare_counts(checker, first, second[1:])
+    assert set(compare_counts(checker, first[:5], second[:5]).p_values.values()) == {None}

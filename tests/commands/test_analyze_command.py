@@ -1,0 +1,269 @@
+"""`attncal analyze`: the summary, the page and the files of a model, its probe, and what is refused."""
+
+import copy
+import json
+import shutil
+
+import pytest
+import torch
+from helpers import FAMILIES
+from seq2seq_helpers import PAIRS, bpe_tokenizer, randomized, sized, text_model
+
+import hf_attncal
+from hf_attncal.data.pharaoh import format_links
+from hf_attncal.inference.loading import load_seq2seq
+from hf_attncal.report.observations import observe
+
+SOURCES, TARGETS = ([" ".join(pair[side]) for pair in PAIRS] for side in (0, 1))
+QUICK = ("--device", "cpu", "--methods", "attention,contribution,random", "--measured", "2", "--batch-size", "3")
+
+
+def text_of(lines) -> str:
+    return "".join(f"{line}\n" for line in lines)
+
+
+def saved(folder, model):
+    for part in (model, copy.deepcopy(bpe_tokenizer())):
+        part.save_pretrained(folder)
+    return str(folder)
+
+
+@pytest.fixture(scope="module")
+def gated(tmp_path_factory):
+    *_, our_config, our_model = FAMILIES["marian"]
+    torch.manual_seed(3)
+    model = randomized(our_model(our_config(**sized(bpe_tokenizer()), calibration="gated")))
+    return saved(tmp_path_factory.mktemp("gated"), model)
+
+
+@pytest.fixture(scope="module")
+def stock(tmp_path_factory):
+    return saved(tmp_path_factory.mktemp("stock"), copy.deepcopy(text_model("marian", "stock")).float())
+
+
+@pytest.fixture
+def files(tmp_path):
+    """Text with its links and tags, and a longer one for a probe."""
+    lines = {
+        "source": SOURCES,
+        "target": TARGETS,
+        "gold": [format_links(pair.links) for pair in PAIRS],
+        "tags": [" ".join("N" if word[0].isupper() else "x" for word in target.split()) for target in TARGETS],
+        "many.source": SOURCES * 150,
+        "many.target": TARGETS * 150,
+    }
+    for name, of in lines.items():
+        (tmp_path / name).write_text(text_of(of), encoding="utf-8")
+    return tmp_path
+
+
+def text(files, *names: str) -> list[str]:
+    return [argument for name in names for argument in (f"--{name}", str(files / name))]
+
+
+# ---- what is told ----
+
+
+def test_summary_page_and_files(attncal, gated, files):
+    page, folder = files / "report.html", files / "figures"
+    arguments = [*text(files, "source", "target", "gold", "tags"), "--report", str(page), "--figures", str(folder)]
+    status, out, err = attncal("analyze", gated, *QUICK, *arguments)
+    assert (status, err) == (0, "")
+    model, tokenizer = load_seq2seq(gated)
+    found = observe(model, tokenizer, SOURCES, TARGETS)
+    level = found.mean("reliability", found.top())
+    assert f"at {100 * level:.1f} %" in " ".join(out.split())
+    assert f"Page: {page}" in out
+    assert SOURCES[0] in page.read_text(encoding="utf-8")
+    names = {file.name for file in folder.iterdir()}
+    for chart in ("reliability_by_layer", "reliability_by_tag", "aer_by_tag", "aer_by_method", "comprehensiveness"):
+        assert {f"{chart}.{kind}" for kind in ("png", "svg", "json", "csv")} <= names
+    record = json.loads((folder / "report.json").read_text(encoding="utf-8"))["record"]
+    assert record["config"]["targets"] == "reference"
+    assert set(record["data_sha256"]) == {"source", "target", "gold", "tags"}
+
+
+def test_a_report_of_python_is_that_of_the_command(attncal, gated, files):
+    """Pairs in memory and a model by its name: the same files, but for how they were made."""
+    status, out, err = attncal(
+        "analyze", gated, *QUICK, *text(files, "source", "target"), "--figures", str(files / "command")
+    )
+    assert (status, err) == (0, "")
+    pairs = list(zip(SOURCES, TARGETS, strict=True))
+    methods = ["attention", "contribution", "random"]
+    report = hf_attncal.analyze(gated, pairs, methods=methods, measured=2, batch_size=3)
+    report.save(files / "python")
+    assert all(sentence in " ".join(out.split()) for sentence in (*report.summary, *report.caveats))
+    command, python = ({file.name: file for file in (files / name).iterdir()} for name in ("command", "python"))
+    assert python.keys() == {*command, "report.html"}
+    for name in command.keys() - {"report.json"}:
+        assert python[name].read_bytes() == command[name].read_bytes(), name
+    both = [json.loads(of["report.json"].read_text(encoding="utf-8")) for of in (command, python)]
+    records = [overview.pop("record") for overview in both]
+    assert both[0] == both[1]
+    assert records[0]["config"] == records[1]["config"]
+    assert set(records[0]["data_sha256"]) == {"source", "target"}
+    assert report.scored is None
+    assert len(report.judged.found.words) == 2
+    page = (files / "python" / "report.html").read_text(encoding="utf-8")
+    report.save(files / "again")  # the pairs are read anew
+    assert (files / "again" / "report.html").read_text(encoding="utf-8") == page
+    assert SOURCES[0] in page
+
+
+def test_without_targets_the_model_writes_them(attncal, gated, files):
+    status, out, _ = attncal("analyze", gated, *QUICK, *text(files, "source"), "--pairs", "3")
+    assert status == 0
+    assert "given the words that the model itself wrote" in " ".join(out.split())
+
+
+def test_a_stock_model_gets_a_probe_that_can_be_kept(attncal, stock, files, recwarn):
+    """It is there for the same text, with the same figures, and for other text."""
+    probe = files / "probe"
+    arguments = ["--probe", str(probe), "--probe-steps", "2", *QUICK]
+    many = ["--source", str(files / "many.source"), "--target", str(files / "many.target")]
+    status, out, err = attncal("analyze", stock, *arguments, *many, "--pairs", "4", "-q")
+    assert status == 0, err
+    assert "loss" not in out + err
+    assert "The masks are those of a probe that was trained on" in " ".join(out.split())
+    before = (probe / "adapter" / "adapter_model.safetensors").stat().st_mtime_ns
+    assert attncal("analyze", stock, *arguments, *many, "--pairs", "4", "-q") == (0, out, "")
+    others = [" ".join(reversed(line.split())) for line in SOURCES]
+    (files / "source").write_text(text_of(others), encoding="utf-8")
+    status, again, _ = attncal("analyze", stock, *arguments, *text(files, "source", "target", "gold"))
+    assert status == 0
+    # Two steps teach a probe nothing, and it is not believed.
+    assert "The masks of layers 0, 1 and 2 carry no information" in " ".join(again.split())
+    assert (probe / "adapter" / "adapter_model.safetensors").stat().st_mtime_ns == before
+
+    # What it was not trained on, or was, is refused.
+    (files / "source").write_text(text_of(SOURCES), encoding="utf-8")
+    for more, problem in (
+        (text(files, "source", "target"), f"{len(SOURCES)} of the {len(SOURCES)} pairs to look at have a source"),
+        ([*many, "--probe-steps", "3"], "has a probe of 2 steps, got --probe-steps 3"),
+        ([*many, "--probe-source", many[1], "--probe-target", many[3]], "other pairs than those of --probe-source"),
+    ):
+        status, out, err = attncal("analyze", stock, *arguments, *more)
+        assert (status, out) == (1, "")
+        assert problem in err
+    other = shutil.copytree(stock, files / "other")
+    config = json.loads((other / "config.json").read_text(encoding="utf-8"))
+    (other / "config.json").write_text(json.dumps(config | {"dropout": 0.3}), encoding="utf-8")
+    status, out, err = attncal("analyze", str(other), *arguments, *many)
+    assert (status, out) == (1, "")
+    assert f"{probe} has a probe of another model than {other}" in err
+    (probe / "text.target").unlink()
+    status, out, err = attncal("analyze", stock, *arguments, *many)
+    assert (status, out) == (1, "")
+    assert "not what says what it was trained on" in err
+    (probe / "adapter" / "adapter_config.json").unlink()
+    (probe / "text.source").write_text("others\n", encoding="utf-8")
+    status, out, err = attncal("analyze", stock, *arguments, *many, "--pairs", "4")
+    assert (status, out) == (1, "")
+    assert "text.source is the text of another probe" in err
+
+
+@pytest.mark.parametrize(
+    ("change", "more", "problem"),
+    [
+        ({}, ["--methods", "contribution,atention"], "got 'atention'"),
+        ({"many.source": "the old house " * 40}, [], "line 2 has"),
+        ({"many.target": "das alte Haus " * 40}, [], "line 2 has"),
+        (
+            {},
+            ["--probe-source", "many.source", "--probe-target", "many.target"],
+            "have a source that the probe learns",
+        ),
+    ],
+)
+def test_what_is_wrong_is_told_before_a_probe_is_trained(attncal, stock, files, monkeypatch, change, more, problem):
+    monkeypatch.setattr("hf_attncal.training.adapter.train_adapter", lambda *_, **__: pytest.fail("trained"))
+    for name, line in change.items():
+        lines = (files / name).read_text(encoding="utf-8").splitlines()
+        (files / name).write_text(text_of([lines[0], line, *lines[2:]]), encoding="utf-8")
+    monkeypatch.chdir(files)
+    status, out, err = attncal("analyze", stock, "--source", "many.source", "--target", "many.target", *more)
+    assert (status, out) == (1, "")
+    assert problem in err
+
+
+def test_a_stock_model_without_a_probe(attncal, stock, files):
+    arguments = [*text(files, "source", "target"), "--no-probe", "--measured", "0", "--device", "cpu"]
+    status, out, _ = attncal("analyze", stock, *arguments)
+    assert status == 0
+    assert "The attention of a head has an entropy of" in " ".join(out.split())
+    assert "was not asked: this model has no masks" in " ".join(out.split())
+
+
+# ---- what is refused ----
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        ([], "MODEL and --source must be given, or --self-test"),
+        (["MODEL"], "MODEL and --source must be given"),
+        (["MODEL", "--self-test"], "--self-test makes its model and text itself"),
+        (["MODEL", "--source", "source", "--probe-source", "source"], "--probe-source and --probe-target belong"),
+        (["MODEL", "--source", "source", "--no-probe", "--probe", "x"], "--no-probe leaves nothing for --probe"),
+        (["MODEL", "--source", "nowhere"], "There is no file"),
+        (["MODEL", "--source", "source", "--figures", "source"], "cannot be a folder"),
+        (["MODEL", "--source", "source", "--gold", "gold"], "need the target text that they belong to"),
+        (["MODEL", "--source", "source", "--target", "many.target"], "must have the same number of lines"),
+        (["MODEL", "--source", "source", "--target", "target", "--methods", "attentio"], "got 'attentio'"),
+        (["MODEL", "--source", "source", "--target", "target", "--tags", "gold"], "`tags` must be one for each"),
+        (["MODEL", "--source", "many.source", "--target", "many.target", "--gold", "gold"], "lines of links for"),
+    ],
+)
+def test_bad_input_is_one_line(attncal, gated, files, arguments, problem, monkeypatch):
+    monkeypatch.chdir(files)
+    named = [gated if argument == "MODEL" else argument for argument in arguments]
+    status, out, err = attncal("analyze", *named)
+    assert (status, out) == (1, "")
+    assert problem in err
+    assert err.count("\n") == 1
+
+
+def test_a_probe_needs_text_of_its_own(attncal, stock, files):
+    status, _, err = attncal("analyze", stock, *QUICK, *text(files, "source", "target"))
+    assert status == 1
+    assert "too few to train a probe on most" in err
+    status, _, err = attncal("analyze", stock, *QUICK, *text(files, "source", "target", "gold"))
+    assert status == 1
+    assert "has no masks, and a probe must learn from other text" in err
+
+
+def test_a_line_that_is_too_long_is_named(attncal, gated, files):
+    lines = [SOURCES[0], "the old house " * 40, *SOURCES[2:]]
+    (files / "long").write_text(text_of(lines), encoding="utf-8")
+    for target in (text(files, "target"), []):  # read, or written by the model
+        status, out, err = attncal("analyze", gated, "--source", str(files / "long"), *target)
+        assert (status, out) == (1, "")
+        assert err.startswith("attncal: error: line 2 has ")
+        assert "source tokens, the model takes at most 64. Split it, or leave it out, in all files." in err
+
+
+def test_links_that_count_from_1_are_refused(attncal, gated, files):
+    links = [" ".join(f"{i + 1}-{j + 1}" for i, j in sorted(pair.links)) for pair in PAIRS]
+    (files / "gold").write_text(text_of(links), encoding="utf-8")
+    status, _, err = attncal("analyze", gated, *text(files, "source", "target", "gold"))
+    assert status == 1
+    assert f"{files / 'gold'}: " in err
+    assert "take 1 from each index" in err
+
+
+def test_a_model_that_can_have_no_probe_is_told_so_at_once(attncal, files, tmp_path):
+    *_, our_config, our_model = FAMILIES["marian"]
+    leaky = saved(tmp_path / "leaky", our_model(our_config(**sized(bpe_tokenizer()), leaky=True)))
+    status, _, err = attncal("analyze", leaky, *text(files, "source", "target"))
+    assert status == 1
+    assert "No probe: the model must be a stock one" in err
+    assert "--no-probe" in err
+    assert err.count("\n") == 1
+
+
+def test_a_page_that_cannot_be_written_leaves_nothing(attncal, gated, files):
+    blocked = files / "source" / "report.html"
+    status, _, err = attncal("analyze", gated, *QUICK, *text(files, "source", "target"), "--report", str(blocked))
+    assert status == 1
+    assert "report.html" in err or "source" in err

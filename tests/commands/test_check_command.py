@@ -1,0 +1,248 @@
+"""`attncal check`: files in, verdicts out."""
+
+import copy
+import json
+import re
+
+import pytest
+from seq2seq_helpers import SOURCES, bpe_tokenizer, text_model
+
+from hf_attncal.alignment.aligner_job import AlignerConfig, train_aligner
+from hf_attncal.data.synthetic.english_german import generate_split, write_pairs
+
+_SCORES = ("left_out", "made_up", "repeats", "detached", "changed")
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A folder with an aligner that counts and its text, and text that it has not seen."""
+    folder = tmp_path_factory.mktemp("trained")
+    split = generate_split(800, 60, 0, seed=2)
+    write_pairs(split.train, folder / "train.en", folder / "train.de")
+    write_pairs(split.valid, folder / "dev.en", folder / "dev.de")
+    train = {"source": str(folder / "train.en"), "target": str(folder / "train.de")}
+    settings = {"preset": "hmm", "data": {"train": train}, "training": {"output_dir": str(folder / "aligner")}}
+    train_aligner(AlignerConfig.make(settings | {"tokenizer": {"vocab_size": 500}}))
+    return folder
+
+
+@pytest.fixture
+def here(trained, monkeypatch):
+    monkeypatch.chdir(trained)
+    return trained
+
+
+def test_what_must_be_learned_first(attncal, here):
+    (here / "aligner" / "check.json").unlink(missing_ok=True)
+    status, out, err = attncal("check", "aligner", "--source", "dev.en", "--target", "dev.de")
+    assert (status, out) == (1, "")
+    assert "--clean-source" in err
+    status, out, err = attncal("check", "aligner", "--clean-source", "train.en", "--clean-target", "train.de")
+    assert (status, out, err) == (0, "wrote aligner/check.json, learned from 800 pairs\n", "")
+
+
+@pytest.fixture
+def ready(attncal, here):
+    if not (here / "aligner" / "check.json").exists():
+        assert attncal("check", "aligner", "--clean-source", "train.en", "--clean-target", "train.de")[0] == 0
+    sources = (here / "dev.en").read_text().splitlines()
+    targets = (here / "dev.de").read_text().splitlines()
+    targets[4] = ""
+    targets[9] = targets[10]
+    (here / "bad.de").write_text("".join(f"{target}\n" for target in targets))
+    return sources, targets
+
+
+def run(attncal, *options):
+    return run_on(attncal, "bad.de", *options)
+
+
+def run_on(attncal, target, *options):
+    status, out, err = attncal("check", "aligner", "--source", "dev.en", "--target", target, *options)
+    assert (status, err) == (0, "")
+    return out.splitlines()
+
+
+def test_a_line_for_each_line(attncal, ready):
+    head, *lines = run(attncal)
+    assert head.split("\t") == ["line", *_SCORES, "flagged", "names"]
+    assert [line.split("\t")[0] for line in lines] == [str(number) for number in range(1, 61)]
+    assert lines[4].split("\t")[6:] == ["left_out", "empty target"]
+    found = [json.loads(line) for line in run(attncal, "--format", "json")]
+    for line, values in zip(lines, found, strict=True):
+        assert [float(score) for score in line.split("\t")[1:6]] == pytest.approx(
+            [values[name] for name in _SCORES], abs=2e-4
+        )
+        assert (values["source"], values["target"]) == (ready[0][values["line"] - 1], ready[1][values["line"] - 1])
+
+
+def test_the_worst_come_first(attncal, ready):
+    every = [json.loads(line) for line in run(attncal, "--format", "json")]
+    worst = [json.loads(line) for line in run(attncal, "--format", "json", "--worst", "7")]
+    assert [line["worst"] for line in worst] == sorted((line["worst"] for line in every), reverse=True)[:7]
+    assert all(line in every for line in worst)
+    assert worst[0]["line"] == 5
+
+
+def test_marked_text_and_a_page(attncal, ready, here):
+    for line, source, target in zip(run(attncal, "--format", "marked"), *ready, strict=True):
+        texts = [re.sub(r"\[-|-\]|\{\+|\+\}", "", text) for text in line.split("\t")]
+        assert texts == [source, target]
+    page = run(attncal, "--format", "html")
+    assert page[0] == "<!doctype html>"
+    assert page[-1] == "</html>"
+    assert sum(line.startswith("<article>") for line in page) == 60
+    assert run(attncal, "--format", "html", "--output", "page.html") == []
+    assert (here / "page.html").read_text().splitlines() == page
+
+
+def test_a_page_shows_text_as_it_is(attncal, ready, here):
+    (here / "one.en").write_text("<b>the</b> & dog\n")
+    (here / "one.de").write_text("<script>alert(1)</script>\n")
+    _, out, _ = attncal("check", "aligner", "--source", "one.en", "--target", "one.de", "--format", "html")
+    assert "<script>" not in out
+    assert "&lt;script&gt;" in out.replace("<ins>", "").replace("</ins>", "").replace("<del>", "").replace(
+        "</del>", ""
+    )
+
+
+def test_the_summary(attncal, ready):
+    lines = run(attncal, "--format", "summary", "--bootstrap", "20")
+    flagged = sum(line.split("\t")[6] != "-" for line in run(attncal)[1:])
+    assert re.search(rf"lines flagged +{100 * flagged / 60:.2f} \(", lines[1])
+    assert lines[-1].startswith("Check|aligner:hmm_align|learned:800 pairs, seed 0|")
+
+
+def test_a_corpus_is_filtered(attncal, ready):
+    verdicts = [json.loads(line) for line in run(attncal, "--format", "json")]
+    expected = [f"{one['source']}\t{one['target']}" for one in verdicts if not one["flagged"]]
+    assert run(attncal, "--format", "kept") == expected
+    assert 10 < len(expected) < 60
+    pair = ("--source", "dev.en", "--target", "dev.de")
+    status, out, err = attncal("check", "aligner", *pair, "--format", "kept", "--worst", "3")
+    assert (status, out) == (1, "")
+    assert "leave out one" in err
+
+
+def test_the_self_test(attncal, ready):
+    status, out, _ = attncal("check", "aligner", "--source", "dev.en", "--target", "dev.de", "--self-test")
+    assert status == 0
+    assert re.search(r"^detached +60 +detached +(9\d|100)", out, re.MULTILINE)
+    assert "Of 60 clean lines" in out
+
+
+def test_one_target_for_many_sources_is_seen_unless_not_asked_for(attncal, ready, here):
+    (here / "bad.de").write_text("Der alte Mann sieht den großen Hund .\n" * 60)
+    assert re.search(r"one target for \d\d sources", run(attncal)[1])
+    assert not any("sources" in line for line in run(attncal, "--no-together"))
+
+
+def test_two_systems_are_compared(attncal, ready):
+    lines = run(attncal, "--compare-with", "dev.de")
+    assert lines[0].split() == ["per", "cent", "target", "compared", "with", "difference", "p"]
+    (flagged,) = [line for line in lines if line.startswith("lines flagged ")]
+    ours, theirs = (run(attncal, "--format", "summary"), run_on(attncal, "dev.de", "--format", "summary"))
+    for summary in (ours, theirs):
+        (alone,) = [line for line in summary if line.startswith("lines flagged ")]
+        assert alone.removeprefix("lines flagged").strip() in flagged
+    assert "+3.33 (" in flagged  # two of sixty lines were spoilt
+    assert "target: bad.de; compared with: dev.de" in lines
+    same = run(attncal, "--compare-with", "bad.de")
+    assert all(line.endswith(" 1.000") for line in same[1:8])
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ("--source dev.en", "--source and --target go together"),
+        ("--clean-source dev.en", "--clean-source and --clean-target go together"),
+        ("--clean-source dev.en dev.en --clean-target dev.de", "2 files"),
+        ("", "nothing to do"),
+        ("--clean-source dev.en --clean-target dev.de --output new", "--output is for what is checked"),
+        ("--source dev.en --target dev.de --output dev.de", "would overwrite"),
+        ("--compare-with dev.de --clean-source dev.en --clean-target dev.de", "give --source and --target"),
+        ("--source dev.en --target dev.de --compare-with dev.de --worst 3", "takes no --worst"),
+        ("--source dev.en --target dev.de --compare-with dev.de --format html", "takes no --format html"),
+        ("--source dev.en --target dev.de --compare-with dev.de --bootstrap 0", "at least 1"),
+    ],
+)
+def test_options_that_do_not_go_together(attncal, here, options, told):
+    status, out, err = attncal("check", "aligner", *options.split())
+    assert (status, out) == (1, "")
+    assert told in err
+
+
+def test_files_of_other_lengths(attncal, ready, here):
+    (here / "short.de").write_text("Der Mann .\n")
+    status, _, err = attncal("check", "aligner", "--source", "dev.en", "--target", "short.de", "--no-together")
+    assert status == 1
+    assert "short.de" in err
+
+
+# ---- attncal translate --check ----
+
+
+@pytest.fixture(scope="module")
+def translator(tmp_path_factory):
+    """A random model, of whose translations some end."""
+    folder, tokenizer = tmp_path_factory.mktemp("translator"), bpe_tokenizer()
+    model = copy.deepcopy(text_model("bart", "ours")).eval()
+    model.final_logits_bias[0, tokenizer.eos_token_id] = 4
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return str(folder)
+
+
+LINES = [*SOURCES[:5], "", *SOURCES[5:]]
+
+
+def translated(attncal, translator, *options):
+    search = ("--device", "cpu", "--beams", "3", "--max-new-tokens", "12", "--batch-size", "4")
+    status, out, err = attncal("translate", translator, *search, *options, text="".join(f"{line}\n" for line in LINES))
+    assert (status, err) == (0, "")
+    return out.splitlines()
+
+
+def test_translations_come_with_their_verdicts(attncal, ready, here, translator):
+    plain = translated(attncal, translator)
+    flags, texts = zip(
+        *(line.split("\t") for line in translated(attncal, translator, "--check", "aligner")), strict=True
+    )
+    assert list(texts) == plain
+    (here / "lines").write_text("".join(f"{line}\n" for line in LINES))
+    (here / "translations").write_text("".join(f"{line}\n" for line in plain))
+    pair = ("--source", "lines", "--target", "translations", "--format", "json", "--no-together")
+    checked = [json.loads(line) for line in attncal("check", "aligner", *pair)[1].splitlines()]
+    assert list(flags) == [",".join(verdict["flagged"]) or "-" for verdict in checked]
+    assert len(set(flags)) > 1
+    rows = [json.loads(line) for line in translated(attncal, translator, "--check", "aligner", "--format", "json")]
+    for row, verdict in zip(rows, checked, strict=True):
+        assert row["check"] == {name: value for name, value in verdict.items() if name in row["check"]}
+        assert set(verdict) - set(row["check"]) == {"line", "source", "target"}
+    scored = translated(attncal, translator, "--check", "aligner", "--scores")
+    assert [line.split("\t")[1:] for line in scored] == [list(row) for row in zip(flags, texts, strict=True)]
+
+
+def test_a_flagged_translation_gives_way_to_the_least_bad(attncal, ready, translator):
+    options = ("--check", "aligner", "--format", "json")
+    first = [json.loads(line) for line in translated(attncal, translator, *options)]
+    best = [json.loads(line) for line in translated(attncal, translator, *options, "--candidates", "3")]
+    for one, other in zip(first, best, strict=True):
+        assert other["check"]["worst"] <= one["check"]["worst"]
+        if not one["check"]["flagged"]:
+            assert one == other
+    assert first != best
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--candidates", "2"), "give --check NAME"),
+        (("--candidates", "4", "--check", "aligner", "--beams", "3"), "--candidates 4 needs as many beams"),
+        (("--check", "nothing"), "nothing"),
+    ],
+)
+def test_options_of_verdicts_that_do_not_go_together(attncal, ready, translator, options, message):
+    status, out, err = attncal("translate", translator, "--device", "cpu", *options, text="a\n")
+    assert (status, out) == (1, "")
+    assert message in err

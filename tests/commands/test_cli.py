@@ -1,0 +1,392 @@
+"""The `attncal` command: one line out for each line in, and errors that say what to do."""
+
+import gzip
+import io
+import json
+import shutil
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+from helpers import TINY, scatter
+from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerBase
+
+from hf_attncal import AttnCalMarianConfig, AttnCalMarianMTModel, HMMAlignConfig, HMMAlignModel
+from hf_attncal.alignment.count_learner import CountLearner
+from hf_attncal.commands import main
+from hf_attncal.commands.streams import read_windows
+from hf_attncal.data.tokenizer import train_bpe_tokenizer
+from hf_attncal.files import read_lines
+from hf_attncal.inference.translation import translate
+
+LINES = ["the old house", "", "a house", "the the the old old", "   ", "old", "a"]
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    """A folder with a tiny random gated model and its tokenizer."""
+    folder = tmp_path_factory.mktemp("checkpoint")
+    tokenizer = train_bpe_tokenizer(["the old house is a house"] * 3, vocab_size=40)
+    special = {
+        "pad_token_id": tokenizer.pad_token_id,
+        "eos_token_id": tokenizer.eos_token_id,
+        "bos_token_id": tokenizer.eos_token_id,
+        "decoder_start_token_id": tokenizer.pad_token_id,
+    }
+    model = AttnCalMarianMTModel(
+        AttnCalMarianConfig(**TINY | special | {"vocab_size": len(tokenizer), "calibration": "gated"})
+    )
+    scatter(model)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return SimpleNamespace(folder=str(folder), model=model, tokenizer=tokenizer)
+
+
+def test_one_line_out_for_each_line_in(attncal, checkpoint):
+    status, out, err = attncal(
+        "translate", checkpoint.folder, "--device", "cpu", "--max-new-tokens", "6", text="\n".join(LINES) + "\n"
+    )
+    assert status == 0, err
+    assert out.endswith("\n")
+    translations = out[:-1].split("\n")
+    assert len(translations) == len(LINES)
+    assert [bool(line) for line in translations] == [bool(line.strip()) for line in LINES]
+    assert translations == translate(checkpoint.model, checkpoint.tokenizer, LINES, num_beams=4, max_new_tokens=6)
+
+
+def test_windows_do_not_change_the_result(attncal, checkpoint):
+    options = ["translate", checkpoint.folder, "--device", "cpu", "--max-new-tokens", "4", "--beams", "2"]
+    text = "\n".join(LINES * 5)  # 35 lines, more than two windows of batches of one; no newline at the end
+    _, alone, _ = attncal(*options, "--batch-size", "1", text=text)
+    _, together, _ = attncal(*options, "--batch-size", "64", text=text)
+    assert alone == together
+    assert alone.count("\n") == 35
+
+
+def test_options_reach_the_search(attncal, checkpoint):
+    options = ["translate", checkpoint.folder, "--device", "cpu", "--max-new-tokens", "3"]
+    _, out, _ = attncal(*options, "--beams", "3", "--length-penalty", "-2", text="the old house\n")
+    expected = translate(
+        checkpoint.model, checkpoint.tokenizer, ["the old house"], num_beams=3, length_penalty=-2.0, max_new_tokens=3
+    )
+    assert out == expected[0] + "\n"
+
+
+def test_no_input_gives_no_output(attncal, checkpoint):
+    assert attncal("translate", checkpoint.folder, "--device", "cpu")[:2] == (0, "")
+
+
+def test_progress_is_shown_when_asked_for_and_not_in_a_pipe(attncal, checkpoint):
+    options = ["translate", checkpoint.folder, "--device", "cpu", "--max-new-tokens", "2"]
+    assert "translated" not in attncal(*options, text="a\n")[2]
+    status, out, err = attncal(*options, "--progress", text="a\n")
+    assert status == 0
+    assert "translated: 1 lines" in err
+    assert "translated" not in out
+
+
+def test_a_line_that_is_too_long_is_named_and_nothing_before_it_is_lost(attncal, checkpoint):
+    options = ["translate", checkpoint.folder, "--device", "cpu", "--max-new-tokens", "4", "--batch-size", "1"]
+    before = ["old"] * 20  # more than a window: the number counts from the start of the input
+    text = "\n".join([*before, "old " * 40, "a"])
+    status, out, err = attncal(*options, text=text)
+    assert status == 1
+    assert "line 21 of the input has" in err
+    assert f"at most {TINY['max_position_embeddings']}" in err
+    assert "--too-long truncate" in err
+    assert "Traceback" not in err
+    assert out.count("\n") == len(before)
+    status, out, _ = attncal(*options, "--too-long", "truncate", text=text)
+    assert (status, out.count("\n")) == (0, len(before) + 2)
+
+
+def test_each_line_is_tokenised_once(attncal, checkpoint, monkeypatch):
+    seen = []
+    call = PreTrainedTokenizerBase.__call__
+
+    def counted(self, text=None, **options):
+        seen.extend([text] if isinstance(text, str) else text or [])
+        return call(self, text, **options)
+
+    monkeypatch.setattr(PreTrainedTokenizerBase, "__call__", counted)
+    options = ["translate", checkpoint.folder, "--device", "cpu", "--max-new-tokens", "2"]
+    assert attncal(*options, text="the\nold\n\nhouse\n")[0] == 0
+    assert sorted(seen) == ["1", "house", "old", "the"]  # "1" is the trial after loading
+
+
+def test_a_line_without_end_is_named_or_cut(attncal, checkpoint):
+    options = ["translate", checkpoint.folder, "--device", "cpu", "--max-new-tokens", "4", "--beams", "1"]
+    text = "old\n" * 20 + "éld " * 2_000_000 + "\na\n"
+    status, out, err = attncal(*options, text=text)
+    assert (status, out.count("\n")) == (1, 20)
+    assert "line 21 of the input has more than 10000 bytes. Split it, or raise --longest-line." in err
+    status, out, err = attncal(*options, "--too-long", "truncate", text=text)
+    assert (status, out.count("\n")) == (0, 22), err
+    assert out == attncal(*options, "--too-long", "truncate", text="old\n" * 20 + "éld " * 500 + "\na\n")[1]
+
+
+def test_a_byte_order_mark_is_no_letter(attncal, checkpoint):
+    options = ["translate", checkpoint.folder, "--device", "cpu", "--max-new-tokens", "4"]
+    assert attncal(*options, text="\ufeffold\na\n") == attncal(*options, text="old\na\n")
+
+
+def test_a_model_that_fails_on_a_line_names_it_and_nothing_before_it_is_lost(attncal, checkpoint, monkeypatch):
+    generate = AttnCalMarianMTModel.generate
+
+    def failing(self, input_ids, **arguments):
+        if input_ids.shape[1] > 4:
+            raise RuntimeError("shapes do not fit")
+        return generate(self, input_ids=input_ids, **arguments)
+
+    monkeypatch.setattr(AttnCalMarianMTModel, "generate", failing)
+    text = "old\n" * 20 + "the old house is a house\na\n"
+    status, out, err = attncal("translate", checkpoint.folder, "--device", "cpu", "--max-new-tokens", "4", text=text)
+    assert (status, out.count("\n")) == (1, 20)
+    assert "line 21 of the input cannot be translated: RuntimeError: shapes do not fit" in err
+    assert "Traceback" not in err
+
+
+def test_a_line_that_is_not_utf_8_is_named_and_nothing_before_it_is_lost(attncal, checkpoint):
+    status, out, err = attncal(
+        "translate", checkpoint.folder, "--device", "cpu", "--max-new-tokens", "2", raw=b"a\nold\nh\xff\nthe\n"
+    )
+    assert status == 1
+    assert "line 3 of the input is not UTF-8 (byte 2)" in err
+    assert out.count("\n") == 2
+
+
+@pytest.mark.parametrize(
+    ("data", "lines"),
+    [
+        (b"", []),
+        (b"\xef\xbb\xbf", []),
+        (b"\xef\xbb\xbf\n", [""]),
+        (b"\xef\xbb\xbfa\n\xef\xbb\xbfb", ["a", "\ufeffb"]),
+        (b"a\r\r\nb\r", ["a\r", "b"]),
+    ],
+)
+def test_marks_and_ends_of_lines_as_in_text_files(data, lines, tmp_path):
+    found = list(read_windows(io.BytesIO(data), 10))
+    assert found == ([(lines, None)] if lines else [])
+    if any(lines):
+        (tmp_path / "text").write_bytes(data)
+        assert read_lines(tmp_path / "text") == lines
+
+
+def test_only_a_newline_ends_a_line():
+    data = io.BytesIO("a\u2028b\x0cc\r\nd\r\n\ne".encode())
+    assert list(read_windows(data, 2)) == [(["a\u2028b\x0cc", "d"], None), (["", "e"], None)]
+
+
+# ---- checkpoints that cannot be used ----
+
+
+def test_a_folder_that_is_not_there(attncal, tmp_path):
+    status, out, err = attncal("translate", str(tmp_path / "nothing"))
+    assert (status, out) == (1, "")
+    assert err == f"attncal: error: There is no folder {tmp_path / 'nothing'}.\n"
+    assert "Traceback" not in err
+
+
+def test_a_checkpoint_of_another_kind(attncal, tmp_path):
+    tiny = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 8}
+    BertForMaskedLM(BertConfig(vocab_size=10, **tiny)).save_pretrained(tmp_path)
+    status, _, err = attncal("translate", str(tmp_path))
+    assert status == 1
+    assert "'bert', which is not an encoder-decoder" in err
+
+
+def test_model_code_runs_only_when_it_is_asked_for(attncal, tmp_path):
+    auto_map = {"AutoConfig": "code.Config", "AutoModelForSeq2SeqLM": "code.Model"}
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "another_kind", "auto_map": auto_map}))
+    (tmp_path / "code.py").write_text("raise SystemExit('this code was run')")
+    status, _, err = attncal("translate", str(tmp_path), text="y\n")
+    assert status == 1
+    assert "pass --trust-remote-code" in err
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "beams"),
+    [("constraints", [3], 4), ("force_words_ids", [[3]], 4), ("num_beam_groups", 2, 4), ("dola_layers", "high", 1)],
+)
+def test_code_that_is_not_there_is_not_advised(attncal, checkpoint, tmp_path, field, value, beams):
+    """transformers fetches some ways of decoding from the Hub; the model brings no code for them."""
+    folder = shutil.copytree(checkpoint.folder, tmp_path / "model")
+    file = folder / "generation_config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {field: value}))
+    status, _, err = attncal("translate", str(folder), "--beams", str(beams), text="a\n")
+    assert status == 1
+    assert f"generation_config.json asks for `{field}`" in err
+    assert "trust" not in err
+
+
+def test_a_device_that_cannot_be_used(attncal, checkpoint):
+    status, _, err = attncal("translate", checkpoint.folder, "--device", "no_such_device")
+    assert status == 1
+    assert "--device no_such_device cannot be used" in err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--batch-size", "0"],
+        ["--beams", "0"],
+        ["--max-new-tokens", "x"],
+        ["--length-penalty", "nan"],  # scores that are no numbers, and so any beam
+        ["--length-penalty", "inf"],
+        ["--length-penalty", "5.1"],
+        ["--threads", "0"],
+        ["--threads", "100000"],  # PyTorch would die of it
+        ["--dtype", "int8"],
+        ["--format", "xml"],
+    ],
+)
+def test_numbers_out_of_range_are_refused_at_once(arguments, capsys):
+    with pytest.raises(SystemExit) as raised:
+        main(["translate", "unused", *arguments])
+    assert raised.value.code == 2
+    assert arguments[0] in capsys.readouterr().err
+
+
+def test_help_names_the_commands(capsys):
+    with pytest.raises(SystemExit) as raised:
+        main(["--help"])
+    assert raised.value.code == 0
+    out = capsys.readouterr().out
+    assert "translate" in out
+    assert "demo" in out
+
+
+# ---- as a process ----
+
+
+def test_a_reader_that_leaves_is_no_error(checkpoint):
+    # `attncal translate | true`: no traceback, and the status of a process that SIGPIPE ended.
+    command = [
+        sys.executable,
+        "-m",
+        "hf_attncal.commands",
+        "translate",
+        checkpoint.folder,
+        "--device",
+        "cpu",
+        "--beams",
+        "1",
+    ]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process.stdout.close()
+    process.stdin.write(b"the old house\n" * 40)
+    process.stdin.close()
+    errors = process.stderr.read().decode()
+    process.stderr.close()
+    assert process.wait(timeout=120) == 141
+    assert "Traceback" not in errors
+    assert "BrokenPipe" not in errors
+
+
+# ---- light ----
+
+# What takes long to import, and must wait until a command needs it.
+MODELS = {"torch", "transformers", "tokenizers", "accelerate", "peft", "huggingface_hub"}
+HEAVY = MODELS | {"datasets", "evaluate", "sacrebleu", "matplotlib", "rich", "tqdm", "yaml"}
+
+
+def imported_by(*arguments: str) -> tuple[int, set[str]]:
+    """The exit status of the command, and the modules that its process had imported when it ended."""
+    code = "import atexit, sys\natexit.register(lambda: print('MODULES', *sys.modules, file=sys.stderr))\n"
+    code += "from hf_attncal.commands import main\nsys.exit(main())"
+    done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True)
+    assert "Traceback" not in done.stderr
+    return done.returncode, set(done.stderr.splitlines()[-1].split())
+
+
+@pytest.mark.parametrize(
+    ("status", "command"),
+    [
+        (0, "--help"),
+        (0, "--version"),
+        (0, "align run --help"),
+        (0, "align train --help"),
+        (2, "no-such-command"),
+        (2, "score --no-such-option gold hypothesis"),
+        (2, "align run"),
+        (2, "align run model --format xml"),
+        (2, "translate model --beams 0"),
+        (1, "align run model --source text"),
+        (1, "translate model --alignments"),
+    ],
+)
+def test_help_and_wrong_usage_do_not_wait_for_heavy_packages(status, command):
+    found, modules = imported_by(*command.split())
+    assert found == status
+    assert {*HEAVY, "numpy"} & modules == set()
+
+
+@pytest.mark.parametrize("output", ["text", "json"])
+def test_scoring_files_does_not_wait_for_models(tmp_path, output):
+    gold, first, second = tmp_path / "gold", tmp_path / "first.gz", tmp_path / "second"
+    gold.write_text("0-0 1p1\n0-0\n")
+    first.write_bytes(gzip.compress(b"0-0\n0-0\n"))
+    second.write_text("0-0 1-1\n\n")
+    status, modules = imported_by("score", str(gold), str(first), str(second), "--format", output)
+    assert status == 0
+    assert HEAVY & modules == set()
+    assert "numpy" in modules  # the modules are those of a process that has computed something
+
+
+def test_aligning_by_counts_does_not_wait_for_transformers(tmp_path):
+    """An aligner with links needs torch and its tokenizer; the rest took three times as long to import as both."""
+    english, german = ["the old house", "a house"], ["das alte Haus", "ein Haus"]
+    tokenizer = train_bpe_tokenizer(english + german, vocab_size=40)
+    model = HMMAlignModel(HMMAlignConfig(vocab_size=len(tokenizer), pad_token_id=tokenizer.pad_token_id))
+    CountLearner(model, *(tokenizer(side, add_special_tokens=False)["input_ids"] for side in (english, german))).run()
+    for part in (model, tokenizer):
+        part.save_pretrained(tmp_path / "aligner")
+    (tmp_path / "text").write_text("the house ||| das Haus\n")
+    (tmp_path / "english").write_text("\n".join(english) + "\n")
+    files = ["--input", str(tmp_path / "text"), "--output", str(tmp_path / "links")]
+    run = ["align", "run", str(tmp_path / "aligner"), *files, "--device", "cpu"]
+    quick = [
+        "align",
+        "quick",
+        *(f"--{side}={tmp_path / 'english'}" for side in ("source", "target")),
+        files[-2],
+        files[-1],
+    ]
+    for command, links in ((run, "0-0 1-1\n"), (quick, "0-0 1-1 2-2\n0-0 1-1\n")):
+        status, modules = imported_by(*command)
+        assert (status, (tmp_path / "links").read_text()) == (0, links)
+        assert {"torch", "tokenizers", "hf_attncal.models.hmm_tables"} <= modules
+        slow = {*HEAVY, "torch._dynamo", "scipy", "sklearn", "pandas", "numba"} - {"torch", "tokenizers", "tqdm"}
+        assert slow & modules == set()
+
+
+def test_rouge_of_files_does_not_wait_for_models(tmp_path):
+    (tmp_path / "summaries").write_text("gold falls\n")
+    status, modules = imported_by("rouge", *[str(tmp_path / "summaries")] * 2)
+    assert status == 0
+    assert MODELS & modules == set()
+    assert "rouge_score" in modules
+
+
+@pytest.mark.parametrize("content", [None, b"0-0 x\n", b"0-0 \xff\n"])
+def test_what_cannot_be_scored_does_not_wait_for_models(tmp_path, content):
+    (tmp_path / "gold").write_text("0-0\n")
+    if content is not None:
+        (tmp_path / "links").write_bytes(content)
+    status, modules = imported_by("score", str(tmp_path / "gold"), str(tmp_path / "links"))
+    assert status == 1
+    assert HEAVY & modules == set()
+
+
+def test_the_check_of_imports_sees_what_a_command_imports(tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    assert {"torch", "transformers"} <= imported_by("translate", str(tmp_path))[1]
+
+
+def test_what_is_no_model_does_not_wait_for_heavy_packages(tmp_path):
+    for command in ("translate", "align run"):
+        status, modules = imported_by(*command.split(), str(tmp_path / "nothing"))
+        assert status == 1
+        assert {*HEAVY, "numpy"} & modules == set()

@@ -1,0 +1,609 @@
+"""`attncal train`, `attncal adapt` and `attncal align train` as a stranger with two files of text would use them."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from helpers import write_linked_pairs
+from huggingface_hub import ModelCard
+from safetensors.torch import load_file
+
+import hf_attncal
+from hf_attncal.commands import main
+from hf_attncal.commands.training import settings_of
+from hf_attncal.data.synthetic.english_german import generate_split
+from hf_attncal.training.adapter import AdapterConfig
+
+LAYERS = ["encoder_layers=1", "decoder_layers=1", "max_position_embeddings=64"]
+TINY = [f"model.{setting}" for setting in ("d_model=16", *LAYERS)]
+HEADS = [f"model.{side}coder_{what}" for side in ("en", "de") for what in ("attention_heads=2", "ffn_dim=16")]
+RUNNING = ["training.bf16=false", "training.tokens_per_batch=200", "training.disable_tqdm=true"]
+SCORING = ["evaluation.num_beams=1", "evaluation.max_new_tokens=4"]
+MARIAN = ["tokenizer.vocab_size=150", *TINY, *HEADS, *RUNNING, *SCORING]
+ADAPTER = [*RUNNING, *SCORING]
+LANGUAGE = ["tokenizer.vocab_size=100", "model.d_model=16", "model.decoder_ffn_dim=16", *RUNNING]
+ALIGNER = ["tokenizer.vocab_size=150", *TINY, "model.attention_heads=2", "model.ffn_dim=16", *RUNNING]
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
+    """A folder of text: `train`, `dev` and `test`, in `.en` and `.de`, with gold links in `.align`."""
+    folder = tmp_path_factory.mktemp("text")
+    split = generate_split(120, 12, 12, seed=5)
+    write_linked_pairs(folder, train=split.train, dev=split.valid, test=split.test)
+    return folder
+
+
+def files(text: Path, *splits: str) -> list[str]:
+    sides = {"source": "en", "target": "de"}
+    options = [f"--{side}={text / f'train.{suffix}'}" for side, suffix in sides.items()]
+    return options + [f"--{split}-{side}={text / f'{split}.{sides[side]}'}" for split in splits for side in sides]
+
+
+def results(folder: Path) -> dict:
+    return json.loads((folder / "results.json").read_text(encoding="utf-8"))
+
+
+@pytest.fixture(scope="module")
+def base(text, tmp_path_factory):
+    """A finished model without a switch."""
+    folder = tmp_path_factory.mktemp("base") / "model"
+    arguments = [*files(text, "dev", "test"), "--output", str(folder), "--steps=4"]
+    assert main(["train", *arguments, "--license=cc-by-4.0", "card.languages=[en, de]", *MARIAN]) == 0
+    return folder
+
+
+# ---- from text to what can be used ----
+
+
+def test_train_leaves_a_model_with_its_scores_and_its_card(base):
+    left = results(base)
+    assert (left["steps"], left["config"]["preset"]) == (4, "small")
+    assert "calibration" not in left["config"]["model"]
+    assert {"dev", "test"} <= left.keys()
+    card = ModelCard.load(base / "README.md")
+    assert (card.data.license, card.data.language) == ("cc-by-4.0", ["en", "de"])
+    assert "`train.en`, `train.de`: 120 sentence pairs" in card.text
+    assert f"| BLEU on test | {left['test']['bleu']:.1f} |" in card.text
+    assert str(base.parent) not in card.text
+
+
+def test_what_train_leaves_translates(base, text, tmp_path, capsys):
+    source = tmp_path / "source"
+    source.write_text("".join((text / "test.en").read_text().splitlines(keepends=True)[:2]))
+    with source.open() as lines, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "stdin", lines)
+        assert main(["translate", str(base), "--device=cpu", "--beams=1", "--max-new-tokens=3"]) == 0
+    assert capsys.readouterr().out.count("\n") == 2
+
+
+def test_train_calibrates_and_holds_out_what_it_measures(text, tmp_path, capsys):
+    output = tmp_path / "model"
+    switches = ["--calibration=gated", "--leaky", "--gumbel", "--epochs=0.5", "--seed=7", "--lowercase"]
+    assert main(["train", *files(text), "--output", str(output), *switches, *MARIAN]) == 0
+    left = results(output)
+    model = left["config"]["model"]
+    assert [model[name] for name in ("calibration", "leaky", "gumbel")] == ["gated", True, True]
+    assert (left["config"]["training"]["seed"], left["config"]["data"]["lowercase"]) == (7, True)
+    assert left["sentence_pairs"]["dev"]["kept"] == 12
+    card = ModelCard.load(output / "README.md")
+    assert card.data.license is None
+    assert "gated calibration and a NULL column and Gumbel choice" in card.text
+    assert "BLEU on dev (held-out training text)" in card.text
+    assert f"{output}: {left['steps']} steps in" in capsys.readouterr().out
+
+
+def test_adapt_leaves_an_adapter_with_its_card(base, text, tmp_path, capsys):
+    output = tmp_path / "adapter"
+    settings = ["--license=mit", "--calibration=fixed", "adapter.mask_rank=2", "--steps=4", *ADAPTER]
+    assert main(["adapt", str(base), *files(text, "test"), "--output", str(output), *settings]) == 0
+    left = results(output)
+    assert (left["steps"], left["config"]["adapter"]["mask_rank"]) == (4, 2)
+    assert set(left["test"]) == {"trained", "base"}
+    card = ModelCard.load(output / "README.md")
+    assert (card.data.license, card.data.library_name, card.data.base_model) == ("mit", "peft", None)
+    assert "# adapter\n\nAn adapter for model: fixed calibration." in card.text
+    assert "| BLEU on test, the base model |" in card.text
+    assert "## Attention-calibration adapter" in card.text  # what it always says
+    assert "Use it: attncal translate" in capsys.readouterr().out
+    assert main(["align", "run", str(output), f"--source={text / 'test.en'}", f"--target={text / 'test.de'}"]) == 0
+
+
+@pytest.mark.parametrize("command", [["train"], ["align", "train"]], ids=" ".join)
+def test_links_of_the_command_line_are_of_the_text_of_the_file(command, text, tmp_path, monkeypatch):
+    made = []
+    for name in ("train", "align_train"):
+        keep = lambda options, _, base=None, stated=None, **__: made.append(  # noqa: E731
+            settings_of(options, base=base, stated=stated)
+        )
+        monkeypatch.setattr(f"hf_attncal.commands.{name}.run_training", keep)
+    file = tmp_path / "config.yaml"
+    job = "translation" if command == ["train"] else "aligner"
+    file.write_text(f"job: {job}\ndata: {{train: {{source: s.en, target: s.de, guide: s.links}}}}\n")
+    links, given = str(text / "train.align"), [f"--config={file}", f"--output={tmp_path / 'model'}"]
+    assert main([*command, *given, f"--guide={links}"]) == 0
+    assert made.pop()["data"]["train"] == {"source": "s.en", "target": "s.de", "guide": links}
+    assert main([*command, *given, *files(text)]) == 0
+    assert "guide" not in made.pop()["data"]["train"]
+
+
+@pytest.mark.parametrize(
+    ("given", "calibration"),
+    [
+        (["--guided"], None),
+        (["--guided", "--calibration=annealed"], "annealed"),
+        (["--config={file}", "--guided"], "gated"),
+        (["--config={file}", "--guided", "adapter.calibration=fixed"], "fixed"),
+        (["adapter.guided=true"], None),
+        (["adapter.output_gate=true", "--calibration=none"], None),
+        (["adapter.output_gate=true"], "gated"),
+        ([], "gated"),
+    ],
+)
+def test_the_calibration_of_an_adapter_is_what_is_asked_for(given, calibration, base, text, tmp_path, monkeypatch):
+    """A guided one has none by itself; the file of --config goes before that."""
+    made = []
+    monkeypatch.setattr(
+        "hf_attncal.commands.adapt.run_training",
+        lambda options, _, *, base, **__: made.append(AdapterConfig.make(settings_of(options, base=base))),
+    )
+    file = tmp_path / "config.yaml"
+    file.write_text("adapter: {calibration: gated}\n")
+    given = [option.format(file=file) for option in given]
+    assert main(["adapt", str(base), *files(text), f"--output={tmp_path / 'adapter'}", *given]) == 0
+    assert made[0].method_config().calibration == calibration
+
+
+@pytest.mark.parametrize("guide", [["--guided"], ["--guide={text}/train.align"]], ids=["counts", "file"])
+@pytest.mark.parametrize("command", ["train", "adapt"])
+def test_a_guided_head_gives_the_links_of_translations(command, guide, base, text, tmp_path, capsys):
+    output, found = tmp_path / "model", tmp_path / "links.txt"
+    given = [*(option.format(text=text) for option in guide), f"--test-gold={text / 'test.align'}", "--steps=4"]
+    settings = [str(base), *ADAPTER, "adapter.guided_rank=4"] if command == "adapt" else MARIAN
+    assert main([command, *files(text, "test"), "--output", str(output), *given, *settings]) == 0
+    left = results(output)
+    assert ("counts" in left) == (guide == ["--guided"])
+    assert f"test: AER {100 * left['alignment']['test']['aer']:.1f}  AER|base:0" in capsys.readouterr().out
+    if command == "adapt":
+        assert left["config"]["adapter"]["calibration"] is None
+        assert left["trained_parameters"] == 2 * 4 * (16 + 8)
+    translate = [f"--input={text / 'test.en'}", f"--output={tmp_path / 'out'}", f"--alignments={found}"]
+    assert main(["translate", str(output), *translate]) == 0
+    assert len(found.read_text().splitlines()) == 12
+    assert main(["align", "run", str(output), f"--source={text / 'test.en'}", f"--target={text / 'test.de'}"]) == 0
+
+
+@pytest.mark.parametrize("command", ["train", "adapt"])
+def test_the_control_of_calibration(command, base, text, tmp_path):
+    """An output gate alone: it learns, its card says so, and it translates."""
+    output, adapts = tmp_path / "model", command == "adapt"
+    settings = [str(base), "--calibration=none", *ADAPTER] if adapts else MARIAN
+    section = "adapter" if adapts else "model"
+    given = [*files(text), "--output", str(output), "--steps=2", f"{section}.output_gate=true"]
+    assert main([command, *settings, *given]) == 0
+    left = results(output)
+    assert left["config"][section]["output_gate"] is True
+    assert left["config"][section].get("calibration") is None
+    assert "an output gate" in ModelCard.load(output / "README.md").text
+    if adapts:
+        assert left["trained_parameters"] == 2 * 8 + 2  # of one layer: a vector and a bias for each head
+    weights = load_file(output / ("adapter_model.safetensors" if adapts else "model.safetensors"))
+    assert any("output_gate" in name and tensor.abs().max() > 0 for name, tensor in weights.items())
+    translate = [f"--input={text / 'test.en'}", f"--output={tmp_path / 'out'}", "--max-new-tokens=3"]
+    assert main(["translate", str(output), *translate]) == 0
+
+
+@pytest.mark.parametrize("preset", ["hmm", "small"])
+@pytest.mark.filterwarnings("ignore:The aligner is probably bad")
+def test_align_train_leaves_an_aligner_with_its_card(preset, text, tmp_path, capsys):
+    output = tmp_path / "aligner"
+    gold = [*files(text, "dev", "test"), *(f"--{name}-gold={text / f'{name}.align'}" for name in ("dev", "test"))]
+    settings = [f"--preset={preset}", *(["tokenizer.vocab_size=150"] if preset == "hmm" else ["--steps=4", *ALIGNER])]
+    assert main(["align", "train", *gold, "--output", str(output), *settings]) == 0
+    told = capsys.readouterr().out
+    left = results(output)
+    assert "dev: AER" in told
+    assert f"test: AER {100 * left['test']['aer']:.1f}  " in told
+    card = ModelCard.load(output / "README.md")
+    assert card.data.license is None
+    assert f"| AER on test | {100 * left['test']['aer']:.1f} |" in card.text
+    assert ("counts alone" in card.text) == (preset == "hmm")
+
+
+def test_a_file_of_settings_and_options_work_together(text, tmp_path):
+    """Options before the file, `section.key=value` before both; without --preset the file says it all."""
+    root = tmp_path / "root"
+    root.mkdir()
+    (root / "mine.en").write_bytes((text / "train.en").read_bytes())
+    (root / "mine.de").write_bytes((text / "train.de").read_bytes())
+    config = tmp_path / "config.yaml"
+    config.write_text(
+        f"job: translation\ndata: {{root: '{root}', train: {{source: mine.en, target: mine.de}}}}\n"
+        f"training: {{output_dir: '{tmp_path / 'other'}', max_steps: 9, seed: 3, learning_rate: 1e-3}}\n"
+    )
+    output = tmp_path / "model"
+    options = ["--config", str(config), "--output", str(output), "--steps=2", "training.max_steps=3"]
+    dev = [option for option in files(text, "dev") if option.startswith("--dev")]
+    assert main(["train", *options, *dev, *MARIAN]) == 0
+    left = results(output)
+    training = left["config"]["training"]
+    assert (left["steps"], training["seed"], training["learning_rate"]) == (3, 3, 1e-3)
+    assert (left["config"]["preset"], "warmup_steps" in training) == (None, False)
+    assert set(left["data_sha256"]) == {"mine.en", "mine.de", "dev.en", "dev.de"}
+    assert not (tmp_path / "other").exists()
+
+
+def test_train_makes_a_language_model_of_one_text(text, tmp_path, capsys):
+    output = tmp_path / "my model"
+    given = [f"--text={text / 'train.en'}", f"--test-text={text / 'test.en'}", "--streams=2", "--license=mit"]
+    assert main(["train", *given, "--output", str(output), "--steps=4", *LANGUAGE]) == 0
+    left = results(output)
+    assert (left["steps"], left["config"]["model"]["streams"], left["config"]["preset"]) == (4, 2, "small")
+    assert {name: kept["kept"] for name, kept in left["sequences"].items()} == {"train": 108, "test": 12, "dev": 12}
+    card = ModelCard.load(output / "README.md")
+    assert (card.data.license, card.data.pipeline_tag) == ("mit", "text-generation")
+    assert f"| perplexity on test | {left['test']['perplexity']:.3f} |" in card.text
+    assert capsys.readouterr().out.endswith(f"\nUse it: the Python example in '{output}'/README.md\n")
+
+
+def test_streams_make_a_discrete_transformer_that_translates(text, tmp_path):
+    output = tmp_path / "model"
+    assert main(["train", *files(text), "--output", str(output), "--streams=2", "--steps=2", *MARIAN]) == 0
+    assert results(output)["config"]["model"]["backbone"] == "discrete_transformer"
+    card = ModelCard.load(output / "README.md").text
+    assert "hard attention in a syntactic and a semantic stream" in card
+    assert "output_attention_details" not in card
+    source = tmp_path / "source"
+    source.write_text("a dog\n")
+    given = ["--device=cpu", "--beams=1", "--max-new-tokens=3", f"--input={source}", f"--output={tmp_path / 'out'}"]
+    assert main(["translate", str(output), *given]) == 0
+    assert (tmp_path / "out").read_text().count("\n") == 1
+
+
+def test_a_recurrent_model_translates(text, tmp_path):
+    output = tmp_path / "model"
+    given = ["--backbone=luong", "--calibration=gated", "--steps=2", "tokenizer.vocab_size=150", "model.d_model=16"]
+    assert main(["train", *files(text, "dev"), "--output", str(output), *given, *RUNNING, *SCORING]) == 0
+    model = results(output)["config"]["model"]
+    assert (model["backbone"], model["bidirectional"], model["calibration"]) == ("luong", True, "gated")
+    card = ModelCard.load(output / "README.md")
+    assert (card.data.pipeline_tag, card.data.tags[0]) == ("translation", "luong-attention")
+    assert "Luong et al." in card.text
+    assert "Lu et al." not in card.text
+
+
+def test_train_makes_a_model_that_summarises(text, tmp_path, capsys):
+    """Whose long sources are refused, or truncated as they were in training."""
+    output = tmp_path / "my model"
+    given = ["--task=summarization", "--steps=2", "tokenizer.vocab_size=150", "model.d_model=16"]
+    given += ["data.max_source_length=8", "training.bf16=false", "evaluation.num_beams=1"]
+    assert main(["train", *files(text, "dev", "test"), "--output", str(output), *given]) == 0
+    (told, warned), left = capsys.readouterr(), results(output)
+    assert f"Sources truncated to 8 tokens: {left['pairs']['train']['truncated']} (raise" in warned
+    assert told.endswith(f"\nUse it: attncal summarize '{output}' < texts.txt\n")
+    assert f"; {left['test']['truncated']} of 12 sources cut to 8 tokens\n" in told
+    assert left["config"]["model"]["backbone"] == "luong"
+    assert ModelCard.load(output / "README.md").data.pipeline_tag == "summarization"
+    command = ["translate", str(output), f"--input={text / 'test.en'}", "--device=cpu", "--max-new-tokens=2"]
+    assert main(command) == 1
+    assert "tokens, the model takes at most 8. Split the line, or pass --too-long truncate." in capsys.readouterr().err
+    assert main([*command, "--too-long=truncate"]) == 0
+    assert capsys.readouterr().out.count("\n") == 12
+
+
+def test_train_makes_a_model_that_copies(text, base, tmp_path):
+    """Whole words and slots for others; of a vocabulary that is there, its tokens."""
+    given = ["--task=summarization", "--copy", "--steps=2", "--backbone=marian", "data.max_source_length=60"]
+    given += [*TINY, *HEADS, *RUNNING, *SCORING]
+    words = tmp_path / "words"
+    assert main(["train", *files(text, "dev"), "--output", str(words), *given, "tokenizer.vocab_size=40"]) == 0
+    left = results(words)
+    assert left["config"]["tokenizer"]["kind"] == "words"
+    saved = json.loads((words / "config.json").read_text())
+    assert (saved["copy"], saved["max_copied_tokens"], saved["unk_token_id"], saved["vocab_size"]) == (True, 50, 1, 40)
+    subwords = tmp_path / "subwords"
+    given.append(f"--tokenizer={base}")
+    assert main(["train", *files(text, "dev"), "--output", str(subwords), *given]) == 0
+    saved = json.loads((subwords / "config.json").read_text())
+    assert (saved["copy"], saved["max_copied_tokens"]) == (True, 0)
+
+
+@pytest.mark.parametrize(
+    ("given", "kind", "slots"),
+    [
+        ([], "words", 50),
+        (["model.max_copied_tokens=5"], "words", 5),
+        (["tokenizer.kind=bpe"], None, None),
+        (["tokenizer.pretrained={base}"], None, None),
+        (["--tokenizer={base}"], None, None),
+        (["--init-from={base}"], None, None),
+    ],
+)
+def test_slots_are_for_a_vocabulary_of_whole_words(given, kind, slots, text, base, monkeypatch):
+    made = {}
+    given = [one.format(base=base) for one in given]
+    monkeypatch.setattr("hf_attncal.commands.train.run_training", lambda options, *_, base, **__: made.update(base))
+    assert main(["train", "--task=summarization", *files(text), "--output=o", "--copy", *given]) == 0
+    assert (made["model"]["copy"], made["model"].get("max_copied_tokens")) == (True, slots)
+    assert made.get("tokenizer", {}).get("kind") == kind
+
+
+CONFIGS = Path(__file__).parents[2] / "configs"
+FILES = [(job, path) for job in ("translation", "summarization", "language") for path in CONFIGS.glob(f"{job}/*.yaml")]
+
+
+@pytest.fixture
+def job(monkeypatch):
+    """`attncal train` with these arguments, up to the choice of its job: the name of that."""
+    chosen = []
+    monkeypatch.setattr("hf_attncal.commands.train.run_training", lambda _, job, **__: chosen.append(job))
+
+    def choose(*arguments: str) -> str:
+        assert main(["train", *arguments]) == 0
+        return chosen.pop()
+
+    return choose
+
+
+@pytest.mark.parametrize(("made_for", "path"), FILES, ids=lambda value: getattr(value, "stem", value))
+def test_the_job_is_that_of_the_file(made_for, path, job):
+    assert job("--config", str(path), "--output=o") == made_for
+
+
+def test_a_file_says_its_job_and_an_option_cannot_change_it(job, text, tmp_path, capsys):
+    file = CONFIGS / "summarization" / "headlines_base.yaml"
+    assert job(*files(text), "--output=o") == "translation"
+    assert job("--config", str(file), *files(text)) == "summarization"
+    plain = tmp_path / "plain.yaml"
+    plain.write_text("training: {output_dir: o}\n")
+    assert job("--config", str(plain), *files(text), "--task=summarization") == "summarization"
+    assert job("--config", str(plain), *files(text), "job=summarization") == "summarization"
+    assert main(["train", "--config", str(plain), *files(text)]) == 1
+    assert "`job` must be translation, summarization or language here, got None. Add it to" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("command", "made_for", "others"),
+    [
+        (["train", "--task=translation"], "summarization", "translation"),
+        (["adapt", "model"], "translation", "adapter"),
+        (["align", "train"], "encoder", "aligner"),
+        (["align", "tune", "model"], "aligner", "encoder"),
+    ],
+)
+def test_a_file_of_another_job_is_refused_by_name(command, made_for, others, text, tmp_path, capsys):
+    file = tmp_path / "settings.yaml"
+    file.write_text(f"job: {made_for}\n")
+    assert main([*command, *files(text), f"--config={file}", f"--output={tmp_path / 'o'}"]) == 1
+    told = f"settings.yaml: `job` is {made_for}, and this command trains another: {others}."
+    assert told in capsys.readouterr().err
+
+
+# ---- a dry run ----
+
+
+def plans(text: Path, base: Path) -> dict[str, list[str]]:
+    return {
+        "train": ["train", *files(text), *MARIAN],
+        "adapt": ["adapt", str(base), *files(text), *ADAPTER],
+        "train --text": ["train", f"--text={text / 'train.en'}", *LANGUAGE],
+        "align train": ["align", "train", *files(text), *ALIGNER],
+        "align train hmm": ["align", "train", *files(text), "--preset=hmm", "tokenizer.vocab_size=150"],
+    }
+
+
+@pytest.mark.parametrize("name", plans(Path(), Path()))
+def test_a_dry_run_leaves_nothing_behind(name, base, text, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr("hf_attncal.training.planning._SECONDS", 0.0)
+    before = sorted(base.rglob("*"))
+    assert main([*plans(text, base)[name], "--output=model", "--dry-run"]) == 0
+    told = capsys.readouterr().out
+    assert list(tmp_path.iterdir()) == []
+    assert sorted(base.rglob("*")) == before
+    assert "Text, train: Kept " in told
+    sides = "" if name == "train --text" else r" of the source, [\d,]+ of the target"
+    assert re.search(rf"Tokens: [\d,]+{sides}\n", told)
+    assert re.search(r"Memory: about \d+\.\d GB\nTime: about \d+\.\d minutes on this machine", told)
+    assert ("parameters" in told) == (name != "align train hmm")
+
+
+# ---- Ctrl-C ----
+
+
+@pytest.mark.parametrize(
+    "moment",
+    [
+        "run.json",
+        pytest.param("checkpoint-2", marks=pytest.mark.slow),
+        pytest.param("checkpoint-30", marks=pytest.mark.slow),
+    ],
+)
+def test_ctrl_c_says_how_to_go_on(moment, text, tmp_path):
+    """The command that is told ends with the weights of a run that nobody interrupted."""
+
+    def command(output: str) -> list[str]:
+        settings = ["training.save_steps=2", "average_last=3", *MARIAN]
+        return ["train", *files(text), "--output", str(tmp_path / output), "--steps=60", *settings]
+
+    attncal = [sys.executable, "-m", "hf_attncal.commands"]
+    path = ":".join([str(Path(hf_attncal.__file__).parents[1]), *sys.path])
+    environment = os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(
+        [*attncal, *command("run")], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )  # fmt: skip
+    deadline = time.monotonic() + 120
+    while not (tmp_path / "run" / moment).exists() and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.005)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 130, err
+    assert "Traceback" not in err
+    last = err.splitlines()[-1]
+    if moment == "run.json":
+        assert last == f"attncal: interrupted. There is no checkpoint in {tmp_path / 'run'} yet: start anew."
+        return
+    told = re.fullmatch(r"attncal: stopped after (\d+) of 60 steps. Go on with: attncal (.*) --resume", last)
+    assert (tmp_path / "run" / f"checkpoint-{told[1]}").is_dir()
+    assert main([*told[2].split(), "--resume"]) == main(command("whole")) == 0
+    run, whole = (load_file(tmp_path / name / "model.safetensors") for name in ("run", "whole"))
+    assert all(run[name].equal(tensor) for name, tensor in whole.items())
+
+
+# ---- what a stranger gets wrong ----
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ([], "--source and --target, or --text, must be given, or `data.train` in the file of --config."),
+        (
+            ["--text={text}/train.en", "--source={text}/train.en", "--target={text}/train.de"],
+            "--text is for a language model, --source for a model of pairs: give one of them.",
+        ),
+        (["--text={text}/train.en", "--leaky"], "--leaky is for the cross-attention"),
+        (["--text={text}/train.en", "--calibration=gated"], "--calibration is for the cross-attention"),
+        (["--text={text}/train.en", "--output=o", "--preset=base"], "`preset` must be one of ('small',), got 'base'"),
+        (
+            ["--text={text}/train.en", "--task=summarization"],
+            "--task is for pairs of --source and --target, --text has",
+        ),
+        (["--text={text}/train.en", "--backbone=luong"], "--backbone is for pairs of --source and --target"),
+        (["--text={text}/train.en", "--copy"], "--copy is for pairs of --source and --target"),
+        (
+            ["--source={text}/train.en", "--target={text}/train.de", "--copy", "--streams=2"],
+            "--copy is for Marian or BART or a recurrent model, --streams for a Discrete Transformer",
+        ),
+        (
+            ["--source={text}/train.en", "--target={text}/train.de", "--copy", "--backbone=discrete_transformer"],
+            "--copy is for Marian or BART or a recurrent model, --backbone discrete_transformer for a Discrete",
+        ),
+        (
+            ["--source={text}/train.en", "--target={text}/train.de", "--backbone=luong", "--streams=2"],
+            "--streams is for a Discrete Transformer, --backbone says luong. Leave one of them out.",
+        ),
+        (
+            [
+                "--source={text}/train.en",
+                "--target={text}/train.de",
+                "--backbone=luong",
+                "--preset=base",
+                "--output=o",
+            ],
+            "`preset` must be 'small' with `model.backbone` luong, got 'base'",
+        ),
+        (
+            [
+                "--source={text}/dev.en",
+                "--target={text}/dev.de",
+                "--task=summarization",
+                "--output=o",
+                "data.max_source_length=513",
+            ],
+            "`data.max_source_length` must be at most the number of positions of the model (512), got 513.",
+        ),
+        (["--text={text}/train.en", "--guided"], "--guided is for the cross-attention"),
+        (
+            ["--source={text}/train.en", "--target={text}/train.de", "--guided", "--streams=2"],
+            "--guided is for Marian or BART, --streams for a Discrete Transformer",
+        ),
+        (
+            ["--source={text}/train.en", "--target={text}/train.de", "--guided", "--backbone=luong", "--output=o"],
+            "--guided is for Marian or BART, --backbone luong for a recurrent model, which takes only --calibration",
+        ),
+        (
+            ["--source={text}/train.en", "--target={text}/train.de", "--guided", "--task=summarization"],
+            "--guided is for a translation",
+        ),
+        (
+            ["--source={text}/train.en", "--target={text}/train.de", "--guide={text}/dev.align", "--output=o"],
+            "dev.align has 12 lines of links for 120 sentence pairs.",
+        ),
+        (
+            ["--source={text}/train.de", "--target={text}/train.en", "--guide={text}/train.align", "--output=o"],
+            "lies outside a pair of",
+        ),
+        (
+            [
+                *("--source={text}/train.en", "--target={text}/train.de", "--output=o"),
+                *("--dev-source={text}/dev.en", "--dev-target={text}/dev.de", "--dev-gold={text}/dev.align"),
+            ],
+            "`data.dev.gold` needs `model.guided` true, got false",
+        ),
+        (["--dev-gold={text}/dev.align"], "--dev-source and --dev-target belong together: give all or none."),
+        (["--text={empty}", "--output=o"], "is empty (0 bytes without text)"),
+        (["--dev-text={text}/dev.en", "--output=o"], "--source and --target, or --text, must be given"),
+        (
+            ["--source={text}/train.en", "--target={text}/train.de", "--streams=1", "--gumbel", "--output=o"],
+            "--gumbel is for Marian or BART or a recurrent model, --streams for a Discrete Transformer",
+        ),
+        (["--source={text}/train.en"], "--source and --target belong together: give all or none."),
+        (["--dev-target={text}/train.en"], "--dev-source and --dev-target belong together: give all or none."),
+        (["--source={text}/train.en", "--target={text}/train.de"], "--output must be given, or `training.output_dir`"),
+        (["--source={text}/nothing", "--target={text}/train.de", "--output=o"], "There is no file {text}/nothing."),
+        (["--source={text}", "--target={text}/train.de", "--output=o"], "{text} is a folder, not a file."),
+        (["--source={text}/train.en", "--target={text}/dev.de", "--output=o"], "120 and"),
+        (["--source={text}/train.en", "--target={text}/train.en", "--output=o"], "must name a text in each language"),
+        (["--source={empty}", "--target={empty}2", "--output=o"], "is empty (0 bytes without text)"),
+        (["--config={text}/missing.yaml"], "There is no file {text}/missing.yaml."),
+        (["--config={text}"], "{text} is a folder, not a file."),
+        (["--config={broken}"], "broken is no YAML file: "),
+        (["--config={text}/train.en"], "must hold sections of keys"),
+        (["--source={text}/train.en", "--target={text}/train.de", "--output=o", "model.x=1"], "unknown key `model.x`"),
+        (
+            ["--source={text}/train.en", "--target={text}/train.de", "--output=o", "--minutes=-1"],
+            "`minutes` must be > 0",
+        ),
+        (
+            ["--source={text}/train.en", "--target={text}/train.de", "--output={empty}"],
+            "empty is a file. Give another --output.",
+        ),
+        (
+            ["--source={text}/train.en", "--target={text}/train.de", "--output=o", "data.max_length=2"],
+            "No sentence pair is left to work with.",
+        ),
+        (
+            ["--source={text}/train.en", "--target={text}/train.de", "--output=o", "tokenizer.vocab_size=5"],
+            "`vocab_size` must be at least",
+        ),
+        (
+            ["--source={text}/train.en", "--target={text}/train.de", "--output=o", "tokenizer.vocab_size=9000"],
+            "`tokenizer.vocab_size` must be at most",
+        ),
+        (
+            ["--source={text}/train.en", "--target={text}/train.de", "--output=o", "training.warmup_steps=9999"],
+            "`training.warmup_steps` must be at most the optimiser steps of the run",
+        ),
+    ],
+)
+def test_what_is_wrong_is_one_line(arguments, told, text, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").write_text("")
+    (tmp_path / "empty2").write_text("")
+    (tmp_path / "broken").write_text("model: {d_model: 8\ntraining: [")
+    places = {"text": text, "empty": tmp_path / "empty", "broken": tmp_path / "broken"}
+    assert main(["train", *(argument.format(**places) for argument in arguments)]) == 1
+    *_, last = capsys.readouterr().err.splitlines()
+    assert last.startswith("attncal: error: ")
+    assert told.format(**places) in last
+    assert "this is a bug" not in last
+    assert not (tmp_path / "o" / "run.json").exists()
+
+
+@pytest.mark.parametrize("command", [["train"], ["adapt", "base"], ["align", "train"]])
+def test_settings_may_stand_anywhere(command, tmp_path, capsys, monkeypatch):
+    """Behind the files of --source, and between options: argparse would take them for something else."""
+    monkeypatch.chdir(tmp_path)
+    for side in ("en", "de"):
+        (tmp_path / side).write_text("a b\n" * 9)
+    order = ["--source", "en", "training.wrong=1", "--target", "de", "--output", "o"]
+    assert main([*command, *order]) == 1
+    assert "unknown key `training.wrong`" in capsys.readouterr().err

@@ -1,0 +1,374 @@
+"""`attncal translate`: files, scores, JSON, and links that are those of `attncal align run` on the same text."""
+
+import copy
+import gzip
+import json
+import lzma
+import os
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from helpers import scatter
+from seq2seq_helpers import SOURCES, bpe_tokenizer, text_model
+
+from hf_attncal import LuongConfig, LuongForConditionalGeneration
+from hf_attncal.alignment import LinkProbabilities, Seq2SeqAttention, WordAligner
+from hf_attncal.alignment.probabilities import Platt
+from hf_attncal.data.pharaoh import format_links
+from hf_attncal.data.words import WordTokens
+from hf_attncal.inference import reading
+from hf_attncal.inference.translation import translate_lines
+from hf_attncal.models.configuration_mask_align import MaskAlignConfig
+from hf_attncal.models.modeling_mask_align import MaskAlignModel
+
+LINES = [*SOURCES[:4], "", "  ", "geht nach München", *SOURCES[4:]]
+TEXT = "".join(f"{line}\n" for line in LINES)
+SEARCH = ("--device", "cpu", "--beams", "2", "--max-new-tokens", "12", "--batch-size", "3")
+
+
+@pytest.fixture(scope="module")
+def translator(tmp_path_factory):
+    """A random calibrated model in float64, of whose translations some end and some are cut off."""
+    folder, tokenizer = tmp_path_factory.mktemp("translator"), bpe_tokenizer()
+    model = copy.deepcopy(text_model("bart", "ours")).eval()
+    model.final_logits_bias[0, tokenizer.eos_token_id] = 4
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    options = {"num_beams": 2, "max_new_tokens": 12}
+    found = translate_lines(model, tokenizer, LINES, scores=True, **options)
+    assert len({line.text for line in found}) > 5
+    return SimpleNamespace(folder=str(folder), found=found, texts=[line.text for line in found])
+
+
+@pytest.fixture(scope="module")
+def word_aligner(tmp_path_factory):
+    """A random Mask-Align model of fewer positions than some lines have tokens."""
+    folder, tokenizer = tmp_path_factory.mktemp("word_aligner"), bpe_tokenizer()
+    sizes = {"d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "attention_heads": 2, "ffn_dim": 16}
+    sizes |= {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id, "max_position_embeddings": 10}
+    sizes |= {"alignment_threshold": 0.01}
+    torch.manual_seed(2)
+    model = MaskAlignModel(MaskAlignConfig(**sizes)).double()
+    scatter(model, 0.3)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return str(folder)
+
+
+@pytest.fixture
+def chosen_attention(translator):
+    """What `attncal align select` leaves beside the translator; it is no default."""
+    path = Seq2SeqAttention(2, (1,), shift=False).save(translator.folder)
+    yield path
+    path.unlink()
+
+
+def text_of(lines) -> str:
+    return "".join(f"{line}\n" for line in lines)
+
+
+# ---- files ----
+
+
+@pytest.mark.parametrize(("suffix", "compress"), [("", bytes), (".gz", gzip.compress), (".xz", lzma.compress)])
+def test_from_a_file_to_a_file(attncal, translator, tmp_path, suffix, compress):
+    source, output = tmp_path / f"source{suffix}", tmp_path / "translations"
+    source.write_bytes(compress(TEXT.encode()))
+    assert attncal("translate", translator.folder, *SEARCH, text=TEXT) == (0, text_of(translator.texts), "")
+    files = ("--input", str(source), "--output", str(output))
+    assert attncal("translate", translator.folder, *SEARCH, *files) == (0, "", "")
+    assert output.read_text() == text_of(translator.texts)
+    assert {path.name for path in tmp_path.iterdir()} == {source.name, output.name}
+
+
+def test_an_output_file_is_whole_or_not_there(attncal, translator, tmp_path):
+    source, output, links = tmp_path / "source", tmp_path / "output", tmp_path / "links"
+    source.write_bytes(text_of(LINES * 7).encode() + b"a\xff\n")
+    output.write_text("of an earlier run\n")
+    files = ("--input", str(source), "--output", str(output), "--alignments", str(links))
+    status, out, err = attncal("translate", translator.folder, *SEARCH, *files)
+    assert (status, out) == (1, "")
+    assert f"line {7 * len(LINES) + 1} of {source} is not UTF-8 (byte 2)." in err
+    assert err.count("\n") == 1
+    assert output.read_text() == "of an earlier run\n"
+    assert not links.exists()
+    for path, lines in ((output, translator.texts * 7), (links, None)):
+        assert f"What was written before is in {path}.partial." in err
+        written = (tmp_path / f"{path.name}.partial").read_text().split("\n")
+        assert len(written) == 7 * len(LINES) + 1
+        assert lines is None or written[:-1] == lines
+    source.write_bytes(source.read_bytes().replace(b"\xff", b""))
+    assert attncal("translate", translator.folder, *SEARCH, *files)[0] == 0
+    assert {path.name for path in tmp_path.iterdir()} == {"source", "output", "links"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("--input no/such/file", "There is no file no/such/file"),
+        ("--output no/folder/file", "--output no/folder/file lies in"),
+        ("--alignments no/folder/file", "--alignments no/folder/file lies in"),
+        ("--alignments .", "--alignments . is a folder"),
+        ("--output -", "--output - would be a file of that name. Give another, or leave --output out."),
+        ("--alignments -", "--alignments - would be a file of that name."),
+        ("--input {0} --output {0}", "would overwrite {0}, the same file"),
+        ("--input {0} --alignments {0}", "--alignments {0} would overwrite {0}, the same file"),
+        ("--output {1} --alignments {1}", "--alignments {1} would overwrite that of --output"),
+        ("--output {1} --alignments {1}.partial", "would overwrite that of --output"),
+        ("--alignments", "Links need a file beside the text: give --alignments FILE, or --format json."),
+        ("--aligner no/such/model", "Links need a file beside the text"),
+        ("--alignments {1} --too-long truncate", "With --too-long truncate, links need a word aligner (--aligner)"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_before_the_model_is_loaded(attncal, tmp_path, arguments, message):
+    source, new = tmp_path / "source", tmp_path / "new"
+    source.write_text("a\n")
+    status, out, err = attncal("translate", "no/such/model", *arguments.format(source, new).split())
+    assert (status, out) == (1, "")
+    assert message.format(source, new) in err
+    assert err.count("\n") == 1
+    assert list(tmp_path.iterdir()) == [source]
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="/dev/full is of Linux")
+@pytest.mark.parametrize("full", ["--output", "--alignments"])
+def test_of_two_outputs_the_one_that_is_full_is_named(attncal, translator, tmp_path, full):
+    files = {"--output": str(tmp_path / "output"), "--alignments": str(tmp_path / "links")} | {full: "/dev/full"}
+    arguments = [part for option in files.items() for part in option]
+    status, _, err = attncal("translate", translator.folder, *SEARCH, *arguments, text=TEXT)
+    assert status == 1
+    assert f"error: {full} /dev/full cannot be written: No space left on device." in err
+
+
+# ---- scores, JSON ----
+
+
+def test_scores_stand_before_the_translation(attncal, translator):
+    status, out, err = attncal("translate", translator.folder, *SEARCH, "--scores", text=TEXT)
+    assert (status, err) == (0, "")
+    rows = [line.split("\t") for line in out.split("\n")[:-1]]
+    assert [text for _, text in rows] == translator.texts
+    for (score, _), expected in zip(rows, translator.found, strict=True):
+        assert score == ("" if expected.score is None else f"{expected.score:.4f}")
+    assert rows[LINES.index("")] == ["", ""]
+
+
+@pytest.mark.parametrize("penalty", ["1", "-0.5"])
+def test_json_is_one_object_a_line(attncal, translator, penalty):
+    options = ("--format", "json", "--length-penalty", penalty)
+    status, out, err = attncal("translate", translator.folder, *SEARCH, *options, text=TEXT)
+    assert (status, err) == (0, "")
+    assert '"source": "geht nach München"' in out  # readable, as it is
+    rows = [json.loads(line) for line in out.split("\n")[:-1]]
+    assert [row["source"] for row in rows] == LINES
+    assert all(list(row) == ["source", "translation", "score", "tokens", "token_scores"] for row in rows)
+    for row, expected in zip(rows, translator.found, strict=True):
+        if row["score"] is None:
+            assert row == {"source": row["source"], "translation": "", "score": None, "tokens": [], "token_scores": []}
+            continue
+        assert row["score"] == pytest.approx(sum(row["token_scores"]) / len(row["tokens"]) ** float(penalty), rel=1e-5)
+        if penalty == "1":
+            assert (row["translation"], row["tokens"]) == (expected.text, list(expected.tokens))
+            assert row["token_scores"] == pytest.approx(expected.token_scores, abs=1e-6)
+
+
+# ---- links ----
+
+
+@pytest.fixture
+def aligned(attncal, translator, tmp_path):
+    """`attncal align run` on the lines and their translations: (model, options) -> standard output."""
+
+    def run(model: str, *options: str) -> str:
+        for name, lines in (("source", LINES), ("target", translator.texts)):
+            (tmp_path / name).write_text(text_of(lines))
+        sides = ("--source", str(tmp_path / "source"), "--target", str(tmp_path / "target"))
+        status, out, err = attncal("align", "run", model, "--device", "cpu", *sides, *options)
+        assert (status, err) == (0, "")
+        return out
+
+    return run
+
+
+@pytest.mark.parametrize("by", ["model", "aligner"])
+def test_links_are_those_of_align_run(attncal, translator, word_aligner, chosen_attention, aligned, tmp_path, by):
+    model, options = (translator.folder, ()) if by == "model" else (word_aligner, ("--aligner", word_aligner))
+    links = tmp_path / "links"
+    command = ("translate", translator.folder, *SEARCH, *options)
+    assert attncal(*command, "--alignments", str(links), text=TEXT) == (0, text_of(translator.texts), "")
+    expected = aligned(model)
+    assert links.read_text() == expected
+    rows = expected.split("\n")[:-1]
+    pairs = zip(LINES, translator.texts, strict=True)
+    assert [bool(row) for row in rows] == [bool(source.split() and target.split()) for source, target in pairs]
+    assert len(set(rows)) > 5
+
+    expected = [json.loads(line) for line in aligned(model, "--format", "json").split("\n")[:-1]]
+    for place in (("--alignments",), ("--alignments", str(links)), () if options else ("--alignments",)):
+        links.unlink(missing_ok=True)
+        status, out, err = attncal(*command, "--format", "json", *place, text=TEXT)
+        assert (status, err) == (0, "")
+        for line, alignment in zip(out.split("\n")[:-1], expected, strict=True):
+            assert json.loads(line)["alignment"] == alignment
+        if len(place) == 2:
+            assert links.read_text().split("\n")[:-1] == rows
+
+
+def test_scores_of_a_calibrated_model_are_probabilities(attncal, translator, aligned, tmp_path):
+    path = LinkProbabilities({"forward": Platt(2.0, 1.0)}, 3).save(translator.folder)
+    try:
+        expected = [json.loads(line) for line in aligned(translator.folder, "--format", "json").split("\n")[:-1]]
+        command = ("translate", translator.folder, *SEARCH, "--format", "json", "--alignments")
+        status, out, err = attncal(*command, text=TEXT)
+        assert (status, err) == (0, "")
+        assert [json.loads(line)["alignment"] for line in out.split("\n")[:-1]] == expected
+        assert all(alignment["calibrated"] for alignment in expected)
+        LinkProbabilities({"forward": Platt(2.0, 1.0)}, 3, {"layer": 1}).save(translator.folder)
+        status, out, err = attncal(*command, text=TEXT)
+        assert (status, out) == (1, "")
+        assert f"error: {translator.folder} cannot be loaded: {path.name}, config.json" in err
+        assert "Link probabilities were learned with the settings {'layer': 1}, got None" in err
+        links = tmp_path / "links"
+        assert attncal(*command[:-3], "--alignments", str(links), text=TEXT)[0] == 0  # which tells no scores
+        assert links.read_text() == text_of(format_links(alignment["links"]) for alignment in expected)
+        path.write_text("{}")
+        status, out, err = attncal(*command, text=TEXT)
+        assert (status, out) == (1, "")
+        assert f"{path} holds no link probabilities" in err
+    finally:
+        path.unlink()
+
+
+def test_what_align_select_chose_is_read(attncal, translator, chosen_attention, tmp_path):
+    links = tmp_path / "links"
+    command = ("translate", translator.folder, *SEARCH, "--alignments", str(links))
+    attncal(*command, text=TEXT)
+    found = links.read_text()
+    pairs = list(zip(LINES, translator.texts, strict=True))
+    aligner = WordAligner.from_pretrained(translator.folder, device="cpu")
+    assert aligner.settings == Seq2SeqAttention(2, (1,), shift=False)
+    assert found == text_of(alignment.pharaoh() for alignment in aligner.align(pairs))
+    chosen_attention.write_text('{"layer": 3}')
+    status, out, err = attncal(*command, text=TEXT)
+    assert (status, out) == (1, "")
+    assert f"alignment.json or tokenizer_config.json in {translator.folder} cannot be read: `layer` must be" in err
+    chosen_attention.write_text('{"layer": 1}')
+    assert attncal(*command, text=TEXT)[0] == 0
+    assert links.read_text() != found
+
+
+def test_a_line_that_cannot_be_aligned_is_named_and_nothing_before_it_is_lost(
+    attncal, translator, tmp_path, monkeypatch
+):
+    align = WordAligner.align
+
+    def failing(self, pairs, **options):
+        if any("München" in source for source, _ in pairs):
+            raise ValueError("no such city")
+        return align(self, pairs, **options)
+
+    monkeypatch.setattr(WordAligner, "align", failing)
+    number = next(n for n, line in enumerate(LINES, start=1) if "München" in line)
+    links = tmp_path / "links"
+    status, out, err = attncal("translate", translator.folder, *SEARCH, "--alignments", str(links), text=TEXT)
+    assert (status, out) == (1, text_of(translator.texts[: number - 1]))
+    assert f"line {number} of the input cannot be aligned with its translation: no such city" in err
+    assert (tmp_path / "links.partial").read_text().count("\n") == number - 1
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_a_translation_of_more_tokens_than_positions_has_no_links_and_the_next_has(
+    attncal, translator, aligned, tmp_path, monkeypatch, form
+):
+    """A text that the model wrote may be split into more tokens than it wrote: the line is told, and nothing lost."""
+    with_text = [n for n, text in enumerate(translator.texts) if text and LINES[n].strip()]
+    long = {translator.texts[n] for n in (with_text[1], with_text[-1])}
+    missing = [n for n in with_text if translator.texts[n] in long]
+    expected = aligned(translator.folder).split("\n")[:-1]
+    tokenize = reading.tokenize_words
+
+    def tokenize_to_more(tokenizer, texts, *, target=False, **options):
+        found = tokenize(tokenizer, texts, target=target, **options)
+        much = WordTokens(*np.zeros((2, 5000), dtype=np.int64), 1)
+        return [much if target and text in long else tokens for text, tokens in zip(texts, found, strict=True)]
+
+    monkeypatch.setattr(reading, "tokenize_words", tokenize_to_more)
+    links = tmp_path / "links"
+    options = (*SEARCH, "--format", form, "--alignments", str(links))
+    status, out, err = attncal("translate", translator.folder, *options, text=TEXT)
+    assert (status, out.count("\n")) == (0, len(LINES))
+    assert links.read_text() == text_of("" if n in missing else row for n, row in enumerate(expected))
+    assert f"{len(missing)} of {len(LINES)} lines of the input have no links: " in err
+    assert f"(lines {', '.join(str(n + 1) for n in missing)})" in err
+    if form == "json":
+        assert [n for n, row in enumerate(out.splitlines()) if json.loads(row)["alignment"] is None] == missing
+
+
+def test_an_aligner_that_cannot_be_used_is_named(attncal, translator, tmp_path):
+    options = ("--format", "json", "--aligner", str(tmp_path / "nothing"))
+    status, out, err = attncal("translate", translator.folder, *SEARCH, *options, text=TEXT)
+    assert (status, out) == (1, "")
+    assert f"There is no folder {tmp_path / 'nothing'}." in err
+
+
+# ---- options that commands share ----
+
+
+@pytest.mark.parametrize("command", ["translate", "align run", "align select"])
+def test_threads_and_dtype_reach_the_model(attncal, translator, tmp_path, monkeypatch, command):
+    types = []
+    torch.set_num_threads(2)
+    model = type(text_model("bart", "ours").base_model)
+    forward = model.forward
+
+    def watched(self, *arguments, **options):
+        types.append((self.dtype, torch.get_num_threads()))
+        return forward(self, *arguments, **options)
+
+    (tmp_path / "text").write_text("a\n")
+    (tmp_path / "gold").write_text("0-0\n")
+    sides = ["--source", str(tmp_path / "text"), "--target", str(tmp_path / "text")]
+    more = {"align select": [*sides, "--gold", str(tmp_path / "gold"), "--output", str(tmp_path)], "align run": sides}
+    monkeypatch.setattr(model, "forward", watched)
+    try:
+        options = ["--device", "cpu", "--threads", "1", "--dtype", "bfloat16"]
+        status, _, err = attncal(*command.split(), translator.folder, *options, *more.get(command, []), text="a\n")
+    finally:
+        torch.set_num_threads(1)  # as in every test
+    assert status == 0, err
+    assert set(types) == {(torch.bfloat16, 1)}
+
+
+# ---- recurrent models ----
+
+
+def test_a_recurrent_model_gives_scores_and_links(attncal, capfdbinary, tmp_path):
+    """Its one attention aligns, without a choice; in bfloat16 it runs."""
+    tokenizer, links = bpe_tokenizer(), tmp_path / "links"
+    tokens = {"pad_token_id": tokenizer.pad_token_id, "eos_token_id": tokenizer.eos_token_id}
+    tokens |= {"bos_token_id": None, "decoder_start_token_id": tokenizer.pad_token_id}
+    torch.manual_seed(2)
+    sizes = {"d_model": 16, "encoder_layers": 1, "decoder_layers": 2}
+    model = LuongForConditionalGeneration(LuongConfig(vocab_size=len(tokenizer), **sizes, **tokens)).eval()
+    scatter(model, 0.5)
+    for part in (model, tokenizer):
+        part.save_pretrained(tmp_path)
+    found = translate_lines(model, tokenizer, LINES, scores=True, num_beams=2, max_new_tokens=12)
+    assert len({line.text for line in found}) > 5
+    capfdbinary.readouterr()  # the bars of saving
+    options = ("--scores", "--alignments", str(links))
+    status, out, err = attncal("translate", str(tmp_path), *SEARCH, *options, text=TEXT)
+    assert (status, err) == (0, "")
+    rows = [line.split("\t") for line in out.splitlines()]
+    for (score, text), line in zip(rows, found, strict=True):
+        assert text == line.text
+        assert not text or float(score) == pytest.approx(line.score, abs=2e-4)
+    for line, source, row in zip(links.read_text().splitlines(), LINES, found, strict=True):
+        for i, j in (map(int, link.split("-")) for link in line.split()):
+            assert i < len(source.split())
+            assert j < len(row.text.split())
+    assert any(links.read_text().splitlines())
+    status, out, err = attncal("translate", str(tmp_path), *SEARCH, "--dtype", "bfloat16", text=TEXT)
+    assert (status, out.count("\n"), err) == (0, len(LINES), "")

@@ -1,0 +1,286 @@
+"""What goes wrong outside of the command, or inside: one line that says what to mend, and a status that is not 0."""
+
+import errno
+import io
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+from safetensors import SafetensorError
+
+import hf_attncal.commands
+from hf_attncal.commands.common import CommandError, explain, one_line
+from hf_attncal.commands.loading import load_errors
+from hf_attncal.commands.streams import check_output, output_lines
+
+linux = pytest.mark.skipif(not os.path.exists("/dev/full"), reason="/dev/full is of Linux")
+
+
+@pytest.fixture
+def failing(monkeypatch, capsys):
+    """Run a command that raises an error: (error, options) -> (status, standard error)."""
+
+    def run(error: BaseException, *arguments: str) -> tuple[int, str]:
+        def fail(options):
+            raise error
+
+        build = hf_attncal.commands.build_parser
+
+        def build_parser(*_):
+            parser = build()
+            parser.set_defaults(run=fail)
+            for action in parser._subparsers._group_actions:
+                action.choices["demo"].set_defaults(run=fail)
+            return parser
+
+        with monkeypatch.context() as patch:
+            patch.setattr(hf_attncal.commands, "build_parser", build_parser)
+            status = hf_attncal.commands.main([*arguments])
+        return status, capsys.readouterr().err
+
+    return run
+
+
+# ---- errors ----
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (CommandError("mend this."), "mend this."),
+        (
+            OSError(errno.ENOSPC, "No space left on device", "folder/file"),
+            "folder/file: No space left on device. Make room",
+        ),
+        (OSError(errno.ENOSPC, "No space left on device"), "No space left on device"),
+        (MemoryError(), "there is not enough memory (MemoryError)."),
+        (torch.OutOfMemoryError("CUDA out of memory."), "there is not enough memory (CUDA out of memory.)"),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried"), "there is not enough memory"),
+        (KeyError("layer"), "KeyError: 'layer'. Unless a file of the model is damaged, this is a bug"),
+        (RecursionError("maximum recursion depth exceeded"), "this is a bug"),
+    ],
+)
+def test_an_error_is_one_line_and_a_traceback_only_where_it_is_asked_for(failing, error, told):
+    status, err = failing(error, "demo")
+    assert status == 1
+    assert err.startswith("attncal: error: ")
+    assert told in err
+    assert err.count("\n") == 1
+    for arguments in (["demo", "--debug"], ["--debug", "demo"]):
+        status, err = failing(error, *arguments)
+        assert status == 1
+        assert "Traceback" in err
+        assert told in err.splitlines()[-1]
+
+
+def test_interrupts_and_readers_that_leave_are_no_errors(failing):
+    assert failing(KeyboardInterrupt(), "demo") == (130, "attncal: interrupted\n")
+    assert failing(BrokenPipeError(), "demo") == (141, "")
+
+
+def test_one_line_of_an_error():
+    assert one_line(ValueError("Validation error for field 'd_model':\n    TypeError: got None\nand more")) == (
+        "Validation error for field 'd_model': TypeError: got None"
+    )
+    assert one_line(OSError()) == ""
+    assert len(one_line(ValueError("x" * 10_000))) == 1000
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (OSError("no such file\nand more"), "model cannot be loaded: no such file"),
+        (ValueError("Pass trust_remote_code=True"), "needs code of the Hub that is not the model's"),
+        (SafetensorError("header too large"), "do not fit together (SafetensorError: header too large)"),
+        (RuntimeError("size mismatch"), "(RuntimeError: size mismatch)"),
+        (KeyError("x"), "(KeyError: 'x')"),
+        (TypeError("not a bool"), "(TypeError: not a bool)"),
+        (RecursionError("too deep"), "(RecursionError: too deep)"),
+        (Exception("data did not match"), "(Exception: data did not match)"),
+        (OSError(), "(OSError: )"),
+    ],
+)
+def test_whatever_a_damaged_checkpoint_raises_names_it(error, told, tmp_path, monkeypatch):
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text("")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(CommandError) as raised, load_errors("model"):
+        raise error
+    assert told in str(raised.value)
+    assert raised.value.__cause__ is error
+    assert "bug" not in explain(raised.value)
+
+
+# ---- standard streams ----
+
+
+def attncal(*arguments: object, shell: str = "", **options) -> subprocess.CompletedProcess:
+    """Run the command as a process of a shell, with redirections."""
+    script = f'exec "$0" -m hf_attncal.commands "$@" {shell}'
+    command = ["bash", "-c", script, sys.executable, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, **options)
+
+
+@pytest.fixture
+def links(tmp_path):
+    (tmp_path / "gold").write_text("0-0\n")
+    (tmp_path / "links").write_text("0-0\n")
+    return tmp_path / "gold", tmp_path / "links"
+
+
+@pytest.mark.parametrize(
+    ("shell", "told"),
+    [
+        (">&-", "standard output is closed"),
+        pytest.param(">/dev/full", "standard output cannot be written: No space left on device", marks=linux),
+        ("1</dev/null", "standard output cannot be written: Bad file descriptor"),
+    ],
+)
+def test_output_that_cannot_be_written_is_an_error(links, shell, told):
+    for unbuffered, arguments in (
+        ("", ["score", *links]),
+        ("1", ["score", *links]),
+        ("", ["--version"]),
+        ("1", ["--version"]),
+    ):
+        done = attncal(*arguments, shell=shell, env=os.environ | {"PYTHONUNBUFFERED": unbuffered})
+        assert done.returncode == 1
+        assert done.stderr.splitlines() == [line for line in done.stderr.splitlines() if told in line]
+        assert done.stderr.count("attncal: error: ") == 1
+
+
+def test_a_closed_standard_error_does_not_send_errors_to_standard_output(links):
+    done = attncal("score", links[0], "no_such_file", shell="2>&-")
+    assert (done.returncode, done.stdout) == (1, "")
+
+
+@pytest.mark.parametrize("command", ["score {gold} -", "translate no/model", "align run no/model"])
+def test_a_closed_standard_input_is_an_error(links, command):
+    done = attncal(*command.format(gold=links[0]).split(), shell="<&-")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("attncal: error: standard input is closed")
+
+
+def test_what_needs_no_standard_input_does_not_ask_for_it(links):
+    assert attncal("score", *links, shell="<&-").returncode == 0
+
+
+def test_pipes_in_place_of_files(links):
+    done = attncal("score", shell=f"<(cat {links[0]}) <(cat {links[1]}) --format json")
+    assert done.returncode == 0, done.stderr
+    assert '"aer": 0.0' in done.stdout
+
+
+@linux
+@pytest.mark.parametrize("encoding", ["utf-8:strict", "ascii:strict"])
+def test_a_name_that_standard_output_cannot_hold_is_written_with_escapes(links, encoding):
+    """As a terminal in UTF-8 has it, or one of another encoding; on Linux the name of a file is any bytes."""
+    name = os.fsencode(links[0]) + b"\xff\xc3\xa9"
+    os.rename(links[0], name)
+    escaped = {"utf-8:strict": "\\udcffé", "ascii:strict": "\\udcff\\xe9"}[encoding]
+    command = [sys.executable, "-m", "hf_attncal.commands", "score", name, name, "--bootstrap", "0"]
+    environment = os.environ | {"PYTHONIOENCODING": encoding}
+    done = subprocess.run(command, capture_output=True, env=environment)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert f"{links[0]}{escaped} " in done.stdout.decode()
+    done = subprocess.run([*command, "--format", "json"], capture_output=True, env=environment)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert os.fsencode(json.loads(done.stdout)["gold"]) == name
+
+
+# ---- disks ----
+
+
+def test_an_output_file_on_a_full_disk_names_it_and_keeps_what_was_written(tmp_path):
+    script = """
+import resource, sys
+from hf_attncal.commands.common import CommandError
+from hf_attncal.commands.streams import output_lines, write_lines
+resource.setrlimit(resource.RLIMIT_FSIZE, (4500, 4500))
+try:
+    with output_lines(sys.argv[1]) as target:
+        for number in range(10):
+            write_lines(target, ["x" * 999])
+except CommandError as error:
+    print(error)
+"""
+    output = tmp_path / "links"
+    done = subprocess.run([sys.executable, "-c", script, output], capture_output=True, text=True)
+    assert done.stdout == (
+        f"--output {output} cannot be written: File too large. What was written before is in {output}.partial.\n"
+    )
+    assert (tmp_path / "links.partial").read_text() == ("x" * 999 + "\n") * 4  # and no half line
+    assert not output.exists()
+
+
+def test_two_processes_do_not_write_one_output(tmp_path):
+    output = tmp_path / "links"
+    with output_lines(str(output)) as first:
+        first.write(b"0-0\n")
+        first.flush()
+        with pytest.raises(CommandError, match=r"links\.partial is being written by another process"):
+            output_lines(str(output)).__enter__()
+        first.write(b"1-1\n")
+    assert output.read_text() == "0-0\n1-1\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["links"]
+
+
+def test_of_commands_that_start_at_once_with_one_output_each_writes_its_own_or_nothing(tmp_path):
+    """Each writes its number 500 times; whoever ends with status 0 has left all of its lines, and no one else's."""
+    script = """
+import sys
+from hf_attncal.commands.common import CommandError
+from hf_attncal.commands.streams import output_lines, write_lines
+print("ready", flush=True)
+sys.stdin.readline()
+try:
+    with output_lines(sys.argv[1]) as target:
+        for _ in range(500):
+            write_lines(target, [sys.argv[2]])
+except CommandError as error:
+    sys.exit(str(error))
+"""
+    output = tmp_path / "links"
+    for _ in range(3):
+        commands = [[sys.executable, "-c", script, output, str(number)] for number in range(4)]
+        pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+        started = [subprocess.Popen(command, text=True, **pipes) for command in commands]
+        for process in started:
+            process.stdout.readline()
+        for process in started:
+            process.stdin.write("\n")
+            process.stdin.flush()
+        ended = [(process.communicate(timeout=60)[1], process.returncode) for process in started]
+        lines = output.read_text().splitlines()
+        assert len(lines) == 500
+        assert len(set(lines)) == 1
+        assert ended[int(lines[0])][1] == 0
+        assert all("another process" in words for words, status in ended if status)
+        assert [path.name for path in tmp_path.iterdir()] == ["links"]
+
+
+@linux
+def test_a_full_device_is_named():
+    message = "--output /dev/full cannot be written: No space left"
+    with pytest.raises(CommandError, match=message), output_lines("/dev/full") as target:
+        target.write(b"x" * 100_000)
+    assert os.path.exists("/dev/full")
+
+
+def test_an_output_that_is_an_input_is_refused(tmp_path):
+    source, other = tmp_path / "pairs", tmp_path / "other"
+    source.write_text("a ||| b\n")
+    other.write_text("")
+    (tmp_path / "symbolic").symlink_to(source)
+    os.link(source, tmp_path / "hard")
+    os.link(source, tmp_path / "links.partial")
+    for name in ("pairs", "symbolic", "hard", "links"):
+        with pytest.raises(CommandError, match=f"--output .* would overwrite {source}, the same file"):
+            check_output(str(tmp_path / name), [str(other), str(source)])
+    with source.open("rb") as file, pytest.raises(CommandError, match="would overwrite standard input"):
+        check_output(str(source), [file])
+    check_output(str(tmp_path / "new"), [str(source), str(other), "no such file", io.BytesIO()])
+    check_output("/dev/null", ["/dev/null"])

@@ -1,0 +1,440 @@
+"""`attncal align project`, `lexicon` and `calibrate`: files in, lines out, and what is wrong with files."""
+
+import json
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from hf_attncal.alignment import Gold, WordAligner, calibrate, lexicon, project
+from hf_attncal.alignment.aligner_job import AlignerConfig, train_aligner
+from hf_attncal.alignment.probabilities import PROBABILITIES_FILE
+from hf_attncal.commands import main
+from hf_attncal.commands.streams import json_line
+from hf_attncal.data.pharaoh import format_links
+from hf_attncal.data.synthetic.english_german import generate_split, write_pairs
+from hf_attncal.models.hmm_tables import HMMTablesMixin
+
+FILES = {
+    "source": "the old house .\n\nthe new cat\n",
+    "target": "la vieille maison .\n\nle chat\n",
+    "marked": "<b>the old</b> house .\n\nthe <i>new</i> cat\n",
+    "links": "0-0 1-1 2-2 3-3\n\n0-0 2-1\n",
+    "tags": "D A N P\n\nD A N\n",
+    "spans": "O B-X I-X O\n\nO B-Y I-Z\n",
+}
+TEXT = ["--source", "source", "--target", "target", "--links", "links"]
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    for name, text in FILES.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A folder with an aligner that counts, and annotated pairs it has not seen."""
+    folder = tmp_path_factory.mktemp("trained")
+    split = generate_split(400, 60, 0, seed=2)
+    write_pairs(split.train, folder / "train.en", folder / "train.de")
+    write_pairs(split.valid, folder / "dev.en", folder / "dev.de")
+    links = "".join(f"{format_links(pair.links)}\n" for pair in split.valid)
+    (folder / "dev.links").write_text(links, encoding="utf-8")
+    train = {"source": str(folder / "train.en"), "target": str(folder / "train.de")}
+    settings = {"preset": "hmm", "data": {"train": train}, "training": {"output_dir": str(folder / "aligner")}}
+    train_aligner(AlignerConfig.make(settings | {"tokenizer": {"vocab_size": 300}}))
+    return folder
+
+
+# ---- project ----
+
+
+def test_tags(attncal, here):
+    assert attncal("align", "project", *TEXT, "--tags", "tags") == (0, "D A N P\n\nD N\n", "")
+    (here / "links").write_text("0-0 2-2\n\n0-0\n")
+    assert attncal("align", "project", *TEXT, "--tags", "tags")[1] == "D _ N _\n\nD _\n"
+    assert attncal("align", "project", *TEXT, "--tags", "tags", "--untagged", "?")[1] == "D ? N ?\n\nD ?\n"
+    _, out, _ = attncal("align", "project", *TEXT, "--tags", "tags", "--format", "json")
+    found = [json.loads(line) for line in out.splitlines()]
+    assert found[0] == {"target": ["la", "vieille", "maison", "."], "tags": ["D", None, "N", None]}
+    assert found[1] == {"target": [], "tags": []}
+
+
+def test_spans(attncal, here):
+    status, out, err = attncal("align", "project", *TEXT, "--spans", "spans")
+    assert (status, out) == (0, "O B-X I-X O\n\nO B-Z\n")
+    assert err == (
+        "attncal: warning: spans without a linked word, which are not in the output: 1 (line 3; --format json says "
+        "which).\n"
+    )
+    _, out, _ = attncal("align", "project", *TEXT, "--spans", "spans", "--format", "json")
+    assert json.loads(out.splitlines()[2])["spans"] == [
+        {"label": "Y", "source": [1, 2], "target": None, "dropped": None},
+        {"label": "Z", "source": [2, 3], "target": [1, 2], "dropped": 0},
+    ]
+
+
+def test_markup(attncal, here):
+    given = ["--source", "marked", *TEXT[2:], "--markup"]
+    status, out, err = attncal("align", "project", *given, "--output", "out")
+    assert (status, out) == (0, "")
+    assert Path("out").read_text() == "<b>la vieille</b> maison .\n\nle <i></i>chat\n"
+    assert "elements without a linked word, which are empty where their words would be: 1 (line 3" in err
+    _, out, _ = attncal("align", "project", *given, "--format", "json")
+    assert json.loads(out.splitlines()[2]) == {
+        "text": "le <i></i>chat",
+        "unlinked": ["<i>"],
+        "split": [],
+        "inside_words": [],
+    }
+
+
+def test_tags_inside_words_are_counted(attncal, here):
+    (here / "marked").write_text("the <b>old</b> house .\n\nthe new <i>cat</i>.\n")
+    _, out, err = attncal("align", "project", "--source", "marked", *TEXT[2:], "--markup")
+    assert out.splitlines()[2] == "le <i>chat</i>"
+    assert "tags inside a word (of text that is not tokenised), which are beside a word now: 1 (line 3; " in err
+
+
+def test_scores_of_links_weigh(attncal, here):
+    (here / "links").write_text("0-0:0.2 1-0:0.9\n\n\n")
+    assert attncal("align", "project", *TEXT, "--tags", "tags")[1].splitlines()[0] == "A _ _ _"
+    (here / "links").write_text("0-0:0.2 1-0\n\n\n")  # not all have one: all are alike
+    assert attncal("align", "project", *TEXT, "--tags", "tags")[1].splitlines()[0] == "D _ _ _"
+
+
+def test_an_aligner_in_the_place_of_links(attncal, trained, here, monkeypatch):
+    """Windows of a few lines give what one gives."""
+    text = ["--source", str(trained / "dev.en"), "--target", str(trained / "dev.de")]
+    links = str(here / "found")
+    assert attncal("align", "run", str(trained / "aligner"), *text, "--output", links, "--scores", "--null")[0] == 0
+    lines = Path(links).read_text().splitlines()
+    Path(links).write_text("".join(f"{line.partition(chr(9))[0]}\n" for line in lines))
+    tags = "".join(f"{' '.join(line.split())}\n" for line in (trained / "dev.en").read_text().splitlines())
+    Path("words").write_text(tags)  # each word its own tag
+    given = ["align", "project", *text, "--tags", "words"]
+    whole = attncal(*given, "--aligner", str(trained / "aligner"))
+    assert whole[0] == 0
+    assert whole[1].count("\n") == 60
+    assert len(set(whole[1].split())) > 50
+    monkeypatch.setitem(WordAligner.stream.__kwdefaults__, "window", 7)
+    assert attncal(*given, "--aligner", str(trained / "aligner")) == whole
+    assert attncal(*given, "--links", links)[1] == whole[1]
+
+
+@pytest.mark.parametrize(
+    ("changed", "arguments", "told", "done"),
+    [
+        ({"tags": "D A N P\n\nD A\n"}, "--tags tags", "line 3 of tags: 2 tags for 3 source words", 2),
+        ({"spans": "O O O O\n\nD A N\n"}, "--spans spans", "line 3 of spans: a tag is `O`, `B-TYPE`", 2),
+        (
+            {"links": "0-0\n\n3-0\n"},
+            "--tags tags",
+            "line 3 of links: link 3-0 lies outside a pair of 3 source and 2",
+            2,
+        ),
+        ({"links": "0-0\n0-0\n\n"}, "--tags tags", "line 2 of links: link 0-0 lies outside a pair of 0 source", 1),
+        ({"links": "0-0\n\n0_0\n"}, "--tags tags", "line 3 of links: '0_0' is not a link", 2),
+        ({"links": "0-0\n\n0p0\n"}, "--tags tags", "line 3 of links: '0p0' is a possible link", 2),
+        ({"links": "0-0\n\n0-0:7\n"}, "--tags tags", "line 3 of links: 0-0:7 has a score that is not from 0 to 1", 2),
+        ({"links": "0-0\n"}, "--tags tags", "source has 3 lines and links has 1, they must have the same number", 1),
+        ({"tags": "D A N P\n"}, "--tags tags", "source has 3 lines and tags has 1, they must have the same number", 1),
+        ({"target": "a b c d\n\nd e\nf\n"}, "--tags tags", "source has 3 lines and target has 4", 3),
+        ({"source": "a b c d\n\n<b>c\n"}, "--markup", "line 3 of source: '<b>' is not ended", 2),
+        ({"source": "a b c d\n\n</b>c\n", "links": "0-0\n\n9-9\n"}, "--markup", "line 3 of source: '</b>' ends", 2),
+        ({}, "--tags tags --untagged ''", "--untagged must be one word without white space, got ''", 0),
+        ({}, "--tags tags --output tags", "--output .*tags would overwrite tags", 0),
+    ],
+)
+def test_what_is_wrong_names_file_and_line(changed, arguments, told, done, attncal, here):
+    for name, text in changed.items():
+        (here / name).write_text(text)
+    status, out, err = attncal("align", "project", *TEXT, *shlex.split(arguments))
+    assert status == 1
+    assert re.fullmatch(rf"attncal: error: .*{told}.*\n", err), err
+    assert out.count("\n") == done
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["lexicon", *TEXT[:4]], "one of the arguments --links --aligner is required"),
+        (["lexicon", *TEXT, "--aligner", "source"], "argument --aligner: not allowed with argument --links"),
+        (["project", *TEXT], "one of the arguments --tags --spans --markup is required"),
+        (["project", *TEXT, "--tags", "tags", "--markup"], "argument --markup: not allowed with argument --tags"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused_before_anything_is_read(arguments, told, capsys):
+    with pytest.raises(SystemExit) as raised:
+        main(["align", *arguments])
+    assert raised.value.code == 2
+    assert told in capsys.readouterr().err
+
+
+# ---- the same from Python ----
+
+
+@pytest.mark.parametrize("as_stream", [False, True])
+@pytest.mark.parametrize("kind", ["tags", "spans", "markup"])
+def test_project_from_python_gives_what_the_command_writes(kind, as_stream, attncal, here):
+    source = "marked" if kind == "markup" else "source"
+    names = source, "target", "links", "tags" if kind == "markup" else kind
+    sources, targets, links, labels = ((here / name).read_text().splitlines() for name in names)
+    given = [zip(sources, targets, strict=True), iter(links), iter(labels)]
+    pairs, links, labels = given if as_stream else map(list, given)
+    found = list(project(pairs, links, **({"markup": True} if kind == "markup" else {kind: labels})))
+    options = ["--markup"] if kind == "markup" else [f"--{kind}", kind]
+    given = ["align", "project", "--source", source, *TEXT[2:], *options]
+    assert "".join(f"{line.text}\n" for line in found) == attncal(*given)[1]
+    written = attncal(*given, "--format", "json")[1].splitlines()
+    assert [json.loads(json_line(line.details)) for line in found] == list(map(json.loads, written))
+
+
+@pytest.mark.parametrize("as_stream", [False, True])
+def test_project_and_lexicon_from_python_with_an_aligner(as_stream, attncal, trained, here):
+    aligner = WordAligner.from_pretrained(trained / "aligner", device="cpu")
+    text = [(trained / name).read_text().splitlines() for name in ("dev.en", "dev.de")]
+    files = ["--source", str(trained / "dev.en"), "--target", str(trained / "dev.de")]
+    files += ["--aligner", str(trained / "aligner")]
+    pairs = list(zip(*text, strict=True))
+    found = project(iter(pairs) if as_stream else pairs, aligner, tags=text[0])
+    tags = ["--tags", str(trained / "dev.en")]
+    assert [line.text for line in found] == attncal("align", "project", *files, *tags)[1].splitlines()
+    entries = lexicon(iter(pairs) if as_stream else pairs, aligner, lowercase=True, least_count=2, top=3)
+    more = ["--lowercase", "--least-count", "2", "--top", "3", "--format", "json"]
+    written = attncal("align", "lexicon", *files, *more)[1].splitlines()
+    assert len(written) > 10
+    assert [json.loads(json_line(entry._asdict())) for entry in entries] == list(map(json.loads, written))
+    alignments = aligner.align(pairs)
+    assert list(lexicon(pairs, alignments)) == list(lexicon(pairs, aligner))
+    assert list(lexicon(pairs, [one.links for one in alignments])) == list(lexicon(pairs, aligner))
+
+
+def test_calibrate_from_python_writes_what_the_command_writes(attncal, trained, here):
+    names = [str(trained / name) for name in ("dev.en", "dev.de", "dev.links")]
+    aligner = WordAligner.from_pretrained(trained / "aligner", device="cpu")
+    path = calibrate(aligner, Gold.read(*names)).save(here)
+    command = ["--source", names[0], "--target", names[1], "--gold", names[2], "--output", "new"]
+    assert attncal("align", "calibrate", str(trained / "aligner"), *command)[0] == 0
+    assert path.read_bytes() == Path("new", PROBABILITIES_FILE).read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ({}, "Give one of `tags`, `spans` and `markup`."),
+        ({"tags": ["D"], "markup": True}, "Give one of"),
+        ({"tags": ["D"], "untagged": "a b"}, "`untagged` must be one word without white space, got 'a b'"),
+        ({"tags": []}, "`tags` has 0 lines, and others have more"),
+        ({"tags": ["D", "D"]}, "`pairs` has 1 lines, and others have more"),
+        ({"tags": ["D N"]}, "line 1 of `tags`: 2 tags for 1 source words"),
+    ],
+)
+def test_what_project_cannot_do_is_said_in_its_own_words(wrong, told):
+    with pytest.raises(ValueError, match=re.escape(told)):
+        list(project([("a", "b")], ["0-0"], **wrong))
+
+
+# ---- lexicon ----
+
+
+def test_lexicon(attncal, here):
+    status, out, err = attncal("align", "lexicon", *TEXT)
+    assert (status, err) == (0, "")
+    rows = [line.split("\t") for line in out.splitlines()]
+    assert rows[0] == ["source", "target", "count", "p(target|source)", "p(source|target)"]
+    assert rows[-1] == ["the", "le", "1", "0.500000", "1.000000"]
+    assert len(rows) == 1 + 6
+    _, out, _ = attncal("align", "lexicon", *TEXT, "--format", "json", "--top", "1", "--output", "found")
+    assert [json.loads(line)["target"] for line in Path("found").read_text().splitlines()][-1] == "la"
+
+
+def test_options_of_the_lexicon(attncal, here):
+    (here / "source").write_text("The cat the dog\n")
+    (here / "target").write_text("le chat le chien\n")
+    (here / "links").write_text("0-0 1-1 2-2 3-3\n")
+
+    def words(*more: str) -> list[list[str]]:
+        return [line.split("\t")[:3] for line in attncal("align", "lexicon", *TEXT, *more)[1].splitlines()[1:]]
+
+    assert words("--lowercase", "--least-count", "2") == [["the", "le", "2"]]
+    assert words("--least-probability", "0.6") == [["cat", "chat", "1"], ["dog", "chien", "1"]]
+
+
+def test_an_error_leaves_no_lexicon(attncal, here):
+    (here / "links").write_text("0-0\n\n5-5\n")
+    status, out, err = attncal("align", "lexicon", *TEXT, "--output", "out")
+    assert (status, out) == (1, "")
+    assert "line 3 of links: link 5-5 lies outside" in err
+    assert not list(here.glob("out*"))
+
+
+@pytest.mark.parametrize("command", ["lexicon", "project --tags tags"])
+def test_files_of_other_numbers_of_lines_are_told_as_they_are(command, attncal, here):
+    """Not how many were done: the lexicon is written when all lines are counted, so of an error nothing is."""
+    (here / "links").write_text("0-0\n")
+    status, out, err = attncal("align", *command.split(), *TEXT)
+    assert status == 1
+    told = "source has 3 lines and links has 1, they must have the same number. All files have the first 1."
+    assert err == f"attncal: error: {told}\n"
+    assert out.count("\n") == (command != "lexicon")
+
+
+FORMULAS = "=1+1 +x @y -z = - -- -1.5 @-@ w"
+
+
+def test_words_stay_exact_where_a_spreadsheet_would_compute_them_and_a_warning_counts_them(attncal, here):
+    for name in ("source", "target"):
+        (here / name).write_text(f"{FORMULAS}\n")
+    (here / "links").write_text(" ".join(f"{n}-{n}" for n in range(10)) + "\n")
+    status, out, err = attncal("align", "lexicon", *TEXT)
+    assert status == 0
+    assert {tuple(line.split("\t")[:2]) for line in out.splitlines()[1:]} == {(w, w) for w in FORMULAS.split()}
+    assert re.fullmatch(
+        r"attncal: 4 lines have a word that a spreadsheet may take for a formula .*--format json\.\n", err
+    )
+    status, out, err = attncal("align", "lexicon", *TEXT, "--format", "json")
+    assert (status, err) == (0, "")
+    assert {json.loads(line)["source"] for line in out.splitlines()} == set(FORMULAS.split())
+
+
+@pytest.mark.parametrize("mode", ["a", "w"])
+@pytest.mark.parametrize("name", ["/dev/fd/{}", "/proc/self/fd/{}", "link"])
+def test_an_output_that_is_open_already_is_written_behind_what_it_has(mode, name, attncal, here):
+    """As a shell gives it: `--output /dev/stdout >> file`, which is the link /dev/stdout to /proc/self/fd/1."""
+    if not Path("/proc/self/fd").exists() and "proc" in name:
+        pytest.skip("of Linux")
+    expected = attncal("align", "lexicon", *TEXT)[1]
+    (here / "log").write_text("before\n" if mode == "a" else "")
+    with open(here / "log", mode) as log:
+        if mode == "w":
+            log.write("before\n")
+            log.flush()
+        (here / "link").symlink_to(f"/dev/fd/{log.fileno()}")
+        assert attncal("align", "lexicon", *TEXT, "--output", name.format(log.fileno())) == (0, "", "")
+        log.write("after\n")
+    assert (here / "log").read_text() == f"before\n{expected}after\n"
+    assert sorted(path.name for path in here.iterdir()) == sorted([*FILES, "link", "log"])
+
+
+def test_an_output_that_is_open_already_and_an_input_is_refused(attncal, here):
+    before = (here / "source").read_text()
+    with open(here / "source", "a") as source:
+        status, _, err = attncal("align", "lexicon", *TEXT, "--output", f"/dev/fd/{source.fileno()}")
+    assert status == 1
+    assert "would overwrite source, the same file" in err
+    assert (here / "source").read_text() == before
+
+
+# ---- calibrate ----
+
+
+def test_calibrate_and_run(attncal, trained, here):
+    model = str(trained / "aligner")
+    gold = ["--source", str(trained / "dev.en"), "--target", str(trained / "dev.de")]
+    run = ["align", "run", model, *gold, "--scores"]
+    before = attncal(*run)[1]
+    status, out, err = attncal("align", "calibrate", model, *gold, "--gold", str(trained / "dev.links"))
+    assert (status, err) == (0, "")
+    assert "60 annotated pairs that they were learned from, cross-validated" in out
+    assert out.endswith(f"wrote {model}/{PROBABILITIES_FILE}\n")
+    card = (trained / "aligner" / "README.md").read_text()
+    assert card.count("## Link probabilities") == 1
+    assert (trained / "aligner" / "link_probabilities.png").stat().st_size > 1000
+    after = attncal(*run)[1]
+    without_scores = [[word.split(":")[0] for word in text.split()] for text in (before, after)]
+    assert without_scores[0] == without_scores[1]
+    assert before != after
+    assert attncal(*run, "--raw-scores")[1] == before
+    some = attncal(*run, "--least-probability", "0.9")[1].split()
+    assert 0 < len(some) < len(after.split())
+    assert all(float(word.split(":")[1]) >= 0.9 for word in some)
+    again = attncal("align", "calibrate", model, *gold, "--gold", str(trained / "dev.links"), "--bootstrap", "0")
+    assert again[0] == 0
+    assert ("95 %" in out, "95 %" in again[1]) == (True, False)
+    assert (trained / "aligner" / "README.md").read_text().count("## Link probabilities") == 1
+    (trained / "aligner" / PROBABILITIES_FILE).write_text('{"layer": 1}')
+    status, _, err = attncal(*run)
+    assert status == 1
+    assert f"{PROBABILITIES_FILE} holds no link probabilities" in err
+    (trained / "aligner" / PROBABILITIES_FILE).unlink()
+    status, _, err = attncal(*run, "--least-probability", "0.9")
+    assert status == 1
+    assert "attncal align calibrate" in err
+
+
+def test_calibrate_into_another_folder_leaves_the_model_alone(attncal, trained, here):
+    files = {path.name for path in (trained / "aligner").iterdir()}
+    gold = [
+        "--source",
+        str(trained / "dev.en"),
+        "--target",
+        str(trained / "dev.de"),
+        "--gold",
+        str(trained / "dev.links"),
+    ]
+    assert attncal("align", "calibrate", str(trained / "aligner"), *gold, "--output", "new")[0] == 0
+    assert [path.name for path in Path("new").iterdir()] == [PROBABILITIES_FILE]
+    assert {path.name for path in (trained / "aligner").iterdir()} == files
+
+
+def test_bins_beyond_use_are_refused(capsys):
+    gold = ["--source", "a", "--target", "b", "--gold", "c"]
+    with pytest.raises(SystemExit) as raised:
+        main(["align", "calibrate", "unused", *gold, "--bins", "2000000000"])
+    assert raised.value.code == 2
+    assert "--bins: must be from 1 to 1000, got 2000000000" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("action", ["calibrate", "select"])
+def test_a_line_whose_square_is_too_much_is_refused_before_a_model_reads_it(
+    action, attncal, here, monkeypatch, trained
+):
+    """`align run` has had this limit; 20,000 bytes of words took an aligner that counts a minute and 5 GB."""
+    read, posteriors = [0], HMMTablesMixin.posteriors
+
+    def noted(model, counts, source, *given, **more):
+        read.append(source.shape[-1])
+        return posteriors(model, counts, source, *given, **more)
+
+    monkeypatch.setattr(HMMTablesMixin, "posteriors", noted)
+    for name, lines in {"long": ["a b", "c " * 5001], "short": ["a b", "c"], "gold": ["0-0", "0-0"]}.items():
+        (here / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    command = ["align", action, str(trained / "aligner"), "--gold", "gold", "--output", "new"]
+    for source, target in (("long", "short"), ("short", "long")):
+        status, out, err = attncal(*command, "--source", source, "--target", target)
+        assert (status, out) == (1, "")
+        assert "line 2 of long has more than 10000 bytes. Split it, or raise --longest-line." in err
+    assert max(read) < 10  # a short pair, to try the aligner
+    WordAligner.from_pretrained(trained / "aligner", device="cpu").align([("a " * 20, "b")])
+    assert max(read) >= 20
+    _, _, err = attncal(*command, "--source", "short", "--target", "short", "--longest-line", "2")
+    assert "line 1 of short has more than 2 bytes" in err
+
+
+@pytest.mark.parametrize(
+    ("gold", "told"),
+    [
+        ("", "has 1 lines of links for 60 sentence pairs"),
+        ("\n" * 60, "is empty"),
+        ("99-0\n" * 60, "link 99-0 lies outside a pair"),
+    ],
+)
+def test_gold_that_does_not_fit_is_named(gold, told, attncal, trained, here):
+    (here / "gold").write_text(gold or "0-0\n")
+    text = ["--source", str(trained / "dev.en"), "--target", str(trained / "dev.de")]
+    status, out, err = attncal("align", "calibrate", str(trained / "aligner"), *text, "--gold", "gold")
+    assert (status, out) == (1, "")
+    assert told in err
+    assert "gold" in err
+
+
+@pytest.mark.parametrize("what", [("--markup",), ("--spans", "tags")])
+def test_a_tag_for_untagged_words_needs_tags(attncal, what):
+    status, out, err = attncal("align", "project", *TEXT, *what, "--untagged", "?")
+    assert (status, out) == (1, "")
+    assert "--untagged is the tag of a word without links: give --tags" in err

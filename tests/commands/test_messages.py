@@ -1,0 +1,119 @@
+"""-q, -v and -vv: what a command tells besides its results, and that nothing of it outlives the command."""
+
+import logging
+import os
+import sys
+import warnings
+
+import pytest
+import torch
+
+import hf_attncal.commands
+from hf_attncal.commands import main
+from hf_attncal.commands.loading import tell_model
+from hf_attncal.commands.messages import LOG, is_quiet, job_progress, loudness
+from hf_attncal.commands.streams import progress_bar
+
+
+@pytest.fixture
+def links(tmp_path, monkeypatch):
+    (tmp_path / "links").write_text("0-0\n")
+    monkeypatch.chdir(tmp_path)
+
+
+def test_v_tells_what_is_done_and_q_nothing_on_standard_error_alone(links, capsys):
+    shown = {}
+    for option in ("", "-q", "-v", "-vv"):
+        assert main(["score", "links", "links", *option.split()]) == 0
+        shown[option] = capsys.readouterr()
+    assert len({one.out for one in shown.values()}) == 1
+    assert (shown[""].err, shown["-q"].err) == ("", "")
+    first, second, last = shown["-v"].err.splitlines()
+    assert (first, second) == ("attncal: reading links", "attncal: reading links")
+    assert last.startswith("attncal: done in ")
+    assert last.endswith(" MB of memory")
+    assert shown["-vv"].err.startswith("attncal: reading links\n")
+
+
+def test_the_options_go_before_the_name_of_a_command_too(links, capsys):
+    assert main(["-v", "score", "links", "links"]) == 0
+    assert "attncal: reading links" in capsys.readouterr().err
+
+
+def test_more_and_less_at_once_are_refused(links, capsys):
+    with pytest.raises(SystemExit) as raised:
+        main(["score", "links", "links", "-q", "-v"])
+    assert raised.value.code == 2
+    assert "not allowed with argument" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("options", [["-q"], ["-v"], ["-vv"], []])
+def test_errors_are_always_told_and_nothing_outlives_the_command(options, links, capsys):
+    before = dict(os.environ), LOG.level, list(LOG.handlers), warnings.showwarning
+    assert main(["score", "links", "nothing", *options]) == 1
+    assert "attncal: error: nothing cannot be opened" in capsys.readouterr().err
+    assert (dict(os.environ), LOG.level, list(LOG.handlers), warnings.showwarning) == before
+
+
+@pytest.mark.parametrize(
+    ("verbose", "quiet", "told", "level"),
+    [
+        (0, True, "", "error"),
+        (0, False, "attncal: warning: of two lines\n", None),
+        (2, False, "attncal: warning: of two lines\n", "info"),
+    ],
+)
+def test_warnings_are_one_line_and_libraries_are_told(verbose, quiet, told, level, capsys, monkeypatch):
+    monkeypatch.delenv("TRANSFORMERS_VERBOSITY", raising=False)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    with loudness(verbose, quiet):
+        warnings.warn("of\n  two lines", stacklevel=1)
+        assert os.environ.get("TRANSFORMERS_VERBOSITY") == level
+        assert ("TQDM_DISABLE" in os.environ, is_quiet(), LOG.isEnabledFor(logging.DEBUG)) == (
+            quiet,
+            quiet,
+            verbose == 2,
+        )
+    assert capsys.readouterr().err.replace("attncal: done", "\0").partition("\0")[0] == told
+
+
+def test_the_libraries_draw_no_bars_where_nobody_watches(monkeypatch):
+    monkeypatch.delenv("TQDM_DISABLE", raising=False)
+    for watched in (True, False):
+        monkeypatch.setattr(sys.stderr, "isatty", lambda watched=watched: watched, raising=False)
+        with loudness(0, False):
+            assert ("TQDM_DISABLE" in os.environ) != watched
+
+
+def test_what_a_job_prints_is_dropped_by_q_alone(capsys):
+    for quiet in (False, True):
+        with loudness(0, quiet), job_progress():
+            print("step 1")
+        print("result")
+    assert capsys.readouterr().out == "step 1\nresult\nresult\n"
+
+
+def test_a_bar_is_not_shown_with_q_unless_it_is_asked_for(monkeypatch):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    with loudness(0, True):
+        assert progress_bar("lines", None).disable
+        assert not progress_bar("lines", True).disable
+    assert not progress_bar("lines", None).disable
+
+
+def test_a_library_is_silenced_while_it_loads_unless_it_is_to_be_heard(tmp_path, capsys):
+    (tmp_path / "config.json").write_text("{}")
+    log = logging.getLogger("transformers")
+    before = log.level
+    for verbose, heard in ((0, False), (1, False), (2, True)):
+        with loudness(verbose, False), hf_attncal.commands.loading.load_errors(str(tmp_path)):
+            assert log.isEnabledFor(logging.ERROR) == (heard or before > logging.ERROR)
+            warnings.warn("from a library", stacklevel=1)
+        assert ("from a library" in capsys.readouterr().err) == heard
+    assert log.level == before
+
+
+def test_v_tells_of_a_model_without_parameters_too(capsys):
+    with loudness(1, False):
+        tell_model("counts", torch.nn.BatchNorm1d(3, affine=False).to("cpu"))
+    assert capsys.readouterr().err.startswith("attncal: counts: BatchNorm1d, 7 numbers in float32\n")

@@ -1,0 +1,258 @@
+"""Raw and compressed text: `--tokenize`, `--offsets`, and the suffixes of what is read and written."""
+
+import gzip
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hf_attncal.alignment import WordAligner
+from hf_attncal.commands import main
+from hf_attncal.commands.common import CommandError
+from hf_attncal.commands.streams import output_lines
+from hf_attncal.compressed import compressing, open_to_read
+from hf_attncal.data.segmentation import segment
+from hf_attncal.models.configuration_hmm_align import HMMAlignConfig
+
+ENGLISH = ["The old house, the red house.", "It's red!", "An old, old house", ""] * 30
+CHINESE = ["老房子，红房子。", "它是红的！", "一座老老的房子", "空"] * 30
+SETTINGS = ["--preset", "hmm", "tokenizer.vocab_size=60", "data.held_out_pairs=0"]
+
+
+def write(path: Path, lines: list[str]) -> str:
+    suffix = path.suffix if path.suffix in (".gz", ".xz", ".zst") else None
+    with compressing(open(path, "wb"), suffix) as file:
+        file.write("".join(f"{line}\n" for line in lines).encode())
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Two texts, compressed, and an aligner that has learned from them as they are."""
+    folder = tmp_path_factory.mktemp("raw")
+    text = [write(folder / "en.zst", ENGLISH), write(folder / "zh.gz", CHINESE)]
+    train = ["align", "train", "--source", text[0], "--target", text[1], "--output", str(folder / "raw")]
+    assert main([*train, "--tokenize", *SETTINGS]) == 0
+    return folder
+
+
+@pytest.fixture
+def run(folder, capfdbinary):
+    """`attncal align run` of the aligner on both texts: (options) -> lines."""
+
+    def run(*options: str) -> list[str]:
+        given = ["align", "run", str(folder / "raw"), "--device", "cpu"]
+        capfdbinary.readouterr()
+        assert main([*given, "--source", str(folder / "en.zst"), "--target", str(folder / "zh.gz"), *options]) == 0
+        return capfdbinary.readouterr().out.decode().splitlines()
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def aligner(folder):
+    return WordAligner.from_pretrained(folder / "raw", device="cpu")
+
+
+def links_of(line: str) -> list[tuple[str, str]]:
+    return [tuple(link.split("-")) for link in line.split()]
+
+
+# ---- raw text ----
+
+
+def test_an_aligner_that_has_learned_from_raw_text_knows_it(folder, run):
+    config = json.loads((folder / "raw" / "config.json").read_text())
+    assert config["tokenize"] is True
+    assert HMMAlignConfig().tokenize is False
+    assert run() == run("--tokenize")
+    assert run() != run("--no-tokenize")
+
+
+def test_links_are_between_white_space_words(run, aligner):
+    pairs = list(zip(ENGLISH, CHINESE, strict=True))
+    for line, (source, target) in zip(run("--tokenize"), pairs, strict=True):
+        for i, j in links_of(line):
+            assert int(i) < len(source.split())
+            assert int(j) < len(target.split())
+    found = aligner.align(pairs, tokenize=True)
+    assert run("--tokenize", "--null", "--scores") == [
+        "\t".join(
+            [
+                one.pharaoh(scores=True),
+                *(" ".join(f"{p:.4f}" for p in side) for side in (one.source_null, one.target_null)),
+            ]
+        )
+        for one in found
+    ]
+    assert [(one.source, one.target) for one in found] == [(tuple(s.split()), tuple(t.split())) for s, t in pairs]
+    assert all(len(one.source_null) == len(one.source) for one in found)
+
+
+def test_offsets_are_characters_of_words(run):
+    seen = set()
+    for line, source, target in zip(run("--offsets"), ENGLISH, CHINESE, strict=True):
+        for link in links_of(line):
+            (i, k), (j, m) = (map(int, side.split(":")) for side in link)
+            assert source[i:k] in segment(source).words
+            assert target[j:m] in segment(target).words
+            seen.add((source[i:k], target[j:m]))
+    assert ("red", "红") in seen
+    (scored, *_) = run("--offsets", "--scores")
+    assert all(len(link.split(":")) == 4 for link in scored.split())
+
+
+def test_offsets_of_words_that_white_space_parts(run):
+    words = [dict.fromkeys(line.split()) for line in ENGLISH]
+    for line, source, known in zip(run("--offsets", "--no-tokenize"), ENGLISH, words, strict=True):
+        for (start, end), _ in ((map(int, side[0].split(":")), side) for side in links_of(line)):
+            assert source[start:end] in known
+
+
+def test_offsets_of_joined_lines_count_in_each_side(folder, tmp_path, capfdbinary):
+    path = write(tmp_path / "pairs", [f" \t {s}   |||\u3000{t} " for s, t in zip(ENGLISH, CHINESE, strict=True)])
+    outputs = []
+    files = ["--source", str(folder / "en.zst"), "--target", str(folder / "zh.gz")]
+    for given in (["--input", path], files):
+        assert main(["align", "run", str(folder / "raw"), "--device", "cpu", "--offsets", *given]) == 0
+        outputs.append(capfdbinary.readouterr().out)
+    assert outputs[0] == outputs[1]
+    assert outputs[0].count(b"-") > 100
+
+
+def test_json_has_the_words_and_with_offsets_their_characters(run):
+    found = json.loads(run("--format", "json")[1])
+    assert found["source"] == ["It's", "red!"]
+    assert "source_spans" not in found
+    found = json.loads(run("--format", "json", "--offsets")[1])
+    assert found["source"] == ["It", "'s", "red", "!"]
+    assert found["source_spans"] == [[0, 2], [2, 4], [5, 8], [8, 9]]
+    assert found["target_spans"] == [[0, 1], [1, 2], [2, 3], [3, 4], [4, 5]]
+
+
+def test_spans_have_to_be_asked_for(aligner):
+    (found,) = aligner.align([("a", "b")])
+    with pytest.raises(ValueError, match="spans=True"):
+        found.offsets()
+
+
+def test_gold_links_of_raw_text_are_of_white_space_words(folder, tmp_path):
+    """Dev pairs are aligned as text is: between words that white space parts."""
+    gold = write(tmp_path / "gold", ["0-0 3-0", "0-0 1-0", "3-0", ""] * 30)
+    names = {"source": str(folder / "en.zst"), "target": str(folder / "zh.gz")}
+    given = [word for side, name in names.items() for word in (f"--{side}", name, f"--dev-{side}", name)]
+    train = ["align", "train", *given, "--output", str(tmp_path / "new"), "--tokenize", "--dev-gold", gold]
+    assert main([*train, *SETTINGS]) == 0
+    dev = json.loads((tmp_path / "new" / "results.json").read_text())["dev"]
+    assert dev["sentences"] == 120
+    assert dev["proposed"] <= 120 * 6
+
+
+def test_links_of_tokenised_text_do_not_guide_raw_text(folder, tmp_path, capsys):
+    guide = write(tmp_path / "guide", ["0-0"] * 120)
+    text = ["--source", str(folder / "en.zst"), "--target", str(folder / "zh.gz")]
+    given = ["align", "train", *text, "--output", str(tmp_path / "new"), "--tokenize", "--guide", guide]
+    assert main(given) == 1
+    assert "`data.train.guide` has links of the words of tokenised text" in capsys.readouterr().err
+
+
+# ---- compressed ----
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".xz", ".zst"])
+def test_an_output_is_compressed_as_its_name_says(run, tmp_path, suffix):
+    plain = "".join(f"{line}\n" for line in run())
+    for name in ("a", "b"):
+        run("--output", str(tmp_path / f"{name}{suffix}"))
+    with open_to_read(tmp_path / f"a{suffix}") as file:
+        assert file.read().decode() == plain
+    assert (tmp_path / f"a{suffix}").read_bytes() == (tmp_path / f"b{suffix}").read_bytes()
+    assert sorted(path.name for path in tmp_path.iterdir()) == [f"a{suffix}", f"b{suffix}"]
+
+
+def test_after_an_error_the_compressed_beginning_is_whole(tmp_path):
+    message = r"wrong What was written before is in .*links\.gz\.partial\."
+
+    def fail():
+        with output_lines(str(tmp_path / "links.gz")) as target:
+            target.write(b"0-0\n")
+            raise CommandError("wrong")
+
+    with pytest.raises(CommandError, match=message):
+        fail()
+    assert gzip.decompress((tmp_path / "links.gz.partial").read_bytes()) == b"0-0\n"
+    assert not (tmp_path / "links.gz").exists()
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".xz", ".zst"])
+def test_a_compressed_output_on_a_full_disk_names_it(tmp_path, suffix):
+    script = """
+import os, resource, sys
+from hf_attncal.commands.common import CommandError
+from hf_attncal.commands.streams import output_lines, write_lines
+resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
+try:
+    with output_lines(sys.argv[1]) as target:
+        for number in range(100):
+            write_lines(target, [os.urandom(5_000).hex()])
+except CommandError as error:
+    print(error)
+"""
+    output = tmp_path / f"links{suffix}"
+    done = subprocess.run([sys.executable, "-c", script, output], capture_output=True, text=True)
+    assert done.stdout.startswith(f"--output {output} cannot be written: File too large."), done.stderr
+    assert done.stderr == ""
+    assert not output.exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "message"),
+    [
+        ("plain.zst", b"0-0\n", "cannot be read after line 0: .*or not compressed as its name says"),
+        (
+            "cut.gz",
+            gzip.compress(b"0-0\n" * 9, mtime=0)[:-9],
+            "cannot be read after line [0-9]: .*damaged or incomplete",
+        ),
+        (
+            "packed",
+            gzip.compress(b"0-0\n", mtime=0),
+            "line 1 of .*packed is not UTF-8 .* It looks like a .gz file: give it",
+        ),
+    ],
+    ids=["plain", "cut", "packed"],
+)
+def test_a_file_that_is_not_what_its_name_says_is_told(tmp_path, capsys, name, data, message):
+    gold, found = tmp_path / "gold", tmp_path / name
+    gold.write_text("0-0\n")
+    found.write_bytes(data)
+    assert main(["score", str(gold), str(found)]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("attncal: error: ")
+    assert re.search(message, line), line
+
+
+def test_without_the_extra_a_zst_file_is_refused_before_the_model_is_looked_at(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("hf_attncal.extras.find_spec", lambda name: None)
+    source, target = (write(tmp_path / name, ["a"]) for name in ("a", "b"))
+    (tmp_path / "a.zst").write_bytes(b"")
+    for given in (
+        ["--source", str(tmp_path / "a.zst"), "--target", target],
+        ["--source", source, "--target", target, "--output", str(tmp_path / "new.zst")],
+        ["--source", source, "--target", target, "--output", str(tmp_path / "new.{}.zst"), "--shard", "1/2"],
+    ):
+        assert main(["align", "run", "nothing", *given]) == 1
+        assert (
+            "this needs zstandard, which is not installed: pip install '.[zst]' in a clone of hf_attncal"
+            in capsys.readouterr().err
+        )
+
+
+def test_raw_and_tokenised_files_of_other_lengths_are_told(folder, tmp_path, capsys):
+    target = write(tmp_path / "b", CHINESE[:-1])
+    given = ["--source", str(folder / "en.zst"), "--target", target, "--output", str(tmp_path / "new")]
+    assert main(["align", "run", str(folder / "raw"), "--device", "cpu", *given]) == 1
+    assert "has 120 lines and" in capsys.readouterr().err

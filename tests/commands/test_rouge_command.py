@@ -1,0 +1,167 @@
+"""`attncal rouge`: what it says of files is what `metrics.rouge` says of their lines."""
+
+import gzip
+import io
+import json
+import sys
+
+import pytest
+
+import hf_attncal.commands
+from hf_attncal.metrics.rouge import MEASURES, ROUGE, rouge, rouge_counts
+
+REFERENCE = ["oil prices rise # pct", "the bank cuts rates again", "gold falls"] * 2
+SECOND = ["oil rises", "rates cut by bank", ""] * 2
+HYPOTHESIS = ["oil prices rise by # pct", "rates cut by the bank", ""] * 2
+BETTER = ["oil rise # pct", "the bank cuts rates again . and gold", "gold"] * 2
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch, capsys):
+    """Run `attncal rouge` in a folder with files: (arguments, standard input) -> (status, output, errors)."""
+    for name, lines in {
+        "ref": REFERENCE,
+        "second": SECOND,
+        "hyp": HYPOTHESIS,
+        "better": BETTER,
+        "few": ["gold falls"],
+    }.items():
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+
+    def rouge_command(*arguments: str, stdin: str = "") -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
+        status = hf_attncal.commands.main(["rouge", *arguments])
+        return status, *capsys.readouterr()
+
+    return rouge_command
+
+
+def test_text(run):
+    status, out, err = run("ref", "hyp", "--bootstrap", "0", "--tokenize", "none")
+    assert (status, err) == (0, "")
+    heading, *rows, blank, signature = out.splitlines()
+    assert heading.split() == ["hypothesis", "measure", "F1"]
+    score = rouge(HYPOTHESIS, REFERENCE, "none")
+    labels = ("ROUGE-1", "ROUGE-2", "ROUGE-L", "ROUGE-Lsum")
+    expected = [["hyp", label, f"{getattr(score, name):.2f}"] for label, name in zip(labels, MEASURES, strict=True)]
+    assert [row.split() for row in rows] == expected
+    assert (blank, signature) == ("", score.signature)
+
+
+def test_text_of_several(run):
+    _, out, _ = run("ref", "hyp", "better", "--bootstrap", "100")
+    heading, *rows = out.splitlines()
+    assert heading.split("  ")[-1].strip() == "above first"
+    score = rouge(BETTER, REFERENCE, bootstrap=100)
+    low, high = score.intervals["rouge1"]
+    first, second = (rouge_counts(lines, REFERENCE)["rouge1"] for lines in (HYPOTHESIS, BETTER))
+    least, most = ROUGE.paired_interval(first, second, 100, 0)
+    above = score.rouge1 - rouge(HYPOTHESIS, REFERENCE).rouge1
+    told = f"better ROUGE-1 {score.rouge1:.2f} {low:.2f} to {high:.2f} {above:+.2f} ({least:+.2f} to {most:+.2f})"
+    assert " ".join(rows[4].split()) == told
+    assert "(" not in rows[0]
+    assert "over 100 resamples" in rows[9]
+
+
+def test_japanese_is_scored_by_its_words_and_told_where_it_is_not(run, tmp_path):
+    (tmp_path / "ja").write_text("猫が寝た\n" * 6, encoding="utf-8")
+    _, out, err = run("ja", "ja", "ja")
+    assert err.startswith("attncal: warning: ")
+    assert err.count("--tokenize words") == 1
+    _, out, err = run("ja", "ja", "--tokenize", "words")
+    assert err == ""
+    assert out.splitlines()[1].split()[:3] == ["ja", "ROUGE-1", "100.00"]
+    assert "|tok:words|" in out
+
+
+def test_of_too_few_there_is_no_interval(run):
+    status, out, err = run("few", "few", "few")
+    assert (status, err) == (0, "")
+    heading, *rows = out.splitlines()
+    assert heading.split() == ["hypothesis", "measure", "F1", "above", "first"]
+    assert rows[4].split() == ["few", "ROUGE-1", "100.00", "+0.00"]
+    assert "No interval and no comparison: 1 summaries are too few, 6 or more are needed." in rows
+    row = json.loads(run("few", "few", "few", "--format", "json")[1])["scores"][1]
+    assert row["intervals"] is row["above_first"]["rouge1"]["interval"] is None
+
+
+def test_json_is_not_rounded(run):
+    status, out, _ = run("ref", "hyp", "better", "--format", "json", "--stemmer", "--bootstrap", "50")
+    assert status == 0
+    found = json.loads(out)
+    assert found["references"] == ["ref"]
+    assert found["bootstrap"] == {"resamples": 50, "seed": 0, "confidence": 0.95}
+    for row, name, lines in zip(found["scores"], ("hyp", "better"), (HYPOTHESIS, BETTER), strict=True):
+        score = rouge(lines, REFERENCE, stemmer=True, bootstrap=50)
+        assert row.pop("hypothesis") == name
+        above = row.pop("above_first")
+        assert row == json.loads(json.dumps(vars(score)))
+    assert above["rouge2"]["difference"] == score.rouge2 - found["scores"][0]["rouge2"]
+    low, high = above["rouge2"]["interval"]
+    assert low <= above["rouge2"]["difference"] <= high
+    assert found["scores"][0].get("above_first") is None
+
+
+def test_without_bootstrap_there_is_a_difference_and_no_interval(run):
+    found = json.loads(run("ref", "hyp", "better", "--format", "json", "--bootstrap", "0")[1])
+    assert found["bootstrap"] is found["scores"][0]["intervals"] is None
+    above = found["scores"][1]["above_first"]["rouge1"]
+    assert above["interval"] is None
+    assert above["difference"] > 0
+    assert f"{above['difference']:+.2f}\n" in run("ref", "hyp", "better", "--bootstrap", "0")[1]
+
+
+def test_several_references(run):
+    (row,) = json.loads(run("ref", "hyp", "--reference", "second", "--bootstrap", "0", "--format", "json")[1])[
+        "scores"
+    ]
+    score = rouge(HYPOTHESIS, list(zip(REFERENCE, SECOND, strict=True)))
+    assert (row["rouge1"], row["signature"]) == (score.rouge1, score.signature)
+    assert row["rouge1"] > rouge(HYPOTHESIS, REFERENCE).rouge1
+    assert "|refs:3|" in run("ref", "hyp", "--reference", "second", "--reference", "better")[1]
+
+
+def test_standard_input_and_packed_files(run, tmp_path):
+    (tmp_path / "hyp.gz").write_bytes(gzip.compress((tmp_path / "hyp").read_bytes()))
+    read = [run("ref", "hyp"), run("ref", "hyp.gz"), run("ref", "-", stdin=(tmp_path / "hyp").read_text())]
+    plain, packed, piped = ([row.split()[1:] for row in out.splitlines()] for _, out, _ in read)
+    assert plain == packed == piped
+
+
+def test_a_reference_without_text_is_told(run):
+    status, out, err = run("second", "hyp")
+    assert status == 0
+    assert out
+    assert err == (
+        "attncal: warning: second: 2 of 6 lines have no text, the first is line 3. Whatever the summary, it scores 0 "
+        "there.\n"
+    )
+    assert run("second", "hyp", "--reference", "ref")[2] == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ("ref short", "ref has 6 lines and short has 2. Line n of every file must belong to the same summary."),
+        ("ref hyp --reference short", "ref has 6 lines and short has 2. "),
+        ("short hyp", "short has 2 lines and hyp has 6. "),
+        ("ref blank", "blank is empty (3 lines without text)."),
+        ("blank hyp", "blank is empty (3 lines without text)."),
+        ("ref nothing", "nothing is empty (0 lines without text)."),
+        ("ref missing", "missing cannot be opened: No such file"),
+        ("ref bad", "line 2 of bad is not UTF-8 (byte 1)."),
+        ("- -", "Standard input (-) can be read only once."),
+        ("ref - --reference -", "Standard input (-) can be read only once."),
+        ("ref -", "standard input is empty (0 lines without text)."),
+    ],
+)
+def test_what_is_wrong_is_one_line(arguments, told, run, tmp_path):
+    (tmp_path / "short").write_text("a\nb\n")
+    (tmp_path / "blank").write_text("\n\n\n")
+    (tmp_path / "nothing").write_text("")
+    (tmp_path / "bad").write_bytes(b"a\n\xff\n")
+    status, out, err = run(*arguments.split())
+    assert (status, out) == (1, "")
+    assert err.startswith(f"attncal: error: {told}")
+    assert err.count("\n") == 1

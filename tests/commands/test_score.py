@@ -1,0 +1,458 @@
+"""`attncal score`, and the metric for `evaluate`."""
+
+import argparse
+import gzip
+import io
+import json
+import random
+import socket
+import sys
+
+import evaluate
+import pytest
+
+import hf_attncal.commands
+from hf_attncal import __version__
+from hf_attncal.commands.score import add_score
+from hf_attncal.data.pharaoh import parse_alignments
+from hf_attncal.data.pharaoh import parse_hypotheses as parse
+from hf_attncal.metrics.aer import AER_METRIC, alignment_error_rate, paired_bootstrap, paired_p_value
+
+GOLD = ["0-0 1-1 2p1", "0-0", "", "2-0 0p2 1?1"]
+# |A| = 6, |S| = 4, |A & S| = 3, |A & P| = 4: AER 30.0, precision 66.7, recall 75.0, F1 70.6
+FIRST = ["0-0 1-1 2-1", "1-1", "0-0", "2-0"]
+# |A| = 4, |A & S| = |A & P| = 4: AER 0
+SECOND = ["0-0 1-1", "0-0", "", "2-0"]
+SOURCE = ["a b ,", "a b", "a", "a b c"]
+TARGET = ["x y", "x y", "x", "x . z"]
+
+
+@pytest.fixture
+def score(monkeypatch, capfdbinary):
+    """Run `attncal score` in this process: (arguments, standard input) -> (status, standard output, errors)."""
+
+    def build_parser(*_):
+        parser = argparse.ArgumentParser()
+        add_score(parser.add_subparsers())
+        return parser
+
+    monkeypatch.setattr(hf_attncal.commands, "build_parser", build_parser)
+
+    def run(*arguments: object, stdin: bytes = b""):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+        status = hf_attncal.commands.main(["score", *map(str, arguments)])
+        sys.stdout.flush()
+        out, err = capfdbinary.readouterr()
+        assert "Traceback" not in err.decode()
+        return status, out.decode(), err.decode()
+
+    return run
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Write lines to a file and return its path."""
+
+    def write_lines(name: str, lines: list[str]) -> str:
+        path = tmp_path / name
+        data = "".join(f"{line}\n" for line in lines).encode()
+        path.write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
+        return str(path)
+
+    return write_lines
+
+
+@pytest.fixture
+def files(write):
+    """Paths of a gold alignment, two hypotheses, and source and target text."""
+    lines = {"gold": GOLD, "first": FIRST, "second": SECOND, "source": SOURCE, "target": TARGET}
+    return argparse.Namespace(**{name: write(name, text) for name, text in lines.items()})
+
+
+def twice(files, write) -> None:
+    """Each line again: eight pairs are enough for an interval."""
+    for name, lines in {"gold": GOLD, "first": FIRST, "second": SECOND}.items():
+        write(name, lines * 2)
+
+
+def refused(result: tuple[int, str, str]) -> str:
+    """The message of an error; nothing may have been written to standard output."""
+    status, out, err = result
+    assert (status, out) == (1, "")
+    assert err.startswith("attncal: error: ")
+    return err
+
+
+# ---- output ----
+
+
+def test_text_for_one_hypothesis(score, files):
+    status, out, err = score(files.gold, files.first, "--bootstrap", "0", "--symmetrization", "harmonic>0.2")
+    assert (status, err) == (0, "")
+    heading, row, blank, corpus, signature = out.splitlines()
+    assert heading.split() == ["hypothesis", "AER", "precision", "recall", "F1", "links"]
+    assert row.split() == [files.first, "30.0", "66.7", "75.0", "70.6", "6"]
+    assert len(heading) == len(row)
+    assert blank == ""
+    assert corpus == "4 sentence pairs, 4 sure links, 7 possible links (sure ones included). Rates in per cent."
+    assert signature == f"AER|base:0|possible:used|unit:word|symm:harmonic>0.2|n:4|version:{__version__}"
+
+
+def test_text_for_several_hypotheses(score, files, write):
+    twice(files, write)
+    _, out, _ = score(files.gold, files.first, files.second, "--bootstrap", "200")
+    heading, first, second, _, *notes = out.splitlines()
+    assert heading.endswith("links  better than first      p")
+    gold = parse_alignments(GOLD * 2)
+    low, high = alignment_error_rate(gold, parse(FIRST * 2), bootstrap=200).interval
+    better = paired_bootstrap(gold, parse(FIRST * 2), parse(SECOND * 2), bootstrap=200)
+    p = paired_p_value(gold, parse(FIRST * 2), parse(SECOND * 2), bootstrap=200)
+    assert 0 < better < 1
+    assert first.split()[:5] == [files.first, "30.0", f"{100 * low:.1f}", "to", f"{100 * high:.1f}"]
+    assert first.endswith(" 12")
+    assert " 0.0     0.0 to 0.0 " in second
+    assert second.split()[-3:] == ["8", f"{100 * better:.1f}", f"{p:.3f}"]
+    assert "over 200 resamples" in notes[1]
+    assert "lower than that of the first hypothesis" in notes[2]
+    assert "two-sided" in notes[3]
+    assert notes[4].startswith("AER|")
+    assert len(notes) == 5  # both have one signature
+
+
+def test_identical_files_do_not_differ(score, files, write):
+    twice(files, write)
+    _, _, second, *_ = score(files.gold, files.first, files.first)[1].splitlines()
+    assert second.split()[-2:] == ["0.0", "1.000"]
+
+
+def test_of_too_few_pairs_there_is_no_interval_and_no_comparison(score, files):
+    status, out, err = score(files.gold, files.first, files.second)
+    assert (status, err) == (0, "")
+    heading, *rows = out.splitlines()
+    assert heading.split() == ["hypothesis", "AER", "precision", "recall", "F1", "links"]
+    assert "No interval and no comparison: 4 sentence pairs are too few, 6 or more are needed." in rows
+    second = json.loads(score(files.gold, files.first, files.second, "--format", "json")[1])["scores"][1]
+    assert second["interval"] is second["better_than_first"] is second["p_value"] is None
+
+
+def test_json_is_not_rounded(score, files, write):
+    twice(files, write)
+    status, out, _ = score(files.gold, files.first, files.second, "--format", "json")
+    assert status == 0
+    result = json.loads(out)
+    gold = parse_alignments(GOLD * 2)
+    expected = alignment_error_rate(gold, parse(FIRST * 2), symmetrization="unstated", bootstrap=1000)
+    first, second = result["scores"]
+    assert first == {"hypothesis": files.first, "better_than_first": None, "p_value": None} | vars(expected) | {
+        "interval": list(expected.interval)
+    }
+    assert (first["sure"], first["possible"], first["proposed"], first["sentences"]) == (8, 14, 12, 8)
+    assert (second["hypothesis"], second["aer"]) == (files.second, 0)
+    assert second["better_than_first"] == paired_bootstrap(gold, parse(FIRST * 2), parse(SECOND * 2))
+    assert second["p_value"] == paired_p_value(gold, parse(FIRST * 2), parse(SECOND * 2))
+    assert result["gold"] == files.gold
+    assert result["bootstrap"] == {"resamples": 1000, "seed": 0, "confidence": 0.95}
+
+
+def test_json_without_bootstrap(score, files):
+    result = json.loads(score(files.gold, files.first, files.second, "--format", "json", "--bootstrap", "0")[1])
+    assert result["bootstrap"] is None
+    for row in result["scores"]:
+        assert row["interval"] is row["better_than_first"] is row["p_value"] is None
+
+
+def rates(result: tuple[int, str, str]) -> dict:
+    """The only row of JSON output."""
+    status, out, err = result
+    assert (status, err) == (0, "")
+    (row,) = json.loads(out)["scores"]
+    return row
+
+
+QUICK = ("--format", "json", "--bootstrap", "0")
+
+
+def test_possible_links_may_be_ignored(score, files):
+    row = rates(score(files.gold, files.first, "--ignore-possible", *QUICK))
+    assert row["aer"] == pytest.approx(1 - (3 + 3) / (6 + 4))
+    assert row["possible"] == row["sure"] == 4
+    assert "|possible:ignored|" in row["signature"]
+
+
+def test_punctuation_may_be_left_out(score, files):
+    texts = ("--source", files.source, "--target", files.target)
+    assert rates(score(files.gold, files.first, *texts, *QUICK))["aer"] == pytest.approx(0.3)
+    row = rates(score(files.gold, files.first, *texts, "--without-punctuation", *QUICK))
+    # 2p1 and the proposed 2-1 (",") of line 1 and 1?1 (".") of line 4 are gone.
+    assert (row["proposed"], row["sure"], row["possible"], row["possible_hits"]) == (5, 4, 5, 3)
+    assert row["aer"] == pytest.approx(1 - (3 + 3) / (5 + 4))
+    assert "|punct:excluded|" in row["signature"]
+
+
+def test_compressed_files_scores_and_standard_input(score, write):
+    gold = write("gold.gz", GOLD)
+    lines = [" ".join(f"{token}:0.25" for token in line.split()) for line in FIRST]
+    assert rates(score(gold, write("scored.gz", lines), *QUICK))["aer"] == pytest.approx(0.3)
+    row = rates(score(gold, "-", *QUICK, stdin="\n".join(lines).encode()))
+    assert (row["hypothesis"], row["aer"]) == ("-", pytest.approx(0.3))
+
+
+def test_files_with_the_target_first(score, write, files):
+    gold, first = (
+        write(f"{name}.reversed", [" ".join(t[2] + t[1] + t[0] for t in line.split()) for line in lines])
+        for name, lines in (("gold", GOLD), ("first", FIRST))
+    )
+    assert rates(score(gold, files.first, "--reverse-gold", *QUICK))["aer"] == pytest.approx(0.3)
+    assert rates(score(files.gold, first, "--reverse", *QUICK))["aer"] == pytest.approx(0.3)
+    assert rates(score(files.gold, first, *QUICK))["aer"] > 0.3
+
+
+# ---- index bases ----
+
+
+@pytest.fixture
+def counted(write):
+    """Paths of a corpus of 12 sentence pairs that counts from 0 and from 1."""
+    generator = random.Random(0)
+    links = [[(i, min(7, max(0, i + generator.choice([-2, -1, 0, 0, 0, 1])))) for i in range(8)] for _ in range(12)]
+    return [
+        write(f"from{base}", [" ".join(f"{i + base}-{j + base}" for i, j in pair) for pair in links])
+        for base in (0, 1)
+    ]
+
+
+def test_files_that_look_one_based_are_refused(score, counted):
+    from0, from1 = counted
+    message = refused(score(from0, from1))
+    assert f"{from1} looks 1-based" in message
+    assert "Pass --base 1, or --no-index-check" in message
+    message = refused(score(from1, from0))
+    assert f"{from1} looks 1-based" in message
+    assert "Pass --gold-base 1" in message
+    with open(from1, "rb") as file:
+        assert "standard input looks 1-based" in refused(score(from0, "-", stdin=file.read()))
+    assert rates(score(from0, from1, "--no-index-check", *QUICK))["aer"] > 0.5
+
+
+def test_bases_are_taken_from_options_or_detected_and_stated(score, counted):
+    from0, from1 = counted
+
+    def base(*arguments: str) -> str:
+        row = rates(score(*arguments, *QUICK))
+        assert row["aer"] == 0
+        return row["signature"].split("|")[1]
+
+    assert base(from0, from0) == "base:0"
+    assert base(from1, from1, "--base", "1", "--gold-base", "1") == "base:1"
+    assert base(from0, from1, "--base", "1") == "base:gold=0,hyp=1"
+    assert base(from1, from0, "--gold-base", "1") == "base:gold=1,hyp=0"
+    assert base(from0, from1, "--base", "auto") == "base:gold=0,hyp=1(auto)"
+    assert base(from1, from0, "--gold-base", "auto", "--base", "auto") == "base:gold=1(auto),hyp=0(auto)"
+    assert base(from1, from1, "--gold-base", "auto", "--base", "auto") == "base:1(auto)"
+
+
+def test_each_hypothesis_has_its_own_signature_where_they_differ(score, counted):
+    from0, from1 = counted
+    _, out, _ = score(from0, from0, from1, "--base", "auto")
+    assert f"\n{from0}: AER|base:gold=0,hyp=0(auto)|" in out
+    assert f"\n{from1}: AER|base:gold=0,hyp=1(auto)|" in out
+
+
+def test_a_base_that_cannot_be_told_or_is_wrong_is_refused(score, counted, write):
+    short = write("short", ["1-1", "2-2"])
+    message = refused(score(write("gold", ["0-0", "0-1"]), short, "--base", "auto"))
+    assert f"{short}: --base auto cannot tell" in message
+    message = refused(score(*counted[:1] * 2, "--gold-base", "1"))
+    assert f"{counted[0]}: line 1: '0-" in message
+    assert "read the file with the base 0" in message
+
+
+def test_a_shift_that_leaves_an_index_zero_is_found_by_its_error_rate(score, counted, write):
+    from0, from1 = counted
+    with open(from1) as file:
+        gold = write("null", ["0-0 " + file.readline().strip(), *map(str.strip, file)])
+    message = refused(score(gold, from0))
+    assert f"{from0} and {gold}: AER is " in message
+    assert "raised by 1: the gold alignment looks 1-based" in message
+    assert "--gold-base" in message
+    assert 0.6 < rates(score(gold, from0, "--no-index-check", *QUICK))["aer"] < 0.8
+
+
+# ---- errors ----
+
+
+def test_unequal_numbers_of_lines(score, files, write):
+    short = write("short", FIRST[:3])
+    message = refused(score(files.gold, files.first, short))
+    assert f"{files.gold} has 4 lines and {short} has 3" in message
+    message = refused(score(files.gold, "-", stdin=b"0-0\n" * 5))
+    assert f"{files.gold} has 4 lines and standard input has 5" in message
+    message = refused(score(files.gold, files.first, "--source", short, "--target", files.target))
+    assert f"{files.gold} has 4 lines and {short} has 3" in message
+
+
+def test_links_outside_the_sentences(score, files, write):
+    texts = ("--source", files.source, "--target", files.target)
+    outside = write("outside", ["0-0", "0-0 1-2", "", ""])
+    assert f"{outside}: line 2: link 1-2 lies outside a pair of 2 source and 2" in refused(
+        score(files.gold, outside, *texts)
+    )
+    assert f"{outside}: line 2: link 1-2 lies outside" in refused(score(outside, files.first, *texts))
+    assert score(files.gold, outside, "--bootstrap", "0")[0] == 0
+    late = write("late", ["1-1 3-2", "1-1", "", ""])
+    assert "it looks 1-based, pass --base 1." in refused(score(files.gold, late, *texts))
+    assert "it looks 1-based, pass --gold-base 1." in refused(score(late, files.first, *texts))
+    turned = write("turned", ["0-2", "0-0", "", ""])
+    told = "All are inside with source and target exchanged: see "
+    assert f"{told}--reverse, or" in refused(score(files.gold, turned, *texts))
+    assert f"{told}--reverse-gold, or" in refused(score(turned, files.first, *texts))
+    assert told not in refused(score(files.gold, outside, *texts))
+    assert score(files.gold, turned, *texts, "--reverse")[0] == 0
+
+
+def test_options_that_need_each_other(score, files):
+    assert "--source and --target belong together" in refused(score(files.gold, files.first, "--source", files.source))
+    message = refused(score(files.gold, files.first, "--without-punctuation"))
+    assert "needs the words: pass --source and --target" in message
+    assert "read only once" in refused(score(files.gold, "-", "-"))
+
+
+def test_files_that_cannot_be_read(score, files, write, tmp_path):
+    assert "nothing cannot be opened: No such file" in refused(score(files.gold, tmp_path / "nothing"))
+    assert "nothing cannot be opened: No such file" in refused(score(tmp_path / "nothing", files.first))
+    assert "cannot be opened: Is a directory" in refused(score(files.gold, tmp_path))
+    assert "is empty" in refused(score(files.gold, write("empty", [])))
+    assert "standard input is empty" in refused(score(files.gold, "-"))
+    assert "line 2 of standard input is not UTF-8" in refused(score(files.gold, "-", stdin=b"0-0\n\xff\n"))
+
+
+def test_lines_that_are_no_alignment(score, files, write):
+    assert f"{files.gold}: line 1: '2p1' is a possible link, and a hypothesis has none" in refused(
+        score(files.gold, files.gold)
+    )
+    bad = write("bad", ["0-0", "0:0", "", ""])
+    assert f"{bad}: line 2: '0:0' is not a link" in refused(score(files.gold, bad))
+    assert f"{bad}: line 2: '0:0' is not a link" in refused(score(bad, files.first))
+    assert "standard input: line 1: 'x' is not a link" in refused(score(files.gold, "-", stdin=b"x\n"))
+
+
+@pytest.mark.parametrize("index", ["1" * 10, "1000000000000000000", "9" * 5000, "0" * 100])
+def test_an_index_that_is_no_words_is_named(score, write, index):
+    good, bad = write("good", ["0-0", "0-0"]), write("bad", ["0-0", f"0-0 0-{index}"])
+    for files in ((good, bad), (bad, good)):
+        message = refused(score(*files))
+        assert f"{bad}: line 2: '0-" in message
+        assert "has an index of more than 9 digits" in message
+        assert len(message) < 1000
+
+
+@pytest.mark.parametrize("link", ["٠-٠", "0-０", "0-0:٣", "0-²", "0-0:1e٣"])
+def test_digits_of_other_scripts_are_no_link(score, files, write, link):
+    bad = write("bad", ["0-0", link, "", ""])
+    assert f"{bad}: line 2: {link!r} is not a link" in refused(score(files.gold, bad))
+
+
+@pytest.mark.parametrize("token", ["0-0:" + "1" * 200_000 + "x", "1" * 200_000, "0-0" * 60_000])
+def test_a_huge_token_is_named(score, files, write, token):
+    bad = write("bad", ["0-0", token, "", ""])
+    message = refused(score(files.gold, bad))  # a pattern that goes back and forth would take hours
+    assert f"{bad}: line 2: '" in message
+    assert len(message) < 1000
+
+
+def test_a_line_without_end_is_named(score, files, write):
+    bad = write("bad.gz", ["0-0", "0-0 " * 250_001, "", ""])
+    assert f"line 2 of {bad} has more than 1000000 bytes" in refused(score(files.gold, bad))
+    assert f"line 1 of {files.gold} has more than 9 bytes" in refused(score(files.gold, bad, "--longest-line", "9"))
+    assert rates(score(files.gold, bad, "--longest-line", "2000000", *QUICK))["proposed"] == 2
+
+
+def test_a_byte_order_mark_is_no_link_in_files_and_on_standard_input(score, files, write):
+    gold, first = (
+        write("gold.bom", ["\ufeff" + GOLD[0], *GOLD[1:]]),
+        write("first.bom", ["\ufeff" + FIRST[0], *FIRST[1:]]),
+    )
+    expected = rates(score(files.gold, files.first, *QUICK))
+    with open(first, "rb") as file:
+        found = [rates(score(gold, first, *QUICK)), rates(score(gold, "-", *QUICK, stdin=file.read()))]
+    for row in found:
+        assert row | {"hypothesis": files.first} == expected
+
+
+def test_what_the_signature_cannot_hold(score, files):
+    message = refused(score(files.gold, files.first, "--symmetrization", "a|b"))
+    assert "`symm` of the signature must be one line of text without `|`, got 'a|b'" in message
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--bootstrap", "-1"], ["--bootstrap", "x"], ["--base", "2"], ["--format", "xml"]]
+)
+def test_values_out_of_range_are_refused_at_once(arguments, score, capfdbinary):
+    with pytest.raises(SystemExit) as raised:
+        score("gold", "hypothesis", *arguments)
+    assert raised.value.code == 2
+    assert f"argument {arguments[0]}: " in capfdbinary.readouterr().err.decode()
+
+
+# ---- evaluate ----
+
+
+@pytest.fixture
+def load_metric(tmp_path, monkeypatch):
+    """`evaluate.load` of the metric, with its caches in a temporary folder and any use of the network an error."""
+
+    def no_network(*arguments, **options):
+        raise AssertionError(f"the network was asked for {arguments}")
+
+    monkeypatch.setattr(socket, "getaddrinfo", no_network)
+    monkeypatch.setattr(socket.socket, "connect", no_network)
+    monkeypatch.setattr(evaluate.config, "HF_MODULES_CACHE", str(tmp_path / "modules"))
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(evaluate.config, "HF_EVALUATE_OFFLINE", False)
+    yield lambda: evaluate.load(AER_METRIC, cache_dir=str(tmp_path / "cache"))
+    for name in [name for name in sys.modules if name.partition(".")[0] == "evaluate_modules"]:
+        del sys.modules[name]
+
+
+def test_the_metric_loads_from_its_folder_and_computes(load_metric):
+    metric = load_metric()
+    result = metric.compute(predictions=FIRST, references=GOLD, symmetrization="union", bootstrap=50)
+    expected = alignment_error_rate(parse_alignments(GOLD), parse(FIRST), symmetrization="union", bootstrap=50)
+    assert result == vars(expected)
+    assert result["aer"] == pytest.approx(0.3)
+    assert "|symm:union|n:4|" in result["signature"]
+    # Line by line, as a loop over batches adds them, and what the options do.
+    metric.add_batch(predictions=["1-1:0.5"], references=["0-0"])
+    metric.add(prediction="2-1", reference="1p0")
+    result = metric.compute(base=1, unit="subword", ignore_possible=True)
+    assert (result["aer"], result["sentences"], result["possible"]) == (pytest.approx(1 - 2 / 3), 2, 1)
+    assert "|base:gold=0,hyp=1|possible:ignored|unit:subword|" in result["signature"]
+    result = metric.compute(predictions=["0-0"], references=["1-1"], reference_base=1)
+    assert (result["aer"], result["interval"]) == (0, None)
+
+
+def test_the_metric_names_what_it_cannot_read(load_metric):
+    metric = load_metric()
+    with pytest.raises(ValueError, match="`predictions`, line 2: '1p1' is a possible link"):
+        metric.compute(predictions=["0-0", "1p1"], references=["0-0", "1-1"])
+    with pytest.raises(ValueError, match="`references`, line 1: 'x' is not a link"):
+        load_metric().compute(predictions=["0-0"], references=["x"])
+
+
+def test_the_metric_says_what_to_install(load_metric, monkeypatch):
+    monkeypatch.setitem(sys.modules, "hf_attncal.metrics", None)
+    with pytest.raises(
+        ImportError, match=r"computes with the package hf_attncal.*`pip install .` in a clone of hf_attncal"
+    ):
+        load_metric()
+
+
+def test_gold_links_that_slipped_are_warned_of(score, write):
+    gold = write("slipped", ["0-0 1-1 2-1 3-2"] * 5 + ["0-0 1-1 2-2 3-3"] * 5)
+    text = ["--source", write("source", ["on 3 may ."] * 10), "--target", write("target", ["am 3 Mai ."] * 10)]
+    status, _, errors = score(gold, gold, *text)
+    assert status == 0
+    assert f"warning: {gold}: 5 of the 10 sentence pairs" in errors
+    status, _, errors = score(gold, gold)
+    assert status == 0
+    assert not errors  # without the words nobody can know

@@ -1,0 +1,333 @@
+"""What a stranger gives to a command by mistake: one line that names it, at once, and nothing half-written."""
+
+import io
+import re
+import runpy
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import huggingface_hub
+import pytest
+from command_parsers import COMMANDS
+
+import hf_attncal
+from hf_attncal.commands import exit_status, main
+from hf_attncal.report.figures import charts
+from hf_attncal.training.settings_yaml import apply_overrides, load_yaml, read_settings
+
+SCRIPT = Path(hf_attncal.__file__).parents[1] / "training" / "train.py"
+# What each command takes, with every option that names a file, a folder or a model. What is wrong with one is said
+# before a model is loaded: the one here is none.
+GIVEN = {
+    "train": "--source text --target other --guide links --dev-source text --dev-target other --dev-gold links "
+    "--test-source text --test-target other --test-gold links --config job --init-from model --output new",
+    "train --task": "--task=summarization --source text --target other --config settings --output new",
+    "train --text": "--text text --dev-text text --test-text text --output new",
+    "adapt": "model --source text --target other --guide links --dev-source text --dev-target other --dev-gold links "
+    "--test-source text --test-target other --test-gold links --config settings --output new",
+    "align train": "--source text --target other --guide links --dev-source text --dev-target other --dev-gold links "
+    "--test-source text --test-target other --test-gold links --config settings --tokenizer model --init-from model "
+    "--output new",
+    "align tune": "model --source text --target other --guide links --dev-source text --dev-target other --dev-gold "
+    "links --test-source text --test-target other --test-gold links --config settings --output new",
+    "data": "multi30k --from folder --output new",
+    "analyze": "model --source text --target other --gold links --tags text --probe-source text --probe-target other "
+    "--probe new --figures figures --report new.html",
+    "align select": "model --source text --target text --gold links --output folder",
+    "align calibrate": "model --source text --target text --gold links --output folder",
+    "align project": "--source text --target other --tags text --links links --output new",
+    "align project --aligner": "--source text --target other --spans text --aligner model --output new",
+    "align compare": "links gold --source text --target other --page new",
+    "align lexicon": "--source text --target other --links links --output new",
+    "align lexicon --aligner": "--source text --target other --aligner model --output new",
+    "align run": "model --source text --target text --output new",
+    "align run --input": "model --input pairs",
+    "align run --adapt": "model --input pairs --adapt --save-adapted new",
+    "align quick": "--source text --target text --with-source text --with-target other --output new",
+    "score": "links links --source text --target text",
+    "rouge": "text other --reference text",
+    "translate": "model --input text --output new --alignments links.txt",
+    "summarize": "model --input text --output new",
+    "check": "model --source text --target other --clean-source text --clean-target other --output new",
+    "check --compare-with": "model --source text --target other --compare-with text --output new",
+    "export": "model",
+    "publish": "model someone/name",
+    "show": "model --aligner model",
+    "demo": "--output new",
+}
+NO_FILES = {"completion"}
+
+
+def mistakes() -> list[tuple[str, str, str]]:
+    """For everything that names a file, a folder or a model: the command, what it is given, and the mistake in it."""
+    wrong = {
+        "FILE": ("nothing", "folder"),
+        "MODEL": ("./nothing", "nothing/a/b", "text", "empty"),
+        "FOLDER": ("text", "text/new"),
+    }
+    wrong |= dict.fromkeys(("GOLD", "HYP", "REFERENCE"), wrong["FILE"])
+    wrong |= {"NAME": wrong["MODEL"], "OWNER/NAME": ()}
+    found = []
+    for command, line in GIVEN.items():
+        words = command.split(" --")[0].split()
+        given, position = shlex.split(line), 0
+        positionals = [action for action in COMMANDS[tuple(words)]._actions if not action.option_strings]
+        for place, value in enumerate(given):
+            if value.startswith("--"):
+                continue
+            option = given[place - 1] if place and given[place - 1].startswith("--") else None
+            if option:
+                action = COMMANDS[tuple(words)]._option_string_actions[option]
+            else:
+                action, position = positionals[min(position, len(positionals) - 1)], position + 1
+            kinds = wrong[action.metavar]
+            if action.metavar == "FILE" and option in ("--output", "--alignments", "--report", "--page"):
+                kinds = ("folder", "nothing/new")
+            for bad in kinds:
+                found.append((" ".join(words), shlex.join([*given[:place], bad, *given[place + 1 :]]), bad))
+    return found
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """The working folder, with what `GIVEN` names; nobody asks the Hub."""
+    for folder in ("model", "empty", "folder"):
+        (tmp_path / folder).mkdir()
+    for name, text in {
+        "text": "a b\n",
+        "other": "c d\n",
+        "settings": "{}\n",
+        "job": "job: translation\n",
+        "pairs": "a ||| b\n",
+        "links": "0-0\n",
+        "gold": "0-0\n",
+        "model/config.json": "{}",
+    }.items():
+        (tmp_path / name).write_text(text)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(huggingface_hub, "get_hf_file_metadata", lambda *_, **__: pytest.fail("the Hub was asked"))
+    return tmp_path
+
+
+def content(folder: Path) -> dict[str, bytes | None]:
+    return {str(path): path.read_bytes() if path.is_file() else None for path in folder.rglob("*")}
+
+
+def test_every_command_is_tried():
+    assert {command.split(" --")[0] for command in GIVEN} | NO_FILES == {" ".join(words) for words in COMMANDS}
+    for words, command in COMMANDS.items():
+        named = {
+            action.option_strings[0]
+            for action in command._actions
+            if action.option_strings and action.metavar in ("FILE", "FOLDER", "MODEL")
+        }
+        assert named <= set(" ".join(line for name, line in GIVEN.items() if name.startswith(" ".join(words))).split())
+
+
+@pytest.mark.parametrize(("command", "given", "bad"), mistakes())
+def test_what_is_not_there_or_of_another_kind_is_named(command, given, bad, here, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"a ||| b\n")))
+    before = content(here)
+    status = main([*command.split(), *shlex.split(given)])
+    out, err = capsys.readouterr()
+    assert (status, out) == (1, ""), err
+    assert re.fullmatch(r"attncal: error: .*\n", err), err
+    assert re.search(rf"(?<![\w./]){re.escape(bad)}(?!\w)", err)
+    assert "bug" not in err
+    assert content(here) == before
+
+
+# ---- Ctrl-C ----
+
+# What Ctrl-C does before that, while Python starts and reads the package's first lines, is Python's.
+START = """
+import sys
+class Ready:
+    def find_spec(self, name, path=None, target=None):
+        if name == "hf_attncal.commands":
+            print("ready", flush=True)
+sys.meta_path.insert(0, Ready())
+from hf_attncal.__main__ import main
+sys.exit(main())
+"""
+
+
+def interrupted(seconds: float, *arguments: str, prepare=None) -> tuple[int, str, str]:
+    """Exit status as a shell tells it, and what was printed by a command that gets Ctrl-C after some seconds."""
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    command = [sys.executable, "-c", START, *arguments]
+    with subprocess.Popen(command, text=True, preexec_fn=prepare, **pipes) as process:
+        assert process.stdout.readline() == "ready\n"
+        time.sleep(seconds)
+        process.send_signal(signal.SIGINT)
+        try:
+            out, err = process.communicate(timeout=120)
+        finally:
+            process.kill()
+    return 128 - process.returncode if process.returncode < 0 else process.returncode, out, err
+
+
+SECONDS = (0, 0.05, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("command", "seconds"),
+    [
+        pytest.param(command, seconds, marks=() if (row + column) % len(SECONDS) == 0 else pytest.mark.slow)
+        for row, command in enumerate(GIVEN)
+        for column, seconds in enumerate(SECONDS)
+    ],
+)
+def test_an_interrupt_while_a_command_starts_is_no_traceback(command, seconds, here, capsys):
+    """The model is none, so that no command comes to its work; most import what they need for longer than that."""
+    arguments = [*command.split(" --")[0].split(), *shlex.split(GIVEN[command])]
+    status, out, err = interrupted(seconds, *arguments)
+    if status == 130:
+        if out:  # it was done, and clearing up
+            main(arguments)
+            assert out == capsys.readouterr().out
+        assert re.fullmatch(r"(attncal: .*\n)?", err), err
+    else:  # it was faster, or Ctrl-C fell into C++ code of a library, which aborts on an error that it does not know
+        assert seconds
+        assert status in (0, 1, 128 + signal.SIGABRT)
+    assert "Traceback" not in err
+    assert "KeyboardInterrupt" not in err or status == 128 + signal.SIGABRT
+
+
+@pytest.mark.parametrize("kind", [ImportError, SystemError])
+def test_ctrl_c_that_an_imported_library_turns_into_another_error_is_an_interrupt(kind, capsys):
+    def job():
+        try:
+            raise KeyboardInterrupt
+        except KeyboardInterrupt as interrupt:
+            raise kind("initialization failed") from interrupt
+
+    assert exit_status(job, "attncal", lambda: False) == 130
+    assert capsys.readouterr().err == "attncal: interrupted\n"
+
+
+def test_an_error_while_ctrl_c_is_handled_is_told(capsys):
+    def job():
+        try:
+            raise KeyboardInterrupt
+        finally:
+            raise OSError(28, "No space left on device")
+
+    assert exit_status(job, "attncal", lambda: False) == 1
+    assert "No space left" in capsys.readouterr().err
+
+
+def test_ctrl_c_in_a_destructor_stops_the_command():
+    """Python prints such an interrupt and goes on."""
+    program = """
+import sys
+import hf_attncal.commands
+class Dropped:
+    def __del__(self):
+        raise KeyboardInterrupt
+def run():
+    Dropped()
+    for _ in range(10**9):
+        pass
+    return 0
+hf_attncal.commands.main = run
+from hf_attncal.__main__ import main
+sys.exit(main())
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (130, "attncal: interrupted\n")
+
+
+def test_a_command_that_the_shell_lets_ignore_interrupts_does(here):
+    """`attncal ... &` in a script: Ctrl-C is for what runs in front."""
+    ignore = lambda: signal.signal(signal.SIGINT, signal.SIG_IGN)  # noqa: E731
+    status, out, err = interrupted(0, "score", "links", "links", prepare=ignore)
+    assert (status, err) == (0, "")
+    assert "AER" in out
+
+
+# ---- standard input ----
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["align run model", "align run model --output new", "translate model", "summarize model", "score links -"],
+)
+def test_standard_input_that_is_closed_is_told_before_a_model_is_loaded(command, here, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "stdin", None)
+    before = content(here)
+    assert main(command.split()) == 1
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert re.fullmatch(r"attncal: error: standard input is closed\..*\n", err)
+    assert content(here) == before
+
+
+@pytest.mark.parametrize("command", ["align run model --input pairs", "score links links", "completion bash"])
+def test_what_reads_files_does_not_ask_for_standard_input(command, here, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "stdin", None)
+    main(command.split())
+    assert "standard input" not in capsys.readouterr().err
+
+
+# ---- settings ----
+
+
+@pytest.mark.parametrize(
+    ("name", "told"), [("nothing.yaml", "No such file or directory"), ("folder", "Is a directory")]
+)
+def test_a_file_of_settings_that_cannot_be_read_is_named(name, told, here, capsys):
+    exit_status(lambda: runpy.run_path(str(SCRIPT))["main"](["--config", name]), "train.py", lambda: False)
+    assert capsys.readouterr().err == f"train.py: error: {name}: {told}.\n"
+
+
+@pytest.mark.parametrize("text", [b"a: [", b"*.md: %", b"\xff"])
+def test_a_file_that_is_no_yaml_is_named(text, here):
+    (here / "settings.yaml").write_bytes(text)
+    with pytest.raises(ValueError, match=r"^settings\.yaml is no YAML file: [^\n]*\.$"):
+        read_settings("settings.yaml")
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "lines"),
+    [
+        ("training:\n  seed: 1\n  max_steps: 2\n  seed: 3\n", "seed", "2 and 4"),
+        ("minutes: 1\n\n# again\nminutes: 2\n", "minutes", "1 and 4"),
+        ("model: {leaky: true, leaky: false}\n", "leaky", "1 and 1"),
+        ('card:\n  license: a\n  "license": a\n', "license", "2 and 3"),
+        ("a: &a\n  b: 1\nc:\n  <<: *a\n  d: 2\n  d: 2\n", "d", "5 and 6"),
+    ],
+)
+def test_a_key_that_is_given_twice_is_named_with_both_lines(text, key, lines, here):
+    """In a file, in the file that it is based on, and in an override."""
+    (here / "settings.yaml").write_text(text)
+    (here / "derived.yaml").write_text("base: settings.yaml\n")
+    told = f"the key `{key}` is given twice, in lines {lines}"
+    for name in ("settings.yaml", "derived.yaml"):
+        with pytest.raises(ValueError, match=rf"^settings\.yaml is no YAML file: {told}\.$"):
+            read_settings(name)
+
+
+def test_an_override_with_a_key_twice_is_refused(here):
+    with pytest.raises(ValueError, match=r"got 'model=\{leaky: true, leaky: false\}': the key `leaky` is given twice"):
+        apply_overrides({}, ["model={leaky: true, leaky: false}"])
+
+
+def test_a_key_may_stand_beside_what_it_is_merged_over(here):
+    """`<<` brings keys that those of the section go before; that is no key given twice."""
+    (here / "a.yaml").write_text("a: &a\n  b: 1\n  d: 1\nc: &c\n  <<: *a\n  d: 2\ne:\n  <<: *c\n  d: 3\n")
+    assert read_settings("a.yaml") == {"a": {"b": 1, "d": 1}, "c": {"b": 1, "d": 2}, "e": {"b": 1, "d": 3}}
+
+
+def test_yaml_of_ours_is_read_in_one_place():
+    """With another loader of PyYAML a key that is given twice would be taken in silence."""
+    files = Path(hf_attncal.__file__).parent.rglob("*.py")
+    loads = re.compile(r"(?m)^\s*(import yaml|from yaml import (?!YAMLError$))")
+    readers = [file.name for file in files if loads.search(file.read_text())]
+    assert sorted(readers) == ["charts.py", "settings_yaml.py"]  # the texts of charts, below; and what users write
+    texts = (Path(charts.__file__).parent / "charts.yaml").read_text()
+    assert load_yaml(texts) == charts._TEXTS

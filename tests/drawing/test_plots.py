@@ -1,0 +1,389 @@
+"""Figures: what is drawn where, in which font, and on which scale."""
+
+import io
+import re
+import shutil
+import warnings
+from itertools import combinations, pairwise
+from pathlib import Path
+from types import SimpleNamespace
+
+import matplotlib
+import numpy as np
+import pytest
+import torch
+from matplotlib import font_manager
+from matplotlib.colors import to_rgba
+from matplotlib.patches import PathPatch
+from picture_helpers import HOSTILE
+
+from hf_attncal.alignment.pair_plot import pair_plot
+from hf_attncal.drawing.fonts import families_for
+from hf_attncal.drawing.plots import bars, head_map, heat_map, lines, plot_receptive_fields
+
+SOURCE = ["the", "old", "teacher", "."]
+TARGET = ["die", "alte", "Lehrerin"]
+
+
+@pytest.fixture
+def matrix():
+    return torch.arange(12, dtype=torch.float32).reshape(3, 4) / 12
+
+
+def panels_of(figure):
+    """The axes of the matrices: those with an image of the size of the sentence pair."""
+    return [axes for axes in figure.axes if any(image.get_array().shape == (3, 4) for image in axes.get_images())]
+
+
+def test_a_panel_shows_its_matrix_with_the_words_on_both_axes(matrix):
+    first, second = panels_of(heat_map({"a": matrix, "phi": matrix * 2}, SOURCE, TARGET))
+    assert first.get_images()[0].get_array().tolist() == matrix.tolist()
+    assert second.get_images()[0].get_array().tolist() == (matrix * 2).tolist()
+    assert [label.get_text() for label in first.get_xticklabels()] == SOURCE
+    assert [label.get_text() for label in first.get_yticklabels()] == TARGET
+    assert [label.get_text() for label in second.get_xticklabels()] == SOURCE
+    assert [axes.get_xlabel() for axes in (first, second)] == ["source", "source"]
+    assert (first.get_ylabel(), second.get_ylabel()) == ("target", "")
+    top, bottom = first.get_ylim()[::-1]
+    assert top < bottom  # the first target word is the top row
+
+
+def test_all_panels_have_one_scale_on_which_dark_is_more(matrix):
+    figure = heat_map({"a": matrix, "phi": matrix / 4}, SOURCE, TARGET)
+    images = [axes.get_images()[0] for axes in panels_of(figure)]
+    assert {image.get_clim() for image in images} == {(0, float(matrix.max()))}
+    light, dark = (sum(images[0].cmap(end)[:3]) for end in (0.0, 1.0))
+    assert dark < light
+    scales = [axes for axes in figure.axes if axes not in panels_of(figure)]
+    assert [[label.get_text() for label in axes.get_xticklabels()] for axes in scales] == [["0", "0.92"]]
+
+
+def test_gold_links_are_outlined_in_every_panel(matrix):
+    for axes in panels_of(heat_map({"a": matrix, "m": matrix}, SOURCE, TARGET, links={(2, 0), (3, 1)})):
+        centres = {tuple(box.get_center()) for box in axes.patches}
+        assert centres == {(2, 0), (3, 1)}  # x is the source word, y the target word
+
+
+@pytest.mark.parametrize("words", [SOURCE, ["."] * 4, ["Donaudampfschifffahrt"] * 4, ["WWWWWWWW"] * 4])
+def test_nothing_is_cut_off(matrix, tmp_path, words):
+    panels = {"attention": matrix, "a much longer name of a panel": matrix}
+    figure = heat_map(panels, words, words[1:], links={(0, 0)}, title="A title that is longer than the panels")
+    path = tmp_path / "map.png"
+    figure.savefig(path)
+    assert path.read_bytes().startswith(b"\x89PNG")
+    page = figure.bbox
+    labels = [label for axes in figure.axes for label in (*axes.get_xticklabels(), *axes.get_yticklabels())]
+    for text in [*figure.texts, *(label for label in labels if label.get_text())]:
+        box = text.get_window_extent()
+        inside = page.x0 <= box.x0 < box.x1 <= page.x1 and page.y0 <= box.y0 < box.y1 <= page.y1
+        assert inside, text.get_text()
+    names = [text.get_window_extent() for text in figure.texts if text.get_text() in panels]
+    assert names[0].x1 < names[1].x0
+    source = [axes.xaxis.label.get_window_extent() for axes in panels_of(figure)]
+    assert all(box.y1 <= name.y0 for box, name in zip(source, names, strict=True))  # below the name of the panel
+
+
+def test_a_matrix_of_zeros_can_be_drawn(matrix):
+    heat_map({"a": torch.zeros_like(matrix)}, SOURCE, TARGET).savefig("/dev/null", format="png")
+
+
+def test_bad_input_is_refused(matrix):
+    with pytest.raises(ValueError, match=r"Panel 'a' has the shape \(4, 3\), but there are 3 target and 4 source"):
+        heat_map({"a": matrix.T}, SOURCE, TARGET)
+    with pytest.raises(ValueError, match="`panels` is empty"):
+        heat_map({}, SOURCE, TARGET)
+
+
+def test_hostile_words_are_drawn_as_they_are(matrix):
+    """`$x^2$` is no formula."""
+    figure = heat_map({"a": torch.zeros(1, len(HOSTILE))}, HOSTILE, ["a\x00"])
+    figure.savefig("/dev/null", format="png")
+    assert [label.get_text() for label in figure.axes[0].get_xticklabels()] == HOSTILE
+    assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["a\ufffd"]
+
+
+# ---- receptive fields ----
+
+READ = ["<s>", "(", "1", ")"]
+PREDICTED = ["(", "1", ")"]
+
+
+@pytest.fixture
+def fields(matrix):
+    truth = np.array([[1, 0, 0, 0], [1, 1, 0, 0], [0, 0, 1, 0]], dtype=bool)
+    return {"truth": truth, "discrete": torch.as_tensor(truth), "soft": matrix}
+
+
+def test_fields_are_drawn_below_each_other_on_one_scale(fields):
+    figure = plot_receptive_fields(fields, READ, PREDICTED)
+    panels = panels_of(figure)
+    for axes, field in zip(panels, fields.values(), strict=True):
+        (image,) = axes.get_images()
+        assert image.get_array().tolist() == torch.as_tensor(field).float().tolist()
+        assert image.get_clim() == (0, 1)
+        assert [label.get_text() for label in axes.get_xticklabels()] == READ
+        assert axes.get_xlabel() == "read"
+    first, second, third = (axes.get_position() for axes in panels)
+    assert (first.y0, first.x0) == (second.y0, third.x0)
+    assert first.x1 < second.x0
+    assert third.y1 < first.y0
+    labels = [[label.get_text() for label in axes.get_yticklabels()] for axes in panels]
+    assert labels == [PREDICTED, [], PREDICTED]
+    assert [axes.get_ylabel() for axes in panels] == ["predicted", "", "predicted"]
+    assert "dependence, in all panels" in {text.get_text() for text in figure.texts}
+    side_by_side = panels_of(plot_receptive_fields(fields, READ, PREDICTED, columns=9))
+    assert len({axes.get_position().y0 for axes in side_by_side}) == 1
+
+
+def test_short_labels_are_upright_and_long_ones_are_turned(fields):
+    for read, rotation in ((READ, 0), (["beginning", *READ[1:]], 90)):
+        axes = panels_of(plot_receptive_fields(fields, read, PREDICTED))[0]
+        assert {label.get_rotation() for label in axes.get_xticklabels()} == {rotation}
+        if not rotation:
+            axes.figure.draw_without_rendering()
+            boxes = [label.get_window_extent() for label in axes.get_xticklabels()]
+            assert all(one.x1 < other.x0 for one, other in pairwise(boxes))
+
+
+@pytest.mark.parametrize("read", [READ, ["beginning of a sequence", *READ[1:]]])
+@pytest.mark.parametrize("title", [None, "A title that is longer than both of the panels together"])
+def test_fields_do_not_overlap(fields, tmp_path, read, title):
+    figure = plot_receptive_fields(fields, read, PREDICTED, title=title)
+    for name, begin in (("fields.png", b"\x89PNG"), ("fields.svg", b"<?xml")):
+        figure.savefig(tmp_path / name)
+        assert (tmp_path / name).read_bytes().startswith(begin)
+    boxes = [axes.get_tightbbox() for axes in panels_of(figure)] + [text.get_window_extent() for text in figure.texts]
+    assert all(figure.bbox.x0 <= box.x0 < box.x1 <= figure.bbox.x1 for box in boxes)
+    assert all(figure.bbox.y0 <= box.y0 < box.y1 <= figure.bbox.y1 for box in boxes)
+    for one, other in combinations(boxes, 2):
+        assert one.x1 <= other.x0 or other.x1 <= one.x0 or one.y1 <= other.y0 or other.y1 <= one.y0
+
+
+def test_bad_fields_are_refused(fields):
+    with pytest.raises(
+        ValueError, match=r"Panel 'truth' has the shape \(3, 4\), but there are 4 predicted and 3 read"
+    ):
+        plot_receptive_fields(fields, PREDICTED, READ)
+    with pytest.raises(ValueError, match="`panels` is empty"):
+        plot_receptive_fields({}, READ, PREDICTED)
+    plot_receptive_fields({"rounded": torch.full((3, 4), 1 + 1e-6)}, READ, PREDICTED)
+    for value in (-0.1, 1.1, float("nan")):
+        with pytest.raises(ValueError, match="Panel 'soft' has values that are not from 0 to 1"):
+            plot_receptive_fields(fields | {"soft": fields["soft"].fill_diagonal_(value)}, READ, PREDICTED)
+    with pytest.raises(ValueError, match=r"`columns` must be >= 1 .*got 0"):
+        plot_receptive_fields({"truth": fields["truth"]}, READ, PREDICTED, columns=0)
+
+
+# ---- pairs ----
+
+
+def aligned(source, target, links, scores, null=0.9) -> SimpleNamespace:
+    nulls = {"source_null": [null] * len(source), "target_null": [null] * len(target)}
+    return SimpleNamespace(source=source, target=target, links=links, scores=scores, **nulls)
+
+
+def test_a_pair_is_drawn_with_links_scores_and_nulls():
+    figure = pair_plot(aligned(SOURCE, TARGET, ((0, 0), (2, 2)), (0.25, 1.0)))
+    (axes,) = figure.axes
+    places = {text.get_text(): text.get_position() for text in axes.texts}
+    assert {*SOURCE, *TARGET, ".25", "1.00"} <= set(places)
+    curves = [patch for patch in axes.patches if isinstance(patch, PathPatch)]
+    ends = [(curve.get_path().vertices[0, 0], curve.get_path().vertices[-1, 0]) for curve in curves]
+    assert ends == [(places["the"][0], places["die"][0]), (places["teacher"][0], places["Lehrerin"][0])]
+    assert curves[0].get_alpha() < curves[1].get_alpha()  # the better link is stronger
+    faint = {text.get_text() for text in axes.texts if text.get_color() != axes.texts[0].get_color()}
+    assert faint == {"old", ".", "alte", "∅ .90"}
+    assert places["the"][1] < places["die"][1]
+    assert axes.get_ylim()[0] > axes.get_ylim()[1]  # y runs downwards
+    assert to_rgba(figure.get_facecolor()) == (1, 1, 1, 1)
+
+
+def test_words_of_a_pair_do_not_touch():
+    words = ["illicit", "mammoth", "WAVE", "Führungsgewässer", "l'", ".", "Ответственность"]
+    figure = pair_plot(aligned(words, ["a"], (), ()))
+    figure.draw_without_rendering()
+    boxes = [text.get_window_extent() for text in figure.axes[0].texts if text.get_text() in words]
+    assert all(one.x1 + 3 < other.x0 for one, other in pairwise(boxes))
+    assert boxes[0].x0 >= 0
+    assert boxes[-1].x1 <= figure.bbox.x1
+
+
+def test_a_notebook_shows_a_figure_without_pyplot():
+    figure = pair_plot(aligned(HOSTILE, ["$"], ((0, 0),), (0.5,)))
+    assert figure._repr_png_().startswith(b"\x89PNG")
+    assert set(HOSTILE) <= {text.get_text() for text in figure.axes[0].texts}  # `$x^2$` is no formula here either
+
+
+# ---- fonts ----
+
+
+@pytest.fixture
+def own_fonts(monkeypatch):
+    """As if the machine had no fonts but those of matplotlib: (name, file) -> one more."""
+    own = matplotlib.get_data_path()
+    fonts = [font for font in font_manager.fontManager.ttflist if font.fname.startswith(own)]
+    monkeypatch.setattr(font_manager.fontManager, "ttflist", fonts)
+    monkeypatch.setitem(matplotlib.rcParams, "font.family", ["DejaVu Sans"])
+    return lambda name, file: fonts.append(font_manager.FontEntry(fname=str(file), name=name))
+
+
+def test_one_warning_for_all_missing_characters(own_fonts):
+    with pytest.warns(UserWarning, match="No installed font has the characters") as found:
+        pair_plot(aligned(["東京", "に"], ["Tokyo"], (), ())).savefig("/dev/null", format="png")
+    assert len(found) == 1
+    assert all(character in str(found[0].message) for character in "東京に")
+    assert "Tokyo" not in str(found[0].message)
+
+
+def test_words_that_can_be_drawn_need_no_warning(own_fonts):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert families_for("Ответ الكتاب שלום naïve\u200d\x07") == ["DejaVu Sans"]
+
+
+def test_a_font_that_has_the_characters_is_chosen(own_fonts, tmp_path):
+    """STIX, which comes with matplotlib for formulas, stands for a font of the machine."""
+    folder = Path(matplotlib.get_data_path(), "fonts", "ttf")
+    plain, other = (
+        font_manager.get_font(folder / f"{name}.ttf").get_charmap() for name in ("DejaVuSans", "STIXGeneral")
+    )
+    letter = chr(next(code for code in other if code not in plain))
+    own_fonts("Without it", shutil.copy(folder / "DejaVuSerif.ttf", tmp_path))
+    own_fonts("With it", shutil.copy(folder / "STIXGeneral.ttf", tmp_path))
+    own_fonts("Removed", tmp_path / "removed.ttf")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert families_for(f"word {letter}") == ["DejaVu Sans", "With it"]
+
+
+# ---- lines ----
+
+
+def test_every_line_goes_through_its_points_and_variants_share_a_colour():
+    series = {"a": [(1, 8.0), (2, 4.0)], "a, less": [(1, 9.0), (3, 5.0)], "b": [(2, 1.0)]}
+    axes = lines(series, "steps", "perplexity", dashed=["a, less"], logarithmic=True).axes[0]
+    assert [list(map(tuple, line.get_xydata())) for line in axes.lines] == list(series.values())
+    first, variant, other = axes.lines
+    assert first.get_color() == variant.get_color() != other.get_color()
+    assert [line.get_linestyle() for line in axes.lines] == ["-", "--", "-"]
+    assert (axes.get_xlabel(), axes.get_ylabel(), axes.get_yscale()) == ("steps", "perplexity", "log")
+    assert {"2", "5", "10"} <= {label.get_text() for label in axes.get_yticklabels()}
+
+
+@pytest.mark.parametrize("count", [1, 2, 8])
+def test_the_legend_of_lines_is_inside_the_figure_and_below_what_the_axes_say(count):
+    names = [f"a name of some length, {n}" for n in range(count)]
+    points = [(10, 0.001), (20, 30.5)]
+    figure = lines(dict.fromkeys(names, points), "words", "BLEU", dashed=names[1::2], logarithmic=count == 8)
+    box, whole, (axes,) = figure.legends[0].get_window_extent(), figure.bbox, figure.axes
+    assert whole.x0 <= box.x0 < box.x1 <= whole.x1
+    said = axes.get_tightbbox()
+    assert whole.y0 <= box.y0 < box.y1 <= said.y0 < said.y1 <= whole.y1
+    assert whole.x0 <= said.x0 < said.x1 <= whole.x1
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == names
+
+
+def test_lines_that_cannot_be_drawn_are_refused():
+    point = [(1, 1)]
+    for series, dashed in (
+        ({}, ()),
+        ({"a": []}, ()),
+        ({"a": point}, ["a"]),
+        (dict.fromkeys("abcdefgh", point), ()),
+    ):
+        with pytest.raises(ValueError, match="`series` must have 1 to 7 lines that are not dashed"):
+            lines(series, "x", "y", dashed=dashed)
+
+
+# ---- bars ----
+
+BARS = {
+    "share": {"attention": [(0.5, (0.4, 0.7)), (0.25, None)], "phi": [(0.1, (0.1, 0.2)), (float("nan"), None)]},
+    "difference": {"attention less phi": [(0.4, None), (-0.2, (-0.3, 0.1))]},
+}
+
+
+def test_bars_are_as_long_as_their_numbers_with_lines_for_their_intervals():
+    first, second = bars(BARS, ["noun", "verb"]).axes
+    attention, phi = first.containers
+    assert [bar.get_width() for bar in attention] == [0.5, 0.25]
+    assert phi[0].get_width() == 0.1
+    assert np.isnan(phi[1].get_width())
+    assert [bar.get_width() for (bar,) in zip(second.containers[0], strict=True)] == [0.4, -0.2]
+    spans = [tuple(line.get_xdata()) for line in first.lines if len(set(line.get_xdata())) == 2]
+    assert spans == [(0.4, 0.7), (0.1, 0.2)]
+    assert [label.get_text() for label in first.get_yticklabels()] == ["noun", "verb"]
+    top, bottom = (attention[row].get_y() for row in (0, 1))
+    assert top < bottom
+    assert first.yaxis_inverted()
+    assert (first.get_xlabel(), second.get_xlabel()) == ("share", "difference")
+
+
+def test_names_differ_by_colour_and_by_hatch():
+    figure = bars(BARS, ["noun", "verb"])
+    kinds = [container[0] for axes in figure.axes for container in axes.containers]
+    assert len({to_rgba(bar.get_facecolor()) for bar in kinds}) == len({bar.get_hatch() for bar in kinds}) == 3
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["attention", "phi", "attention less phi"]
+    assert bars({"a": {"": [(1.0, None)]}}, ["x"]).legends == []
+
+
+@pytest.mark.parametrize("count", [1, 3, 7])
+def test_nothing_of_bars_is_cut_off(count):
+    labels = ["noun", "a rather long kind of word, 名詞"[:27]]
+    series = {f"a name of some length, {n}": [(0.001 * n, (0, 0.01)), (1.0, (0.5, 1.0))] for n in range(count)}
+    for panels in ({"share": series}, {"share": series, "entropy of attention (nats)": series}):
+        figure = bars(panels, labels)
+        whole = figure.bbox
+        boxes = [axes.get_tightbbox() for axes in figure.axes] + [of.get_window_extent() for of in figure.legends]
+        for box in boxes:
+            assert whole.x0 <= box.x0 < box.x1 <= whole.x1
+            assert whole.y0 <= box.y0 < box.y1 <= whole.y1
+        assert all(left.x1 <= right.x0 for left, right in pairwise(boxes[: len(panels)]))
+        assert all(legend.y1 <= axes.y0 for legend in boxes[len(panels) :] for axes in boxes[: len(panels)])
+
+
+def test_bars_that_cannot_be_drawn_are_refused():
+    bar = (1.0, None)
+    for panels, labels in (({}, ["x"]), ({"a": {"b": []}}, []), ({"a": {str(n): [bar] for n in range(8)}}, ["x"])):
+        with pytest.raises(ValueError, match="must not be empty and have 1 to 7 names"):
+            bars(panels, labels)
+    with pytest.raises(ValueError, match="'b' of panel 'a' has 1 bars for 2 labels"):
+        bars({"a": {"b": [bar]}}, ["x", "y"])
+
+
+def test_heads_are_across_and_layers_down():
+    values = np.arange(8.0).reshape(2, 4) / 10
+    figure = head_map({"reliability level": values}, [0, 3], "share")
+    (axes,) = (axes for axes in figure.axes if any(image.get_array().shape == (2, 4) for image in axes.get_images()))
+    np.testing.assert_allclose(axes.get_images()[0].get_array(), values, atol=1e-7)
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["0", "1", "2", "3"]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["0", "3"]
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("head", "layer")
+    with pytest.raises(ValueError, match="there are 1 layers and 4 heads"):
+        head_map({"a": values}, [0], "share")
+    with pytest.raises(ValueError, match="`panels` is empty"):
+        head_map({}, [], "share")
+
+
+def test_all_figures_have_the_colours_of_text_that_a_page_turns_round():
+    """And no other grey or black: what is not told to the page would not be read at night."""
+    figures = [
+        bars(BARS, ["noun", "verb"]),
+        lines({str(n): [(0, n), (1, n)] for n in range(7)}, "x", "y"),
+    ]
+    for figure in figures:
+        file = io.StringIO()
+        figure.savefig(file, format="svg")
+        colours = {colour.lower() for colour in re.findall("#[0-9a-fA-F]{6}", file.getvalue())}
+        greys = {colour for colour in colours if colour[1:3] == colour[3:5] == colour[5:7]}
+        assert greys <= {"#222222", "#6b6b6b", "#ffffff"}, greys
+
+
+def test_a_change_has_a_panel_with_a_scale_of_its_own():
+    change = torch.tensor([[0.1, -0.2]])
+    figure = heat_map({"a": torch.tensor([[0.9, 0.1]])}, ["x", "y"], ["z"], change=("change", change))
+    first, second = (image for axes in figure.axes[:3] for image in axes.get_images())
+    assert first.get_clim() == pytest.approx((0, 0.9))
+    assert second.get_clim() == pytest.approx((-0.2, 0.2))
+    assert "weight, other panels" in {text.get_text() for text in figure.texts}

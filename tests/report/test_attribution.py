@@ -1,0 +1,686 @@
+"""Attributions against the loops of tests/reference_attribution.py, and what must hold whatever the model."""
+
+import copy
+import functools
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import reference_attribution as slow
+import torch
+from helpers import FAMILIES, assert_close, scatter
+from luong_helpers import tiny_luong
+from peft import get_peft_model
+from seq2seq_helpers import PAIRS, bpe_tokenizer, randomized, sized, skip_without_cross_attention_of_t5
+from transformers import (
+    GPT2Config,
+    GPT2LMHeadModel,
+    M2M100Config,
+    M2M100ForConditionalGeneration,
+    MBartConfig,
+    MBartForConditionalGeneration,
+    T5Config,
+    T5ForConditionalGeneration,
+)
+
+from hf_attncal import DiscreteTransformerConfig, DiscreteTransformerForConditionalGeneration
+from hf_attncal.adapters import AttentionCalibrationConfig
+from hf_attncal.data.words import NO_WORD
+from hf_attncal.inference.reading import batches_of_pairs, readable, teacher_forced
+from hf_attncal.report.attribution import METHODS, attribute, works_on
+from hf_attncal.report.attribution.base import Batch
+from hf_attncal.report.attribution.cross_attention import Block, read_layers
+from hf_attncal.report.attribution.predictions import log_probabilities
+
+# Of different lengths, so that batches have padding on both sides.
+LENGTHS = [(2, 3), (4, 2), (3, 3)]
+SOURCES = [" ".join(pair.source[:length]) for pair, (length, _) in zip(PAIRS, LENGTHS, strict=False)]
+TARGETS = [" ".join(pair.target[:length]) for pair, (_, length) in zip(PAIRS, LENGTHS, strict=False)]
+
+
+@functools.cache
+def model_of(name: str, wild: bool = True):
+    """A random model in float64 and training mode, that tests share and do not change; no parameter is 0 or 1.
+
+    Attention of a wild one is far from even; the others are smoother functions.
+    """
+    family, _, kind = name.partition(" ")
+    fields = sized(bpe_tokenizer(), decoder_layers=2)
+    torch.manual_seed(3)
+    if family in FAMILIES:
+        stock_config, stock_model, our_config, our_model = FAMILIES[family]
+        if kind in ("stock", "adapted"):
+            model = stock_model(stock_config(**fields))
+        else:
+            kinds = {"gated": {"calibration": "gated"}, "leaky": {"calibration": "fixed", "leaky": True}}
+            switches = kinds.get(kind, {"leaky": True, "output_gate": True})
+            model = our_model(our_config(**fields, **switches))
+    elif family == "m2m100":
+        model = M2M100ForConditionalGeneration(M2M100Config(**fields))
+    else:
+        model = MBartForConditionalGeneration(MBartConfig(**fields))
+    if kind == "adapted":
+        settings = {"calibration": "gated", "leaky": True, "layers": [1], "task_type": "SEQ_2_SEQ_LM"}
+        model = get_peft_model(model, AttentionCalibrationConfig(**settings)).get_base_model()
+        for parameter in model.parameters():
+            parameter.requires_grad_(True)
+    if wild:
+        randomized(model.double())
+    scatter(model.double(), 0.2)
+    with torch.no_grad():  # so large that a NULL that is forgotten shows
+        for name, parameter in model.named_parameters():
+            if "null" in name and name.endswith("value"):
+                parameter *= 10
+    return model.train()
+
+
+# Post-norm with NULL, with it in one layer of two, stock, and pre-norm; the others go the same ways.
+NAMES = ["marian leaky", "marian adapted", "bart stock", "m2m100"]
+MORE_NAMES = ["marian stock", "marian gated", "bart leaky", "mbart"]
+
+
+@pytest.fixture(params=[*NAMES, *(pytest.param(name, marks=pytest.mark.slow) for name in MORE_NAMES)])
+def model(request):
+    return model_of(request.param)
+
+
+def null_value(attention):
+    for module in attention.modules():
+        switches = getattr(module, "switches", None)
+        if switches is not None and switches.leaky:
+            return module.null.value.detach()
+    return None
+
+
+def found_by(model, method: str, sources=SOURCES, targets=TARGETS, **options) -> list:
+    """The attributions in the order of the pairs."""
+    found = {a.index: a for a in attribute(model, bpe_tokenizer(), sources, targets, method, **options)}
+    return [found[index] for index in sorted(found)]
+
+
+def token_ids(index: int) -> tuple[list[int], list[int], list[int]]:
+    """Source, what the decoder reads, and labels."""
+    tokenizer = bpe_tokenizer()
+    source, labels = (tokenizer(side[index])["input_ids"] for side in (SOURCES, TARGETS))
+    return source, labels
+
+
+def arguments_of(model, index: int) -> tuple[list[int], list[int], list[int]]:
+    source, labels = token_ids(index)
+    read = teacher_forced(model, {"labels": torch.tensor([labels])})[0]["decoder_input_ids"]
+    return source, read[0].tolist(), labels
+
+
+@pytest.fixture
+def reading(model):
+    """The loops' reading of the second pair; the model is put back."""
+    yield slow.SlowReading(model, *token_ids(1), null_value)
+    model.train().set_attn_implementation("sdpa")
+
+
+def options_of(method: str) -> dict:
+    if method == "posterior":  # depends on the texts alone
+        return {"weights": lambda sources, targets: [_lengths(*pair) for pair in zip(sources, targets, strict=True)]}
+    return {"steps": 3} if method == "integrated_gradients" else {}
+
+
+def _lengths(source: str, target: str) -> np.ndarray:
+    sizes = [[len(word) for word in side.split()] for side in (target, source)]
+    return np.array([[1 / (rows + columns) for columns in sizes[1]] for rows in sizes[0]])
+
+
+# ---- against the loops ----
+
+
+def test_the_parts_of_all_blocks_add_up_to_what_the_model_computes(model, reading):
+    assert_close(reading.encoder_matches, reading.encoded, 1e-10)
+    assert_close(reading.decoder_matches, reading.decoder_output, 1e-10)
+    ((pairs, tensors),) = batches_of_pairs(model, bpe_tokenizer(), SOURCES, TARGETS)
+    batch = Batch(pairs, [], *teacher_forced(model, tensors))
+    with readable(model, False, True), torch.no_grad():
+        layers = read_layers(model, batch)
+    row = [pair.index for pair in pairs].index(1)
+    steps, tokens = len(pairs[row].target.ids), len(pairs[row].source.ids)
+    expected = [(own.self_attention, found.own) for own, found in zip(layers.encoder, reading.encoder, strict=True)]
+    for layer, found in zip(layers.decoder, reading.decoder, strict=True):
+        expected += [(layer.self_attention, found.own), (layer.cross_attention, found.cross)]
+    for block, found in expected:
+        with torch.no_grad():
+            parts = block.g(block.vectors()).sum(dim=2) + block.g(block.residual) + block.bias
+            assert_close(parts, block.output, 1e-10)
+        length = len(found.output)
+        assert length in (steps, tokens)
+        assert_close(block.output[row, :length], found.output, 1e-10)
+        assert_close(block.bias[row, :length], torch.stack(found.bias), 1e-10)
+
+
+def test_the_parts_add_up_behind_an_output_gate():
+    """It scales what each head reads, as if its weights were scaled."""
+    model = model_of("marian output gate")
+    ((pairs, tensors),) = batches_of_pairs(model, bpe_tokenizer(), SOURCES, TARGETS)
+    with readable(model, False, True), torch.no_grad():
+        layers = read_layers(model, Batch(pairs, [], *teacher_forced(model, tensors)))
+        for layer in layers.decoder:
+            block = layer.cross_attention
+            assert (block.weights.sum(dim=-1) - 1).abs().max() > 0.1
+            parts = block.g(block.vectors()).sum(dim=2) + block.g(block.residual) + block.bias
+            assert_close(parts, block.output, 1e-10)
+
+
+@pytest.mark.parametrize("layer", [0, 1, None])
+def test_norms_are_those_of_the_loops(model, reading, layer):
+    def expected(of_layer) -> torch.Tensor:
+        layers = [of_layer(number) for number in range(2)]
+        return sum(layers) / 2 if layer is None else layers[layer]
+
+    tokens = len(token_ids(1)[0])
+    found = {
+        method: found_by(model, method, layer=layer)[1] for method in ("value_norm", "transformed_norm", "full_norm")
+    }
+    assert_close(found["value_norm"].scores, expected(lambda n: slow.slow_value_norm(reading, n)).detach(), 1e-10)
+    plain = expected(lambda n: slow.slow_norms(reading.decoder[n].cross.plain)[:, :tokens])
+    assert_close(found["transformed_norm"].scores, plain.detach(), 1e-10)
+    behind = expected(lambda n: slow.slow_norms(reading.decoder[n].cross.z)[:, :tokens])
+    assert_close(found["full_norm"].scores, behind.detach(), 1e-10)
+    own = expected(lambda n: torch.diag(slow.slow_norms([reading.decoder[n].cross.r])[0]))
+    assert_close(found["full_norm"].prefix, own.detach(), 1e-10)
+
+    def null(number: int) -> torch.Tensor:
+        norms = slow.slow_norms(reading.decoder[number].cross.plain)
+        return norms[:, tokens] if norms.shape[1] > tokens else torch.zeros(len(norms), dtype=norms.dtype)
+
+    if found["transformed_norm"].null is not None:
+        assert_close(found["transformed_norm"].null, expected(null).detach(), 1e-10)
+    else:
+        assert float(expected(null).abs().sum()) == 0
+
+
+@pytest.mark.parametrize("method", ["rollout", "alti", "value_zeroing"])
+def test_flows_are_those_of_the_loops(model, reading, method):
+    if method == "value_zeroing":
+        source, prefix, null = slow.slow_value_zeroing(reading)
+    else:
+        source, prefix, null = slow.slow_block_flow(reading, method)
+    found = found_by(model, method)[1]
+    assert_close(found.scores, source, 1e-7 if method == "value_zeroing" else 1e-10)
+    assert_close(found.prefix, prefix, 1e-7 if method == "value_zeroing" else 1e-10)
+    assert (found.null is not None) == any(part is not None for part in reading.nulls)
+    if found.null is not None:
+        assert_close(found.null, null, 1e-7 if method == "value_zeroing" else 1e-10)
+        assert float(found.null.max()) > 1e-4
+
+
+def test_values_zeroed_in_one_layer_are_those_of_the_loops(model, reading):
+    distances = slow.slow_zeroed(reading, reading.decoder[1], is_self=False)
+    shares = distances / distances.sum(dim=1, keepdim=True)
+    found = found_by(model, "value_zeroing", layer=-1)[1]
+    tokens = found.scores.shape[1]
+    assert_close(found.scores, shares[:, :tokens], 1e-7)
+    assert found.prefix is None
+    if found.null is not None:
+        assert_close(found.null, shares[:, tokens], 1e-7)
+
+
+@pytest.mark.parametrize("is_self_attention", [True, False])
+def test_a_row_of_which_no_vector_comes_close_is_the_residuals(is_self_attention):
+    """An output bias outweighs all else, which points the other way."""
+    projection = torch.nn.Linear(2, 2)
+    with torch.no_grad():
+        projection.weight.copy_(torch.eye(2))
+        projection.bias.fill_(100.0)
+        weights, values, residual = torch.full((1, 1, 3, 3), 1 / 3), -torch.ones(1, 1, 3, 2), -torch.ones(1, 3, 2)
+        attention = SimpleNamespace(out_proj=projection)
+        block = Block(attention, weights, values, residual, residual + 99.0, None, False, is_self_attention)
+        tokens, alone = METHODS["alti"]().shares(block)
+    assert not tokens.any()
+    assert torch.equal(alone, torch.ones(1, 3))
+
+
+# ---- weights ----
+
+
+@pytest.mark.parametrize(("layer", "head"), [(None, None), (1, 0), (-2, None), (None, 1)])
+def test_attention_is_the_mean_of_what_is_chosen(model, layer, head):
+    source, _, labels = arguments_of(model, 1)
+    model.eval().set_attn_implementation("eager")
+    with torch.no_grad():
+        outputs = model(
+            input_ids=torch.tensor([source]), labels=torch.tensor([labels]), use_cache=False, output_attentions=True
+        )
+    model.train().set_attn_implementation("sdpa")
+    weights = torch.stack([weights[0] for weights in outputs.cross_attentions])  # (layers, heads, steps, source)
+    weights = weights.mean(dim=0) if layer is None else weights[layer]
+    expected = weights.mean(dim=0) if head is None else weights[head]
+    assert_close(found_by(model, "attention", layer=layer, head=head)[1].scores, expected, 1e-10)
+
+
+def test_a_single_head_is_that_head(model):
+    for method in ("value_norm", "transformed_norm", "full_norm"):
+        both = [found_by(model, method, layer=0, head=head)[1].scores for head in (0, 1)]
+        assert not torch.allclose(*both)
+    means = found_by(model, "value_norm", layer=0)[1].scores
+    heads = [found_by(model, "value_norm", layer=0, head=head)[1].scores for head in (0, 1)]
+    assert_close(means, sum(heads) / 2, 1e-10)
+
+
+def test_null_is_what_weights_of_leaky_attention_lack():
+    model = model_of("marian leaky")
+    model.config.calibration = None
+    try:
+        found = found_by(model, "attention")
+    finally:
+        model.config.calibration = "fixed"
+    for one in found:
+        total = one.scores.sum(dim=1) + one.null
+        assert_close(total, torch.ones_like(total), 1e-10)
+        assert float(one.null.min()) > 1e-3
+
+
+def test_attention_before_its_calibration():
+    model = model_of("marian leaky")
+    source, _, labels = arguments_of(model, 2)
+    model.eval()
+    with torch.no_grad():
+        outputs = model(input_ids=torch.tensor([source]), labels=torch.tensor([labels]), output_attention_details=True)
+    model.train()
+    before = outputs.uncalibrated_cross_attentions
+    chosen = {"layer": 1, "head": 0, "calibrated": False}
+    assert_close(found_by(model, "attention", **chosen)[2].scores, before[1][0, 0], 1e-10)
+    mean = sum(layer[0].mean(dim=0) for layer in before) / 2
+    found = found_by(model, "attention", calibrated=False)[2].scores
+    assert_close(found, mean, 1e-10)
+    assert not torch.allclose(found, found_by(model, "attention")[2].scores)
+
+
+def test_attention_before_the_calibration_of_an_adapter_is_that_of_the_other_layers_too():
+    model = model_of("marian adapted")
+    (before, used) = (found_by(model, "attention", layer=0, calibrated=calibrated)[0] for calibrated in (False, True))
+    assert_close(before.scores, used.scores)
+
+
+def test_contributions_are_those_of_the_masks():
+    model = model_of("marian leaky")
+    source, _, labels = arguments_of(model, 2)
+    model.eval()
+    with torch.no_grad():
+        outputs = model(input_ids=torch.tensor([source]), labels=torch.tensor([labels]), output_attention_details=True)
+    model.train()
+    details = (outputs.uncalibrated_cross_attentions, outputs.calibration_masks, outputs.null_attentions)
+    layers = []
+    for a, m, null in zip(*details, strict=True):
+        mean = ((1 - null) / a.shape[-1])[..., None]
+        layers.append((m * a + (1 - m) * mean - a).abs()[0].mean(dim=0))
+    assert_close(found_by(model, "contribution")[2].scores, sum(layers) / 2, 1e-10)
+    assert_close(found_by(model, "contribution", layer=1)[2].scores, layers[1], 1e-10)
+
+
+def test_an_adapter_has_contributions_where_it_has_masks():
+    model = model_of("marian adapted")
+    (mean, top) = (found_by(model, "contribution", **chosen) for chosen in ({}, {"layer": -1}))
+    assert_close(mean[0].scores, top[0].scores)
+    with pytest.raises(ValueError, match=r"`layer` must be one with masks, \[1\], got 0"):
+        attribute(model, bpe_tokenizer(), SOURCES, TARGETS, "contribution", layer=0)
+
+
+# ---- gradients ----
+
+
+def test_gradients_are_slopes(model):
+    """Embedding times gradient of a token: how the log-probabilities change with its length."""
+    arguments = arguments_of(model, 1)
+    found = found_by(model, "input_x_gradient", prefix=True)[1]
+    assert_close(found_by(model, "input_x_gradient")[1].scores, found.scores, 1e-10)
+    states = found_by(model, "layer_gradient_x_activation", layer=0)[1].scores
+    model.eval()
+    source = [
+        slow.slow_slope(model, model.get_encoder().get_input_embeddings(), place, arguments)
+        for place in range(len(arguments[0]))
+    ]
+    prefix = [
+        slow.slow_slope(model, model.get_decoder().get_input_embeddings(), place, arguments)
+        for place in range(len(arguments[1]))
+    ]
+    layer = [
+        slow.slow_slope(model, model.get_encoder().layers[0], place, arguments) for place in range(len(arguments[0]))
+    ]
+    model.train()
+    assert_close(found.scores, torch.stack(source, dim=1), 1e-5)
+    assert_close(found.prefix, torch.stack(prefix, dim=1), 1e-5)
+    assert_close(states, torch.stack(layer, dim=1), 1e-5)
+
+
+@pytest.mark.parametrize("name", ["marian leaky", "mbart", "copies"])
+@torch.no_grad()
+def test_the_log_probabilities_of_some_steps_are_those_of_all(name):
+    """Of a model that copies, too, which adds something to what the layer of the vocabulary says."""
+    if name == "copies":
+        _, _, config, model_class = FAMILIES["marian"]
+        torch.manual_seed(3)
+        model = randomized(model_class(config(**sized(bpe_tokenizer(), decoder_layers=2), copy=True)).double())
+    else:
+        model = model_of(name)
+    training = model.training
+    pairs, tensors = next(iter(batches_of_pairs(model, bpe_tokenizer(), SOURCES, TARGETS)))
+    batch = Batch(pairs, [], *teacher_forced(model.eval(), tensors))
+    whole = log_probabilities(model, batch)
+    steps = torch.tensor([[2, 0], [1, 1], [0, 2]])
+    assert_close(log_probabilities(model, batch, steps=steps), whole.gather(1, steps), 1e-10)
+    assert_close(log_probabilities(model, batch), whole, 1e-10)  # nothing is left behind
+    model.train(training)
+
+
+def test_states_that_the_decoder_attends_to_are_those_of_the_top_layer():
+    for name in ("marian gated", "bart stock"):
+        found = [found_by(model_of(name), "layer_gradient_x_activation", layer=n)[0].scores for n in (None, -1, 0)]
+        assert_close(found[0], found[1], 1e-10)
+        assert not torch.allclose(found[0], found[2])
+
+
+def test_integrated_gradients_are_slopes_along_a_line(model):
+    arguments = arguments_of(model, 0)
+    places, weights = np.polynomial.legendre.leggauss(3)
+    module = model.get_encoder().get_input_embeddings()
+    model.eval()
+    expected = 0
+    for place, weight in zip(places, weights, strict=True):
+        alpha = (place + 1) / 2
+        slopes = [
+            slow.slow_slope(model, module, token, arguments, at=lambda x, alpha=alpha: alpha * x)
+            for token in range(len(arguments[0]))
+        ]
+        expected = expected + weight / 2 * torch.stack(slopes, dim=1)
+    model.train()
+    assert_close(found_by(model, "integrated_gradients", steps=3)[0].scores, expected, 1e-5)
+
+
+@pytest.mark.parametrize("name", [*NAMES, "marian gated"])
+@pytest.mark.parametrize(("prefix", "baseline"), [(False, None), (True, 5)])
+def test_integrated_gradients_add_up_to_the_difference(name, prefix, baseline):
+    model = model_of(name, wild=False)
+    arguments = arguments_of(model, 0)
+    model.eval()
+    whole = slow.slow_log_probabilities(model, *arguments)
+
+    def of_baseline(module, args, output):
+        scale = getattr(module, "embed_scale", 1.0)
+        return torch.zeros_like(output) if baseline is None else (module.weight[baseline] * scale).expand_as(output)
+
+    stacks = [model.get_encoder(), model.get_decoder()][: 1 + prefix]
+    handles = [stack.get_input_embeddings().register_forward_hook(of_baseline) for stack in stacks]
+    difference = whole - slow.slow_log_probabilities(model, *arguments)
+    for handle in handles:
+        handle.remove()
+    model.train()
+    errors = []
+    for steps in (2, 40):
+        (found,) = found_by(
+            *(model, "integrated_gradients", SOURCES[:1], TARGETS[:1]), steps=steps, prefix=prefix, baseline=baseline
+        )
+        total = found.scores.sum(dim=1) + (found.prefix.sum(dim=1) if prefix else 0)
+        errors.append(float((total - difference).abs().max() / difference.abs().max()))
+    assert errors[1] < min(0.005, errors[0])
+
+
+def test_the_length_of_a_product_is_no_sum():
+    for method in ("input_x_gradient", "integrated_gradients", "layer_gradient_x_activation"):
+        sums, lengths = (
+            found_by(model_of("marian gated"), method, norm=norm, **options_of(method))[0].scores
+            for norm in (False, True)
+        )
+        assert float(sums.min()) < 0 < float(lengths.min())
+        assert bool((lengths >= sums.abs() / 4 - 1e-12).all())  # Cauchy-Schwarz in 16 dimensions
+
+
+# ---- occlusion ----
+
+
+@pytest.mark.parametrize("unit", ["word", "token"])
+def test_occlusion_is_a_pass_for_each_word_or_token(model, unit):
+    found = found_by(model, "occlusion", unit=unit, prefix=True, by=7)[1]
+    source, read, labels = arguments_of(model, 1)
+    model.eval()
+    whole = slow.slow_log_probabilities(model, source, read, labels)
+    start = [NO_WORD, *found.target.word_ids[:-1].tolist()]
+    for scores, tokens, word_ids, side in (
+        (found.scores, source, found.source.word_ids.tolist(), 0),
+        (found.prefix, read, start, 1),
+    ):
+        for place in range(len(tokens)):
+            together = [place]
+            if unit == "word" and word_ids[place] != NO_WORD:
+                together = [n for n, word in enumerate(word_ids) if word == word_ids[place]]
+            replaced = [7 if n in together else token for n, token in enumerate(tokens)]
+            sides = (replaced, read) if side == 0 else (source, replaced)
+            fall = whole - slow.slow_log_probabilities(model, *sides, labels)
+            for t, value in enumerate(fall):
+                read_so_far = [n for n in together if side == 0 or n <= t]
+                expected = value / len(read_so_far) if place in read_so_far else torch.zeros_like(value)
+                assert_close(scores[t, place], expected, 1e-10)
+    model.train()
+
+
+def test_words_are_occluded_by_the_unknown_token_where_nothing_else_is_said():
+    model = model_of("marian stock")
+    found = [found_by(model, "occlusion", **options)[1] for options in ({}, {"by": bpe_tokenizer().unk_token_id})]
+    assert torch.equal(found[0].scores, found[1].scores)
+    assert any(len(places) > 1 for places in found[0].source.tokens_of_words())  # what a word with subwords gets
+    assert not torch.allclose(found[0].words(), found_by(model, "occlusion", unit="token")[1].words())
+
+
+# ---- controls ----
+
+
+def test_what_an_aligner_says_comes_back_between_words():
+    model = model_of("marian stock")
+    for found, source, target in zip(
+        found_by(model, "posterior", **options_of("posterior")), SOURCES, TARGETS, strict=True
+    ):
+        assert_close(found.words(), torch.from_numpy(_lengths(source, target)), 1e-12)
+        assert not found.scores[:, found.source.word_ids == NO_WORD].any()
+        assert not found.scores[found.target.word_ids == NO_WORD].any()
+
+
+def test_random_scores_depend_on_the_pair_and_the_seed_alone():
+    model = model_of("marian stock")
+    twice = found_by(model, "random", [*SOURCES, SOURCES[0]], [*TARGETS, TARGETS[0]])
+    assert torch.equal(twice[0].scores, twice[-1].scores)
+    assert torch.equal(twice[0].scores, found_by(model, "random", SOURCES[:1], TARGETS[:1])[0].scores)
+    assert not torch.equal(twice[0].scores, found_by(model, "random", seed=1)[0].scores)
+    other = found_by(model, "random", SOURCES[:1], [TARGETS[0] + " ."])[0].words()
+    assert not torch.equal(other[0], twice[0].words()[0])
+
+
+def test_the_diagonal_is_where_it_should_be():
+    model = model_of("marian stock")
+    (found,) = found_by(model, "diagonal", ["a b c d"], ["e f"])
+    words = found.words()
+    expected = torch.tensor([[1 - abs((j + 0.5) / 2 - (i + 0.5) / 4) for i in range(4)] for j in range(2)])
+    assert_close(words, (expected / expected.sum(dim=1, keepdim=True)).to(words.dtype), 1e-6)
+
+
+# ---- whatever the method ----
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_batches_order_and_padding_change_nothing(model, method):
+    if method not in works_on(model):
+        assert method == "contribution"  # of calibrated models only
+        return
+    together = found_by(model, method, **options_of(method))
+    backwards = found_by(model, method, SOURCES[::-1], TARGETS[::-1], batch_size=2, **options_of(method))[::-1]
+    for index, (found, other) in enumerate(zip(together, backwards, strict=True)):
+        (alone,) = found_by(model, method, [SOURCES[index]], [TARGETS[index]], **options_of(method))
+        source, labels = token_ids(index)
+        assert found.scores.shape == (len(labels), len(source))
+        assert found.words().shape == (len(TARGETS[index].split()), len(SOURCES[index].split()))
+        for one in (other, alone):
+            for name in ("scores", "prefix", "null"):
+                tensors = [getattr(attribution, name) for attribution in (found, one)]
+                if tensors[0] is None:
+                    assert tensors[1] is None
+                else:
+                    assert_close(*tensors, 1e-10, f"{method} {name}")
+    assert model.training
+    assert model.config._attn_implementation == "sdpa"
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+@pytest.mark.parametrize("method", ["rollout", "alti", "value_zeroing"])
+def test_shares_sum_to_one_and_see_no_future(model, method):
+    for found in found_by(model, method):
+        total = found.scores.sum(dim=1) + found.prefix.sum(dim=1) + (0 if found.null is None else found.null)
+        assert_close(total, torch.ones_like(total), 1e-10)
+        assert float(found.scores.min()) >= 0
+        assert not found.prefix.triu(1).any()
+
+
+@pytest.mark.parametrize("method", ["input_x_gradient", "integrated_gradients", "occlusion"])
+def test_what_has_not_been_read_yet_changes_nothing(model, method):
+    for found in found_by(model, method, prefix=True, **options_of(method)):
+        assert float(found.prefix.triu(1).abs().max()) < 1e-12
+        assert found.prefix.tril().abs().sum() > 0
+
+
+def test_float32_is_close(model):
+    narrow = copy.deepcopy(model).float()
+    for method in ("alti", "value_zeroing", "input_x_gradient", "occlusion"):
+        for found, expected in zip(found_by(narrow, method), found_by(model, method), strict=True):
+            assert found.scores.dtype == torch.float32
+            size = max(1.0, float(expected.scores.abs().max()))
+            assert_close(found.scores.double() / size, expected.scores / size, 1e-4)
+
+
+def test_nothing_of_a_batch_is_kept(monkeypatch):
+    """A batch is read when its first attribution is asked for, and what is handed out is no view of it."""
+    model, passes = model_of("marian stock"), []
+    handle = model.get_encoder().register_forward_hook(lambda *call: passes.append(None))
+    try:
+        found = attribute(model, bpe_tokenizer(), SOURCES, TARGETS, "alti", batch_size=1)
+        assert not passes
+        first = next(found)
+        assert len(passes) == 1
+        assert model.training
+    finally:
+        handle.remove()
+    for tensor in (first.scores, first.prefix):
+        assert tensor.untyped_storage().nbytes() == tensor.numel() * tensor.element_size()
+
+
+def test_long_sentences_are_taken_apart_in_pieces(monkeypatch):
+    model = model_of("bart leaky")
+    whole = {method: found_by(model, method) for method in ("transformed_norm", "full_norm", "alti")}
+    monkeypatch.setattr("hf_attncal.report.attribution.cross_attention._MOST_NUMBERS", 1)
+    for method, expected in whole.items():
+        for found, one in zip(found_by(model, method), expected, strict=True):
+            assert_close(found.scores, one.scores, 1e-12)
+
+
+def test_signed_scores_of_subwords_are_added_up():
+    found = found_by(model_of("marian stock"), "input_x_gradient")[1]
+    for j, rows in enumerate(found.target.tokens_of_words()):
+        for i, columns in enumerate(found.source.tokens_of_words()):
+            expected = sum(found.scores[row, column] for row in rows for column in columns) / len(rows)
+            assert_close(found.words()[j, i], expected, 1e-12)
+
+
+# ---- other models ----
+
+
+def test_models_that_are_built_otherwise_are_refused_by_name():
+    fields = {"d_model": 16, "d_kv": 8, "d_ff": 12, "num_layers": 1, "num_heads": 2}
+    tokens = {name: value for name, value in sized(bpe_tokenizer()).items() if "token_id" in name}
+    model = T5ForConditionalGeneration(T5Config(**fields, **tokens, vocab_size=len(bpe_tokenizer())))
+    skip_without_cross_attention_of_t5(model)
+    working = ["attention", "input_x_gradient", "integrated_gradients", "layer_gradient_x_activation", "occlusion"]
+    assert works_on(model) == [*working, "posterior", "random", "diagonal"]
+    with pytest.raises(ValueError, match=r"`method` 'alti' does not work on this model: .* 't5'.* attention, input_x"):
+        attribute(model, bpe_tokenizer(), SOURCES, TARGETS, "alti")
+    with pytest.raises(ValueError, match="'contribution' does not work on this model: it reads the masks"):
+        attribute(model, bpe_tokenizer(), SOURCES, TARGETS, "contribution")
+    with pytest.raises(ValueError, match="it works only on layers built as in Marian"):
+        attribute(model, bpe_tokenizer(), SOURCES, TARGETS, "layer_gradient_x_activation", layer=0)
+    for method in works_on(model):
+        assert len(found_by(model, method, **options_of(method))) == len(SOURCES)
+    decoder = GPT2LMHeadModel(GPT2Config(n_embd=8, n_layer=1, n_head=2, vocab_size=len(bpe_tokenizer())))
+    with pytest.raises(ValueError, match="must be an encoder-decoder, got one of type 'gpt2'"):
+        attribute(decoder, bpe_tokenizer(), SOURCES, TARGETS, "random")
+
+
+@pytest.mark.parametrize("streams", [1, 2])
+def test_discrete_transformers_have_attention_and_occlusion(streams):
+    config = DiscreteTransformerConfig(**sized(bpe_tokenizer()), streams=streams)
+    model = DiscreteTransformerForConditionalGeneration(config)
+    assert {"attention", "occlusion"} <= set(works_on(model))
+    assert not {"alti", "value_norm", "value_zeroing"} & set(works_on(model))
+    for method in works_on(model):
+        assert len(found_by(model, method, **options_of(method))) == len(SOURCES)
+
+
+def test_two_streams_have_no_single_embedding():
+    config = DiscreteTransformerConfig(**sized(bpe_tokenizer()), streams=2)
+    model = DiscreteTransformerForConditionalGeneration(config)
+    with pytest.raises(ValueError, match="two streams has two"):
+        attribute(model, bpe_tokenizer(), SOURCES, TARGETS, "input_x_gradient")
+
+
+def test_recurrent_models_have_gradients_and_attention():
+    tokens = {name: value for name, value in sized(bpe_tokenizer()).items() if "token_id" in name}
+    model = tiny_luong(**tokens, vocab_size=len(bpe_tokenizer()), calibration="gated", max_source_length=40)
+    arguments = arguments_of(model, 1)
+    found = found_by(model, "input_x_gradient")[1].scores
+    model.eval()
+    embedding = model.get_encoder().get_input_embeddings()
+    slopes = [slow.slow_slope(model, embedding, place, arguments) for place in range(len(arguments[0]))]
+    assert_close(found, torch.stack(slopes, dim=1), 1e-5)
+    for method in works_on(model):
+        assert len(found_by(model, method, **options_of(method))) == len(SOURCES)
+
+
+# ---- what is refused ----
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "message"),
+    [
+        ("alty", {}, "`method` must be one of attention, value_norm, .*, got 'alty'"),
+        ("alti", {"layer": 0}, "`method` 'alti' has the options none, got 'layer'"),
+        ("attention", {"heads": 0}, "has the options layer, head, calibrated, got 'heads'"),
+        ("posterior", {}, "`method` 'posterior' needs the option `weights`"),
+        ("posterior", {"weights": 3}, "`weights` must be a function of sources and targets, got 3"),
+        ("attention", {"layer": 2}, "`layer` must be a whole number from -2 to 1, or None, got 2"),
+        ("full_norm", {"head": -1}, "`head` must be a whole number from 0 to 1, or None, got -1"),
+        ("value_zeroing", {"layer": 1.0}, "`layer` must be a whole number .* got 1.0"),
+        ("layer_gradient_x_activation", {"layer": 2}, "`layer` must be a whole number from -2 to 1"),
+        ("integrated_gradients", {"steps": 0}, "`steps` must be a whole number from 1"),
+        ("integrated_gradients", {"baseline": 10**6}, "`baseline` must be a whole number from 0"),
+        ("occlusion", {"by": -1}, "`by` must be a whole number from 0"),
+        ("occlusion", {"unit": "letter"}, "`unit` must be 'word' or 'token', got 'letter'"),
+        ("integrated_gradients", {"steps": None}, "`steps` must be a whole number from 1 to 10000, got None"),
+        ("random", {"seed": -1}, "`seed` must be a whole number from 0"),
+    ],
+)
+def test_what_a_method_does_not_take_is_refused_at_once(method, options, message):
+    with pytest.raises(ValueError, match=message):
+        attribute(model_of("marian stock"), bpe_tokenizer(), SOURCES, TARGETS, method, **options)
+
+
+def test_what_an_aligner_returns_must_fit():
+    model = model_of("marian stock")
+    with pytest.raises(ValueError, match="a matrix for each of 3 pairs, got 1"):
+        found_by(model, "posterior", weights=lambda sources, targets: [np.zeros((1, 1))])
+    with pytest.raises(ValueError, match=r"\(3, 2\) for pair 0 \(counted from 0\), got \(2, 3\)"):
+        found_by(model, "posterior", SOURCES[:1], TARGETS[:1], weights=lambda s, t: [np.zeros((2, 3))])
+
+
+def test_a_tokenizer_without_an_unknown_token_needs_another():
+    tokenizer = copy.deepcopy(bpe_tokenizer())
+    tokenizer.unk_token = None
+    with pytest.raises(ValueError, match="`by` must be the number of a token"):
+        next(attribute(model_of("marian stock"), tokenizer, SOURCES, TARGETS, "occlusion"))
+
+
+def test_pairs_without_words_are_left_out():
+    model = model_of("marian stock")
+    (found,) = attribute(model, bpe_tokenizer(), ["", SOURCES[0]], [TARGETS[1], TARGETS[0]], "diagonal")
+    assert found.index == 1
+    assert list(attribute(model, bpe_tokenizer(), [], [], "alti")) == []

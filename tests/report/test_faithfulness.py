@@ -1,0 +1,363 @@
+"""Comprehensiveness and sufficiency against a reference that writes each perturbed source and reads it alone."""
+
+import functools
+import math
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+from luong_helpers import tiny_luong
+from seq2seq_helpers import KINDS, bpe_tokenizer, randomized, sized, text_model
+from seq2seq_helpers import SOURCES as MORE_SOURCES
+from seq2seq_helpers import TARGETS as MORE_TARGETS
+from transformers import BartConfig, BartForCausalLM, MBartConfig, MBartForConditionalGeneration
+
+from hf_attncal.inference.reading import batches_of_pairs
+from hf_attncal.report.faithfulness import (
+    CUTS,
+    best_words,
+    faithfulness_falls,
+    keep_probabilities,
+    measures,
+    word_effects,
+)
+from hf_attncal.report.perturbations import OPERATORS, Change, Perturber, WordFrequencies
+
+SOURCES, TARGETS = MORE_SOURCES[:3], MORE_TARGETS[:3]
+DRAWS = 2
+WORDS = [(len(target.split()), len(source.split())) for source, target in zip(SOURCES, TARGETS, strict=True)]
+
+
+def random_scores(seed: int) -> list[np.ndarray]:
+    """With negative ones and ties."""
+    generator = np.random.default_rng(seed)
+    return [generator.integers(-2, 6, size=words) / 5 for words in WORDS]
+
+
+SCORES = {"one": random_scores(1), "other": random_scores(2)}
+
+
+@pytest.fixture(params=KINDS)
+def model(request, family):
+    return text_model(family, request.param)
+
+
+def falls_of(model, sources=SOURCES, targets=TARGETS, scores=SCORES, **options) -> dict[int, dict[str, np.ndarray]]:
+    options = {"draws": DRAWS, "batch_size": 5, **options}
+    return {
+        one.index: one.falls for one in faithfulness_falls(model, bpe_tokenizer(), sources, targets, scores, **options)
+    }
+
+
+# ---- reference ----
+
+
+def word_of_token(text: str, start: int, end: int) -> int:
+    """By the offsets of a token; -1 for a special one. One that ends in the space before a word is that word's."""
+    return -1 if start == end else len(f"{text[:end]}.".split()) - 1
+
+
+@functools.cache
+@torch.no_grad()
+def slow_log_probabilities(model, ids: tuple[int, ...], hidden: frozenset[int], target: str) -> list[float]:
+    """Of all target words, from a pass of one sentence alone."""
+    tokens = bpe_tokenizer()(target, return_offsets_mapping=True)
+    labels = tokens["input_ids"]
+    training = model.training
+    model.eval()
+    encoded = model.get_encoder()(torch.tensor([ids]), return_dict=True)
+    visible = torch.tensor([[int(place not in hidden) for place in range(len(ids))]])
+    read = torch.tensor([[model.config.decoder_start_token_id, *labels[:-1]]])
+    logits = model(encoder_outputs=encoded, attention_mask=visible, decoder_input_ids=read).logits[0]
+    model.train(training)
+    found = [0.0] * len(target.split())
+    for step, offsets in enumerate(tokens["offset_mapping"]):
+        if (word := word_of_token(target, *offsets)) >= 0:
+            found[word] += float(logits[step].log_softmax(dim=-1)[labels[step]])
+    return found
+
+
+def slow_fall(
+    model, source: str, target: str, word: int, removed: set[int], operator: str, others: list[str]
+) -> float:
+    """By how much the log-probability of a target word falls without some source words."""
+    tokenizer = bpe_tokenizer()
+    tokens = tokenizer(source, return_offsets_mapping=True)
+    ids, of_word = tokens["input_ids"], [word_of_token(source, *offsets) for offsets in tokens["offset_mapping"]]
+    whole = slow_log_probabilities(model, tuple(ids), frozenset(), target)[word]
+    words, hidden = source.split(), frozenset()
+    if operator == "hide":
+        hidden = frozenset(place for place, of in enumerate(of_word) if of in removed)
+    elif operator == "unk":
+        ids = [tokenizer.unk_token_id if of in removed else token for token, of in zip(ids, of_word, strict=True)]
+    elif operator == "delete":
+        ids = tokenizer(" ".join(word for i, word in enumerate(words) if i not in removed))["input_ids"]
+    else:
+        ids = tokenizer(" ".join(others[i] if i in removed else word for i, word in enumerate(words)))["input_ids"]
+    return whole - slow_log_probabilities(model, tuple(ids), hidden, target)[word]
+
+
+def perturber(model, **options) -> Perturber:
+    return Perturber(model, bpe_tokenizer(), frequencies=WordFrequencies.of(SOURCES), **options)
+
+
+def random_numbers(model, index: int, purpose: int, draw: int) -> np.random.Generator:
+    ((pair,), _), *_ = batches_of_pairs(model, bpe_tokenizer(), [SOURCES[index]], [TARGETS[index]])
+    return perturber(model).generator(pair, purpose, draw)
+
+
+def others_of(model, index: int) -> list[list[str]]:
+    """The words that stand in for those of a source, in each draw."""
+    generators = [random_numbers(model, index, 0, draw) for draw in range(DRAWS)]
+    return [perturber(model).frequencies.others(SOURCES[index].split(), one) for one in generators]
+
+
+def slow_best(row: list[float], cut: float) -> set[int]:
+    count = cut if isinstance(cut, int) else math.ceil(cut * len(row) - 1e-9)
+    return set(sorted(range(len(row)), key=lambda i: (-row[i], i))[:count])
+
+
+# ---- values ----
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_hard_falls_are_those_of_every_source_written_and_read_alone(model, operator):
+    index, names = 1, measures(CUTS, soft=False)
+    found = falls_of(model, operators=[operator], soft=False)[index]["one"][0]
+    source, target, others = SOURCES[index], TARGETS[index], others_of(model, index)
+    everything = set(range(len(source.split())))
+    for word, row in enumerate(SCORES["one"][index].tolist()):
+        for kind in ("comprehensiveness", "sufficiency"):
+            falls = []
+            for cut in CUTS:
+                best = slow_best(row, cut)
+                removed = best if kind == "comprehensiveness" else everything - best
+                drawn = others if operator == "replace" else others[:1]
+                each = [slow_fall(model, source, target, word, removed, operator, words) for words in drawn]
+                falls.append(sum(each) / len(each))
+                assert found[names.index(f"{kind}@{cut}")][word] == pytest.approx(falls[-1], abs=1e-10)
+            assert found[names.index(kind)][word] == pytest.approx(sum(falls) / len(falls), abs=1e-10)
+
+
+@pytest.mark.parametrize("operator", ["replace", "hide"])
+def test_soft_falls_take_words_away_with_the_probability_of_their_score(family, operator):
+    model, index, names = text_model(family, "ours"), 1, measures()
+    found = falls_of(model, operators=[operator])[index]["other"][0]
+    scores, others = SCORES["other"][index], others_of(model, index)
+    numbers = random_numbers(model, index, 1, 0).random((DRAWS, *scores.shape))
+    everything = set(range(scores.shape[1]))
+    for word, row in enumerate(scores.tolist()):
+        falls = {"soft_comprehensiveness": 0.0, "soft_sufficiency": 0.0}
+        for draw in range(DRAWS):
+            taken = {i for i, score in enumerate(row) if numbers[draw, word, i] < max(score, 0) / max(row)}
+            for name, removed in (("soft_comprehensiveness", taken), ("soft_sufficiency", everything - taken)):
+                each = slow_fall(model, SOURCES[index], TARGETS[index], word, removed, operator, others[draw])
+                falls[name] += each / DRAWS
+        for name, fall in falls.items():
+            assert found[names.index(name)][word] == pytest.approx(fall, abs=1e-10)
+
+
+def test_effects_of_single_words(model):
+    index, others = 1, others_of(model, 1)
+    effects = {one.index: one.effects for one in word_effects(model, bpe_tokenizer(), SOURCES, TARGETS, draws=DRAWS)}
+    assert sorted(effects) == list(range(len(SOURCES)))
+    assert effects[index].shape == (len(OPERATORS), *WORDS[index])
+    for number, operator in enumerate(OPERATORS):
+        drawn = others if operator == "replace" else others[:1]
+        for place in range(WORDS[index][1]):
+            for word in range(WORDS[index][0]):
+                each = [slow_fall(model, SOURCES[index], TARGETS[index], word, {place}, operator, o) for o in drawn]
+                assert effects[index][number, word, place] == pytest.approx(sum(each) / len(each), abs=1e-10)
+
+
+def test_a_word_that_is_kept_always_or_taken_never_changes_nothing(family):
+    model = text_model(family, "stock")
+    names, everything = measures((1.0,)), {"all": [np.ones(words) for words in WORDS]}
+    for falls in falls_of(model, scores=everything, cuts=(1.0,)).values():
+        assert (falls["all"][:, names.index("sufficiency")] == 0).all()
+        assert (falls["all"][:, names.index("soft_sufficiency")] == 0).all()
+        assert np.abs(falls["all"][:, names.index("comprehensiveness")]).max() > 0.1
+    nothing = {"none": [-np.ones(words) for words in WORDS]}
+    for falls in falls_of(model, scores=nothing, cuts=(1.0,)).values():
+        assert (falls["none"][:, names.index("soft_comprehensiveness")] == 0).all()
+
+
+def test_the_model_is_left_as_it_was(model):
+    falls_of(model, soft=False, cuts=(1,))
+    assert model.training
+    assert model.config._attn_implementation == "sdpa"
+
+
+def test_a_recurrent_model_and_one_whose_tokenizer_masks():
+    tokenizer = bpe_tokenizer()
+    torch.manual_seed(0)
+    size = {"vocab_size": len(tokenizer), "max_source_length": 64}
+    size |= {name: getattr(tokenizer, name) for name in ("pad_token_id", "eos_token_id")}
+    falls = falls_of(tiny_luong(**size, decoder_start_token_id=tokenizer.pad_token_id), soft=False, cuts=(1,))
+    hidden = falls[0]["one"][OPERATORS.index("hide")]
+    assert np.abs(hidden).max() > 1e-4
+
+    model = randomized(MBartForConditionalGeneration(MBartConfig(**sized(tokenizer))).double()).eval()
+
+    class Masks:
+        """The tokenizer with a mask token, which is the unknown one."""
+
+        mask_token_id = tokenizer.unk_token_id
+
+        def __getattr__(self, name):
+            return getattr(tokenizer, name)
+
+        def __call__(self, *args, **kwargs):
+            return tokenizer(*args, **kwargs)
+
+    options = {"operators": ("mask", "unk"), "soft": False}
+    for one in faithfulness_falls(model, Masks(), SOURCES, TARGETS, SCORES, **options):
+        np.testing.assert_allclose(one.falls["one"][0], one.falls["one"][1], atol=1e-10)
+
+
+# ---- batches, order, seeds ----
+
+
+@pytest.mark.parametrize(("batch_size", "family", "kind"), [(1, "marian", "ours"), (64, "bart", "stock")])
+def test_neither_batch_nor_order_nor_company_changes_anything(batch_size, family, kind):
+    model = text_model(family, kind)
+    expected = falls_of(model, cuts=(1,))
+    turned = [list(reversed(side)) for side in (SOURCES, TARGETS)]
+    scores = {name: list(reversed(of)) for name, of in SCORES.items()}
+    found = falls_of(model, *turned, scores, batch_size=batch_size, cuts=(1,))
+    last = len(SOURCES) - 1
+    for index, falls in expected.items():
+        for name, values in falls.items():
+            np.testing.assert_allclose(found[last - index][name], values, atol=1e-9)
+    frequencies = Counter(" ".join(SOURCES).split())  # a pair alone draws from what all have
+    options = {"frequencies": frequencies, "cuts": (1,)}
+    alone = falls_of(model, SOURCES[:1], TARGETS[:1], {"one": SCORES["one"][:1]}, **options)
+    np.testing.assert_allclose(alone[0]["one"], expected[0]["one"], atol=1e-9)
+
+
+def test_another_seed_draws_otherwise_and_the_same_one_the_same():
+    model = text_model("marian", "stock")
+    first, same, other = (falls_of(model, seed=seed)[0]["one"] for seed in (0, 0, 1))
+    np.testing.assert_array_equal(first, same)
+    hard = slice(0, len(measures(soft=False)))
+    assert not np.allclose(first[0, hard], other[0, hard])  # replace
+    np.testing.assert_allclose(first[1:, hard], other[1:, hard])
+    assert not np.allclose(first[1:, hard.stop :], other[1:, hard.stop :])
+
+
+def test_pairs_with_a_side_of_no_word_are_left_out():
+    model = text_model("marian", "stock")
+    scores = {"one": [SCORES["one"][0], None, None]}
+    found = falls_of(model, [SOURCES[0], " ", "a"], [TARGETS[0], "b", ""], scores)
+    assert sorted(found) == [0]
+
+
+def test_scores_may_be_tensors():
+    model = text_model("marian", "stock")
+    tensors = {name: [torch.from_numpy(matrix) for matrix in of] for name, of in SCORES.items()}
+    np.testing.assert_array_equal(falls_of(model, scores=tensors)[0]["one"], falls_of(model)[0]["one"])
+
+
+# ---- sets ----
+
+
+def test_best_words_by_number_and_by_share():
+    row = np.array([[0.2, 0.9, 0.2, -1.0, 0.5]])
+    assert best_words(row, 1).tolist() == [[False, True, False, False, False]]
+    assert best_words(row, 3).tolist() == [[True, True, False, False, True]]  # the first of equals
+    assert best_words(row, 9).all()
+    assert best_words(row, 0.2).sum() == 1
+    assert best_words(row, 0.21).sum() == 2
+    assert best_words(row, 1.0).all()
+    assert best_words(np.zeros((1, 10)), 0.3).sum() == 3  # and not 4: 0.3 * 10 is above 3
+
+
+def test_probabilities_are_shares_of_the_highest():
+    rows = np.array([[2.0, 1.0, 0.0, -3.0], [0.0, 0.0, 0.0, 0.0], [-1.0, -2.0, -3.0, -4.0]])
+    assert keep_probabilities(rows).tolist() == [[1.0, 0.5, 0.0, 0.0], [0.0] * 4, [0.0] * 4]
+
+
+def test_words_are_replaced_by_others_in_proportion_to_their_frequency():
+    table = WordFrequencies({"b": 6, "a": 3, "c": 1})
+    generator = np.random.default_rng(0)
+    drawn = Counter(table.others(["x"] * 4000, generator))
+    assert {word: pytest.approx(count / 4000, abs=0.03) for word, count in drawn.items()} == {
+        "a": 0.3,
+        "b": 0.6,
+        "c": 0.1,
+    }
+    assert set(table.others(["b"] * 500, generator)) == {"a", "c"}
+    assert table.others(["b", "a"], np.random.default_rng(1)) == WordFrequencies({"c": 1, "a": 3, "b": 6}).others(
+        ["b", "a"], np.random.default_rng(1)
+    )
+
+
+# ---- errors ----
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"scores": {}}, "must have at least one method, got none"),
+        ({"scores": {"x": SCORES["one"][:2]}}, "of 'x' must have 3 pairs, got 2"),
+        ({"scores": {"x": [matrix.T for matrix in SCORES["one"]]}}, r"of 'x' for pair \d .* must be \(target words"),
+        ({"scores": {"x": [None] * 3}}, "of 'x' for pair 0 .* got None"),
+        ({"scores": {"x": [matrix * np.nan for matrix in SCORES["one"]]}}, "must be finite numbers"),
+        ({"cuts": ()}, "`cuts` must have at least one cut"),
+        ({"cuts": (0,)}, "whole numbers from 1, or shares above 0 and at most 1, got 0"),
+        ({"cuts": (1.5,)}, "got 1.5"),
+        ({"cuts": (True,)}, "got True"),
+        ({"cuts": (2, 2)}, "must differ"),
+        ({"draws": 0}, "`draws` must be >= 1, got 0"),
+        ({"operators": ()}, "`operators` must be some of replace, hide, unk, delete, mask"),
+        ({"operators": ("drop",)}, r"got \('drop',\)"),
+        ({"operators": ("mask",)}, "tokenizer must have a `mask_token_id`, got one without"),
+        ({"frequencies": {"a": 1}}, "at least two words"),
+        ({"frequencies": {"a": 1, "b c": 1}}, "got 'b c' with 1"),
+        ({"batch_size": 0}, "`batch_size` must be >= 1, got 0"),
+        (
+            {"sources": ["", " "], "targets": ["a", "b"], "scores": {"x": [None, None]}},
+            "words on both sides, got none",
+        ),
+        ({"sources": [], "targets": [], "scores": {"x": []}}, "got none among 0 and 0 sentences"),
+        ({"targets": TARGETS[:2]}, "must be pairs, got 3 and 2"),
+    ],
+)
+def test_what_is_refused(changes, message):
+    with pytest.raises(ValueError, match=message):
+        falls_of(text_model("marian", "stock"), **changes)
+
+
+def test_a_tokenizer_without_an_unknown_token_is_refused_for_that_operator():
+    class Tokenizer:
+        unk_token_id = None
+
+    with pytest.raises(ValueError, match="'unk', for which the tokenizer must have a `unk_token_id`"):
+        Perturber(text_model("marian", "stock"), Tokenizer(), ("unk",))
+    Perturber(text_model("marian", "stock"), Tokenizer(), ("delete",))
+
+
+def test_models_without_cross_attention_are_refused():
+    tokenizer = bpe_tokenizer()
+    decoder = BartForCausalLM(BartConfig(**sized(tokenizer)))
+    with pytest.raises(ValueError, match="must be an encoder-decoder"):
+        falls_of(decoder)
+    with pytest.raises(ValueError, match="`attention_window`"):
+        falls_of(tiny_luong(attention_window=None, input_feeding=False))
+
+
+def test_a_source_of_which_nothing_is_left_is_refused():
+    """Without a special token at its end."""
+    tokenizer, model = bpe_tokenizer(), text_model("marian", "stock")
+    ((pair,), _), *_ = batches_of_pairs(model, tokenizer, [SOURCES[0]], [TARGETS[0]])
+    bare = pair._replace(source=pair.source._replace(ids=pair.source.ids[:-1], word_ids=pair.source.word_ids[:-1]))
+    nothing = Change("hide", 0, np.zeros(pair.source.words, dtype=bool).tobytes())
+    with pytest.raises(ValueError, match=r"'hide', which would leave no source token of pair 0"):
+        perturber(model).log_probabilities([bare], [SOURCES[0]], [{nothing: [0]}])
+
+
+def test_a_source_that_grows_beyond_the_positions_of_the_model_is_refused():
+    frequencies = {"Donaudampfschifffahrtsgesellschaft" * 3: 1, "x" * 70: 1}
+    with pytest.raises(ValueError, match=r"'replace', with which the source of pair \d .* the model takes at most 64"):
+        falls_of(text_model("marian", "stock"), operators=("replace",), frequencies=frequencies)

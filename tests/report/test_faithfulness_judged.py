@@ -1,0 +1,168 @@
+"""Faithfulness judged in one call: the same as its parts, what is not beaten, and charts that say what is there."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+from report_helpers import made_up_judged
+from seq2seq_helpers import SOURCES, TARGETS, bpe_tokenizer, text_model
+
+from hf_attncal.metrics.faithfulness import MeasuredFaithfulness, Verdict, faithfulness, operator_agreement
+from hf_attncal.report.attribution import attribute, word_scores
+from hf_attncal.report.faithfulness import faithfulness_falls, measures, word_effects
+from hf_attncal.report.figures.faithfulness_charts import faithfulness_by_method, faithfulness_charts, in_words
+from hf_attncal.report.judged import JudgedFaithfulness, judge_faithfulness
+
+OPERATORS = ("replace", "hide", "unk")
+OPTIONS = {"operators": OPERATORS, "cuts": (1,), "soft": False, "draws": 1, "bootstrap": 50}
+METHODS = ("attention", "contribution", "occlusion", "random")
+
+
+@pytest.fixture(scope="module")
+def model():
+    return text_model("marian", "ours")
+
+
+@pytest.fixture(scope="module")
+def scores(model) -> dict[str, list]:
+    return {method: word_scores(model, bpe_tokenizer(), SOURCES, TARGETS, method) for method in METHODS}
+
+
+@pytest.fixture(scope="module")
+def judged(model, scores) -> JudgedFaithfulness:
+    return judge_faithfulness(model, bpe_tokenizer(), SOURCES, TARGETS, scores, kind="reference", **OPTIONS)
+
+
+# ---- one call ----
+
+
+def test_words_are_those_of_attribute_in_the_order_of_the_pairs(model):
+    found = word_scores(model, bpe_tokenizer(), [*SOURCES[:2], " "], [*TARGETS[:2], "a"], "alti", batch_size=1)
+    assert found[2] is None
+    for one in attribute(model, bpe_tokenizer(), SOURCES[:2], TARGETS[:2], "alti"):
+        np.testing.assert_allclose(found[one.index], one.words().numpy(), rtol=1e-5)
+
+
+def test_it_is_what_its_parts_are(model, scores, judged):
+    texts = model, bpe_tokenizer(), SOURCES, TARGETS
+    options = {"operators": OPERATORS, "draws": 1}
+    falls = {one.index: one.falls for one in faithfulness_falls(*texts, scores, cuts=(1,), soft=False, **options)}
+    rows = (falls[index] for index in range(len(SOURCES)))
+    expected = faithfulness(rows, OPERATORS, measures((1,), False), targets="reference", bootstrap=50)
+    for method in METHODS:
+        np.testing.assert_allclose(judged.found.sums[method], expected.sums[method], rtol=1e-6, atol=1e-6)
+        assert judged.found.score(method).value == pytest.approx(expected.score(method).value)
+    effects = (one.effects for one in word_effects(*texts, **options))
+    agreement = operator_agreement(effects, OPERATORS, bootstrap=0)
+    assert {both: tau.value for both, tau in judged.agreement.items()} == pytest.approx(
+        {both: tau.value for both, tau in agreement.items()}
+    )
+
+
+def test_circular_pairs_are_known_by_the_name_before_the_at(model, scores):
+    renamed = {"contribution@top": scores["contribution"], "attention": scores["attention"]}
+    options = OPTIONS | {"operators": ("hide",)}
+    found = judge_faithfulness(model, bpe_tokenizer(), SOURCES, TARGETS, renamed, kind="output", **options)
+    assert found.found.score("contribution@top", "hide").circular
+    assert not found.found.score("attention", "hide").circular
+    assert found.agreement == {}
+    assert found.headline == "hide"
+
+
+def test_a_kind_that_there_is_not_is_refused(model, scores):
+    with pytest.raises(ValueError, match="`targets` must be 'reference' or 'output'"):
+        judge_faithfulness(model, bpe_tokenizer(), SOURCES, TARGETS, scores, kind="gold", **OPTIONS)
+
+
+# ---- what is told ----
+
+
+def test_what_no_verdict_speaks_against_is_unbeaten():
+    judged = made_up_judged({"attention": 1.0, "alti": 2.0, "rollout": 2.0, "random": 0.0})
+    assert set(judged.unbeaten()) == {"alti", "rollout"}
+    assert judged.unbeaten("sufficiency") == ["random"]  # there the lower is the better
+    assert judged.ranking("sufficiency") == judged.ranking()[::-1]
+    assert judged.verdicts("attention")["random"].better == "attention"
+    assert judged.verdicts("attention")["alti"].better == "alti"
+    assert judged.verdicts("alti")["rollout"].better is None
+
+
+def test_the_best_other_one_is_found_on_half_of_the_pairs_and_compared_on_the_rest():
+    judged = made_up_judged({"attention": 1.0, "alti": 1.5, "rollout": 0.5, "occlusion": 9.0})
+    best, verdict = judged.against_best("attention")
+    assert (best, verdict.better) == ("alti", "alti")
+    assert judged.against_best("attention", without=())[0] == "occlusion"
+    words = judged.found.words[1::2].sum()
+    odd = [judged.found.sums[name][1::2, 0, 1].sum() / words for name in ("attention", "alti")]
+    assert verdict.by_operator["replace"].value == pytest.approx(odd[0] - odd[1])
+    # Where the pairs disagree, those with an even number choose.
+    sums = {name: of.copy() for name, of in judged.found.sums.items()}
+    sums["rollout"][::2] += 100
+    found = JudgedFaithfulness(type(judged.found)(**{**vars(judged.found), "sums": sums}), {})
+    assert found.against_best("attention")[0] == "rollout"
+    assert found.against_best("attention")[1].better == "attention"
+
+
+def test_there_is_no_best_other_one_without_another_one_or_pairs():
+    assert made_up_judged({"attention": 1.0, "occlusion": 2.0}).against_best("attention") is None
+    assert made_up_judged({"attention": 1.0, "alti": 2.0}, pairs=1).against_best("attention") is None
+
+
+def test_all_of_it_is_json(judged):
+    told = json.loads(json.dumps(judged.to_dict("contribution")))
+    score = judged.found.score("contribution", "hide")
+    assert told["methods"]["contribution"]["hide"]["comprehensiveness"] == {
+        "value": score.value, "interval": list(score.interval), "circular": True,
+    }  # fmt: skip
+    assert set(told["verdicts"]["comprehensiveness"]) == {"attention", "occlusion", "random"}
+    assert told["against_best"]["comprehensiveness"]["method"] in ("attention", "random")
+    assert set(told["operator_agreement"]) == {"replace+hide", "replace+unk", "hide+unk"}
+    assert "verdicts" not in judged.to_dict()
+
+
+# ---- charts ----
+
+
+def test_charts_have_a_cell_for_each_column_and_can_be_drawn(judged):
+    charts = faithfulness_charts(judged)
+    names = ["comprehensiveness_verdicts", "sufficiency_verdicts", "comprehensiveness", "sufficiency"]
+    assert [chart.name for chart in charts] == [*names, "operator_agreement"]
+    for chart in charts:
+        assert all(len(row) == len(chart.columns) for row in chart.rows)
+        assert len(set(chart.columns)) == len(chart.columns)
+        assert re.fullmatch(r"\w+", chart.name)
+        if chart.draw is not None:
+            assert chart.draw().axes
+    assert "contribution" in charts[0].title
+
+
+def test_rows_are_the_scores_the_best_method_first(judged):
+    chart = faithfulness_by_method(judged, "sufficiency")
+    methods = [row[0] for row in chart.rows]
+    assert methods == judged.ranking("sufficiency")
+    row = dict(zip(chart.columns, chart.rows[methods.index("occlusion")], strict=True))
+    score = judged.found.score("occlusion", "unk", "sufficiency")
+    assert (row["unk (nats)"], (row["unk: low"], row["unk: high"])) == (score.value, score.interval)
+    assert (row["unk: note"], row["hide: note"]) == ("circular", None)
+    assert "occlusion under unk" in chart.caption
+    assert "contribution under hide" in chart.caption
+    assert "The lower the better" in chart.caption
+
+
+def test_a_verdict_is_told_in_words():
+    one = {"replace": MeasuredFaithfulness(1.0, (0.5, 1.5))}
+    assert in_words(Verdict("a", one, ()), "a", "b") == "a is better than b"
+    assert in_words(Verdict("b", one, ("hide",)), "a", "b") == "b is better than a (hide left out: circular)"
+    assert in_words(Verdict(None, one, ("hide", "unk")), "a", "b") == (
+        "no verdict: ways to take words away disagree, or cannot tell (hide and unk left out: circular)"
+    )
+
+
+def test_without_intervals_there_are_no_verdicts(model, scores):
+    options = OPTIONS | {"bootstrap": 0}
+    found = judge_faithfulness(model, bpe_tokenizer(), SOURCES, TARGETS, scores, kind="reference", **options)
+    charts = faithfulness_charts(found)
+    assert [chart.name for chart in charts] == ["comprehensiveness", "sufficiency", "operator_agreement"]
+    assert charts[0].rows[0][2] is None
+    assert found.to_dict("attention")["unbeaten"] == {}

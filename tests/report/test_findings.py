@@ -1,0 +1,228 @@
+"""Findings and caveats: their numbers are those that were found, and nothing is said that was not."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from report_helpers import made_up_judged, model_of
+from seq2seq_helpers import PAIRS, SOURCES, TARGETS, bpe_tokenizer, text_model, with_masks
+
+from hf_attncal.data.pharaoh import GoldAlignment
+from hf_attncal.metrics.aer import alignment_error_rate
+from hf_attncal.metrics.base import Measured
+from hf_attncal.report.attributions import ScoredMethod, ScoredReading
+from hf_attncal.report.figures.charts import errors_by_method
+from hf_attncal.report.figures.findings import caveats_of, compared, findings_of
+from hf_attncal.report.judged import JudgedFaithfulness
+from hf_attncal.report.observations import observe
+
+GOLD = [GoldAlignment(pair.links, pair.links) for pair in PAIRS]
+RESAMPLED = {"bootstrap": 50, "seed": 0}
+CORPUS = {"targets": "reference", "pairs": len(SOURCES), "probe_pairs": None}
+
+
+@pytest.fixture(scope="module", params=["ours", "stock"])
+def found(request):
+    return observe(text_model("marian", request.param), bpe_tokenizer(), SOURCES, TARGETS)
+
+
+def told(found, scored=None, judged=None) -> str:
+    return " ".join(findings_of(found, scored, judged, gold=GOLD, **RESAMPLED))
+
+
+def scored_of(links) -> ScoredMethod:
+    return ScoredMethod(ScoredReading({}, None, alignment_error_rate(GOLD, links, bootstrap=50), links), None)
+
+
+def test_numbers_are_those_of_the_observations(found):
+    sentences = told(found)
+    top, first = (found.mean("entropy", layer) for layer in (2, 0))
+    assert f"an entropy of {top:.2f} nats in layer 2 and of {first:.2f} nats in layer 0" in sentences
+    assert f"evenly over {math.exp(top):.1f} and {math.exp(first):.1f} source tokens, of " in sentences
+    if found.calibrated:
+        assert f"contributes most at {100 * found.mean('reliability', 2):.1f} % (" in sentences
+        assert f"in layer 0 at {100 * found.mean('reliability', 0):.1f} % (" in sentences
+        assert f"NULL gets {100 * found.mean('null', 2):.1f} % (" in sentences
+    else:
+        assert "was not asked: this model has no masks" in sentences
+        assert "NULL" not in sentences
+
+
+def test_masks_without_information_are_not_believed():
+    model = text_model("marian", "ours")
+    flat = {0: {0: 1, 1: 1}, 1: {0: 0.5, 1: 0.5}, 2: {0: 1, 1: 1}}
+    none = observe(with_masks(model, flat), bpe_tokenizer(), SOURCES, TARGETS)
+    sentences = told(none)
+    assert "cannot be told: reliability, contributions and what calibration changes are left out" in sentences
+    assert "The masks of layers 0, 1 and 2 carry no information" in sentences
+    assert "`attncal adapt`" in sentences
+    for believed in ("contributes most", "to another token", "was not asked"):
+        assert believed not in sentences
+    caveats = " ".join(caveats_of(none, None, **CORPUS))
+    assert "A contribution says" not in caveats
+    assert "probe" not in caveats
+
+    some = observe(with_masks(model, {2: flat[2]}), bpe_tokenizer(), SOURCES, TARGETS)
+    sentences = told(some)
+    assert "In layer 1 the source token with the most attention is the one that contributes most at" in sentences
+    assert "The other layers are left out. The masks of layer 2 carry no information" in sentences
+
+
+def test_even_attention_is_told_from_attention_on_few_of_many_tokens(found):
+    tokens = found.group_tokens.sum(axis=1)
+    assert f"source tokens, of {math.exp(np.average(np.log(tokens), weights=found.steps)):.1f} that there" in told(
+        found
+    )
+
+
+def test_what_cannot_be_told_from_the_best_is_judged_against_it_alone(found):
+    """Occlusion is better than both, and so neither is unbeaten."""
+    judged = made_up_judged({"alti": 2.0, "rollout": 2.0, "attention": 1.0, "occlusion": 9.0, "random": 0.0})
+    best, other = judged.ranking()[1:3]
+    assert {best, other} == {"alti", "rollout"}
+    sentences = told(found, judged=judged)
+    score = judged.found.score(best)
+    assert f"{best} names the words that matter most" in sentences
+    assert f"falls by {score.value:.2f} nats ({score.interval[0]:.2f} to {score.interval[1]:.2f})" in sentences
+    assert f"By this nobody can tell {best} from {other}." in sentences
+
+
+def test_the_best_method_stands_beside_all_controls_and_is_judged_against_the_strongest(found):
+    means = {"alti": 2.0, "attention": 1.0, "random": 0.2, "posterior": 1.2, "diagonal": 1.5}
+    judged = made_up_judged(means)
+    assert judged.controls() == ["diagonal", "posterior", "random"]
+    sentences = told(found, judged=judged)
+    for control in judged.controls():
+        assert f"{control} by {judged.found.score(control).value:.2f} nats" in sentences
+    difference = judged.found.difference("alti", "diagonal")
+    low, high = difference.interval
+    assert f"By {difference.value:.2f} nats ({low:.2f} to {high:.2f}) it is better than diagonal" in sentences
+
+
+def test_a_difference_of_thousandths_of_a_nat_is_not_told_as_0(found):
+    judged = made_up_judged({"alti": 0.004, "attention": 0.001, "random": 0.0}, noise=0.0001)
+    sentences = told(found, judged=judged)
+    assert (
+        f"names the log-probability of a target word falls by {judged.found.score('alti').value:.2g} nats" in sentences
+    )
+    difference = judged.found.difference("alti", "random")
+    low, high = difference.interval
+    assert f"By {difference.value:.2g} nats ({low:.2g} to {high:.2g}) it is better than random" in sentences
+    assert "0.00 nats" not in sentences
+
+
+@pytest.mark.parametrize(("strongest", "pairs"), [("random", 40), ("diagonal", 40), ("posterior", 40), ("random", 5)])
+def test_what_is_not_better_than_the_strongest_control_names_nothing(found, strongest, pairs):
+    """Whatever it comes to beside the weaker ones."""
+    means = {"alti": 2.0, "attention": 1.0, "contribution": 0.5, "random": -1.0, "diagonal": -1.0, "posterior": -1.0}
+    judged = made_up_judged(means | {strongest: 5.0 if pairs == 40 else 1.99}, pairs=pairs)
+    sentences = told(found, judged=judged)
+    assert f"No method can be shown to name the words that the model uses better than {strongest}" in sentences
+    assert "without the words that alti names" in sentences
+    assert ("fewer than 6 pairs" in sentences) == (pairs == 5)
+    assert f"Contributions are not shown to name them better than {strongest}" in sentences
+    assert "matter most" not in sentences
+    assert "is better than" not in sentences
+
+
+def test_a_method_that_beats_the_control_where_the_first_does_not_is_named(found):
+    """The first has the highest mean of all and no verdict, as of one operator it is the worst."""
+    judged = made_up_judged({"alti": 3.0, "rollout": 2.0, "random": 1.0})
+    sums = {name: of.copy() for name, of in judged.found.sums.items()}
+    sums["alti"][:, 1] -= 9
+    sentences = told(found, judged=JudgedFaithfulness(replace(judged.found, sums=sums), {}))
+    assert (
+        "Of all methods only rollout can be shown to name the words that the model uses better than random"
+        in sentences
+    )
+
+
+def test_without_controls_or_intervals_there_is_no_verdict_on_the_best(found):
+    assert "was not measured: take random and diagonal among" in told(found, judged=made_up_judged({"alti": 2.0}))
+    judged = made_up_judged({"alti": 2.0, "random": 1.0})
+    judged = JudgedFaithfulness(replace(judged.found, bootstrap=0), {})
+    sentences = told(found, judged=judged)
+    assert "Without intervals there is no verdict" in sentences
+    assert "matter most" not in sentences
+
+
+@pytest.mark.parametrize(
+    ("attention", "pairs", "sentence"),
+    [
+        (0.0, 40, "Contributions name the words that the model uses better than attention does."),
+        (3.0, 40, "Attention names the words that the model uses better than contributions do."),
+        (2.0, 40, "cannot be told"),
+        (3.0, 5, "cannot be told"),
+    ],
+)
+def test_contributions_against_attention(found, attention, pairs, sentence):
+    judged = made_up_judged({"contribution": 2.0, "attention": attention}, pairs=pairs)
+    assert sentence in told(found, judged=judged)
+
+
+def test_the_nearest_to_gold_links(found):
+    scored = {"attention": scored_of([frozenset()] * len(PAIRS)), "alti": scored_of([pair.links for pair in PAIRS])}
+    assert "alti is the nearest to the gold links, with an alignment error rate of 0.0 %" in told(found, scored)
+    assert "attention, all layers and heads together, has 100.0 %" in told(found, scored)
+
+
+def test_a_control_that_is_nearer_to_the_gold_links_is_named(found):
+    right, none = scored_of([pair.links for pair in PAIRS]), scored_of([frozenset()] * len(PAIRS))
+    sentences = told(found, {"alti": none, "random": none, "diagonal": right})
+    assert "alti is the nearest to the gold links, with an alignment error rate of 100.0 %" in sentences
+    assert "diagonal has 0.0 % (0.0 to 0.0) and random has 100.0 %" in sentences
+    assert "alti is farther than diagonal, by -100.0 points (-100.0 to -100.0)." in sentences
+    assert "alti is nearer than diagonal, by 100.0 points" in told(found, {"alti": right, "diagonal": none})
+    assert "alti is not shown to be nearer than random, by 0.0" in told(found, {"alti": right, "random": right})
+    assert "Only controls" in told(found, {"random": right})
+
+
+def test_errors_by_method_has_the_nearest_first():
+    scored = {"attention": scored_of([frozenset()] * len(PAIRS)), "alti": scored_of([pair.links for pair in PAIRS])}
+    chart = errors_by_method(scored)
+    assert [row[:2] for row in chart.rows] == [("alti", 0.0), ("attention", 1.0)]
+    assert all(len(row) == len(chart.columns) for row in chart.rows)
+    assert chart.rows[0][2:4] == scored["alti"].mean.test.interval
+    assert [bar.get_width() for bar in chart.draw().axes[0].patches] == [0.0, 1.0]
+
+
+# ---- caveats ----
+
+
+def test_a_probe_is_spoken_of_where_one_was_trained():
+    """Not of every calibration that changes nothing."""
+    found = observe(model_of("marian", "probe"), bpe_tokenizer(), SOURCES, TARGETS)
+    assert found.calibrated
+    assert not found.is_changed
+    for pairs, is_told in ((None, False), (1234, True)):
+        caveats = " ".join(caveats_of(found, None, **CORPUS | {"probe_pairs": pairs}))
+        assert ("a probe that was trained on 1,234 sentence pairs for this report" in caveats) == is_told
+        assert ("leave the attention of this model as it is" in caveats) != is_told
+
+
+def test_caveats_are_about_what_was_done(found):
+    caveats = " ".join(caveats_of(found, made_up_judged({"a": 1.0}, pairs=7), **CORPUS))
+    assert "given the words of the reference before it" in caveats
+    assert "measured on 7 sentence pairs" in caveats
+    assert ("A contribution says" in caveats) == bool(found.calibrated)
+    assert "probe" not in caveats
+    assert "could not be read" not in caveats
+    assert f"This text has {len(SOURCES)} sentence pairs: intervals of so few" in caveats
+    without = " ".join(caveats_of(found, None, **CORPUS | {"targets": "output", "pairs": 9}))
+    assert "given the words that the model itself wrote" in without
+    assert f"Of 9 sentence pairs {9 - len(SOURCES)} with a side of no word could not be read." in without
+    assert "Faithfulness" not in without
+
+
+@pytest.mark.parametrize(
+    ("interval", "expected"),
+    [
+        ((0.01, 0.03), "a is nearer than b, by 2.0 points (1.0 to 3.0)."),
+        ((-0.01, 0.05), "a is not shown to be nearer than b, by 2.0 points (-1.0 to 5.0)."),
+        ((-0.03, -0.01), "a is farther than b, by 2.0 points (-3.0 to -1.0)."),
+        (None, "a is not shown to be nearer than b, by 2.0 points, on too few pairs for an interval."),
+    ],
+)
+def test_two_methods_are_compared_by_their_interval(interval, expected):
+    assert compared("a", "b", Measured(0.02, interval), "nearer", "farther") == expected

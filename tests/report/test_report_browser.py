@@ -1,0 +1,423 @@
+"""The page of a report in a real browser: what it shows, and how it is used by keyboard. Needs Chromium."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from chromium import Browser, found
+from report_helpers import HOSTILE, SCRIPTS, chart, pair_view, report
+
+from hf_attncal.alignment import WordAlignment
+from hf_attncal.alignment.pictures import PAGE_FOOT, page_head, page_pair
+from hf_attncal.data.words import WordTokens
+from hf_attncal.inference.word_attention import word_attention
+from hf_attncal.report.figures.page import write_page
+from hf_attncal.report.figures.pair_view import PairWeights
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(found() is None, reason="no Chromium is found, and ATTNCAL_CHROMIUM names none"),
+]
+PAIRS = 200
+READY = "document.getElementById('pair')?.getAttribute('aria-busy') === 'false'"
+# Of each heat map its cells, as numbers; row and column headers.
+CELLS = """[...document.querySelectorAll('#maps table')].map((table) => [...table.tBodies[0].rows].map((row) =>
+  [...row.querySelectorAll('td')].map((cell) => Number(cell.textContent.replace('−', '-')))))"""
+ROWS = "[...document.querySelectorAll('#maps table')[0].tBodies[0].rows].map((row) => row.cells[0].textContent)"
+
+
+@pytest.fixture(scope="module")
+def pairs():
+    made = [pair_view(index) for index in range(PAIRS)]
+    made[7] = pair_view(7, source=HOSTILE, target=SCRIPTS)
+    made[8] = pair_view(8, source="البيت القديم جميل", target="the old house", left_out=[1], told=["no good"])
+    return made
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory, pairs):
+    path = tmp_path_factory.mktemp("page") / "page.html"
+    write_page(report(pairs, [chart(), chart("second")]), path)
+    return path.as_uri()
+
+
+@pytest.fixture
+def browser(tmp_path):
+    browser = Browser(found(), tmp_path / "profile")
+    yield browser
+    browser.close()
+
+
+def show(browser, address, state=""):
+    browser.open(f"{address}#{state}")
+    browser.wait(READY)
+
+
+def number(browser):
+    browser.wait(READY)
+    return browser.value("document.getElementById('number').textContent")
+
+
+def of_words(values, pair):
+    sides = [
+        WordTokens(np.array([]), np.array(numbers), len(text.split()))
+        for numbers, text in ((pair.source_words, pair.source), (pair.target_words, pair.target))
+    ]
+    return word_attention(torch.from_numpy(values), *sides).numpy()
+
+
+def test_the_page_opens_without_a_complaint_and_without_a_request(browser, address):
+    show(browser, address)
+    assert browser.complaints() == []
+    assert browser.requests() == [f"{address}#"] or browser.requests() == [address]
+    assert browser.value("document.querySelectorAll('.drawing svg').length") == 2
+    assert number(browser) == "Sentence 1"
+
+
+def test_words_are_what_word_attention_makes_of_the_weights(browser, address, pairs):
+    show(browser, address, "sentence=5&show=attention&show=occlusion")
+    attention, occlusion = browser.value(CELLS)
+    pair = pairs[4]
+    # Half a step of a head, for up to two tokens a word; half a digit of what is shown.
+    expected = of_words(pair.weights["attention"].values.mean((0, 1)), pair)
+    np.testing.assert_allclose(np.array(attention)[:, :3], expected, atol=2 * 0.5 / 255 + 0.0051)
+    null = pair.weights["attention"].null.mean((0, 1))
+    of_target = np.array(pair.target_words)
+    expected = [null[of_target == word].mean() for word in range(3)]
+    np.testing.assert_allclose(np.array(attention)[:, 3], expected, atol=0.5 / 255 + 0.0051)
+    values = pair.weights["occlusion"].values
+    expected = of_words(values.mean((0, 1)), pair)
+    np.testing.assert_allclose(occlusion, expected, atol=2 * 0.5 / 127 * np.abs(values).max() + 0.051)
+    assert (expected < 0).any()
+    assert browser.value(ROWS) == pair.target.split()
+
+
+def test_a_layer_and_a_head_of_tokens(browser, address, pairs):
+    show(browser, address, "sentence=5&show=attention&layer=2&head=1&by=tokens")
+    (found,) = browser.value(CELLS)
+    weights = pairs[4].weights["attention"]
+    np.testing.assert_allclose(np.array(found)[:, :-1], weights.values[2, 1], atol=0.5 / 255 + 0.0051)
+    np.testing.assert_allclose(np.array(found)[:, -1], weights.null[2, 1], atol=0.5 / 255 + 0.0051)
+    assert browser.value(ROWS) == list(pairs[4].target_tokens)
+    assert browser.value("document.querySelector('#maps figcaption').textContent") == "attention layer 2, head 1"
+    links = {(i, j) for j, row in enumerate(pairs[4].target_words) for i, column in enumerate(pairs[4].source_words)
+             if (column, row) in pairs[4].links}  # fmt: skip
+    place = "(cell) => [cell.cellIndex - 1, cell.parentNode.sectionRowIndex]"
+    shown = browser.value(f"[...document.querySelectorAll('#maps td.linked')].map({place})")
+    assert set(map(tuple, shown)) == links
+
+
+def test_sentences_are_chosen_by_keys(browser, address):
+    show(browser, address)
+    browser.press("j")
+    browser.press("j")
+    assert number(browser) == "Sentence 3"
+    browser.press("k")
+    assert number(browser) == "Sentence 2"
+    browser.value("document.getElementById('options').focus()")
+    browser.press("ArrowDown")
+    assert number(browser) == "Sentence 3"
+    browser.press("End")
+    assert number(browser) == f"Sentence {PAIRS}"
+    chosen = "document.querySelector('#options [aria-selected=true]')"
+    assert browser.value(f"{chosen}.getAttribute('aria-posinset')") == str(PAIRS)
+    browser.wait(f"{chosen}.id === document.getElementById('options').getAttribute('aria-activedescendant')")
+    box = "document.getElementById('options').getBoundingClientRect()"
+    assert browser.value(f"{chosen}.getBoundingClientRect().bottom <= {box}.bottom + 1")
+    assert browser.value("document.querySelectorAll('#rows > div').length") < PAIRS  # only what can be seen is there
+    browser.wait(f"new URLSearchParams(location.hash.slice(1)).get('sentence') === '{PAIRS}'")
+    browser.value("document.getElementById('filter').focus()")
+    browser.press("j")
+    assert number(browser) == f"Sentence {PAIRS}"
+    assert browser.value("document.getElementById('filter').value") == "j"
+
+
+def shaded(browser, side):
+    """The words of a side that are shaded, and how much."""
+    words = f"[...document.querySelectorAll('#{side} .word.shaded')]"
+    return browser.value(f"{words}.map((one) => [one.textContent, Number(one.style.getPropertyValue('--v'))])")
+
+
+def test_a_word_shades_the_words_of_the_other_side(browser, address, pairs):
+    show(browser, address, "sentence=5&show=attention")
+    assert browser.value("document.querySelectorAll('.word.shaded').length") == 0
+    browser.value("document.querySelector('#target .word:nth-child(2)').click()")
+    pair = pairs[4]
+    expected = of_words(pair.weights["attention"].values.mean((0, 1)), pair)
+    null = pair.weights["attention"].null.mean((0, 1))[np.array(pair.target_words) == 1].mean()
+    row = np.array([*expected[1], null])
+    names, shares = zip(*shaded(browser, "source"), strict=True)
+    assert names == (*pair.source.split(), "NULL")
+    np.testing.assert_allclose(shares, row / row.max(), atol=0.02)
+    assert shaded(browser, "target") == []
+    told = browser.value("document.getElementById('readout').textContent")
+    assert told.startswith(f"{pair.target.split()[1]} from {names[row.argmax()]} {row.max():.2f}")
+    assert "(attention, mean of 3 layers and 2 heads)" in told
+    browser.value("document.querySelector('#source .word:last-child').click()")  # NULL
+    assert len(shaded(browser, "target")) == 3
+    browser.value("document.querySelector('#target .word:last-child').click()")
+    assert browser.value("document.querySelector('#source .linked').textContent") == "old"
+
+
+def test_words_are_reached_by_arrow_keys(browser, address):
+    show(browser, address, "sentence=9&show=attention")
+    browser.value("document.querySelector('.word[tabindex=\"0\"]').focus()")
+    assert browser.chosen_word() == "target.0"
+    browser.press("ArrowRight")
+    assert browser.chosen_word() == "target.1"
+    browser.press("End")
+    assert browser.chosen_word() == "target.2"
+    strongest = max(shaded(browser, "source"), key=lambda word: word[1])[0]
+    browser.press("ArrowUp")
+    assert browser.chosen_word().startswith("source.")
+    assert browser.value("document.activeElement.textContent") == strongest
+    browser.press("Home")
+    browser.press("ArrowLeft")  # Arabic: the second word is to the left of the first
+    assert browser.chosen_word() == "source.1"
+    assert browser.value("getComputedStyle(document.activeElement).boxShadow") != "none"
+    assert "left out, says the check" in browser.value("document.getElementById('readout').textContent")
+    assert number(browser) == "Sentence 9 · no good"
+    browser.press("Escape")
+    assert browser.value("document.querySelectorAll('.word.shaded').length") == 0
+    assert browser.value("document.querySelectorAll('.word[tabindex=\"0\"]').length") == 1
+    browser.press("j")
+    browser.wait("document.getElementById('number').textContent === 'Sentence 10'")
+    assert browser.chosen_word() == "source.0"  # who goes on stays in the words
+    browser.press("k")
+    assert number(browser) == "Sentence 9 · no good"
+    browser.press("?")
+    assert browser.value("document.getElementById('help').open")
+    browser.press("j")
+    assert number(browser) == "Sentence 9 · no good"
+    browser.press("Escape")
+    assert not browser.value("document.getElementById('help').open")
+
+
+def test_a_pinned_link_brings_the_view_back(browser, address):
+    show(browser, address, "sentence=9&show=attention&layer=1")
+    browser.value("document.querySelector('#target .word:nth-child(3)').click()")
+    before = shaded(browser, "source"), browser.value("document.getElementById('readout').textContent")
+    browser.value("document.getElementById('link').click()")
+    browser.wait("document.getElementById('said').textContent.includes('link')")
+    assert "no text" in browser.value("document.getElementById('said').textContent")
+    pinned = browser.value("location.href")
+    assert "word=target.2" in pinned
+    browser.open(pinned)
+    assert number(browser) == "Sentence 9 · no good"
+    assert (shaded(browser, "source"), browser.value("document.getElementById('readout').textContent")) == before
+    show(browser, address, "sentence=9&show=attention&word=target.77")
+    assert browser.complaints() == []
+    assert browser.value("document.querySelectorAll('.word[tabindex=\"0\"]').length") == 1
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_picture_has_the_words_and_the_heat_maps(browser, address, scheme):
+    browser.ask("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+    show(browser, address, "sentence=8&show=attention&show=occlusion&numbers=yes&word=target.1")
+    image = browser.picture()
+    assert browser.complaints() == []
+    assert max(image.size) <= 16000
+    pixels = np.asarray(image).astype(int)
+    paper = pixels[2, 2]
+    assert (paper.mean() > 200) == (scheme == "light")
+    drawn = np.abs(pixels - paper).sum(axis=-1) > 60
+    assert 0.01 < drawn.mean() < 0.9
+    assert drawn[: len(drawn) // 4].any()  # the words
+    blue = (pixels[..., 2] - pixels[..., 0]) > 60
+    assert blue[len(blue) // 3 :].any()  # the heat maps
+    one = browser.value("document.getElementById('words').click()") or browser.picture()
+    assert one.size != image.size  # tokens are more than words
+
+
+def test_two_hundred_sentences_are_there_soon(browser, address):
+    show(browser, address)
+    seconds = browser.value("performance.getEntriesByType('navigation')[0].domComplete") / 1000
+    assert seconds < 5
+    browser.value("document.getElementById('options').focus()")
+    browser.value("globalThis.began = performance.now(); 0")
+    for _ in range(40):
+        browser.press("ArrowDown")
+    browser.wait("document.getElementById('number').textContent === 'Sentence 41'")
+    assert browser.value("performance.now() - began") < 10_000
+
+
+def test_cells_are_read_by_arrow_keys_in_every_heat_map_at_once(browser, address):
+    show(browser, address, "sentence=2&show=attention&show=occlusion")
+    assert browser.value("document.querySelectorAll('#maps td[tabindex=\"0\"]').length") == 1
+    browser.value("document.querySelector('#maps td[tabindex=\"0\"]').focus()")
+    browser.press("ArrowDown")
+    browser.press("ArrowRight")
+    browser.press("ArrowRight")
+    told = browser.value("document.getElementById('readout').textContent")
+    assert told.startswith("alte from house: attention 0.")
+    assert "occlusion" in told
+    browser.press("ArrowDown")
+    assert browser.value("document.getElementById('readout').textContent").endswith("gold link") is False
+    browser.press("ArrowLeft")
+    told = browser.value("document.getElementById('readout').textContent")
+    assert told.startswith("Haus from old")
+    assert told.endswith("gold link")
+    assert browser.value("document.querySelectorAll('#maps td.here').length") == 2
+    assert browser.value("document.querySelector('#source .here').textContent") == "old"
+
+
+def test_the_list_is_filtered_and_ordered(browser, address):
+    show(browser, address)
+    browser.value("document.getElementById('order').selectedIndex = 2")
+    browser.value("document.getElementById('order').dispatchEvent(new Event('change'))")
+    assert browser.value("document.querySelector('#rows .n').textContent") == str(PAIRS)
+    browser.value("document.getElementById('filter').value = 'ALERT(1)'")
+    browser.value("document.getElementById('filter').dispatchEvent(new Event('input'))")
+    assert browser.value("document.getElementById('count').textContent") == f"1 of {PAIRS} sentences"
+    browser.press("j")
+    assert number(browser) == "Sentence 8"
+
+
+def test_hostile_text_stays_text(browser, address):
+    show(browser, address, "sentence=8&show=attention")
+    assert browser.complaints() == []
+    assert browser.value("document.getElementById('source').textContent.trim()") == " ".join(
+        [*HOSTILE.split(), "NULL"]
+    )
+    assert browser.value("document.getElementById('target').textContent.trim()") == " ".join(SCRIPTS.split())
+    assert browser.value("document.querySelectorAll('script:not([type])').length") == 1
+    assert browser.value(ROWS) == SCRIPTS.split()
+
+
+@pytest.mark.parametrize("state", ["sentence=999&show=none&layer=77&head=-1", "sentence=x", "%%%", "section-1"])
+def test_an_address_that_says_nothing_shows_the_first_sentence(browser, address, state):
+    show(browser, address, state)
+    assert browser.complaints() == []
+    assert number(browser) == "Sentence 1"
+    assert browser.value(f"{CELLS}.length") == 1
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_stands_out_and_fits_a_telephone(browser, address, scheme):
+    browser.ask("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+    browser.open(f"{address}#sentence=8&show=attention&show=occlusion&numbers=yes&by=tokens", width=390, height=844)
+    browser.wait(READY)
+    assert browser.value("document.documentElement.scrollWidth") <= 390
+    browser.value("""globalThis.luminance = (colour) => {
+      const context = document.createElement('canvas').getContext('2d');
+      context.fillStyle = colour;
+      context.fillRect(0, 0, 1, 1);
+      const [r, g, b] = [...context.getImageData(0, 0, 1, 1).data].map((byte) => byte / 255)
+        .map((x) => (x <= 0.04045 ? x / 12.92 : ((x + 0.055) / 1.055) ** 2.4));
+      return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+    }; 0""")
+    styles = "(element) => [getComputedStyle(element).color, getComputedStyle(element).backgroundColor]"
+    paper = browser.value("getComputedStyle(document.documentElement).backgroundColor")
+    assert (browser.value(f"luminance({paper!r})") < 0.05) == (scheme == "dark")
+
+    def contrasts(selector, behind=None):
+        colours = browser.value(f"[...document.querySelectorAll({selector!r})].map({styles})")
+        assert colours
+        for text, ground in colours:
+            pair = sorted(browser.value(f"[{text!r}, {behind or ground!r}].map(luminance)"))
+            yield (pair[1] + 0.05) / (pair[0] + 0.05)
+
+    assert min(contrasts("body, .faint, a, #target, #number, th.none", paper)) >= 4.5
+    assert min(contrasts("#maps tbody td")) >= 3.0
+    browser.value("document.querySelector('#target .word').click()")
+    over = browser.value(
+        "(() => { const one = [...document.querySelectorAll('#source .shaded')].sort((a, b) => "
+        "b.style.getPropertyValue('--v') - a.style.getPropertyValue('--v'))[0]; "
+        "return [getComputedStyle(one).color, getComputedStyle(one).backgroundColor]; })()"
+    )
+    ground = browser.value(f"""(() => {{
+      const context = document.createElement('canvas').getContext('2d');
+      for (const colour of [{paper!r}, {over[1]!r}]) {{ context.fillStyle = colour; context.fillRect(0, 0, 1, 1); }}
+      return `rgb(${{[...context.getImageData(0, 0, 1, 1).data].slice(0, 3).join()}})`; }})()""")
+    pair = sorted(browser.value(f"[{over[0]!r}, {ground!r}].map(luminance)"))
+    assert (pair[1] + 0.05) / (pair[0] + 0.05) >= 4.5
+    assert browser.value("document.documentElement.scrollWidth") <= 390
+    browser.ask("Emulation.clearDeviceMetricsOverride")
+
+
+@pytest.mark.parametrize("width", [1400, 900, 400])
+def test_sentences_come_first_and_nothing_is_wider_than_the_page(browser, address, width):
+    browser.open(address, width=width, height=900)
+    browser.wait(READY)
+    tops = "['sentences', 'findings', 'section-1', 'record'].map((id) => document.getElementById(id).offsetTop)"
+    assert browser.value(tops) == sorted(browser.value(tops))
+    assert browser.value("document.documentElement.scrollWidth") <= width
+    lefts = "new Set([...document.querySelectorAll('.chart')].map((one) => one.getBoundingClientRect().left)).size"
+    assert browser.value(lefts) == (2 if width == 1400 else 1)
+    assert browser.value("document.querySelector('.foot details').open") is False
+    browser.ask("Emulation.clearDeviceMetricsOverride")
+
+
+def test_a_table_of_verdicts_fits_a_telephone(browser, tmp_path):
+    """Both of its columns are words, and the second is what the reader came for."""
+    rows = [("layer gradient × activation", "no verdict: ways to take words away disagree, or cannot tell")]
+    page = tmp_path / "page.html"
+    write_page(report([], [chart(columns=("method", "verdict"), rows=rows, draw=None)]), page)
+    browser.open(page.as_uri(), width=400, height=900)
+    assert browser.value("document.querySelectorAll('.numbers .said').length") == 2
+    assert (
+        browser.value("(({scrollWidth, clientWidth}) => scrollWidth - clientWidth)(document.querySelector('.scroll'))")
+        == 0
+    )
+    browser.ask("Emulation.clearDeviceMetricsOverride")
+
+
+def test_the_numbers_of_an_aligned_pair_are_whole_and_apart(browser, tmp_path):
+    path = tmp_path / "pairs.html"
+    pairs = [
+        WordAlignment(
+            words, words, tuple((n, m) for n, m in enumerate(order)), (1.0,) * len(words), *[None] * 3, "", None
+        )
+        for words, order in ((("I", "a", "."), (1, 0, 2)), (("a", "I", "?", "."), (0, 1, 2, 3)))
+    ]
+    path.write_text("".join((page_head("x"), *(page_pair(n, one) for n, one in enumerate(pairs)), PAGE_FOOT)))
+    browser.open(path.as_uri(), width=1400, height=900)
+    boxes = browser.value("""[...document.querySelectorAll('svg')].map((svg) => [svg.getBoundingClientRect(),
+      ...[...svg.querySelectorAll('g')[1].querySelectorAll('text')].map((one) => one.getBoundingClientRect())]
+      .map((box) => [box.left, box.right]))""")
+    for (left, right), *numbers in boxes:
+        assert len(numbers) in (3, 4)
+        ends = [left, *sorted(end for box in numbers for end in box), right]
+        assert ends == sorted(ends)
+        assert all(one[1] <= other[0] for one, other in pairwise(sorted(numbers)))
+    browser.ask("Emulation.clearDeviceMetricsOverride")
+
+
+def test_a_browser_without_what_unpacks_says_so(browser, address):
+    browser.ask("Page.addScriptToEvaluateOnNewDocument", source="delete globalThis.DecompressionStream")
+    browser.open(address)
+    assert "too old" in browser.value("document.getElementById('failure').innerText")
+    assert browser.value("document.getElementById('browser').hidden")
+
+
+def test_without_javascript_all_but_the_choice_is_there(browser, address):
+    browser.ask("Emulation.setScriptExecutionDisabled", value=True)
+    browser.open(address)
+    shown = "document.querySelector('noscript').checkVisibility() && document.querySelector('noscript').innerText"
+    text = browser.value(shown)
+    assert "needs JavaScript" in text
+    assert "das" in text
+    assert browser.value("document.querySelectorAll('noscript table').length") == 2
+
+
+def test_only_charts_and_the_chosen_pair_are_printed(browser, address):
+    show(browser, address, "sentence=3")
+    browser.ask("Emulation.setEmulatedMedia", media="print")
+    visible = "[...document.querySelectorAll('{}')].filter((one) => one.checkVisibility()).length"
+    for selector, expected in (
+        (".drawing svg", 2),
+        ("#maps table", 1),
+        (".controls, .list, nav, .downloads, select, article button", 0),
+    ):
+        assert browser.value(visible.format(selector)) == expected
+
+
+def test_a_way_that_a_pair_does_not_have(browser, tmp_path):
+    path = tmp_path / "page.html"
+    values = pair_view().weights["attention"].values
+    write_page(report([pair_view(), pair_view(1, weights={"alti": PairWeights(values[:1, :1])})]), path)
+    show(browser, path.as_uri(), "sentence=2&show=attention&show=alti")
+    assert browser.value("document.getElementById('maps').innerText").startswith("attention: not for this sentence.")
+    assert browser.value(f"{CELLS}.length") == 1
+    assert browser.complaints() == []

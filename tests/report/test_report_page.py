@@ -1,0 +1,363 @@
+"""The page of a report: whole, offline, nothing but text, and the weights as they were but for the stated rounding."""
+
+import base64
+import errno
+import gc
+import hashlib
+import os
+import re
+import weakref
+from dataclasses import replace
+from html.parser import HTMLParser
+from urllib.parse import unquote
+
+import numpy as np
+import pytest
+import torch
+from report_helpers import HOSTILE, SCRIPTS, chart, pair_view, pairs_of, report, unpack
+
+from hf_attncal.data.words import WordTokens
+from hf_attncal.inference.word_attention import word_attention
+from hf_attncal.report.figures.page import SIGNED_STEPS, STEPS, packed, write_page
+from hf_attncal.report.figures.pair_view import PairWeights, pair_view_html
+
+VOID = {"meta", "input", "br"}
+FETCHING = {"src", "href", "xlink:href", "srcset", "data", "action", "formaction", "poster", "background"}
+
+
+class Page(HTMLParser):
+    """A page, read strictly: every tag is closed, no attribute runs anything, and nothing is fetched."""
+
+    def __init__(self, html: str):
+        super().__init__()
+        self.open: list[str] = []
+        self.ids: list[str] = []
+        self.text = ""
+        self.scripts: list[str] = []
+        self.tags: set[str] = set()
+        self.addresses: list[str] = []
+        self.feed(html)
+        self.close()
+        assert self.open == []
+        assert len(self.ids) == len(set(self.ids))
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.add(tag)
+        for name, value in attributes:
+            assert not name.startswith("on")
+            if name in FETCHING:
+                assert re.match("#|data:", value), value
+                self.addresses.append(value)
+            if name == "id":
+                self.ids.append(value)
+        if tag == "script" and not dict(attributes).get("type"):
+            self.scripts.append("")
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attributes):
+        self.handle_starttag(tag, attributes)
+        if tag not in VOID:
+            self.open.pop()
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if self.open and self.open[-1] == "script":
+            if self.scripts and not data.lstrip().startswith('{"'):
+                self.scripts[-1] += data
+        else:
+            self.text += data
+
+
+def written(path, *args, **fields) -> str:
+    write_page(report(*args, **fields), path)
+    return path.read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def page(tmp_path):
+    pairs = [pair_view(0), pair_view(1, source=HOSTILE, target=SCRIPTS), pair_view(2, links=None)]
+    return written(tmp_path / "page.html", pairs)
+
+
+def test_the_page_has_all_that_was_given_as_text(page):
+    read = Page(page)
+    assert read.tags.isdisjoint({"img", "iframe", "link", "object"})
+    assert read.text.count(HOSTILE) == 6  # title twice, summary, two captions, the record as a table
+    for text in ("Second.", "Beware.", "A section", "What is in it.", "Two bars", "0.1235", "–", "bars.csv"):
+        assert text in read.text
+    assert [known["source"] for known, _ in pairs_of(page)] == ["the old house", HOSTILE, "the old house"]
+    assert pairs_of(page)[1][0]["target"] == SCRIPTS
+
+
+def test_the_page_runs_its_own_script_alone_and_fetches_nothing(page):
+    read = Page(page)
+    (script,) = read.scripts
+    policy = re.search(r'http-equiv="Content-Security-Policy" content="([^"]*)"', page)[1].replace("&#39;", "'")
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert f"script-src 'sha256-{digest}'" in policy
+    assert "default-src 'none'" in policy
+    assert "unsafe-inline" not in policy.partition("script-src")[2].partition(";")[0]
+    assert not re.search(r"url\((?!#)|@import|fetch\(|XMLHttpRequest|import\(|WebSocket", page)
+    assert set(re.findall(r'https?://[^"\s<]*', page)) <= {
+        "http://www.w3.org/2000/svg",
+        "http://www.w3.org/1999/xlink",
+    }
+
+
+def test_all_that_the_script_uses_is_there_and_has_a_name(page):
+    """What it looks up by id, but for what the live page alone has; fields and lists have labels."""
+    (script,) = Page(page).scripts
+    wanted = set(re.findall(r'\$\("([\w-]+)"\)', script)) - {"take", "back", "without", "ask", "text", "live"}
+    assert wanted <= set(Page(page).ids)
+    for tag in re.findall(r'<\w+[^>]*role="(?:listbox|group|region)"[^>]*>', page):
+        assert "aria-label" in tag, tag
+
+
+def test_marks_links_and_words_of_a_check_are_with_the_pair(tmp_path):
+    pair = pair_view(left_out=[2], made_up=[0], told=["no <good>"], link_kind="link of <x>")
+    ((known, _),) = pairs_of(written(tmp_path / "page.html", [pair]))
+    assert [known[name] for name in ("leftOut", "madeUp", "told", "linkKind")] == [
+        [2],
+        [0],
+        ["no <good>"],
+        "link of <x>",
+    ]
+    assert "link of &lt;x&gt;" in pair_view_html(pair)
+
+
+def test_each_chart_has_its_figure_in_the_colours_of_the_page_and_its_files(page):
+    figure = re.search(r"<svg.*?</svg>", page, re.DOTALL)[0]
+    assert "var(--paper)" in figure
+    assert "currentColor" in figure
+    assert not re.search("#222222|#ffffff|#000000", figure)
+    assert "#0072b2" in figure
+    assert 'aria-label="Two bars"' in figure
+    table = "what,count,share\na,1,0.123456\n<b>,,2.0\n"
+    addresses = [unquote(address) for address in Page(page).addresses if address.startswith("data:")]
+    assert addresses.count(f"data:text/csv;charset=utf-8,{table}") == 2
+    assert sum(address.startswith("data:image/svg+xml") for address in addresses) == 1
+
+
+def test_the_colours_of_a_heat_map_stay(tmp_path):
+    from hf_attncal.drawing.plots import heat_map
+
+    drawn = chart(draw=lambda: heat_map({"a": torch.eye(2)}, ["x", "y"], ["u", "v"]))
+    page = written(tmp_path / "page.html", charts=[drawn])
+    assert 'class="drawing light"' in page
+    assert "#222222" in re.search(r"<svg.*?</svg>", page, re.DOTALL)[0]
+
+
+def test_weights_are_what_they_were_but_for_half_a_step():
+    pair = pair_view(3)
+    known, data = packed(pair)
+    found = list(unpack(known, data))
+    assert [name for name, *_ in found] == list(pair.weights)
+    for name, values, steps in found:
+        weights = pair.weights[name]
+        expected = weights.values
+        if weights.null is not None:
+            expected = np.concatenate([expected, weights.null[..., None]], axis=-1)
+        largest = np.abs(expected).max(axis=(2, 3), keepdims=True)
+        np.testing.assert_allclose(steps, largest / (SIGNED_STEPS if weights.signed else STEPS), rtol=1e-6)
+        assert (np.abs(values - expected) <= 0.501 * steps).all()
+        assert np.abs(values - expected).max() > 0.3 * steps.max()  # it is rounded indeed
+    assert len(data) < sum(weights.values.size + 500 for weights in pair.weights.values())
+
+
+def test_a_matrix_of_zeros_and_a_large_one_survive():
+    values = np.zeros((2, 1, 7, 6))
+    values[1] = 1e30
+    known, data = packed(pair_view(weights={"a": PairWeights(values)}))
+    ((_, found, _),) = unpack(known, data)
+    np.testing.assert_allclose(found, values, rtol=1e-6)
+
+
+def test_without_pairs_there_is_no_browser_and_no_script(tmp_path):
+    page = Page(written(tmp_path / "page.html"))
+    assert page.scripts == []
+    assert "Sentences" not in page.text
+
+
+def test_a_report_of_nothing_is_a_page(tmp_path):
+    page = Page(written(tmp_path / "page.html", summary=[], caveats=[], sections=[], record={}))
+    assert HOSTILE in page.text
+
+
+def test_pairs_are_taken_one_by_one(tmp_path):
+    alive = weakref.WeakSet()
+    most = 0
+
+    class Tracked(dict):
+        __hash__ = object.__hash__
+
+    def pairs():
+        nonlocal most
+        for index in range(8):
+            weights = Tracked(pair_view(index).weights)
+            alive.add(weights)
+            yield pair_view(index, weights=weights)
+            del weights
+            gc.collect()
+            most = max(most, len(alive))
+
+    assert len(pairs_of(written(tmp_path / "page.html", pairs()))) == 8
+    assert most <= 3  # the one at hand, the one before it, and the first
+
+
+def test_names_between_backticks_are_set_apart_and_wide_charts_get_the_whole_width(tmp_path):
+    wide = chart("wide", draw=None, caption="`low` & <b>", columns=list("abcdefg"), rows=[(*range(7),)])
+    page = written(tmp_path / "page.html", charts=[wide, chart("narrow")], summary=["See `low`."])
+    assert '<p class="lead" dir="auto">See <code>low</code>.</p>' in page
+    assert "<code>low</code> &amp; &lt;b&gt;" in page
+    assert re.findall('id="chart-(.*?)" class="chart(.*?)"', page) == [("wide", " wide"), ("narrow", "")]
+
+
+def test_a_wide_table_shows_its_words_and_folds_its_numbers(tmp_path):
+    verdicts = chart("verdicts", draw=None, columns=list("abcdefgh"), rows=[("input_x_gradient", "better", *range(6))])
+    page = written(tmp_path / "page.html", charts=[verdicts])
+    first, folded = page.split('<div class="foot">')
+    assert '<td class="">better</td></tr>' in first.partition('id="chart-verdicts"')[2]
+    assert "<details>\n<summary>All numbers" in folded
+    assert '<td class="number">5</td>' in folded
+
+
+def test_methods_have_names_for_people_and_files_those_for_programs(tmp_path):
+    rows = [("input_x_gradient", 1, 0.5)]
+    weights = {"value_zeroing": pair_view().weights["attention"]}
+    page = written(
+        tmp_path / "page.html",
+        [pair_view(weights=weights)],
+        [chart(rows=rows, draw=None, caption="alti is first.")],
+        summary=["Then layer_gradient_x_activation, `alti`."],
+    )
+    text = Page(page).text
+    assert "ALTI+ is first." in text
+    assert "Then layer gradient × activation, alti." in text
+    assert "input × gradient" in text
+    assert "input_x_gradient" not in text
+    assert "input_x_gradient,1,0.5" in unquote(page)
+    assert [(way["name"], way["label"]) for way in pairs_of(page)[0][0]["weights"]] == [
+        ("value_zeroing", "value zeroing")
+    ]
+
+
+def test_the_title_says_what_was_read_and_the_record_is_a_table(tmp_path):
+    about = {"Languages": "en–de", "BLEU": "30.1", "Date": "2026-01-02"}
+    record = {"command": "attncal", "config": {"batch_size": 32, "methods": ["alti", "random"], "probe": None}}
+    page = written(tmp_path / "page.html", title="A model", about=about, record=record)
+    assert "<title>A model · en–de · 30.1 · 2026-01-02</title>" in page
+    for what, how in (("command", "attncal"), ("batch size", "32"), ("methods", "ALTI+, random"), ("probe", "–")):
+        assert f'<tr><th scope="row">{what}</th><td dir="auto">{how}</td></tr>' in page
+
+
+def test_long_tables_are_cut_aloud_and_large_files_left_out_aloud(tmp_path):
+    rows = [("x" * 500, n, 0.5) for n in range(700)]
+    page = Page(written(tmp_path / "page.html", charts=[chart(rows=rows, draw=None)]))
+    assert "The first 500 of 700 rows." in page.text
+    assert "bars.csv is too large" in page.text
+
+
+@pytest.mark.parametrize("text", ["\ud800 half", "\x00\x07 control", "a\u2028b"])
+def test_text_that_is_none_is_written_all_the_same(tmp_path, text):
+    pairs = [pair_view(source=f"{text} x")]
+    page = Page(written(tmp_path / "page.html", pairs, title=text))
+    assert "half" in page.text or "control" in page.text or "a\u2028b" in page.text
+
+
+# ---- whole or not at all ----
+
+
+def test_an_error_in_the_middle_leaves_the_page_as_it_was(tmp_path):
+    path = tmp_path / "page.html"
+    path.write_text("before")
+
+    def pairs():
+        yield pair_view(0)
+        raise RuntimeError("the model fails")
+
+    with pytest.raises(RuntimeError, match="the model fails"):
+        write_page(report(pairs()), path)
+    assert path.read_text() == "before"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="/dev/full is of Linux")
+def test_a_full_disk_is_an_error_that_names_the_file(tmp_path, monkeypatch):
+    path = tmp_path / "page.html"
+    full = open("/dev/full", "wb", buffering=0)  # noqa: SIM115  `write_page` closes it
+    monkeypatch.setattr("hf_attncal.report.figures.page.open", lambda *_: full, raising=False)
+    with pytest.raises(OSError) as error:  # noqa: PT011
+        write_page(report(), path)
+    assert error.value.errno == errno.ENOSPC
+    assert error.value.filename == str(path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_in_the_place_of_the_page_is_an_error(tmp_path):
+    (tmp_path / "page.html").mkdir()
+    with pytest.raises(IsADirectoryError) as error:
+        write_page(report(), tmp_path / "page.html")
+    assert error.value.filename == str(tmp_path / "page.html")
+    assert list((tmp_path / "page.html").iterdir()) == []
+
+
+ONE = np.zeros((1, 1, 7, 6))
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        (
+            {"weights": {"a": PairWeights(ONE[0])}},
+            r"`weights\['a'\]` of pair 0 must be of shape \(layers, heads, 7, 6\)",
+        ),
+        ({"weights": {"a": PairWeights(ONE[:0])}}, "must be of shape"),
+        ({"weights": {"a": PairWeights(ONE, null=ONE)}}, "`null` of"),
+        ({"weights": {"a": PairWeights(ONE + np.nan)}}, "must be finite"),
+        ({"weights": {"a": PairWeights(ONE - 1)}}, "must not be negative unless it is `signed`, got -1"),
+        ({"links": [(0, 3)]}, r"`links` of pair 0 has \(0, 3\)"),
+        ({"made_up": [1, 3]}, r"`made_up` of pair 0 must have words from 0 to 2, got \[1, 3\]"),
+        ({"source": "the house"}, "`source_words` of pair 0 must have a number from -1 to 1 for each of 6 tokens"),
+    ],
+)
+def test_a_pair_that_does_not_fit_is_refused_by_name(tmp_path, fields, message):
+    pair = replace(pair_view(), **fields)
+    with pytest.raises(ValueError, match=message):
+        write_page(report([pair]), tmp_path / "page.html")
+    assert list(tmp_path.iterdir()) == []
+
+
+# ---- a pair in a notebook ----
+
+
+def test_a_pair_shows_itself_as_weights_between_words():
+    pair = pair_view(4)
+    html = pair._repr_html_()
+    assert html == pair_view_html(pair)
+    Page(html)
+    assert "<script" not in html
+    attention, occlusion = [
+        [
+            [cell.replace("−", "-") for cell in re.findall(r"<td[^>]*>([^<]+)</td>", row)]
+            for row in table.split("<tr>")[2:]
+        ]
+        for table in html.split("<table")[1:]
+    ]
+    sides = [WordTokens(np.array([]), np.array(numbers), 3) for numbers in (pair.source_words, pair.target_words)]
+    for name, cells in (("attention", attention), ("occlusion", occlusion)):
+        expected = word_attention(torch.from_numpy(pair.weights[name].values.mean((0, 1))), *sides).numpy()
+        shown = np.array([[float(cell) for cell in row[:3]] for row in cells])
+        np.testing.assert_allclose(shown, expected, atol=0.05 if name == "occlusion" else 0.0051)
+    assert [len(row) for row in attention] == [4, 4, 4]  # NULL, too
+    assert [len(row) for row in occlusion] == [3, 3, 3]
+    assert html.count("outline:2px solid") == 2 * len(pair.links) + 1  # both maps, and what the outline means
+
+
+def test_hostile_words_of_a_pair_stay_text():
+    html = pair_view_html(pair_view(source=HOSTILE, target=SCRIPTS))
+    read = Page(html)
+    assert HOSTILE in read.text
+    assert read.scripts == []
