@@ -19,6 +19,11 @@ d = d_model. What is said of a source may have R rows, of which B is a multiple:
 Sources: "Get To The Point: Summarization with Pointer-Generator Networks" (See et al., ACL 2017), "Incorporating
 Copying Mechanism in Sequence-to-Sequence Learning" (Gu et al., ACL 2016), and Lu et al. (TASLP 2022), who copy by one
 head of a Transformer.
+
+Where they leave something open: Lu et al. give no formula, so this is the mixture of See et al., whose switch also
+reads the decoder's input; here that is in `z_t`. The calibrated attention copies, without dropout and scaled to the
+mass of the attention before calibration; in the second pass the perturbed attention does, scaled in the same way. So
+each loss reaches the same parameters as without copying. Slots are read by the decoder as the unknown word.
 """
 
 import math

@@ -16,6 +16,10 @@
 Shapes use B = batch, T = target steps, S = source tokens, V = the source vocabulary, d = d_model.
 
 Source: "Unsupervised Token-wise Alignment to Improve Interpretation of Encoder-Decoder Models" (Kiyono et al., 2018).
+Where it leaves something open: both losses are divided by the number of target tokens of the step, `<null>` included,
+so they keep their ratio. Source and target lengths count the end of sentence, which the paper's sources lack; a target
+as long as its source is not extended. `z_j` is the attentional state of a recurrent model, with its dropout, and the
+last layer's output of Marian and BART. The second pass of a calibration does not use the module.
 """
 
 import torch

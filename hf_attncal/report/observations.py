@@ -7,6 +7,11 @@ their value vectors are.
 
 Steps are the predictions of real target tokens, given those before (teacher forcing). Nothing of a batch is kept but
 sums over the steps of each pair, from which intervals over pairs are made (`hf_attncal.metrics.means`).
+
+Where the papers leave something open: rows are divided by their sum before an entropy or a divergence, since
+calibrated or leaky attention is no distribution. A token has the tag of its word; special tokens count in all figures
+but those by tag. Norms are those of a head's vector with its bias, as means over heads and words, where Mask-Align's
+Table 3 has one sentence.
 """
 
 from collections import Counter

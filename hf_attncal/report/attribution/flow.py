@@ -7,6 +7,11 @@ each row. With the encoder's E = A_L ... A_1, the tokens' shares in layer l are
     prefix_l = O_l prefix_l-1,    source_l = X_l E + O_l source_l-1,    null_l = n_l + O_l null_l-1,
 
 from prefix_0 = I, source_0 = null_0 = 0 (Ferrando et al. 2022b). They sum to 1 again.
+
+ALTI+ keeps all biases in the output of a block, as the published code does; where no vector comes closer to the output
+than the zero vector does, the row belongs to the residual. Rollout goes the same way with halves as shares. Value
+zeroing was defined for encoders: in a decoder layer the distances of self- and cross-attention are divided by their
+sum, and no residual is added.
 """
 
 from abc import abstractmethod
