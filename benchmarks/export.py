@@ -21,7 +21,7 @@ from rich.progress import track
 from transformers import PreTrainedModel
 
 from hf_attncal.families import FAMILIES
-from hf_attncal.hub.export import FORMATS, export
+from hf_attncal.hub.export import FORMATS, export_graph
 
 # Family, by its name -> settings of its model.
 MODELS = {
@@ -84,7 +84,7 @@ def compared(args: argparse.Namespace, model: PreTrainedModel, format: str) -> d
 
     with tempfile.TemporaryDirectory() as folder:
         model.save_pretrained(folder)
-        export(folder, format)
+        export_graph(folder, format)
         run = opened(folder, format, output)
 
         def by_graph() -> np.ndarray:

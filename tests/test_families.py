@@ -17,7 +17,7 @@ import hf_attncal
 from hf_attncal import families, models
 from hf_attncal.alignment import WordAligner
 from hf_attncal.commands import build_parser
-from hf_attncal.commands.common import CommandError
+from hf_attncal.errors import CommandError
 from hf_attncal.families import FAMILIES, Card, Family, backbones
 from hf_attncal.hub import inspect_folder
 from hf_attncal.inference.translation import translate

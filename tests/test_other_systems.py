@@ -7,7 +7,7 @@ import pytest
 from filelock import lock_descriptor
 
 from hf_attncal import files
-from hf_attncal.commands.streams import output_lines
+from hf_attncal.data.streams import output_lines
 
 COMMANDS = """
 import sys

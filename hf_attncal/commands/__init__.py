@@ -12,6 +12,11 @@ from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
 from typing import Any
 
+from hf_attncal.data.streams import NamedOutput
+from hf_attncal.errors import CommandError, explain, one_line
+from hf_attncal.inference.opening import fetched
+from hf_attncal.messages import loudness
+
 from .adapt import add_adapt
 from .align import add_run
 from .align_calibrate import add_calibrate
@@ -24,19 +29,14 @@ from .align_train import add_align_train
 from .align_tune import add_align_tune
 from .analyze import add_analyze
 from .check import add_check
-from .common import CommandError, explain, one_line
+from .common import running_of
 from .completion import add_completion
 from .data import add_data
 from .demo import add_demo
-from .export import add_export
-from .loading import fetch_revision
-from .messages import loudness
 from .parser import Parser
-from .publish import add_publish
 from .rouge import add_rouge
 from .score import add_score
 from .show import add_show
-from .streams import NamedOutput
 from .summarize import add_summarize
 from .train import add_train
 from .translate import add_translate
@@ -52,7 +52,12 @@ ALIGN_ACTIONS = {
     "lexicon": add_lexicon,
     "compare": add_compare,
 }
+# The function of each command.
 COMMANDS = {
+    "export": "hf_attncal.commands.export:export",
+    "publish": "hf_attncal.commands.publish:publish",
+}
+PARSED = {
     "train": add_train,
     "adapt": add_adapt,
     "translate": add_translate,
@@ -60,8 +65,6 @@ COMMANDS = {
     "check": add_check,
     "analyze": add_analyze,
     "show": add_show,
-    "export": add_export,
-    "publish": add_publish,
     "score": add_score,
     "rouge": add_rouge,
     "data": add_data,
@@ -73,12 +76,30 @@ _INTERRUPT_STATUS = 128 + 2
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command and return its exit status; `arguments` are those of the process by default."""
+    from .app import UsageError, call_of, command_of
+
+    tokens = sys.argv[1:] if arguments is None else list(arguments)
+    if command_of(tokens) is not None:
+        try:
+            run, common = call_of(tokens)
+        except UsageError as error:
+            print(error, file=sys.stderr)
+            raise SystemExit(2) from error
+
+        def called() -> None:
+            with loudness(common["verbose"], common["quiet"]):
+                result = run()
+            if result is not None:
+                print(result)
+
+        return exit_status(called, "attncal", lambda: common["debug"])
     options = argparse.Namespace(debug=False, verbose=0, quiet=False)
 
     def command() -> None:
         build_parser(sys.argv[1:] if arguments is None else arguments).parse_args(arguments, options)
         with loudness(options.verbose, options.quiet):
-            fetch_revision(options)
+            if getattr(options, "revision", None) is not None:
+                options.model = fetched(options.model, running_of(options))
             options.run(options)
 
     return exit_status(command, "attncal", lambda: options.debug)
@@ -160,8 +181,8 @@ def build_parser(arguments: Sequence[str] = ()) -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     # The options before the name of a command take no value, so the first words are its name.
     name, action, *_ = [*(word for word in arguments if not word.startswith("-")), "", ""]
-    if name in COMMANDS:
-        COMMANDS[name](commands)
+    if name in PARSED:
+        PARSED[name](commands)
         return parser
     align = commands.add_parser(
         "align", help="align the words of sentence pairs", description="Align the words of sentence pairs."
@@ -172,7 +193,7 @@ def build_parser(arguments: Sequence[str] = ()) -> argparse.ArgumentParser:
         return parser
     for add in ALIGN_ACTIONS.values():
         add(actions)
-    for add in COMMANDS.values():
+    for add in PARSED.values():
         add(commands)
     add_completion(commands, parser)
     return parser

@@ -9,24 +9,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from .common import (
-    TEXT_OPTIONS,
-    CommandError,
-    add_file_options,
-    add_model_options,
-    add_pair_files,
-    add_text_options,
-    between,
-    check_folder,
-    positive,
-)
-from .loading import load_errors, open_aligner, try_aligner
-from .messages import LOG
-from .shards import Counts, Shard, check_parts, part_of
-from .streams import (
+from hf_attncal.alignment.opening import open_aligner, try_aligner
+from hf_attncal.commands.common import running_of
+from hf_attncal.data.shards import Counts, Shard, check_parts, part_of
+from hf_attncal.data.streams import (
     BATCHES_PER_WINDOW,
     PairWindow,
     check_files,
+    check_folder,
     groups_by_size,
     input_lines,
     joined_pairs,
@@ -37,6 +27,19 @@ from .streams import (
     parallel_lines,
     progress_bar,
     write_lines,
+)
+from hf_attncal.errors import CommandError
+from hf_attncal.inference.opening import load_errors
+from hf_attncal.messages import LOG
+
+from .common import (
+    TEXT_OPTIONS,
+    add_file_options,
+    add_model_options,
+    add_pair_files,
+    add_text_options,
+    between,
+    positive,
 )
 
 _TOKENS_PER_PAIR = 64
@@ -293,7 +296,9 @@ def load_aligner(options: argparse.Namespace):
     """
     other = options.weights is not None  # than what is read by default, which need not be possible
     plain = not other and not options.adapt
-    aligner = open_aligner(options.model, options, tried=not other, raw_scores=options.raw_scores, plain=plain)
+    aligner = open_aligner(
+        options.model, running_of(options), tried=not other, raw_scores=options.raw_scores, plain=plain
+    )
     names = ("layer", "heads", "shift", "weights", *TEXT_OPTIONS)
     chosen = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
     try:

@@ -2,6 +2,11 @@
 
 import argparse
 
+from hf_attncal.alignment.opening import open_aligner
+from hf_attncal.commands.common import running_of
+from hf_attncal.data.streams import check_readable
+from hf_attncal.errors import user_errors
+
 from .common import (
     add_folder_beside,
     add_longest_line,
@@ -9,12 +14,9 @@ from .common import (
     add_pair_files,
     at_least,
     check_longest_lines,
-    check_readable,
     folder_beside,
     not_negative,
-    user_errors,
 )
-from .loading import open_aligner
 from .scoring import table
 
 
@@ -53,7 +55,7 @@ def add_calibrate(actions: argparse._SubParsersAction) -> None:
 def _run_calibrate(options: argparse.Namespace) -> None:
     check_readable(options.source, options.target, options.gold)
     folder = folder_beside(options, "link_probabilities.json")
-    aligner = open_aligner(options.model, options, raw_scores=True)
+    aligner = open_aligner(options.model, running_of(options), raw_scores=True)
 
     from hf_attncal.alignment import Gold, calibrate
 

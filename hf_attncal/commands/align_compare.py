@@ -6,7 +6,10 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from .common import CommandError, add_longest_line, add_pair_files, positive, user_errors
+from hf_attncal.data.streams import check_files
+from hf_attncal.errors import CommandError, user_errors
+
+from .common import add_longest_line, add_pair_files, positive
 from .scoring import (
     LONGEST_LINE,
     SEED,
@@ -18,7 +21,6 @@ from .scoring import (
     read_scored_lines,
     table,
 )
-from .streams import check_files
 
 if TYPE_CHECKING:
     from hf_attncal.alignment import ComparedLinks

@@ -5,10 +5,11 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from hf_attncal.data.streams import counted, json_line, output_lines, write_lines
+from hf_attncal.messages import LOG
+
 from .common import between, positive
 from .linked import add_linked_options, check_linked, name_files, read_linked
-from .messages import LOG
-from .streams import counted, json_line, output_lines, write_lines
 
 if TYPE_CHECKING:
     from hf_attncal.alignment.link_counts import Entry

@@ -5,9 +5,10 @@ import warnings
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 
-from .common import CommandError
+from hf_attncal.data.streams import counted, json_line, output_lines, write_lines
+from hf_attncal.errors import CommandError
+
 from .linked import add_linked_options, check_linked, name_files, read_linked
-from .streams import counted, json_line, output_lines, write_lines
 
 _MOST_NAMED = 10  # lines in a warning
 

@@ -3,9 +3,11 @@
 import argparse
 from contextlib import ExitStack
 
+from hf_attncal.data.streams import check_files, output_lines
+from hf_attncal.errors import CommandError
+
 from .align import add_linking, align_stream, check_format, page
-from .common import CommandError, add_longest_line, add_output_option, add_pair_files, check_longest_lines, positive
-from .streams import check_files, output_lines
+from .common import add_longest_line, add_output_option, add_pair_files, check_longest_lines, positive
 
 
 def add_quick(actions: argparse._SubParsersAction) -> None:

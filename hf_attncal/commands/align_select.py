@@ -3,6 +3,11 @@
 import argparse
 import json
 
+from hf_attncal.commands.common import running_of
+from hf_attncal.data.streams import check_readable
+from hf_attncal.errors import user_errors
+from hf_attncal.inference.opening import choose_device, load_errors, tell_model
+
 from .common import (
     TEXT_OPTIONS,
     add_folder_beside,
@@ -11,12 +16,9 @@ from .common import (
     add_pair_files,
     add_text_options,
     check_longest_lines,
-    check_readable,
     folder_beside,
     positive,
-    user_errors,
 )
-from .loading import choose_device, load_errors, tell_model
 
 
 def add_select(actions: argparse._SubParsersAction) -> None:
@@ -87,7 +89,7 @@ def _load(options: argparse.Namespace):
     with load_errors(options.model):
         from hf_attncal.alignment.aligner import load_to_align
 
-        device = choose_device(options)
+        device = choose_device(running_of(options))
         model, tokenizer, _ = load_to_align(
             options.model, dtype=options.dtype, trust_remote_code=options.trust_remote_code
         )

@@ -6,10 +6,13 @@ import textwrap
 from contextlib import redirect_stdout
 from tempfile import TemporaryDirectory
 
-from .common import CommandError, add_model_options, at_least, check_folder, check_readable, positive, user_errors
-from .loading import load_errors, load_model
-from .messages import job_progress
-from .streams import check_files
+from hf_attncal.commands.common import running_of
+from hf_attncal.data.streams import check_files, check_folder, check_readable
+from hf_attncal.errors import CommandError, user_errors
+from hf_attncal.inference.opening import load_errors, load_model
+from hf_attncal.messages import job_progress
+
+from .common import add_model_options, at_least, positive
 
 
 def add_analyze(commands: argparse._SubParsersAction) -> None:
@@ -135,7 +138,7 @@ def _self_test(options: argparse.Namespace):
 
 def _of_model(options: argparse.Namespace):
     def load(name: str):
-        return load_model(argparse.Namespace(**{**vars(options), "model": name}), generates=options.target is None)
+        return load_model(name, running_of(options), 2 if options.target is None else None)
 
     with load_errors(options.model):  # what is wrong with the name is told before torch is imported
         from hf_attncal.report.analyze import analyze

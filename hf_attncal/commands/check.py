@@ -7,19 +7,23 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import BinaryIO
 
-from .common import (
-    CommandError,
-    add_model_options,
-    add_output_option,
-    add_pair_files,
+from hf_attncal.alignment.opening import open_aligner
+from hf_attncal.commands.common import running_of
+from hf_attncal.data.streams import (
+    check_files,
     check_readable,
-    not_negative,
-    positive,
-    user_errors,
+    counted,
+    json_line,
+    line_error,
+    output_lines,
+    rows_of_files,
+    write_lines,
 )
-from .loading import load_errors, open_aligner
+from hf_attncal.errors import CommandError, user_errors
+from hf_attncal.inference.opening import load_errors
+
+from .common import add_model_options, add_output_option, add_pair_files, not_negative, positive
 from .scoring import table
-from .streams import check_files, counted, json_line, line_error, output_lines, rows_of_files, write_lines
 
 _SEED = 1
 
@@ -87,7 +91,7 @@ def add_check(commands: argparse._SubParsersAction) -> None:
 
 def _run_check(options: argparse.Namespace) -> None:
     clean = _check_options(options)
-    aligner = open_aligner(options.model, options)
+    aligner = open_aligner(options.model, running_of(options))
     if clean:
         _learn(aligner, clean, options)
     if options.source is None:
@@ -110,7 +114,7 @@ def open_checker(name: str, options: argparse.Namespace, aligner=None):
     """
     from hf_attncal.checking.checker import Checker, saved_check
 
-    aligner = aligner or open_aligner(name, options)
+    aligner = aligner or open_aligner(name, running_of(options))
     with load_errors(name):
         return Checker(aligner, saved_check(name))
 

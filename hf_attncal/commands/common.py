@@ -1,21 +1,24 @@
 """Parts that the commands share: errors for the user, arguments, loading."""
 
 import argparse
-import errno
-import os
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from hf_attncal.data.streams import LONGEST_LINE, check_folder, too_long
+from hf_attncal.errors import CommandError
+from hf_attncal.inference.running import Running
+
 # Options of `add_text_options`, as attributes.
 TEXT_OPTIONS = ("source_language", "target_language", "source_prefix", "target_prefix")
-LONGEST_LINE = 10_000  # bytes: two such sides take at most 3 GB and 10 seconds to align
 
 
-class CommandError(Exception):
-    """An error that the user can correct; its message is printed without a traceback."""
+def running_of(options: argparse.Namespace) -> Running:
+    """Return the options of `add_model_options` as one object."""
+    names = (field.name for field in fields(Running))
+    return Running(**{name: getattr(options, name) for name in names if getattr(options, name, None) is not None})
 
 
 def in_range(kind: type[int] | type[float], low: float, high: float = (1 << 31) - 1) -> Callable[[str], Any]:
@@ -138,38 +141,6 @@ def add_longest_line(parser: argparse._ActionsContainer, default: int = LONGEST_
 # ---- files ----
 
 
-def check_readable(*paths: str | None) -> None:
-    """Check that inputs can be read, before anything is loaded; None stands for no input.
-
-    Raises:
-        CommandError: an input is missing, a folder, or has no read permission.
-        ModuleNotFoundError: a .zst file without the extra `zst`.
-    """
-    from hf_attncal.compressed import suffix_of
-
-    for path in paths:
-        if path is None or (os.access(path, os.R_OK) and not os.path.isdir(path)):
-            suffix_of(path or "")
-            continue
-        problem = "is a folder, not a file" if os.path.isdir(path) else "may not be read: change its permissions"
-        raise CommandError(
-            f"{path} {problem}." if os.path.lexists(path) else f"There is no file {path or repr(path)}."
-        )
-
-
-def check_folder(path: str, option: str = "--output") -> None:
-    """Check that an output folder can be made, before anything is loaded.
-
-    Raises:
-        CommandError: the path, or a parent of it, is a file.
-    """
-    existing = path or "."
-    while not os.path.lexists(existing) and os.path.dirname(existing) != existing:
-        existing = os.path.dirname(existing) or "."
-    if not os.path.isdir(existing):
-        raise CommandError(f"{path} cannot be a folder: {existing} is a file. Give another {option}.")
-
-
 def add_pair_files(
     files: argparse._ActionsContainer, source: str = "source sentences, one a line", without: str | None = None
 ) -> None:
@@ -202,11 +173,6 @@ def check_longest_lines(options: argparse.Namespace, sources: Iterable[str], tar
                 raise CommandError(too_long(number, name, options.longest_line))
 
 
-def too_long(number: int, name: str, longest: int) -> str:
-    """Return the message about a line of the file `name` that is over --longest-line."""
-    return f"line {number} of {name} has more than {longest} bytes. Split it, or raise --longest-line."
-
-
 def add_folder_beside(parser: argparse.ArgumentParser, name: str) -> None:
     """Add --output of a command that writes the file `name` beside MODEL."""
     parser.add_argument("--output", metavar="FOLDER", help=f"where {name} goes; without it, MODEL if that is a folder")
@@ -223,49 +189,3 @@ def folder_beside(options: argparse.Namespace, name: str) -> Path:
     elif not Path(options.model).is_dir():
         raise CommandError(f"{options.model} is not a folder: name one for {name} with --output.")
     return Path(options.output or options.model)
-
-
-# ---- errors ----
-
-
-@contextmanager
-def user_errors(kind: type[Exception] = ValueError) -> Iterator[None]:
-    """Turn errors of a kind into errors for the user, with the same message.
-
-    Raises:
-        CommandError: in their place.
-    """
-    try:
-        yield
-    except kind as error:
-        raise CommandError(str(error)) from error
-
-
-def one_line(error: BaseException) -> str:
-    """Return the message of an error on one line: its first line, and the next ones after a colon."""
-    first, *others = [line.strip() for line in str(error).strip().splitlines()] or [""]
-    while first.endswith(":") and others:
-        first += " " + others.pop(0)
-    return first[:1000]
-
-
-def explain(error: BaseException) -> str:
-    """Explain an error to the user on one line: how to correct it, or that it is a bug."""
-    if isinstance(error, CommandError):
-        return str(error)
-    if isinstance(error, ModuleNotFoundError):
-        from hf_attncal.extras import remedy
-
-        if advice := remedy(error.name):
-            return f"{advice}."
-    kind, text = type(error).__name__, one_line(error)
-    if isinstance(error, OSError):
-        message = f"{error.filename}: {error.strerror}." if error.filename and error.strerror else f"{text or kind}."
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        return f"{message} Make room on its disk, or name another place." if full else message
-    if isinstance(error, MemoryError) or kind == "OutOfMemoryError" or "can't allocate memory" in text:
-        return f"there is not enough memory ({text or kind})."
-    return f"{kind}: {text}. Unless a file of the model is damaged, this is a bug of attncal: --debug shows where."
-
-
-# ---- loading ----

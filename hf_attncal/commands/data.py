@@ -9,7 +9,8 @@ import sys
 import urllib.request
 from pathlib import Path
 
-from .common import CommandError, check_folder, one_line
+from hf_attncal.data.streams import check_folder
+from hf_attncal.errors import CommandError, one_line
 
 _TIMEOUT = 60  # seconds without a byte
 _GENERATED = "stack-language"

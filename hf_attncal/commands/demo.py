@@ -2,7 +2,9 @@
 
 import argparse
 
-from .common import check_folder, positive
+from hf_attncal.data.streams import check_folder
+
+from .common import positive
 
 
 def add_demo(commands: argparse._SubParsersAction) -> None:

@@ -7,9 +7,11 @@ from itertools import tee
 from operator import itemgetter
 from typing import Any
 
+from hf_attncal.alignment.opening import open_aligner
+from hf_attncal.commands.common import running_of
+from hf_attncal.data.streams import check_files, line_error, rows_of_files
+
 from .common import add_model_options, add_output_option, add_pair_files
-from .loading import open_aligner
-from .streams import check_files, line_error, rows_of_files
 
 
 def add_linked_options(parser: argparse.ArgumentParser, files: argparse._ArgumentGroup, source: str) -> None:
@@ -42,7 +44,7 @@ def check_linked(options: argparse.Namespace, labels: str | None = None) -> None
 
 def read_linked(options: argparse.Namespace, labels: str | None = None) -> tuple[Iterator, Iterator, Any]:
     """Return streams of (source, target), of the lines of `labels`, and of links; or the aligner in place of these."""
-    aligner = None if options.aligner is None else open_aligner(options.aligner, options, plain=True)
+    aligner = None if options.aligner is None else open_aligner(options.aligner, running_of(options), plain=True)
     names = [name for name in (options.source, options.target, labels, options.links) if name is not None]
     rows = tee(rows_of_files(names, options.longest_line), 3)
     links = map(itemgetter(-1), rows[2]) if aligner is None else aligner

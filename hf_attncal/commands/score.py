@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from .common import CommandError, user_errors
+from hf_attncal.errors import CommandError, user_errors
+
 from .scoring import (
     SEED,
     add_hypotheses,

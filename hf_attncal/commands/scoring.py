@@ -7,8 +7,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from typing import Any
 
-from .common import CommandError, add_longest_line, not_negative
-from .streams import open_file, read_windows, standard_input
+from hf_attncal.data.streams import open_file, read_windows, standard_input
+from hf_attncal.errors import CommandError
+
+from .common import add_longest_line, not_negative
 
 STANDARD_INPUT = "-"
 LONGEST_LINE = 1_000_000  # bytes: some 200,000 links, which take about 100 MB

@@ -3,8 +3,11 @@
 import argparse
 from pathlib import Path
 
-from .common import CommandError, add_model_options, at_least, positive
-from .loading import load_errors
+from hf_attncal.commands.common import running_of
+from hf_attncal.errors import CommandError
+from hf_attncal.inference.opening import load_errors
+
+from .common import add_model_options, at_least, positive
 
 
 def add_show(commands: argparse._SubParsersAction) -> None:
@@ -32,21 +35,21 @@ def add_show(commands: argparse._SubParsersAction) -> None:
 
 
 def _run_show(options: argparse.Namespace) -> None:
-    from .loading import load_model
+    from hf_attncal.inference.opening import load_model
 
     for name in filter(None, (options.model, options.aligner)):
         with load_errors(name):  # what is wrong with a name is told before a model is loaded
             pass
-    model, tokenizer = load_model(options)
+    model, tokenizer = load_model(options.model, running_of(options), getattr(options, "beams", None) or 2)
     aligner = checker = None
     if options.aligner is not None:
+        from hf_attncal.alignment.opening import open_aligner
         from hf_attncal.checking.check_model import CHECK_FILE
         from hf_attncal.inference.files import file_beside
 
         from .check import open_checker
-        from .loading import open_aligner
 
-        aligner = open_aligner(options.aligner, options)
+        aligner = open_aligner(options.aligner, running_of(options))
         if file_beside(options.aligner, CHECK_FILE) is not None:
             checker = open_checker(options.aligner, options, aligner)
 

@@ -7,10 +7,13 @@ from contextlib import ExitStack
 from functools import partial
 from typing import BinaryIO
 
-from .common import CommandError, add_file_options, add_model_options, at_least, between, one_line, positive
-from .generation import answer_lines
-from .loading import load_model
-from .streams import BATCHES_PER_WINDOW, check_files, input_lines, json_line, output_lines, write_lines
+from hf_attncal.commands.common import running_of
+from hf_attncal.data.streams import BATCHES_PER_WINDOW, check_files, input_lines, json_line, output_lines, write_lines
+from hf_attncal.errors import CommandError, one_line
+from hf_attncal.inference.answers import answer_lines
+from hf_attncal.inference.opening import load_model
+
+from .common import add_file_options, add_model_options, at_least, between, positive
 
 _LONGEST_TEXT = 100_000  # bytes: some 20,000 words, more than most models read
 
@@ -84,7 +87,7 @@ def add_summarize(commands: argparse._SubParsersAction) -> None:
 
 def _run_summarize(options: argparse.Namespace) -> None:
     check_files([] if options.input is None else [options.input], {"--output": options.output})
-    model, tokenizer = load_model(options)
+    model, tokenizer = load_model(options.model, running_of(options), getattr(options, "beams", None) or 2)
     with ExitStack() as stack:
         lines = stack.enter_context(input_lines(options.input, BATCHES_PER_WINDOW * options.batch_size))
         target = stack.enter_context(output_lines(options.output))

@@ -3,7 +3,8 @@
 import argparse
 from typing import Any
 
-from .common import CommandError
+from hf_attncal.errors import CommandError
+
 from .training import (
     Stated,
     add_guide,

@@ -9,8 +9,11 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any, NamedTuple
 
-from .common import CommandError, check_folder, check_readable, positive, user_errors
-from .messages import job_progress
+from hf_attncal.data.streams import check_folder, check_readable
+from hf_attncal.errors import CommandError, user_errors
+from hf_attncal.messages import job_progress
+
+from .common import positive
 
 _PRESETS = Path(__file__).parents[1] / "training" / "presets"
 _SETTING = re.compile(r"[a-z_]+(\.\w+)*=")

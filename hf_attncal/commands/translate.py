@@ -7,11 +7,15 @@ from contextlib import ExitStack
 from functools import partial
 from typing import BinaryIO
 
+from hf_attncal.alignment.opening import open_aligner, try_aligner
+from hf_attncal.commands.common import running_of
+from hf_attncal.data.streams import BATCHES_PER_WINDOW, check_files, input_lines, json_line, output_lines, write_lines
+from hf_attncal.errors import CommandError
+from hf_attncal.inference.answers import answer_lines, named_lines
+from hf_attncal.inference.opening import load_errors, load_model
+
 from .check import open_checker
-from .common import CommandError, add_file_options, add_model_options, between, positive
-from .generation import answer_lines, named_lines
-from .loading import load_errors, load_model, open_aligner, try_aligner
-from .streams import BATCHES_PER_WINDOW, check_files, input_lines, json_line, output_lines, write_lines
+from .common import add_file_options, add_model_options, between, positive
 
 
 def add_translate(commands: argparse._SubParsersAction) -> None:
@@ -94,10 +98,10 @@ def add_translate(commands: argparse._SubParsersAction) -> None:
 
 def _run_translate(options: argparse.Namespace) -> None:
     _check_options(options)
-    model, tokenizer = load_model(options)
+    model, tokenizer = load_model(options.model, running_of(options), getattr(options, "beams", None) or 2)
     aligner = None
     if options.aligner is not None:
-        aligner = open_aligner(options.aligner, options)
+        aligner = open_aligner(options.aligner, running_of(options))
     elif options.alignments is not None:
         aligner = _own_aligner(options, model, tokenizer)
     checker = None if options.check is None else open_checker(options.check, options)

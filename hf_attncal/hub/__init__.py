@@ -9,10 +9,10 @@ from .cards import (
     write_trained_adapter_card,
     write_tuned_encoder_card,
 )
-from .export import ExportError, export
+from .export import ExportError, export_graph
 from .folder import HubFolder, inspect_folder
 from .isolated import load_in_fresh_process, translate_in_fresh_process
-from .publish import Publication, PublishError, publish
+from .publish import Publication, PublishError, publish_folder
 from .space import publish_metric, publish_page
 
 __all__ = [
@@ -22,10 +22,10 @@ __all__ = [
     "Publication",
     "PublishError",
     "Result",
-    "export",
+    "export_graph",
     "inspect_folder",
     "load_in_fresh_process",
-    "publish",
+    "publish_folder",
     "publish_metric",
     "publish_page",
     "read_model_card",

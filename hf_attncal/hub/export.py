@@ -49,7 +49,17 @@ class ExportError(ValueError):
     """Nothing was exported; the message says why, and what to do."""
 
 
-def export(folder: str | Path, format: Literal["onnx", "openvino"] = "onnx") -> float:
+class Exported(NamedTuple):
+    """A graph that was written: its path, and its largest difference from what PyTorch computes."""
+
+    path: Path
+    difference: float
+
+    def __str__(self) -> str:
+        return f"{self.path}: differs from PyTorch by at most {self.difference:.1e}"
+
+
+def export_graph(folder: str | Path, format: Literal["onnx", "openvino"] = "onnx") -> Exported:
     """Write a graph into a saved model's folder, and how to run it on its card.
 
     The graph is one pass of the model with teacher forcing, for any batch and lengths: logits of an encoder-decoder or
@@ -60,7 +70,7 @@ def export(folder: str | Path, format: Literal["onnx", "openvino"] = "onnx") -> 
         format: "onnx" for `model.onnx` and `model.onnx.data`, "openvino" for `openvino_model.xml` and `.bin`.
 
     Returns:
-        The largest difference to what PyTorch computes.
+        Where the graph is, and how far it is from PyTorch.
 
     Raises:
         ExportError: a package is missing, the model cannot be exported, or its graph computes something else.
@@ -103,7 +113,7 @@ def export(folder: str | Path, format: Literal["onnx", "openvino"] = "onnx") -> 
         )
     fill_folder(folder, lambda staged: exporter.save_program(exported.program, staged / to.graph), last=(to.graph,))
     write_export_card(folder, model.config, format, pairs=family.source is not None)
-    return difference
+    return Exported(folder / to.graph, difference)
 
 
 def _inputs(model, batch: int, source: int, target: int) -> dict[str, Tensor]:

@@ -1,8 +1,8 @@
 """Publish a saved model, adapter, aligner or tuned encoder on the Hub, and refuse what should not leave the machine.
 
-    from hf_attncal.hub import publish
+    from hf_attncal.hub import publish_folder
 
-    publish("runs/gated", "owner/name", license="apache-2.0", languages=["de", "en"])
+    publish_folder("runs/gated", "owner/name", license="apache-2.0", languages=["de", "en"])
 
 Only kinds of files that a model needs go up. What a training leaves for itself stays behind, and any other file is
 refused by name.
@@ -81,8 +81,21 @@ class Publication:
     changed: bool = False
     url: str | None = None
 
+    def __str__(self) -> str:
+        options = {"license": "--license", "language": "--language"}
+        lines = [f"{size:>13,}  {name}" for name, size in self.files.items()]
+        lines.append(f"{sum(self.files.values()):>13,}  bytes in {len(self.files)} files")
+        if self.left_out:
+            lines.append(f"left out: {', '.join(self.left_out)}")
+        if self.missing:
+            lines.append("the card does not say: " + ", ".join(f"{name} ({options[name]})" for name in self.missing))
+        if self.commit is None:
+            return "\n".join([*lines, f"{self.repository} would hold these files. Nothing was sent."])
+        holds = "holds them" if self.changed else "held them already"
+        return "\n".join([*lines, f"{self.url} {holds}: commit {self.commit}"])
 
-def publish(
+
+def publish_folder(
     folder: str | Path,
     repository: str,
     *,

@@ -20,10 +20,10 @@ from picture_helpers import HOSTILE, SOURCE, TARGET, pictures_of
 from hf_attncal.alignment import Seq2SeqAttention, WordAligner, WordAlignment
 from hf_attncal.alignment.mask_align import MaskAlignSource
 from hf_attncal.commands import align, build_parser, main
-from hf_attncal.commands.common import CommandError
-from hf_attncal.commands.streams import joined_pairs, read_windows, write_lines
 from hf_attncal.compressed import DamagedFile
+from hf_attncal.data.streams import joined_pairs, read_windows, write_lines
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
+from hf_attncal.errors import CommandError
 from hf_attncal.models.configuration_luong import LuongConfig
 from hf_attncal.models.configuration_mask_align import MaskAlignConfig
 from hf_attncal.models.modeling_luong import LuongForConditionalGeneration

@@ -10,9 +10,9 @@ import torch
 
 import hf_attncal.commands
 from hf_attncal.commands import main
-from hf_attncal.commands.loading import tell_model
-from hf_attncal.commands.messages import LOG, is_quiet, job_progress, loudness
-from hf_attncal.commands.streams import progress_bar
+from hf_attncal.data.streams import progress_bar
+from hf_attncal.inference.opening import tell_model
+from hf_attncal.messages import LOG, is_quiet, job_progress, loudness
 
 
 @pytest.fixture
@@ -106,7 +106,7 @@ def test_a_library_is_silenced_while_it_loads_unless_it_is_to_be_heard(tmp_path,
     log = logging.getLogger("transformers")
     before = log.level
     for verbose, heard in ((0, False), (1, False), (2, True)):
-        with loudness(verbose, False), hf_attncal.commands.loading.load_errors(str(tmp_path)):
+        with loudness(verbose, False), hf_attncal.inference.opening.load_errors(str(tmp_path)):
             assert log.isEnabledFor(logging.ERROR) == (heard or before > logging.ERROR)
             warnings.warn("from a library", stacklevel=1)
         assert ("from a library" in capsys.readouterr().err) == heard

@@ -16,10 +16,10 @@ import hf_attncal.inference.translation as translation
 from hf_attncal.alignment import WordAlignment
 from hf_attncal.commands import main
 from hf_attncal.commands.align import align_stream
-from hf_attncal.commands.common import CommandError
-from hf_attncal.commands.streams import joined_pairs, parallel_lines, read_windows
 from hf_attncal.commands.translate import translate_stream
 from hf_attncal.data.pharaoh import parse_alignments, parse_hypotheses
+from hf_attncal.data.streams import joined_pairs, parallel_lines, read_windows
+from hf_attncal.errors import CommandError
 
 # Letters of one to four bytes, white space of all kinds, what ends lines elsewhere, bytes that are no UTF-8.
 PIECES = [b"a", b"bad ", b"\xc3\xa9", "東".encode(), "😀".encode(), b" ", b"\t", "\u3000\u2028\x85".encode(), b"\r"]

@@ -11,10 +11,10 @@ import pytest
 
 from hf_attncal.alignment import WordAligner
 from hf_attncal.commands import main
-from hf_attncal.commands.common import CommandError
-from hf_attncal.commands.streams import output_lines
 from hf_attncal.compressed import compressing, open_to_read
 from hf_attncal.data.segmentation import segment
+from hf_attncal.data.streams import output_lines
+from hf_attncal.errors import CommandError
 from hf_attncal.models.configuration_hmm_align import HMMAlignConfig
 
 ENGLISH = ["The old house, the red house.", "It's red!", "An old, old house", ""] * 30
@@ -191,8 +191,8 @@ def test_after_an_error_the_compressed_beginning_is_whole(tmp_path):
 def test_a_compressed_output_on_a_full_disk_names_it(tmp_path, suffix):
     script = """
 import os, resource, sys
-from hf_attncal.commands.common import CommandError
-from hf_attncal.commands.streams import output_lines, write_lines
+from hf_attncal.errors import CommandError
+from hf_attncal.data.streams import output_lines, write_lines
 resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
 try:
     with output_lines(sys.argv[1]) as target:

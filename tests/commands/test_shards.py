@@ -18,9 +18,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hf_attncal.alignment.count_learner import CountLearner
-from hf_attncal.commands import align, main, shards
-from hf_attncal.commands.shards import Shard
+from hf_attncal.commands import align, main
 from hf_attncal.compressed import compressing, open_to_read
+from hf_attncal.data import shards
+from hf_attncal.data.shards import Shard
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
 from hf_attncal.models.configuration_hmm_align import HMMAlignConfig
 from hf_attncal.models.modeling_hmm_align import HMMAlignModel
@@ -173,7 +174,8 @@ def test_a_killed_part_leaves_nothing_that_looks_complete(run, model, tmp_path, 
     source, target = write(tmp_path)
     where = {"before": "part_of", "during": "write_lines", "behind": "_write"}[after]
     code = (
-        "import os, signal, sys\nfrom hf_attncal.commands import align, main, shards\n"
+        "import os, signal, sys\nfrom hf_attncal.commands import align, main\n"
+        "from hf_attncal.data import shards\n"
         "def kill(*_, **__): os.kill(os.getpid(), signal.SIGKILL)\n"
         "write, calls = shards._write, []\n"
         "def late(path, values, new=False):\n"

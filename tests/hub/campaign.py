@@ -22,7 +22,7 @@ from huggingface_hub import ModelCard
 from local_hub import Hub
 
 from hf_attncal.files import write_json
-from hf_attncal.hub import publish
+from hf_attncal.hub import publish_folder
 from hf_attncal.hub.published_card import pinned_revision
 from hf_attncal.metrics import records
 
@@ -51,7 +51,7 @@ def publish_families(hub: Hub, place: Path) -> dict[str, dict[str, bool]]:
     common = {"token": "x", "endpoint": hub.url, "license": "mit", "languages": ["en", "de"]}
     for kind in KINDS:
         model, auto, aligns = saved(kind, place / kind)
-        done = publish(place / kind, f"anna/{kind}", **common)  # tries to load it without the package, too
+        done = publish_folder(place / kind, f"anna/{kind}", **common)  # tries to load it without the package, too
         card = hub.repositories[f"anna/{kind}"].files("main")["README.md"].decode()
         valid = ModelCard(card).data.license == "mit" and pinned_revision(card) == done.commit
         asked[kind], expected[kind] = (f"anna/{kind}", done.commit, auto, aligns, None), computed(model, auto, aligns)
@@ -63,7 +63,7 @@ def publish_families(hub: Hub, place: Path) -> dict[str, dict[str, bool]]:
                 model, peft.LoraConfig(target_modules="all-linear", r=2, init_lora_weights=False)
             )
             adapted.save_pretrained(place / f"{kind}-adapter")
-            publish(place / f"{kind}-adapter", f"anna/{kind}-adapter", base_model=f"anna/{kind}", **common)
+            publish_folder(place / f"{kind}-adapter", f"anna/{kind}-adapter", base_model=f"anna/{kind}", **common)
             adapter = f"{kind}, adapter"
             asked[adapter] = *asked[kind][:4], f"anna/{kind}-adapter"
             expected[adapter] = computed(adapted.eval(), auto, aligns)

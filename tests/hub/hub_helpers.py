@@ -29,10 +29,10 @@ from hf_attncal import (
 )
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
 from hf_attncal.families import FAMILIES
-from hf_attncal.hub import PublishError, publish, write_model_card
+from hf_attncal.hub import PublishError, publish_folder, write_model_card
 from hf_attncal.hub.published_card import pinned_revision
 
-publishing = import_module("hf_attncal.hub.publish")  # the file; the room exports a function of that name
+publishing = import_module("hf_attncal.hub.publish")  # the file
 SMALL = {"vocab_size": 40, "d_model": 8, "attention_heads": 2, "ffn_dim": 8, "encoder_layers": 1, "decoder_layers": 1}
 # Name -> the class and the configuration of a tiny model of each kind.
 KINDS = {
@@ -134,7 +134,7 @@ def lost_under(hub: Hub, folder: Path, fault: str) -> str | None:
     patience = publishing.STALLED_AFTER
     publishing.STALLED_AFTER = 0.5 if "stalls" in fault else patience
     try:
-        publish(folder, "someone/model", **common)
+        publish_folder(folder, "someone/model", **common)
         if "trickles" not in answers:
             return "no message"
     except PublishError as error:
@@ -144,7 +144,7 @@ def lost_under(hub: Hub, folder: Path, fault: str) -> str | None:
         publishing.STALLED_AFTER = patience
     commits = [set(files) for repository in hub.repositories.values() for files in repository.commits.values()]
     hub.faults.clear()
-    again = publish(folder, "someone/model", **common)
+    again = publish_folder(folder, "someone/model", **common)
     repository = hub.repositories["someone/model"]
     was_done = {"done, stalls", "breaks off", "trickles"} & set(answers)
     if any(files and (not was_done or files != set(again.files)) for files in commits):

@@ -11,7 +11,7 @@ from luong_helpers import tiny_luong
 from transformers.utils import logging
 
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
-from hf_attncal.hub import ExportError, export, write_model_card
+from hf_attncal.hub import ExportError, export_graph, write_model_card
 
 logging.set_verbosity_error()
 MISSING = "the packages of an export are not installed"
@@ -59,7 +59,7 @@ def greedy(model) -> str:
 
 def test_a_gated_model_translates_without_torch(needs_onnx, tmp_path):
     model = seq2seq(calibration="gated", leaky=True).eval()
-    assert export(saved(model, tmp_path)) < 1e-4
+    assert export_graph(saved(model, tmp_path)).difference < 1e-4
     assert run_card(tmp_path).strip() == greedy(model)
 
 
@@ -69,7 +69,7 @@ def test_openvino_stands_beside_onnx(needs_onnx, tmp_path):
     model = seq2seq(calibration="gated", leaky=True).eval()
     saved(model, tmp_path)
     for format in ("onnx", "openvino", "openvino"):
-        assert export(tmp_path, format) < 1e-4
+        assert export_graph(tmp_path, format).difference < 1e-4
     assert (tmp_path / "README.md").read_text(encoding="utf-8").count("## With OpenVINO") == 1
     assert run_card(tmp_path, "## With OpenVINO").strip() == run_card(tmp_path).strip() == greedy(model)
 
@@ -86,7 +86,7 @@ def test_openvino_stands_beside_onnx(needs_onnx, tmp_path):
 )
 def test_other_models(family, config, needs_onnx, tmp_path):
     sizes = {"vocab_size": 60} | ({"decoder_vocab_size": 60} if family == "marian" else {})
-    assert export(saved(tiny_model(family, torch.float32, **sizes, **config), tmp_path)) < 1e-4
+    assert export_graph(saved(tiny_model(family, torch.float32, **sizes, **config), tmp_path)).difference < 1e-4
 
 
 @pytest.mark.slow
@@ -95,7 +95,7 @@ def test_an_aligner_aligns_without_torch(format, needs_onnx, tmp_path):
     if format == "openvino":
         pytest.importorskip("openvino", reason=MISSING)
     model = tiny_mask_align(train_bpe_tokenizer(TEXT * 3, vocab_size=60))
-    assert export(saved(model, tmp_path), format) < 1e-4
+    assert export_graph(saved(model, tmp_path), format).difference < 1e-4
     assert run_card(tmp_path, {"onnx": "## Without PyTorch", "openvino": "## With OpenVINO"}[format]).startswith("[[[")
 
 
@@ -103,7 +103,7 @@ def test_an_aligner_aligns_without_torch(format, needs_onnx, tmp_path):
 def test_a_recurrent_model_is_refused_with_the_first_error(needs_onnx, tmp_path):
     folder = saved(tiny_luong(vocab_size=60).float(), tmp_path)
     with pytest.raises(ExportError, match=r"cannot be exported \(LuongFor.*one by one.*Use it with PyTorch"):
-        export(folder)
+        export_graph(folder)
     assert not (folder / "model.onnx").exists()
 
 
@@ -111,4 +111,4 @@ def test_a_recurrent_model_is_refused_with_the_first_error(needs_onnx, tmp_path)
 def test_what_is_missing_is_named(module, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(ExportError, match=r"transformers >= 5.23 and onnx.*pip install onnx onnxscript onnxruntime"):
-        export(saved(seq2seq(), tmp_path))
+        export_graph(saved(seq2seq(), tmp_path))

@@ -23,7 +23,7 @@ from hf_attncal.adapters import AttentionCalibrationConfig
 from hf_attncal.alignment import AER_METRIC
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
 from hf_attncal.families import FAMILIES
-from hf_attncal.hub import PublishError, Result, publish, publish_metric, publish_page, write_model_card
+from hf_attncal.hub import PublishError, Result, publish_folder, publish_metric, publish_page, write_model_card
 from hf_attncal.hub.cards import write_tuned_encoder_card
 from hf_attncal.hub.published_card import CardFields, card_scores, pinned_revision, published_card
 
@@ -55,7 +55,7 @@ def ready(folder):
 
 
 def sent(folder, hub, **options):
-    return publish(folder, NAME, token="x", endpoint=hub.url, **{"try_loading": False} | options)
+    return publish_folder(folder, NAME, token="x", endpoint=hub.url, **{"try_loading": False} | options)
 
 
 def test_every_family_loads_from_the_hub_without_the_package(hub, tmp_path):
@@ -63,7 +63,7 @@ def test_every_family_loads_from_the_hub_without_the_package(hub, tmp_path):
     for kind in KINDS:
         model, auto, aligns = saved(kind, tmp_path / kind)
         options = {"token": "x", "endpoint": hub.url, "try_loading": False, "license": "mit"}
-        done = publish(tmp_path / kind, f"someone/{kind}", **options)
+        done = publish_folder(tmp_path / kind, f"someone/{kind}", **options)
         asked[kind] = f"someone/{kind}", done.commit, auto, aligns, None
         expected[kind] = computed(model, auto, aligns)
         card = hub.repositories[f"someone/{kind}"].files("main")["README.md"].decode()
@@ -85,8 +85,8 @@ def test_an_adapter_is_used_on_a_base_from_the_hub(hub, ready, tmp_path):
     folder = tmp_path / "adapter"
     adapter.save_pretrained(folder)
     with pytest.raises(PublishError, match=r"does not load elsewhere: .*--base-model OWNER/NAME"):
-        publish(folder, "someone/adapter", token="x", endpoint=hub.url)
-    publish(folder, "someone/adapter", token="x", endpoint=hub.url, base_model=NAME)
+        publish_folder(folder, "someone/adapter", token="x", endpoint=hub.url)
+    publish_folder(folder, "someone/adapter", token="x", endpoint=hub.url, base_model=NAME)
     files = hub.repositories["someone/adapter"].files("main")
     assert json.loads(files["adapter_config.json"])["base_model_name_or_path"] == NAME
     assert ModelCard(files["README.md"].decode()).data.base_model == NAME
@@ -97,7 +97,7 @@ def test_an_attention_calibration_adapter_names_itself(hub, ready, tmp_path):
     base = AttnCalMarianMTModel.from_pretrained(ready, calibration=None)
     folder = tmp_path / "adapter"
     peft.get_peft_model(base, AttentionCalibrationConfig(calibration="gated")).save_pretrained(folder)
-    publish(folder, "someone/adapter", token="x", endpoint=hub.url, base_model=NAME)
+    publish_folder(folder, "someone/adapter", token="x", endpoint=hub.url, base_model=NAME)
     card = hub.repositories["someone/adapter"].files("main")["README.md"].decode()
     assert 'AutoPeftModelForSeq2SeqLM.from_pretrained("someone/adapter")' in card
 
@@ -112,7 +112,9 @@ def test_a_tuned_encoder(hub, tmp_path):
     train_bpe_tokenizer(["the old house is a house"] * 3, vocab_size=40).save_pretrained(folder)
     about = {"model_name": "encoder", "summary": "An encoder.", "training_data": "lines", "example": "a ||| b"}
     write_tuned_encoder_card(folder, **about)
-    done = publish(folder, NAME, token="x", endpoint=hub.url, base_model="google-bert/bert-base-multilingual-cased")
+    done = publish_folder(
+        folder, NAME, token="x", endpoint=hub.url, base_model="google-bert/bert-base-multilingual-cased"
+    )
     card = hub.repositories[NAME].files("main")["README.md"].decode()
     assert "attncal align run someone/model" in card
     assert ModelCard(card).data.base_model == "google-bert/bert-base-multilingual-cased"
@@ -223,8 +225,8 @@ def test_someone_else_writes_at_the_same_time(hub, ready):
 def test_a_killed_upload_is_finished_by_the_next(hub, ready, tmp_path):
     hub.uploads_go_on.clear()
     program = (
-        "import sys; from hf_attncal.hub import publish; "
-        "publish(sys.argv[1], sys.argv[2], token='x', endpoint=sys.argv[3], try_loading=False)"
+        "import sys; from hf_attncal.hub import publish_folder; "
+        "publish_folder(sys.argv[1], sys.argv[2], token='x', endpoint=sys.argv[3], try_loading=False)"
     )
     environment = os.environ | {"HF_HUB_DISABLE_XET": "1", "HF_HUB_OFFLINE": "0"}
     process = subprocess.Popen([sys.executable, "-c", program, str(ready), NAME, hub.url], env=environment)
@@ -284,7 +286,9 @@ REFUSED = {
 def test_what_is_refused_is_named_and_nothing_is_sent(hub, ready, spoil, told):
     spoil(ready)
     with pytest.raises(PublishError, match=told):
-        publish(ready, NAME, token="x", endpoint=hub.url, try_loading="does not run" in told or "without" in told)
+        publish_folder(
+            ready, NAME, token="x", endpoint=hub.url, try_loading="does not run" in told or "without" in told
+        )
     assert hub.requests == []
 
 
@@ -303,7 +307,7 @@ def test_the_user_is_not_named(hub, ready, monkeypatch):
     (ready / "check.json").write_text('{"by": "annabel"}')
     with pytest.raises(PublishError, match=r"check\.json holds the user name 'annabel' in line 1"):
         sent(ready, hub)
-    publish(ready, "annabel/model", token="x", endpoint=hub.url, try_loading=False)
+    publish_folder(ready, "annabel/model", token="x", endpoint=hub.url, try_loading=False)
     monkeypatch.setattr(getpass, "getuser", lambda: "root")
     sent(ready, hub)
 
@@ -311,11 +315,11 @@ def test_the_user_is_not_named(hub, ready, monkeypatch):
 @pytest.mark.parametrize("name", ["model", "a/b/c", "a b/c", "", "../x"])
 def test_a_name_that_is_none(hub, ready, name):
     with pytest.raises(PublishError, match="`repository` must be OWNER/NAME, got"):
-        publish(ready, name, token="x", endpoint=hub.url)
+        publish_folder(ready, name, token="x", endpoint=hub.url)
 
 
 def test_a_dry_run_needs_no_network(ready):
-    done = publish(ready, NAME, dry_run=True, try_loading=False, endpoint="http://127.0.0.1:9")
+    done = publish_folder(ready, NAME, dry_run=True, try_loading=False, endpoint="http://127.0.0.1:9")
     assert done.commit is None
     assert done.files["model.safetensors"] == (ready / "model.safetensors").stat().st_size
 

@@ -1,6 +1,5 @@
-"""From the name of a checkpoint to a model or an aligner, and what is said where that fails."""
+"""From the name of a checkpoint to a model, and what is said where that fails."""
 
-import argparse
 import os
 import re
 from collections.abc import Iterator
@@ -8,27 +7,29 @@ from contextlib import contextmanager
 from logging import DEBUG
 from pathlib import Path
 
-from .common import CommandError, one_line
-from .messages import LOG
+from hf_attncal.errors import CommandError, one_line
+from hf_attncal.messages import LOG
+
+from .running import Running
 
 
-def fetch_revision(options: argparse.Namespace) -> None:
-    """Put the folder of --revision, fetched from the Hub, in place of the name of the model.
+def fetched(name: str, running: Running) -> str:
+    """Return the name of a model, or the folder of its revision, fetched from the Hub, if one is asked for.
 
     Raises:
-        CommandError: MODEL is a folder or no name of the Hub, or the revision cannot be fetched.
+        CommandError: the name is a folder or no name of the Hub, or the revision cannot be fetched.
     """
-    name, revision = getattr(options, "model", None), getattr(options, "revision", None)
+    revision = running.revision
     if revision is None:
-        return
-    if name is None or Path(name).exists() or not re.fullmatch(r"[\w.-]+/[\w.-]+", name):
+        return name
+    if Path(name).exists() or not re.fullmatch(r"[\w.-]+/[\w.-]+", name):
         raise CommandError(f"--revision {revision} is that of a MODEL on the Hub (OWNER/NAME), got {name}.")
     from huggingface_hub import snapshot_download
     from huggingface_hub.utils import disable_progress_bars
 
     disable_progress_bars()
     try:
-        options.model = snapshot_download(name, revision=revision)
+        return snapshot_download(name, revision=revision)
     except Exception as error:
         raise CommandError(f"{name} cannot be fetched at --revision {revision}: {one_line(error)}") from error
 
@@ -94,7 +95,7 @@ def tell_model(name: str, model) -> None:
     LOG.info("%s: %s, %s", name, type(model).__name__, size)
 
 
-def choose_device(options: argparse.Namespace) -> str:
+def choose_device(running: Running) -> str:
     """Set the number of --threads, and return the device: --device, or a GPU (that of the local rank), or the CPU.
 
     Raises:
@@ -102,9 +103,9 @@ def choose_device(options: argparse.Namespace) -> str:
     """
     import torch
 
-    if options.threads is not None:
-        torch.set_num_threads(options.threads)
-    device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
+    if running.threads is not None:
+        torch.set_num_threads(running.threads)
+    device = running.device or ("cuda" if torch.cuda.is_available() else "cpu")
     LOG.info("on %s", device)
     if device == "cuda":
         device = f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
@@ -115,17 +116,18 @@ def choose_device(options: argparse.Namespace) -> str:
     return device
 
 
-def load_model(options: argparse.Namespace, generates: bool = True):
-    """Load model and tokenizer of an encoder-decoder checkpoint, by the options of `add_model_options`.
+def load_model(name: str, running: Running, beams: int | None = 2):
+    """Load model and tokenizer of an encoder-decoder checkpoint.
 
     Args:
-        options: options of the command.
-        generates: try out whether the model generates.
+        name: folder or Hub name of an encoder-decoder, or of an adapter.
+        running: how it runs.
+        beams: with how many beams to try out whether the model generates; None: it need not.
 
     Raises:
         CommandError: the checkpoint is missing or of another kind, or the device cannot be used.
     """
-    name, trust_remote_code = options.model, options.trust_remote_code
+    trust_remote_code = running.trust_remote_code
     with load_errors(name):
         from hf_attncal.inference.files import blamed
         from hf_attncal.inference.loading import load_config, load_seq2seq
@@ -138,63 +140,11 @@ def load_model(options: argparse.Namespace, generates: bool = True):
                 f"{name} holds a model of type {config.model_type!r}, which is not an encoder-decoder by its "
                 "config.json. Give a sequence-to-sequence checkpoint (Marian, BART, T5, ... or one of ours)."
             )
-        model, tokenizer = load_seq2seq(name, dtype=options.dtype, trust_remote_code=trust_remote_code)
-    model = model.to(choose_device(options)).eval()
+        model, tokenizer = load_seq2seq(name, dtype=running.dtype, trust_remote_code=trust_remote_code)
+    model = model.to(choose_device(running)).eval()
     # Without a try errors of its files would be blamed on the first line.
     with load_errors(name), blamed(f"config.json, generation_config.json or tokenizer_config.json in {name}"):
-        if generates:
-            translate(model, tokenizer, ["1"], num_beams=getattr(options, "beams", None) or 2, max_new_tokens=2)
+        if beams is not None:
+            translate(model, tokenizer, ["1"], num_beams=beams, max_new_tokens=2)
     tell_model(name, model)
     return model, tokenizer
-
-
-def open_aligner(
-    name: str, options: argparse.Namespace, tried: bool = True, raw_scores: bool = False, plain: bool = False
-):
-    """Load a `WordAligner` as it was saved; of the options, those of `add_model_options` count.
-
-    Args:
-        tried: align one pair to try it out; else the caller does, once it has changed the aligner.
-        raw_scores: leave scores as the model has them, even if it was calibrated.
-        plain: the model will not be adapted or saved, so the tables of one that counts are enough.
-
-    Raises:
-        CommandError: the checkpoint cannot be loaded or is of another kind.
-    """
-    aligner = _plain_aligner(name, options) if plain else None
-    if aligner is None:
-        with load_errors(name):
-            from hf_attncal.alignment import WordAligner
-
-            device = choose_device(options)
-            aligner = WordAligner.from_pretrained(
-                name, device=device, dtype=options.dtype, trust_remote_code=options.trust_remote_code
-            )
-        if tried:
-            try_aligner(name, aligner)
-    if raw_scores:
-        aligner.probabilities = None
-    tell_model(name, aligner.source.model)
-    return aligner
-
-
-def _plain_aligner(name: str, options: argparse.Namespace):
-    """Load an aligner that counts without importing transformers; return None if that cannot be done."""
-    if options.dtype is not None or options.trust_remote_code or not os.path.isfile(os.path.join(name, "config.json")):
-        return None
-    from hf_attncal.alignment.plain_counts import plain_aligner
-
-    return plain_aligner(name, choose_device(options))
-
-
-def try_aligner(name: str, aligner) -> None:
-    """Align one pair, so that damaged files of `name` are not blamed on the first line of the input.
-
-    Raises:
-        CommandError: that fails.
-    """
-    from hf_attncal.inference.files import blamed
-
-    calibrated = "" if aligner.probabilities is None else "link_probabilities.json, "
-    with load_errors(name), blamed(f"{calibrated}config.json, alignment.json or tokenizer_config.json in {name}"):
-        aligner.align([("1", "1")])

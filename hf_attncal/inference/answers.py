@@ -5,8 +5,8 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import BinaryIO
 
-from .common import CommandError
-from .streams import line_error, progress_bar, read_windows
+from hf_attncal.data.streams import line_error, progress_bar, read_windows
+from hf_attncal.errors import CommandError
 
 _NAMED = 10  # lines that a warning names
 

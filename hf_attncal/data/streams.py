@@ -12,8 +12,10 @@ from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO, TypeVar
 
-from .common import LONGEST_LINE, CommandError, check_readable, explain, one_line, too_long
-from .messages import LOG
+from hf_attncal.errors import CommandError, explain, one_line
+from hf_attncal.messages import LOG
+
+LONGEST_LINE = 10_000  # bytes: two such sides take at most 3 GB and 10 seconds to align
 
 # Batches of lines that are read before any is worked on: enough to sort by length, few enough to stay in memory.
 BATCHES_PER_WINDOW = 16
@@ -449,3 +451,40 @@ def check_output(path: str, inputs: Iterable[str | BinaryIO], option: str = "--o
                 if os.path.isfile(name) and os.path.samestat(os.stat(name), read):
                     called = source if isinstance(source, str) else "standard input"
                     raise CommandError(f"{option} {path} would overwrite {called}, the same file. Give another name.")
+
+
+def check_readable(*paths: str | None) -> None:
+    """Check that inputs can be read, before anything is loaded; None stands for no input.
+
+    Raises:
+        CommandError: an input is missing, a folder, or has no read permission.
+        ModuleNotFoundError: a .zst file without the extra `zst`.
+    """
+    from hf_attncal.compressed import suffix_of
+
+    for path in paths:
+        if path is None or (os.access(path, os.R_OK) and not os.path.isdir(path)):
+            suffix_of(path or "")
+            continue
+        problem = "is a folder, not a file" if os.path.isdir(path) else "may not be read: change its permissions"
+        raise CommandError(
+            f"{path} {problem}." if os.path.lexists(path) else f"There is no file {path or repr(path)}."
+        )
+
+
+def check_folder(path: str, option: str = "--output") -> None:
+    """Check that an output folder can be made, before anything is loaded.
+
+    Raises:
+        CommandError: the path, or a parent of it, is a file.
+    """
+    existing = path or "."
+    while not os.path.lexists(existing) and os.path.dirname(existing) != existing:
+        existing = os.path.dirname(existing) or "."
+    if not os.path.isdir(existing):
+        raise CommandError(f"{path} cannot be a folder: {existing} is a file. Give another {option}.")
+
+
+def too_long(number: int, name: str, longest: int) -> str:
+    """Return the message about a line of the file `name` that is over --longest-line."""
+    return f"line {number} of {name} has more than {longest} bytes. Split it, or raise --longest-line."

@@ -19,9 +19,9 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, BinaryIO
 
-from .common import CommandError
-from .messages import LOG
-from .streams import check_output, open_file, output_lines
+from hf_attncal.data.streams import check_output, open_file, output_lines
+from hf_attncal.errors import CommandError
+from hf_attncal.messages import LOG
 
 _PLACE = "{}"  # of the number of the part in a pattern
 _MOST_PARTS = 99_999

@@ -1,0 +1,58 @@
+"""From the name of a checkpoint to a `WordAligner`, and what is said where that fails."""
+
+import os
+
+from hf_attncal.inference.opening import choose_device, load_errors, tell_model
+from hf_attncal.inference.running import Running
+
+
+def open_aligner(name: str, running: Running, tried: bool = True, raw_scores: bool = False, plain: bool = False):
+    """Load a `WordAligner` as it was saved.
+
+    Args:
+        name: folder or Hub name.
+        running: how it runs.
+        tried: align one pair to try it out; else the caller does, once it has changed the aligner.
+        raw_scores: leave scores as the model has them, even if it was calibrated.
+        plain: the model will not be adapted or saved, so the tables of one that counts are enough.
+
+    Raises:
+        CommandError: the checkpoint cannot be loaded or is of another kind.
+    """
+    aligner = _plain_aligner(name, running) if plain else None
+    if aligner is None:
+        with load_errors(name):
+            from hf_attncal.alignment.aligner import WordAligner
+
+            device = choose_device(running)
+            aligner = WordAligner.from_pretrained(
+                name, device=device, dtype=running.dtype, trust_remote_code=running.trust_remote_code
+            )
+        if tried:
+            try_aligner(name, aligner)
+    if raw_scores:
+        aligner.probabilities = None
+    tell_model(name, aligner.source.model)
+    return aligner
+
+
+def _plain_aligner(name: str, running: Running):
+    """Load an aligner that counts without importing transformers; return None if that cannot be done."""
+    if running.dtype is not None or running.trust_remote_code or not os.path.isfile(os.path.join(name, "config.json")):
+        return None
+    from hf_attncal.alignment.plain_counts import plain_aligner
+
+    return plain_aligner(name, choose_device(running))
+
+
+def try_aligner(name: str, aligner) -> None:
+    """Align one pair, so that damaged files of `name` are not blamed on the first line of the input.
+
+    Raises:
+        CommandError: that fails.
+    """
+    from hf_attncal.inference.files import blamed
+
+    calibrated = "" if aligner.probabilities is None else "link_probabilities.json, "
+    with load_errors(name), blamed(f"{calibrated}config.json, alignment.json or tokenizer_config.json in {name}"):
+        aligner.align([("1", "1")])

@@ -1,0 +1,190 @@
+"""The command line over the functions of this folder: their signatures are the options, their docstrings the help.
+
+cyclopts parses. What is ours: which types a command line has (`kinds.py`), `-v`, `-q` and `--debug` for every command,
+spellings of an earlier version (`old.py`), and errors on one line.
+"""
+
+import inspect
+import re
+from collections.abc import Callable, Sequence
+from functools import cache
+from importlib.metadata import entry_points
+from pkgutil import resolve_name
+from typing import Annotated, Any, Union, get_args, get_origin
+
+from cyclopts import App, CycloptsError, Group, Parameter
+from docstring_parser import parse
+
+from hf_attncal.inference.running import Running
+
+from . import COMMANDS
+from .kinds import STANDARD, Kind
+from .old import respelled
+
+_SETTING = re.compile(r"[a-z_]+(\.\w+)*=")
+_RUNNING = Group("Running", sort_key=90)
+_COMMON = """For every command:
+  -h, --help     show this help
+  -v, --verbose  also say what is being done: files, models, seconds, memory; -vv: also messages of libraries
+  -q, --quiet    print results and errors alone: no progress, no warnings
+  --debug        show the traceback of an error"""
+
+
+class UsageError(Exception):
+    """A command line that cannot be understood."""
+
+
+@cache
+def functions() -> dict[str, str]:
+    """Return the function of each command, `module:function`: ours, and those of entry points `attncal.commands`."""
+    return COMMANDS | {
+        entry.name.replace("-", " ", 1): entry.value for entry in entry_points(group="attncal.commands")
+    }
+
+
+def command_of(tokens: Sequence[str]) -> str | None:
+    """Return the name of the command that a command line begins with, if there is one."""
+    words = [token for token in tokens if not token.startswith("-")]
+    for size in (2, 1):
+        name = " ".join(words[:size])
+        if name in COMMANDS or (name and name in functions()):
+            return name
+    return None
+
+
+def signature_of(function: Callable) -> inspect.Signature:
+    """Return the parameters of a function as the command line has them, with what cyclopts wants to know of each."""
+    groups = getattr(inspect.getmodule(function), "GROUPS", {})
+    group_of: dict[str, dict[str, Any]] = {}
+    for place, (title, names) in enumerate(groups.items()):
+        group_of |= {name: {"group": Group(title, sort_key=10 + place)} for name in names}
+    parameters = []
+    for parameter in inspect.signature(function).parameters.values():
+        annotation, default = parameter.annotation, parameter.default
+        how = dict(group_of.get(parameter.name, {}))
+        if not default:
+            how["show_default"] = False
+        if annotation is Running:
+            annotation = Annotated[Running, Parameter(name="*", group=_RUNNING)]
+        elif (kind := _kind_of(annotation)) is not None:
+            value = list[str] if kind.many and parameter.kind is not inspect.Parameter.VAR_POSITIONAL else str
+            if kind.standard:
+                default, how["show_default"] = STANDARD, False
+            optional = default is None or type(None) in get_args(annotation)
+            annotation = Annotated[value | None if optional else value, Parameter(negative="", **how)]
+        elif annotation is not inspect.Parameter.empty and not _python_only(annotation):
+            if annotation != bool | None and default is not True:
+                how["negative"] = ""
+            annotation = Annotated[annotation, Parameter(**how)]
+        else:
+            continue
+        parameters.append(parameter.replace(annotation=annotation, default=default))
+    return inspect.Signature(parameters)
+
+
+def _kind_of(annotation: Any) -> Kind | None:
+    for part in (annotation, *(get_args(annotation) if get_origin(annotation) is Union else ())):
+        for told in getattr(part, "__metadata__", ()):
+            if isinstance(told, Kind):
+                return told
+    return None
+
+
+def _python_only(annotation: Any) -> bool:
+    """Return whether a parameter is for Python alone: its type is not one that a word can be read as."""
+    return "PYTHON_ONLY" in getattr(annotation, "__metadata__", ())
+
+
+def dressed(function: Callable) -> Callable:
+    """Return a function that cyclopts can read: it calls the other, and has `signature_of` it."""
+    signature = signature_of(function)
+
+    def call(*arguments, **options):
+        return function(*arguments, **options)
+
+    call.__name__, call.__module__ = function.__name__, function.__module__
+    call.__doc__ = re.sub(r"(?<=\S)\n(?=\S)", " ", inspect.cleandoc(function.__doc__ or "").partition("\nArgs:")[0])
+    call.__doc__ += "".join(inspect.cleandoc(function.__doc__ or "").partition("\nArgs:")[1:])
+    call.__signature__ = signature  # type: ignore[attr-defined]
+    call.__annotations__ = {name: parameter.annotation for name, parameter in signature.parameters.items()}
+    return call
+
+
+def app_of(names: Sequence[str]) -> App:
+    """Return the parser of the commands of these names."""
+    from hf_attncal import __version__
+
+    options = {"help_format": "plaintext", "default_parameter": Parameter(consume_multiple=True, negative_iterable="")}
+    app = App(
+        name="attncal",
+        help="Attention that can be trusted: translate, summarise, align words, check, train.",
+        help_epilogue=f"{_COMMON}\n\nEach command has a help page of its own: attncal align run --help",
+        version=__version__,
+        **options,
+    )
+    for name in names:
+        *above, last = name.split()
+        parent = app
+        for word in above:
+            if word not in parent:
+                parent.command(App(name=word, help="Align the words of sentence pairs.", **options))
+            parent = parent[word]
+        function = resolve_name(functions()[name])
+        parent.command(dressed(function), name=last, help_epilogue=f"{examples_of(function)}\n\n{_COMMON}".strip())
+    return app
+
+
+def examples_of(function: Callable) -> str:
+    """Return the examples in the docstring of a function, as the help shows them behind its options."""
+    told = [part.description for part in parse(function.__doc__ or "").meta if part.args[0] == "examples"]
+    return "\n".join(["Examples:", *(f"  {line.strip()}" for line in "\n".join(told).splitlines())]) if told else ""
+
+
+# ---- reading a command line ----
+
+
+def call_of(tokens: Sequence[str]) -> tuple[Callable[[], Any], dict[str, Any]]:
+    """Read a command line; return what it runs, and the options `verbose`, `quiet` and `debug`.
+
+    Raises:
+        UsageError: it cannot be understood; the message says why.
+    """
+    name = command_of(tokens)
+    rest, common = _common(tokens)
+    if name is not None:
+        rest = _settings_first(respelled(name, rest), name)
+    app = app_of([name] if name is not None else list(functions()))
+    try:
+        function, bound, _ = app.parse_args(rest, exit_on_error=False, print_error=False)
+    except CycloptsError as error:
+        prefix = f"attncal {name}" if name else "attncal"
+        raise UsageError(f"{prefix}: error: {' '.join(str(error).split())}") from error
+    return lambda: function(*bound.args, **bound.kwargs), common
+
+
+def _common(tokens: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
+    """Take -v, -q and --debug out of a command line, wherever they stand before `--`."""
+    rest, common = [], {"verbose": 0, "quiet": False, "debug": False}
+    end = tokens.index("--") if "--" in tokens else len(tokens)
+    for place, token in enumerate(tokens):
+        if place < end and (token == "--verbose" or re.fullmatch(r"-v+", token)):
+            common["verbose"] += 1 if token == "--verbose" else len(token) - 1
+        elif place < end and token in ("-q", "--quiet"):
+            common["quiet"] = True
+        elif place < end and token == "--debug":
+            common["debug"] = True
+        else:
+            rest.append(token)
+    if common["verbose"] and common["quiet"]:
+        raise UsageError("attncal: error: -v and -q cannot go together: leave one out.")
+    return rest, common
+
+
+def _settings_first(tokens: list[str], name: str) -> list[str]:
+    """Put `key=value` right behind the name of the command: behind `--source` it would be taken for a file of it."""
+    kinds = inspect.signature(resolve_name(functions()[name])).parameters.values()
+    if not any(parameter.kind is inspect.Parameter.VAR_POSITIONAL for parameter in kinds):
+        return tokens
+    size = len(name.split())
+    settings = [token for token in tokens if _SETTING.match(token)]
+    return [*tokens[:size], *(token for token in tokens[size:] if token not in settings), *settings]

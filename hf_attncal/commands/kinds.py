@@ -1,0 +1,36 @@
+"""Types of what the functions of this folder are given: on the command line a name, from Python also what it holds."""
+
+import os
+from collections.abc import Sequence
+from typing import Annotated, NamedTuple
+
+
+class Kind(NamedTuple):
+    """How a value is given on the command line.
+
+    Args:
+        shown: its name in the help.
+        many: several may follow each other.
+        standard: without it, standard input or output.
+    """
+
+    shown: str
+    many: bool = False
+    standard: bool = False
+
+
+Path = str | os.PathLike[str]
+File = Annotated[Path, Kind("FILE")]
+Files = Annotated[Path | Sequence[Path], Kind("FILE", many=True)]
+Folder = Annotated[Path, Kind("FOLDER")]
+# A file, or its lines.
+Text = Annotated[Path | Sequence[str], Kind("FILE")]
+# The same; on the command line standard input if it is not given.
+Input = Annotated[Path | Sequence[str] | None, Kind("FILE", standard=True)]
+# A file that is written; without it the result is returned, on the command line it goes to standard output.
+Output = Annotated[Path | None, Kind("FILE", standard=True)]
+# A folder, or a name on the Hub.
+Model = Annotated[Path, Kind("MODEL")]
+# `key=value`, as many as there are.
+Setting = Annotated[str, Kind("KEY=VALUE", many=True)]
+STANDARD = "-"

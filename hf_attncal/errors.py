@@ -1,0 +1,49 @@
+"""Errors that a user can correct, and what is said of any error on one line."""
+
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+class CommandError(ValueError):
+    """An error that the user can correct; `attncal` prints its message without a traceback."""
+
+
+@contextmanager
+def user_errors(kind: type[Exception] = ValueError) -> Iterator[None]:
+    """Turn errors of a kind into errors for the user, with the same message.
+
+    Raises:
+        CommandError: in their place.
+    """
+    try:
+        yield
+    except kind as error:
+        raise CommandError(str(error)) from error
+
+
+def one_line(error: BaseException) -> str:
+    """Return the message of an error on one line: its first line, and the next ones after a colon."""
+    first, *others = [line.strip() for line in str(error).strip().splitlines()] or [""]
+    while first.endswith(":") and others:
+        first += " " + others.pop(0)
+    return first[:1000]
+
+
+def explain(error: BaseException) -> str:
+    """Explain an error to the user on one line: how to correct it, or that it is a bug."""
+    if isinstance(error, CommandError):
+        return str(error)
+    if isinstance(error, ModuleNotFoundError):
+        from hf_attncal.extras import remedy
+
+        if advice := remedy(error.name):
+            return f"{advice}."
+    kind, text = type(error).__name__, one_line(error)
+    if isinstance(error, OSError):
+        message = f"{error.filename}: {error.strerror}." if error.filename and error.strerror else f"{text or kind}."
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        return f"{message} Make room on its disk, or name another place." if full else message
+    if isinstance(error, MemoryError) or kind == "OutOfMemoryError" or "can't allocate memory" in text:
+        return f"there is not enough memory ({text or kind})."
+    return f"{kind}: {text}. Unless a file of the model is damaged, this is a bug of attncal: --debug shows where."

@@ -1,0 +1,42 @@
+"""How a job runs that loads a model: device, precision, threads, and what it may read and execute."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from hf_attncal.errors import CommandError
+from hf_attncal.threads import MOST_THREADS
+
+
+@dataclass(frozen=True)
+class Running:
+    """How a job runs that loads a model.
+
+    Args:
+        device: such as cpu or cuda:0; without it, a GPU if there is one
+        dtype: precision of the weights; without it, as they are saved
+        threads: threads of PyTorch on the CPU; without it, as PyTorch chooses
+        trust_remote_code: run the model code that comes with the checkpoint
+        revision: commit, tag or branch of the model on the Hub; without it, the newest
+        batch_size: lines or pairs that the model reads at once; without it, what suits the job
+        longest_line: most bytes of a line; a longer one is an error unless the job truncates it; without it, what
+            suits the job
+        progress: count lines on standard error; without it, if that is a terminal
+
+    Raises:
+        CommandError: a number that is out of range.
+    """
+
+    device: str | None = None
+    dtype: Literal["float32", "bfloat16", "float16"] | None = None
+    threads: int | None = None
+    trust_remote_code: bool = False
+    revision: str | None = None
+    batch_size: int | None = None
+    longest_line: int | None = None
+    progress: bool | None = None
+
+    def __post_init__(self):
+        for name, most in (("threads", MOST_THREADS), ("batch_size", 1 << 31), ("longest_line", 1 << 31)):
+            value = getattr(self, name)
+            if value is not None and not 1 <= value <= most:
+                raise CommandError(f"--{name.replace('_', '-')} must be from 1 to {most}, got {value}.")
