@@ -7,11 +7,15 @@ are imported when they are used.
 import importlib
 from typing import TYPE_CHECKING
 
+from hf_attncal.commands.table import COMMANDS
 from hf_attncal.families import FAMILIES, register, register_with_auto_classes
 
 if TYPE_CHECKING:  # at run time `__getattr__` below imports these
     from hf_attncal.alignment import WordAligner as WordAligner
     from hf_attncal.alignment import align_quick as align_quick
+    from hf_attncal.commands.export import export as export
+    from hf_attncal.commands.publish import publish as publish
+    from hf_attncal.inference.running import Running as Running
     from hf_attncal.models.configuration_attncal import AttnCalBartConfig as AttnCalBartConfig
     from hf_attncal.models.configuration_attncal import AttnCalMarianConfig as AttnCalMarianConfig
     from hf_attncal.models.configuration_discrete import DiscreteTransformerConfig as DiscreteTransformerConfig
@@ -44,10 +48,12 @@ _LAZY = {
     "AnnealingCallback": "hf_attncal.training.calibrated",
     "AttnCalTrainer": "hf_attncal.training.calibrated",
     "AttnCalTrainingArguments": "hf_attncal.training.arguments",
+    "Running": "hf_attncal.inference.running",
     "WordAligner": "hf_attncal.alignment",
     "align_quick": "hf_attncal.alignment",
     "analyze": "hf_attncal.report.analyze",
 }
+_LAZY |= {function.partition(":")[2]: function.partition(":")[0] for function in COMMANDS.values()}
 for _family in FAMILIES.values():
     _LAZY[_family.config] = f"hf_attncal.models.{_family.modules[0]}"
     for _name in filter(None, (_family.bare, _family.model, _family.causal)):

@@ -11,19 +11,22 @@ from collections import defaultdict
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
+from pkgutil import resolve_name
 
 import pytest
 from shipped import SHIPPED
 
 import hf_attncal.alignment
 import hf_attncal.checking
+from hf_attncal.commands.table import COMMANDS
 
 PACKAGE = Path(hf_attncal.__file__).parent
 MODELS = PACKAGE / "models"
 
 # The core: a room imports rooms of rows above its own, and of no other.
 CORE = (
-    ("extras", "threads"),
+    ("extras", "threads", "messages"),
+    ("errors",),
     ("compressed",),
     ("files", "drawing"),
     ("models", "data"),
@@ -332,12 +335,16 @@ def test_analysis_loads_without_matplotlib():
     assert "matplotlib" not in modules_after("import hf_attncal.metrics.reliability, hf_attncal.alignment")
 
 
-@pytest.mark.parametrize("file", sorted((PACKAGE / "commands").glob("*.py")), ids=lambda file: file.name)
-def test_the_command_line_imports_only_the_standard_library_at_its_top(file):
-    tree = ast.parse(file.read_text(encoding="utf-8"))
-    top = [ast.unparse(node) for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
-    modules = {found.module.partition(".")[0] for found in imports_of("\n".join(top)) if found.dots != 1}
-    assert modules <= sys.stdlib_module_names
+def test_the_functions_of_commands_load_without_anything_heavy():
+    """`attncal --help` and `from hf_attncal import check` do not wait for torch."""
+    loaded = modules_after("from hf_attncal.commands import app, main; app.app_of(list(app.functions()))")
+    assert loaded & {"torch", "transformers", "numpy", "datasets", "matplotlib", "peft"} == set()
+
+
+def test_each_command_is_a_public_function():
+    for name, function in COMMANDS.items():
+        public = function.rpartition(":")[2]
+        assert getattr(hf_attncal, public) is resolve_name(function), name
 
 
 def test_no_test_module_imports_another():

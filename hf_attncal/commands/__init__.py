@@ -52,11 +52,6 @@ ALIGN_ACTIONS = {
     "lexicon": add_lexicon,
     "compare": add_compare,
 }
-# The function of each command.
-COMMANDS = {
-    "export": "hf_attncal.commands.export:export",
-    "publish": "hf_attncal.commands.publish:publish",
-}
 PARSED = {
     "train": add_train,
     "adapt": add_adapt,

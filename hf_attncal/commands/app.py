@@ -17,9 +17,9 @@ from docstring_parser import parse
 
 from hf_attncal.inference.running import Running
 
-from . import COMMANDS
 from .kinds import STANDARD, Kind
 from .old import respelled
+from .table import COMMANDS
 
 _SETTING = re.compile(r"[a-z_]+(\.\w+)*=")
 _RUNNING = Group("Running", sort_key=90)

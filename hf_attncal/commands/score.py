@@ -175,6 +175,8 @@ def _read_links(
                 f"few lines have links. Pass {option} 0 or {option} 1."
             )
         return parse(lines, base=detected, reverse=reverse), f"{detected}(auto)"
+    except CommandError:
+        raise
     except ValueError as error:
         raise CommandError(f"{called(name)}: {error}") from error
 

@@ -446,11 +446,13 @@ def check_output(path: str, inputs: Iterable[str | BinaryIO], option: str = "--o
     path = os.path.realpath(path)
     for source in inputs:
         for name in (path, f"{path}.partial"):
+            same = False
             with suppress(OSError, ValueError):
                 read = os.stat(source if isinstance(source, str) else source.fileno())
-                if os.path.isfile(name) and os.path.samestat(os.stat(name), read):
-                    called = source if isinstance(source, str) else "standard input"
-                    raise CommandError(f"{option} {path} would overwrite {called}, the same file. Give another name.")
+                same = os.path.isfile(name) and os.path.samestat(os.stat(name), read)
+            if same:
+                called = source if isinstance(source, str) else "standard input"
+                raise CommandError(f"{option} {path} would overwrite {called}, the same file. Give another name.")
 
 
 def check_readable(*paths: str | None) -> None:

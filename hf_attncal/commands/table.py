@@ -1,0 +1,6 @@
+"""The function of each command. `hf_attncal` offers the same functions under their own names."""
+
+COMMANDS = {
+    "export": "hf_attncal.commands.export:export",
+    "publish": "hf_attncal.commands.publish:publish",
+}
