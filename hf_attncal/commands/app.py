@@ -6,6 +6,7 @@ spellings of an earlier version (`old.py`), and errors on one line.
 
 import inspect
 import re
+import warnings
 from collections.abc import Callable, Sequence
 from functools import cache
 from importlib.metadata import entry_points
@@ -140,6 +141,18 @@ def examples_of(function: Callable) -> str:
     return "\n".join(["Examples:", *(f"  {line.strip()}" for line in "\n".join(told).splitlines())]) if told else ""
 
 
+def options_of(function: Callable) -> list[str]:
+    """Return the options that are a command's own, without those of `Running`, which all commands share."""
+    named = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    parameters = inspect.signature(function).parameters
+    shown = signature_of(function).parameters.keys()
+    return [
+        name
+        for name, parameter in parameters.items()
+        if name in shown and parameter.kind in named and parameter.annotation is not Running
+    ]
+
+
 # ---- reading a command line ----
 
 
@@ -151,15 +164,23 @@ def call_of(tokens: Sequence[str]) -> tuple[Callable[[], Any], dict[str, Any]]:
     """
     name = command_of(tokens)
     rest, common = _common(tokens)
-    if name is not None:
-        rest = _settings_first(respelled(name, rest), name)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        if name is not None:
+            rest = _settings_first(respelled(name, rest), name)
     app = app_of([name] if name is not None else list(functions()))
     try:
         function, bound, _ = app.parse_args(rest, exit_on_error=False, print_error=False)
     except CycloptsError as error:
         prefix = f"attncal {name}" if name else "attncal"
         raise UsageError(f"{prefix}: error: {' '.join(str(error).split())}") from error
-    return lambda: function(*bound.args, **bound.kwargs), common
+
+    def run() -> Any:
+        for warning in told:  # now that -q is known
+            warnings.warn(warning.message, stacklevel=2)
+        return function(*bound.args, **bound.kwargs)
+
+    return run, common
 
 
 def _common(tokens: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
