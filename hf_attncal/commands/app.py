@@ -67,7 +67,7 @@ def signature_of(function: Callable) -> inspect.Signature:
             how["show_default"] = False
         if annotation is Running:
             annotation = Annotated[Running, Parameter(name="*", group=_RUNNING)]
-        elif (kind := _kind_of(annotation)) is not None:
+        elif (kind := kind_of(annotation)) is not None:
             value = list[str] if kind.many and parameter.kind is not inspect.Parameter.VAR_POSITIONAL else str
             if kind.standard:
                 default, how["show_default"] = STANDARD, False
@@ -83,7 +83,8 @@ def signature_of(function: Callable) -> inspect.Signature:
     return inspect.Signature(parameters)
 
 
-def _kind_of(annotation: Any) -> Kind | None:
+def kind_of(annotation: Any) -> Kind | None:
+    """Return the kind of a parameter's type, if it is one of `kinds.py`, optional or not."""
     for part in (annotation, *(get_args(annotation) if get_origin(annotation) is Union else ())):
         for told in getattr(part, "__metadata__", ()):
             if isinstance(told, Kind):
