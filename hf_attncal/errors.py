@@ -9,6 +9,12 @@ class CommandError(ValueError):
     """An error that the user can correct; `attncal` prints its message without a traceback."""
 
 
+def at_least(option: str, value: float | None, low: float, high: float = (1 << 31) - 1) -> None:
+    """Raise CommandError unless the value of an option is from `low` to `high`; None stands for one not given."""
+    if value is not None and not low <= value <= high:  # which NaN is not
+        raise CommandError(f"{option} must be from {low} to {high}, got {value}.")
+
+
 @contextmanager
 def user_errors(kind: type[Exception] = ValueError) -> Iterator[None]:
     """Turn errors of a kind into errors for the user, with the same message.

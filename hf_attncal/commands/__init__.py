@@ -32,7 +32,6 @@ from .check import add_check
 from .common import running_of
 from .completion import add_completion
 from .data import add_data
-from .demo import add_demo
 from .parser import Parser
 from .rouge import add_rouge
 from .score import add_score
@@ -63,7 +62,6 @@ PARSED = {
     "score": add_score,
     "rouge": add_rouge,
     "data": add_data,
-    "demo": add_demo,
 }
 _BROKEN_PIPE_STATUS = 128 + 13  # what a process killed by SIGPIPE leaves, as `yes | head` does
 _INTERRUPT_STATUS = 128 + 2

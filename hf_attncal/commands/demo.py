@@ -1,33 +1,40 @@
 """`attncal demo`: the main job on a small scale."""
 
-import argparse
+from typing import TYPE_CHECKING
 
 from hf_attncal.data.streams import check_folder
+from hf_attncal.errors import at_least
 
-from .common import positive
+from .kinds import Folder
 
-
-def add_demo(commands: argparse._SubParsersAction) -> None:
-    """Add the sub-command `demo`."""
-    parser = commands.add_parser(
-        "demo",
-        help="train a small calibrated model on synthetic English-German and look inside it",
-        description="Train a small gated model on a synthetic English-German language in a few minutes on two cores; "
-        "print BLEU before and after and the alignment error of attention and of contributions; write a heat map and "
-        "a folder for the Hub; load that folder in a process without this package and translate with it.",
-        epilog="example:\n  attncal demo --output demo",
-    )
-    parser.add_argument("--output", default="demo", metavar="FOLDER", help="where the heat map and the model go")
-    parser.add_argument("--steps", type=positive, default=1000, help="optimiser steps")
-    parser.add_argument("--seed", type=int, default=1, help="seed of the model and of the order of the training data")
-    parser.set_defaults(run=_run_demo)
+if TYPE_CHECKING:
+    from hf_attncal.report.demonstration import DemoResults
 
 
-def _run_demo(options: argparse.Namespace) -> None:
-    check_folder(options.output)
+def demo(*, output: Folder = "demo", steps: int = 1000) -> "DemoResults":
+    """Train a small calibrated model on synthetic English-German and look inside it.
 
+    Train a small gated model on a synthetic English-German language, in a few minutes on two cores. Print BLEU before
+    and after, and the alignment error of attention and of contributions. Write a heat map and a folder for the Hub,
+    then load that folder in a process without this package and translate with it.
+
+    Examples:
+        attncal demo --output demo
+
+    Args:
+        output: folder for the heat map, the results and the model
+        steps: optimiser steps
+
+    Returns:
+        What was measured, as in results.json.
+
+    Raises:
+        CommandError: the folder cannot be made, or `steps` is below 1.
+    """
+    at_least("--steps", steps, 1)
+    check_folder(str(output))
     from hf_attncal.files import writing
     from hf_attncal.report.demonstration import run_demo
 
-    with writing(options.output):
-        run_demo(options.output, steps=options.steps, seed=options.seed)
+    with writing(output):
+        return run_demo(output, steps=steps)

@@ -50,7 +50,18 @@ WORDS = ("all", "without_punctuation")  # words that alignments are scored on
 Scored = tuple[Sequence[AlignedPair], Sequence[WordDetails]]
 
 
-def run_demo(output: str | Path, steps: int, seed: int) -> dict:
+class DemoResults(dict):
+    """What the demo measured, as results.json has it; printed, it says how long that took and where it is."""
+
+    def __init__(self, values: dict, folder: str | Path):
+        super().__init__(values)
+        self.folder = folder
+
+    def __str__(self) -> str:
+        return f"{self['seconds']:.0f} seconds. All of it is in {self.folder}/."
+
+
+def run_demo(output: str | Path, steps: int, seed: int = 1) -> DemoResults:
     """Train, measure, draw and save a model, translate with the saved folder, and return the results.
 
     Args:
@@ -127,8 +138,7 @@ def run_demo(output: str | Path, steps: int, seed: int) -> dict:
     }
     write_json(results, folder.parent / "results.json")
     console.rule()
-    console.print(f"{results['seconds']:.0f} seconds. All of it is in {output}/.")
-    return results
+    return DemoResults(results, output)
 
 
 def compare_alignments(dev: Scored, test: Scored) -> dict[str, dict]:

@@ -24,20 +24,11 @@ def failing(monkeypatch, capsys):
     """Run a command that raises an error: (error, options) -> (status, standard error)."""
 
     def run(error: BaseException, *arguments: str) -> tuple[int, str]:
-        def fail(options):
+        def fail():
             raise error
 
-        build = hf_attncal.commands.build_parser
-
-        def build_parser(*_):
-            parser = build()
-            parser.set_defaults(run=fail)
-            for action in parser._subparsers._group_actions:
-                action.choices["demo"].set_defaults(run=fail)
-            return parser
-
         with monkeypatch.context() as patch:
-            patch.setattr(hf_attncal.commands, "build_parser", build_parser)
+            patch.setattr("hf_attncal.commands.demo.demo", fail)
             status = hf_attncal.commands.main([*arguments])
         return status, capsys.readouterr().err
 

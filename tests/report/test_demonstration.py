@@ -7,6 +7,8 @@ import torch
 
 pytest.importorskip("rich")
 
+import hf_attncal
+from hf_attncal.commands import main
 from hf_attncal.data.synthetic.english_german import AlignedPair, generate_pairs
 from hf_attncal.inference.word_attention import WordDetails
 from hf_attncal.report import demonstration as demo
@@ -67,16 +69,23 @@ def test_the_whole_demo(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(demo, "PAIRS", dict.fromkeys(demo.PAIRS, 60))
     settings = demo.SETTINGS.replace("tokens_per_batch: 1024", "tokens_per_batch: 300")
     monkeypatch.setattr(demo, "SETTINGS", settings.replace("vocab_size: 800", "vocab_size: 300"))
-    for _ in range(2):  # again over what the first one left
-        results = demo.run_demo(tmp_path, steps=3, seed=0)
+    results = hf_attncal.demo(output=tmp_path, steps=3)
+    capsys.readouterr()
+    with pytest.warns(UserWarning, match=r"^--seed is left out: "):  # and over what the first one left
+        assert main(["demo", "--output", str(tmp_path), "--steps", "3", "--seed", "1"]) == 0
     out = capsys.readouterr().out
+    assert out.endswith(f" seconds. All of it is in {tmp_path}/.\n")
+    told = json.loads((tmp_path / "results.json").read_text())
+    assert {name: told[name] for name in ("bleu", "alignment")} == {
+        name: results[name] for name in ("bleu", "alignment")
+    }
     assert "BLEU before training" in out
     assert "step 3 of 3  loss " in out
     assert "alignment error rate" in out
     assert "attention a" in out
     assert "contribution phi" in out
-    assert results == json.loads((tmp_path / "results.json").read_text())
-    assert results["config"]["seed"] == 0
+    assert results.keys() == told.keys()
+    assert results["config"]["seed"] == 1
     assert len(results["reliability"]) == 2
     assert len(results["translations"]) == demo.SHOWN
     assert (tmp_path / "heat_map.png").exists()
