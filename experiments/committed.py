@@ -6,17 +6,24 @@ numbers of one run; a file that begins with `what` is a note made by hand.
 
 import json
 import statistics
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "results"
 NOT_RUN = "not run"
 
 
-def read(name: str) -> dict | list | None:
-    """The content of `results/<name>.json`, or `None`."""
+def read(name: str) -> Any:
+    """Return the content of `results/<name>.json`, or `None`. It is kept: who changes it needs a copy."""
     path = RESULTS / f"{name}.json"
-    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+    return _read(path, path.stat().st_mtime_ns) if path.exists() else None
+
+
+@cache
+def _read(path: Path, changed: int) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))
 
 
 def read_all(pattern: str) -> dict[str, dict]:
@@ -52,14 +59,12 @@ def with_p_value(compared: dict) -> str:
     return f"{compared['minus_baseline']:+.2f} ({told})"
 
 
-def mean_and_spread(values: list[float], digits: int = 2) -> str:
+def mean_and_spread(values: list[float], form: str = ".2f") -> str:
     """`35.12`, or `35.12 ± 0.20 (2 seeds)` with half the range."""
-    if not values:
-        return NOT_RUN
-    mean = f"{statistics.fmean(values):.{digits}f}"
+    mean = f"{statistics.fmean(values):{form}}"
     if len(values) == 1:
         return mean
-    return f"{mean} ± {(max(values) - min(values)) / 2:.{digits}f} ({len(values)} seeds)"
+    return f"{mean} ± {(max(values) - min(values)) / 2:{form}} ({len(values)} seeds)"
 
 
 def device(result: dict) -> str:

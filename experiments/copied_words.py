@@ -22,10 +22,10 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
+from cells import labels_of
 from committed import RESULTS, markdown
 from copy_accuracy import copy_accuracy
 from frozen import Frozen, add_models, read_models
-from headlines import COPYING
 
 from hf_attncal.drawing.plots import Picture
 from hf_attncal.files import read_pairs as read_text_pairs
@@ -161,7 +161,7 @@ def draw(measured: dict[str, list[dict]], path: Path) -> None:
     """A line of dots for each setting and stage: what each head of each seed looks at; those that copy stand out."""
     rows = {}
     for name, found in measured.items():
-        label = COPYING.get(name, (name,))[0]
+        label = labels_of("copying-words", "setting").get(name, name)
         for stage in found[0]["heads"]:
             row = label if len(found[0]["heads"]) == 1 else f"{label}, {stage}"
             rows[row] = [(one["heads"][stage], one["copy_head"]) for one in found]

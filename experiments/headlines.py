@@ -7,12 +7,10 @@ result that is not there has no entry.
 """
 
 import statistics
-from collections.abc import Collection, Iterator
-from itertools import product
+from collections.abc import Iterator
 from pathlib import Path
 
 import yaml
-from committed import read_all
 from places import Found, find, labelled
 
 ROWS = Path(__file__).with_name("headlines.yaml")
@@ -20,79 +18,6 @@ _FIELDS = {"name", "unit", "from", "minus", "where", "reads", "spread", "extreme
 _SIGNED = ("BLEU", "ROUGE", "%")
 # A number, and what is subtracted from it.
 Pair = tuple[Found, Found | None]
-
-
-CALIBRATIONS = ("baseline", "fixed", "annealed", "gated", "leaky", "gumbel")
-ADAPTERS = ("probe", "fixed", "fixed_strong", "annealed", "gated", "leaky", "lora", "fixed_lora", "full")
-PAIRS = {"wpt03-enfr": "wpt03", "dermit-derm": "dermit"}  # and how the files of their runs begin
-# Setting -> its name in results/aligners_PAIR.json. Ours there are the network without counts and without jumps.
-ALIGNERS = {"eflomal": "eflomal", "network_alone": "ours, from raw text", "guided": "ours, guided by eflomal"}
-# Setting -> the training runs, after the name of the pair.
-TRAINED = {"hmm": "_hmm", "raw": "_seed*", "all_pairs": "_all"}
-# Setting of the states of encoders -> the checkpoint and the way of experiments/encoder_states.py.
-STATES = {
-    "": ("multilingual", "gold"),
-    "/without_gold": ("multilingual", "agreement"),
-    "/tuned": ("multilingual_tuned", "saved"),
-    "/translation_model": ("baseline", "gold"),
-    "/translation_model/tuned": ("baseline_tuned", "saved"),
-}
-DEFAULT_SIZE = "small"  # of `attncal align train`
-# Setting of the chunking probe -> the model and its stream.
-CHUNKING = {
-    "soft": ("soft", "only"),
-    "single": ("single", "only"),
-    "syntactic": ("two", "syntactic"),
-    "semantic": ("two", "semantic"),
-}
-STACK = ("single", "two", "soft", "soft_penalty")
-# Folders of results/converged/: corpora, parts of them, and the control, which has five epochs.
-CONVERGED = ("multi30k", "multi30k_10000", "multi30k_5000", "dermit-derm", "control")
-DTYPES = ("bfloat16", "float32")  # a difference is the first minus the second
-COMPARED = (*CALIBRATIONS, "gated_mask_cost", "gated_renormalized", "output_gate")  # settings that may be there
-ONE_PASS = "converged/wpt03_large/way"  # written by one_pass.py
-READ_ONCE = (*COMPARED, "guided")  # settings that may be in it
-# Folders of results/converged/ whose models learned links from the start -> what a table calls them.
-GUIDED = {
-    "dermit-derm": "German-Romansh, 20,000 pairs",
-    "wpt03-enfr_20000": "English-French, 20,000 pairs",
-    "multi30k_5000": "Multi30k, 5,000 pairs",
-    "multi30k": "Multi30k, 29,000 pairs",
-    "wpt03_large": "English-French, 200,000 pairs read once",
-}
-GUIDED_OVER = {"guided": "baseline", "guided_gated": "gated"}  # setting -> the same without links
-# Files of results/multi30k/ -> what tables call these Discrete Transformers; "soft" is Marian.
-STREAMS = {
-    "soft": "soft",
-    "single": "single",
-    "single_distilled": "single, distilled",
-    "single_penalty": "single, small fields",
-    "two": "two",
-}
-UNFED = "_unfed"  # how the name of a recurrent model without input feeding ends
-# Files of results/multi30k/ -> what tables and pictures call them: Marian, and recurrent models.
-RECURRENT = {"baseline": "Marian", "luong_none": "no attention"} | {
-    f"luong_{window.replace('-', '_')}{suffix}": f"{window}{', not fed' if suffix else ''}"
-    for window, suffix in product(("global", "local-m", "local-p"), ("", UNFED))
-}
-# Files of results/headlines_rouge/ -> what tables and headlines call them.
-SUMMARISERS = {"base": "base", "seass": "seass", "seass_uam": "seass+uam"}
-# Aligner of copied words in reference headlines -> the model, and the name of its links in results/recurrent/copies/.
-COPYISTS = {"attention": ("seass", "attention"), "uam": ("seass_uam", "uam")}
-# Files of results/copying/ -> what tables and headlines call them, and the one that each is compared with.
-COPYING = {
-    "transformer": ("transformer", None),
-    "fixed": ("fixed", "transformer"),
-    "annealed": ("annealed", "transformer"),
-    "gated": ("gated", "transformer"),
-    "copy": ("copy", "transformer"),
-    "copy_fixed": ("copy+fixed", "copy"),
-    "copy_annealed": ("copy+annealed", "copy"),
-    "copy_gated": ("copy+gated", "copy"),
-    "copy_bottom": ("copy in the bottom layer", "copy"),
-    "transformer_bpe": ("transformer, subwords", None),
-    "copy_bpe": ("copy, subwords", "transformer_bpe"),
-}
 
 
 def rows() -> list[dict]:
@@ -173,17 +98,3 @@ def _spread(row: dict, values: list[float], first: Found, scale: float) -> dict 
         return {"extremes": [first.beside("min"), first.beside("max")]}
     interval = first.beside("interval") if row["unit"] == "%" else None
     return {"interval_95": [scale * bound for bound in interval]} if interval else None
-
-
-def recurrent_labels(settings: Collection[str]) -> dict[str, str]:
-    """What tables and pictures call each of these settings, in their order; one that they do not know by its name."""
-    known = {setting: label for setting, label in RECURRENT.items() if setting in settings}
-    return known | {setting: setting for setting in settings if setting not in RECURRENT}
-
-
-def by_setting(pattern: str, *keys: str) -> dict[tuple[str, ...], dict[str, dict]]:
-    """The results of models that experiments look at, by those keys of their configuration and the setting."""
-    found: dict[tuple[str, ...], dict[str, dict]] = {}
-    for file, run in read_all(pattern).items():
-        found.setdefault(tuple(run["config"][key] for key in (*keys, "setting")), {})[file] = run
-    return found

@@ -13,6 +13,7 @@ import committed
 
 NAME = re.compile(r"\{(\w+)\}")
 _TOKEN = re.compile(r"(\{\w+\}|[*\[\]])")
+_OPTIONAL = re.compile(r"\[([^\[\]]*)\]")
 # What a name may stand for: these; or these, and what to call them ("*": all others, null: left out); or "> 0.1".
 Allowed = Mapping[str, str | None] | list | str
 Where = Mapping[str, Allowed]
@@ -55,6 +56,11 @@ def called(allowed: Allowed | None, part: str) -> str | None:
     return None if label is None else label.replace("{}", part)
 
 
+def closed(allowed: Allowed | None) -> bool:
+    """Return whether all is told that a name may stand for."""
+    return not isinstance(allowed, str | None) and "*" not in allowed
+
+
 def labelled(template: str, names: Mapping[str, str], where: Where) -> str:
     """Return a text with what `where` calls the parts that its names stand for; one that stands for none is empty."""
     labels = {name: called(where.get(name), part) for name, part in names.items()}
@@ -73,8 +79,8 @@ def find(
         names: what they stand for, where that is known already.
     """
     where = where or {}
-    file_pattern, _, keys = _filled(pattern, names).partition("#")
-    for file, parts in _files(file_pattern, where):
+    file_pattern, _, keys = pattern.partition("#")
+    for file, parts in _files(_filled(file_pattern, names), where):
         whole = Found(names | parts, file, (), committed.read(file), ())
         for found in _follow(whole, keys, where):
             parts = dict(found.names)
@@ -83,12 +89,19 @@ def find(
                 for at in find(path, **parts) if "#" in path else _follow(same, path, {}):
                     parts[name] = str(at.value)
             fits = all(called(allowed, parts[name]) is not None for name, allowed in where.items() if name in parts)
+            fits &= all(parts.get(name) == names.get(name, parts.get(name)) for name in reads or ())
             if found.value is not None and fits and parts.keys() >= set(reads or ()):
                 yield found._replace(names=parts)
 
 
 def _filled(pattern: str, names: Mapping[str, str]) -> str:
-    return NAME.sub(lambda name: str(names.get(name[1], name[0])), pattern)
+    """Return a pattern with what its names stand for, where that is known; `[...]` of known names is not optional."""
+
+    def kept(optional: re.Match) -> str:
+        inside = set(NAME.findall(optional[1]))
+        return optional[1] if inside and names.keys() >= inside else optional[0]
+
+    return NAME.sub(lambda name: str(names.get(name[1], name[0])), _OPTIONAL.sub(kept, pattern) if names else pattern)
 
 
 def _files(pattern: str, where: Where) -> Iterator[tuple[str, dict[str, str]]]:
@@ -102,13 +115,14 @@ def _files(pattern: str, where: Where) -> Iterator[tuple[str, dict[str, str]]]:
     matcher = _matcher(pattern, where)
     for path in candidates:
         file = path.relative_to(committed.RESULTS).with_suffix("").as_posix()
-        if path.exists() and (match := matcher.fullmatch(file)):
+        if path.exists() and (match := matcher.fullmatch(file)) and "/" not in "".join(_parts(match).values()):
             yield file, _parts(match)
 
 
 def _follow(found: Found, path: str, where: Where) -> Iterator[Found]:
     """Yield every value that keys lead to, which are written with a slash between them."""
-    key, _, others = _filled(path.strip("/"), found.names).partition("/")
+    key, _, others = path.strip("/").partition("/")
+    key = _filled(key, found.names)
     if not key:
         yield found
         return
@@ -119,7 +133,9 @@ def _follow(found: Found, path: str, where: Where) -> Iterator[Found]:
     elif isinstance(found.value, list):
         # A place in a list may be counted from its end; a name stands for those that `where` tells, or for all.
         size, name = len(found.value), NAME.fullmatch(key)
-        told = (where.get(name[1]) or range(size)) if name else range(-size, size)
+        told = where.get(name[1]) if name else None
+        if not closed(told):
+            told = range(-size, size) if key.lstrip("-").isdigit() else range(size)
         keys = [str(number) for number in told if -size <= int(number) < size]
     else:
         return
@@ -136,12 +152,12 @@ def _matcher(pattern: str, where: Where) -> re.Pattern:
     for token in _TOKEN.split(pattern):
         if name := NAME.fullmatch(token):
             allowed = where.get(name[1])
-            parts = r"\d+" if name[1] == "seed" else "[^/]+?"
-            if not isinstance(allowed, str | None) and "*" not in allowed:
+            parts = r"\d+" if name[1] == "seed" else ".+?"
+            if closed(allowed):
                 parts = "|".join(re.escape(str(part)) for part in allowed)
             form += f"(?P<{name[1]}>{parts})"
         else:
-            form += {"*": "[^/]*", "[": "(?:", "]": ")?"}.get(token) or re.escape(token)
+            form += {"*": ".*", "[": "(?:", "]": ")?"}.get(token) or re.escape(token)
     return re.compile(form)
 
 

@@ -34,10 +34,10 @@ import torch
 from adapter_attention import measure as chosen_attention
 from adapter_attention import read_gold
 from aligners import FILES
+from cells import labels_of
 from committed import RESULTS, markdown
 from copy_accuracy import COPIES, copy_accuracy, copy_counts
 from frozen import HYPOTHESES, Frozen, add_models, read_models
-from headlines import UNFED, recurrent_labels
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader
 from transformers import DataCollatorForSeq2Seq
@@ -60,6 +60,7 @@ DEV = ("val.en", "val.de")
 TEST = ("test_2016_flickr.en", "test_2016_flickr.de")
 HEADLINES = ("test.src", "test.tgt")
 GROUPS = 6  # of sentences by length
+UNFED = "_unfed"  # how the name of a model without input feeding ends
 
 
 # ---- translation ----
@@ -140,7 +141,9 @@ def _summary(run: dict) -> tuple[float, ...]:
 
 def draw(variants: dict[str, list[dict]], folder: Path) -> None:
     """The two pictures: perplexity over steps and BLEU over words, means over seeds."""
-    labels, curves, lengths = recurrent_labels(variants), {}, {}
+    known, curves, lengths = labels_of("recurrent-lengths", "setting"), {}, {}
+    labels = {name: known[name] for name in known if name in variants}
+    labels |= {name: name for name in variants if name not in known}
     for name, label in labels.items():
         of_steps = [{point["step"]: point["perplexity"] for point in run["curve"]} for run in variants[name]]
         steps = sorted(set.intersection(*map(set, of_steps)))

@@ -111,31 +111,3 @@ def test_what_is_written(buys, desk, monkeypatch, capsys):
     with pytest.raises(SystemExit):
         buys.main([*command, models[0]])
     assert "gated_seed2 has no baseline of its seed" in capsys.readouterr().err
-
-
-def test_the_table_says_what_each_seed_gains(experiment, results):
-    module = experiment("tables_buys")
-    assert module.buys() == module.buys_probabilities() == "not run\n"
-    (results / "buys").mkdir()
-    for name, seed, ece, score in (("baseline", 1, 0.05, 20.0), ("baseline", 2, 0.04, 21.0), ("gated", 2, 0.02, 20.5)):
-        paired = {"minus_baseline": -0.5, "p_value": 0.4} if name == "gated" else {}
-        run = {
-            "config": {"training": {"seed": seed}},
-            "probabilities": {"ece": ece, "interval": [ece, ece + 0.01], "mean": 0.5, "right": 0.6, "brier": 0.2}
-            | {"loss": 2.0},
-            "translations": {condition: {"score": score, **paired} for condition in module.CONDITIONS},
-        }
-        (results / "buys" / f"{name}_seed{seed}.json").write_text(json.dumps(run))
-    (results / "analysis").mkdir()
-    for name, aer in (("baseline", 0.3), ("gated", 0.25)):
-        methods = {"attention": {"chosen": {"test": {"aer": aer, "interval": [aer - 0.01, aer + 0.02]}}}}
-        methods["attention_shifted"] = methods["contribution"] = methods["attention"]
-        run = {"config": {"training": {"seed": 1}}, "methods": methods}
-        (results / "analysis" / f"gold_wpt03-enfr_{name}_seed1.json").write_text(json.dumps(run))
-    lines = module.buys().splitlines()
-    assert "| BLEU, clean lines | 20.50 ± 0.50 (2 seeds) | 20.50 | -0.50 (p 0.40) | below |" in lines
-    (ece,) = [line for line in lines if "(ECE)" in line]
-    assert "| 4.50 ± 0.50 (2 seeds) | 2.00 | -2.00 |" in ece
-    (aer,) = [line for line in lines if line.startswith("| AER of attention, English-French")]
-    assert "| 30.0 (29.0 to 32.0) | 25.0 (24.0 to 27.0) | -5.0 |" in aer
-    assert "| gated, seed 2 | 2.00 (2.00 to 3.00) | 50.0 | 60.0 | 0.200 | 2.000 |" in module.buys_probabilities()

@@ -76,21 +76,6 @@ def test_other_models_stay_with_what_they_were_compared_with(experiment, tmp_pat
     assert json.loads(file.read_text(encoding="utf-8"))["paired"] == third
 
 
-def test_gains_by_size_are_of_the_same_seeds(experiment, monkeypatch, tmp_path):
-    for module in ("committed", "tables_converged"):
-        monkeypatch.setattr(experiment(module), "RESULTS", tmp_path, raising=False)
-    folder = tmp_path / "converged" / "multi30k_5000"
-    folder.mkdir(parents=True)
-    for name, seed, bleu in (("baseline", 1, 20.0), ("baseline", 2, 22.0), ("gated", 2, 23.5), ("gated", 3, 90.0)):
-        run = {"config": {"training": {"seed": seed}}, "test": {"bleu": bleu}}
-        (folder / f"{name}_seed{seed}.json").write_text(json.dumps(run), encoding="utf-8")
-    table = experiment("tables_converged").by_size()
-    (row,) = [line for line in table.splitlines() if line.startswith("| 5,000")]
-    assert "21.00 ± 1.00 (2 seeds)" in row
-    assert "+1.50 (+1.5)" in row
-    assert "29,000" not in table
-
-
 def test_words_without_a_tagger_have_the_tag_of_their_link(experiment):
     module = experiment("parts_of_speech")
     tagger = module.Tagger([("The", "determiner"), ("house", "noun"), ("walked", "verb"), ("the", "determiner")])

@@ -73,34 +73,3 @@ def test_every_way_of_every_checkpoint(experiment, place, tables, capsys):
         assert row["ways"]["gold"]["dev"]["aer"] <= row["ways"]["agreement"]["dev"]["aer"]
     test = 100 * result["systems"]["bert"]["ways"]["gold"]["test"]["aer"]
     assert f"| {test:.1f} (" in capsys.readouterr().out
-
-
-def test_tables_and_headlines_of_the_ways(experiment, place, results):
-    assert experiment("tables_encoders").encoder_states() == "not run\n"
-    (results / "encoder_states").mkdir()
-    score = {"aer": 0.25, "interval": [0.2, 0.3], "precision": 0.8, "recall": 0.7, "signature": "s"}
-    found = {"settings": {"layer": 1, "threshold": 0.3}, "dev": score, "test": score}
-    systems = {
-        "multilingual": {"layers": {"0": 0.5, "1": 0.25}, "ways": {"gold": found}},
-        "multilingual_tuned_seed1": {"layers": {"0": 0.5}, "ways": {"saved": found}, "tuned": {}},
-        "multilingual_tuned_seed2": {
-            "layers": {},
-            "ways": {"saved": found | {"test": score | {"aer": 0.15}}},
-            "tuned": {},
-        },
-    }
-    (results / "encoder_states" / "a-b.json").write_text(json.dumps({"config": {"pair": "a-b"}, "systems": systems}))
-    table = experiment("tables_encoders").encoder_states()
-    assert (
-        "| multilingual, states, chosen on dev gold | 25.0 | 25.0 (20.0 to 30.0) | 80.0 | 70.0 | layer 1 above 0.3 |"
-        in table
-    )
-    assert "| multilingual | 50.0 | 25.0 |" in experiment("tables_encoders").encoder_layers()
-    named = {figure["name"]: figure for figure in experiment("headlines").collect()}
-    assert set(named) == {"aligner/encoder_states/a-b/test_aer", "aligner/encoder_states/a-b/tuned/test_aer"}
-    tuned = named["aligner/encoder_states/a-b/tuned/test_aer"]
-    assert (tuned["value"], tuned["spread"], tuned["seeds"]) == (
-        pytest.approx(20),
-        {"half_range": pytest.approx(5)},
-        [1, 2],
-    )
