@@ -11,13 +11,13 @@ from pathlib import Path
 
 from committed import RESULTS
 from frozen import Frozen, add_models, read_models
+from receptive_fields import receptive_field_report
 from torch.utils.data import DataLoader
 from transformers import DataCollatorForSeq2Seq
 
 from hf_attncal.data.corpora import load_parallel, tokenize_pairs
 from hf_attncal.files import write_json
 from hf_attncal.metrics import records
-from hf_attncal.report.receptive_fields import receptive_field_report
 
 SOURCE, TARGET = "val.en", "val.de"
 # Of the source, in tokens.

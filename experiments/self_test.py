@@ -19,11 +19,11 @@ import numpy as np
 import torch
 from committed import RESULTS, markdown, percent_with_interval, ratio
 from frozen import Frozen, read_models
+from stack_sequences import VOCABULARY, generate_stack_split, true_dependencies
 from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import hf_attncal
-from hf_attncal.data.synthetic.stack_language import VOCABULARY, generate_stack_split, true_dependencies
 from hf_attncal.files import write_json
 from hf_attncal.metrics import records
 from hf_attncal.metrics.planted import PlantedScore, planted_score

@@ -1,6 +1,6 @@
 """Whether receptive fields of a language model are the true dependencies of the stack language.
 
-    attncal data stack-language --output DIR
+    python experiments/stack_sequences.py --output DIR
     python training/train.py --config configs/language/stack_single.yaml --data DIR training.output_dir=MODEL
     python experiments/stack_language.py --model MODEL --data DIR --name single_seed1
     python experiments/stack_language.py --picture FILE --data DIR --models discrete=MODEL soft=MODEL ...
@@ -18,10 +18,10 @@ import numpy as np
 import torch
 from committed import RESULTS
 from dependencies import dependency_score
+from stack_sequences import entropy_per_symbol, true_dependencies
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import hf_attncal
-from hf_attncal.data.synthetic.stack_language import entropy_per_symbol, true_dependencies
 from hf_attncal.drawing.plots import plot_receptive_fields
 from hf_attncal.files import read_lines, write_json
 from hf_attncal.metrics import records

@@ -4,8 +4,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
-
-from hf_attncal.data.synthetic.stack_language import _DEPTH_CHANGE, MAX_DEPTH, _allowed, _encode
+from stack_sequences import _DEPTH_CHANGE, MAX_DEPTH, _allowed, _encode
 
 
 def write_sequences(sequences: Iterable[str], path: str | Path) -> None:

@@ -31,7 +31,6 @@ from .analyze import add_analyze
 from .check import add_check
 from .common import running_of
 from .completion import add_completion
-from .data import add_data
 from .parser import Parser
 from .rouge import add_rouge
 from .score import add_score
@@ -61,7 +60,6 @@ PARSED = {
     "show": add_show,
     "score": add_score,
     "rouge": add_rouge,
-    "data": add_data,
 }
 _BROKEN_PIPE_STATUS = 128 + 13  # what a process killed by SIGPIPE leaves, as `yes | head` does
 _INTERRUPT_STATUS = 128 + 2

@@ -21,6 +21,7 @@ class Old(NamedTuple):
 
 # For each command its old options; under "" those of any.
 OLD: dict[str, dict[str, Old]] = {
+    "data": {"--from": Old("--source")},
     "demo": {"--seed": Old("", 1, "the demo is made with the seed 1.")},
 }
 # Options that were several and are one now: new option, and the old ones in the order of its values.

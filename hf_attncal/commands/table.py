@@ -1,6 +1,7 @@
 """The function of each command. `hf_attncal` offers the same functions under their own names."""
 
 COMMANDS = {
+    "data": "hf_attncal.commands.data:fetch_data",
     "demo": "hf_attncal.commands.demo:demo",
     "export": "hf_attncal.commands.export:export",
     "publish": "hf_attncal.commands.publish:publish",

@@ -7,9 +7,9 @@ import urllib.request
 
 import pytest
 
+import hf_attncal
 from hf_attncal.commands import main
 from hf_attncal.data import published
-from hf_attncal.data.synthetic.stack_language import generate_stack_split
 
 
 @pytest.fixture
@@ -39,20 +39,20 @@ def fetched(tmp_path, monkeypatch):
 
 
 def test_a_corpus_from_files_that_were_fetched_before(attncal, fetched, tmp_path):
-    status, out, err = attncal("multi30k", "--from", fetched, "--output", tmp_path / "data")
+    status, out, err = attncal("multi30k", "--source", fetched, "--output", tmp_path / "data")
     assert status == 0, err
     assert len(out.splitlines()) == len(list((tmp_path / "data").iterdir())) == 6
     assert out.splitlines()[0] == f"{tmp_path}/data/train.en.gz: 2 lines"
     assert "licence" in err
 
-    status, _, err = attncal("multi30k", "--from", fetched, "--output", tmp_path / "data")
+    status, _, err = attncal("multi30k", "--source", fetched, "--output", tmp_path / "data")
     assert (status, err.count("\n")) == (1, 1)
     assert "is not an empty folder" in err
 
 
 def test_a_corpus_that_cannot_be_fetched_leaves_nothing(attncal, fetched, tmp_path, monkeypatch):
     (fetched / "val.lc.norm.tok.de").unlink()
-    status, _, err = attncal("multi30k", "--from", fetched, "--output", tmp_path / "data")
+    status, _, err = attncal("multi30k", "--source", fetched, "--output", tmp_path / "data")
     assert status == 1
     assert "val.lc.norm.tok.de cannot be read: No such file" in err.splitlines()[-1]
 
@@ -60,7 +60,7 @@ def test_a_corpus_that_cannot_be_fetched_leaves_nothing(attncal, fetched, tmp_pa
     status, _, err = attncal("multi30k", "--output", tmp_path / "data")
     assert status == 1
     assert "train.lc.norm.tok.en cannot be fetched: " in err.splitlines()[-1]
-    assert "--from" in err.splitlines()[-1]
+    assert "--source" in err.splitlines()[-1]
     assert not (tmp_path / "data").exists()
 
 
@@ -93,9 +93,9 @@ def hash_of(path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-@pytest.mark.parametrize("kept", ["output", "from"])
+@pytest.mark.parametrize("kept", ["output", "source"])
 def test_a_hash_that_nobody_knows_is_told_recorded_and_compared_the_next_time(attncal, toy, tmp_path, kept):
-    status, _, err = attncal("toy", "--from", toy, "--output", tmp_path / "first")
+    status, _, err = attncal("toy", "--source", toy, "--output", tmp_path / "first")
     assert status == 0
     hashes = {name: hash_of(toy / name) for name in ("a.txt", "b.txt")}
     for name, digest in hashes.items():
@@ -106,13 +106,13 @@ def test_a_hash_that_nobody_knows_is_told_recorded_and_compared_the_next_time(at
     again = tmp_path / "again"
     again.mkdir()
     ((again if kept == "output" else toy) / "fetched.sha256").write_text(record)
-    status, _, err = attncal("toy", "--from", toy, "--output", again)
+    status, _, err = attncal("toy", "--source", toy, "--output", again)
     assert (status, err) == (0, "toy: licence: none\n")
     assert (again / "fetched.sha256").read_text() == record
     for path in again.glob("*.txt"):
         path.unlink()
     (toy / "b.txt").write_text("other\n")
-    status, _, err = attncal("toy", "--from", toy, "--output", again)
+    status, _, err = attncal("toy", "--source", toy, "--output", again)
     assert (status, err.count("\n")) == (1, 1)
     told = f"its SHA-256 is {hash_of(toy / 'b.txt')}, not {hashes['b.txt']}."
     assert f"https://example.org/toy/b.txt has changed: {told}" in err
@@ -123,11 +123,11 @@ def test_a_record_of_one_file_is_completed_and_one_that_is_none_refused(attncal,
     folder = tmp_path / "data"
     folder.mkdir()
     (folder / "fetched.sha256").write_text(f"{hash_of(toy / 'a.txt')}  a.txt\n")
-    status, _, err = attncal("toy", "--from", toy, "--output", folder)
+    status, _, err = attncal("toy", "--source", toy, "--output", folder)
     assert (status, err.count("could not be compared")) == (0, 1)
     assert len((folder / "fetched.sha256").read_text().splitlines()) == 2
     (toy / "fetched.sha256").write_text("no hash\n")
-    status, _, err = attncal("toy", "--from", toy, "--output", tmp_path / "new")
+    status, _, err = attncal("toy", "--source", toy, "--output", tmp_path / "new")
     assert status == 1
     assert f"{toy}/fetched.sha256 is not in the format of `sha256sum`: see line 1." in err
     assert not (tmp_path / "new").exists()
@@ -164,28 +164,24 @@ def test_a_dataset_of_the_hub(attncal, tmp_path):
     assert f"{tmp_path}/data/train.en is there already" in err
 
 
-def test_the_stack_language_is_generated(attncal, tmp_path):
-    status, out, err = attncal("stack-language", "--output", tmp_path / "data")
-    assert (status, err) == (0, "")
-    sizes = {"train": 50_000, "dev": 5_000, "test": 5_000}
-    assert out.splitlines() == [f"{tmp_path}/data/{name}.txt: {lines:,} lines" for name, lines in sizes.items()]
-    files = {name: (tmp_path / "data" / f"{name}.txt").read_text().splitlines() for name in sizes}
-    assert files == generate_stack_split()._asdict()
-    status, _, err = attncal("stack-language", "--output", tmp_path / "data")
-    assert status == 1
-    assert f"{tmp_path}/data/train.txt is there already" in err
+def test_the_function_is_the_command_and_the_old_option_is_understood(attncal, fetched, tmp_path):
+    found = hf_attncal.fetch_data("multi30k", output=tmp_path / "python", source=fetched)
+    status, out, err = attncal("multi30k", "--from", fetched, "--output", tmp_path / "command")
+    assert status == 0, err
+    assert "--from is --source now." in err
+    assert out == f"{found}\n".replace(f"{tmp_path}/python", f"{tmp_path}/command")
+    assert set(found.files) == set((tmp_path / "python").iterdir())
+    assert (set(found.files.values()), found.left_out) == ({2}, 0)
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["multi3k"], "multi3k is not one of multi30k, wpt03-enfr, stack-language; "),
-        (["stack-language", "--from", "."], "stack-language is generated: it needs neither --from nor --fields"),
-        (["stack-language", "--fields", "en", "de"], "stack-language is generated"),
-        (["stack-language", "--config", "x"], "stack-language is generated"),
+        (["multi3k"], "multi3k is not one of multi30k, wpt03-enfr; "),
+        (["stack-language"], "`python experiments/stack_sequences.py` writes it."),
         (["multi30k", "--fields", "en", "de"], "--fields and --config belong to a dataset of the Hub"),
         (["owner/name"], "--fields is missing: which fields of owner/name"),
-        (["owner/name", "--fields", "en", "de", "--from", "."], "--from belongs to multi30k, wpt03-enfr"),
+        (["owner/name", "--fields", "en", "de", "--source", "."], "--source belongs to multi30k, wpt03-enfr"),
         (["owner/name", "--fields", "en", "de"], "owner/name cannot be loaded: "),
     ],
 )

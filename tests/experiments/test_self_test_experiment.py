@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 from self_test import judge_stack, stack_scores
+from stack_sequences import VOCABULARY, generate_sequences, true_dependencies
 
 from hf_attncal import DiscreteTransformerConfig, DiscreteTransformerForCausalLM
-from hf_attncal.data.synthetic.stack_language import VOCABULARY, generate_sequences, true_dependencies
 from hf_attncal.data.tokenizer import LANGUAGE_TOKENS, train_word_tokenizer
 
 

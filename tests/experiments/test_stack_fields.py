@@ -2,9 +2,9 @@
 
 import pytest
 import torch
+from stack_sequences import VOCABULARY, generate_sequences, true_dependencies
 
 from hf_attncal import DiscreteTransformerConfig, DiscreteTransformerForCausalLM
-from hf_attncal.data.synthetic.stack_language import VOCABULARY, generate_sequences, true_dependencies
 from hf_attncal.data.tokenizer import LANGUAGE_TOKENS, train_word_tokenizer
 
 

@@ -71,9 +71,11 @@ def test_the_whole_demo(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(demo, "SETTINGS", settings.replace("vocab_size: 800", "vocab_size: 300"))
     results = hf_attncal.demo(output=tmp_path, steps=3)
     capsys.readouterr()
-    with pytest.warns(UserWarning, match=r"^--seed is left out: "):  # and over what the first one left
-        assert main(["demo", "--output", str(tmp_path), "--steps", "3", "--seed", "1"]) == 0
-    out = capsys.readouterr().out
+    assert (
+        main(["demo", "--output", str(tmp_path), "--steps", "3", "--seed", "1"]) == 0
+    )  # over what the first one left
+    out, err = capsys.readouterr()
+    assert "--seed is left out: the demo is made with the seed 1." in err
     assert out.endswith(f" seconds. All of it is in {tmp_path}/.\n")
     told = json.loads((tmp_path / "results.json").read_text())
     assert {name: told[name] for name in ("bleu", "alignment")} == {

@@ -15,11 +15,11 @@ import yaml
 from helpers import assert_results_agree, files_that_name, run_in_two_processes
 from safetensors.torch import load_file
 from stack_helpers import write_sequences
+from stack_sequences import entropy_per_symbol, generate_stack_split
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from hf_attncal.data.collators import LanguageCollator
 from hf_attncal.data.synthetic.english_german import generate_split as generate_pairs
-from hf_attncal.data.synthetic.stack_language import entropy_per_symbol, generate_stack_split
 from hf_attncal.inference.sequence_sums import sequence_sums
 from hf_attncal.metrics.perplexity import perplexity
 

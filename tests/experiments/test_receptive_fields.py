@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from receptive_fields import receptive_field_report, receptive_fields
 from transformers import MarianConfig, MarianMTModel
 
 from hf_attncal import (
@@ -9,7 +10,6 @@ from hf_attncal import (
     DiscreteTransformerForCausalLM,
     DiscreteTransformerForConditionalGeneration,
 )
-from hf_attncal.report.receptive_fields import receptive_field_report, receptive_fields
 
 TINY = {
     "vocab_size": 40,

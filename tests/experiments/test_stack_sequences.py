@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from stack_helpers import log_probability, next_symbol_probabilities, write_sequences
-
-from hf_attncal.data.synthetic.stack_language import (
+from stack_sequences import (
     VOCABULARY,
     check_sequence,
     entropy_per_symbol,
     generate_sequences,
     generate_stack_split,
+    main,
     true_dependencies,
 )
 
@@ -241,3 +241,15 @@ def test_a_batch_has_one_length():
         true_dependencies(["0", "0 0"])
     with pytest.raises(ValueError, match="`sequences` is empty"):
         true_dependencies([])
+
+
+def test_the_script_writes_the_three_files_and_overwrites_none(tmp_path, capsys):
+    main(["--output", str(tmp_path / "data")])
+    sizes = {"train": 50_000, "dev": 5_000, "test": 5_000}
+    told = capsys.readouterr().out.splitlines()
+    assert told == [f"{tmp_path}/data/{name}.txt: {lines:,} lines" for name, lines in sizes.items()]
+    files = {name: (tmp_path / "data" / f"{name}.txt").read_text().splitlines() for name in sizes}
+    assert files == generate_stack_split()._asdict()
+    with pytest.raises(SystemExit):
+        main(["--output", str(tmp_path / "data")])
+    assert f"{tmp_path}/data/train.txt is there already" in capsys.readouterr().err

@@ -1,5 +1,9 @@
 """Generate the stack language: matching parentheses, numbers that state their depth, and the true dependencies.
 
+    python experiments/stack_sequences.py --output DIR
+
+writes train.txt (50,000 sequences), dev.txt and test.txt (5,000 each), always the same; no file is overwritten.
+
 In `( 1 ( 2 ) ) 0` a number is the count of open parentheses at its place. The language is that of the Discrete
 Transformer (sec. 7.1), which does not say how its sequences were drawn. Here every symbol is drawn uniformly from
 those allowed at its place: the number of the depth, `(` below the greatest depth, `)` above depth 0, each only if all
@@ -10,10 +14,14 @@ To predict a symbol, the last number and all symbols after it are enough. (A mod
 room is left to close parentheses.)
 """
 
+import argparse
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+
+from hf_attncal.files import write_text
 
 MAX_DEPTH = 4
 NUMBERS = tuple(map(str, range(MAX_DEPTH + 1)))
@@ -215,3 +223,20 @@ def _shown(symbols: Sequence[str]) -> str:
     """Quote a sequence for an error message, cutting a long one."""
     text = " ".join(symbols)
     return f"`{text if len(text) <= 80 else f'{text[:80]} ...'}`"
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--output", type=Path, required=True, help="folder for train.txt, dev.txt and test.txt")
+    folder = parser.parse_args(arguments).output
+    files = {folder / f"{name}.txt": sequences for name, sequences in generate_stack_split()._asdict().items()}
+    for path in files:
+        if path.exists():
+            parser.error(f"{path} is there already. Give another --output, or remove the file.")
+    for path, sequences in files.items():
+        write_text("".join(f"{sequence}\n" for sequence in sequences), path)
+        print(f"{path}: {len(sequences):,} lines")
+
+
+if __name__ == "__main__":
+    main()
