@@ -15,7 +15,6 @@ from pathlib import Path
 
 import torch
 from aligners import FILES
-from committed import markdown
 
 from hf_attncal.alignment import WordAligner, select_attention
 from hf_attncal.alignment.seq2seq import WEIGHTS
@@ -73,17 +72,9 @@ def main() -> None:
     config = {"experiment": "adapter_attention", "pair": args.pair, "bootstrap": args.bootstrap}
     result = records.record(config, files) | {"models": {}}
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    rows = []
     for name, folder in models.items():
         model, tokenizer = load_seq2seq(folder)
         result["models"][name] = measure(model.to(device), tokenizer, gold, args.bootstrap)
-        for weights, row in result["models"][name].items():
-            chosen = row["settings"]
-            heads = ", ".join(str(head + 1) for head in chosen["heads"] or []) or "all"
-            step = "Shift-Att" if chosen["shift"] else "Naive-Att"
-            place = f"layer {chosen['layer'] + 1}, heads {heads}, {step}"
-            rows.append([name, weights, *(f"{100 * row[split]['aer']:.1f}" for split in SPLITS), place])
-    print(f"AER, {args.pair}\n\n{markdown(['model', 'weights', *SPLITS, 'chosen on dev'], rows)}")
     write_json(result, args.output)
 
 

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
-from committed import RESULTS, markdown, percent_with_interval
+from committed import RESULTS
 from peers import ATOOLS, MERGES, PEERS, Link, Pair, PeerRun, run_eflomal, run_fast_align
 
 from hf_attncal.alignment.aligner import WordAligner
@@ -291,22 +291,6 @@ def _keep(args: argparse.Namespace, name: str, found: dict[str, list[frozenset[L
             write_links(args.keep / f"{name}.{split}.links", iter(links))
 
 
-def report(result: dict) -> None:
-    """Print a row for each system."""
-
-    rows = []
-    for name, row in result["systems"].items():
-        test = row.get("test")
-        seconds = f"{row.get('training_seconds', 0) + row['seconds']:.0f}"
-        scores = ["-"] * 3
-        if test is not None:
-            shares = (f"{100 * test[share]:.1f}" for share in ("precision", "recall"))
-            scores = [percent_with_interval(test["aer"], test["interval"]), *shares]
-        rows.append([name, f"{100 * row['dev']['aer']:.1f}", *scores, row["symmetrization"], seconds])
-    columns = ["", "dev AER", "test AER (95 %)", "precision", "recall", "symmetrisation", "seconds"]
-    print(f"Alignment error rate, {result['config']['pair']}\n\n{markdown(columns, rows)}")
-
-
 def make_parser() -> argparse.ArgumentParser:
     """The options."""
     parser = argparse.ArgumentParser(
@@ -352,7 +336,6 @@ def main(arguments: list[str] | None = None) -> dict:
         parser.error(str(error))
     except RuntimeError as error:
         sys.exit(f"{error}")
-    report(result)
     path = args.output or RESULTS / f"aligners_{result['config']['pair']}.json"
     write_json(result, path)
     print(f"written: {path}")

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from adapter_attention import read_gold
 from aligners import FILES
-from committed import RESULTS, markdown, percent_with_interval
+from committed import RESULTS
 from frozen import Frozen, add_models, read_models
 
 from hf_attncal.alignment import WordAligner
@@ -118,12 +118,6 @@ def main() -> None:
         config |= {"integrated_gradients_steps": args.steps, "bootstrap": args.bootstrap}
         result = records.record(config | frozen.config(model), files | frozen.files) | found
         write_json(result, args.output / f"gold_{args.pair}_{frozen.stem}.json")
-        rows = [[name, *map(rates, (of["mean"], of["chosen"]))] for name, of in found["methods"].items()]
-        print(markdown([f"test AER, {frozen.stem}", "mean", "chosen on dev"], rows), flush=True)
-
-
-def rates(reading: dict) -> str:
-    return percent_with_interval(reading["test"]["aer"], reading["test"]["interval"])
 
 
 if __name__ == "__main__":

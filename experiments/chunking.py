@@ -24,7 +24,7 @@ import numpy as np
 import sklearn
 import torch
 from chunk_score import CHUNK_F1, chunk_counts, chunk_score
-from committed import RESULTS, markdown
+from committed import RESULTS
 from conll import TaggedSentence, most_frequent_tags, read_conll
 from frozen import add_models, read_models
 from sklearn.exceptions import ConvergenceWarning
@@ -215,14 +215,13 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=RESULTS / "chunking", help="folder for a file a model")
     args = parser.parse_args()
     try:
-        rows = run(args)
+        run(args)
     except (OSError, ValueError) as error:
         parser.error(str(error))
-    print(markdown(["test, percent", "accuracy", "precision", "recall", "F1"], rows))
 
 
-def run(args: argparse.Namespace) -> list[list[str]]:
-    """Write the results file of the baseline and of every model; the rows of a table of all."""
+def run(args: argparse.Namespace) -> None:
+    """Write the results file of the baseline and of every model."""
     files = {name: args.data / name for name in FILES.values()}
     models = read_models(args.models)
     text = {split: read_conll(files[name]) for split, name in FILES.items()}
@@ -230,7 +229,6 @@ def run(args: argparse.Namespace) -> list[list[str]]:
     gold = [sentence.chunk_tags for sentence in text["test"]]
     score = chunk_score(gold, baseline(text["train"], text["test"]), bootstrap=args.bootstrap, seed=args.seed)
     write_json(records.record(config, files) | {"test": asdict(score)}, args.output / "baseline.json")
-    rows = [["baseline", *_columns(asdict(score))]]
     layer = {"penalties": PENALTIES, "tolerance": TOLERANCE, "dev_share": DEV_SHARE, "lowercase": args.lowercase}
     for frozen in models:
         model, tokenizer = frozen.load()
@@ -238,14 +236,7 @@ def run(args: argparse.Namespace) -> list[list[str]]:
         head["software"]["scikit-learn"] = sklearn.__version__
         result = measure(model, tokenizer, text, args)
         write_json(head | result, args.output / f"{frozen.stem}.json")
-        for stream, measured in result["streams"].items():
-            rows += [[f"{frozen.stem}, {stream}, {name}", *_columns(row["test"])] for name, row in measured.items()]
         print(f"{frozen.stem}: {result['seconds']:.0f} s", flush=True)
-    return rows
-
-
-def _columns(score: dict) -> list[str]:
-    return [f"{100 * score[name]:.2f}" for name in ("accuracy", "precision", "recall", "f1")]
 
 
 if __name__ == "__main__":

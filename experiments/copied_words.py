@@ -23,7 +23,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from cells import labels_of
-from committed import RESULTS, markdown
+from committed import RESULTS
 from copy_accuracy import copy_accuracy
 from frozen import Frozen, add_models, read_models
 
@@ -207,26 +207,21 @@ def main() -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Write the results of all models, and print a table."""
+    """Write the results of all models, and draw them."""
     files = {name: args.data / name for names in SPLITS.values() for name in names}
     texts = {
         split: list(zip(*read_text_pairs(*(files[name] for name in names)), strict=True))
         for split, names in SPLITS.items()
     }
-    rows, measured = [], {}
+    measured: dict[str, list[dict]] = {}
     for frozen in read_models(args.models):
         config, found = measure(frozen, texts, args.bootstrap)
         config |= {"experiment": "copying", "data": args.data.name, "bootstrap": args.bootstrap}
         head = records.record(config, files | frozen.files)
         write_json(head | found, args.output / f"{frozen.stem}.json")
         measured.setdefault(frozen.name, []).append(found)
-        best = max(head["accuracy"] for layers in found["heads"].values() for layer in layers for head in layer)
-        words = found["words"]
-        shares = (words[name] for name in ("in_source", "copied", "copied_right", "outside_recall"))
-        rows.append([frozen.stem, f"{100 * best:.1f}", *("-" if s is None else f"{100 * s:.1f}" for s in shares)])
     if args.picture is not None:
         draw(measured, args.picture)
-    print(markdown(["model", "best head", "in source", "copied", "copied, right", "unknown words, found"], rows))
 
 
 if __name__ == "__main__":

@@ -20,7 +20,6 @@ from dataclasses import asdict
 from pathlib import Path
 
 from aligners import named_models
-from committed import markdown, percent_with_interval
 from robustness import CORPORA, read_data
 
 from hf_attncal.alignment.aligner import WordAligner
@@ -74,21 +73,6 @@ def measure(args: argparse.Namespace) -> dict:
     return records.record(config, data.files, "cpu") | {"systems": systems}
 
 
-def report(result: dict) -> None:
-    """Print a table: AER on dev and on test, and what was read."""
-    rows = [
-        [
-            f"{name}, {way}",
-            f"{100 * found['dev']['aer']:.1f}",
-            percent_with_interval(found["test"]["aer"], found["test"]["interval"]),
-            str(found["settings"]["layer"]),
-        ]
-        for name, row in result["systems"].items()
-        for way, found in row["ways"].items()
-    ]
-    print(markdown(["", "dev AER", "test AER (95 %)", "layer"], rows), end="")
-
-
 def main(arguments: list[str] | None = None) -> dict:
     """The command line above."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -104,7 +88,6 @@ def main(arguments: list[str] | None = None) -> dict:
         result = measure(args)
     except (ValueError, OSError) as error:
         parser.error(str(error))
-    report(result)
     write_json(result, args.output)
     return result
 

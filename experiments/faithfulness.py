@@ -13,14 +13,14 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from committed import RESULTS, markdown
+from committed import RESULTS
 from frozen import HYPOTHESES, Frozen, add_models, read_models
 
 from hf_attncal.files import read_lines, read_pairs, write_json
 from hf_attncal.metrics import records
 from hf_attncal.models.cross_attention import calibrated_layers
 from hf_attncal.report.attribution import word_scores, works_on
-from hf_attncal.report.judged import AREAS, JudgedFaithfulness, judge_faithfulness
+from hf_attncal.report.judged import judge_faithfulness
 
 # Corpus -> its test and training text under --data.
 FILES = {
@@ -59,22 +59,8 @@ def measure(model, tokenizer, texts: dict[str, tuple[list[str], list[str]]], cou
         seconds["(faithfulness of all)"] = round(time.perf_counter() - started, 2)
         method = args.method if args.method in scores else "attention"
         found[kind] = {"method": method, **judged.to_dict(method), "seconds": seconds}
-        print(f"{kind}, seconds: {seconds}\n\n{table(judged)}", flush=True)
+        print(f"{kind}, seconds: {seconds}", flush=True)
     return found
-
-
-def table(judged: JudgedFaithfulness) -> str:
-    """The areas of each method under each operator, the best first; what is circular is in brackets."""
-    operators = judged.found.operators
-    rows = []
-    for method in judged.ranking():
-        row = [method]
-        for measured in AREAS:
-            for operator in operators:
-                score = judged.found.score(method, operator, measured)
-                row.append(f"({score.value:.2f})" if score.circular else f"{score.value:.2f}")
-        rows.append(row)
-    return markdown(["method", *(f"{measured[:5]}. {name}" for measured in AREAS for name in operators)], rows)
 
 
 def texts_of(frozen: Frozen, args: argparse.Namespace) -> dict[str, tuple[list[str], list[str]]]:

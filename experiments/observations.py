@@ -13,7 +13,7 @@ import argparse
 from pathlib import Path
 
 import numpy as np
-from committed import RESULTS, markdown
+from committed import RESULTS
 from frozen import Frozen, add_models, read_models
 
 from hf_attncal.files import write_json
@@ -83,7 +83,7 @@ def main(arguments: list[str] | None = None) -> None:
     files = {path.name: path for path in (args.source, args.target, args.gold) if path}
     if args.tags:
         files[Path(args.tags).name] = Path(args.tags)
-    rows, drawn = [], set()
+    drawn: set[str] = set()
     for frozen in read_models(args.models):
         model_files = files | frozen.files
         found = measure(frozen, corpus, None if frozen.name in drawn else args.pictures)
@@ -92,8 +92,6 @@ def main(arguments: list[str] | None = None) -> None:
         config |= {"bootstrap": BOOTSTRAP, "training": {"seed": frozen.seed}}
         result = records.record(config, model_files) | found
         write_json(result, RESULTS / "analysis" / f"observations_{args.corpus}_{frozen.stem}.json")
-        rows += [[frozen.stem, name, str(value)] for name, value in found.get("paper", {}).items()]
-    print(markdown(["model", "observation", "value"], rows))
 
 
 if __name__ == "__main__":

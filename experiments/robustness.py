@@ -45,7 +45,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aligners import SPLITS, Data, named_models
-from committed import markdown, percent_with_interval
 from peers import MERGES, Link, PeerRun, eflomal_priors, run_eflomal
 
 from hf_attncal.alignment.aligner import WordAligner
@@ -484,60 +483,6 @@ def measure(args: argparse.Namespace) -> dict:
     return records.record(config, data.files, args.device if models else None) | {"systems": results}
 
 
-def percent(value: float | None) -> str:
-    """In percent; `-` for what could not be measured."""
-    return "-" if value is None else f"{100 * value:.1f}"
-
-
-def report(result: dict) -> None:
-    """Print tables: AER by pairs in a line and by length, recall of sure links, differences from eflomal, rules."""
-    sizes = [str(size) for size in result["config"]["joined"]]
-    joined, lengths, recall, against, rules = [], [], [], [], []
-    for name, row in result["systems"].items():
-        for split, measured in row["splits"].items():
-            label = f"{name}, {split}"
-            aers = (measured["joined"].get(size, {}).get("aer") for size in sizes)
-            interval = measured["joined"][sizes[0]]["interval"]
-            change = measured["joined_difference"]
-            bounds = (
-                "-" if ends is None else f"{100 * ends[0]:.1f} to {100 * ends[1]:.1f}"  # too few pairs for one
-                for ends in (interval, change["interval"])
-            )
-            joined.append([label, row["symmetrization"], *map(percent, aers), *bounds])
-            lengths.append([label, *(percent(measured["lengths"].get(words, {}).get("aer")) for words in BINS)])
-            kinds = [
-                measured["repeated"][size][kind] for size in (sizes[0], sizes[-1]) for kind in ("once", "repeated")
-            ]
-            kinds += [measured.get("unseen", {}).get(kind, {}) for kind in ("seen", "unseen")]
-            recall.append([label, *(percent(kind.get("recall")) for kind in kinds)])
-            for other, found in measured.get("against", {}).items():
-                for size, compared in found.items():
-                    difference = percent_with_interval(compared["difference"], compared["interval"])
-                    against.append(
-                        [f"{name} minus {other}, {split}, {size} in a line", difference, percent(compared["lower"])]
-                    )
-            if "rules" in row:
-                aers = (row["rules"].get(rule, {}).get("aer", {}).get(split) for rule in RULES)
-                rules.append([label, *map(percent, aers)])
-    extremes = [f"{kind}, {size} in a line" for size in (sizes[0], sizes[-1]) for kind in ("once", "repeated")]
-    ends = f"{sizes[0]}: 95 %", f"{sizes[-1]} minus {sizes[0]}: 95 %"
-    tables = (
-        ("AER by pairs in a line", ["symmetrisation", *sizes, *ends], joined),
-        ("AER by words of the longer side", list(BINS), lengths),
-        ("Recall of sure links", [*extremes, "seen", "unseen"], recall),
-        (
-            "Differences of AER, and the share of resamples in which it is lower",
-            ["difference (95 %)", "lower"],
-            against,
-        ),
-        ("AER by rule", list(RULES), rules),
-    )
-    print(result["config"]["pair"])
-    for title, header, rows in tables:
-        if rows:
-            print(f"\n{title}\n\n{markdown(['', *header], rows)}", end="")
-
-
 def make_parser() -> argparse.ArgumentParser:
     """The options."""
     parser = argparse.ArgumentParser(
@@ -580,7 +525,6 @@ def main(arguments: list[str] | None = None) -> dict:
         parser.error(str(error))
     except RuntimeError as error:
         sys.exit(f"{error}")
-    report(result)
     write_json(result, args.output)
     print(f"written: {args.output}")
     return result

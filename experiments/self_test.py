@@ -17,7 +17,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 import torch
-from committed import RESULTS, markdown, percent_with_interval, ratio
+from committed import RESULTS
 from frozen import Frozen, read_models
 from stack_sequences import VOCABULARY, generate_stack_split, true_dependencies
 from torch import Tensor
@@ -28,27 +28,6 @@ from hf_attncal.files import write_json
 from hf_attncal.metrics import records
 from hf_attncal.metrics.planted import PlantedScore, planted_score
 from hf_attncal.report.planted_truth import CHANCE, MEASURED, SENTENCES, STEPS, run_self_test
-
-
-def tables(result: dict) -> str:
-    """Methods by accuracy, best first, and what the measures of faithfulness can tell."""
-    rows = [
-        [name, *(percent_with_interval(of["accuracy"], of["intervals"]["accuracy"]) for of in kinds.values())]
-        for name, kinds in sorted(
-            result["methods"].items(), key=lambda item: item[1]["links"]["accuracy"], reverse=True
-        )
-    ]
-    first = next(iter(result["methods"].values()))
-    for label, name in (("(a word drawn at random)", "by_chance"), ("(always one place)", "one_place")):
-        rows.append([label, *(percent_with_interval(of[name], None) for of in first.values())])
-    text = markdown(["accuracy, %", *first], rows)
-    measured = [
-        [f"{operator}: {name}", "yes" if of["usable"] else "NO", ratio(of["above_random"]), ratio(of["tau"])]
-        for operator, by_measure in result["metrics"].items()
-        for name, of in by_measure.items()
-    ]
-    return f"{text}\n{markdown(['measure', 'usable', 'truth - random', 'tau with accuracy'], measured)}"
-
 
 # ---- the stack language ----
 
@@ -126,21 +105,13 @@ def judged_stack(frozen: Frozen, count: int, bootstrap: int) -> dict:
     return {name: asdict(score) for name, score in judge_stack(sequences, scores, bootstrap).items()}
 
 
-def stack_language(models: list[Frozen], count: int, bootstrap: int) -> str:
-    """Write the results of each model; a table of them."""
-    rows = []
+def stack_language(models: list[Frozen], count: int, bootstrap: int) -> None:
+    """Write the results of each model."""
     for frozen in models:
-        methods = judged_stack(frozen, count, bootstrap)
         config = {"experiment": "self_test", "part": "stack_language", "sequences": count, "bootstrap": bootstrap}
         config |= {"setting": frozen.name, "training": {"seed": frozen.seed}}
-        result = records.record(config, frozen.files) | {"methods": methods}
+        result = records.record(config, frozen.files) | {"methods": judged_stack(frozen, count, bootstrap)}
         write_json(result, RESULTS / "analysis" / f"self_test_stack_{frozen.stem}.json")
-        for name, of in methods.items():
-            shown = (
-                percent_with_interval(of[key], of["intervals"][key]) for key in ("precision", "auc", "pooled_auc")
-            )
-            rows.append([f"{frozen.stem}, {name}", *shown])
-    return markdown(["%", "precision", "AUC of a symbol", "AUC of a sequence"], rows)
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -161,7 +132,7 @@ def main(arguments: list[str] | None = None) -> None:
             models = read_models(args.stack)
         except ValueError as error:
             parser.error(str(error))
-        print(stack_language(models, args.sequences, args.bootstrap), end="")
+        stack_language(models, args.sequences, args.bootstrap)
         return
     started = time.monotonic()
     options = {"steps": args.steps, "seed": args.seed, "measured": args.measured, "bootstrap": args.bootstrap}
@@ -173,7 +144,6 @@ def main(arguments: list[str] | None = None) -> None:
     result |= {"training": {name: training[name] for name in ("steps", "wall_seconds", "parameters", "test")}, **found}
     result["wall_seconds"] = round(time.monotonic() - started, 1)
     write_json(result, RESULTS / "analysis" / f"self_test_seed{args.seed}.json")
-    print(tables(result), end="")
 
 
 if __name__ == "__main__":

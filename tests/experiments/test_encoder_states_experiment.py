@@ -57,7 +57,7 @@ def place(experiment, tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_every_way_of_every_checkpoint(experiment, place, tables, capsys):
+def test_every_way_of_every_checkpoint(experiment, place):
     output = place / "encoder_states" / "a-b.json"
     output.parent.mkdir()
     models = [f"--model={name}={place / name}" for name in ("bert", "marian")]
@@ -71,5 +71,3 @@ def test_every_way_of_every_checkpoint(experiment, place, tables, capsys):
     for row in result["systems"].values():
         assert row["ways"]["gold"]["dev"]["aer"] == min(row["layers"].values())
         assert row["ways"]["gold"]["dev"]["aer"] <= row["ways"]["agreement"]["dev"]["aer"]
-    test = 100 * result["systems"]["bert"]["ways"]["gold"]["test"]["aer"]
-    assert f"| {test:.1f} (" in capsys.readouterr().out
