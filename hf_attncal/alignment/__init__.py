@@ -19,8 +19,8 @@ if TYPE_CHECKING:  # at run time `__getattr__` below imports these
     from hf_attncal.alignment.gold import Calibration as Calibration
     from hf_attncal.alignment.gold import calibrate as calibrate
     from hf_attncal.alignment.label_projection import ProjectedLine as ProjectedLine
-    from hf_attncal.alignment.label_projection import project as project
-    from hf_attncal.alignment.link_counts import lexicon as lexicon
+    from hf_attncal.alignment.label_projection import project_labels as project_labels
+    from hf_attncal.alignment.link_counts import count_links as count_links
     from hf_attncal.alignment.links import argmax_links as argmax_links
     from hf_attncal.alignment.merging import WordAlignment as WordAlignment
     from hf_attncal.alignment.probabilities import LinkProbabilities as LinkProbabilities
@@ -53,8 +53,8 @@ _MODULES = {
     "hf_attncal.alignment.encoder": ("EncoderStates",),
     "hf_attncal.alignment.generated": ("GeneratedAlignment", "align_generated"),
     "hf_attncal.alignment.gold": ("Calibration", "calibrate"),
-    "hf_attncal.alignment.label_projection": ("ProjectedLine", "project"),
-    "hf_attncal.alignment.link_counts": ("lexicon",),
+    "hf_attncal.alignment.label_projection": ("ProjectedLine", "project_labels"),
+    "hf_attncal.alignment.link_counts": ("count_links",),
     "hf_attncal.alignment.links": ("argmax_links",),
     "hf_attncal.alignment.merging": ("WordAlignment",),
     "hf_attncal.alignment.probabilities": ("LinkProbabilities",),

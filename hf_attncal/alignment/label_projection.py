@@ -1,22 +1,14 @@
 """Tags, spans or inline markup of source sentences, carried over the links of a text: `attncal align project`."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
-from itertools import tee, zip_longest
 
 from hf_attncal.data.chunk_tags import is_chunk_tag
-from hf_attncal.data.pharaoh import Link, parse_scored
 from hf_attncal.data.piecewise import in_line
 
-from .aligner import WordAligner
+from .linked_texts import Links, Texts, links_beside, together
 from .markup import MarkedText, parse_markup, project_markup
-from .merging import WordAlignment
 from .projection import Span, bio_tags, project_spans, project_tags, spans_of
-
-_END = object()
-Texts = Iterable[tuple[str, str]]
-# A line `i-j i-j` (or `i-j:score`), an alignment, or pairs (i source, j target).
-Links = WordAligner | Iterable[str | WordAlignment | Sequence[Link]]
 
 
 @dataclass(frozen=True)
@@ -35,7 +27,7 @@ class ProjectedLine:
     lost: dict[str, int]
 
 
-def project(
+def project_labels(
     pairs: Texts,
     links: Links,
     *,
@@ -69,20 +61,6 @@ def project(
     if markup:
         return _markup_lines(pairs, links)
     return _tag_lines(pairs, links, tags, untagged) if spans is None else _span_lines(pairs, links, spans)
-
-
-def links_of_texts(pairs: Texts, links: Links) -> Iterator[tuple[Sequence[Link], Sequence[float] | None]]:
-    """Yield the links of each pair and their scores, or None where these have none; see `project`."""
-    if isinstance(links, WordAligner):
-        links = links.stream(pairs)
-    for number, of_pair in enumerate(links, start=1):
-        if isinstance(of_pair, WordAlignment):
-            yield of_pair.links, of_pair.scores
-        elif isinstance(of_pair, str):
-            with in_line(number, "links"):
-                yield parse_scored(of_pair)
-        else:
-            yield of_pair, None
 
 
 def _tag_lines(pairs: Texts, links: Links, tags: Iterable[str], untagged: str) -> Iterator[ProjectedLine]:
@@ -121,8 +99,8 @@ def _span_lines(pairs: Texts, links: Links, tags: Iterable[str]) -> Iterator[Pro
 
 def _labelled(pairs: Texts, links: Links, labels: Iterable[str], where: str) -> Iterator[tuple]:
     """Yield the number of each line, its target words, the labels of its source words, and its links with scores."""
-    texts, pairs = tee(pairs)
-    rows = together({"pairs": texts, where: labels, "links": links_of_texts(pairs, links)})
+    pairs, links = links_beside(pairs, links)
+    rows = together(**{"pairs": pairs, where: labels, "links": links})
     for number, ((source, target), line, found) in enumerate(rows, start=1):
         tags, words = line.split(), len(source.split())
         with in_line(number, where):
@@ -134,10 +112,8 @@ def _labelled(pairs: Texts, links: Links, labels: Iterable[str], where: str) -> 
 
 
 def _markup_lines(pairs: Texts, links: Links) -> Iterator[ProjectedLine]:
-    marked, texts = tee(_parsed(pairs))
-    plain = ((" ".join(source.words), target) for source, target in texts)
-    rows = together({"pairs": marked, "links": links_of_texts(plain, links)})
-    for number, ((source, target), found) in enumerate(rows, start=1):
+    marked, links = links_beside(_parsed(pairs), links, lambda pair: (" ".join(pair[0].words), pair[1]))
+    for number, ((source, target), found) in enumerate(together(pairs=marked, links=links), start=1):
         with in_line(number, "links"):
             result = project_markup(source, target, *found)
         lost = {name: len(getattr(result, name)) for name in ("unlinked", "split", "inside_words")}
@@ -148,11 +124,3 @@ def _parsed(pairs: Texts) -> Iterator[tuple[MarkedText, str]]:
     for number, (source, target) in enumerate(pairs, start=1):
         with in_line(number, "source"):
             yield parse_markup(source), target
-
-
-def together(streams: Mapping[str, Iterable]) -> Iterator[tuple]:
-    """Yield item n of every stream together; ValueError where one has fewer than another."""
-    for number, row in enumerate(zip_longest(*streams.values(), fillvalue=_END), start=1):
-        if short := [name for name, item in zip(streams, row, strict=True) if item is _END]:
-            raise ValueError(f"`{short[0]}` has {number - 1} lines, and others have more. Give one for each pair.")
-        yield row

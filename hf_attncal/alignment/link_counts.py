@@ -1,14 +1,22 @@
 """A lexicon: how often two words are linked, and what share of the links of each word that is."""
 
+import os
+import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
-from itertools import groupby, tee
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import groupby
 from typing import NamedTuple
 
 from hf_attncal.data.pharaoh import Link, check_inside_pair
 from hf_attncal.data.piecewise import in_line
+from hf_attncal.data.streams import json_line, output_lines, write_lines
+from hf_attncal.messages import LOG
 
-from .label_projection import Links, Texts, links_of_texts, together
+from .linked_texts import Links, Texts, links_beside, together
+
+_HEADING = ("source", "target", "count", "p(target|source)", "p(source|target)")
+# What a spreadsheet computes, or runs, where a cell begins with it. No signs alone, and no number.
+_FORMULA = re.compile(r"[=+\-@](?=.*\w)(?![\d.,]*$)")
 
 
 class Entry(NamedTuple):
@@ -73,7 +81,7 @@ class LinkCounts:
                     yield entry
 
 
-def lexicon(
+def count_links(
     pairs: Texts,
     links: Links,
     *,
@@ -85,7 +93,7 @@ def lexicon(
     """Count the linked words of sentence pairs, a list or a stream, and yield the lexicon; see `LinkCounts`.
 
     Args:
-        pairs, links: see `project`.
+        pairs, links: see `project_labels`.
         lowercase: see `LinkCounts`.
         least_count, least_probability, top: see `LinkCounts.lexicon`.
 
@@ -93,9 +101,40 @@ def lexicon(
         LineError: a line with links of words that are not there, or that the aligner fails on.
     """
     counts = LinkCounts(lowercase)
-    texts, pairs = tee(pairs)
-    rows = together({"pairs": texts, "links": links_of_texts(pairs, links)})
-    for number, ((source, target), (found, _)) in enumerate(rows, start=1):
+    pairs, links = links_beside(pairs, links)
+    for number, ((source, target), (found, _)) in enumerate(together(pairs=pairs, links=links), start=1):
         with in_line(number, "links"):
             counts.add(source.split(), target.split(), found)
     return counts.lexicon(least_count, least_probability, top)
+
+
+def write_lexicon(entries: Iterable[Entry], path: str | os.PathLike | None, form: str) -> None:
+    """Write a lexicon: a table of columns parted by tabs ("tsv"), or one object a line ("json").
+
+    Words stay as they are. Of a table, a log message counts those that a spreadsheet may take for a formula.
+
+    Args:
+        entries: of the lexicon.
+        path: of the file; None or - for standard output.
+        form: which of the two.
+    """
+    formulas = 0
+
+    def lines() -> Iterator[str]:
+        nonlocal formulas
+        if form == "json":
+            yield from (json_line(entry._asdict()) for entry in entries)
+            return
+        yield "\t".join(_HEADING)
+        for entry in entries:
+            formulas += any(map(_FORMULA.match, entry[:2]))
+            yield "\t".join([*entry[:2], str(entry.count), *(f"{probability:.6f}" for probability in entry[3:])])
+
+    with output_lines(path) as file:
+        write_lines(file, lines())
+    if formulas:
+        LOG.warning(
+            "%d lines have a word that a spreadsheet may take for a formula (it begins with =, +, - or @). Words stay "
+            "as they are: import the columns as text, or write --format json.",
+            formulas,
+        )

@@ -2,7 +2,7 @@
 
 import os
 
-from hf_attncal.inference.opening import choose_device, load_errors, tell_model
+from hf_attncal.inference.opening import choose_device, fetched, load_errors, tell_model
 from hf_attncal.inference.running import Running
 
 
@@ -34,6 +34,11 @@ def open_aligner(name: str, running: Running, tried: bool = True, raw_scores: bo
         aligner.probabilities = None
     tell_model(name, aligner.source.model)
     return aligner
+
+
+def open_to_link(name: str, running: Running):
+    """Load a `WordAligner` that only makes links, of the revision that is asked for; see `open_aligner`."""
+    return open_aligner(fetched(name, running), running, plain=True)
 
 
 def _plain_aligner(name: str, running: Running):

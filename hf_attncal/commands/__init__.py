@@ -21,7 +21,6 @@ from .adapt import add_adapt
 from .align import add_run
 from .align_calibrate import add_calibrate
 from .align_compare import add_compare
-from .align_lexicon import add_lexicon
 from .align_project import add_project
 from .align_quick import add_quick
 from .align_select import add_select
@@ -47,7 +46,6 @@ ALIGN_ACTIONS = {
     "run": add_run,
     "quick": add_quick,
     "project": add_project,
-    "lexicon": add_lexicon,
     "compare": add_compare,
 }
 PARSED = {

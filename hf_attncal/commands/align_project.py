@@ -63,13 +63,13 @@ def _run_project(options: argparse.Namespace) -> None:
         raise CommandError("--untagged is the tag of a word without links: give --tags, or leave it out.")
     check_linked(options, labels)
 
-    from hf_attncal.alignment import project
+    from hf_attncal.alignment import project_labels
 
     pairs, tags, links = read_linked(options, labels)
     carried = {"markup": True} if options.markup else {"tags" if options.spans is None else "spans": tags}
     try:
         untagged = "_" if options.untagged is None else options.untagged
-        lines = project(pairs, links, untagged=untagged, **carried)
+        lines = project_labels(pairs, links, untagged=untagged, **carried)
     except ValueError as error:
         raise CommandError(f"--{str(error).replace('`', '')}") from error
     lost = (

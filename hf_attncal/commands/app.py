@@ -16,6 +16,7 @@ from typing import Annotated, Any, Union, get_args, get_origin
 from cyclopts import App, CycloptsError, Group, Parameter
 from docstring_parser import parse
 
+from hf_attncal.errors import CommandError
 from hf_attncal.inference.running import Running
 
 from .kinds import STANDARD, Kind
@@ -172,9 +173,11 @@ def call_of(tokens: Sequence[str]) -> tuple[Callable[[], Any], dict[str, Any]]:
     app = app_of([name] if name is not None else list(functions()))
     try:
         function, bound, _ = app.parse_args(rest, exit_on_error=False, print_error=False)
-    except CycloptsError as error:
+    except (CycloptsError, CommandError) as error:  # the second of numbers in `Running`
         prefix = f"attncal {name}" if name else "attncal"
         raise UsageError(f"{prefix}: error: {' '.join(str(error).split())}") from error
+
+    bound.apply_defaults()  # standard input and output are those of the command line
 
     def run() -> Any:
         for warning in told:  # now that -q is known

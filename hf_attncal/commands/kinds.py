@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Sequence
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 
 class Kind(NamedTuple):
@@ -27,6 +27,8 @@ Folder = Annotated[Path, Kind("FOLDER")]
 Text = Annotated[Path | Sequence[str], Kind("FILE")]
 # The same; on the command line standard input if it is not given.
 Input = Annotated[Path | Sequence[str] | None, Kind("FILE", standard=True)]
+# Links: a file of them, their lines, or an aligner: its folder, its name on the Hub, or a `WordAligner`.
+Links = Annotated[Path | Sequence[Any] | Any, Kind("LINKS")]
 # A file that is written; without it the result is returned, on the command line it goes to standard output.
 Output = Annotated[Path | None, Kind("FILE", standard=True)]
 # A folder, or a name on the Hub.

@@ -21,6 +21,7 @@ class Old(NamedTuple):
 
 # For each command its old options; under "" those of any.
 OLD: dict[str, dict[str, Old]] = {
+    "align lexicon": {"--aligner": Old("--links")},
     "data": {"--from": Old("--source")},
     "demo": {"--seed": Old("", 1, "the demo is made with the seed 1.")},
 }

@@ -1,6 +1,7 @@
 """The function of each command. `hf_attncal` offers the same functions under their own names."""
 
 COMMANDS = {
+    "align lexicon": "hf_attncal.commands.align_lexicon:lexicon",
     "data": "hf_attncal.commands.data:fetch_data",
     "demo": "hf_attncal.commands.demo:demo",
     "export": "hf_attncal.commands.export:export",

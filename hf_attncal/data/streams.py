@@ -7,7 +7,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from itertools import zip_longest
+from itertools import islice, zip_longest
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO, TypeVar
@@ -15,6 +15,7 @@ from typing import Any, BinaryIO, TextIO, TypeVar
 from hf_attncal.errors import CommandError, explain, one_line
 from hf_attncal.messages import LOG
 
+STANDARD = "-"  # as the name of a file: standard input or output
 LONGEST_LINE = 10_000  # bytes: two such sides take at most 3 GB and 10 seconds to align
 
 # Batches of lines that are read before any is worked on: enough to sort by length, few enough to stay in memory.
@@ -27,6 +28,8 @@ _SEPARATOR = "|||"
 _BETWEEN = re.compile(r"(?<!\S)\|\|\|(?!\S)")
 
 Item = TypeVar("Item")
+# A file, or its lines.
+Text = str | os.PathLike[str] | Iterable[str]
 PairWindow = tuple[Sequence[tuple[str, str]], CommandError | None]
 
 
@@ -186,17 +189,42 @@ def groups_by_size(pairs: Sequence[tuple[str, str]], most: int) -> Iterator[Sequ
 
 
 def rows_of_files(names: Sequence[str], longest: int = LONGEST_LINE) -> Iterator[tuple[str, ...]]:
-    """Yield line n of every file together.
+    """Yield line n of every file together; see `rows_of_texts`."""
+    return rows_of_texts({str(place): name for place, name in enumerate(names)}, longest)
+
+
+def rows_of_texts(texts: Mapping[str, Text], longest: int = LONGEST_LINE) -> Iterator[tuple[str, ...]]:
+    """Yield line n of every text together.
+
+    Args:
+        texts: files, or lines with the names that messages give them.
+        longest: most bytes of a line of a file.
 
     Raises:
         CommandError: what `parallel_lines` says, when all lines before it have been given.
     """
+    names = [text_name(text, name) for name, text in texts.items()]
     with ExitStack() as stack:
-        files = [stack.enter_context(open_file(name, "rb")) for name in names]
-        for rows, error in parallel_lines(files, _WINDOW, names, longest):
+        sides = [stack.enter_context(open_file(os.fspath(x), "rb")) if is_file(x) else x for x in texts.values()]
+        for rows, error in parallel_lines(sides, _WINDOW, names, longest):
             yield from rows
             if error is not None:
                 raise error
+
+
+def is_file(text: object) -> bool:
+    """Return whether a text is given as the name of a file, and not as its lines."""
+    return isinstance(text, str | os.PathLike)
+
+
+def text_name(text: object, name: str) -> str:
+    """Return what messages call a text: its file, or `name` where it is lines."""
+    return os.fspath(text) if is_file(text) else name
+
+
+def files_among(*texts: object) -> list[str]:
+    """Return the names of those texts that are files."""
+    return [os.fspath(text) for text in texts if is_file(text)]
 
 
 def counted(items: Iterable[Item], label: str, wanted: bool | None) -> Iterator[Item]:
@@ -208,15 +236,23 @@ def counted(items: Iterable[Item], label: str, wanted: bool | None) -> Iterator[
 
 
 def parallel_lines(
-    files: Sequence[BinaryIO], window: int, names: Sequence[str], longest: int = LONGEST_LINE, before: int = 0
+    files: Sequence[BinaryIO | Iterable[str]],
+    window: int,
+    names: Sequence[str],
+    longest: int = LONGEST_LINE,
+    before: int = 0,
 ) -> Iterator[tuple[list[tuple[str, ...]], CommandError | None]]:
-    """Yield line n of every file together, at most `window` at a time.
+    """Yield line n of every file (or list of lines) together, at most `window` at a time.
 
     With the last group comes what is wrong with the line after it (or that one file has more lines), or `None`.
     Arguments are those of `read_windows`.
     """
-    named = zip(files, names, strict=True)
-    sides = [read_windows(file, window, name, longest, before=before) for file, name in named]
+    sides = [
+        read_windows(side, window, name, longest, before=before)
+        if hasattr(side, "readline")
+        else _windows(side, window)
+        for side, name in zip(files, names, strict=True)
+    ]
     for groups in zip_longest(*sides, fillvalue=([], None)):
         lines, errors = zip(*groups, strict=True)
         rows = list(zip(*lines, strict=False))
@@ -237,6 +273,12 @@ def parallel_lines(
         before += len(rows)
         if error is not None:
             return
+
+
+def _windows(lines: Iterable[str], window: int) -> Iterator[tuple[list[str], None]]:
+    lines = iter(lines)
+    while some := list(islice(lines, window)):
+        yield some, None
 
 
 # ---- files ----
@@ -333,7 +375,7 @@ def output_lines(path: str | None, option: str = "--output") -> Iterator[BinaryI
     already (/dev/stdout, /dev/fd/3), is written to as it is, behind what it has.
 
     Args:
-        path: path of the file; None for standard output.
+        path: path of the file; None or - for standard output.
         option: option that names it, for messages.
 
     Raises:
@@ -343,7 +385,7 @@ def output_lines(path: str | None, option: str = "--output") -> Iterator[BinaryI
     from hf_attncal.files import alone, give_name
 
     sys.stdout.flush()  # what was printed before comes first
-    if path is None:
+    if path in (None, STANDARD):
         yield sys.stdout.buffer
         return
     suffix, special = suffix_of(path), _is_special(path)
@@ -403,7 +445,7 @@ def check_files(inputs: Sequence[str], outputs: Mapping[str, str | None]) -> Non
 
     Args:
         inputs: files that it reads; none where it reads standard input.
-        outputs: files that it writes, or None, by the options that name them.
+        outputs: files that it writes, or None, by the options that name them; --output may be - for standard output.
 
     Raises:
         CommandError: what is wrong, and with which.
@@ -412,8 +454,10 @@ def check_files(inputs: Sequence[str], outputs: Mapping[str, str | None]) -> Non
     from hf_attncal.compressed import suffix_of
 
     named = {option: path for option, path in outputs.items() if path is not None}
+    if named.get("--output") == STANDARD:
+        del named["--output"]
     for option, path in named.items():
-        if path == "-":
+        if path == STANDARD:
             raise CommandError(f"{option} - would be a file of that name. Give another, or leave {option} out.")
         folder = Path(path).resolve().parent
         if Path(path).is_dir() or not folder.is_dir():

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hf_attncal.alignment import Gold, WordAligner, calibrate, lexicon, project
+from hf_attncal.alignment import Gold, WordAligner, calibrate, count_links, project_labels
 from hf_attncal.alignment.aligner_job import AlignerConfig, train_aligner
 from hf_attncal.alignment.probabilities import PROBABILITIES_FILE
 from hf_attncal.commands import main
@@ -162,8 +162,8 @@ def test_what_is_wrong_names_file_and_line(changed, arguments, told, done, attnc
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["lexicon", *TEXT[:4]], "one of the arguments --links --aligner is required"),
-        (["lexicon", *TEXT, "--aligner", "source"], "argument --aligner: not allowed with argument --links"),
+        (["lexicon", *TEXT[:4]], "align lexicon: error: .*--links requires"),
+        (["lexicon", *TEXT, "--aligner", "source"], "align lexicon: error: .*--links specified multiple times"),
         (["project", *TEXT], "one of the arguments --tags --spans --markup is required"),
         (["project", *TEXT, "--tags", "tags", "--markup"], "argument --markup: not allowed with argument --tags"),
     ],
@@ -172,7 +172,7 @@ def test_options_that_do_not_go_together_are_refused_before_anything_is_read(arg
     with pytest.raises(SystemExit) as raised:
         main(["align", *arguments])
     assert raised.value.code == 2
-    assert told in capsys.readouterr().err
+    assert re.search(told, capsys.readouterr().err)
 
 
 # ---- the same from Python ----
@@ -186,7 +186,7 @@ def test_project_from_python_gives_what_the_command_writes(kind, as_stream, attn
     sources, targets, links, labels = ((here / name).read_text().splitlines() for name in names)
     given = [zip(sources, targets, strict=True), iter(links), iter(labels)]
     pairs, links, labels = given if as_stream else map(list, given)
-    found = list(project(pairs, links, **({"markup": True} if kind == "markup" else {kind: labels})))
+    found = list(project_labels(pairs, links, **({"markup": True} if kind == "markup" else {kind: labels})))
     options = ["--markup"] if kind == "markup" else [f"--{kind}", kind]
     given = ["align", "project", "--source", source, *TEXT[2:], *options]
     assert "".join(f"{line.text}\n" for line in found) == attncal(*given)[1]
@@ -199,19 +199,19 @@ def test_project_and_lexicon_from_python_with_an_aligner(as_stream, attncal, tra
     aligner = WordAligner.from_pretrained(trained / "aligner", device="cpu")
     text = [(trained / name).read_text().splitlines() for name in ("dev.en", "dev.de")]
     files = ["--source", str(trained / "dev.en"), "--target", str(trained / "dev.de")]
-    files += ["--aligner", str(trained / "aligner")]
+    aligned = ["--aligner", str(trained / "aligner")]
     pairs = list(zip(*text, strict=True))
-    found = project(iter(pairs) if as_stream else pairs, aligner, tags=text[0])
+    found = project_labels(iter(pairs) if as_stream else pairs, aligner, tags=text[0])
     tags = ["--tags", str(trained / "dev.en")]
-    assert [line.text for line in found] == attncal("align", "project", *files, *tags)[1].splitlines()
-    entries = lexicon(iter(pairs) if as_stream else pairs, aligner, lowercase=True, least_count=2, top=3)
+    assert [line.text for line in found] == attncal("align", "project", *files, *aligned, *tags)[1].splitlines()
+    entries = count_links(iter(pairs) if as_stream else pairs, aligner, lowercase=True, least_count=2, top=3)
     more = ["--lowercase", "--least-count", "2", "--top", "3", "--format", "json"]
-    written = attncal("align", "lexicon", *files, *more)[1].splitlines()
+    written = attncal("align", "lexicon", *files, "--links", aligned[1], *more)[1].splitlines()
     assert len(written) > 10
     assert [json.loads(json_line(entry._asdict())) for entry in entries] == list(map(json.loads, written))
     alignments = aligner.align(pairs)
-    assert list(lexicon(pairs, alignments)) == list(lexicon(pairs, aligner))
-    assert list(lexicon(pairs, [one.links for one in alignments])) == list(lexicon(pairs, aligner))
+    assert list(count_links(pairs, alignments)) == list(count_links(pairs, aligner))
+    assert list(count_links(pairs, [one.links for one in alignments])) == list(count_links(pairs, aligner))
 
 
 def test_calibrate_from_python_writes_what_the_command_writes(attncal, trained, here):
@@ -236,7 +236,7 @@ def test_calibrate_from_python_writes_what_the_command_writes(attncal, trained, 
 )
 def test_what_project_cannot_do_is_said_in_its_own_words(wrong, told):
     with pytest.raises(ValueError, match=re.escape(told)):
-        list(project([("a", "b")], ["0-0"], **wrong))
+        list(project_labels([("a", "b")], ["0-0"], **wrong))
 
 
 # ---- lexicon ----
@@ -263,6 +263,36 @@ def test_options_of_the_lexicon(attncal, here):
 
     assert words("--lowercase", "--least-count", "2") == [["the", "le", "2"]]
     assert words("--least-probability", "0.6") == [["cat", "chat", "1"], ["dog", "chien", "1"]]
+
+
+def test_an_aligner_was_named_by_another_option(attncal, trained, here):
+    files = ["--source", str(trained / "dev.en"), "--target", str(trained / "dev.de")]
+    status, out, err = attncal("align", "lexicon", *files, "--aligner", str(trained / "aligner"))
+    assert (status, err) == (0, "attncal: warning: --aligner is --links now.\n")
+    assert out == attncal("align", "lexicon", *files, "--links", str(trained / "aligner"))[1]
+
+
+@pytest.mark.parametrize("name", ["nothing", "./no/links.txt"])
+def test_links_that_are_neither_a_file_nor_an_aligner_are_refused(name, attncal, here):
+    status, out, err = attncal("align", "lexicon", *TEXT[:4], "--links", name)
+    assert (status, out) == (1, "")
+    assert f"--links {name} is neither a file of links nor an aligner (a folder, or OWNER/NAME" in err
+
+
+@pytest.mark.parametrize(
+    "option", ["--least-count=0", "--top=0", "--least-probability=1.1", "--least-probability=nan"]
+)
+def test_numbers_of_the_lexicon_that_are_out_of_range_are_refused(option, attncal, here):
+    status, out, err = attncal("align", "lexicon", *TEXT, option)
+    assert (status, out) == (1, "")
+    assert f"{option.partition('=')[0]} must be from " in err
+
+
+def test_a_batch_of_no_line_is_refused_with_the_command_line(capsys):
+    with pytest.raises(SystemExit) as raised:
+        main(["align", "lexicon", *TEXT, "--batch-size=0"])
+    assert raised.value.code == 2
+    assert "attncal align lexicon: error: --batch-size must be from 1 to" in capsys.readouterr().err
 
 
 def test_an_error_leaves_no_lexicon(attncal, here):

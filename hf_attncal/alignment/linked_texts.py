@@ -1,0 +1,172 @@
+"""Sentence pairs with their links: read from files, given as lists, or made by an aligner on the way."""
+
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import tee, zip_longest
+from operator import itemgetter
+from pkgutil import resolve_name
+from typing import Any, NamedTuple, Protocol
+
+from hf_attncal.data.pharaoh import Link, parse_scored
+from hf_attncal.data.piecewise import LineError, in_line
+from hf_attncal.data.streams import (
+    LONGEST_LINE,
+    Text,
+    check_files,
+    files_among,
+    is_file,
+    line_error,
+    rows_of_texts,
+    text_name,
+)
+from hf_attncal.errors import CommandError
+from hf_attncal.inference.running import Running
+
+# By name: whoever reads links from files need not know of models.
+_OPEN_ALIGNER = "hf_attncal.alignment.opening:open_to_link"
+_HUB_NAME = re.compile(r"\w[\w.-]*/[\w.-]+")
+_END = object()
+Texts = Iterable[tuple[str, str]]
+
+
+class Linked(Protocol):
+    """The links of a sentence pair with their scores, such as a `WordAlignment`."""
+
+    links: Sequence[Link]
+    scores: Sequence[float] | None
+
+
+class Linker(Protocol):
+    """What makes links of sentence pairs, such as a `WordAligner`."""
+
+    def stream(self, pairs: Texts) -> Iterator[Linked]:
+        """Yield the links of each pair."""
+
+
+# A line `i-j i-j` (or `i-j:score`), an alignment, or pairs (i source, j target).
+Links = Linker | Iterable[str | Linked | Sequence[Link]]
+
+
+@dataclass(frozen=True)
+class LinkedTexts:
+    """Streams of the lines of several texts that belong together.
+
+    Args:
+        names: argument -> what messages call its text.
+        pairs: (source, target).
+        links: lines of links, or what makes them.
+        labels: lines of a third text, such as tags, where there is one.
+    """
+
+    names: Mapping[str, str]
+    pairs: Iterator[tuple[str, str]]
+    links: Links
+    labels: Iterator[str] | None = None
+
+    @contextmanager
+    def errors(self) -> Iterator[None]:
+        """Turn a LineError of the block into an error for the user that names the file.
+
+        Raises:
+            CommandError: in its place.
+        """
+        try:
+            yield
+        except LineError as error:
+            problem = "cannot be aligned" if error.where is None else f"of {self.names[error.where]}"
+            raise line_error(error.number, problem, error.error) from error
+
+
+def open_linked(
+    source: Text, target: Text, links: Any, output: str | os.PathLike | None, running: Running, **labels: Text
+) -> LinkedTexts:
+    """Open two texts, their links, and labels if there are any.
+
+    Args:
+        source, target: files, or lines.
+        links: a file, lines, alignments, an aligner, or the folder or Hub name of one.
+        output: the file that will be written, which must be none of these.
+        running: how an aligner runs, and the longest line of a file.
+        labels: a third text, under the name of its argument.
+
+    Raises:
+        CommandError: files that cannot be read or written, or links that are neither a file nor an aligner.
+    """
+    texts = {"source": source, "target": target, **labels}
+    names = {name: text_name(text, name) for name, text in (texts | {"links": links}).items()}
+    aligner = links if hasattr(links, "stream") else None
+    opened = is_file(links) and (os.path.isdir(links) or not os.path.exists(links))
+    if aligner is None and not opened:
+        texts["links"] = links
+    if files := files_among(*texts.values()):
+        check_files(files, {"--output": None if output is None else os.fspath(output)})
+    if opened:
+        aligner = _opened(os.fspath(links), running)
+    columns = {"pairs": itemgetter(0, 1)} | ({"labels": itemgetter(2)} if labels else {})
+    if aligner is None:
+        columns["links"] = itemgetter(-1)
+    rows = tee(rows_of_texts(texts, running.longest_line or LONGEST_LINE), len(columns))
+    streams = {name: map(column, side) for (name, column), side in zip(columns.items(), rows, strict=True)}
+    return LinkedTexts(names, **{"links": _Batched(aligner, running.batch_size)} | streams)
+
+
+def _opened(name: str, running: Running) -> Linker:
+    """Open an aligner that is named in the place of a file of links."""
+    if not os.path.exists(name) and not _HUB_NAME.fullmatch(name):
+        raise CommandError(
+            f"--links {name} is neither a file of links nor an aligner (a folder, or OWNER/NAME on the Hub)."
+        )
+    try:
+        return resolve_name(_OPEN_ALIGNER)(name, running)
+    except CommandError as error:
+        if os.path.exists(name):
+            raise
+        raise CommandError(f"--links {name} is not a file of links, and not an aligner: {error}") from error
+
+
+class _Batched(NamedTuple):
+    """An aligner that reads so many pairs at once; None: as many as it does by itself."""
+
+    aligner: Linker
+    batch_size: int | None
+
+    def stream(self, pairs: Texts) -> Iterator[Linked]:
+        return self.aligner.stream(pairs, **{} if self.batch_size is None else {"batch_size": self.batch_size})
+
+
+def links_beside(
+    pairs: Iterable, links: Links, text_of: Callable[[Any], tuple[str, str]] | None = None
+) -> tuple[Iterable, Iterator[tuple[Sequence[Link], Sequence[float] | None]]]:
+    """Return the pairs and their links with scores, or None where these have none, to be read side by side.
+
+    Args:
+        pairs: (source, target) texts, or what `text_of` makes them of.
+        links: of each pair; or what makes them.
+        text_of: what an aligner reads of a pair.
+    """
+    if hasattr(links, "stream"):
+        pairs, texts = tee(pairs)
+        links = links.stream(texts if text_of is None else map(text_of, texts))
+    return pairs, _links_and_scores(links)
+
+
+def _links_and_scores(links: Iterable[str | Linked | Sequence[Link]]) -> Iterator:
+    for number, of_pair in enumerate(links, start=1):
+        if isinstance(of_pair, str):
+            with in_line(number, "links"):
+                yield parse_scored(of_pair)
+        elif hasattr(of_pair, "links"):
+            yield of_pair.links, of_pair.scores
+        else:
+            yield of_pair, None
+
+
+def together(**streams: Iterable) -> Iterator[tuple]:
+    """Yield item n of every stream together; ValueError where one has fewer than another."""
+    for number, row in enumerate(zip_longest(*streams.values(), fillvalue=_END), start=1):
+        if short := [name for name, item in zip(streams, row, strict=True) if item is _END]:
+            raise ValueError(f"`{short[0]}` has {number - 1} lines, and others have more. Give one for each pair.")
+        yield row
