@@ -1,14 +1,22 @@
 """Tags, spans or inline markup of source sentences, carried over the links of a text: `attncal align project`."""
 
+import os
+import warnings
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 
 from hf_attncal.data.chunk_tags import is_chunk_tag
 from hf_attncal.data.piecewise import in_line
+from hf_attncal.data.streams import json_line, output_lines, write_lines
 
 from .linked_texts import Links, Texts, links_beside, together
 from .markup import MarkedText, parse_markup, project_markup
 from .projection import Span, bio_tags, project_spans, project_tags, spans_of
+
+# What becomes of a span or an element without a linked word.
+_UNLINKED = {"span": "are not in the output", "element": "are empty where their words would be"}
+_MOST_NAMED = 10  # lines in a warning
 
 
 @dataclass(frozen=True)
@@ -124,3 +132,47 @@ def _parsed(pairs: Texts) -> Iterator[tuple[MarkedText, str]]:
     for number, (source, target) in enumerate(pairs, start=1):
         with in_line(number, "source"):
             yield parse_markup(source), target
+
+
+# ---- writing ----
+
+
+def warned_of_lost(lines: Iterable[ProjectedLine], what: str) -> Iterator[ProjectedLine]:
+    """Yield the lines, and at the end warn of what has no place in the target, or not all of it.
+
+    Args:
+        lines: of `project_labels`.
+        what: "span" or "element".
+
+    Warns:
+        UserWarning: how many there are, and the numbers of the first such lines.
+    """
+    kinds = {
+        "unlinked": f"{what}s without a linked word, which {_UNLINKED[what]}",
+        "split": f"{what}s with words in several places, which are where most of their links are",
+        "inside_words": "tags inside a word (of text that is not tokenised), which are beside a word now",
+    }
+    counts: Counter[str] = Counter()
+    numbers: defaultdict[str, list[str]] = defaultdict(list)
+    for number, line in enumerate(lines, start=1):
+        for kind, count in line.lost.items():
+            counts[kind] += count
+            if count and len(numbers[kind]) <= _MOST_NAMED:
+                numbers[kind].append(str(number) if len(numbers[kind]) < _MOST_NAMED else "...")
+        yield line
+    for kind, told in kinds.items():
+        if counts[kind]:
+            message = f"{told}: {counts[kind]} (line {', '.join(numbers[kind])}; --format json says which)."
+            warnings.warn(message, stacklevel=2)
+
+
+def write_projected(lines: Iterable[ProjectedLine], path: str | os.PathLike | None, form: str) -> None:
+    """Write the labels of each line ("text"), or all that is known of them ("json"), as the lines arrive.
+
+    Args:
+        lines: of `project_labels`.
+        path: of the file; None or - for standard output.
+        form: which of the two.
+    """
+    with output_lines(path) as file:
+        write_lines(file, (line.text if form == "text" else json_line(line.details) for line in lines))

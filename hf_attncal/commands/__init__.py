@@ -21,7 +21,6 @@ from .adapt import add_adapt
 from .align import add_run
 from .align_calibrate import add_calibrate
 from .align_compare import add_compare
-from .align_project import add_project
 from .align_quick import add_quick
 from .align_select import add_select
 from .align_train import add_align_train
@@ -45,7 +44,6 @@ ALIGN_ACTIONS = {
     "calibrate": add_calibrate,
     "run": add_run,
     "quick": add_quick,
-    "project": add_project,
     "compare": add_compare,
 }
 PARSED = {

@@ -1,115 +1,79 @@
 """`attncal align project`: tags, spans or inline markup of source sentences, carried over word links to the target."""
 
-import argparse
-import warnings
-from collections import Counter, defaultdict
-from collections.abc import Mapping
+from typing import TYPE_CHECKING, Literal
 
-from hf_attncal.data.streams import counted, json_line, output_lines, write_lines
 from hf_attncal.errors import CommandError
+from hf_attncal.inference.running import Running
 
-from .linked import add_linked_options, check_linked, name_files, read_linked
+from .kinds import Links, Output, Text
 
-_MOST_NAMED = 10  # lines in a warning
+if TYPE_CHECKING:
+    from hf_attncal.alignment.label_projection import ProjectedLine
 
-
-def add_project(actions: argparse._SubParsersAction) -> None:
-    """Add the action `project`."""
-    parser = actions.add_parser(
-        "project",
-        help="carry tags, named entities or markup of the source over to the target",
-        description="Carry labels of source words over word links to the words of the target: a tag for each word, "
-        "spans such as named entities, or inline markup. One line out for each line in. A target word belongs to the "
-        "label that has most of its links, or of their scores where links have them; of equals to that of the first "
-        "source word. A span or an element stays one piece, where most of its links are. Words are what white space "
-        "parts.",
-        epilog="examples:\n"
-        "  attncal align project --source text.en --target text.fr --links links.txt --spans entities.en\n"
-        "  attncal align project --source marked.en --target text.fr --aligner MODEL --markup --output marked.fr",
-    )
-    what = parser.add_argument_group("what to carry").add_mutually_exclusive_group(required=True)
-    what.add_argument(
-        "--tags",
-        metavar="FILE",
-        help="tags of the source words, a sentence a line, parted by white space; written are those of the target "
-        "words; without it, one of the others",
-    )
-    what.add_argument(
-        "--spans",
-        metavar="FILE",
-        help="the same in BIO: B-TYPE begins a span, I-TYPE goes on, O is outside; without it, one of the others",
-    )
-    what.add_argument(
-        "--markup",
-        action="store_true",
-        help="the source has tags (`<b>the old</b> house<br/>`), and the target is plain text; written is the target, "
-        "escaped, with each of these tags",
-    )
-    files = parser.add_argument_group("input and output")
-    add_linked_options(parser, files, "source sentences, one a line; with --markup, with markup")
-    files.add_argument("--untagged", metavar="TEXT", help="--tags: the tag of a word without links; without it, `_`")
-    files.add_argument(
-        "--format",
-        choices=("text", "json"),
-        default="text",
-        help="json: one object a line, which also says what had no place and what was left out of a span",
-    )
-    parser.set_defaults(run=_run_project)
+GROUPS = {"What to carry": ("tags", "spans", "markup", "untagged")}
 
 
-def _run_project(options: argparse.Namespace) -> None:
-    labels = options.spans if options.tags is None else options.tags
-    if options.untagged is not None and options.tags is None:
+def project(
+    source: Text,
+    target: Text,
+    *,
+    links: Links,
+    tags: Text | None = None,
+    spans: Text | None = None,
+    markup: bool = False,
+    untagged: str | None = None,
+    output: Output = None,
+    format: Literal["text", "json"] = "text",
+    running: Running = Running(),
+) -> "list[ProjectedLine] | None":
+    """Carry tags, named entities or markup of the source over to the target.
+
+    Carry labels of source words over word links to the words of the target: a tag for each word, spans such as named
+    entities, or inline markup. One line out for each line in. A target word belongs to the label that has most of its
+    links, or of their scores where links have them; if several have as many, to the label of the first source word. A
+    span or an element stays one piece, where most of its links are. Words are what white space parts. A warning counts
+    what found no place.
+
+    Examples:
+        attncal align project --source text.en --target text.fr --links links.txt --spans entities.en
+        attncal align project --source marked.en --target text.fr --links aligner --markup --output marked.fr
+
+    Args:
+        source: source sentences, one a line; with --markup, with their markup
+        target: target sentences, as many lines, without markup
+        links: file with the links of each pair, `i-j` or `i-j:score`, counted from 0; or an aligner that makes them,
+            a folder or OWNER/NAME on the Hub
+        tags: tags of the source words, a sentence a line, parted by white space; without it, one of the others
+        spans: the same in BIO: B-TYPE begins a span, I-TYPE goes on, O is outside; without it, one of the others
+        markup: carry inline markup of the source (`<b>the old</b> house<br/>`); the target is written with it, escaped
+        untagged: tag of a target word without links, with --tags; without it, `_`
+        output: written as FILE.partial and renamed when it is complete; without it, standard output
+        format: the labels alone, or a JSON object a line that also says what had no place
+        running: how an aligner runs
+
+    Returns:
+        Without `output` a list with the labels of each target sentence: the `text` that is written, `details`, and
+        what was `lost`.
+
+    Raises:
+        CommandError: not one of `tags`, `spans` and `markup`, or a line of a file that is wrong.
+    """
+    labels = {name: text for name, text in (("tags", tags), ("spans", spans)) if text is not None}
+    given = [*labels, *(["markup"] if markup else [])]
+    if len(given) != 1:
+        told = " and ".join(f"--{name}" for name in given) or "none of them"
+        raise CommandError(f"Give one of --tags, --spans and --markup, got {told}.")
+    if untagged is not None and tags is None:
         raise CommandError("--untagged is the tag of a word without links: give --tags, or leave it out.")
-    check_linked(options, labels)
+    if untagged is not None and untagged.split() != [untagged]:
+        raise CommandError(f"--untagged must be one word without white space, got {untagged!r}.")
+    from hf_attncal.alignment.label_projection import project_labels, warned_of_lost, write_projected
+    from hf_attncal.alignment.linked_texts import open_linked
+    from hf_attncal.data.streams import counted
 
-    from hf_attncal.alignment import project_labels
-
-    pairs, tags, links = read_linked(options, labels)
-    carried = {"markup": True} if options.markup else {"tags" if options.spans is None else "spans": tags}
-    try:
-        untagged = "_" if options.untagged is None else options.untagged
-        lines = project_labels(pairs, links, untagged=untagged, **carried)
-    except ValueError as error:
-        raise CommandError(f"--{str(error).replace('`', '')}") from error
-    lost = (
-        _Lost("element", "are empty where their words would be")
-        if options.markup
-        else _Lost("span", "are not in the output")
-    )
-
-    def text(number: int, line) -> str:
-        lost.add(number, line.lost)
-        return line.text if options.format == "text" else json_line(line.details)
-
-    with output_lines(options.output) as target, name_files(options, tags=options.tags, spans=options.spans):
-        write_lines(
-            target, (text(*line) for line in enumerate(counted(lines, "projected", options.progress), start=1))
-        )
-    lost.warn()
-
-
-class _Lost:
-    """Counts what has no place in the target, or not all of it, and names the first such lines in a warning."""
-
-    def __init__(self, what: str, instead: str) -> None:
-        self.kinds = {
-            "unlinked": f"{what}s without a linked word, which {instead}",
-            "split": f"{what}s with words in several places, which are where most of their links are",
-            "inside_words": "tags inside a word (of text that is not tokenised), which are beside a word now",
-        }
-        self.count: Counter[str] = Counter()
-        self.lines: defaultdict[str, list[int]] = defaultdict(list)
-
-    def add(self, number: int, lost: Mapping[str, int]) -> None:
-        for kind, count in lost.items():
-            self.count[kind] += count
-            if count and len(self.lines[kind]) <= _MOST_NAMED:
-                self.lines[kind].append(number)
-
-    def warn(self) -> None:
-        for kind, what in self.kinds.items():
-            if self.count[kind]:
-                lines = [*map(str, self.lines[kind][:_MOST_NAMED]), *["..."] * (len(self.lines[kind]) > _MOST_NAMED)]
-                message = f"{what}: {self.count[kind]} (line {', '.join(lines)}; --format json says which)."
-                warnings.warn(message, stacklevel=2)
+    texts = open_linked(source, target, links, output, running, **labels)
+    carried = {name: texts.labels for name in labels} or {"markup": True}
+    lines = project_labels(texts.pairs, texts.links, untagged=untagged or "_", **carried)
+    lines = warned_of_lost(counted(lines, "projected", running.progress), "element" if markup else "span")
+    with texts.errors():
+        return list(lines) if output is None else write_projected(lines, output, format)

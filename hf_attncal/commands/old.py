@@ -19,9 +19,11 @@ class Old(NamedTuple):
     why: str = ""
 
 
+_LINKS = {"--aligner": Old("--links")}
 # For each command its old options; under "" those of any.
 OLD: dict[str, dict[str, Old]] = {
-    "align lexicon": {"--aligner": Old("--links")},
+    "align lexicon": _LINKS,
+    "align project": _LINKS,
     "data": {"--from": Old("--source")},
     "demo": {"--seed": Old("", 1, "the demo is made with the seed 1.")},
 }

@@ -2,6 +2,7 @@
 
 COMMANDS = {
     "align lexicon": "hf_attncal.commands.align_lexicon:lexicon",
+    "align project": "hf_attncal.commands.align_project:project",
     "data": "hf_attncal.commands.data:fetch_data",
     "demo": "hf_attncal.commands.demo:demo",
     "export": "hf_attncal.commands.export:export",

@@ -117,12 +117,14 @@ def test_an_aligner_in_the_place_of_links(attncal, trained, here, monkeypatch):
     tags = "".join(f"{' '.join(line.split())}\n" for line in (trained / "dev.en").read_text().splitlines())
     Path("words").write_text(tags)  # each word its own tag
     given = ["align", "project", *text, "--tags", "words"]
-    whole = attncal(*given, "--aligner", str(trained / "aligner"))
+    whole = attncal(*given, "--links", str(trained / "aligner"))
     assert whole[0] == 0
     assert whole[1].count("\n") == 60
     assert len(set(whole[1].split())) > 50
     monkeypatch.setitem(WordAligner.stream.__kwdefaults__, "window", 7)
-    assert attncal(*given, "--aligner", str(trained / "aligner")) == whole
+    assert attncal(*given, "--links", str(trained / "aligner")) == whole
+    assert attncal(*given, "--links", str(trained / "aligner"), "--batch-size", "3") == whole
+    assert attncal(*given, "--aligner", str(trained / "aligner"))[:2] == whole[:2]
     assert attncal(*given, "--links", links)[1] == whole[1]
 
 
@@ -164,8 +166,6 @@ def test_what_is_wrong_names_file_and_line(changed, arguments, told, done, attnc
     [
         (["lexicon", *TEXT[:4]], "align lexicon: error: .*--links requires"),
         (["lexicon", *TEXT, "--aligner", "source"], "align lexicon: error: .*--links specified multiple times"),
-        (["project", *TEXT], "one of the arguments --tags --spans --markup is required"),
-        (["project", *TEXT, "--tags", "tags", "--markup"], "argument --markup: not allowed with argument --tags"),
     ],
 )
 def test_options_that_do_not_go_together_are_refused_before_anything_is_read(arguments, told, capsys):
@@ -199,14 +199,14 @@ def test_project_and_lexicon_from_python_with_an_aligner(as_stream, attncal, tra
     aligner = WordAligner.from_pretrained(trained / "aligner", device="cpu")
     text = [(trained / name).read_text().splitlines() for name in ("dev.en", "dev.de")]
     files = ["--source", str(trained / "dev.en"), "--target", str(trained / "dev.de")]
-    aligned = ["--aligner", str(trained / "aligner")]
+    files += ["--links", str(trained / "aligner")]
     pairs = list(zip(*text, strict=True))
     found = project_labels(iter(pairs) if as_stream else pairs, aligner, tags=text[0])
     tags = ["--tags", str(trained / "dev.en")]
-    assert [line.text for line in found] == attncal("align", "project", *files, *aligned, *tags)[1].splitlines()
+    assert [line.text for line in found] == attncal("align", "project", *files, *tags)[1].splitlines()
     entries = count_links(iter(pairs) if as_stream else pairs, aligner, lowercase=True, least_count=2, top=3)
     more = ["--lowercase", "--least-count", "2", "--top", "3", "--format", "json"]
-    written = attncal("align", "lexicon", *files, "--links", aligned[1], *more)[1].splitlines()
+    written = attncal("align", "lexicon", *files, *more)[1].splitlines()
     assert len(written) > 10
     assert [json.loads(json_line(entry._asdict())) for entry in entries] == list(map(json.loads, written))
     alignments = aligner.align(pairs)
@@ -263,6 +263,15 @@ def test_options_of_the_lexicon(attncal, here):
 
     assert words("--lowercase", "--least-count", "2") == [["the", "le", "2"]]
     assert words("--least-probability", "0.6") == [["cat", "chat", "1"], ["dog", "chien", "1"]]
+
+
+@pytest.mark.parametrize(
+    ("given", "told"), [([], "none of them"), (["--tags", "tags", "--markup"], "--tags and --markup")]
+)
+def test_one_kind_of_labels_is_carried(given, told, attncal, here):
+    status, out, err = attncal("align", "project", *TEXT, *given)
+    assert (status, out) == (1, "")
+    assert err == f"attncal: error: Give one of --tags, --spans and --markup, got {told}.\n"
 
 
 def test_an_aligner_was_named_by_another_option(attncal, trained, here):

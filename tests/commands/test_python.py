@@ -1,18 +1,40 @@
 """The functions of the commands from Python: over lists and files, with the result that the command writes."""
 
+import pytest
+
 import hf_attncal
 
 SOURCE, TARGET, LINKS = ["the old house", "the cat"], ["das alte Haus", "die Katze"], ["0-0 1-1 2-2", "0-0 1-1"]
 
 
-def test_lexicon(attncal, tmp_path):
+@pytest.fixture
+def files(tmp_path):
+    """The paths of the texts above."""
     for name, lines in {"source": SOURCE, "target": TARGET, "links": LINKS}.items():
         (tmp_path / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    files = {name: tmp_path / name for name in ("source", "target", "links")}
+    return {name: tmp_path / name for name in ("source", "target", "links")}
+
+
+def options(files) -> list[str]:
+    return [word for name, path in files.items() for word in (f"--{name}", str(path))]
+
+
+def test_lexicon(attncal, files, tmp_path):
     entries = hf_attncal.lexicon(SOURCE, TARGET, links=LINKS)
     assert [tuple(entry) for entry in entries[-2:]] == [("the", "das", 1, 0.5, 1.0), ("the", "die", 1, 0.5, 1.0)]
     assert hf_attncal.lexicon(**files) == entries
     assert hf_attncal.lexicon(files["source"], TARGET, links=[[(0, 0), (1, 1), (2, 2)], [(0, 0), (1, 1)]]) == entries
     assert hf_attncal.lexicon(SOURCE, TARGET, links=LINKS, output=tmp_path / "lexicon") is None
-    options = [word for name, path in files.items() for word in (f"--{name}", str(path))]
-    assert attncal("align", "lexicon", *options)[1] == (tmp_path / "lexicon").read_text(encoding="utf-8")
+    assert attncal("align", "lexicon", *options(files))[1] == (tmp_path / "lexicon").read_text(encoding="utf-8")
+
+
+def test_project(attncal, files, tmp_path):
+    tags = ["DET ADJ NOUN", "DET NOUN"]
+    (tmp_path / "tags").write_text("\n".join(tags), encoding="utf-8")
+    lines = hf_attncal.project(SOURCE, TARGET, links=LINKS, tags=tags)
+    assert [line.details["tags"] for line in lines] == [("DET", "ADJ", "NOUN"), ("DET", "NOUN")]
+    assert hf_attncal.project(**files, tags=tmp_path / "tags") == lines
+    written = attncal("align", "project", *options(files), "--tags", str(tmp_path / "tags"))[1]
+    assert "".join(f"{line.text}\n" for line in lines) == written
+    with pytest.raises(ValueError, match="line 2 of tags: 1 tags for 2 source words"):
+        hf_attncal.project(SOURCE, TARGET, links=LINKS, tags=["D A N", "D"])
