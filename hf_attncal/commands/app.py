@@ -11,10 +11,11 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from importlib.metadata import entry_points
 from pkgutil import resolve_name
-from typing import Annotated, Any, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from cyclopts import App, CycloptsError, Group, Parameter
 from docstring_parser import parse
+from rich.console import Console
 
 from hf_attncal.errors import CommandError
 from hf_attncal.inference.running import Running
@@ -39,9 +40,8 @@ class UsageError(Exception):
 @cache
 def functions() -> dict[str, str]:
     """Return the function of each command, `module:function`: ours, and those of entry points `attncal.commands`."""
-    return COMMANDS | {
-        entry.name.replace("-", " ", 1): entry.value for entry in entry_points(group="attncal.commands")
-    }
+    others = {entry.name: entry.value for entry in entry_points(group="attncal.commands")}
+    return others | COMMANDS | {"completion": "hf_attncal.commands.app:completion"}
 
 
 def command_of(tokens: Sequence[str]) -> str | None:
@@ -169,8 +169,12 @@ def call_of(tokens: Sequence[str]) -> tuple[Callable[[], Any], dict[str, Any]]:
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         if name is not None:
-            rest = _settings_first(respelled(name, rest), name)
+            rest = _settings_behind(respelled(name, rest), name)
     app = app_of([name] if name is not None else list(functions()))
+    if name is None and (not rest or rest == ["align"]):
+        app.help_print(rest, console=Console(stderr=True))
+        prefix = " ".join(["attncal", *rest])
+        raise UsageError(f"\n{prefix}: error: no {'ACTION' if rest else 'COMMAND'} given: name one of them.")
     try:
         function, bound, _ = app.parse_args(rest, exit_on_error=False, print_error=False)
     except (CycloptsError, CommandError) as error:  # the second of numbers in `Running`
@@ -205,11 +209,32 @@ def _common(tokens: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
     return rest, common
 
 
-def _settings_first(tokens: list[str], name: str) -> list[str]:
-    """Put `key=value` right behind the name of the command: behind `--source` it would be taken for a file of it."""
+def _settings_behind(tokens: list[str], name: str) -> list[str]:
+    """Put `key=value` behind `--`: behind `--source` it would be taken for a file of it."""
     kinds = inspect.signature(resolve_name(functions()[name])).parameters.values()
-    if not any(parameter.kind is inspect.Parameter.VAR_POSITIONAL for parameter in kinds):
-        return tokens
-    size = len(name.split())
     settings = [token for token in tokens if _SETTING.match(token)]
-    return [*tokens[:size], *(token for token in tokens[size:] if token not in settings), *settings]
+    if "--" in tokens or not settings or not any(parameter.kind is parameter.VAR_POSITIONAL for parameter in kinds):
+        return tokens
+    return [*(token for token in tokens if token not in settings), "--", *settings]
+
+
+def completion(shell: Literal["bash", "zsh", "fish"], /) -> str:
+    """Write what a shell needs to complete commands, options and their values.
+
+    New shells read it; in zsh, ~/.zfunc must be in fpath.
+
+    Examples:
+        attncal completion bash > ~/.local/share/bash-completion/completions/attncal
+        attncal completion zsh > ~/.zfunc/_attncal
+        attncal completion fish > ~/.config/fish/completions/attncal.fish
+
+    Args:
+        shell: the shell that will read it
+
+    Returns:
+        The script.
+
+    Raises:
+        CommandError: never.
+    """
+    return app_of(list(functions())).generate_completion(shell=shell)
